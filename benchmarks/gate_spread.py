@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from pytest_probe import Checker, Conditions, Registry
 from pytest_probe.check.judging import Judging
-from pytest_probe.features.gate.baseline import kept, signature, spread_of
+from pytest_probe.features.gate.baseline import baseline_entry, signature, spread_of
 from pytest_probe.features.gate.gate import CALIBRATED, rows
 from pytest_probe.model.baseline import KeptCase, KeptOutput, Spread, number
 from pytest_probe.model.case import Case, floating_dtypes
@@ -74,7 +74,7 @@ def measured(found: list[Case], seed: int) -> list[KeptCase]:
     previous, lines = None, []
     for case in found:
         previous = checker.run(case, previous)
-        lines.append(kept(f"{case.dump.path.name}::{case.id}", signature(case), previous.verdict))
+        lines.append(baseline_entry(f"{case.dump.path.name}::{case.id}", signature(case), previous.verdict))
     return lines
 
 

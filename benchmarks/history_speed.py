@@ -20,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from pytest_probe.features.history.file import HistoryRun, opened, points
+from pytest_probe.features.history.file import HistoryRun, open_history, points
 from pytest_probe.model.result import Result
 from tests.support.made_results import RUN, made_results
 
@@ -62,7 +62,7 @@ def disturbed(path: Path) -> str:
         time.sleep(1.0 + number / 7)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-    with opened(path) as file:
+    with open_history(path) as file:
         whole = "SELECT count(*) FROM runs WHERE cases != (SELECT count(*) FROM results WHERE run_id = runs.id)"
         partial = file.execute(whole).fetchone()[0]
         runs = file.execute("SELECT count(*) FROM runs").fetchone()[0]
@@ -88,7 +88,7 @@ def main() -> None:
             f"an append: {1e3 * times[0]:.0f} ms the very first, then {first:.0f} ms, at the end {last:.0f} ms of CPU"
         )
         print(f"the last is {last / first:.2f} times the first, {last / (1e3 * times[0]):.2f} times the very first")
-        with opened(path) as file:
+        with open_history(path) as file:
             view = median_ms(lambda: file.execute(QUERY, (API,)).fetchall())
             command = median_ms(lambda: points(file, API, "noise_ratio"))
         print(f"one API over all runs: {view:.0f} ms through the view, {command:.0f} ms by the command")

@@ -48,7 +48,7 @@ def row(name: str) -> str:
 
 
 def main() -> None:
-    print(kernel.described())
+    print(kernel.kernel_line())
     if kernel.compiled is None:
         return
     print("| dtype | 1 MiB | read | 64 MiB | read |")

@@ -14,7 +14,7 @@ from pytest_probe import frameworks
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.fuzz import strategy
 from pytest_probe.features.fuzz.drawn import DrawnCall
-from pytest_probe.features.fuzz.templates import Pattern, Template, TensorSlot, entry_of, table, tabled
+from pytest_probe.features.fuzz.templates import Pattern, Template, TensorSlot, entry_of, table, template_from_table
 from pytest_probe.model.run import Way
 
 __all__ = ["DrawnArguments", "calls", "tensors"]
@@ -40,7 +40,7 @@ def calls(
     name = signatures.spelled(api)
     if entry_of(name, signatures) is None:
         raise SettingsError("pytest_probe.strategies.calls", api, f"the table has {', '.join(sorted(table()))}")
-    return strategy.calls([tabled(name, signatures, dtypes)]).map(lambda drawn: _made(drawn, device))
+    return strategy.calls([template_from_table(name, signatures, dtypes)]).map(lambda drawn: _made(drawn, device))
 
 
 def tensors(shape: str = "*s", *, dtype: str = "float32", device: str = "cpu") -> st.SearchStrategy[Any]:

@@ -15,8 +15,8 @@ from benchmarks.fuzzing.faults import Fault
 from pytest_probe import frameworks
 from pytest_probe.check import Checker, Conditions
 from pytest_probe.features.fuzz.search import Effort, Findings, Search, wrong
-from pytest_probe.features.fuzz.shrinking import shrunk
-from pytest_probe.features.fuzz.templates import tabled
+from pytest_probe.features.fuzz.shrinking import shrink
+from pytest_probe.features.fuzz.templates import template_from_table
 from pytest_probe.features.fuzz.trial import Target, Trials
 from pytest_probe.model.dump import Direction
 from pytest_probe.registry import Registry
@@ -36,7 +36,7 @@ def checker(api: str = "", kernel: Callable[..., Any] | None = None, device: str
 
 def trials(checker: Checker, api: str, directions: Sequence[Direction] = BOTH) -> Trials:
     """What judges calls of an API by the table."""
-    template = tabled(api, frameworks.signatures())
+    template = template_from_table(api, frameworks.signatures())
     target = Target(api, frameworks.DEFAULT, f"{api}.fuzz", Path("table"), tuple(directions), template.ulp)
     return Trials(checker, target)
 
@@ -52,7 +52,7 @@ def search(
     checker: Checker, api: str, dtype: str, examples: int, seed: int, directions: Sequence[Direction] = BOTH
 ) -> Findings:
     """The findings of one search by the table."""
-    template = tabled(api, frameworks.signatures(), (dtype,))
+    template = template_from_table(api, frameworks.signatures(), (dtype,))
     with seeded(seed):
         return Search(trials(checker, api, directions), [template]).run(Effort(examples))
 
@@ -61,7 +61,7 @@ def size(fault: Fault, device: str, findings: Findings) -> int:
     """Elements of the largest tensor of the call that a search is shrunk to."""
     assert findings.failed is not None
     faulty = checker(fault.api, fault.kernel, device)
-    shown = shrunk(trials(faulty, fault.api, ("forward",)), findings.failed[1], wrong, faulty)
+    shown = shrink(trials(faulty, fault.api, ("forward",)), findings.failed[1], wrong, faulty)
     return max(math.prod(leaf.array.shape) for leaf in shown.arguments.tensors.values())
 
 

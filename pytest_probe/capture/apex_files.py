@@ -81,7 +81,7 @@ class ApexFiles:
         size = 0
         for part, entries in parts.items():
             path = self._folder / f"forward_rank{self._rank}_{part}.json"
-            content = unique(entries) if self._options.unique else entries
+            content = _without_duplicates(entries) if self._options.unique else entries
             text = json.dumps(content, indent=2).encode()
             write_whole(path, text)
             size += len(text)
@@ -181,11 +181,11 @@ class _Leaves:
             return int(high), int(low)
         if not self._rounds:
             return high, low
-        top = rounded(high, up=True)
-        return top, top if high == low else rounded(low, up=False)
+        top = _power_of_ten(high, up=True)
+        return top, top if high == low else _power_of_ten(low, up=False)
 
 
-def unique(entries: Mapping[str, Any]) -> dict[str, Any]:
+def _without_duplicates(entries: Mapping[str, Any]) -> dict[str, Any]:
     """Each call once, the calls of an API side by side and numbered anew."""
     found: dict[str, Any] = {}
     for api, alike in _by_api(entries).items():
@@ -202,7 +202,7 @@ def _by_api(entries: Mapping[str, Any]) -> dict[str, list[Any]]:
     return found
 
 
-def rounded(number: Any, up: bool) -> Any:
+def _power_of_ten(number: Any, up: bool) -> Any:
     """A power of ten beside the number, away from the range that it ends; 0 for what is next to nothing."""
     if not math.isfinite(number):
         return number

@@ -24,7 +24,7 @@ from pytest_probe.system.files import open_regular
 log = logging.getLogger("pytest_probe")
 
 # They choose how msprobe works, concern its other tasks, or ask for what is recorded anyway.
-WITHOUT_EFFECT = frozenset(
+_WITHOUT_EFFECT = frozenset(
     "acl_config async_dump backward_input bench_path check_mode custom_api custom_op_namespaces diff_check diff_nums "
     "dump_enable enable_dataloader error_data_path file_format free_benchmark grad_probe host is_benchmark_log "
     "is_online load nan_check nfs_path online_run_ut port precision rank_list request_id risk_level slice tensor_list "
@@ -51,45 +51,47 @@ _FEATURES: Mapping[tuple[str, str | bool], tuple[str, str]] = {
     ("online_run_ut", True): (_ONLINE, _RECORD),
 }
 # The words of msprobe's config.json, and `kinds`, which is ours.
-Task: TypeAlias = Literal["statistics", "tensor", "structure", "overflow_check"]
-Mode: TypeAlias = Literal["forward", "backward", "input", "output"]
-Kind: TypeAlias = Literal["float", "int", "bool", "scalar"]
-TASKS: tuple[Task, ...] = get_args(Task)
-DATA_MODES: tuple[Mode, ...] = get_args(Mode)
-KINDS: tuple[Kind, ...] = get_args(Kind)
+_Task: TypeAlias = Literal["statistics", "tensor", "structure", "overflow_check"]
+_Mode: TypeAlias = Literal["forward", "backward", "input", "output"]
+_Kind: TypeAlias = Literal["float", "int", "bool", "scalar"]
+TASKS: tuple[_Task, ...] = get_args(_Task)
+_DATA_MODES: tuple[_Mode, ...] = get_args(_Mode)
+_KINDS: tuple[_Kind, ...] = get_args(_Kind)
 # Those of the tasks, and two for msprobe's checker.
-SECTIONS = (*TASKS, "run_ut", "acc_check")
+_SECTIONS = (*TASKS, "run_ut", "acc_check")
 # None: not said.
-Text: TypeAlias = Annotated[str | None, Meta(description="give a string")]
-Texts: TypeAlias = Annotated[tuple[str, ...] | None, Meta(description="give a list of strings")]
-Numbers: TypeAlias = Annotated[
+_Text: TypeAlias = Annotated[str | None, Meta(description="give a string")]
+_Texts: TypeAlias = Annotated[tuple[str, ...] | None, Meta(description="give a list of strings")]
+_Numbers: TypeAlias = Annotated[
     tuple[Annotated[int, Meta(ge=0)] | Annotated[str, Meta(pattern=r"^\d{1,9}(-\d{1,9})?$")], ...] | None,
     Meta(description='give a list of numbers, 0 or more, and of ranges as "4-6"'),
 ]
 
 
-def effective(content: Mapping[str, Any], sections: tuple[str, ...], where: str) -> dict[str, Any]:
+def keys_with_effect(content: Mapping[str, Any], sections: tuple[str, ...], where: str) -> dict[str, Any]:
     """The content without the keys that have no effect, in its sections too; they are said once in a process.
 
     Raises SettingsError for a feature that a capture does not have, which it names.
     """
     parts = {name: part for name, part in content.items() if name in sections and isinstance(part, dict)}
     unused: list[str] = []
-    kept = dict(_kept(content, where, "", unused))
+    kept = dict(_keys_with_effect(content, where, "", unused))
     for name, part in parts.items():
-        kept[name] = dict(_kept(part, where, f"{name}.", unused))
+        kept[name] = dict(_keys_with_effect(part, where, f"{name}.", unused))
     if unused:
         _say(f"pytest-probe: {where}: these keys have no effect here: {', '.join(unused)}")
     return kept
 
 
-def _kept(content: Mapping[str, Any], where: str, section: str, unused: list[str]) -> Iterator[tuple[str, Any]]:
+def _keys_with_effect(
+    content: Mapping[str, Any], where: str, section: str, unused: list[str]
+) -> Iterator[tuple[str, Any]]:
     for key, value in content.items():
         if isinstance(value, str | bool) and (feature := _FEATURES.get((key, value))):
             what, instead = feature
             wanted = f"it is {what}, and pytest-probe does not have it; {instead}"
             raise SettingsError(f"{where}: {section.replace('.', ': ')}{key}", value, wanted)
-        if key in WITHOUT_EFFECT:
+        if key in _WITHOUT_EFFECT:
             unused.append(f"{section}{key}")
         else:
             yield key, value
@@ -131,8 +133,8 @@ class CaptureConfig(Struct, frozen=True):
     names: tuple[str, ...] = ()
     white: tuple[str, ...] = ()
     black: tuple[str, ...] = ()
-    modes: frozenset[str] = frozenset(DATA_MODES)
-    kinds: frozenset[str] = frozenset(KINDS)
+    modes: frozenset[str] = frozenset(_DATA_MODES)
+    kinds: frozenset[str] = frozenset(_KINDS)
     stacks: bool = True
     overflows: int = 1
     namespaces: tuple[tuple[str, str], ...] = ()
@@ -161,29 +163,30 @@ class _Section(_Settings, frozen=True):
         tuple[str, ...] | None,
         Meta(description="give the first and the last name of an interval, or an empty list"),
     ] = None
-    names: Texts = field(default=None, name="list")
+    names: _Texts = field(default=None, name="list")
     modes: Annotated[
-        tuple[Mode | Literal["all"], ...] | None, Meta(description=f"give a list of {', '.join(DATA_MODES)}, or of all")
+        tuple[_Mode | Literal["all"], ...] | None,
+        Meta(description=f"give a list of {', '.join(_DATA_MODES)}, or of all"),
     ] = field(default=None, name="data_mode")
     summary: Literal["statistics", "md5"] | None = field(default=None, name="summary_mode")
     overflows: Annotated[
         Annotated[int, Meta(ge=-1)] | None, Meta(description="give a number from 1 on, or -1 for no limit")
     ] = field(default=None, name="overflow_nums")
-    white: Texts = field(default=None, name="white_list")
-    black: Texts = field(default=None, name="black_list")
+    white: _Texts = field(default=None, name="white_list")
+    black: _Texts = field(default=None, name="black_list")
 
 
 class _Top(_Settings, frozen=True):
     """What concerns all tasks."""
 
-    task: Task | None = None
-    dump_path: Text = None
+    task: _Task | None = None
+    dump_path: _Text = None
     level: Literal["L0", "L1", "mix"] | None = None
-    steps: Numbers = field(default=None, name="step")
-    ranks: Numbers = field(default=None, name="rank")
+    steps: _Numbers = field(default=None, name="step")
+    ranks: _Numbers = field(default=None, name="rank")
     stacks: Annotated[bool | None, Meta(description="give true or false")] = field(default=None, name="extra_info")
     kinds: Annotated[
-        tuple[Kind | Literal["all"], ...] | None, Meta(description=f"give a list of {', '.join(KINDS)}, or of all")
+        tuple[_Kind | Literal["all"], ...] | None, Meta(description=f"give a list of {', '.join(_KINDS)}, or of all")
     ] = None
     overwrite: Annotated[bool | None, Meta(description="give true or false")] = None
     layout: Literal["msprobe", "paddleapex"] | None = None
@@ -216,7 +219,7 @@ _ARGUMENTS = defstruct(
 )
 
 
-def configured(path: str | os.PathLike[str] | None, **given: Any) -> CaptureConfig:
+def read_config(path: str | os.PathLike[str] | None, **given: Any) -> CaptureConfig:
     """The configuration of a file, where there is one, with what is given besides (None: not given) on top.
 
     Raises SettingsError, which names the file, the key and what would do.
@@ -224,7 +227,7 @@ def configured(path: str | os.PathLike[str] | None, **given: Any) -> CaptureConf
     where = "PrecisionDebugger" if path is None else str(path)
     file = _File() if path is None else decode(_of_file(Path(path)), _File, lambda steps: where)
     plain = {key: os.fspath(value) if isinstance(value, os.PathLike) else value for key, value in given.items()}
-    own = effective(plain, (), "PrecisionDebugger")
+    own = keys_with_effect(plain, (), "PrecisionDebugger")
     arguments = asdict(decode(own, _ARGUMENTS, lambda steps: "PrecisionDebugger"))
     # The checker's lists hold where the task has none.
     checker = {name: getattr(file.run_ut, name) or getattr(file.acc_check, name) for name in ("white", "black")}
@@ -243,7 +246,7 @@ def names_folder(path: str | os.PathLike[str]) -> bool:
 
 
 def _of_file(path: Path) -> dict[str, Any]:
-    return effective(_content(path), SECTIONS, str(path))
+    return keys_with_effect(_content(path), _SECTIONS, str(path))
 
 
 def _content(path: Path) -> dict[str, Any]:
@@ -280,13 +283,13 @@ def _ranges(numbers: tuple[int | str, ...]) -> tuple[range, ...]:
 
 
 def _kinds(chosen: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(KINDS if not chosen or "all" in chosen else chosen)
+    return frozenset(_KINDS if not chosen or "all" in chosen else chosen)
 
 
 def _modes(chosen: tuple[str, ...]) -> frozenset[str]:
     """["forward"] keeps both halves of forward entries, ["input"] that half of either entry."""
     if "all" in chosen:
-        return frozenset(DATA_MODES)
+        return frozenset(_DATA_MODES)
     pairs = (("forward", "backward"), ("input", "output"))
     # A list that names no half, or no direction, means both.
     return frozenset(chosen).union(*(pair for pair in pairs if not set(pair).intersection(chosen)))

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 
 from pytest_probe import frameworks
-from pytest_probe.capture.config import configured
+from pytest_probe.capture.config import read_config
 from pytest_probe.capture.framework import recording
 from pytest_probe.capture.recorder import Recorder, log
 from pytest_probe.capture.writer import Outcome
 
 # msprobe's.
-SEED = 1234
+_SEED = 1234
 
 
-def seed_all(seed: int = SEED, mode: bool = False, framework: str = frameworks.DEFAULT) -> None:
+def seed_all(seed: int = _SEED, mode: bool = False, framework: str = frameworks.DEFAULT) -> None:
     """Seed Python's, NumPy's and the framework's generators; mode: it shall use deterministic algorithms, and warn
     where there is none. Raises Unsupported where the framework is not installed."""
     random.seed(seed)
@@ -58,9 +58,9 @@ class PrecisionDebugger:
         **options: Any,
     ) -> None:
         given = {"task": task, "dump_path": dump_path, "level": level, "step": step, **options}
-        config = configured(config_path, **{key: value for key, value in given.items() if value is not None})
+        config = read_config(config_path, **{key: value for key, value in given.items() if value is not None})
         if config.seed is not None or config.deterministic is not None:
-            seed_all(SEED if config.seed is None else config.seed, bool(config.deterministic), framework)
+            seed_all(_SEED if config.seed is None else config.seed, bool(config.deterministic), framework)
         self._hooks = recording(framework).hooks(config, model)
         self._recorder = Recorder(config, self._hooks)
 

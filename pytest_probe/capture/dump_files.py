@@ -38,10 +38,10 @@ _NESTING = frozenset((list, tuple, dict))
 _LONGEST = 200
 _encode_plain = msgspec.json.Encoder().encode
 # Closes the growing object and the file's; the next members are written over it.
-TAIL = b"\n}}\n"
+_TAIL = b"\n}}\n"
 
 
-def encoded(entry: NamedEntry) -> bytes:
+def encode_entry(entry: NamedEntry) -> bytes:
     """The body of an entry; one that JSON cannot hold says why in its place."""
     try:
         if type(entry.body) is ForwardEntry:
@@ -51,7 +51,7 @@ def encoded(entry: NamedEntry) -> bytes:
         return _encode({"probe": {"failed": f"{type(error).__name__}: {error}"}})
 
 
-def save_data(entry: NamedEntry, save: Callable[[Any, str], None]) -> None:
+def _save_data(entry: NamedEntry, save: Callable[[Any, str], None]) -> None:
     """Give save every tensor of an entry that waits to be saved, and the name of its file."""
     body = entry.body
     if type(body) is ForwardEntry:
@@ -64,12 +64,12 @@ def save_data(entry: NamedEntry, save: Callable[[Any, str], None]) -> None:
     for half, tree in halves.items():
         for place, seen in seen_tensors(tree, half):
             if seen.data is not UNSET:
-                seen.data_name = file_name(f"{entry.name}.{place}")
+                seen.data_name = _file_name(f"{entry.name}.{place}")
                 save(seen.data, seen.data_name)
                 seen.data = UNSET
 
 
-def file_name(place: str) -> str:
+def _file_name(place: str) -> str:
     """The file of a tensor at a place. Modules and keys may have any names: what no file's name may hold is escaped,
     and the end of one that is too long becomes a checksum."""
     name = quote(place, safe=" ", errors="backslashreplace")
@@ -110,15 +110,15 @@ class GrowingFile:
         self._empty = False
 
     def _write(self, data: bytes) -> None:
-        whole = data + TAIL
+        whole = data + _TAIL
         try:
             done = 0
             while done < len(whole):
                 done += os.pwrite(self._file, whole[done:], self._end + done)
         except OSError:
-            os.ftruncate(self._file, self._end + len(TAIL) if self._end else 0)
+            os.ftruncate(self._file, self._end + len(_TAIL) if self._end else 0)
             if self._end:
-                os.pwrite(self._file, TAIL, self._end)
+                os.pwrite(self._file, _TAIL, self._end)
             raise
         self._end += len(data)
 
@@ -150,8 +150,8 @@ class DumpFiles:
     def add(self, entries: Sequence[NamedEntry], save: Callable[[Any, str], None]) -> None:
         if self._header["dump_data_dir"] is not None:
             for entry in entries:
-                save_data(entry, lambda data, name: save(data, f"{TENSOR_FOLDER}/{name}"))
-        self._dump.add([(entry.name, encoded(entry)) for entry in entries])
+                _save_data(entry, lambda data, name: save(data, f"{TENSOR_FOLDER}/{name}"))
+        self._dump.add([(entry.name, encode_entry(entry)) for entry in entries])
         for entry in entries:
             if entry.parent is not UNSET:
                 self._parents[entry.name] = entry.parent
@@ -164,11 +164,11 @@ class DumpFiles:
     def end(self, frames: Mapping[int, list[str]]) -> int:
         shown = {str(index): [names, frames.get(index, [])] for index, names in self._stacks.items()}
         write_json(self._folder / "stack.json", shown)
-        write_json(self._folder / "construct.json", whole(self._parents))
+        write_json(self._folder / "construct.json", _parents_among(self._parents))
         return sum((self._folder / name).stat().st_size for name in ("dump.json", "stack.json", "construct.json"))
 
 
-def whole(parents: Mapping[str, Parent]) -> dict[str, Parent]:
+def _parents_among(parents: Mapping[str, Parent]) -> dict[str, Parent]:
     """Each entry's parent among the entries. A module may have none of its own, as one through which no gradients
     went: then what stands in it stands in that module's parent."""
     found: dict[str, Parent] = {}

@@ -19,10 +19,10 @@ from pytest_probe.capture import kernel
 Calling: TypeAlias = Callable[[Callable[..., Any], Sequence[Any], Mapping[str, Any]], Any]
 
 # The code of all frames that stand in for the program's: no traceback shows them.
-STANDING_IN: set[CodeType] = set()
+_PROXY_CODE: set[CodeType] = set()
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 # Functions with which a framework asks who wants a call. The function that asks then runs once more inside.
-ASKING: set[CodeType] = set()
+ASKING_CODE: set[CodeType] = set()
 # What stands here between the program and a framework.
 _HERE = os.path.join(os.path.dirname(__file__), "")
 
@@ -45,7 +45,7 @@ class CallSites:
         key = id(frame.f_code), frame.f_lasti, id(frame.f_globals)
         made = self._made.get(key)
         if made is None:
-            made = self._made[key] = frame.f_code, _standing_in(frame)
+            made = self._made[key] = frame.f_code, _proxy_call(frame)
         return made[1]
 
     def clear(self) -> None:
@@ -60,17 +60,17 @@ def below_the_program(function: Callable[..., Any], *args: Any) -> Any:
     return _calling(file, "<module>", line, vars(sys))(function, args, {})
 
 
-def _standing_in(frame: FrameType) -> Calling:
+def _proxy_call(frame: FrameType) -> Calling:
     return _calling(frame.f_code.co_filename, frame.f_code.co_name, frame.f_lineno, frame.f_globals)
 
 
 def _calling(file: str, name: str, line: int, own: dict[str, Any]) -> Calling:
     code = _call.__code__.replace(co_filename=file, co_name=name, co_firstlineno=line)
-    STANDING_IN.add(code)
+    _PROXY_CODE.add(code)
     return FunctionType(code, own)
 
 
-def leave_out(error: BaseException) -> None:
+def remove_our_frames(error: BaseException) -> None:
     """Take our frames out of an error's traceback, before a bare `raise` hands it to the program, which may catch and
     print it. Python 3.10 keeps the frame that raises."""
     error.__traceback__ = _cleaned(error.__traceback__)
@@ -85,7 +85,7 @@ def without_our_frames(error: BaseException) -> BaseException:
         if id(each) in seen:
             continue
         seen.add(id(each))
-        leave_out(each)
+        remove_our_frames(each)
         others = each.__cause__, each.__context__, *getattr(each, "exceptions", ())
         waiting += [other for other in others if isinstance(other, BaseException)]
     return error
@@ -104,13 +104,13 @@ def _cleaned(traceback: TracebackType | None) -> TracebackType | None:
 
 
 def _ours(code: CodeType) -> bool:
-    return code in STANDING_IN or code.co_filename.startswith(_PACKAGE)
+    return code in _PROXY_CODE or code.co_filename.startswith(_PACKAGE)
 
 
 def _add(entries: list[TracebackType], entry: TracebackType) -> None:
     """One entry more. A function that asked, and ran once more by our call, is there once."""
     codes = [each.tb_frame.f_code for each in entries[-2:]]
-    if len(codes) == 2 and codes[0] is entry.tb_frame.f_code and codes[1] in ASKING:
+    if len(codes) == 2 and codes[0] is entry.tb_frame.f_code and codes[1] in ASKING_CODE:
         del entries[-2:]
     entries.append(entry)
 
@@ -149,7 +149,7 @@ class CallStacks:
         frames = []
         frame: FrameType | None = first
         while frame is not None:
-            if not frame.f_code.co_filename.startswith(self._ours) and frame.f_code not in STANDING_IN:
+            if not frame.f_code.co_filename.startswith(self._ours) and frame.f_code not in _PROXY_CODE:
                 frames.append((frame.f_code, frame.f_lineno))
             frame = frame.f_back
         number = next(self._next)

@@ -1,6 +1,6 @@
 """What a capture needs of a framework: a class of its own `capture/`, which these functions import.
 
-In: a framework's name. Out: `recording` gives what records its calls, `timing` what times them, `watched` calls back
+In: a framework's name. Out: `recording` gives what records its calls, `timing` what times them, `watch_imports` tells
 when the program has imported it.
 """
 
@@ -85,7 +85,7 @@ class _Watch(MetaPathFinder):
 
 
 @contextmanager
-def watched(names: Collection[str], imported: Callable[[str], None]) -> Iterator[None]:
+def watch_imports(names: Collection[str], imported: Callable[[str], None]) -> Iterator[None]:
     """Call imported with each of these names once its module was imported, also of those that were before."""
     watch = _Watch(names, imported)
     sys.meta_path.insert(0, watch)

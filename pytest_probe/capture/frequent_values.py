@@ -38,7 +38,7 @@ _memory = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t,
 )
 
 
-def fill_masses(
+def fill_frequent(
     values: np.ndarray, starts: np.ndarray, seen: Sequence[Seen], widths: Sequence[int] | None = None
 ) -> None:
     """Fill in the masses of floating arrays, or samples of such, that lie one behind the other in values.
@@ -58,12 +58,12 @@ def fill_masses(
             seen[index].zeros = float(shares[index])
     if equal.any():
         counts = _counts(equal, starts)
-        for index in np.flatnonzero(frequent(counts, sizes)).tolist():
+        for index in np.flatnonzero(may_be_frequent(counts, sizes)).tolist():
             width = _width(seen[index]) if widths is None else widths[index]
-            _look(values[starts[index] : starts[index] + sizes[index]], width, seen[index])
+            _find_frequent(values[starts[index] : starts[index] + sizes[index]], width, seen[index])
 
 
-def frequent(repeats: Any, sizes: Any) -> Any:
+def may_be_frequent(repeats: Any, sizes: Any) -> Any:
     """Are there so many elements that equal the one before, among so many, that a value may stand many times? Whole
     numbers or arrays of them."""
     return (repeats > _FEW) & (repeats * _LOOKED >= sizes)
@@ -74,14 +74,14 @@ def _width(seen: Seen) -> int:
     return int(seen.shape[-1]) if len(seen.shape) > 1 and seen.stride is UNSET else 0
 
 
-def _look(values: np.ndarray, width: int, seen: Seen) -> None:
+def _find_frequent(values: np.ndarray, width: int, seen: Seen) -> None:
     # What has one value only is told by its extremes.
     if seen.max == seen.min and seen.nan is UNSET:
         return
     if ((values[1:] == values[:-1]) & (values[1:] != 0)).any():
-        _look_for_mode(values, seen)
+        _find_mode(values, seen)
     if width > 1:
-        _look_at_rows(values.reshape(-1, width), seen)
+        _find_constant_rows(values.reshape(-1, width), seen)
 
 
 def _counts(found: np.ndarray, starts: np.ndarray) -> np.ndarray:
@@ -89,7 +89,7 @@ def _counts(found: np.ndarray, starts: np.ndarray) -> np.ndarray:
     return counts
 
 
-def _look_for_mode(values: np.ndarray, seen: Seen) -> None:
+def _find_mode(values: np.ndarray, seen: Seen) -> None:
     ordered = np.sort(values[np.isfinite(values) & (values != 0)])
     if not ordered.size:
         return
@@ -101,7 +101,7 @@ def _look_for_mode(values: np.ndarray, seen: Seen) -> None:
         seen.mode = [float(ordered[ends[most]]), share]
 
 
-def _look_at_rows(rows: np.ndarray, seen: Seen) -> None:
+def _find_constant_rows(rows: np.ndarray, seen: Seen) -> None:
     constant = (rows == rows[:, :1]).all(axis=1)
     if not constant.any():
         return
@@ -142,7 +142,7 @@ def places(shape: tuple[int, ...], layout: Layout, in_order: bool) -> Places:
         longest = ((0, 1), *sorted(found, key=lambda one: (one[0] > 0, one[1])))[-2:]
         row, rows = sorted(longest, key=lambda one: one[0] or math.inf)
     (between, many), (step, width) = rows, row
-    count, apart = _spaced(many, max(_ROWS, _COUNT // width))
+    count, apart = _spacing(many, max(_ROWS, _COUNT // width))
     piece = min(_PIECE, width)
     pieces = min(width // piece, max(_COUNT // (count * piece), 1))
     # Up to the end of a row, where padding and masks lie.
@@ -151,7 +151,7 @@ def places(shape: tuple[int, ...], layout: Layout, in_order: bool) -> Places:
     return Places((count, pieces, piece), strides, pieces * piece if own else 0)
 
 
-def copied(address: int, width: int, where: Places) -> bytes:
+def copy_sample(address: int, width: int, where: Places) -> bytes:
     """The sample of a CPU tensor whose first element, of so many bytes, lies there. Frameworks take twice the time."""
     (rows, pieces, piece), (apart, along, step) = where.shape, where.strides
     reach = (rows - 1) * apart + (pieces - 1) * along + (piece - 1) * step + 1
@@ -166,7 +166,7 @@ def memory_at(address: int, size: int) -> Any:
 
 
 @lru_cache(4096)
-def laid_out(shape: tuple[int, ...], strides: tuple[int, ...]) -> Layout:
+def layout_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> Layout:
     """Where the elements lie. Views of one address with the same layout hold the same elements."""
     found: list[tuple[int, int]] = []
     for stride, extent in sorted(zip(strides, shape, strict=True)):
@@ -180,12 +180,12 @@ def laid_out(shape: tuple[int, ...], strides: tuple[int, ...]) -> Layout:
     return math.prod(shape) if dense else tuple(found)
 
 
-def reach(layout: Layout) -> int:
+def span(layout: Layout) -> int:
     """How many elements lie between a tensor's first and its last one, these included."""
     return layout if isinstance(layout, int) else 1 + sum((extent - 1) * stride for stride, extent in layout)
 
 
-def _spaced(extent: int, wanted: int) -> tuple[int, int]:
+def _spacing(extent: int, wanted: int) -> tuple[int, int]:
     """How many places to take of so many, about as many as wanted, and how far they are apart."""
     step = max(extent // wanted, 1)
     if step >= _LONG:
@@ -193,7 +193,7 @@ def _spaced(extent: int, wanted: int) -> tuple[int, int]:
     return min(extent // step, wanted), step
 
 
-def look_at_samples(values: np.ndarray, sampled: Sequence[Places], seen: Sequence[Seen]) -> None:
+def fill_from_samples(values: np.ndarray, sampled: Sequence[Places], seen: Sequence[Seen]) -> None:
     """Fill in the masses of tensors by their samples, which lie one behind the other in values."""
     sizes = np.array([math.prod(where.shape) for where in sampled])
-    fill_masses(values, np.cumsum(sizes) - sizes, seen, [where.row for where in sampled])
+    fill_frequent(values, np.cumsum(sizes) - sizes, seen, [where.row for where in sampled])

@@ -64,7 +64,7 @@ def _module(prefix: str, path: str) -> ModuleType:
         raise SettingsError(f"namespaces: {prefix}", path, f"give a module that can be imported ({reason})") from error
 
 
-class Gradients(Protocol):
+class _Gradients(Protocol):
     """The gradients of one call, as they come; missing counts what may still come."""
 
     missing: int
@@ -92,7 +92,7 @@ class CallHooks:
         # The records of each name in this step, for all threads.
         self._numbers: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
         # In their order: entries of a dump hang on no address.
-        self._open: dict[Gradients, None] = {}
+        self._open: dict[_Gradients, None] = {}
         self._recorder: Recorder | None = None
         self._seeing = False
         self._placed = False
@@ -173,7 +173,7 @@ class CallHooks:
             self._modules.place(entry)
         return entry
 
-    def _complete(self, recorder: Recorder, watched: Gradients) -> bool:
+    def _complete(self, recorder: Recorder, watched: _Gradients) -> bool:
         """All gradients of a call are there, or no more will come. Did one overflow?"""
         self._open.pop(watched, None)
         watched.missing = 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-NAME = "pytest_probe.capture._kernel"
+_NAME = "pytest_probe.capture._kernel"
 # Of the source that this was written for; another one takes or gives something else.
 REVISION = 3
 # By their numbers.
@@ -20,7 +20,7 @@ DTYPES = (
 )
 
 
-def loaded(name: str = NAME) -> tuple[ModuleType | None, str]:
+def load(name: str = _NAME) -> tuple[ModuleType | None, str]:
     """The kernel, and the instructions that it uses on this CPU; or None and why there is none."""
     try:
         found = importlib.import_module(name)
@@ -37,7 +37,7 @@ def loaded(name: str = NAME) -> tuple[ModuleType | None, str]:
 # lie one behind the other, of a dtype by its number; summary gives, of floats, also how many are 0 and how many equal
 # the one before. sample(address, extents, strides, dtype) gives these two of floats that lie apart, 1,024 at most.
 # stack(frame) gives a key of bytes for the frame and its callers.
-compiled, _said = loaded()
+compiled, _said = load()
 
 
 def numbers() -> dict[str, int]:
@@ -45,6 +45,6 @@ def numbers() -> dict[str, int]:
     return {} if compiled is None else {name: number for number, name in enumerate(DTYPES)}
 
 
-def described() -> str:
+def kernel_line() -> str:
     """How captures count, in one line."""
     return f"captures count {'without' if compiled is None else 'with'} the compiled kernel ({_said})"

@@ -26,7 +26,7 @@ from pytest_probe.errors import SettingsError
 Watch: TypeAlias = Callable[[Sequence[Any]], None]
 
 
-class KnownModule(Struct, frozen=True):
+class _KnownModule(Struct, frozen=True):
     """A module of the model; its entries are named after stem, "Module.fc.Linear", empty for the model itself."""
 
     module: Any
@@ -37,7 +37,7 @@ class KnownModule(Struct, frozen=True):
 class _Running(Struct, frozen=True):
     """A call of a module, while it runs on this thread; parent is that of what is called inside."""
 
-    known: KnownModule
+    known: _KnownModule
     parent: Parent
 
 
@@ -75,7 +75,7 @@ class ModuleCalls:
         self._stacked = config.stacks
         self._recorder: Recorder | None = None
         self._nowhere: Parent = None if self._records else UNSET
-        self._known: dict[int, KnownModule] = {}
+        self._known: dict[int, _KnownModule] = {}
         self._counts: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
         self._thread = _Thread()
 
@@ -113,7 +113,7 @@ class ModuleCalls:
             for name, module in self.named(model):
                 path = ".".join(filter(None, (prefix, name))).encode(errors="backslashreplace").decode()
                 stem = f"Module.{path}.{type(module).__name__}" if name else ""
-                self._known.setdefault(id(module), KnownModule(module, path, stem))
+                self._known.setdefault(id(module), _KnownModule(module, path, stem))
 
     def end(self) -> None:
         self._recorder = None
@@ -164,7 +164,7 @@ class ModuleCalls:
         self,
         recorder: Recorder,
         name: str,
-        known: KnownModule,
+        known: _KnownModule,
         parent: Parent,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],

@@ -19,7 +19,7 @@ from pytest_probe.plugin.misspelled import usage_error
 from pytest_probe.plugin.xdist import is_controller, is_worker
 
 
-class _Kept(logging.Handler):
+class _ErrorMessages(logging.Handler):
     """Keeps what the capture says went wrong."""
 
     def __init__(self) -> None:
@@ -30,14 +30,14 @@ class _Kept(logging.Handler):
         self.messages.append(record.getMessage().removeprefix("pytest-probe: "))
 
 
-class Capture:
+class _Capture:
     """A plugin that records a whole test run, each process of it into a folder of its own."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._debugger = PrecisionDebugger(dump_path=folder)
         self._processes: list[Outcome] = []
-        self._trouble = _Kept()
+        self._trouble = _ErrorMessages()
         logging.getLogger("pytest_probe").addHandler(self._trouble)
 
     def take_folder(self) -> None:
@@ -94,7 +94,7 @@ def configure(config: pytest.Config, folder: str, others: list[str]) -> None:
             f"--probe-capture: {folder!r} cannot be used together with {asked}; record in one run and check in another"
         )
     try:
-        capture = Capture(config.invocation_params.dir / folder)
+        capture = _Capture(config.invocation_params.dir / folder)
         if not is_worker(config):
             capture.take_folder()
     except (FrameworkTooOld, Unsupported) as error:

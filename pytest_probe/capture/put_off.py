@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pytest_probe.capture.config import CaptureConfig
-from pytest_probe.capture.frequent_values import Places, look_at_samples
+from pytest_probe.capture.frequent_values import Places, fill_from_samples
 from pytest_probe.capture.snapshot import Seen, Snapshots
 from pytest_probe.capture.statistics import fill_together
 
@@ -70,4 +70,4 @@ class CountedSnapshots(Snapshots):
             kinds[dtype].append((data, where, seen))
         for dtype, ones in kinds.items():
             values = self.numbers([data for data, _, _ in ones], dtype)
-            look_at_samples(values, [where for _, where, _ in ones], [seen for *_, seen in ones])
+            fill_from_samples(values, [where for _, where, _ in ones], [seen for *_, seen in ones])

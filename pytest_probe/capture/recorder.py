@@ -197,7 +197,7 @@ class Recorder:
         self.close()
         first = not before and bool(self.outcome.steps) and not self._full
         if first and self.scope.wants_later_step(self.step) and self._speaks():
-            say(f"pytest-probe: {self.outcome.cost()}; {in_bytes(writer.free(self._folder()))} free")
+            _say(f"pytest-probe: {self.outcome.cost()}; {in_bytes(writer.free(self._folder()))} free")
         self.step += 1
         self.scope.again()
         if asked:
@@ -226,7 +226,7 @@ class Recorder:
         if missing := self.missing():
             log.warning("pytest-probe: nothing was recorded: %s", missing)
         elif self.outcome.entries and self._speaks():
-            say(f"pytest-probe: recorded {self.outcome.recorded()}, {self.outcome.cost()}: {self.config.dump_path}")
+            _say(f"pytest-probe: recorded {self.outcome.recorded()}, {self.outcome.cost()}: {self.config.dump_path}")
 
     def missing(self) -> str:
         """Why nothing was recorded where something should have been; "" where it was, or nothing was asked for."""
@@ -309,7 +309,7 @@ class Recorder:
         }
 
 
-def say(message: str) -> None:
+def _say(message: str) -> None:
     """A line for who runs the program: in its log where that shows such lines, else on standard error."""
     if log.isEnabledFor(logging.INFO) and log.hasHandlers():
         log.info(message)

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import UNSET
 
 from pytest_probe.capture import kernel
-from pytest_probe.capture.frequent_values import Places, fill_masses, frequent, memory_at
+from pytest_probe.capture.frequent_values import Places, fill_frequent, may_be_frequent, memory_at
 from pytest_probe.capture.snapshot import Seen, json_number
 
 _ROW = 1024  # elements whose squares are summed in float32
@@ -22,7 +22,7 @@ _BOOL, _FLOAT = kernel.DTYPES.index("bool"), kernel.DTYPES.index("float16")  # f
 _CODES = "?BHIQbhiq"  # how `memoryview` calls the dtypes before the floats, by their numbers
 _EXACT = 2.0**53  # whole numbers up to which float64 rounds no sum
 
-KEPT = 64  # integers of one tensor: that many sizes, lengths or repeats stand in a dump
+MAX_KEPT_INTEGERS = 64  # integers of one tensor: that many sizes, lengths or repeats stand in a dump
 
 
 def fill_together(values: np.ndarray, sizes: Sequence[int], seen: Sequence[Seen]) -> None:
@@ -43,9 +43,9 @@ def fill_together(values: np.ndarray, sizes: Sequence[int], seen: Sequence[Seen]
     for one, size, top, bottom, total, norm in zip(seen, sizes, tops, bottoms, sums, norms, strict=True):
         one.max, one.min, one.mean, one.norm = top, bottom, total / size, norm
     for index in np.flatnonzero(~np.isfinite(squares)).tolist():
-        unusual(seen[index], wide[starts[index] : starts[index] + sizes[index]])
+        fill_not_finite(seen[index], wide[starts[index] : starts[index] + sizes[index]])
     if values.dtype.kind == "f":
-        fill_masses(values, starts, seen)
+        fill_frequent(values, starts, seen)
     if values.dtype.kind == "b":
         for one, true in zip(seen, sums, strict=True):
             # Of booleans a dump has the number of True.
@@ -58,7 +58,7 @@ def fill_together(values: np.ndarray, sizes: Sequence[int], seen: Sequence[Seen]
 def _keep(values: np.ndarray, starts: Sequence[int], sizes: Sequence[int], seen: Sequence[Seen]) -> None:
     """Fill in the elements of arrays that are few, and lie in their order; one alone is its maximum."""
     for one, start, size in zip(seen, starts, sizes, strict=True):
-        if 1 < size <= KEPT and one.stride is UNSET:
+        if 1 < size <= MAX_KEPT_INTEGERS and one.stride is UNSET:
             one.values = values[start : start + size].tolist()
 
 
@@ -77,14 +77,14 @@ def fill_small_from(address: int, count: int, number: int, seen: Seen) -> bool:
     """As fill_from, with all that fill_together fills in. False also where that needs the elements themselves, as where
     a value may stand many times."""
     if number < _FLOAT:
-        if number == _BOOL or not 1 < count <= KEPT or seen.stride is not UNSET:
+        if number == _BOOL or not 1 < count <= MAX_KEPT_INTEGERS or seen.stride is not UNSET:
             return fill_from(address, count, number, seen)
         return _fill_few_from(address, count, number, seen)
     high, low, total, squares, zeros, repeats = kernel.compiled.summary(address, count, number)  # type: ignore[union-attr]
     seen.max, seen.min, seen.mean, seen.norm = high, low, total / count, math.sqrt(squares)
     seen.zeros = zeros / count if zeros else 0
     # What has one value only is told by its extremes.
-    return math.isfinite(squares) and (not repeats or high == low or not frequent(repeats, count))
+    return math.isfinite(squares) and (not repeats or high == low or not may_be_frequent(repeats, count))
 
 
 def _fill_few_from(address: int, count: int, number: int, seen: Seen) -> bool:
@@ -105,10 +105,10 @@ def fill_sample_from(address: int, number: int, where: Places, seen: Seen) -> bo
     zeros, repeats = kernel.compiled.sample(address, where.shape, where.strides, number)  # type: ignore[union-attr]
     count = math.prod(where.shape)
     seen.zeros = zeros / count if zeros else 0
-    return not frequent(repeats, count)
+    return not may_be_frequent(repeats, count)
 
 
-def unusual(seen: Seen, wide: np.ndarray) -> None:
+def fill_not_finite(seen: Seen, wide: np.ndarray) -> None:
     """The statistics of float64 data in which something is not finite, or overflows when it is squared."""
     finite = wide[np.isfinite(wide)]
     with np.errstate(invalid="ignore", over="ignore"):
@@ -163,7 +163,7 @@ def count_large(values: np.ndarray, seen: Seen) -> None:
         total, squares = _sums(flat, max(high, -low), low >= 0 or high <= 0)
     seen.mean, seen.norm = total / flat.size, math.sqrt(squares)
     if not math.isfinite(squares):
-        unusual(seen, flat.astype(np.float64))
+        fill_not_finite(seen, flat.astype(np.float64))
 
 
 def _sums(flat: np.ndarray, top: float, one_sign: bool) -> tuple[float, float]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from pytest_probe import frameworks
 from pytest_probe.capture.debugger import safely
-from pytest_probe.capture.framework import Timing, watched
+from pytest_probe.capture.framework import Timing, watch_imports
 from pytest_probe.capture.framework import timing as timing_of
 from pytest_probe.capture.profiling import report
 from pytest_probe.capture.profiling.stopwatch import Spent, Stopwatch
@@ -79,7 +79,7 @@ def running(stopwatch: Stopwatch, framework: str | None = None) -> Iterator[None
         hooks.append(timing_of(names[module], stopwatch))
         hooks[-1].begin()
 
-    with watched(names, imported):
+    with watch_imports(names, imported):
         stopwatch.start()
         _running.append(stopwatch)
         started = True

@@ -22,49 +22,51 @@ from pytest_probe.system.files import open_regular
 
 T = TypeVar("T")
 # It names the file where no argument does.
-VARIABLE = "APEX_CONFIG_PATH"
+_VARIABLE = "APEX_CONFIG_PATH"
 # What op_target_path says for PaddleAPEX's own list, in the place of which stands all that can be recorded.
 _ALL = ("None", "", None)
 
-Flag = Annotated[bool, Meta(description="give true or false")]
-Path_ = Annotated[str, Meta(description="give the path of a folder")]
-Names = Annotated[tuple[str, ...] | None, Meta(description="give a list of functions, as paddle.nn.functional.softmax")]
+_Flag = Annotated[bool, Meta(description="give true or false")]
+_Path_ = Annotated[str, Meta(description="give the path of a folder")]
+_Names = Annotated[
+    tuple[str, ...] | None, Meta(description="give a list of functions, as paddle.nn.functional.softmax")
+]
 _running: weakref.WeakSet[Tracer] = weakref.WeakSet()
 
 
-class ToolConfig(Struct, frozen=True, forbid_unknown_fields=True):
+class _ToolConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """tool_config.yaml; a key that is left out has PaddleAPEX's own default."""
 
     op_target_path: Annotated[str | None, Meta(description="give the path of a file, or None")] = None
-    dump_root_path: Path_ = "./dump_info"
-    remote_path: Path_ = "/root/paddlejob/workspace/PaddleAPEX_dump/"
-    asynchronous: Flag = field(default=False, name="Async_dump")
+    dump_root_path: _Path_ = "./dump_info"
+    remote_path: _Path_ = "/root/paddlejob/workspace/PaddleAPEX_dump/"
+    asynchronous: _Flag = field(default=False, name="Async_dump")
     dump_mode: Literal["random", "real_data"] = "random"
     # Ours are the extremes themselves, wherever they are computed.
-    profile_mode: Flag = True
+    profile_mode: _Flag = True
     target_step: Annotated[
         tuple[Annotated[int, Meta(ge=0)], ...],
         Meta(min_length=1, description="give a list of numbers, 0 or more, as [0, 5]"),
     ] = (0,)
-    dump_unique: Flag = True
-    split_dump: Flag = True
+    dump_unique: _Flag = True
+    split_dump: _Flag = True
 
 
-class OpTarget(Struct, frozen=True, forbid_unknown_fields=True):
+class _OpTarget(Struct, frozen=True, forbid_unknown_fields=True):
     """op_target.yaml; its documentation writes the first key with a space."""
 
-    target_op: Names = None
-    spaced: Names = field(default=None, name="target op")
-    ignored_op: Names = None
+    target_op: _Names = None
+    spaced: _Names = field(default=None, name="target op")
+    ignored_op: _Names = None
 
 
-def configured(path: str | os.PathLike[str] | None) -> CaptureConfig:
+def _read_tool_config(path: str | os.PathLike[str] | None) -> CaptureConfig:
     """The configuration of a file; None: of that which APEX_CONFIG_PATH names, or where nothing does the defaults.
 
     Raises SettingsError, which names the file, the key and what would do.
     """
-    path = path or os.environ.get(VARIABLE)
-    tool = ToolConfig() if path is None else _read(Path(path), ToolConfig)
+    path = path or os.environ.get(_VARIABLE)
+    tool = _ToolConfig() if path is None else _read(Path(path), _ToolConfig)
     _check_folder(tool.dump_root_path)
     return CaptureConfig(
         os.path.abspath(tool.dump_root_path),
@@ -81,7 +83,7 @@ def _functions(path: str | None) -> dict[str, Any]:
     """Which functions a file lists, and which it leaves out."""
     if path in _ALL:
         return {}
-    target = _read(Path(str(path)), OpTarget)
+    target = _read(Path(str(path)), _OpTarget)
     names = (*(target.target_op or ()), *(target.spaced or ()))
     ignored = target.ignored_op or ()
     if not names:
@@ -130,7 +132,7 @@ class Tracer:
     def __init__(self, config: str | os.PathLike[str] | None = None) -> None:
         if _running:
             raise SettingsError("Tracer", "a second one", "stop the one that runs first")
-        found = configured(config)
+        found = _read_tool_config(config)
         self._recorder = Recorder(found, recording("paddle").hooks(found))
 
     def start(self) -> None:

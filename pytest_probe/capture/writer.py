@@ -19,13 +19,13 @@ from msgspec.structs import replace
 
 from pytest_probe.capture.snapshot import ForwardEntry, NamedEntry
 
-LEAST_BYTES = 2_000_000_000
-LEAST_SHARE = 0.05
+_MIN_FREE_BYTES = 2_000_000_000
+_MIN_FREE_SHARE = 0.05
 log = logging.getLogger("pytest_probe")
-PAUSE = 0.25  # seconds between looks at the queue: what a killed process loses
-ROOM = 4096  # entries
-AT_ONCE = 256  # entries in one write
-ROOM_BYTES = 256 << 20  # of tensors that wait to be saved
+_LOOK_SECONDS = 0.25  # seconds between looks at the queue: what a killed process loses
+_QUEUE_ENTRIES = 4096  # entries
+_ENTRIES_A_WRITE = 256  # entries in one write
+_QUEUE_BYTES = 256 << 20  # of tensors that wait to be saved
 
 
 class Outcome(Struct, frozen=True):
@@ -74,7 +74,7 @@ def in_bytes(count: float) -> str:
     return f"{count:.0f} bytes"
 
 
-class DiskFills(Exception):
+class _DiskFills(Exception):
     """Less of the disk is left than a capture leaves free."""
 
 
@@ -83,14 +83,14 @@ def free(folder: Path) -> int:
     return shutil.disk_usage(_existing(folder)).free
 
 
-def check_room(folder: Path) -> None:
+def _check_room(folder: Path) -> None:
     """Raises DiskFills, or OSError."""
     usage = shutil.disk_usage(_existing(folder))
-    least = max(LEAST_BYTES, int(LEAST_SHARE * usage.total))
+    least = max(_MIN_FREE_BYTES, int(_MIN_FREE_SHARE * usage.total))
     if usage.free < least:
-        raise DiskFills(
+        raise _DiskFills(
             f"{in_bytes(usage.free)} of the disk are left, and a capture leaves {in_bytes(least)} free: "
-            f"{LEAST_SHARE:.0%} of it, and {in_bytes(LEAST_BYTES)} at least"
+            f"{_MIN_FREE_SHARE:.0%} of it, and {in_bytes(_MIN_FREE_BYTES)} at least"
         )
 
 
@@ -162,13 +162,13 @@ class Writer:
         if size:
             with self._lock:
                 self._bytes += size
-        while len(self._queue) > ROOM or self._bytes > ROOM_BYTES:
+        while len(self._queue) > _QUEUE_ENTRIES or self._bytes > _QUEUE_BYTES:
             self._room.clear()
             self._wake.set()
             # Nobody would ever make room.
             if self._failed or not self._thread.is_alive():
                 return False
-            self._room.wait(PAUSE)
+            self._room.wait(_LOOK_SECONDS)
         return True
 
     def end(self) -> None:
@@ -200,8 +200,8 @@ class Writer:
         if not self._queue:
             return
         try:
-            check_room(self.folder)
-        except DiskFills as error:
+            _check_room(self.folder)
+        except _DiskFills as error:
             self._fill(error)
             return
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -209,33 +209,33 @@ class Writer:
         try:
             while not self._ending:
                 # A device is waited for once, when the step ends, unless too much has gathered before.
-                if not self._source.waits() or len(self._queue) > ROOM // 2:
+                if not self._source.waits() or len(self._queue) > _QUEUE_ENTRIES // 2:
                     self._drain()
                 self._rest()
             self._drain()
-        except DiskFills as error:
+        except _DiskFills as error:
             self._fill(error)
         finally:
             self._files.close()
         size = self._files.end(self._source.frames())
         self.outcome = replace(self.outcome, size=self.outcome.size + size)
 
-    def _fill(self, error: DiskFills) -> None:
+    def _fill(self, error: _DiskFills) -> None:
         self.full = True
         self._give_up(f"is not written on: {error}")
 
     def _rest(self) -> None:
-        self._wake.wait(PAUSE)
+        self._wake.wait(_LOOK_SECONDS)
         self._wake.clear()
 
     def _drain(self) -> None:
         """Write the entries that are there."""
         while self._queue:
-            self._write_some(min(len(self._queue), AT_ONCE))
+            self._write_some(min(len(self._queue), _ENTRIES_A_WRITE))
 
     def _write_some(self, count: int) -> None:
         """Write the first entries; they leave the queue when they are on the disk."""
-        check_room(self.folder)
+        _check_room(self.folder)
         # An entry is queued after its statistics were put off, so all that these entries need is there.
         self._source.settle()
         # Looked at, not taken: an entry that cannot be written is named in the message.

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 from pytest_probe.capture.cli import capture, time
-from pytest_probe.capture.kernel import described
+from pytest_probe.capture.kernel import kernel_line
 from pytest_probe.cli import show
 from pytest_probe.cli.show import USAGE_ERROR
 from pytest_probe.errors import ProbeError, SettingsError
@@ -49,7 +49,7 @@ def _arguments(given: list[str]) -> argparse.Namespace:
         description="Look at dumps, and compare results, without a test run.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    versions = f"pytest-probe {version('pytest-probe')}\n{described()}"
+    versions = f"pytest-probe {version('pytest-probe')}\n{kernel_line()}"
     parser.add_argument("--version", action="version", version=versions)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in (show, compare, capture, time, baseline, merge, report, history):

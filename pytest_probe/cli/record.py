@@ -17,7 +17,7 @@ from pytest_probe.registry import Registry
 from pytest_probe.system import archive
 
 # Records before and after that are named.
-BESIDE = 3
+_BESIDE = 3
 # Words of a tensor that are told apart from its statistics.
 _TOLD = ("dtype", "shape", "data_name", "place", "requires_grad", "ndarray", "stride", "address", "values")
 _PARTIAL = (
@@ -51,8 +51,8 @@ class Described(Struct, frozen=True):
             "record": record.name,
             "api": f"{record.namespace}.{record.api}",
             "number": record.number,
-            "before": [each.name for each in dump.records[max(place - BESIDE, 0) : place]],
-            "after": [each.name for each in dump.records[place + 1 : place + 1 + BESIDE]],
+            "before": [each.name for each in dump.records[max(place - _BESIDE, 0) : place]],
+            "after": [each.name for each in dump.records[place + 1 : place + 1 + _BESIDE]],
             "called_from": _frame(user_frame(frames)),
             "stack": [_frame(frame) for frame in reversed(frames)],
             "modules": [*reversed(dump.modules(entry))],

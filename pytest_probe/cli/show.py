@@ -32,12 +32,12 @@ from pytest_probe.selection import Selection, apis_of, closest, matches, select
 from pytest_probe.system.decoding import check_name
 from pytest_probe.system.text import printable
 
-SIZES = ((1_000, "up to 1,000 elements"), (1_000_000, "up to 1,000,000"), (1_000_000_000, "up to 1,000,000,000"))
-LARGER = "larger"
+_SIZES = ((1_000, "up to 1,000 elements"), (1_000_000, "up to 1,000,000"), (1_000_000_000, "up to 1,000,000,000"))
+_LARGER = "larger"
 USAGE_ERROR = 2
 
 
-class Line(Struct, frozen=True):
+class _Line(Struct, frozen=True):
     """One case as it is shown: dtype "" without floats, elements of all its tensors, verdict where it is skipped."""
 
     case: Case
@@ -91,13 +91,13 @@ def _selection(arguments: argparse.Namespace) -> Selection:
 
 def run(arguments: argparse.Namespace) -> int:
     """The exit status. Raises SettingsError, or DumpError for a path that leads to no dump."""
-    selection, asked = _selection(arguments), Asked(Registry.default())
+    selection, asked = _selection(arguments), _Asked(Registry.default())
     paths, names = asked.split(arguments.dumps)
     named = labels(paths)
     if names or arguments.json:
         chosen = replace(selection, apis=(*selection.apis, *names))
         return _in_full(asked, paths, named, chosen, arguments.json)
-    shown: list[Line] = []
+    shown: list[_Line] = []
     unmatched, apis = {*selection.apis, *selection.skip_apis}, set[str]()
     for path in paths:
         dump = asked.read(path)
@@ -119,7 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
     return asked.status
 
 
-class Asked:
+class _Asked:
     """The dumps that were asked for, each read once; status is the exit status so far."""
 
     def __init__(self, registry: Registry) -> None:
@@ -173,7 +173,7 @@ def _named(dump: Dump, glob: str) -> Iterator[str]:
 
 
 def _in_full(
-    asked: Asked, paths: Sequence[Path], named: Mapping[Path, str], selection: Selection, as_json: bool
+    asked: _Asked, paths: Sequence[Path], named: Mapping[Path, str], selection: Selection, as_json: bool
 ) -> int:
     """Show the selected records one by one."""
     shown = 0
@@ -197,15 +197,15 @@ def _in_full(
     return asked.status
 
 
-def _lines(dump: Dump, selection: Selection, registry: Registry) -> Iterator[Line]:
+def _lines(dump: Dump, selection: Selection, registry: Registry) -> Iterator[_Line]:
     for record, direction, dtype in select(dump, selection, floating_dtypes):
         case = Case(dump, record, direction, dtype)
         try:
             call = dump.decode(record)
         except RecordError as error:
-            yield Line(case, "", 0, Verdict("skip", "", str(error), error.kind))
+            yield _Line(case, "", 0, Verdict("skip", "", str(error), error.kind))
             continue
-        yield Line(case, dtype or "+".join(floating_dtypes(call)), _elements(call), preview(case, registry))
+        yield _Line(case, dtype or "+".join(floating_dtypes(call)), _elements(call), preview(case, registry))
 
 
 def _elements(call: Call) -> int:
@@ -213,7 +213,7 @@ def _elements(call: Call) -> int:
     return sum(spec.size for tree in trees for _, spec in named_tensors(tree))
 
 
-def _totals(lines: Sequence[Line]) -> Iterator[str]:
+def _totals(lines: Sequence[_Line]) -> Iterator[str]:
     skipped = Counter(line.skip.kind for line in lines if line.skip is not None)
     yield ""
     yield f"{len(lines) - skipped.total():,} cases would run, {skipped.total():,} would be skipped"
@@ -237,4 +237,4 @@ def _table(title: str, rows: Iterable[tuple[str, int]]) -> Iterator[str]:
 
 
 def _size(elements: int) -> str:
-    return next((name for limit, name in SIZES if elements <= limit), LARGER)
+    return next((name for limit, name in _SIZES if elements <= limit), _LARGER)

@@ -162,4 +162,4 @@ def _sampled(probe: Probe, dumps: Sequence[tuple[str, Dump]]) -> list[str]:
     """A line for cases that are too large for a reference in full."""
     settings = probe.settings
     cases = sampled_cases((dump for _, dump in dumps), settings.selection.admits, settings.flops)
-    return [terminal.sampled(cases * len(settings.selection.dtypes), settings.flops)] if cases else []
+    return [terminal.sampled_line(cases * len(settings.selection.dtypes), settings.flops)] if cases else []

@@ -13,7 +13,7 @@ from pytest_probe.system.text import printable_line
 
 if TYPE_CHECKING:
     from pytest_probe.features.history.file import HistoryRun
-    from pytest_probe.features.html.other_runs import Beside
+    from pytest_probe.features.html.other_runs import Comparison
 
 
 class RunFiles:
@@ -28,7 +28,7 @@ class RunFiles:
         self._settings = settings
         self._run = dict(run)
         self._history = _history(settings)
-        self._beside: Beside | None = None
+        self._beside: Comparison | None = None
         if settings.html is not None:
             from pytest_probe.features.html.collected import Collected
 
@@ -90,14 +90,14 @@ def _history(settings: Settings) -> HistoryRun | None:
     return HistoryRun()
 
 
-def _beside(settings: Settings, benchmark: Benchmark | None, baseline: Baseline | None) -> Beside | None:
+def _beside(settings: Settings, benchmark: Benchmark | None, baseline: Baseline | None) -> Comparison | None:
     """The benchmark, or else what the baseline said before the run."""
-    from pytest_probe.features.html.other_runs import Beside, OtherCase, OtherRun
+    from pytest_probe.features.html.other_runs import Comparison, OtherCase, OtherRun
 
     if benchmark is not None:
         cases = {result.id: OtherCase.of(result) for result in benchmark.results.values()}
-        return Beside(OtherRun(benchmark.folder.name, "benchmark", cases))
+        return Comparison(OtherRun(benchmark.folder.name, "benchmark", cases))
     if baseline is not None and settings.baseline is not None:
         kept = {id: OtherCase.kept(case) for id, case in baseline.cases.items()}
-        return Beside(OtherRun(settings.baseline.name, "baseline", kept))
+        return Comparison(OtherRun(settings.baseline.name, "baseline", kept))
     return None

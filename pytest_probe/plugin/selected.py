@@ -13,7 +13,7 @@ from pytest_probe.options import NAMED
 from pytest_probe.plugin.items import NoticeItem
 from pytest_probe.plugin.session import Probe
 from pytest_probe.reports.running import FOLDER
-from pytest_probe.reports.selected import ITEMS, SelectedItem, named, read_items, write_items
+from pytest_probe.reports.selected import ITEMS, SelectedItem, id_list, read_items, write_items
 
 
 def note(probe: Probe, session: pytest.Session) -> None:
@@ -68,7 +68,7 @@ class Compared:
             (now - left, "this run selects {}, and its run did not"),
         ):
             if ids:
-                wanted = f"{words.format(named(sorted(ids)))}; give the same selection, or a new folder"
+                wanted = f"{words.format(id_list(sorted(ids)))}; give the same selection, or a new folder"
                 raise pytest.UsageError(str(SettingsError(NAMED["resume"].flag, str(self._folder), wanted)))
 
 

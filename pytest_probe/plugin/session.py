@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from pytest_probe import frameworks
 from pytest_probe.errors import ProbeError, RecordError, SettingsError, Unsupported
 from pytest_probe.features.benchmark.benchmark import Benchmark
-from pytest_probe.features.gate.baseline import kept, signature
+from pytest_probe.features.gate.baseline import baseline_entry, signature
 from pytest_probe.features.gate.gate import Gate, Judgement
 from pytest_probe.features.gate.plugin import gate_in_worker
 from pytest_probe.features.html.details import ShownInDetail
@@ -313,7 +313,7 @@ class Probe:
                     note = f"found with other inputs: --probe-seed={seed} --probe-repeat=1"
                     worst = replace(other, notes=(*other.notes, note))
         line = replace(verdict, verdict=worst.verdict)
-        return worst, self.gate.judge(kept(str(identity), told, line, others))
+        return worst, self.gate.judge(baseline_entry(str(identity), told, line, others))
 
     def beside_times(self, checked: Checked, verdict: Verdict, identity: PortableId) -> Verdict:
         """The verdict with the case's time and memory beside another run's. What looks slower is measured again: what

@@ -28,12 +28,12 @@ LABELS = {
     "duration": "time of the check, s",
 }
 # Metrics that are no measure of an error.
-NO_MEASURE = ("k", "fan_in", "sampled", "repeats")
+_NO_MEASURE = ("k", "fan_in", "sampled", "repeats")
 # Digits of a number.
-DIGITS = 4
+_DIGITS = 4
 
 
-def measured(result: Result) -> Iterator[tuple[str, float]]:
+def metrics_of(result: Result) -> Iterator[tuple[str, float]]:
     """The metrics of a case by name, those that it has."""
     found: dict[str, float] = {}
     shares = [share for output in result.outputs if (share := limit_share(output.metrics)) is not None]
@@ -46,16 +46,16 @@ def measured(result: Result) -> Iterator[tuple[str, float]]:
                 known = found.get(name)
                 found[name] = own if known is None or rank(own) > rank(known) else known
     yield from found.items()
-    yield from _taken(result)
+    yield from _costs(result)
 
 
 def _is_measure(name: str, value: Plain) -> bool:
-    if name.endswith(LIMIT) or name in NO_MEASURE or isinstance(value, bool):
+    if name.endswith(LIMIT) or name in _NO_MEASURE or isinstance(value, bool):
         return False
     return isinstance(value, (int, float)) or value in ("nan", "inf", "-inf")
 
 
-def _taken(result: Result) -> Iterator[tuple[str, float]]:
+def _costs(result: Result) -> Iterator[tuple[str, float]]:
     """What the case took."""
     time, memory = result.time, result.memory
     if time is not None and time.median_us is not None:
@@ -80,5 +80,5 @@ def short(value: float) -> float | int | str:
     """A number in few letters, as JSON takes it."""
     if not math.isfinite(value):
         return str(value)
-    rounded = float(f"{value:.{DIGITS}g}")
+    rounded = float(f"{value:.{_DIGITS}g}")
     return int(rounded) if rounded.is_integer() and abs(rounded) < 1e6 else rounded

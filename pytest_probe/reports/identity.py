@@ -18,7 +18,7 @@ from pytest_probe.options import JUDGES, OPTIONS, OTHER_DEVICE, OTHER_ENVIRONMEN
 
 Identity: TypeAlias = Mapping[str, Any]
 Use: TypeAlias = Literal["resume", "merge", "benchmark", "baseline"]
-NONE = "none"
+_NONE = "none"
 
 _PYTEST = ("-k", "-m", "--deselect", "--lf", "--sw", "--ignore", "paths")
 # What may differ between two runs that are used together, by the use, and why. What is not here may not.
@@ -32,13 +32,13 @@ MAY_DIFFER: Mapping[str, Mapping[str, str]] = {
 }
 
 
-class Difference(Struct, frozen=True):
+class _Difference(Struct, frozen=True):
     field: str
     before: str
     now: str
 
 
-def differences(before: Identity, now: Identity, use: Use) -> Iterator[Difference]:
+def differences(before: Identity, now: Identity, use: Use) -> Iterator[_Difference]:
     """Each field that must be equal for this use and is not. Dumps that only one side of a benchmark has are no
     difference, since their cases are listed as cases of one side."""
     for field in dict.fromkeys((*before, *now)):
@@ -47,7 +47,7 @@ def differences(before: Identity, now: Identity, use: Use) -> Iterator[Differenc
             yield from _differing(field, before.get(field), now.get(field), common=common)
 
 
-def _differing(field: str, before: Any, now: Any, *, common: bool = False) -> Iterator[Difference]:
+def _differing(field: str, before: Any, now: Any, *, common: bool = False) -> Iterator[_Difference]:
     if before == now:
         return
     if isinstance(before, Mapping) and isinstance(now, Mapping):
@@ -57,14 +57,14 @@ def _differing(field: str, before: Any, now: Any, *, common: bool = False) -> It
                     name if field == "devices" else f"{field} {name}", before.get(name), now.get(name)
                 )
     else:
-        yield Difference(field, _shown(before), _shown(now))
+        yield _Difference(field, _text(before), _text(now))
 
 
-def _shown(value: object) -> str:
+def _text(value: object) -> str:
     if value is None or value == []:
-        return NONE
+        return _NONE
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_shown(each)}" for name, each in value.items()) or NONE
+        return ", ".join(f"{name} {_text(each)}" for name, each in value.items()) or _NONE
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 

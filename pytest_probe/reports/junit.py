@@ -7,14 +7,16 @@ from collections.abc import Iterable
 
 from pytest_probe.model.result import Result, plain, worst_metric
 
-PREFIX = "probe."
+_PREFIX = "probe."
 _TEXTS = ("id", "api", "direction", "dtype", "device", "verdict", "standard", "reason", "kind")
-_METRICS = {name: PREFIX + name for name in ("max_ulp", "max_abs", "max_rel", "noise_ratio", "noise_rms", "spread_ulp")}
+_METRICS = {
+    name: _PREFIX + name for name in ("max_ulp", "max_abs", "max_rel", "noise_ratio", "noise_rms", "spread_ulp")
+}
 
 
 def others(found: Iterable[tuple[str, object]]) -> list[tuple[str, object]]:
     """The properties that are not ours."""
-    return [pair for pair in found if not pair[0].startswith(PREFIX)]
+    return [pair for pair in found if not pair[0].startswith(_PREFIX)]
 
 
 def properties(result: Result) -> list[tuple[str, str | int | float]]:
@@ -22,9 +24,9 @@ def properties(result: Result) -> list[tuple[str, str | int | float]]:
     texts = ((name, str(getattr(result, name))) for name in _TEXTS)
     found: list[tuple[str, str | int | float]] = [_shared(name, text) for name, text in texts if text]
     if result.is_emulated:
-        found.append((PREFIX + "emulated", "16 bit in float32"))
+        found.append((_PREFIX + "emulated", "16 bit in float32"))
     if result.folded:
-        found.append((PREFIX + "folded", f"+{result.folded}"))
+        found.append((_PREFIX + "folded", f"+{result.folded}"))
     for metric, name in _METRICS.items():
         value = worst_metric(result, metric)
         if value is not None:
@@ -35,7 +37,7 @@ def properties(result: Result) -> list[tuple[str, str | int | float]]:
 @functools.lru_cache(1024)
 def _shared(name: str, text: str) -> tuple[str, str]:
     """One pair for all results that have it, since pytest keeps those of each item."""
-    return PREFIX + name, text
+    return _PREFIX + name, text
 
 
 def _measured(result: Result) -> list[tuple[str, str | int | float]]:
@@ -46,7 +48,7 @@ def _measured(result: Result) -> list[tuple[str, str | int | float]]:
         ("time_ratio", None if time is None or time.beside is None else time.beside.ratio),
         ("peak_bytes", None if memory is None else memory.peak_bytes),
     )
-    return [(PREFIX + name, value) for name, value in values if value is not None]
+    return [(_PREFIX + name, value) for name, value in values if value is not None]
 
 
 def _gate(result: Result) -> list[tuple[str, str | int | float]]:
@@ -54,7 +56,7 @@ def _gate(result: Result) -> list[tuple[str, str | int | float]]:
     if result.gate is None:
         return []
     texts = (("gate", result.gate.change), ("gate_reason", result.gate.reason))
-    return [(PREFIX + name, text) for name, text in texts if text]
+    return [(_PREFIX + name, text) for name, text in texts if text]
 
 
 def _diagnosis(result: Result) -> list[tuple[str, str | int | float]]:
@@ -64,4 +66,4 @@ def _diagnosis(result: Result) -> list[tuple[str, str | int | float]]:
         return []
     found = failed.diagnosis
     texts = (("wrong", found.wrong), ("where", found.where), ("cause", found.cause), ("cause_family", found.family))
-    return [(PREFIX + name, value) for name, value in texts if value]
+    return [(_PREFIX + name, value) for name, value in texts if value]

@@ -22,16 +22,16 @@ from pytest_probe.model.fatal_call import AnnouncedCall, FatalCall
 from pytest_probe.model.running_side import Side
 from pytest_probe.model.verdict import Verdict
 
-FOLDER, DEATHS = "running", "deaths.jsonl"
+FOLDER, _DEATHS = "running", "deaths.jsonl"
 # The process of a run without workers, and what its timer wrote at its end.
 MAIN, TIMER = "main", "timer.txt"
 _END = ".json"
 _FATAL_CALLS = "fatal_calls.jsonl"
 CRASH, TIMEOUT = "crash", "timeout"
 # kill -9, as subprocess tells it, and where it has no name as well.
-KILLED = -9
+_KILLED = -9
 # What a process ends with at its limit: by the alarm, SIGALRM where there is one, or by faulthandler's timer.
-LIMITED = (-14, 1)
+_LIMITED = (-14, 1)
 # What runs, in the sentence about a death.
 _WHAT = {"device": "the device ran it", "reference": "its reference ran", "": "it ran"}
 _VMSTAT = Path("/proc/vmstat")
@@ -114,7 +114,7 @@ def read_running(path: Path) -> Running:
         return Running()
 
 
-def told_timeout(folder: Path) -> str:
+def case_of_timeout(folder: Path) -> str:
     """The portable id of the case at which the timer ended a run without workers; "" where none did."""
     try:
         timed_out = (folder / TIMER).stat().st_size > 0
@@ -128,7 +128,7 @@ class Deaths:
     running ones, so that a run that goes on knows. folder None: kept nowhere."""
 
     def __init__(self, folder: Path | None) -> None:
-        self._path = None if folder is None else folder / DEATHS
+        self._path = None if folder is None else folder / _DEATHS
         self._count: Counter[str] = Counter()
         self._last: dict[str, Running] = {}
         for death in self._read():
@@ -177,7 +177,7 @@ def clear(folder: Path, *, finished: bool) -> None:
         for lock in folder.glob("*.lock"):
             lock.unlink()
         if finished:
-            for name in (DEATHS, _FATAL_CALLS):
+            for name in (_DEATHS, _FATAL_CALLS):
                 (folder / name).unlink(missing_ok=True)
         folder.rmdir()
 
@@ -211,7 +211,7 @@ class Ending(Struct, frozen=True):
     @property
     def killed(self) -> bool:
         """Was it ended from outside, as by kill -9?"""
-        return self.status == KILLED
+        return self.status == _KILLED
 
     @property
     def words(self) -> str:
@@ -224,7 +224,7 @@ class Ending(Struct, frozen=True):
 
 def by_limit(death: Running, status: int | None) -> bool:
     """Was it --probe-timeout that ended the process?"""
-    return status in LIMITED and 0 < death.deadline <= time.time()
+    return status in _LIMITED and 0 < death.deadline <= time.time()
 
 
 def verdict_on(death: Running, ending: Ending, *, times: int, timed_out: bool) -> Verdict:

@@ -17,7 +17,7 @@ from pytest_probe.model.result import PortableId
 from pytest_probe.system.files import open_regular, replacing
 
 ITEMS = "items.json"
-NAMED = 5
+_MAX_NAMED = 5
 
 
 class SelectedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -34,7 +34,7 @@ class SelectedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return not is_of_test(self.id)
 
 
-class Selected(msgspec.Struct, frozen=True):
+class _Selected(msgspec.Struct, frozen=True):
     """What run.json says of the list: how many items it has, and its SHA-256."""
 
     count: int
@@ -47,7 +47,7 @@ class RunEnd(msgspec.Struct, frozen=True):
 
     finished: str | None = None
     not_run: int | None = None
-    selected: Selected | None = None
+    selected: _Selected | None = None
     without_result: tuple[str, ...] = ()
 
 
@@ -69,7 +69,7 @@ class Items(Struct, frozen=True, dict=True):
         return self.by_id.get(result.rpartition("::")[0] if is_of_test(result) else result)
 
 
-class Faults(Struct, frozen=True):
+class _Faults(Struct, frozen=True):
     """Ids by what is wrong with their results. missing: a case has none."""
 
     missing: tuple[str, ...]
@@ -89,7 +89,7 @@ def write_items(folder: Path, items: Sequence[SelectedItem]) -> None:
         temporary.write_bytes(msgspec.json.encode(items))
 
 
-def read_items(folder: Path, selected: Selected | None = None) -> Items:
+def read_items(folder: Path, selected: _Selected | None = None) -> Items:
     """Raises OSError, and ResultsError where the file is damaged or is not the list that run.json knows."""
     with open_regular(folder / ITEMS) as file:
         content = file.read()
@@ -101,15 +101,15 @@ def read_items(folder: Path, selected: Selected | None = None) -> Items:
         raise ResultsError(str(folder / ITEMS), str(error)) from None
 
 
-def selected_in(folder: Path) -> Selected:
+def selected_in(folder: Path) -> _Selected:
     """Of the list in a folder. Raises OSError, and ResultsError."""
     with open_regular(folder / ITEMS) as file:
         content = file.read()
     return _selected(content, len(read_items(folder).found))
 
 
-def _selected(content: bytes, count: int) -> Selected:
-    return Selected(count, f"sha256:{hashlib.sha256(content).hexdigest()}")
+def _selected(content: bytes, count: int) -> _Selected:
+    return _Selected(count, f"sha256:{hashlib.sha256(content).hexdigest()}")
 
 
 def ids_in(path: Path, size: float = math.inf) -> Iterator[str]:
@@ -127,11 +127,11 @@ def ids_in(path: Path, size: float = math.inf) -> Iterator[str]:
                 raise ResultsError(f"{path}:{number}", str(error)) from None
 
 
-def faults(items: Items, results: Iterable[str], without_result: Collection[str] = ()) -> Faults:
+def faults(items: Items, results: Iterable[str], without_result: Collection[str] = ()) -> _Faults:
     """What is wrong with these ids of results."""
     counts = Counter(results)
     missing = (item.id for item in items.found if item.is_case and item.id not in counts)
-    return Faults(
+    return _Faults(
         tuple(id for id in missing if id not in without_result),
         tuple(id for id, count in counts.items() if count > 1),
         tuple(id for id in counts if items.of(id) is None),
@@ -155,7 +155,7 @@ def check_results(option: str, results: Path, run: RunEnd, *, early: bool = True
     # Of a run that was killed nobody knows how many.
     allowed = (len(found.missing) if run.finished is None else run.not_run or 0) if early else 0
     missing = found.missing if len(found.missing) > allowed else ()
-    for line in described(Faults(missing, found.doubled, found.foreign)):
+    for line in fault_lines(_Faults(missing, found.doubled, found.foreign)):
         wanted = "go on with --probe-resume, which runs such cases again, or give the folder of a whole run"
         raise SettingsError(option, str(folder), f"{line}; {wanted}")
     return _early_end(run, len(items.found), len(found.missing))
@@ -169,7 +169,7 @@ def _early_end(run: RunEnd, items: int, missing: int) -> str:
     return f"its run ended early: {missing if run.finished is None else run.not_run:,} of {items:,} cases are missing"
 
 
-def described(found: Faults) -> Iterator[str]:
+def fault_lines(found: _Faults) -> Iterator[str]:
     """A line for each kind of fault."""
     for ids, words in (
         (found.missing, "without a result"),
@@ -177,13 +177,13 @@ def described(found: Faults) -> Iterator[str]:
         (found.foreign, "that its run did not select"),
     ):
         if ids:
-            yield f"it has {len(ids):,} case{'s' * (len(ids) > 1)} {words}: {named(ids)}"
+            yield f"it has {len(ids):,} case{'s' * (len(ids) > 1)} {words}: {id_list(ids)}"
 
 
-def named(ids: Sequence[str]) -> str:
+def id_list(ids: Sequence[str]) -> str:
     """The first few, and how many there are besides."""
-    more = f" and {len(ids) - NAMED:,} more" if len(ids) > NAMED else ""
-    return ", ".join(ids[:NAMED]) + more
+    more = f" and {len(ids) - _MAX_NAMED:,} more" if len(ids) > _MAX_NAMED else ""
+    return ", ".join(ids[:_MAX_NAMED]) + more
 
 
 def end_of(path: Path) -> RunEnd:

@@ -17,18 +17,18 @@ from pytest_probe.model.result import Plain, Result, number, rank
 from pytest_probe.model.verdict import NON_DETERMINISTIC, SEVERITY, UNDECIDED, Outcome
 
 # Cases in each of the two lists.
-LISTED = 10
+_MAX_LISTED = 10
 # Columns of a name that is not cut off.
-NAME = 44
+_NAME_WIDTH = 44
 # What a list goes by, the name of the case, its time.
-Entry: TypeAlias = tuple[float, str, CaseTime]
+_Entry: TypeAlias = tuple[float, str, CaseTime]
 # How the notes of a search begin; on calls that break a contract, and on how many were drawn.
-CONTRACT = f"{FUZZED}contract: "
+_CONTRACT = f"{FUZZED}contract: "
 _CALLS = re.compile(rf"{FUZZED}(\d+) calls, (\d+) of them rejected")
 # Perturbed runs of a verdict that asked for all.
-ALL_RUNS = 4
+_ALL_RUNS = 4
 # Warnings that the summary lists.
-WARNINGS = 20
+_MAX_WARNINGS = 20
 
 
 class TimeTally(Struct):
@@ -36,8 +36,8 @@ class TimeTally(Struct):
 
     total: float = 0.0
     cases: int = 0
-    by_ratio: list[Entry] = field(default_factory=list)
-    by_share: list[Entry] = field(default_factory=list)
+    by_ratio: list[_Entry] = field(default_factory=list)
+    by_share: list[_Entry] = field(default_factory=list)
     # Cases without a time, above their limit, timed by one call, and too short to be compared.
     untimed: int = 0
     slower: int = 0
@@ -67,12 +67,12 @@ class TimeTally(Struct):
             return
         yield ", ".join(self._counts())
         if self.by_ratio:
-            yield f"{'slowest beside the other run':<{NAME}} {'ratio':>7} {'time':>9} {'there':>9}"
+            yield f"{'slowest beside the other run':<{_NAME_WIDTH}} {'ratio':>7} {'time':>9} {'there':>9}"
         for ratio, name, time in self.by_ratio:
             there = microseconds(time.beside.median_us) if time.beside is not None else ""
             yield f"{_cut(name)} {ratio:>7.3g} {microseconds(time.median_us or 0.0):>9} {there:>9}"
         if self.by_share and self.total:
-            yield f"{'slowest':<{NAME}} {'share':>7} {'time':>9}"
+            yield f"{'slowest':<{_NAME_WIDTH}} {'share':>7} {'time':>9}"
         for us, name, _ in self.by_share:
             yield f"{_cut(name)} {100 * us / self.total:>5.1f} % {microseconds(us):>9}"
 
@@ -89,12 +89,12 @@ class TimeTally(Struct):
                 yield f"{found:,} {words}"
 
 
-def _slowest(found: list[Entry]) -> list[Entry]:
-    return nsmallest(LISTED, found, key=lambda entry: (-entry[0], entry[1]))
+def _slowest(found: list[_Entry]) -> list[_Entry]:
+    return nsmallest(_MAX_LISTED, found, key=lambda entry: (-entry[0], entry[1]))
 
 
 def _cut(name: str) -> str:
-    return f"{name if len(name) <= NAME else f'{name[: NAME - 3]}...':<{NAME}}"
+    return f"{name if len(name) <= _NAME_WIDTH else f'{name[: _NAME_WIDTH - 3]}...':<{_NAME_WIDTH}}"
 
 
 class Worst(Struct):
@@ -141,7 +141,7 @@ class Tally(Struct):
         self.verdicts[result.verdict] += 1
         if result.verdict == "skip":
             self.skips[result.kind or result.reason] += 1
-        if result.verdict == "warning" and len(self.warnings) < WARNINGS:
+        if result.verdict == "warning" and len(self.warnings) < _MAX_WARNINGS:
             self.warnings.append((result.id, _why(result)))
         self._add_search(result)
         worst = self.apis.setdefault(result.api, Worst(result.api))
@@ -151,8 +151,8 @@ class Tally(Struct):
 
     def _add_search(self, result: Result) -> None:
         for note in result.notes:
-            if note.startswith(CONTRACT):
-                self.contracts.append((result.id, note.removeprefix(CONTRACT)))
+            if note.startswith(_CONTRACT):
+                self.contracts.append((result.id, note.removeprefix(_CONTRACT)))
             counted = _CALLS.match(note)
             if counted is not None:
                 self.drawn["calls"] += int(counted[1])
@@ -175,6 +175,6 @@ def _widen(worst: Worst, metrics: Mapping[str, Plain]) -> None:
     ratio = number(metrics.get("noise_ratio", -1.0))
     if rank(ratio) > rank(worst.ratio):
         worst.ratio, worst.limit = ratio, number(metrics.get("noise_ratio_limit"))
-        worst.bound = number(metrics.get("k", ALL_RUNS)) < ALL_RUNS
+        worst.bound = number(metrics.get("k", _ALL_RUNS)) < _ALL_RUNS
     if "max_ulp" in metrics:
         worst.ulp = max(number(metrics["max_ulp"]), -1.0 if math.isnan(worst.ulp) else worst.ulp, key=rank)

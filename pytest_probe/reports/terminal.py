@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     import pytest
 
 WIDTH = 80
-MANY_ULP = 1e6
-WORST_APIS = 10
-ONE_SIDED = 20
-QUICK = "causes that need further runs were not tried after so many errors of this API; -vv, or the command below, does"
+_MANY_ULP = 1e6
+_WORST_APIS = 10
+_ONE_SIDED = 20
+_QUICK = (
+    "causes that need further runs were not tried after so many errors of this API; -vv, or the command below, does"
+)
 _ORDER = ("pass", "warning", "error", "skip")
 # Of the names in the table, in a terminal of WIDTH columns, and at least: its heading's.
 _API_WIDTH, _SHORTEST = 40, 25
@@ -50,7 +52,7 @@ def kinds(dump: Dump) -> list[str]:
     return [f"{n:,} {kind if n != 1 else kind.replace('entries', 'entry')}" for kind, n in dump.skipped.items()]
 
 
-def sampled(cases: int, budget: float) -> str:
+def sampled_line(cases: int, budget: float) -> str:
     """The line about cases that are too large for a reference in full."""
     takes = "takes" if cases == 1 else "take"
     return (
@@ -144,7 +146,7 @@ def _diagnosis(found: Diagnosis, *, sampled: bool) -> Iterator[str]:
     if found.cause:
         yield from wrap(f"looks like: {found.cause}", "    ", "  ")
     if found.quick:
-        yield from wrap(QUICK, "    ", "  ")
+        yield from wrap(_QUICK, "    ", "  ")
     counts = [f"{name}: {actual:,}, expected {expected:,}" for name, (actual, expected) in found.not_finite.items()]
     if counts:
         yield f"  {'; '.join(counts)}"
@@ -214,9 +216,9 @@ def one_sided(here: Sequence[str], there: Sequence[str]) -> Iterator[str]:
     for where, names in (("this run", here), ("the benchmark", there)):
         if names:
             yield f"probe: only in {where}: {count(len(names), 'case')}"
-            yield from (f"  {name}" for name in names[:ONE_SIDED])
-            if len(names) > ONE_SIDED:
-                yield f"  and {len(names) - ONE_SIDED:,} more"
+            yield from (f"  {name}" for name in names[:_ONE_SIDED])
+            if len(names) > _ONE_SIDED:
+                yield f"  and {len(names) - _ONE_SIDED:,} more"
 
 
 def _warnings(tally: Tally, width: int) -> Iterator[str]:
@@ -255,7 +257,7 @@ def wrap(text: str, indent: str = "  ", start: str = "", width: int = WIDTH) -> 
 
 def _says_nothing(worst: Worst) -> bool:
     """No ULP, or so many where all is well that they only say that the reference is near zero."""
-    return worst.ulp != worst.ulp or (worst.verdict == "pass" and worst.ulp > MANY_ULP)
+    return worst.ulp != worst.ulp or (worst.verdict == "pass" and worst.ulp > _MANY_ULP)
 
 
 def summary_lines(tally: Tally, *, not_run: int, width: int = WIDTH) -> Iterator[str]:
@@ -286,7 +288,7 @@ def summary_lines(tally: Tally, *, not_run: int, width: int = WIDTH) -> Iterator
         for kind, number in tally.skips.most_common():
             yield from wrap(f"{number:,}  {kind}", " " * 10, " " * (8 - len(f"{number:,}")), width)
     yield from _warnings(tally, width)
-    yield from _ranked(tally.ranking(WORST_APIS), width)
+    yield from _ranked(tally.ranking(_WORST_APIS), width)
     yield from tally.times.lines()
 
 

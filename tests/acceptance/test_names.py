@@ -28,7 +28,7 @@ def command(*args: str) -> subprocess.CompletedProcess[str]:
 
 def test_versions() -> None:
     told = command("--version")
-    assert (told.returncode, told.stdout) == (0, f"pytest-probe 0.1.0\n{kernel.described()}\n")
+    assert (told.returncode, told.stdout) == (0, f"pytest-probe 0.1.0\n{kernel.kernel_line()}\n")
     listed = subprocess.run(
         [sys.executable, "-m", "pytest", "--version", "--version"], capture_output=True, text=True, timeout=120
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import pytest
 
 from pytest_probe.features.html.collected import Collected
-from pytest_probe.features.html.other_runs import Beside, Sparklines
+from pytest_probe.features.html.other_runs import Comparison, Sparklines
 from pytest_probe.features.html.page import Page
 from pytest_probe.features.html.run_folder import RunFacts
 from pytest_probe.model.result import Result
@@ -34,7 +34,7 @@ def browser() -> Iterator[Chrome]:
 def opened(browser: Chrome, tmp_path: Path) -> Opener:
     """Opens the page of a run with these results."""
 
-    def make(results: list[Result], beside: Beside | None = None, lines: Sparklines | None = None) -> Opened:
+    def make(results: list[Result], beside: Comparison | None = None, lines: Sparklines | None = None) -> Opened:
         collected = Collected()
         for result in results:
             row = collected.add(result)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_probe.capture.config import configured
+from pytest_probe.capture.config import read_config
 from pytest_probe.capture.recorder import Scope
 from pytest_probe.errors import SettingsError
 
@@ -39,7 +39,7 @@ def written(folder: Path, **content: Any) -> Path:
 
 
 def test_msprobes_own_file_is_read(tmp_path: Path) -> None:
-    config = configured(written(tmp_path, **SHIPPED))
+    config = read_config(written(tmp_path, **SHIPPED))
     assert (config.dump_path, config.task, config.level, config.stacks) == ("./dump_path", "statistics", "L1", True)
     assert config.modes == {"forward", "backward", "input", "output"}
 
@@ -53,33 +53,33 @@ def test_the_section_of_the_task_counts(tmp_path: Path) -> None:
         statistics={"list": ["conv"], "summary_mode": "md5"},
         run_ut={"black_list": ["softmax"]},
     )
-    config = configured(path)
+    config = read_config(path)
     assert (config.names, config.summary, config.black) == (("relu",), "statistics", ("softmax",))
     assert config.modes == {"forward", "input", "output"}
 
 
 def test_a_section_of_the_checkers_that_is_empty_hides_no_other(tmp_path: Path) -> None:
     path = written(tmp_path, dump_path="d", run_ut={"black_list": []}, acc_check={"black_list": ["relu"]})
-    assert configured(path).black == ("relu",)
-    assert configured(path, black_list=["gelu"]).black == ("gelu",)
+    assert read_config(path).black == ("relu",)
+    assert read_config(path, black_list=["gelu"]).black == ("gelu",)
 
 
 def test_all_is_said_by_an_empty_list_too(tmp_path: Path) -> None:
     for chosen in ([], ["all"]):
-        config = configured(None, dump_path=tmp_path, data_mode=chosen, kinds=chosen)
+        config = read_config(None, dump_path=tmp_path, data_mode=chosen, kinds=chosen)
         assert (len(config.modes), len(config.kinds), config.dump_path) == (4, 4, str(tmp_path))
 
 
 def test_a_wrong_argument_is_one_of_all_keys() -> None:
     with pytest.raises(SettingsError, match=r"PrecisionDebugger: unknown key 'scop'; did you mean 'scope'\? .*level, "):
-        configured(None, dump_path="d", scop=[])
+        read_config(None, dump_path="d", scop=[])
     with pytest.raises(SettingsError, match=r"PrecisionDebugger: step: '4-' .*numbers, 0 or more"):
-        configured(None, dump_path="d", step=["4-"])
-    assert configured(None, dump_path="d", async_dump=True, level=None) == configured(None, dump_path="d")
+        read_config(None, dump_path="d", step=["4-"])
+    assert read_config(None, dump_path="d", async_dump=True, level=None) == read_config(None, dump_path="d")
 
 
 def test_a_range_is_no_set_of_its_numbers() -> None:
-    config = configured(None, dump_path="d", step=["0-999999999", 2**62], rank=["3-999999999"])
+    config = read_config(None, dump_path="d", step=["0-999999999", 2**62], rank=["3-999999999"])
     assert config.steps == (range(0, 10**9), range(2**62, 2**62 + 1))
     scope = Scope(config)
     assert [scope.wants_step(step) for step in (0, 999_999_999, 10**9, 2**62)] == [True, True, False, True]
@@ -88,7 +88,7 @@ def test_a_range_is_no_set_of_its_numbers() -> None:
 
 def test_arguments_count_more_than_the_file(tmp_path: Path) -> None:
     path = written(tmp_path, **SHIPPED)
-    config = configured(path, task="tensor", step=[1, "4-6"], scope=["Torch.a.0.forward", "Torch.b.0.forward"])
+    config = read_config(path, task="tensor", step=[1, "4-6"], scope=["Torch.a.0.forward", "Torch.b.0.forward"])
     assert (config.task, config.steps, config.scope[0]) == ("tensor", (range(1, 2), range(4, 7)), "Torch.a.0.forward")
 
 
@@ -122,7 +122,7 @@ def test_arguments_count_more_than_the_file(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_used_is_named(content: dict[str, Any], words: list[str], tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as error:
-        configured(written(tmp_path, dump_path="d", **content))
+        read_config(written(tmp_path, dump_path="d", **content))
     for word in [*words, "config.json"]:
         assert word in str(error.value) or (word == "config.json" and "PrecisionDebugger" in str(error.value))
 
@@ -132,11 +132,11 @@ def test_a_file_that_is_no_configuration_is_named(text: str, tmp_path: Path) -> 
     path = tmp_path / "config.json"
     path.write_text(text)
     with pytest.raises(SettingsError, match="JSON object"):
-        configured(path)
+        read_config(path)
 
 
 def test_a_missing_file_and_a_missing_folder_are_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="No such file"):
-        configured(tmp_path / "none.json")
+        read_config(tmp_path / "none.json")
     with pytest.raises(SettingsError, match="dump_path"):
-        configured(None)
+        read_config(None)

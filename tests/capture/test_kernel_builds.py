@@ -209,26 +209,26 @@ def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_no_kernel_was_built() -> None:
-    assert kernel.loaded("pytest_probe.capture.no_kernel") == (None, "none was built for this Python")
+    assert kernel.load("pytest_probe.capture.no_kernel") == (None, "none was built for this Python")
 
 
 def test_a_kernel_of_another_platform_is_not_loaded(name: str, tmp_path: Path) -> None:
     """As one for aarch64 in a folder that two machines share: its machine's number stands in the ELF header."""
     header = b"\x7fELF" + bytes([2, 1, 1]) + bytes(9) + (3).to_bytes(2, "little") + (0xF3).to_bytes(2, "little")
     (tmp_path / f"{name}.abi3.so").write_bytes(header + bytes(200))
-    found, why = kernel.loaded(name)
+    found, why = kernel.load(name)
     assert found is None
     assert why.startswith("it cannot be loaded: ")
 
 
 def test_a_kernel_for_another_python_is_not_found(name: str, built_kernel: Path, tmp_path: Path) -> None:
     shutil.copy(built_kernel, tmp_path / f"{name}.cpython-399-x86_64-linux-gnu.so")
-    assert kernel.loaded(name) == (None, "none was built for this Python")
+    assert kernel.load(name) == (None, "none was built for this Python")
 
 
 def test_a_kernel_of_an_earlier_source_is_not_used(name: str, tmp_path: Path) -> None:
     (tmp_path / f"{name}.py").write_text("REVISION = 0")
-    assert kernel.loaded(name) == (None, "it was built from another source; install pytest-probe again")
+    assert kernel.load(name) == (None, "it was built from another source; install pytest-probe again")
 
 
 def test_the_source_is_the_one_that_is_expected(compiled: ModuleType) -> None:
@@ -239,9 +239,9 @@ def test_the_source_is_the_one_that_is_expected(compiled: ModuleType) -> None:
 def test_version_says_whether_the_kernel_counts(compiled: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "compiled", None)
     monkeypatch.setattr(kernel, "_said", "none was built for this Python")
-    assert kernel.described() == "captures count without the compiled kernel (none was built for this Python)"
+    assert kernel.kernel_line() == "captures count without the compiled kernel (none was built for this Python)"
     assert kernel.numbers() == {}
     monkeypatch.setattr(kernel, "compiled", compiled)
     monkeypatch.setattr(kernel, "_said", "avx2")
-    assert kernel.described() == "captures count with the compiled kernel (avx2)"
+    assert kernel.kernel_line() == "captures count with the compiled kernel (avx2)"
     assert list(kernel.numbers()) == list(kernel.DTYPES)

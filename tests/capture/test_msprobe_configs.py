@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pytest_probe.capture.config import CaptureConfig, configured
+from pytest_probe.capture.config import CaptureConfig, read_config
 from pytest_probe.errors import SettingsError
 from pytest_probe.standards.tools.project_rules import read_standards_file
 from tests.support.dumps import DATA
@@ -52,12 +52,12 @@ def test_the_file_of_a_release(release: str, tmp_path: Path, caplog: pytest.LogC
     path = written(tmp_path, BUNDLED[release])
     seeded = "seed" in BUNDLED[release]
     wanted = CaptureConfig("./dump_path", seed=1234 if seeded else None, deterministic=False if seeded else None)
-    assert configured(path) == wanted
+    assert read_config(path) == wanted
     (told,) = (record.getMessage() for record in caplog.records)
     assert told.startswith(f"pytest-probe: {path}: these keys have no effect here: ")
     if release in ("1.0.1", "1.0.4"):
         assert [key for key in OF_1_0 if key not in told] == []
-    configured(path)
+    read_config(path)
     assert len(caplog.records) == 1
 
 
@@ -76,10 +76,10 @@ def test_an_example_of_a_guide(example: dict[str, Any], tmp_path: Path) -> None:
     words = REFUSED[named] if named else "msprobe's online check" if online else ""
     if words:
         with pytest.raises(SettingsError, match=words) as refused:
-            configured(path)
+            read_config(path)
         assert f"{path}: " in str(refused.value)
         return
-    config = configured(path)
+    config = read_config(path)
     assert (config.task, config.level) == (content["task"], content["level"])
     assert config.dump_path == content["dump_path"]
 
@@ -96,7 +96,7 @@ def test_the_lists_of_its_checker_are_read(section: str, tmp_path: Path) -> None
 
 def test_what_has_no_effect_is_said_of_arguments_too(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        configured(None, dump_path="of arguments", nfs_path="", host="", port=-1, online_run_ut=False)
+        read_config(None, dump_path="of arguments", nfs_path="", host="", port=-1, online_run_ut=False)
     assert caplog.messages == [
         "pytest-probe: PrecisionDebugger: these keys have no effect here: nfs_path, host, port, online_run_ut"
     ]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pytest_probe.capture.config import configured
+from pytest_probe.capture.config import read_config
 from pytest_probe.capture.recorder import Scope
 
 
 def scope(**given: object) -> Scope:
-    return Scope(configured(None, dump_path="d", **given))
+    return Scope(read_config(None, dump_path="d", **given))
 
 
 def test_an_interval_holds_both_its_ends() -> None:

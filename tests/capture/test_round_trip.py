@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_probe.capture import snapshot
-from pytest_probe.capture.config import configured
-from pytest_probe.capture.dump_files import encoded
+from pytest_probe.capture.config import read_config
+from pytest_probe.capture.dump_files import encode_entry
 from pytest_probe.errors import RecordError
 from pytest_probe.frameworks.torch.capture.values import Values
 from pytest_probe.model.dump import (
@@ -107,13 +107,13 @@ TREES = st.recursive(
 
 
 def read_back(args: list[Any], kwargs: dict[str, Any]) -> Call:
-    taking = Values(configured(None, dump_path="d"))
+    taking = Values(read_config(None, dump_path="d"))
     with torch.no_grad():
         body = snapshot.ForwardEntry(
             [taking.take(value) for value in args], {key: taking.take(kwargs[key]) for key in kwargs}
         )
     taking.settle()
-    text = bytearray(encoded(snapshot.NamedEntry("Torch.add.0.forward", body)))
+    text = bytearray(encode_entry(snapshot.NamedEntry("Torch.add.0.forward", body)))
     quote_tokens(text)
     return decode(Path("dump.json"), Record("Torch.add.0", "Torch", "add", 0, bytes(text)), ours=True)
 

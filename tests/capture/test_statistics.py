@@ -8,7 +8,7 @@ from msgspec import UNSET, structs
 
 from pytest_probe.capture import kernel
 from pytest_probe.capture.snapshot import Seen
-from pytest_probe.capture.statistics import KEPT, fill_small_from, fill_together
+from pytest_probe.capture.statistics import MAX_KEPT_INTEGERS, fill_small_from, fill_together
 
 INTEGERS = [name for name in kernel.DTYPES if "int" in name]
 
@@ -27,7 +27,7 @@ def both(array: np.ndarray) -> tuple[bool, Seen, Seen]:
     return filled, ones[0], ones[1]
 
 
-@pytest.mark.parametrize("size", [1, 2, KEPT, KEPT + 1])
+@pytest.mark.parametrize("size", [1, 2, MAX_KEPT_INTEGERS, MAX_KEPT_INTEGERS + 1])
 @pytest.mark.parametrize("name", INTEGERS)
 def test_few_integers_are_kept(name: str, size: int) -> None:
     limits = np.iinfo(name)
@@ -35,7 +35,7 @@ def test_few_integers_are_kept(name: str, size: int) -> None:
     filled, ours, theirs = both(array)
     assert filled
     assert structs.asdict(ours) == structs.asdict(theirs)
-    assert ours.values == (array.tolist() if 1 < size <= KEPT else UNSET)
+    assert ours.values == (array.tolist() if 1 < size <= MAX_KEPT_INTEGERS else UNSET)
 
 
 @pytest.mark.parametrize(("largest", "stands"), [(94906265, True), (94906266, False)])

@@ -11,7 +11,7 @@ from syrupy.assertion import SnapshotAssertion
 from pytest_probe.model.dump import Dump, Frame, Record
 from pytest_probe.model.verdict import ArgumentRow, Diagnosis, Element, Metric, OutputVerdict, Verdict
 from pytest_probe.reports.tally import Tally
-from pytest_probe.reports.terminal import WIDTH, failure, header, sampled, summary_lines
+from pytest_probe.reports.terminal import WIDTH, failure, header, sampled_line, summary_lines
 from tests.reports.test_results_file import outcome, output
 
 
@@ -35,10 +35,10 @@ def test_header() -> None:
 
 
 def test_what_is_sampled() -> None:
-    assert sampled(1, 2e10) == (
+    assert sampled_line(1, 2e10) == (
         "probe: 1 case takes more than 2e+10 float64 operations (--probe-flops): judged by samples"
     )
-    assert sampled(1200, 4e5).startswith("probe: 1,200 cases take more than 4e+05 ")
+    assert sampled_line(1200, 4e5).startswith("probe: 1,200 cases take more than 4e+05 ")
 
 
 def test_failure() -> None:

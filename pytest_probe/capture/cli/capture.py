@@ -11,10 +11,10 @@ from typing import Any
 from pytest_probe import frameworks
 from pytest_probe.capture import folder
 from pytest_probe.capture.cli.program import check, execute, logging_apart
-from pytest_probe.capture.config import TASKS, configured, names_folder
+from pytest_probe.capture.config import TASKS, names_folder, read_config
 from pytest_probe.capture.debugger import PrecisionDebugger
 from pytest_probe.capture.folder import FolderTaken, check_usable
-from pytest_probe.capture.framework import recording, watched
+from pytest_probe.capture.framework import recording, watch_imports
 from pytest_probe.capture.recorder import log
 from pytest_probe.errors import NotStarted
 
@@ -30,7 +30,7 @@ class ProgramCapture:
     """
 
     def __init__(self, config_path: str | None, **options: Any) -> None:
-        config = configured(config_path, **{key: value for key, value in options.items() if value is not None})
+        config = read_config(config_path, **{key: value for key, value in options.items() if value is not None})
         self._folder = config.dump_path
         # PaddleAPEX's files hold no calls of another framework.
         self._recorded = ("paddle",) if config.layout == "paddleapex" else tuple(frameworks.MODULES)
@@ -48,7 +48,7 @@ class ProgramCapture:
         """While the program runs; then what is left is written, and said."""
         names = {module: name for name, module in frameworks.MODULES.items()}
         started = True
-        with self._steps, watched(names, lambda module: self._imported(names[module])):
+        with self._steps, watch_imports(names, lambda module: self._imported(names[module])):
             try:
                 yield
             except NotStarted:

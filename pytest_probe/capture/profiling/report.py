@@ -22,7 +22,7 @@ TRACE = "trace.json"
 # The track of a trace that sections stand on: no thread has this number.
 _SECTIONS = 0
 # More rows than a screen has lines are read by nobody.
-MOST_ROWS = 30
+_MOST_ROWS = 30
 _HEADS = ("share", "self", "total", "calls", "p50", "p90", "p99", "least", "first")
 
 
@@ -44,7 +44,7 @@ def take(folder: str) -> Path:
 def write(stopwatch: Stopwatch, folder: Path) -> None:
     """Raises OSError where the disk refuses."""
     encode = msgspec.json.encode
-    (folder / ROWS).write_bytes(b"".join(encode(line) + b"\n" for line in lines(stopwatch)))
+    (folder / ROWS).write_bytes(b"".join(encode(line) + b"\n" for line in _lines(stopwatch)))
     with (folder / TRACE).open("wb") as file:
         file.write(b'{"displayTimeUnit": "ns", "traceEvents": [\n')
         for number, event in enumerate(events(stopwatch)):
@@ -52,7 +52,7 @@ def write(stopwatch: Stopwatch, folder: Path) -> None:
         file.write(b"\n]}\n")
 
 
-def lines(stopwatch: Stopwatch) -> Iterator[dict[str, Any]]:
+def _lines(stopwatch: Stopwatch) -> Iterator[dict[str, Any]]:
     """What ran, then for the whole and each section its rows. Times are in microseconds."""
     yield {
         "kind": "run",
@@ -125,7 +125,7 @@ def _nested(intervals: list[tuple[int, int, str, str]]) -> Iterator[tuple[str, i
         yield "E", end, name, category
 
 
-def text(stopwatch: Stopwatch, rows: int = MOST_ROWS) -> str:
+def text(stopwatch: Stopwatch, rows: int = _MOST_ROWS) -> str:
     """The whole stretch, and then each section; of each at most so many rows."""
     parts = [_section(stopwatch, stopwatch.whole, rows)]
     parts += [_section(stopwatch, section, rows) for section in stopwatch.sections.values()]

@@ -21,7 +21,7 @@ MOST_SAMPLES = 10_000
 _MICRO = 1e-3
 log = logging.getLogger("pytest_probe")
 # A trace of more calls is too large for what shows it.
-MOST_TRACED = 250_000
+_MOST_TRACED = 250_000
 # Times on the device are read so many at a time, since to read one is to wait for it.
 _UNREAD = 10_000
 
@@ -284,7 +284,7 @@ class Stopwatch:
 
     def _fold(self, track: Track) -> None:
         with self._lock:
-            calls, failed, noted = map(_taken, (track.calls, track.failed, track.noted))
+            calls, failed, noted = map(_take_logs, (track.calls, track.failed, track.noted))
             growth, track.growth = track.growth, defaultdict(int)
             stretches, track.stretches = track.stretches, []
             if self.whole.begun is None:
@@ -309,14 +309,14 @@ class Stopwatch:
                 yield section.of(api.whole)
 
     def _keep(self, track: Track, calls: list[Traced]) -> None:
-        left = max(MOST_TRACED - self._calls, 0)
+        left = max(_MOST_TRACED - self._calls, 0)
         self._calls += len(calls)
         self._kept.setdefault(track, []).extend(calls[:left])
-        if self._calls > MOST_TRACED:
-            self.tell("trace", f"pytest-probe: the trace holds the first {MOST_TRACED} calls, the table holds all")
+        if self._calls > _MOST_TRACED:
+            self.tell("trace", f"pytest-probe: the trace holds the first {_MOST_TRACED} calls, the table holds all")
 
 
-def _taken(logs: Logs) -> list[tuple[Api, list[int]]]:
+def _take_logs(logs: Logs) -> list[tuple[Api, list[int]]]:
     """What was logged until now. Its thread may go on to log meanwhile."""
     taken = []
     for api, log in list(logs.items()):

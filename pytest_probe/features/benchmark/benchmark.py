@@ -24,7 +24,7 @@ from pytest_probe.standards.tools.three_party import Decision
 from pytest_probe.system.files import open_regular
 
 OPTION = "--probe-benchmark"
-MISSING = "the benchmark's results do not have this case"
+_MISSING = "the benchmark's results do not have this case"
 
 
 class OtherRun(RunEnd, frozen=True):
@@ -88,7 +88,7 @@ class Benchmark(Struct, frozen=True):
             return verdict
         other = self.of(identity)
         if other is None:
-            return replace(verdict, notes=(*verdict.notes, MISSING))
+            return replace(verdict, notes=(*verdict.notes, _MISSING))
         rows = {output.name: output for output in other.outputs}
         outputs = tuple(_judged(output, rows.get(output.name), verdict.standard, api) for output in verdict.outputs)
         if outputs == verdict.outputs:

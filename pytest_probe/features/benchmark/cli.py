@@ -16,9 +16,9 @@ from pytest_probe.standards.tools import COMPARES, DEFAULT
 from pytest_probe.system.decoding import check_name
 from pytest_probe.system.text import printable
 
-SHOWN = 20
-COUNTED = ("pass", "warning", "error", "SKIP")
-FAILED = 1
+_SHOWN = 20
+_COUNTED = ("pass", "warning", "error", "SKIP")
+_FAILED = 1
 
 
 def add_parser(commands: Any) -> None:
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(printable(line))
     print(printable("\n".join(_lines(found, standard))))
     print("\n".join(f"written: {path}" for path in written))
-    return FAILED if any(item.status == "error" for item in found) else 0
+    return _FAILED if any(item.status == "error" for item in found) else 0
 
 
 def _lines(found: Sequence[ComparedRow], standard: str) -> Iterator[str]:
@@ -77,6 +77,6 @@ def _listed(title: str, lines: Sequence[str]) -> Iterator[str]:
     if not lines:
         return
     yield f"{title}: {len(lines):,}"
-    yield from (f"  {line}" for line in lines[:SHOWN])
-    if len(lines) > SHOWN:
-        yield f"  and {len(lines) - SHOWN:,} more"
+    yield from (f"  {line}" for line in lines[:_SHOWN])
+    if len(lines) > _SHOWN:
+        yield f"  and {len(lines) - _SHOWN:,} more"

@@ -10,7 +10,7 @@ from typing import cast
 from msgspec import Struct
 
 from pytest_probe import frameworks
-from pytest_probe.features.msprobe_csv.checker import written
+from pytest_probe.features.msprobe_csv.checker import write_rows
 from pytest_probe.features.msprobe_csv.rows import (
     ABSOLUTE,
     ALGORITHM,
@@ -38,10 +38,10 @@ from pytest_probe.standards.tools.rules import RuleVerdict
 from pytest_probe.standards.tools.three_party import Decision
 
 # Standards that judge by an output's distance from the reference; other ones of our own judge what has no one value.
-BY_VALUE = ("noise", "exact")
-NO_VALUE = frozenset(("random", "uninitialised"))
-FOLDER_TELLS = "only a folder of --probe-out says whether they are what the API promises"
-DETAILS_FILE, RESULT_FILE = "api_precision_compare_details_{}.csv", "api_precision_compare_result_{}.csv"
+_BY_VALUE = ("noise", "exact")
+_NO_VALUE = frozenset(("random", "uninitialised"))
+_FOLDER_TELLS = "only a folder of --probe-out says whether they are what the API promises"
+_DETAILS_FILE, _RESULT_FILE = "api_precision_compare_details_{}.csv", "api_precision_compare_result_{}.csv"
 
 
 class ComparedRow(Struct, frozen=True):
@@ -96,11 +96,11 @@ def _compared(key: str, device: Row | None, benchmark: Row | None, standard: str
 def _alone(device: Row) -> RuleVerdict | None:
     """The device's own verdict on an output that has no one right value, as of a random API: its distance from the
     reference says nothing, nor does a benchmark's. None where the two are to be compared."""
-    if device.judge in BY_VALUE:
+    if device.judge in _BY_VALUE:
         return None
-    no_value = NO_VALUE & classes_of(frameworks.signatures().canonical(device.api))
+    no_value = _NO_VALUE & classes_of(frameworks.signatures().canonical(device.api))
     if not device.judge:
-        return RuleVerdict("skip", f"{min(no_value)} values; {FOLDER_TELLS}") if no_value else None
+        return RuleVerdict("skip", f"{min(no_value)} values; {_FOLDER_TELLS}") if no_value else None
     if device.judge in STANDARDS and not no_value:
         return None
     return RuleVerdict(cast(Outcome, device.status), device.reason)
@@ -111,12 +111,12 @@ def write_compared(folder: Path, stamp: str, found: Sequence[ComparedRow]) -> li
     folder.mkdir(parents=True, exist_ok=True)
     details = [[row.get(column, BLANK) for column in COMPARE_DETAILS] for row in map(_detail, found)]
     return [
-        written(folder / RESULT_FILE.format(stamp), [COMPARE_RESULT, *_summary(found)]),
-        written(folder / DETAILS_FILE.format(stamp), [COMPARE_DETAILS, *details]),
+        write_rows(folder / _RESULT_FILE.format(stamp), [COMPARE_RESULT, *_summary(found)]),
+        write_rows(folder / _DETAILS_FILE.format(stamp), [COMPARE_DETAILS, *details]),
     ]
 
 
-def statuses(found: Iterable[ComparedRow]) -> dict[str, dict[str, str]]:
+def _statuses(found: Iterable[ComparedRow]) -> dict[str, dict[str, str]]:
     """The worst status of each API call (behind its dump's label), by direction."""
     calls: dict[str, dict[str, str]] = {}
     for item in found:
@@ -127,7 +127,7 @@ def statuses(found: Iterable[ComparedRow]) -> dict[str, dict[str, str]]:
 
 def _summary(found: Sequence[ComparedRow]) -> Iterator[Sequence[str]]:
     reasons = {item.call: item.decision.ruling.reason for item in found if item.status == "SKIP"}
-    for call, known in statuses(found).items():
+    for call, known in _statuses(found).items():
         yield [call, known.get("forward", BLANK), known.get("backward", BLANK), reasons.get(call, "")]
 
 

@@ -25,14 +25,14 @@ from pytest_probe.model.case import Case
 from pytest_probe.numerics.dtypes import AnyArray
 
 # Seconds that the reference side of a case must take: less is computed as fast as it is read.
-WORTH = 0.005
+_MIN_SECONDS_TO_CACHE = 0.005
 # Without the file a case is as right: a full disk, a value of a kind that has no place in it, no memory for a copy.
-UNWRITTEN = (OSError, TypeError, MemoryError)
+_UNWRITTEN = (OSError, TypeError, MemoryError)
 # Bytes of a cache: what some hundred calls of a millisecond on an accelerator keep.
-SIZE = 10_000_000_000
+_SIZE = 10_000_000_000
 
 
-class Digests:
+class _Digests:
     """The digests of arrays, each computed once while the array is there."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Digests:
             del self._known[place]
 
 
-class CachedResults:
+class _CachedResults:
     """What is computed under one key is computed once, in this run and in later ones.
 
     The first key that is asked for names the file. drawn gives the state of random numbers: where a computation draws
@@ -60,7 +60,7 @@ class CachedResults:
     """
 
     def __init__(
-        self, folder: Folder, digests: Digests, begins: bytes, drawn: Callable[[], bytes], package: str
+        self, folder: Folder, digests: _Digests, begins: bytes, drawn: Callable[[], bytes], package: str
     ) -> None:
         self.package = package
         self._folder = folder
@@ -142,7 +142,7 @@ class CachedResults:
 
     def _write_pending(self) -> None:
         """What a case computes is written at once, so that no run is held longer than its judge holds it."""
-        if self._seconds < WORTH:
+        if self._seconds < _MIN_SECONDS_TO_CACHE:
             return
         try:
             while self._pending:
@@ -151,7 +151,7 @@ class CachedResults:
                 if kept is not None:
                     self._part = self._part or self._folder.begin()
                     self._part.add(label, kept)
-        except UNWRITTEN:
+        except _UNWRITTEN:
             self._leave()
 
     def _leave(self) -> None:
@@ -171,7 +171,7 @@ class CachedResults:
                     raise Unkeyed("a function was replaced while the case ran")
                 self._folder.keep(self._part, self._name)
                 self._part = None
-            except UNWRITTEN:
+            except _UNWRITTEN:
                 self._leave()
         self._entry = None
         self._pending.clear()
@@ -188,20 +188,20 @@ class CachedResults:
 class Cache:
     """Keeps numbers of the reference side in a folder of `size` bytes at most."""
 
-    def __init__(self, folder: Path, size: int = SIZE) -> None:
+    def __init__(self, folder: Path, size: int = _SIZE) -> None:
         self._folder = Folder(folder, size)
-        self._digests = Digests()
+        self._digests = _Digests()
         # Libraries read it when they begin; frameworks add to it for their own children while they run.
         self._variables = environment()
 
-    def results(self, setup: Setup, case: Case) -> CachedResults | None:
+    def results(self, setup: Setup, case: Case) -> _CachedResults | None:
         """See check.kept.ReferenceCache."""
         kernels = setup.framework.registered_kernels(setup.reference.place)
         if kernels is None:
             return None
         begins = digest((*self._environment(setup), kernels, case.direction), digest_of_array)
         package = frameworks.MODULES[setup.name]
-        return CachedResults(self._folder, self._digests, begins, setup.framework.random_state, package)
+        return _CachedResults(self._folder, self._digests, begins, setup.framework.random_state, package)
 
     def _environment(self, setup: Setup) -> tuple[Any, ...]:
         """What numbers of the reference depend on beside the call: float64's last digits differ between processors, and

@@ -27,13 +27,13 @@ from pytest_probe.features.cache.state import Witness
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype
 from pytest_probe.system.files import open_regular
 
-MARK = b"probe-reference\0"
-TRAILER = struct.Struct("<QL")
-ALIGNED = 64
+_MARK = b"probe-reference\0"
+_TRAILER = struct.Struct("<QL")
+_ALIGNED = 64
 # By its whole end nobody else's file is taken for one of a cache's.
-PART = ".reference.part"
+_PART = ".reference.part"
 # What a number is written as, and how it is read.
-PLAIN_TYPES: Mapping[str, tuple[type, Any]] = {
+_PLAIN_TYPES: Mapping[str, tuple[type, Any]] = {
     "bool": (bool, lambda text: text == "True"),
     "int": (int, int),
     "float": (float, float),
@@ -41,15 +41,15 @@ PLAIN_TYPES: Mapping[str, tuple[type, Any]] = {
     "str": (str, str),
     "NoneType": (type(None), lambda _: None),
 }
-SUFFIX = ".reference"
+_SUFFIX = ".reference"
 # Of the bound: what is written until the folder is counted again, since other processes write as well; and how much
 # stays when it is full.
-COUNTED_AFTER, LEFT = 1 / 64, 7 / 8
+_COUNTED_AFTER, _LEFT = 1 / 64, 7 / 8
 # Seconds after which a part belongs to a process that was killed.
 ABANDONED = 3600.0
 
 
-class StoredArray(msgspec.Struct, frozen=True):
+class _StoredArray(msgspec.Struct, frozen=True):
     """Where an array lies in the file. order says how its axes lie in memory, the outermost first: sums go that way."""
 
     dtype: str
@@ -59,25 +59,25 @@ class StoredArray(msgspec.Struct, frozen=True):
     checksum: int
 
 
-class StoredResult(msgspec.Struct, frozen=True):
+class _StoredResult(msgspec.Struct, frozen=True):
     """Arrays and plain numbers by name, and what else was told."""
 
-    arrays: dict[str, StoredArray]
+    arrays: dict[str, _StoredArray]
     plain: dict[str, tuple[str, str]]
     told: msgspec.Raw
 
 
-class Listed(msgspec.Struct, frozen=True):
+class _Listed(msgspec.Struct, frozen=True):
     """The end of a file: results by their labels, and what has to hold for them to count."""
 
-    results: dict[str, StoredResult]
+    results: dict[str, _StoredResult]
     witnesses: tuple[Witness, ...] = ()
 
 
 class Entry:
     """A file that was read; numbers are looked at when they are asked for."""
 
-    def __init__(self, content: mmap.mmap, listed: Listed) -> None:
+    def __init__(self, content: mmap.mmap, listed: _Listed) -> None:
         self._content = content
         self._results = listed.results
         self.witnesses = listed.witnesses
@@ -91,15 +91,15 @@ class Entry:
                 content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         except (OSError, ValueError):
             return None
-        end = len(content) - len(MARK) - TRAILER.size
-        if end < 0 or content[-len(MARK) :] != MARK:
+        end = len(content) - len(_MARK) - _TRAILER.size
+        if end < 0 or content[-len(_MARK) :] != _MARK:
             return None
-        length, checksum = TRAILER.unpack(content[end : end + TRAILER.size])
+        length, checksum = _TRAILER.unpack(content[end : end + _TRAILER.size])
         listed = content[end - length : end] if length <= end else b""
         if zlib.crc32(listed) != checksum:
             return None
         try:
-            return cls(content, msgspec.json.decode(listed, type=Listed))
+            return cls(content, msgspec.json.decode(listed, type=_Listed))
         except (msgspec.ValidationError, msgspec.DecodeError):
             return None
 
@@ -113,15 +113,15 @@ class Entry:
             return None
         try:
             arrays = {name: self._array(stored) for name, stored in found.arrays.items()}
-            plain = {name: PLAIN_TYPES[kind][1](text) for name, (kind, text) in found.plain.items()}
+            plain = {name: _PLAIN_TYPES[kind][1](text) for name, (kind, text) in found.plain.items()}
             return Kept({**arrays, **plain}, msgspec.json.decode(found.told))
         except (ValueError, TypeError, KeyError, msgspec.DecodeError):
             return None
 
-    def _array(self, stored: StoredArray) -> AnyArray:
+    def _array(self, stored: _StoredArray) -> AnyArray:
         dtype = numpy_dtype(stored.dtype)
         count = int(np.prod(stored.shape, dtype=object)) if stored.shape else 1
-        if stored.offset % ALIGNED or not 0 <= stored.offset <= len(self._content) - count * dtype.itemsize:
+        if stored.offset % _ALIGNED or not 0 <= stored.offset <= len(self._content) - count * dtype.itemsize:
             raise ValueError("beyond the file")
         flat = np.frombuffer(self._content, dtype, count, stored.offset)
         if zlib.crc32(flat.view(np.uint8).data) != stored.checksum:
@@ -134,13 +134,13 @@ class Part(Struct):
 
     path: Path
     file: BinaryIO
-    listed: dict[str, StoredResult] = field(default_factory=dict)
+    listed: dict[str, _StoredResult] = field(default_factory=dict)
     witnesses: tuple[Witness, ...] = ()
 
     @classmethod
     def begun(cls, folder: Path) -> Part:
         """Raises OSError."""
-        path = folder / f"{uuid.uuid4().hex}{PART}"
+        path = folder / f"{uuid.uuid4().hex}{_PART}"
         return cls(path, path.open("xb"))
 
     def add(self, label: str, kept: Kept) -> None:
@@ -149,13 +149,13 @@ class Part(Struct):
         others = {name: value for name, value in kept.values.items() if name not in arrays}
         plain = {name: (type(value).__name__, _text(value)) for name, value in others.items()}
         told = msgspec.Raw(msgspec.json.encode(kept.told))
-        self.listed[label] = StoredResult({name: self._write(each) for name, each in arrays.items()}, plain, told)
+        self.listed[label] = _StoredResult({name: self._write(each) for name, each in arrays.items()}, plain, told)
 
-    def _write(self, array: AnyArray) -> StoredArray:
+    def _write(self, array: AnyArray) -> _StoredArray:
         order = tuple(sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis])))
         content = np.ascontiguousarray(array.transpose(order)).reshape(-1).view(np.uint8).data
-        self.file.write(b"\0" * (-self.file.tell() % ALIGNED))
-        stored = StoredArray(array.dtype.name, array.shape, order, self.file.tell(), zlib.crc32(content))
+        self.file.write(b"\0" * (-self.file.tell() % _ALIGNED))
+        stored = _StoredArray(array.dtype.name, array.shape, order, self.file.tell(), zlib.crc32(content))
         self.file.write(content)
         return stored
 
@@ -165,8 +165,8 @@ class Part(Struct):
 
     def finish(self, path: Path) -> None:
         """Under its own name, whole. Raises OSError."""
-        listed = msgspec.json.encode(Listed(self.listed, self.witnesses))
-        self.file.write(listed + TRAILER.pack(len(listed), zlib.crc32(listed)) + MARK)
+        listed = msgspec.json.encode(_Listed(self.listed, self.witnesses))
+        self.file.write(listed + _TRAILER.pack(len(listed), zlib.crc32(listed)) + _MARK)
         self.file.close()
         os.replace(self.path, path)
 
@@ -177,7 +177,7 @@ class Part(Struct):
 
 
 def _text(value: Any) -> str:
-    if type(value).__name__ not in PLAIN_TYPES or type(value) is not PLAIN_TYPES[type(value).__name__][0]:
+    if type(value).__name__ not in _PLAIN_TYPES or type(value) is not _PLAIN_TYPES[type(value).__name__][0]:
         raise TypeError(f"a {type(value).__name__} has no place in a file")
     return value if isinstance(value, str) else repr(value)
 
@@ -211,25 +211,25 @@ class Folder(Struct):
 
     def keep(self, part: Part, name: str) -> None:
         """Give a part its name, where it fits into the bound. Raises OSError."""
-        if part.size > self.size * LEFT:
+        if part.size > self.size * _LEFT:
             part.discard()
             return
         part.finish(self._path(name))
         added = os.path.getsize(self._path(name))
         self._written += added
         self._total = None if self._total is None else self._total + added
-        if self._total is None or self._total > self.size or self._written > self.size * COUNTED_AFTER:
+        if self._total is None or self._total > self.size or self._written > self.size * _COUNTED_AFTER:
             self._total, self._written = self._bound(), 0
 
     def _path(self, name: str) -> Path:
-        return self.path / f"{name}{SUFFIX}"
+        return self.path / f"{name}{_SUFFIX}"
 
     def _bound(self) -> int:
         """Count the folder, and remove what is too much. Gives the bytes that are left."""
         files = sorted(self._files())
         total = sum(file.size for file in files)
         for file in files if total > self.size else ():
-            if total <= self.size * LEFT:
+            if total <= self.size * _LEFT:
                 break
             total -= file.size if _removed(file.path) else 0
         return total
@@ -239,13 +239,13 @@ class Folder(Struct):
         now = time.time()
         with os.scandir(self.path) as found:
             for each in found:
-                if not each.name.endswith((SUFFIX, PART)):
+                if not each.name.endswith((_SUFFIX, _PART)):
                     continue
                 try:
                     status = each.stat()
                 except OSError:
                     continue  # removed by another process
-                if each.name.endswith(SUFFIX):
+                if each.name.endswith(_SUFFIX):
                     yield _File(status.st_mtime, status.st_size, each.path)
                 elif now - status.st_mtime > ABANDONED:
                     _removed(each.path)

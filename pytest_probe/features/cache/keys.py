@@ -15,7 +15,7 @@ import numpy as np
 
 from pytest_probe.numerics.dtypes import AnyArray
 
-LIBRARIES = (".so", ".dll", ".dylib", ".pyd")
+_LIBRARIES = (".so", ".dll", ".dylib", ".pyd")
 PLAIN = (type(None), bool, int, float, complex, str, bytes, slice, type(Ellipsis))
 
 
@@ -78,7 +78,7 @@ def build_of(package: str) -> tuple[tuple[str, int, int], ...]:
     spec = importlib.util.find_spec(package)
     roots = [Path(folder) for folder in (spec.submodule_search_locations if spec is not None else None) or ()]
     files = sorted(
-        path for root in roots for path in root.rglob("*") if path.name.endswith(LIBRARIES) or ".so." in path.name
+        path for root in roots for path in root.rglob("*") if path.name.endswith(_LIBRARIES) or ".so." in path.name
     )
     statuses = [(path, path.stat()) for path in files]
     # Where a package is installed as others are, each installation of the same wheel has other times.

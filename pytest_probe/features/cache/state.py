@@ -35,26 +35,26 @@ import msgspec
 from pytest_probe.features.cache.keys import PLAIN, Unkeyed
 from pytest_probe.frameworks.wrappers import without_wrapper
 
-COMPILED = (
+_COMPILED = (
     BuiltinFunctionType,
     MethodDescriptorType,
     WrapperDescriptorType,
     GetSetDescriptorType,
     MemberDescriptorType,
 )
-CONTAINERS = (list, tuple, set, frozenset, dict)
-WRAPPERS = (staticmethod, classmethod)
+_CONTAINERS = (list, tuple, set, frozenset, dict)
+_WRAPPERS = (staticmethod, classmethod)
 # Where pybind11 keeps what it compiles.
-PYBIND = "pybind11_builtins"
+_PYBIND = "pybind11_builtins"
 # The package whose own code is part of every key.
-OWN = __name__.partition(".")[0]
+_OWN = __name__.partition(".")[0]
 # What is longer is a table of data, told by its length; how deep values are followed.
-LONGEST, DEEPEST = 200, 6
+_LONGEST, _DEEPEST = 200, 6
 # What says something of a function or a class, and is called by nobody.
-TEXTS = frozenset({"__doc__", "__name__", "__qualname__", "__module__", "__file__", "__dict__", "__class__"})
+_TEXTS = frozenset({"__doc__", "__name__", "__qualname__", "__module__", "__file__", "__dict__", "__class__"})
 # What runs beside a computation without a part in it, as hypothesis' watch over garbage collection; and what frameworks
 # and this package stand on, whose functions are known by their versions.
-BESIDE: tuple[str, ...] = (
+_BESIDE: tuple[str, ...] = (
     "_pytest",
     "pluggy",
     "pytest",
@@ -66,7 +66,7 @@ BESIDE: tuple[str, ...] = (
     "ml_dtypes",
     "msgspec",
 )
-IMPORT = "_find_and_load"  # of importlib, around each module that is imported
+_IMPORT = "_find_and_load"  # of importlib, around each module that is imported
 
 
 class Witness(msgspec.Struct, frozen=True):
@@ -79,7 +79,7 @@ class Witness(msgspec.Struct, frozen=True):
         """Is all of it as it was? A module that is not imported yet has had nothing replaced."""
         loaded = {name: digest for name, digest in self.digests if name in sys.modules}
         try:
-            found = state_of(loaded, self.names, package)
+            found = _state_of(loaded, self.names, package)
         except Unkeyed:
             return False
         return found == loaded
@@ -88,19 +88,19 @@ class Witness(msgspec.Struct, frozen=True):
 def witness(codes: Mapping[CodeType, str], package: str) -> Witness:
     """What tells the functions that this code may meet. Raises Unkeyed where one has no digest."""
     names = tuple(sorted({name for code in codes for name in _names(code)}))
-    roots = {name for name in codes.values() if name.partition(".")[0] in (package, OWN)}
-    found = state_of(sorted(_reached(roots, names, package)), names, package)
+    roots = {name for name in codes.values() if name.partition(".")[0] in (package, _OWN)}
+    found = _state_of(sorted(_reached(roots, names, package)), names, package)
     return Witness(names, tuple(found.items()))
 
 
 def _names(code: CodeType) -> Iterator[str]:
     """All that code looks up, what it asks getattr for included, and its own name."""
     yield code.co_name
-    yield from set(code.co_names) - TEXTS
+    yield from set(code.co_names) - _TEXTS
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _names(constant)
-        elif isinstance(constant, str) and constant.isidentifier() and constant not in TEXTS:
+        elif isinstance(constant, str) and constant.isidentifier() and constant not in _TEXTS:
             yield constant
 
 
@@ -115,7 +115,7 @@ def _reached(roots: Iterable[str], names: Iterable[str], package: str) -> set[st
         found.add(name)
         held = (vars(module).get(each) for each in names)
         further = (each.__name__ for each in held if isinstance(each, ModuleType))
-        waiting += (each for each in further if each.partition(".")[0] in (package, OWN))
+        waiting += (each for each in further if each.partition(".")[0] in (package, _OWN))
     return found
 
 
@@ -124,7 +124,7 @@ def description(function: Callable[..., Any], package: str) -> bytes:
     return _Description(package, {})(function)
 
 
-def state_of(modules: Iterable[str], names: tuple[str, ...], package: str) -> dict[str, str]:
+def _state_of(modules: Iterable[str], names: tuple[str, ...], package: str) -> dict[str, str]:
     """By module the digest of what stands under these names. Raises Unkeyed where something has none."""
     classes: dict[type, bytes] = {}
     return {name: _state_of_module(name, names, package, classes) for name in modules}
@@ -164,7 +164,7 @@ class _Description:
     def member(self, name: str, value: Any) -> bytes:
         """What stands in a module or a class: nothing of numbers and tables, which count and register as a program goes
         on, and of modules that are what they are called. A function in a table may be none but the framework's own."""
-        if isinstance(value, CONTAINERS):
+        if isinstance(value, _CONTAINERS):
             _Description(self._package, {})(value)  # classes that register themselves are told where they stand
             return b""
         counts = isinstance(value, (bool, int, type(None)))
@@ -174,7 +174,7 @@ class _Description:
     def __call__(self, value: Any) -> bytes:
         if isinstance(value, PLAIN):
             return f"{type(value).__name__} {value!r}".encode()
-        if id(value) in self._above or len(self._above) > DEEPEST:
+        if id(value) in self._above or len(self._above) > _DEEPEST:
             return f"again {type(value).__qualname__}".encode()
         self._above.add(id(value))
         try:
@@ -185,11 +185,11 @@ class _Description:
     def _composed(self, value: Any) -> bytes:
         if isinstance(value, FunctionType):
             return self._function(value)
-        if isinstance(value, COMPILED):
+        if isinstance(value, _COMPILED):
             return self._compiled(value)
         if isinstance(value, type):
             return self._class(value)
-        if isinstance(value, CONTAINERS):
+        if isinstance(value, _CONTAINERS):
             return self._container(value)
         if isinstance(value, ModuleType):
             # One that stands in another's place is not the one of its name.
@@ -198,7 +198,7 @@ class _Description:
         return self._object(value)
 
     def _function(self, function: FunctionType) -> bytes:
-        if not is_known(function.__code__, function.__globals__, self._package):
+        if not _is_known(function.__code__, function.__globals__, self._package):
             raise Unkeyed(f"{function.__module__}.{function.__qualname__} is not the framework's own")
         inner = without_wrapper(function)
         if inner is not function:
@@ -208,7 +208,7 @@ class _Description:
         return b"function" + _code(function.__code__) + b"".join(map(self, held))
 
     def _compiled(self, value: Any) -> bytes:
-        if getattr(type(getattr(value, "__self__", None)), "__module__", "") == PYBIND and value.__module__ is None:
+        if getattr(type(getattr(value, "__self__", None)), "__module__", "") == _PYBIND and value.__module__ is None:
             return f"field {value.__name__}".encode()  # of a compiled class; a function would name its module
         owner = getattr(value, "__objclass__", None) or getattr(value, "__self__", None)
         module = getattr(value, "__module__", None) or getattr(owner, "__module__", None)
@@ -227,7 +227,7 @@ class _Description:
 
     def _container(self, value: Any) -> bytes:
         begin = f"{type(value).__name__} {len(value)}:".encode()
-        if len(value) > LONGEST:
+        if len(value) > _LONGEST:
             return begin
         if isinstance(value, dict):
             return begin + b"".join(self(key) + self(item) for key, item in value.items())
@@ -239,7 +239,7 @@ class _Description:
         begin = f"object {kind.__module__}.{kind.__qualname__}".encode()
         if isinstance(value, functools.partial):
             return begin + self((value.func, value.args, value.keywords))
-        if isinstance(value, WRAPPERS):
+        if isinstance(value, _WRAPPERS):
             return begin + self(value.__func__)
         if isinstance(value, MethodType):
             return begin + self(value.__func__) + self(type(value.__self__))
@@ -256,7 +256,7 @@ class _Description:
 
     def _is_trusted(self, module: str) -> bool:
         top = module.partition(".")[0]
-        return top in (self._package, OWN, "builtins", *BESIDE) or top in sys.stdlib_module_names
+        return top in (self._package, _OWN, "builtins", *_BESIDE) or top in sys.stdlib_module_names
 
 
 def _content(cell: Any) -> Any:
@@ -285,7 +285,7 @@ def _constant(value: Any) -> bytes:
     return f"{type(value).__name__} {text};".encode()
 
 
-BESIDE += ("_distutils_hack", "typing_extensions", "opt_einsum", "sympy", "mpmath", "networkx")
+_BESIDE += ("_distutils_hack", "typing_extensions", "opt_einsum", "sympy", "mpmath", "networkx")
 
 
 class Entered:
@@ -318,7 +318,7 @@ class Entered:
 
     def _note(self, frame: FrameType, event: str, argument: Any) -> None:
         code = frame.f_code
-        if code.co_name == IMPORT and code.co_filename.startswith("<frozen importlib"):
+        if code.co_name == _IMPORT and code.co_filename.startswith("<frozen importlib"):
             # What runs while a module is imported makes functions; it computes nothing.
             self._imports += {"call": 1, "return": -1}.get(event, 0)
             return
@@ -326,11 +326,11 @@ class Entered:
             return
         module = str(frame.f_globals.get("__name__", ""))
         self.codes[code] = module
-        if not self.foreign and not is_known(code, frame.f_globals, self._package):
+        if not self.foreign and not _is_known(code, frame.f_globals, self._package):
             self.foreign = f"{module}.{code.co_name}"
 
 
-def is_known(code: CodeType, names: dict[str, Any], package: str) -> bool:
+def _is_known(code: CodeType, names: dict[str, Any], package: str) -> bool:
     """Is it code of the framework's, of this package's or of Python's? names are those of its module."""
     file = code.co_filename
     if not file.startswith("<"):
@@ -348,16 +348,16 @@ def is_known(code: CodeType, names: dict[str, Any], package: str) -> bool:
 
 @functools.cache
 def _lies_in(file: str, package: str) -> bool:
-    return any(file.startswith(folder) for folder in folders(package)) or (
+    return any(file.startswith(folder) for folder in _folders(package)) or (
         file.startswith(_standard()) and not {"site-packages", "dist-packages"}.intersection(Path(file).parts)
     )
 
 
 @functools.cache
-def folders(package: str) -> tuple[str, ...]:
+def _folders(package: str) -> tuple[str, ...]:
     """Where the framework's own code lies, this package's, and that of what both stand on."""
     found = [str(Path(__file__).parents[2])]
-    for name in (package, *BESIDE):
+    for name in (package, *_BESIDE):
         spec = importlib.util.find_spec(name)
         if spec is not None:
             found += spec.submodule_search_locations or [spec.origin or ""]

@@ -16,7 +16,17 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_probe.errors import OutOfMemory
-from pytest_probe.features.cluster.messages import Death, Event, Lost, Outcome, Place, Pool, Ran, Ready, Told
+from pytest_probe.features.cluster.messages import (
+    Death,
+    Event,
+    ItemReports,
+    NodeLost,
+    Outcome,
+    Place,
+    Pool,
+    Ready,
+    RunFacts,
+)
 from pytest_probe.features.cluster.parts import Dealing
 from pytest_probe.features.cluster.sending import Sending, sizes_of, start_of
 from pytest_probe.model.verdict import Verdict
@@ -30,23 +40,23 @@ from pytest_probe.reports.running import CRASH, Deaths, verdict_on
 from pytest_probe.reports.terminal import count
 
 # What a host has at a time: one part runs, and the next is there when it ends.
-AHEAD = 2
+_PARTS_PER_HOST = 2
 # Seconds between two looks at the clock while nothing happens.
-TICK = 1.0
+_WAIT_SECONDS = 1.0
 # Seconds between two lines about a cluster whose devices are all others'.
-WAITING = 60.0
+_BUSY_NOTICE_SECONDS = 60.0
 # Of the cases that did not run, those that are named.
-NAMED = 20
+_MAX_NAMED = 20
 
 
-class Reports:
+class _Reports:
     """Hands reports to all that listen, as if the items had run here."""
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
         self._config = probe.config
 
-    def ran(self, item: ProbeItem, ran: Ran) -> None:
+    def ran(self, item: ProbeItem, ran: ItemReports) -> None:
         """The reports of an item's run, as if it had run here."""
         hook = self._config.hook
         reports = [hook.pytest_report_from_serializable(config=self._config, data=data) for data in ran.reports]
@@ -106,7 +116,7 @@ class Cluster:
         self._probe = probe
         self._config = probe.config
         self._pool = pool
-        self._reports = Reports(probe)
+        self._reports = _Reports(probe)
         self._sending = Sending(probe, shipped)
         self._deaths = Deaths(probe.running_folder)
         self._losses: Counter[int] = Counter()
@@ -121,7 +131,7 @@ class Cluster:
         told = time.monotonic()
         while not self._devices and not self._is_left_alone:
             self._wait()
-            if time.monotonic() - told > WAITING:
+            if time.monotonic() - told > _BUSY_NOTICE_SECONDS:
                 told = time.monotonic()
                 self._say("probe: no device of the cluster is free yet; the run goes on when one is")
         return self._devices
@@ -181,7 +191,7 @@ class Cluster:
             self._wait()
 
     def _wait(self) -> None:
-        for event in self._pool.wait(TICK):
+        for event in self._pool.wait(_WAIT_SECONDS):
             self._take(event)
 
     def _skip_too_large(self) -> None:
@@ -201,7 +211,7 @@ class Cluster:
         host = self._hosts[number]
         if isinstance(what, Ready):
             self._begin(host, what)
-        elif isinstance(what, Lost):
+        elif isinstance(what, NodeLost):
             self._lost(number, host, part)
         elif part is not None:
             self._ended(host, host.parts.pop(part), what)
@@ -222,7 +232,7 @@ class Cluster:
 
     def _feed(self) -> None:
         """Give work to all who can take more: to those first who have least."""
-        for ahead in range(AHEAD):
+        for ahead in range(_PARTS_PER_HOST):
             for number, host in self._hosts.items():
                 if host.ready and not host.gone and len(host.parts) <= ahead and self._dealing:
                     self._send(number, host)
@@ -241,10 +251,10 @@ class Cluster:
         files = {name: path for item in items for name, path in self._sending.files(item)}
         self._pool.send(number, self._number, cases, files.items())
 
-    def _what_is_known(self) -> Told:
+    def _what_is_known(self) -> RunFacts:
         out = self._probe.settings.out
         run = None if out is None else out / RUN
-        return Told(self._probe.carried_gate, None if run is None else (run, run.read_bytes()))
+        return RunFacts(self._probe.carried_gate, None if run is None else (run, run.read_bytes()))
 
     def _remark(self, host: HostState) -> str:
         """Where a node has another device than the first that was ready, each of its results says so."""
@@ -267,7 +277,7 @@ class Cluster:
         items = [(group, item) for group in groups for item in self._groups[group]]
         left = dict(enumerate(items))
         for content in outcome.ran:
-            ran: Ran = pickle.loads(content)
+            ran: ItemReports = pickle.loads(content)
             group, item = left.pop(ran.item)
             self._keep(ran.files)
             self._reports.ran(item, ran)
@@ -322,8 +332,8 @@ class Cluster:
 
     def _end_without_hosts(self, session: pytest.Session) -> None:
         items = [item for group in self._dealing.left() for item in self._groups[group]]
-        named = "".join(f"\n  {item.nodeid}" for item in items[:NAMED])
-        more = f"\n  and {len(items) - NAMED} more" if len(items) > NAMED else ""
+        named = "".join(f"\n  {item.nodeid}" for item in items[:_MAX_NAMED])
+        more = f"\n  and {len(items) - _MAX_NAMED} more" if len(items) > _MAX_NAMED else ""
         self._reporting.trouble(
             f"no host of the cluster is left; {count(len(items), 'case')} did not run:{named}{more}"
         )

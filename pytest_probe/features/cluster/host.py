@@ -19,13 +19,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from pytest_probe.features.cluster.messages import END, Channel, Death, Outcome, Place, Ready, Start, Told
+from pytest_probe.features.cluster.messages import END, Channel, Death, Outcome, Place, Ready, RunFacts, Start
 from pytest_probe.reports.running import Ending, by_limit, file_of, memory_kills, read_running
 
 # Of what the process wrote to stderr before it died.
-TAIL = 4000
+_TAIL = 4000
 # Seconds that a process has to end by itself.
-PATIENCE = 5.0
+_PATIENCE = 5.0
 
 
 class Host:
@@ -46,7 +46,7 @@ class Host:
         self._place = place
         self._kills = memory_kills()
         self._ready: Ready | None = None
-        self._told: Told | None = None
+        self._told: RunFacts | None = None
         self._busy = self._closing = False
         self._launch()
 
@@ -63,7 +63,7 @@ class Host:
             found = Ready(trouble=f"its process died {self._death().ending.words} while it started", broken=True)
         return replace(found, trouble=f"{found.trouble}\n{self._said()}".strip()) if found.broken else found
 
-    def tell(self, told: Told) -> None:
+    def tell(self, told: RunFacts) -> None:
         """Each process is told this before it gets cases."""
         self._told = told
         with suppress(OSError):  # it has died, as the next cases will find
@@ -88,7 +88,7 @@ class Host:
         else:
             self._channel.close()
         try:
-            self._process.wait(PATIENCE)
+            self._process.wait(_PATIENCE)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -153,7 +153,7 @@ class Host:
     def _said(self) -> str:
         """The end of what the process wrote to stderr."""
         end = self._stderr.seek(0, os.SEEK_END)
-        self._stderr.seek(max(0, end - TAIL))
+        self._stderr.seek(max(0, end - _TAIL))
         return self._stderr.read().decode(errors="replace").strip()
 
     @contextmanager

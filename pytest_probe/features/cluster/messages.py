@@ -20,7 +20,7 @@ _LENGTH = struct.Struct("<Q")
 # What ends the answers to one message.
 END = pickle.dumps(None, pickle.HIGHEST_PROTOCOL)
 # The host's number, the number of what was sent (None: it got ready), and what became of it.
-Event: TypeAlias = "tuple[int, int | None, Ready | Outcome | Lost]"
+Event: TypeAlias = "tuple[int, int | None, Ready | Outcome | NodeLost]"
 
 
 class Place(Struct, frozen=True):
@@ -66,7 +66,7 @@ class Start(Struct, frozen=True):
     worker: Mapping[str, Any]
 
 
-class Told(Struct, frozen=True):
+class RunFacts(Struct, frozen=True):
     """What is known once the processes have said what their devices are. gate is a baseline as it is carried to
     workers; marker a file of --probe-out with its content: a process that reads the same writes there; remark goes into
     the notes of each result.
@@ -105,7 +105,7 @@ class Ready(Struct, frozen=True):
     broken: bool = False
 
 
-class Ran(Struct, frozen=True):
+class ItemReports(Struct, frozen=True):
     """An item, by its place in what was sent, has ended. reports are as pytest serialises them. files are those of
     --probe-out, by their path in it, that the process could not write there."""
 
@@ -124,8 +124,8 @@ class Death(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """What a host has done of what was sent: pickled `Ran` of the items that ended, and how its process died, None
-    where it lives."""
+    """What a host has done of what was sent: pickled `ItemReports` of the items that ended, and how its process died,
+    None where it lives."""
 
     ran: list[bytes]
     death: Death | None = None
@@ -168,7 +168,7 @@ class Channel:
         return content
 
 
-class Lost(Struct, frozen=True):
+class NodeLost(Struct, frozen=True):
     """A host has gone, with its node or alone."""
 
     why: str
@@ -187,7 +187,7 @@ class Pool(Protocol):
     def begin(self, start: Start) -> Sequence[Place]:
         """Start all hosts. Raises SettingsError."""
 
-    def tell(self, host: int, told: Told) -> None:
+    def tell(self, host: int, told: RunFacts) -> None:
         """Let a host know this before all that is sent to it from now on."""
 
     def replace(self, host: int) -> bool:

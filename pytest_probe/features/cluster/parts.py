@@ -15,12 +15,12 @@ from collections.abc import Iterable, Sequence
 
 # Of what is left a process gets 1 part in SHARE times as many as there are processes: with 1, an estimate that is half
 # of the truth would make all others wait for it.
-SHARE = 4
+_PARTS_PER_PROCESS = 4
 # The most that goes out at once, in estimated milliseconds: what a lost process has to give back, and how often a run
 # shows that it goes on.
-MOST = 500.0
+MAX_PART_COST = 500.0
 # Groups that do not fit into a node's memory, passed over in the search for one that does.
-PASSED = 1000
+_MAX_PASSED_OVER = 1000
 
 
 class Dealing:
@@ -44,7 +44,7 @@ class Dealing:
             found = self._fitting(self._alone, room, 0.0)
             if found:
                 return found
-        return self._fitting(self._waiting, room, min(MOST, self._left / (SHARE * processes)))
+        return self._fitting(self._waiting, room, min(MAX_PART_COST, self._left / (_PARTS_PER_PROCESS * processes)))
 
     def give_back(self, groups: Iterable[int], *, alone: bool) -> None:
         """These have not run. alone: each goes out by itself, so that a process that is lost again tells which one."""
@@ -69,7 +69,7 @@ class Dealing:
         found: list[int] = []
         passed: list[int] = []
         cost = 0.0
-        while waiting and len(passed) < PASSED:
+        while waiting and len(passed) < _MAX_PASSED_OVER:
             place = waiting.popleft()
             if self._sizes[place] > room:
                 passed.append(place)

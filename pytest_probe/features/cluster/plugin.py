@@ -14,7 +14,7 @@ from pytest_probe.options import NAMED
 from pytest_probe.plugin.session import Probe
 from pytest_probe.system import archive
 
-OPTION = NAMED["cluster"].flag
+_OPTION = NAMED["cluster"].flag
 
 
 def refuse_workers(config: pytest.Config) -> None:
@@ -22,7 +22,7 @@ def refuse_workers(config: pytest.Config) -> None:
     option = config.option
     if getattr(option, "numprocesses", None) or getattr(option, "tx", None):
         wanted = "-n starts processes on this machine, and a cluster has its own; leave one of the two out"
-        raise pytest.UsageError(str(SettingsError(OPTION, option.probe_cluster or True, wanted)))
+        raise pytest.UsageError(str(SettingsError(_OPTION, option.probe_cluster or True, wanted)))
 
 
 def configure(config: pytest.Config, probe: Probe) -> None:
@@ -33,7 +33,7 @@ def configure(config: pytest.Config, probe: Probe) -> None:
     assert settings.cluster is not None
     pool = RayPool(settings.cluster, settings.cluster_resource, one_a_node=settings.times)
     try:
-        cluster = Cluster(probe, pool, shipped(probe, pool))
+        cluster = Cluster(probe, pool, _unreadable_dumps(probe, pool))
     except BaseException:
         pool.end()
         raise
@@ -41,7 +41,7 @@ def configure(config: pytest.Config, probe: Probe) -> None:
     config.pluginmanager.register(cluster, "probe-cluster")
 
 
-def shipped(probe: Probe, pool: Pool) -> frozenset[Path]:
+def _unreadable_dumps(probe: Probe, pool: Pool) -> frozenset[Path]:
     """The dumps whose files some node cannot read, so that they go with the cases. Raises SettingsError where that is
     too much."""
     needed = {dump.path: _folders(probe, dump) for _, dump in probe.dumps.readable()}

@@ -28,28 +28,28 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.cluster.host import Host
-from pytest_probe.features.cluster.messages import Event, Lost, Place, Start, Told
+from pytest_probe.features.cluster.messages import Event, NodeLost, Place, RunFacts, Start
 from pytest_probe.options import NAMED
 from pytest_probe.system import archive
 from pytest_probe.user_errors import first_line
 
-OPTION, RESOURCE = NAMED["cluster"].flag, NAMED["cluster-resource"].flag
+_OPTION, _RESOURCE = NAMED["cluster"].flag, NAMED["cluster-resource"].flag
 # Seconds in which an address has to answer, and each node.
-ANSWERS = 30.0
+_ANSWERS = 30.0
 # Seconds that hosts have to clean up behind them.
-CLOSES = 5.0
+_CLOSES = 5.0
 # Methods of this group run beside the others: a host can be closed while cases run.
-CLOSING = "closing"
+_CLOSING = "closing"
 # What nodes and this process have to have in common: reports are pytest's, and all else is ours.
-SAME = ("pytest-probe", "pytest", "msgspec", "numpy")
+_SAME = ("pytest-probe", "pytest", "msgspec", "numpy")
 # Where this says no, a node has the address 127.0.0.1, and Ray listens there alone: who reaches a cluster may run code
 # in it. The name is of the systems on which no is the default.
-OTHER_MACHINES = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+_OTHER_MACHINES = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 # Ray's own words for what it knows of.
-CPU, GPU = "CPU", "GPU"
+_CPU, _GPU = "CPU", "GPU"
 
 
-class Node(Struct, frozen=True):
+class _Node(Struct, frozen=True):
     """A node that is there. count is how many devices it has."""
 
     id: str
@@ -58,7 +58,7 @@ class Node(Struct, frozen=True):
     count: int
 
 
-def facts(files: Sequence[tuple[str, int]], folders: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+def _facts(files: Sequence[tuple[str, int]], folders: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """Of the node that this runs on: its versions, and what it cannot read."""
     missing = [path for path, size in files if _size(path) != size]
     return versions(), missing + [path for path in folders if not os.path.isdir(path)]
@@ -66,7 +66,7 @@ def facts(files: Sequence[tuple[str, int]], folders: Sequence[str]) -> tuple[dic
 
 def versions() -> dict[str, str]:
     """What has to be the same on all nodes."""
-    return {"Python": ".".join(platform.python_version_tuple()[:2]), **{name: _version(name) for name in SAME}}
+    return {"Python": ".".join(platform.python_version_tuple()[:2]), **{name: _version(name) for name in _SAME}}
 
 
 def _version(name: str) -> str:
@@ -85,12 +85,12 @@ class RayPool:
         self._connect()
         try:
             found = ray.cluster_resources()  # type: ignore[no-untyped-call]
-            self._resource = resource or (GPU if found.get(GPU) else CPU)
+            self._resource = resource or (_GPU if found.get(_GPU) else _CPU)
             if found.get(self._resource, 0) < 1:
                 known = ", ".join(sorted(name for name in found if ":" not in name and "memory" not in name))
                 wanted = f"no node of the cluster has it; there are {known}"
-                raise SettingsError(RESOURCE if resource else OPTION, self._resource, wanted)
-            self._one = one_a_node and self._resource == CPU
+                raise SettingsError(_RESOURCE if resource else _OPTION, self._resource, wanted)
+            self._one = one_a_node and self._resource == _CPU
             self._nodes = [*self._found_nodes()]
         except BaseException:
             self.end()
@@ -107,9 +107,9 @@ class RayPool:
         """Raises SettingsError where a node has other versions than this process, or does not answer."""
         asked = [(str(path), size) for path, size in files], [str(path) for path in folders]
         found: dict[Path, str] = {}
-        task = ray.remote(num_cpus=0)(facts)
+        task = ray.remote(num_cpus=0)(_facts)
         refs = {node: task.options(scheduling_strategy=_on(node.id)).remote(*asked) for node in self._nodes}
-        answered, _ = ray.wait(list(refs.values()), num_returns=len(refs), timeout=ANSWERS)
+        answered, _ = ray.wait(list(refs.values()), num_returns=len(refs), timeout=_ANSWERS)
         for node, ref in refs.items():
             answer = self._answer(node, ref) if ref in answered else None
             if answer is None:  # it has died, as Ray finds out after a while
@@ -119,10 +119,10 @@ class RayPool:
             for name, mine in versions().items():
                 if theirs[name] != mine:
                     wanted = f"node {node.name} has {name} {theirs[name]}, and this process {mine}; install the same"
-                    raise SettingsError(OPTION, self._address, wanted)
+                    raise SettingsError(_OPTION, self._address, wanted)
             found |= {Path(path): node.name for path in missing}
         if not self._nodes:
-            raise SettingsError(OPTION, self._address, f"none of its nodes answers within {ANSWERS:g} s")
+            raise SettingsError(_OPTION, self._address, f"none of its nodes answers within {_ANSWERS:g} s")
         return found
 
     def begin(self, start: Start) -> Sequence[Place]:
@@ -134,7 +134,7 @@ class RayPool:
             self._launch(number)
         return self._places
 
-    def tell(self, host: int, told: Told) -> None:
+    def tell(self, host: int, told: RunFacts) -> None:
         self._hosts[host].tell.remote(told)
 
     def replace(self, host: int) -> bool:
@@ -168,7 +168,7 @@ class RayPool:
         with suppress(RayError, RuntimeError):
             closed = [host.close.remote() for host in hosts]
             if closed:
-                ray.wait(closed, num_returns=len(closed), timeout=CLOSES)
+                ray.wait(closed, num_returns=len(closed), timeout=_CLOSES)
         for host in hosts:
             with suppress(RayError, RuntimeError):
                 ray.kill(host)
@@ -179,39 +179,39 @@ class RayPool:
         try:
             return host, number, ray.get(ref)
         except RayError as error:
-            return host, number, Lost(first_line(error))
+            return host, number, NodeLost(first_line(error))
 
     def _launch(self, number: int) -> None:
         place = self._places[number]
         remote: Any = ray.remote
-        actor = remote(concurrency_groups={CLOSING: 1})(RayHost)
+        actor = remote(concurrency_groups={_CLOSING: 1})(_RayHost)
         wanted = self._wanted(place)
         host = actor.options(**wanted, scheduling_strategy=_on(place.node), max_restarts=0).remote(self._start, place)
         self._hosts[number] = host
         self._waiting[host.ready.remote()] = number, None
 
     def _wanted(self, place: Place) -> dict[str, Any]:
-        if self._resource == CPU:
+        if self._resource == _CPU:
             node = next(node for node in self._nodes if node.id == place.node)
             return {"num_cpus": node.count if self._one else 1}
-        if self._resource == GPU:
+        if self._resource == _GPU:
             return {"num_cpus": 0, "num_gpus": 1}
         return {"num_cpus": 0, "resources": {self._resource: 1}}
 
-    def _found_nodes(self) -> Iterator[Node]:
+    def _found_nodes(self) -> Iterator[_Node]:
         for node in ray.nodes():  # type: ignore[no-untyped-call]
             has = node["Resources"]
             if node["Alive"] and has.get(self._resource, 0) >= 1:
                 name = node.get("NodeName") or node["NodeManagerAddress"]
-                yield Node(node["NodeID"], name, has.get("memory", math.inf), int(has[self._resource]))
+                yield _Node(node["NodeID"], name, has.get("memory", math.inf), int(has[self._resource]))
 
-    def _answer(self, node: Node, ref: Any) -> tuple[dict[str, str], list[str]] | None:
+    def _answer(self, node: _Node, ref: Any) -> tuple[dict[str, str], list[str]] | None:
         """None where the node has died. Raises SettingsError where it cannot run what it was sent."""
         try:
             found: tuple[dict[str, str], list[str]] = ray.get(ref)
         except (RayTaskError, RuntimeEnvSetupError) as error:
             wanted = f"node {node.name} cannot run pytest-probe {version('pytest-probe')}: {_last_line(error)}"
-            raise SettingsError(OPTION, self._address, wanted) from None
+            raise SettingsError(_OPTION, self._address, wanted) from None
         except RayError:
             return None
         return found
@@ -223,7 +223,7 @@ class RayPool:
         wanted: dict[str, Any] = {"address": given or "local", "log_to_driver": False, "logging_level": logging.ERROR}
         if not given:
             wanted["include_dashboard"] = False
-        end = time.monotonic() + ANSWERS
+        end = time.monotonic() + _ANSWERS
         place = re.fullmatch(r"(ray://)?\[?([^\s/]+?)\]?:([0-9]{1,5})", given)
         if place is not None:
             self._reach(place[2], int(place[3]), given, end)
@@ -240,7 +240,7 @@ class RayPool:
 
     def _reach(self, host: str, port: int, given: str, end: float) -> None:
         """Does anything answer at this port?"""
-        while (why := _failure(lambda: socket.create_connection((host, port), ANSWERS).close())) is not None:
+        while (why := _failure(lambda: socket.create_connection((host, port), _ANSWERS).close())) is not None:
             if time.monotonic() > end - 1:
                 self._refuse(given, why)
             time.sleep(1)
@@ -256,11 +256,11 @@ class RayPool:
             self._refuse(given, "what listens there is no Ray, or asks for a token that this process does not have")
 
     def _refuse(self, given: str, why: str) -> NoReturn:
-        wanted = f"no cluster answers at {given} within {ANSWERS:g} s: {why}"
-        raise SettingsError(OPTION, self._address, wanted)
+        wanted = f"no cluster answers at {given} within {_ANSWERS:g} s: {why}"
+        raise SettingsError(_OPTION, self._address, wanted)
 
 
-class RayHost:
+class _RayHost:
     """An actor: a host, with files as Ray gives them."""
 
     def __init__(self, start: Start, place: Place) -> None:
@@ -269,10 +269,10 @@ class RayHost:
     def ready(self) -> Any:
         return self._host.ready()
 
-    def tell(self, told: Told) -> None:
+    def tell(self, told: RunFacts) -> None:
         self._host.tell(told)
 
-    @ray.method(concurrency_group=CLOSING)
+    @ray.method(concurrency_group=_CLOSING)
     def close(self) -> None:
         self._host.close()
 
@@ -284,16 +284,16 @@ class RayHost:
 @contextmanager
 def _on_loopback() -> Iterator[None]:
     """What Ray starts in here listens on this machine alone."""
-    before = os.environ.get(OTHER_MACHINES), ray_constants.ENABLE_RAY_CLUSTER
+    before = os.environ.get(_OTHER_MACHINES), ray_constants.ENABLE_RAY_CLUSTER
     # Its processes read the variable; this process did so when Ray was imported.
-    os.environ[OTHER_MACHINES], ray_constants.ENABLE_RAY_CLUSTER = "0", False
+    os.environ[_OTHER_MACHINES], ray_constants.ENABLE_RAY_CLUSTER = "0", False
     try:
         yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = before[1]
-        os.environ.pop(OTHER_MACHINES)
+        os.environ.pop(_OTHER_MACHINES)
         if before[0] is not None:
-            os.environ[OTHER_MACHINES] = before[0]
+            os.environ[_OTHER_MACHINES] = before[0]
 
 
 def _on(node: str) -> NodeAffinitySchedulingStrategy:

@@ -29,7 +29,7 @@ from pytest_probe.plugin.session import Probe
 from pytest_probe.system import archive
 
 # Bytes from which on a case is decoded itself: others of its shapes may have been recorded in narrower dtypes.
-LARGE = 2**30
+_LARGE = 2**30
 
 
 def start_of(probe: Probe) -> Start:
@@ -71,7 +71,7 @@ def sizes_of(groups: Iterable[Iterable[ProbeItem]]) -> list[int]:
 
     def size(case: Case) -> int:
         found = known.of(case)
-        return found if found < LARGE else _needed(case)
+        return found if found < _LARGE else _needed(case)
 
     return [max(size(item.case) for item in group) for group in groups]
 
@@ -94,7 +94,7 @@ def no_modules(entry: str) -> tuple[str, ...]:
     return ()
 
 
-def decoded_here(record: Record) -> Call:
+def _decoded_here(record: Record) -> Call:
     """In the place of what cannot be sent: each case has its call."""
     raise AssertionError(f"{record.name} was sent without its call")
 
@@ -124,7 +124,7 @@ class Sending:
             case.dump.modules(entry) if plots else (),
             item.folded,
             item.command,
-            _decoded(item) if item.folded or sent.dump.decode is decoded_here else None,
+            _decoded(item) if item.folded or sent.dump.decode is _decoded_here else None,
         )
 
     def files(self, item: ProbeItem) -> Iterator[tuple[str, Path]]:
@@ -144,7 +144,7 @@ class Sending:
         if path not in self._dumps:
             dump = self._probe.dumps.read(path)
             bare = replace(dump, records=(), notes=(), damage=(), skipped={}, stack=no_frames, modules=no_modules)
-            decode = dump.decode if _can_be_sent(dump.decode) else decoded_here
+            decode = dump.decode if _can_be_sent(dump.decode) else _decoded_here
             found = replace(bare, observed=None, decode=decode)
             self._dumps[path] = SentDump(
                 len(self._dumps), path, self._probe.dumps.label(path), found, path in self._shipped

@@ -19,7 +19,7 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_probe.errors import ProbeError, RecordError
-from pytest_probe.features.cluster.messages import END, Channel, Ran, Ready, SentCase, SentDump, Start, Told
+from pytest_probe.features.cluster.messages import END, Channel, ItemReports, Ready, RunFacts, SentCase, SentDump, Start
 from pytest_probe.features.gate.plugin import gate_in_worker
 from pytest_probe.model.dump import Call, Dump, Record
 from pytest_probe.plugin.items import ProbeItem
@@ -42,7 +42,7 @@ def main() -> int:
     words = [*start.args, *(folder for folder in start.conftests if os.path.isdir(folder))]
     if os.path.isdir(start.rootdir):
         words.append(f"--rootdir={start.rootdir}")
-    told = Worker(channel, start)
+    told = _Worker(channel, start)
     status = pytest.main(words, plugins=[told])
     if not told.began:
         told.refuse(f"pytest ended with status {int(status)} before it could take cases", broken=True)
@@ -56,7 +56,7 @@ def _die_with_parent() -> None:
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-class SentItems(pytest.Collector):
+class _SentItems(pytest.Collector):
     """A dump of which a few records are here; what its items hang under."""
 
     def __init__(self, *, probe: Probe, dump_path: Path, **kwargs: Any) -> None:
@@ -73,7 +73,7 @@ class SentItems(pytest.Collector):
         return ()
 
 
-class Worker:
+class _Worker:
     """A plugin that lets pytest collect nothing and run what comes."""
 
     def __init__(self, channel: Channel, start: Start) -> None:
@@ -123,7 +123,7 @@ class Worker:
             self._dumps[sent.number] = dump
         return self._dumps[sent.number]
 
-    def _is_told(self, probe: Probe, told: Told) -> None:
+    def _is_told(self, probe: Probe, told: RunFacts) -> None:
         probe.remark = told.remark
         if told.gate is not None:
             probe.gate = gate_in_worker(probe.settings, told.gate)
@@ -153,8 +153,8 @@ class Worker:
         self._channel.send(ready)
         with suppress(EOFError):
             while True:
-                message: Told | list[SentCase] = self._channel.receive()
-                if isinstance(message, Told):
+                message: RunFacts | list[SentCase] = self._channel.receive()
+                if isinstance(message, RunFacts):
                     self._is_told(probe, message)
                     continue
                 self._run(session, probe, message)
@@ -171,12 +171,12 @@ class Worker:
     def _items(self, session: pytest.Session, probe: Probe, cases: Sequence[SentCase]) -> Iterator[ProbeItem]:
         """Each case's; cases of one record share it, and so what the forward left."""
         records = {(case.dump.number, case.record.name): case.record for case in cases}
-        parents: dict[int, SentItems] = {}
+        parents: dict[int, _SentItems] = {}
         for case in cases:
             sent, record = case.dump, records[case.dump.number, case.record.name]
             dump = self._known(probe, sent)
             if sent.number not in parents:
-                parents[sent.number] = SentItems.from_parent(
+                parents[sent.number] = _SentItems.from_parent(
                     session,
                     name=sent.path.name,
                     path=sent.path,
@@ -200,10 +200,10 @@ class Worker:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._reports.append(report)
 
-    def _ran(self, config: pytest.Config, number: int) -> Ran:
+    def _ran(self, config: pytest.Config, number: int) -> ItemReports:
         reports, self._reports = self._reports, []
         serialised = [config.hook.pytest_report_to_serializable(config=config, report=each) for each in reports]
-        return Ran(number, serialised, self._taken())
+        return ItemReports(number, serialised, self._taken())
 
     def _taken(self) -> dict[str, bytes]:
         """The files that this item wrote apart, by their path in --probe-out."""

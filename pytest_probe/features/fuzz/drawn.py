@@ -22,9 +22,9 @@ from pytest_probe.model.dump import Call, Surroundings, TensorSpec
 from pytest_probe.numerics.random_streams import RecordStreams
 
 # A view of memory that begins one element after an aligned address, as a layout beside those of `strides`.
-OFFSET = "offset"
+_OFFSET = "offset"
 EXPANDED = "expanded"
-LAYOUTS = ("contiguous", "transposed", "sliced", EXPANDED, OFFSET, "channels_last")
+LAYOUTS = ("contiguous", "transposed", "sliced", EXPANDED, _OFFSET, "channels_last")
 
 
 class DrawnTensor(Struct, frozen=True):
@@ -41,7 +41,7 @@ class DrawnTensor(Struct, frozen=True):
     def spec(self) -> TensorSpec:
         """As a dump would describe it."""
         found = TensorSpec(self.dtype, self.shape) if self.recorded is None else resize(self.recorded, self.shape)
-        strides = None if self.layout == OFFSET else layout_strides(self.layout, self.shape)
+        strides = None if self.layout == _OFFSET else layout_strides(self.layout, self.shape)
         return replace(
             found, dtype=self.dtype, stride=strides, data_name=None, requires_grad=self.requires_grad, address=None
         )
@@ -86,7 +86,7 @@ class DrawnCall(Struct, frozen=True, dict=True):
         return Arguments(args, kwargs, ())
 
     def __str__(self) -> str:
-        return call_text(self.api, self.args, self.kwargs)
+        return _call_text(self.api, self.args, self.kwargs)
 
     @cached_property
     def with_seed(self) -> str:
@@ -110,10 +110,10 @@ def arguments_text(api: str, arguments: Arguments) -> str:
         return _Words(f"{value.array.dtype.name}{list(value.array.shape)}{layout}")
 
     found = mapped(arguments, shown)
-    return call_text(api, found.args, found.kwargs)
+    return _call_text(api, found.args, found.kwargs)
 
 
-def call_text(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+def _call_text(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """A call in one line: "softmax(float32[3, 17] ties, dim=-1)"."""
     words = [_shown(value) for value in args]
     words += [f"{name}={_shown(value)}" for name, value in kwargs.items()]
@@ -127,12 +127,12 @@ def _shown(value: Any) -> str:
 
 
 def _leaf(tensor: DrawnTensor, role: Role | None, rng: np.random.Generator, limits: Limits) -> Leaf:
-    strides = None if tensor.layout == OFFSET else layout_strides(tensor.layout, tensor.shape)
+    strides = None if tensor.layout == _OFFSET else layout_strides(tensor.layout, tensor.shape)
     values = _values(tensor, role, rng, limits)
     if tensor.layout == EXPANDED and values.size:
         values = np.array(np.broadcast_to(values[:1], values.shape))
     array = np.asarray(round_to_dtype(np.asarray(values), tensor.dtype))
-    return Leaf(array, tensor.requires_grad, strides if values.size else None, int(tensor.layout == OFFSET))
+    return Leaf(array, tensor.requires_grad, strides if values.size else None, int(tensor.layout == _OFFSET))
 
 
 def _values(tensor: DrawnTensor, role: Role | None, rng: np.random.Generator, limits: Limits) -> Any:

@@ -20,7 +20,7 @@ from pytest_probe.check.outcome import Checked, PreparedCall
 from pytest_probe.errors import DumpError, NoReference
 from pytest_probe.features.fuzz.drawn import arguments_text
 from pytest_probe.features.fuzz.search import Effort, Findings, Search, breaking, wrong
-from pytest_probe.features.fuzz.shrinking import shrunk
+from pytest_probe.features.fuzz.shrinking import shrink
 from pytest_probe.features.fuzz.templates import Template
 from pytest_probe.features.fuzz.trial import Judged, Target, Trials
 from pytest_probe.frameworks.base import LiteralCall
@@ -33,10 +33,10 @@ from pytest_probe.system.files import replacing
 from pytest_probe.system.locks import try_lock
 
 # Kinds of broken contracts that are shrunk, each by a search of its own.
-CONTRACTS = 3
-PAUSE = 0.05  # seconds
-HEADER: Mapping[str, Any] = {"task": "tensor", "level": "L1", "dump_data_dir": TENSOR_FOLDER}
-PLAIN = (bool, int, float, str)
+_CONTRACTS = 3
+_LOCK_PAUSE = 0.05  # seconds
+_HEADER: Mapping[str, Any] = {"task": "tensor", "level": "L1", "dump_data_dir": TENSOR_FOLDER}
+_PLAIN = (bool, int, float, str)
 
 
 class Finding(Struct, frozen=True):
@@ -55,33 +55,33 @@ class Finding(Struct, frozen=True):
         return arguments_text(self.api, self.arguments)
 
 
-def of_numbers(target: Target, found: Judged) -> Finding:
+def _of_numbers(target: Target, found: Judged) -> Finding:
     """The finding of a call that was judged, and has wrong numbers."""
     failing = found.failing
     assert failing is not None
     incoming = failing.worst.replay.incoming if failing.worst is not None else {}
     title = f"{failing.case.id}: {failing.verdict.reason}"
-    direction, script = failing.case.direction, _of_sides(failing, title)
+    direction, script = failing.case.direction, _script_with_outputs(failing, title)
     return Finding(target.api, found.arguments, direction, failing.verdict, incoming, script)
 
 
-def of_contract(checker: Checker, target: Target, found: Judged) -> Finding:
+def _of_contract(checker: Checker, target: Target, found: Judged) -> Finding:
     """The finding of a call that was judged, and breaks a contract."""
     direction: Direction = "backward" if len(found.checked) > 1 else "forward"
     verdict = Verdict("error", checker.conditions.standard, found.contract)
-    script = "" if found.rejected else _written(checker, target, found, direction, found.contract)
+    script = "" if found.rejected else _literal_script(checker, target, found, direction, found.contract)
     return Finding(target.api, found.arguments, direction, verdict, script=script)
 
 
-def of_fatal(checker: Checker, target: Target, found: Judged, fatal: FatalCall) -> Finding:
+def _of_fatal(checker: Checker, target: Target, found: Judged, fatal: FatalCall) -> Finding:
     """The finding of a call that ended its process. Nothing of it runs here but its reference."""
     direction = fatal.call.direction
     verdict = Verdict("error", checker.conditions.standard, fatal.reason, fatal.kind)
-    script = _written(checker, target, found, direction, fatal.reason)
+    script = _literal_script(checker, target, found, direction, fatal.reason)
     return Finding(target.api, found.arguments, direction, verdict, script=script)
 
 
-def _of_sides(failing: Checked, title: str) -> str:
+def _script_with_outputs(failing: Checked, title: str) -> str:
     sides = failing.worst
     if sides is None:
         return ""
@@ -95,7 +95,7 @@ def _of_sides(failing: Checked, title: str) -> str:
     return reference.framework.literal_script(call)
 
 
-def _written(checker: Checker, target: Target, found: Judged, direction: Direction, reason: str) -> str:
+def _literal_script(checker: Checker, target: Target, found: Judged, direction: Direction, reason: str) -> str:
     """The script of a call whose outputs nobody has: "" for a function of the project's, which no script can name."""
     case = target.case(found.call, found.arguments, direction)
     prepared = checker.prepare(case, gradient=False)
@@ -131,20 +131,20 @@ class SearchResult(Struct, frozen=True):
         return [*first, *self.deaths, *(self.contracts if strict else ())]
 
 
-def searched(trials: Trials, templates: Sequence[Template], effort: Effort, shown: Checker) -> SearchResult:
+def search_result(trials: Trials, templates: Sequence[Template], effort: Effort, shown: Checker) -> SearchResult:
     """Search, and shrink what was found. shown judges what is told of: it may say what caused a failure."""
     target = trials.target
     findings = Search(trials, templates).run(effort)
     numbers = None
     if findings.failed is not None:
-        numbers = of_numbers(target, shrunk(trials, findings.failed[1], wrong, shown))
+        numbers = _of_numbers(target, shrink(trials, findings.failed[1], wrong, shown))
     contracts = [
-        of_contract(shown, target, _breaking(trials, templates, effort, shown, kind, first))
-        for kind, first in list(findings.contracts.items())[:CONTRACTS]
+        _of_contract(shown, target, _breaking(trials, templates, effort, shown, kind, first))
+        for kind, first in list(findings.contracts.items())[:_CONTRACTS]
     ]
     fatal = [call for call in trials.fatal.values() if call.kind != NoReference.kind]
     met = ((trials.met.get(call.call.key), call) for call in fatal)
-    deaths = [of_fatal(shown, target, found, call) for found, call in met if found is not None]
+    deaths = [_of_fatal(shown, target, found, call) for found, call in met if found is not None]
     return SearchResult(findings, numbers, contracts, fatal, deaths)
 
 
@@ -155,13 +155,13 @@ def _breaking(
     did. Kept in no database: the next run would take it for wrong numbers."""
     fails = breaking(kind)
     again = Search(trials, templates, fails).run(replace(effort, database=None)).failed
-    return shrunk(trials, first if again is None else again[1], fails, shown)
+    return shrink(trials, first if again is None else again[1], fails, shown)
 
 
 def verdict_of(found: SearchResult, standard: str, *, strict: bool) -> Verdict:
     """The verdict on a search: an error where numbers are wrong or a call ended the process, under strict also where a
     contract is broken; a skip where the reference rejected every call."""
-    findings, notes = found.findings, tuple(f"{FUZZED}{line}" for line in lines(found))
+    findings, notes = found.findings, tuple(f"{FUZZED}{line}" for line in _lines(found))
     failures = found.failures(strict=strict)
     if failures:
         verdict = failures[0].verdict
@@ -179,7 +179,7 @@ def verdict_of(found: SearchResult, standard: str, *, strict: bool) -> Verdict:
     return Verdict("pass", standard, notes=notes)
 
 
-def lines(found: SearchResult) -> Iterator[str]:
+def _lines(found: SearchResult) -> Iterator[str]:
     """What is told of every search: its size, the worst call, calls that ended the process, broken contracts."""
     findings = found.findings
     yield f"{findings.examples} calls, {sum(findings.rejected.values())} of them rejected by the reference"
@@ -192,7 +192,7 @@ def lines(found: SearchResult) -> Iterator[str]:
         yield str(fatal)
     for contract in found.contracts:
         yield f"contract: {contract}: {contract.verdict.reason}"
-    for other in list(findings.contracts.values())[CONTRACTS:]:
+    for other in list(findings.contracts.values())[_CONTRACTS:]:
         yield f"contract: {arguments_text(found.contracts[0].api, other.arguments)}: {other.contract}"
 
 
@@ -204,8 +204,8 @@ def append(path: Path, found: Finding, framework: str) -> str:
     file = path / "dump.json"
     with (path / ".lock").open("w") as lock:
         while not try_lock(lock):  # another worker appends
-            time.sleep(PAUSE)
-        content = _read(file, framework) if file.exists() else {**HEADER, "framework": framework, "data": {}}
+            time.sleep(_LOCK_PAUSE)
+        content = _read(file, framework) if file.exists() else {**_HEADER, "framework": framework, "data": {}}
         api, data = found.api, content["data"]
         number = sum(name.startswith(f"{api}.") and name.endswith(".forward") for name in data)
         name = f"{api}.{number}"
@@ -261,7 +261,7 @@ class _Writer:
         if isinstance(value, DtypeSpec):
             _, kind, text = self._signatures.written(value.name)
             return {"type": kind, "value": text}
-        if value is not None and not isinstance(value, PLAIN):
+        if value is not None and not isinstance(value, _PLAIN):
             raise DumpError(self._file, f"{place} of the call is a {type(value).__name__}", "copy the script instead")
         return None if value is None else {"type": type(value).__name__, "value": value}
 

@@ -32,9 +32,9 @@ from pytest_probe.model.arguments import BoundCall, map_tree
 from pytest_probe.model.dump import Call, Lost, TensorSpec, leaves, named_tensors
 
 # Records of an API that are drawn around, each of another structure or other sizes.
-MOST = 8
+_MAX_RECORDS = 8
 # Of an API in no table nothing is known of what it forms inside.
-UNKNOWN_POWER, UNKNOWN_FEW = 4.0, 256
+_UNKNOWN_POWER, _UNKNOWN_FEW = 4.0, 256
 
 
 def learnt(api: str, signatures: Signatures, calls: Sequence[Call], dtypes: tuple[str, ...] = ()) -> list[Template]:
@@ -48,10 +48,10 @@ def learnt(api: str, signatures: Signatures, calls: Sequence[Call], dtypes: tupl
         template = template or _by_sizes(api, signatures, call)
         template = _with_dtypes(template, call, dtypes)
         found.setdefault(repr((template.slots, template.arguments)), template)
-    return list(found.values())[:MOST]
+    return list(found.values())[:_MAX_RECORDS]
 
 
-def around(template: Template, sizes: Sizes) -> DrawnCall:
+def _around(template: Template, sizes: Sizes) -> DrawnCall:
     """The call of a template's record, with other sizes."""
     dtype = next(iter(template.dtypes), "")
 
@@ -132,7 +132,7 @@ def _by_sizes(api: str, signatures: Signatures, call: Call) -> Template:
         dtype = "" if kind_of(spec.dtype) == "float" else spec.dtype
         slots[path] = TensorSlot(Pattern(tuple(words)), dtype, recorded=spec)
     template = Template(api, signatures, slots, _keyed(call, slots), anchors)
-    return replace(template, power=UNKNOWN_POWER, few=UNKNOWN_FEW)
+    return replace(template, power=_UNKNOWN_POWER, few=_UNKNOWN_FEW)
 
 
 def _with_dtypes(template: Template, call: Call, dtypes: tuple[str, ...]) -> Template:
@@ -170,7 +170,7 @@ def _keyed(call: Call, slots: Mapping[str, Any]) -> tuple[tuple[Any, ...], Mappi
     return args, {name: value(item, f"kwargs.{name}") for name, item in call.kwargs.items()}
 
 
-def fitted(trials: Trials, template: Template) -> Template | None:
+def fit_sizes(trials: Trials, template: Template) -> Template | None:
     """The template with the sizes fixed that the call needs as they are; None where the reference does not even take
     the record's own."""
     if template.arguments is None or _rejected(trials, template, template.anchors):
@@ -185,6 +185,6 @@ def fitted(trials: Trials, template: Template) -> Template | None:
 
 
 def _rejected(trials: Trials, template: Template, sizes: Sizes) -> str:
-    drawn = around(template, sizes)
+    drawn = _around(template, sizes)
     call = drawn.call()
     return trials.judged(call, drawn.arguments(call), drawn.with_seed).rejected

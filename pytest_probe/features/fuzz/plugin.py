@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from pytest_probe.features.fuzz.trial import Trials
 
 # Records of an API that are looked at for others than those seen so far.
-RECORDS = 64
+_RECORDS = 64
 
 
-class FuzzItem(NoticeItem):
+class _FuzzItem(NoticeItem):
     """The search around one API's records, or by the table alone where there are none."""
 
     makes_calls = True
@@ -57,20 +57,20 @@ class FuzzItem(NoticeItem):
         return nullcontext()
 
     def judge(self) -> Verdict:
-        from pytest_probe.features.fuzz.findings import searched, verdict_of
-        from pytest_probe.features.fuzz.from_records import fitted
+        from pytest_probe.features.fuzz.findings import search_result, verdict_of
+        from pytest_probe.features.fuzz.from_records import fit_sizes
 
         probe, standard = self.probe, self.probe.settings.standard
         trials = self._trials()
         try:
-            templates = [found for each in self._templates() if (found := fitted(trials, each)) is not None]
+            templates = [found for each in self._templates() if (found := fit_sizes(trials, each)) is not None]
         except RecordError as error:
             return Verdict("skip", standard, str(error), error.kind)
         if not templates:
             reason = f"the reference rejects the calls that were recorded of {self.api}, so none is drawn around them"
             return Verdict("skip", standard, reason, "nothing to fuzz")
         trials = replace(trials, target=replace(trials.target, ulp=templates[0].ulp))
-        result = searched(trials, templates, self._effort(), probe.checker)
+        result = search_result(trials, templates, self._effort(), probe.checker)
         self._failures = result.failures(strict=probe.settings.strict)
         verdict = verdict_of(result, standard, strict=probe.settings.strict)
         saved = map(self._saved, self._failures if probe.settings.fuzz_save is not None else ())
@@ -112,16 +112,16 @@ class FuzzItem(NoticeItem):
     def _templates(self) -> list[Template]:
         """Raises RecordError where all records are broken."""
         from pytest_probe.features.fuzz.from_records import learnt
-        from pytest_probe.features.fuzz.templates import DTYPES, tabled
+        from pytest_probe.features.fuzz.templates import DTYPES, template_from_table
 
         signatures = frameworks.signatures(self.framework)
         asked = tuple(dtype for dtype in self.probe.settings.selection.dtypes if dtype is not None)
         if self.dump is None:
-            return [tabled(self.api, signatures, asked or DTYPES)]
+            return [template_from_table(self.api, signatures, asked or DTYPES)]
         return learnt(self.api, signatures, self._calls(self.dump), asked)
 
     def _calls(self, dump: Dump) -> list[Call]:
-        decoded = [_decoded(dump, record) for record in self.records[:RECORDS]]
+        decoded = [_decoded(dump, record) for record in self.records[:_RECORDS]]
         calls = [call for call in decoded if isinstance(call, Call)]
         if not calls:
             raise next(error for error in decoded if isinstance(error, RecordError))
@@ -159,7 +159,7 @@ class Table(pytest.Collector):
 
     def collect(self) -> Iterator[pytest.Item]:
         for api in self.probe.tabled_apis:
-            yield FuzzItem.from_parent(self, api=api, framework=frameworks.DEFAULT)
+            yield _FuzzItem.from_parent(self, api=api, framework=frameworks.DEFAULT)
 
 
 def _kept_in(cache: pytest.Cache) -> Path | None:
@@ -186,4 +186,4 @@ def of_dump(parent: pytest.Collector, probe: Probe, dump: Dump) -> Iterator[pyte
         if any(probe.settings.selection.admits(record, direction) for direction in record.directions):
             found.setdefault(f"{record.namespace}.{record.api}", []).append(record)
     for api, records in found.items():
-        yield FuzzItem.from_parent(parent, api=api, framework=dump.framework, records=records, dump=dump)
+        yield _FuzzItem.from_parent(parent, api=api, framework=dump.framework, records=records, dump=dump)

@@ -33,7 +33,7 @@ from pytest_probe.numerics.dtypes import NARROW_DTYPES, numpy_dtype
 
 Fails: TypeAlias = Callable[[Judged], bool]
 # Calls that are tried to make one that fails smaller.
-SHRINKS = 150
+_SHRINKS = 150
 _COUNT = 1 << 16
 
 
@@ -42,11 +42,11 @@ def database(folder: Path | None) -> ExampleDatabase | None:
     return None if folder is None else DirectoryBasedExampleDatabase(folder)
 
 
-class Found(AssertionError):
+class _Found(AssertionError):
     """A drawn call is what is searched for. Hypothesis groups failures by type and line: all are one."""
 
 
-class Rejected(Exception):
+class _Rejected(Exception):
     """The reference rejects a drawn call."""
 
 
@@ -60,7 +60,7 @@ class Effort(Struct, frozen=True):
     seed: int | None = None
 
 
-class Passed(Struct, frozen=True):
+class _WorstPass(Struct, frozen=True):
     """A call that passed, with the share of its limit that it took."""
 
     drawn: DrawnCall
@@ -77,7 +77,7 @@ class Findings(Struct):
     examples: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
     contracts: dict[str, Judged] = field(default_factory=dict)
-    worst: Passed | None = None
+    worst: _WorstPass | None = None
     known: dict[str, Verdict] = field(default_factory=dict)
     failed: tuple[DrawnCall, Judged] | None = None
     found_after: int = 0
@@ -114,10 +114,10 @@ class Search:
         """Search. The failing call is the one that hypothesis shrank to."""
         test = self._test(effort)
         try:
-            with suppress(Rejected):
+            with suppress(_Rejected):
                 self._try_every_input()
             test()
-        except (Found, Flaky):
+        except (_Found, Flaky):
             assert self.findings.failed is not None
         except Unsatisfiable:
             pass  # all were rejected: the findings say why
@@ -125,7 +125,7 @@ class Search:
 
     def _try_every_input(self) -> None:
         """A function of one tensor of 16 bit is called on all numbers that the dtype has."""
-        for drawn, arguments in every_input(self._templates):
+        for drawn, arguments in _calls_on_all_numbers(self._templates):
             self._judge(drawn, self._trials.judged(drawn.call(), arguments, drawn.with_seed))
 
     def _test(self, effort: Effort) -> Callable[[], None]:
@@ -160,13 +160,13 @@ class Search:
             if drawn.with_seed in self._drawn:
                 hypothesis.reject()
         elif drawn.with_seed not in self._failing:
-            if self._shrinks >= SHRINKS:
+            if self._shrinks >= _SHRINKS:
                 return
             self._shrinks += 1
         call = drawn.call()
         try:
             self._judge(drawn, self._trials.judged(call, drawn.arguments(call), drawn.with_seed))
-        except Rejected:
+        except _Rejected:
             self._drawn.add(drawn.with_seed)
             hypothesis.reject()
         # Only now: what raises is tried again by hypothesis, and has to raise again.
@@ -183,16 +183,16 @@ class Search:
                 findings.found_after = findings.examples
             self._failing.add(drawn.with_seed)
             findings.failed = drawn, found
-            raise Found
+            raise _Found
         if found.rejected:
             findings.rejected[found.rejected] += searching
-            raise Rejected
+            raise _Rejected
         if found.known is not None:
             findings.known.setdefault(found.known.reason.partition(" (")[0], found.known)
         elif searching and found.worst is not None:
             share, verdict = found.worst
             if share > 0 and (findings.worst is None or share > findings.worst.share):
-                findings.worst = Passed(drawn, share, verdict)
+                findings.worst = _WorstPass(drawn, share, verdict)
 
 
 def _kind(contract: str) -> str:
@@ -200,7 +200,7 @@ def _kind(contract: str) -> str:
     return re.sub(r"\[[^\]]*\]|\d+", "#", contract)
 
 
-def every_input(templates: Sequence[Template]) -> Iterator[tuple[DrawnCall, Arguments]]:
+def _calls_on_all_numbers(templates: Sequence[Template]) -> Iterator[tuple[DrawnCall, Arguments]]:
     """For each dtype of 16 bit that is drawn for a function of one tensor element by element: the call on all its
     numbers, NaN once."""
     for template in templates:

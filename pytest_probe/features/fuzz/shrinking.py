@@ -21,14 +21,14 @@ from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
 # Calls that are made for it at most.
 _CUT_TRIES = 120
 # Dimensions of tensors, by name and place.
-Places: TypeAlias = "frozenset[tuple[str, int]]"
+_Places: TypeAlias = "frozenset[tuple[str, int]]"
 # Calls that are made for it at most.
 _VALUE_TRIES = 60
 # Numbers of moderate size, which most calls that need large ones fail with.
-MODERATE = 128.0
+_MODERATE = 128.0
 
 
-def shrunk(trials: Trials, found: Judged, fails: Fails, shown: Checker) -> Judged:
+def shrink(trials: Trials, found: Judged, fails: Fails, shown: Checker) -> Judged:
     """The call with small sizes and simple values, judged by `shown`, which may say what caused the failure. A call
     that does not fail again is one of a kernel that differs from run to run: it stays as it was found."""
     alone = _alone(trials, found, fails)
@@ -36,8 +36,8 @@ def shrunk(trials: Trials, found: Judged, fails: Fails, shown: Checker) -> Judge
     def still_fails(call: Call, arguments: Arguments) -> bool:
         return fails(alone.judged(call, arguments))
 
-    call, arguments = cut(found.call, found.arguments, still_fails)
-    arguments = simplified(arguments, lambda tried: still_fails(call, tried))
+    call, arguments = cut_sizes(found.call, found.arguments, still_fails)
+    arguments = _simplify_values(arguments, lambda tried: still_fails(call, tried))
     last = alone.judged(call, arguments)
     arguments = _with_plain_gradients(last, lambda tried: still_fails(call, tried))
     again = replace(alone, checker=shown).judged(call, arguments)
@@ -67,7 +67,7 @@ def _with_plain_gradients(found: Judged, fails: Callable[[Arguments], bool]) -> 
     return found.arguments
 
 
-def cut(call: Call, arguments: Arguments, fails: Callable[[Call, Arguments], bool]) -> tuple[Call, Arguments]:
+def cut_sizes(call: Call, arguments: Arguments, fails: Callable[[Call, Arguments], bool]) -> tuple[Call, Arguments]:
     """The call with as small sizes as are found in _CUT_TRIES calls. Sizes that are equal are cut together, since most
     belong together; where they do not, the reference rejects the call, which then does not fail."""
     tries, changed = iter(range(_CUT_TRIES)), True
@@ -107,7 +107,7 @@ def _smaller(call: Call, arguments: Arguments, extent: int) -> Iterator[tuple[Ca
             yield _cut(call, arguments, group, part)
 
 
-def _cut(call: Call, arguments: Arguments, places: Places, part: slice) -> tuple[Call, Arguments]:
+def _cut(call: Call, arguments: Arguments, places: _Places, part: slice) -> tuple[Call, Arguments]:
     """These dimensions of these tensors, cut to a part."""
 
     def leaf(value: Any, name: str) -> Any:
@@ -131,7 +131,7 @@ def _cut(call: Call, arguments: Arguments, places: Places, part: slice) -> tuple
     return replace(call, args=args, kwargs=kwargs), mapped(arguments, leaf)
 
 
-def _shape(shape: tuple[int, ...], name: str, places: Places, part: slice) -> tuple[int, ...]:
+def _shape(shape: tuple[int, ...], name: str, places: _Places, part: slice) -> tuple[int, ...]:
     return tuple(part.stop - part.start if (name, dim) in places else size for dim, size in enumerate(shape))
 
 
@@ -148,7 +148,7 @@ def _strides(leaf: Leaf, shape: tuple[int, ...]) -> tuple[int, ...] | None:
     return tuple(found)
 
 
-def simplified(arguments: Arguments, fails: Callable[[Arguments], bool]) -> Arguments:
+def _simplify_values(arguments: Arguments, fails: Callable[[Arguments], bool]) -> Arguments:
     """Arguments of the same shapes with which the call still fails, with as many zeros and as few digits as are found
     in _VALUE_TRIES calls."""
     left = _VALUE_TRIES
@@ -220,7 +220,7 @@ def _half_of_large(values: AnyArray) -> AnyArray:
 
 
 def _clipped(values: AnyArray) -> AnyArray:
-    return np.asarray(np.clip(values, -MODERATE, MODERATE))
+    return np.asarray(np.clip(values, -_MODERATE, _MODERATE))
 
 
 def _digits(values: AnyArray, digits: int) -> AnyArray:

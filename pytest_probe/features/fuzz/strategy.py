@@ -22,16 +22,16 @@ from pytest_probe.frameworks.python.binding import works_in_place
 from pytest_probe.inputs.generated import kind_of
 from pytest_probe.model.arguments import map_tree
 
-Draw: TypeAlias = "Callable[[st.SearchStrategy[Any]], Any]"
+_Draw: TypeAlias = "Callable[[st.SearchStrategy[Any]], Any]"
 
 # Elements of a drawn tensor; of one in sixteen calls, so that numbers of 16 bit do not count them.
-LARGEST, HUGE = 1 << 14, 1 << 17
-_ROOMS = (*(LARGEST,) * 15, HUGE)
+_LARGEST, _HUGE = 1 << 14, 1 << 17
+_ROOMS = (*(_LARGEST,) * 15, _HUGE)
 # How many times as many steps a product may take.
-STEPS = 8
+_STEPS = 8
 # Sizes on both sides of what kernels are tiled by, and primes: each less than twice the one before, so that a search
 # that shrinks comes near the smallest that fails.
-SIZES = (
+_SIZES = (
     *(1, 2, 3, 4, 5, 7, 8, 9, 11, 13, 15, 16, 17, 19, 23, 31, 32, 33, 47, 63, 64, 65, 97, 127, 128, 129, 193, 255, 256),
     *(257, 383, 511, 512, 513, 769, 1023, 1024, 1025, 1537, 2047, 2048, 2049, 3001, 4095, 4096, 4097, 6007, 8191, 8193),
 )
@@ -39,7 +39,7 @@ SIZES = (
 _EMPTY = 30
 # Numbers of dimensions behind a starred symbol, small ones first; empty tensors and numbers without a dimension come
 # last, since they are no simpler to read.
-RANKS = (1, 2, 2, 3, 4, 0)
+_RANKS = (1, 2, 2, 3, 4, 0)
 # One layout and one regime in so many are as plain as can be.
 _PLAIN_LAYOUTS = ("contiguous",) * 5
 _SEEDS = st.integers(0, (1 << 16) - 1)
@@ -61,7 +61,7 @@ def _numbered(number: int, values: tuple[Any, ...]) -> st.SearchStrategy[tuple[i
 @functools.lru_cache(4096)
 def _extents(count: int, most: int, anchor: int | None) -> tuple[int, ...]:
     """So many of SIZES; around a recorded one those near it, as far as there is room. An empty one in 30."""
-    found = list(SIZES[:count])
+    found = list(_SIZES[:count])
     if anchor is not None:
         around = {anchor - 1, anchor, anchor + 1, *(size for size in found if size <= max(2 * anchor, 64))}
         found = sorted(size for size in around if 0 < size <= most)
@@ -73,7 +73,7 @@ def calls(templates: Sequence[Template]) -> st.SearchStrategy[DrawnCall]:
     """Calls around the templates, of one API."""
 
     @st.composite
-    def drawn(draw: Draw) -> DrawnCall:
+    def drawn(draw: _Draw) -> DrawnCall:
         chosen = draw(_numbered(-1, tuple(range(len(templates)))))[1] if len(templates) > 1 else 0
         return _Drawing(draw, templates[chosen]).call()
 
@@ -83,7 +83,7 @@ def calls(templates: Sequence[Template]) -> st.SearchStrategy[DrawnCall]:
 class _Drawing:
     """One call that is being drawn."""
 
-    def __init__(self, draw: Draw, template: Template) -> None:
+    def __init__(self, draw: _Draw, template: Template) -> None:
         self._draw = draw
         self._template = template
         self._shapes: dict[str, tuple[int, ...]] = {}
@@ -105,8 +105,8 @@ class _Drawing:
         self._regime = self._drawn_regime(_has_statistics(template))
         self._alike = not self._coin()
         self._dtype = self._one_of(template.dtypes or ("",))
-        self._largest = min(self._one_of(_ROOMS), template.elements or HUGE)
-        self._huge = self._largest > LARGEST
+        self._largest = min(self._one_of(_ROOMS), template.elements or _HUGE)
+        self._huge = self._largest > _LARGEST
         self._grads = self._one_of(_ALL_GRADS)
         self._sizes = self._drawn_sizes()
         values = {key: self._tensor(slot, key) for key, slot in template.tensors.items()}
@@ -142,7 +142,7 @@ class _Drawing:
 
     def _star(self, symbol: str, found: Mapping[str, Any], anchor: tuple[int, ...] | None) -> tuple[int, ...]:
         limits = self._template.choices.get(symbol)
-        ranks = limits or (RANKS if anchor is None else (*RANKS, len(anchor), len(anchor), len(anchor)))
+        ranks = limits or (_RANKS if anchor is None else (*_RANKS, len(anchor), len(anchor), len(anchor)))
         extents: tuple[int, ...] = ()
         rank = self._one_of(tuple(ranks))
         for place in range(rank):
@@ -164,9 +164,9 @@ class _Drawing:
         return int(self._one_of((*sorted(set(fitting)), *near)))
 
     def _size(self, most: int, anchor: int | None, least: int = 0) -> int:
-        count = bisect.bisect_right(SIZES, most)
+        count = bisect.bisect_right(_SIZES, most)
         # Of all magnitudes, few calls with much room would take it.
-        large = SIZES[count // 2 : count] if self._huge and not anchor else ()
+        large = _SIZES[count // 2 : count] if self._huge and not anchor else ()
         size: int = self._one_of(large or _extents(count, most if anchor else 0, anchor))
         return size if size > least else least
 
@@ -179,7 +179,7 @@ class _Drawing:
         ]
         # What a product computes with takes as many steps as all its symbols together.
         steps = math.prod(max(1, math.prod(size) if isinstance(size, tuple) else size) for size in found.values())
-        room: int = min(self._largest // max(counts), STEPS * self._largest // steps)
+        room: int = min(self._largest // max(counts), _STEPS * self._largest // steps)
         return max(1, room)
 
     def _tensor(self, slot: TensorSlot, key: str) -> Any:

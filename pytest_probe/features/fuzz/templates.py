@@ -242,7 +242,7 @@ def entry_of(api: str, signatures: Signatures) -> Entry | None:
     return table().get(signatures.canonical(api))
 
 
-def tabled(api: str, signatures: Signatures, dtypes: tuple[str, ...] = DTYPES) -> Template:
+def template_from_table(api: str, signatures: Signatures, dtypes: tuple[str, ...] = DTYPES) -> Template:
     """The template of an API that the table has."""
     entry = entry_of(api, signatures)
     assert entry is not None

@@ -26,9 +26,9 @@ from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, is_f
 from pytest_probe.numerics.ulp import ulp_distance
 
 # What the outputs of a drawn call have beside their numbers.
-DEMANDS = Demands(dtype=True, strides=True, drawn=True)
+_DEMANDS = Demands(dtype=True, strides=True, drawn=True)
 
-Announced = Callable[[AnnouncedCall], AbstractContextManager[None]]
+_Announced = Callable[[AnnouncedCall], AbstractContextManager[None]]
 
 
 class Target(Struct, frozen=True):
@@ -48,7 +48,7 @@ class Target(Struct, frozen=True):
         backward = b"" if "backward" in self.directions else None
         record = Record(self.name, namespace, api, 0, b"", backward)
         dump = Dump(self.path, self.framework, "", "", (record,), lambda _: call, lambda _: ())
-        return Case(dump, record, direction, None, arguments=arguments, demands=DEMANDS)
+        return Case(dump, record, direction, None, arguments=arguments, demands=_DEMANDS)
 
 
 class Judged(Struct, frozen=True):
@@ -88,14 +88,14 @@ class Trials(Struct, frozen=True):
 
     checker: Checker
     target: Target
-    announced: Announced = lambda call: nullcontext()
+    announced: _Announced = lambda call: nullcontext()
     fatal: Mapping[str, FatalCall] = field(default_factory=dict)
     met: dict[str, Judged] = field(default_factory=dict)
 
     def judged(self, call: Call, arguments: Arguments, text: str = "") -> Judged:
         """Run a call in the directions that are asked for. text shows it where it ends the process; "": its tensors by
         dtype and shape."""
-        key = key_of(arguments)
+        key = _key_of(arguments)
         if key in self.fatal:
             return self._passed_over(Judged(call, arguments, fatal=self.fatal[key]), key)
         announced = AnnouncedCall(key, text or arguments_text(self.target.api, arguments))
@@ -103,7 +103,7 @@ class Trials(Struct, frozen=True):
         if forward.verdict.verdict == "skip":
             return _rejected(call, arguments, forward.verdict)
         checked: tuple[Checked, ...] = (forward,)
-        if "backward" in self.target.directions and not broken_contract(forward.verdict):
+        if "backward" in self.target.directions and not _broken_contract(forward.verdict):
             checked += self._backward(forward, announced)
         if "forward" not in self.target.directions:
             checked = checked[1:]
@@ -112,7 +112,7 @@ class Trials(Struct, frozen=True):
     def _forward(self, call: Call, arguments: Arguments, announced: AnnouncedCall) -> Checked:
         with self.announced(announced):
             found = self.checker.run(self.target.case(call, arguments, "forward"))
-        return found if self.target.ulp is None else by_ulp(found, self.target.ulp)
+        return found if self.target.ulp is None else _by_ulp(found, self.target.ulp)
 
     def _backward(self, forward: Checked, announced: AnnouncedCall) -> tuple[Checked, ...]:
         """The backward of a call that has one."""
@@ -131,7 +131,7 @@ class Trials(Struct, frozen=True):
         return found
 
 
-def key_of(arguments: Arguments) -> str:
+def _key_of(arguments: Arguments) -> str:
     """Equal for calls with equal arguments, to the bit."""
     digest = hashlib.blake2b(digest_size=16)
 
@@ -154,15 +154,15 @@ def _rejected(call: Call, arguments: Arguments, verdict: Verdict) -> Judged:
 
 
 def _fails(checked: Checked) -> bool:
-    return wrong_numbers(checked.verdict) or isinstance(checked.forward, HookFailed)
+    return _wrong_numbers(checked.verdict) or isinstance(checked.forward, HookFailed)
 
 
-def wrong_numbers(verdict: Verdict) -> bool:
+def _wrong_numbers(verdict: Verdict) -> bool:
     """Is it an error that is more than one of shapes, dtypes, strides and exceptions?"""
     return any(output.verdict == "error" and output.standard != "structure" for output in verdict.outputs)
 
 
-def broken_contract(verdict: Verdict) -> str:
+def _broken_contract(verdict: Verdict) -> str:
     """In what the device's call differs from the reference's beside numbers; "" where it does not."""
     if verdict.verdict != "error":
         return ""
@@ -173,7 +173,7 @@ def broken_contract(verdict: Verdict) -> str:
 
 
 def _contract(checked: tuple[Checked, ...]) -> str:
-    return next(filter(None, (broken_contract(each.verdict) for each in checked)), "")
+    return next(filter(None, (_broken_contract(each.verdict) for each in checked)), "")
 
 
 def _share(output: OutputVerdict) -> float:
@@ -203,7 +203,7 @@ def _broadcasts(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
         return False
 
 
-def by_ulp(checked: Checked, limit: float) -> Checked:
+def _by_ulp(checked: Checked, limit: float) -> Checked:
     """The verdict on a forward that passed, with an error for each output that is more than `limit` units off. The
     operator works element by element."""
     sides = checked.worst

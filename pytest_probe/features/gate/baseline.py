@@ -24,15 +24,15 @@ from pytest_probe.system.files import open_regular
 
 _PLAIN = (type(None), bool, int, float, complex, str, slice, type(...), DtypeSpec, MemoryFormatSpec, SizeSpec)
 # A spread beyond this says that luck decides.
-MOST = 1000.0
+_LARGEST_SPREAD = 1000.0
 SCHEMA = 1
 OPTION = "--probe-baseline"
 UPDATE = "--probe-baseline-update"
 # What stands in a line's outputs, and in its spread.
-COLUMNS = ("name", "rmse", "max_ulp", "mean_ulp", "noise_ratio", "k", "crc", "elements", "carriers")
-SPREAD_COLUMNS = ("rmse", "mean_ulp")
+_COLUMNS = ("name", "rmse", "max_ulp", "mean_ulp", "noise_ratio", "k", "crc", "elements", "carriers")
+_SPREAD_COLUMNS = ("rmse", "mean_ulp")
 # What makes another device, whose bits are its own.
-DEVICE = ("framework", "device", "hardware", "threads", "emulated")
+_DEVICE = ("framework", "device", "hardware", "threads", "emulated")
 
 
 def signature(case: Case) -> str:
@@ -61,7 +61,7 @@ def _words(value: Any) -> str:
     return repr(value) if type(value) in _PLAIN else f"{type(value).__name__}"
 
 
-def kept(id: str, signature: str, verdict: Verdict, others: Sequence[Verdict] = ()) -> KeptCase:
+def baseline_entry(id: str, signature: str, verdict: Verdict, others: Sequence[Verdict] = ()) -> KeptCase:
     """others are verdicts on the same case with other inputs, by which the spread of its metrics is measured."""
     if verdict.verdict == "skip":
         return KeptCase(id, signature, "skip")
@@ -96,7 +96,7 @@ def _largest(own: float, others: Iterable[float]) -> float:
     if own == largest or math.isnan(own):
         return 1.0
     times = largest / own if own else math.inf
-    return MOST if times >= MOST else max(1.0, math.ceil(100 * times) / 100)
+    return _LARGEST_SPREAD if times >= _LARGEST_SPREAD else max(1.0, math.ceil(100 * times) / 100)
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -110,8 +110,8 @@ class Header(msgspec.Struct, frozen=True):
     versions: dict[str, str]
     devices: tuple[dict[str, str], ...]
     dumps: dict[str, str]
-    outputs: tuple[str, ...] = COLUMNS
-    spread: tuple[str, ...] = SPREAD_COLUMNS
+    outputs: tuple[str, ...] = _COLUMNS
+    spread: tuple[str, ...] = _SPREAD_COLUMNS
 
     @classmethod
     def of(cls, run: Mapping[str, Any], workers: int) -> Header:
@@ -251,7 +251,7 @@ def comparable(before: Header, now: Header) -> Comparable:
 
 
 def _identity(device: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(device.get(name, "") for name in DEVICE)
+    return tuple(device.get(name, "") for name in _DEVICE)
 
 
 def differences(before: Header, now: Header) -> list[str]:

@@ -15,7 +15,7 @@ from pytest_probe.features.gate.report import COUNTED
 from pytest_probe.model.baseline import Compared
 from pytest_probe.system.text import printable
 
-WORSE = 1
+_WORSE = 1
 
 
 def add_parser(commands: Any) -> None:
@@ -37,12 +37,12 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """The exit status. Raises SettingsError."""
-    found = Difference(Baseline.read(arguments.before, "A"), Baseline.read(arguments.after, "B"))
+    found = _Difference(Baseline.read(arguments.before, "A"), Baseline.read(arguments.after, "B"))
     print(printable("\n".join(found.lines())))
-    return WORSE if found.is_worse else 0
+    return _WORSE if found.is_worse else 0
 
 
-class Difference(Struct, frozen=True):
+class _Difference(Struct, frozen=True):
     """Two baselines, each case of the newer one beside the same of the older one."""
 
     before: Baseline

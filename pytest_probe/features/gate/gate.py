@@ -24,9 +24,9 @@ from pytest_probe.model.verdict import SEVERITY, Outcome
 # Elements below which a factor holds: benchmarks/gate_spread.py measures it, docs/gate.md shows what it found.
 CALIBRATED = ((10, 6.5), (30, 3.4), (math.inf, 1.8))
 # The same of noise ratios, which are the largest of all elements: of those above 1, whatever the number of elements.
-NOISE_RATIO = 60.0
+_NOISE_RATIO = 60.0
 # So many elements make luck: fewer may all be nearly exact by chance.
-MANY = 30
+_FEW_ELEMENTS = 30
 
 
 class Row(Struct, frozen=True):
@@ -50,7 +50,7 @@ class Row(Struct, frozen=True):
         return self.now > self.before and self.factor > self.limit
 
 
-def calibrated(elements: float) -> float:
+def rmse_limit(elements: float) -> float:
     """The factor by which the RMSE of so many elements differs between healthy runs, at most."""
     return next(factor for below, factor in CALIBRATED if elements < below)
 
@@ -67,10 +67,10 @@ def rows(before: KeptOutput, now: KeptOutput, spread: Spread | None) -> tuple[Ro
     ]
     if before.noise_ratio is not None and now.noise_ratio is not None and before.k == now.k:
         ratio = number(before.noise_ratio)
-        limit = NOISE_RATIO if ratio >= 1 else NOISE_RATIO / ratio if ratio else math.inf
+        limit = _NOISE_RATIO if ratio >= 1 else _NOISE_RATIO / ratio if ratio else math.inf
         # Of a ratio of 0 there is no factor.
-        beyond = not ratio and number(now.noise_ratio) > NOISE_RATIO
-        found.append(Row(f"noise ratio, k {now.k}", ratio, number(now.noise_ratio), NOISE_RATIO if beyond else limit))
+        beyond = not ratio and number(now.noise_ratio) > _NOISE_RATIO
+        found.append(Row(f"noise ratio, k {now.k}", ratio, number(now.noise_ratio), _NOISE_RATIO if beyond else limit))
     return tuple(found)
 
 
@@ -80,7 +80,7 @@ def _limit_of_rmse(before: KeptOutput, now: KeptOutput, spread: Spread | None) -
     grown = number(now.mean_ulp) > number(before.mean_ulp) * _limit(now.elements, spread.mean_ulp if spread else None)
     count = now.elements if grown else min(before.carriers or 0, now.carriers or 0)
     # An error within the noise scale is that of any healthy kernel: that it was smaller before was luck.
-    if (count < MANY or number(before.rmse) == 0) and number(now.noise_ratio) <= 1:
+    if (count < _FEW_ELEMENTS or number(before.rmse) == 0) and number(now.noise_ratio) <= 1:
         return math.inf
     return _limit(count, spread.rmse if spread else None)
 
@@ -88,7 +88,7 @@ def _limit_of_rmse(before: KeptOutput, now: KeptOutput, spread: Spread | None) -
 def _limit(elements: float, measured: float | None) -> float:
     """A measured spread is that of few runs: the root of the calibrated one comes on top, with which no healthy output
     was worse (benchmarks/gate_spread.py)."""
-    factor = calibrated(elements)
+    factor = rmse_limit(elements)
     return factor if measured is None else measured * math.sqrt(factor)
 
 
@@ -167,7 +167,7 @@ class Gate(Struct, frozen=True):
             return "worse", f"the verdict was {before.verdict}, now it is {now.verdict}"
         found = next(((output, output.worst) for output in outputs if output.worst is not None), None)
         if found is not None and found[1] is not None:
-            return "worse", f"{words(found[1])} ({found[0].name})"
+            return "worse", f"{_change_text(found[1])} ({found[0].name})"
         other = next((output for output in outputs if output.crcs is not None), None)
         if self.counts_bits and other is not None:
             return "bits", f"{other.name} has other bits on the same inputs and device"
@@ -183,7 +183,7 @@ class Gate(Struct, frozen=True):
         return fails and SEVERITY[before.verdict] >= SEVERITY[now.verdict]
 
 
-def words(row: Row) -> str:
+def _change_text(row: Row) -> str:
     """ "3 times the relative RMSE: 3.1e-08 before, 9.3e-08 now; the limit is 1.8 times"."""
     if not row.before or math.isinf(row.factor):
         return f"{row.metric}: {row.before:.3g} before, {row.now:.3g} now"

@@ -23,7 +23,7 @@ from pytest_probe.features.gate.baseline import (
 )
 from pytest_probe.features.gate.gate import Gate
 from pytest_probe.features.gate.report import GateTally
-from pytest_probe.features.gate.update import NotWritten, Written, changes, write
+from pytest_probe.features.gate.update import BaselineWriteError, UpdateCounts, changes, write
 from pytest_probe.model.baseline import Compared
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.result import PortableId, Result
@@ -52,7 +52,7 @@ class GateRun:
             check(self._path, self._before.header, run["identity"])
             _check_times(settings, self._before)
             self._vanished = sorted(_vanished(self._before, dumps))
-        self.gate = gate_of(settings, self._before, self._comparable())
+        self.gate = _gate_of(settings, self._before, self._comparable())
 
     def _comparable(self) -> Comparable:
         return Comparable() if self._before is None else comparable(self._before.header, self._header)
@@ -126,7 +126,7 @@ class GateRun:
         changed = changes(self._before, self._header, self._found, vanished, self._settings.gate)
         try:
             self.updated = _words(self._path.name, write(self._path, self._header, changed, whole=whole))
-        except NotWritten as error:
+        except BaselineWriteError as error:
             yield f"{self._path} was not written: {error}"
 
 
@@ -138,7 +138,7 @@ def _check_times(settings: Settings, before: Baseline) -> None:
         raise SettingsError(OPTION, str(settings.baseline), wanted)
 
 
-def gate_of(settings: Settings, before: Baseline | None, found: Comparable) -> Gate:
+def _gate_of(settings: Settings, before: Baseline | None, found: Comparable) -> Gate:
     return Gate(before, found, settings.gate == BITS, settings.update, settings.strict, settings.judges)
 
 
@@ -146,7 +146,7 @@ def gate_in_worker(settings: Settings, carried: Mapping[str, Any]) -> Gate:
     """The gate that the controller handed over."""
     content = carried["content"].encode()
     before = Baseline.parse(content, str(settings.baseline)) if content else None
-    return gate_of(settings, before, Comparable(carried["same_device"], frozenset(carried["others"])))
+    return _gate_of(settings, before, Comparable(carried["same_device"], frozenset(carried["others"])))
 
 
 def _before(settings: Settings) -> Baseline | None:
@@ -171,7 +171,7 @@ def _vanished(before: Baseline, dumps: Iterable[tuple[str, Dump]]) -> Iterator[s
             yield id
 
 
-def _words(name: str, written: Written) -> str:
+def _words(name: str, written: UpdateCounts) -> str:
     counted = (("added", written.added), ("rewritten", written.rewritten), ("removed", written.removed))
     parts = [f"{number:,} {word}" for word, number in counted if number]
     return f"baseline {name}: {count(written.cases, 'case')}, {', '.join(parts) or 'none moved'}"

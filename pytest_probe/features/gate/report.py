@@ -13,11 +13,11 @@ from pytest_probe.model.baseline import Change
 from pytest_probe.model.result import Result
 from pytest_probe.reports.terminal import count, wrap
 
-HEADINGS = {"worse": "worse than the baseline", "bits": "other bits than the baseline"}
+_HEADINGS = {"worse": "worse than the baseline", "bits": "other bits than the baseline"}
 # How the one line of pytest's summary begins.
 SHORT = {"worse": "worse", "bits": "other bits"}
 # Of each kind, so many are listed.
-LISTED = 10
+_MAX_LISTED = 10
 # How the summary counts them, in its order, and whether it lists them: pytest lists what failed.
 COUNTED: dict[Change, tuple[str, bool]] = {
     "worse": ("worse", False),
@@ -29,12 +29,12 @@ COUNTED: dict[Change, tuple[str, bool]] = {
     "changed": ("changed, not compared", True),
     "gone": ("no longer judged", True),
 }
-VANISHED = "vanished"
+_VANISHED = "vanished"
 
 
 def heading(judgement: Judgement | None) -> str:
     """What the case is beside the baseline, where that fails it; else ""."""
-    return HEADINGS[judgement.compared.change] if judgement is not None and judgement.fails else ""
+    return _HEADINGS[judgement.compared.change] if judgement is not None and judgement.fails else ""
 
 
 def table(judgement: Judgement | None) -> Iterator[str]:
@@ -82,7 +82,7 @@ class GateTally(Struct):
         self.same_bits += compared.same_bits
         self.bits += compared.bits
         found = self.listed.setdefault(compared.change, [])
-        if COUNTED[compared.change][1] and len(found) < LISTED:
+        if COUNTED[compared.change][1] and len(found) < _MAX_LISTED:
             found.append((result.id, compared.reason))
 
     @property
@@ -93,7 +93,7 @@ class GateTally(Struct):
     def counts(self, vanished: int) -> str:
         """All counts in one line."""
         parts = [f"{self.changes[change]:,} {words}" for change, (words, _) in COUNTED.items() if self.changes[change]]
-        return ", ".join([*parts, *([f"{vanished:,} {VANISHED}"] if vanished else [])]) or "no case was compared"
+        return ", ".join([*parts, *([f"{vanished:,} {_VANISHED}"] if vanished else [])]) or "no case was compared"
 
     def bits_line(self) -> str:
         """ "bits: 2,310 of 2,402 outputs as before"; "" where none could be compared."""
@@ -105,8 +105,8 @@ class GateTally(Struct):
             if lists and self.changes[change]:
                 yield from _listing(f"{words}:", self.listed[change], self.changes[change], width)
         if vanished:
-            found = [(id, "") for id in vanished[:LISTED]]
-            yield from _listing(f"{VANISHED}, the dump has them no more:", found, len(vanished), width)
+            found = [(id, "") for id in vanished[:_MAX_LISTED]]
+            yield from _listing(f"{_VANISHED}, the dump has them no more:", found, len(vanished), width)
 
 
 def _listing(title: str, found: Iterable[tuple[str, str]], number: int, width: int) -> Iterator[str]:
@@ -114,5 +114,5 @@ def _listing(title: str, found: Iterable[tuple[str, str]], number: int, width: i
     for id, reason in found:
         yield f"  {id}"
         yield from wrap(reason, "    ", "    ", width)
-    if number > LISTED:
-        yield f"  and {number - LISTED:,} more"
+    if number > _MAX_LISTED:
+        yield f"  and {number - _MAX_LISTED:,} more"

@@ -23,14 +23,14 @@ from pytest_probe.system.files import replacing
 from pytest_probe.system.locks import try_lock
 
 # Seconds that another update of the same file is waited for.
-PATIENCE = 60.0
+_LOCK_TIMEOUT = 60.0
 
 
-class NotWritten(ProbeError):
+class BaselineWriteError(ProbeError):
     """Why a baseline was not written, in one sentence."""
 
 
-class Written(Struct, frozen=True):
+class UpdateCounts(Struct, frozen=True):
     """How many cases of a baseline an update added, rewrote and removed, and how many it has now."""
 
     added: int
@@ -71,7 +71,7 @@ def _spreads_further(old: KeptCase, now: KeptCase) -> bool:
     return (now.time.low_us, now.time.high_us) != (old.time.low_us, old.time.high_us)
 
 
-def write(path: Path, header: Header, changed: Mapping[str, KeptCase | None], *, whole: bool) -> Written:
+def write(path: Path, header: Header, changed: Mapping[str, KeptCase | None], *, whole: bool) -> UpdateCounts:
     """Bring a baseline up to date; what others wrote to it since it was read stays. whole: the run left no case out.
 
     Raises NotWritten.
@@ -80,8 +80,8 @@ def write(path: Path, header: Header, changed: Mapping[str, KeptCase | None], *,
         path = path.resolve()
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not path.stat().st_mode & 0o222:
-            raise NotWritten("it is read-only")
-        with _held(path) as content:
+            raise BaselineWriteError("it is read-only")
+        with _locked_content(path) as content:
             before = Baseline.parse(content, str(path)) if content else None
             after = _after(before, header, changed, whole)
             encoded = after.encoded()
@@ -90,24 +90,24 @@ def write(path: Path, header: Header, changed: Mapping[str, KeptCase | None], *,
                     temporary.write_bytes(encoded)
                     shutil.copymode(path, temporary)
     except OSError as error:
-        raise NotWritten(error.strerror or str(error)) from None
+        raise BaselineWriteError(error.strerror or str(error)) from None
     except ResultsError as error:
-        raise NotWritten(f"somebody changed it meanwhile: {error}") from None
+        raise BaselineWriteError(f"somebody changed it meanwhile: {error}") from None
     known = before.cases if before is not None else {}
     removed = sum(case is None and id in known for id, case in changed.items())
     rewritten = sum(case is not None and id in known for id, case in changed.items())
     added = sum(case is not None and id not in known for id, case in changed.items())
-    return Written(added, rewritten, removed, len(after.cases))
+    return UpdateCounts(added, rewritten, removed, len(after.cases))
 
 
 def _after(before: Baseline | None, header: Header, changed: Mapping[str, KeptCase | None], whole: bool) -> Baseline:
     if before is None:
         return Baseline(header, {id: case for id, case in changed.items() if case is not None})
     for found in unequal(before.header.identity, header.identity, "baseline"):
-        raise NotWritten(f"somebody changed it meanwhile: it has {found.field} {found.before} now")
+        raise BaselineWriteError(f"somebody changed it meanwhile: it has {found.field} {found.before} now")
     other = differences(before.header, header)
     if other and not whole:
-        raise NotWritten(
+        raise BaselineWriteError(
             f"it is of another environment, and this run left cases out: {', '.join(other)}; update all cases at once"
         )
     cases = {**before.cases, **changed}
@@ -120,17 +120,17 @@ def _after(before: Baseline | None, header: Header, changed: Mapping[str, KeptCa
 
 
 @contextmanager
-def _held(path: Path) -> Iterator[bytes]:
+def _locked_content(path: Path) -> Iterator[bytes]:
     """The content of a file that no other update writes meanwhile; it is made where there is none."""
-    give_up = time.monotonic() + PATIENCE
+    give_up = time.monotonic() + _LOCK_TIMEOUT
     while True:
         with path.open("ab+") as file:
-            if _lock(file) and _stands(file, path):
+            if _lock(file) and _is_current(file, path):
                 file.seek(0)
                 yield file.read()
                 return
         if time.monotonic() > give_up:
-            raise NotWritten("another run is writing it")
+            raise BaselineWriteError("another run is writing it")
         time.sleep(0.05)
 
 
@@ -141,7 +141,7 @@ def _lock(file: BinaryIO) -> bool:
         return True
 
 
-def _stands(file: BinaryIO, path: Path) -> bool:
+def _is_current(file: BinaryIO, path: Path) -> bool:
     """Is it still the file at this path? An update puts another one there."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())

@@ -12,14 +12,25 @@ from typing import Any
 
 from pytest_probe import frameworks
 from pytest_probe.errors import SettingsError
-from pytest_probe.features.history.file import METRICS, Point, Run, Worse, apis, opened, points, previous, runs, worse
+from pytest_probe.features.history.file import (
+    METRICS,
+    Point,
+    Run,
+    Worse,
+    apis,
+    open_history,
+    points,
+    previous,
+    runs,
+    worse,
+)
 from pytest_probe.system.decoding import check_name, one_of
 from pytest_probe.system.text import printable
 
-FIRST = "noise_ratio"
+_FIRST = "noise_ratio"
 # Columns of a bar, and cases that are listed.
-BAR, LISTED = 30, 20
-SINCE = re.compile(r"\d{4}(-\d\d(-\d\d([T ]\d\d(:\d\d(:\d\d)?)?)?)?)?")
+_BAR, _LISTED = 30, 20
+_SINCE = re.compile(r"\d{4}(-\d\d(-\d\d([T ]\d\d(:\d\d(:\d\d)?)?)?)?)?")
 
 
 def add_parser(commands: Any) -> None:
@@ -34,7 +45,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("file", metavar="FILE", type=Path, help="a file of --probe-history")
     parser.add_argument("api", metavar="API", nargs="?", help="an API or a case, or a pattern of one")
     parser.add_argument(
-        "--metric", metavar="NAME", default=FIRST, help=f"one of {', '.join(METRICS)} (default: {FIRST})"
+        "--metric", metavar="NAME", default=_FIRST, help=f"one of {', '.join(METRICS)} (default: {_FIRST})"
     )
     parser.add_argument("--since", metavar="DATE", default="", help="leave out older runs: 2026-11, 2026-11-23, ...")
     parser.add_argument("--between", metavar="A,B", help="say what got worse between these two runs")
@@ -45,11 +56,11 @@ def run(arguments: argparse.Namespace) -> int:
     """The exit status. Raises SettingsError."""
     metric = check_name("--metric", arguments.metric, METRICS)
     since = arguments.since.replace(" ", "T")
-    if since and not SINCE.fullmatch(since):
+    if since and not _SINCE.fullmatch(since):
         raise SettingsError("--since", arguments.since, "give a date, as 2026-11-23, or its beginning")
     if not arguments.file.is_file():
         raise SettingsError("FILE", str(arguments.file), "there is no such file; a run with --probe-history makes it")
-    with opened(arguments.file, "FILE") as file:
+    with open_history(arguments.file, "FILE") as file:
         lines = list(_lines(file, arguments.api, metric, since, arguments.between))
     print(printable("\n".join(lines)))
     return 0
@@ -97,9 +108,9 @@ def _between(file: sqlite3.Connection, before: Run, now: Run, metric: str) -> It
     found = worse(file, before.id, now.id, metric)
     cases = "1 case" if len(found) == 1 else f"{len(found):,} cases"
     yield f"between run {before.id} and run {now.id}: {cases} got worse by verdict or {metric}"
-    yield from map(_got_worse, found[:LISTED])
-    if len(found) > LISTED:
-        yield f"  and {len(found) - LISTED:,} more"
+    yield from map(_got_worse, found[:_LISTED])
+    if len(found) > _LISTED:
+        yield f"  and {len(found) - _LISTED:,} more"
 
 
 def _got_worse(case: Worse) -> str:
@@ -141,10 +152,10 @@ class _Scale:
         if not value:
             return ""
         if math.isinf(value):
-            return "█" * BAR + "▶"
+            return "█" * _BAR + "▶"
         span = self._high - self._low
         share = (math.log(value) - self._low) / span if span else 0.0
-        return "█" * (1 + round(share * (BAR - 1)))
+        return "█" * (1 + round(share * (_BAR - 1)))
 
 
 def _number(value: float | None) -> str:

@@ -21,14 +21,14 @@ from msgspec import Struct, field
 from pytest_probe.errors import SettingsError
 from pytest_probe.model.result import Result
 from pytest_probe.model.verdict import SEVERITY
-from pytest_probe.reports.case_metrics import measured
+from pytest_probe.reports.case_metrics import metrics_of
 
-OPTION = "--probe-history"
+_OPTION = "--probe-history"
 SCHEMA = 1
 # "prob", by which SQLite's files tell whose they are.
-APPLICATION = 0x70726F62
+_APPLICATION = 0x70726F62
 # Seconds that a writer waits for another one.
-PATIENCE = 60.0
+_PATIENCE = 60.0
 # Of a case in a run, by the names of its columns.
 METRICS = (
     "limit_share", "noise_ratio", "noise_rms", "max_ulp", "mean_ulp", "max_abs", "max_rel", "mismatch",
@@ -59,11 +59,11 @@ CREATE VIEW history AS
         (SELECT direction FROM cases WHERE id = case_id) AS direction,
         verdict, dtype, results.device AS device, {", ".join(METRICS)}
     FROM runs CROSS JOIN apis CROSS JOIN results ON run_id = runs.id AND api_id = apis.id;
-PRAGMA application_id = {APPLICATION};
+PRAGMA application_id = {_APPLICATION};
 PRAGMA user_version = {SCHEMA};
 """
 # A metric that is so many times as large is worse: luck moves them by less (docs/gate.md).
-WORSE = 2.0
+_WORSE = 2.0
 
 
 class NotAppended(Exception):
@@ -71,7 +71,7 @@ class NotAppended(Exception):
 
 
 @contextmanager
-def opened(path: Path, where: str = OPTION, *, timeout: float = PATIENCE) -> Iterator[sqlite3.Connection]:
+def open_history(path: Path, where: str = _OPTION, *, timeout: float = _PATIENCE) -> Iterator[sqlite3.Connection]:
     """The file, which is there. where is the option or the argument that named it.
 
     Raises SettingsError where it is no history, or one of a newer schema.
@@ -86,17 +86,17 @@ def opened(path: Path, where: str = OPTION, *, timeout: float = PATIENCE) -> Ite
         raise SettingsError(where, str(path), f"it cannot be used as a history: {error}") from None
 
 
-def check(path: Path, where: str = OPTION) -> None:
+def check(path: Path, where: str = _OPTION) -> None:
     """Can a run be appended? Raises SettingsError where the file is there and is no history, or of a newer schema."""
     if path.exists() and path.stat().st_size:
-        with opened(path, where):
+        with open_history(path, where):
             pass
 
 
 def _check(file: sqlite3.Connection, path: Path, where: str) -> None:
     ours, schema = _pragma(file, "application_id"), _pragma(file, "user_version")
-    if ours != APPLICATION:
-        raise SettingsError(where, str(path), f"it is no history: give a file that {OPTION} wrote, or a new one")
+    if ours != _APPLICATION:
+        raise SettingsError(where, str(path), f"it is no history: give a file that {_OPTION} wrote, or a new one")
     if schema > SCHEMA:
         wanted = f"it is of schema {schema}, this version knows {SCHEMA}: upgrade pytest-probe, or give a new file"
         raise SettingsError(where, str(path), wanted)
@@ -114,7 +114,7 @@ class HistoryRun(Struct):
 
     def add(self, result: Result) -> None:
         """Take in a case."""
-        numbers = dict(measured(result))
+        numbers = dict(metrics_of(result))
         metrics = (_real(numbers.get(name)) for name in METRICS)
         case = (result.id, result.api, result.direction)
         self._rows.append((case, result.verdict, result.dtype, result.device, *metrics))
@@ -125,12 +125,12 @@ class HistoryRun(Struct):
         that of its results; goes_on: it takes the place of its beginning, which began at the same time in that folder.
         Raises NotAppended."""
         try:
-            with closing(sqlite3.connect(path, PATIENCE, isolation_level=None)) as file:
+            with closing(sqlite3.connect(path, _PATIENCE, isolation_level=None)) as file:
                 file.execute("BEGIN IMMEDIATE")
                 if not file.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
                     for statement in filter(None, map(str.strip, TABLES.split(";"))):
                         file.execute(statement)
-                _check(file, path, OPTION)
+                _check(file, path, _OPTION)
                 self._append(file, run, goes_on)
                 file.execute("COMMIT")
         except (sqlite3.Error, SettingsError) as error:
@@ -285,7 +285,7 @@ def _severity(verdict: str) -> int:
 
 def _is_worse(case: Worse) -> bool:
     was, now = map(_severity, case.verdicts)
-    return (now > was and now > SEVERITY["pass"]) or case.factor > WORSE
+    return (now > was and now > SEVERITY["pass"]) or case.factor > _WORSE
 
 
 def _order(case: Worse) -> tuple[int, float, str]:

@@ -10,17 +10,17 @@ from typing import Any
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.html.collected import Collected
-from pytest_probe.features.html.other_runs import Beside, OtherCase, OtherRun, sparklines
+from pytest_probe.features.html.other_runs import Comparison, OtherCase, OtherRun, sparklines
 from pytest_probe.features.html.run_folder import RunFolder
 from pytest_probe.system.text import printable
 
-COMMAND = "report"
+_COMMAND = "report"
 
 
 def add_parser(commands: Any) -> None:
     """Register the command with argparse."""
     parser = commands.add_parser(
-        COMMAND,
+        _COMMAND,
         help="write a page about a run, to open in a browser",
         description="Write one HTML file about the run in a folder of --probe-out, as --probe-html does: of merged and "
         "of resumed runs, too. With a second folder the page shows what moved between the two runs.",
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     """The exit status. Raises SettingsError."""
     if importlib.util.find_spec("jinja2") is None:
         wanted = "it needs jinja2, which is not installed: pip install 'pytest-probe[report]'"
-        raise SettingsError(COMMAND, str(arguments.out), wanted)
+        raise SettingsError(_COMMAND, str(arguments.out), wanted)
     from pytest_probe.features.html.page import Page
 
     shown = RunFolder.read("DIR", arguments.folder)
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         early = "" if folder is None else folder.check()
         if folder is not None and early:
             print(printable(f"warning: {folder.path}: {early}"))
-    beside = None if other is None else Beside(_other(shown, other))
+    beside = None if other is None else Comparison(_other(shown, other))
     collected = Collected()
     for result in shown.results():
         row = collected.add(result)

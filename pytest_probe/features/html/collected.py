@@ -15,23 +15,23 @@ import msgspec
 from pytest_probe.model.details import limit_share
 from pytest_probe.model.result import ElementResult, OutputResult, Result
 from pytest_probe.model.verdict import SEVERITY
-from pytest_probe.reports.case_metrics import LABELS, SHARE, measured, short
+from pytest_probe.reports.case_metrics import LABELS, SHARE, metrics_of, short
 
 # Bytes of a case that is not shown in detail, without its line over the runs of a history; and of an error or a
 # warning, whose reason a table shows.
 ROW, LONG_ROW = 170, 400
 # Letters of a name that a row holds in full, so that numbers have room beside it.
-NAME = 88
+_NAME = 88
 # Metrics that have a column besides those that are known by a label.
-OTHERS = 6
+_OTHERS = 6
 # Of the cases that pass and of those that were skipped so many are shown in detail.
 WORST = 200
 # Outputs and notes of a case that are shown, and letters of a reason or a note: what is more is counted.
-OUTPUTS, NOTES, TEXT = 8, 8, 600
-DIGITS = 5
+_OUTPUTS, _NOTES, _TEXT = 8, 8, 600
+_DIGITS = 5
 
 
-class Names:
+class _Names:
     """Texts that many cases share, each once; a case has their places."""
 
     def __init__(self) -> None:
@@ -47,8 +47,8 @@ class Collected:
     KINDS = ("labels", "dtypes", "apis", "directions", "devices", "verdicts", "modules", "kinds")
 
     def __init__(self) -> None:
-        self.names = {kind: Names() for kind in self.KINDS}
-        self.columns = Names()
+        self.names = {kind: _Names() for kind in self.KINDS}
+        self.columns = _Names()
         self.columns.place(SHARE)
         self.rows: list[bytes] = []
         self.ids: list[str] = []
@@ -62,7 +62,7 @@ class Collected:
     def add(self, result: Result) -> int:
         """Take in a case; gives its row."""
         row = len(self.rows)
-        numbers = dict(measured(result))
+        numbers = dict(metrics_of(result))
         self.rows.append(self._row(result, numbers))
         self.ids.append(result.id)
         self.verdicts[result.verdict] += 1
@@ -91,7 +91,7 @@ class Collected:
         name = identity.name
         row = [
             place("labels", identity.label),
-            name if len(name) <= NAME else f"{name[: NAME // 2]}…{name[-NAME // 2 + 1 :]}",
+            name if len(name) <= _NAME else f"{name[: _NAME // 2]}…{name[-_NAME // 2 + 1 :]}",
             place("dtypes", result.dtype),
             place("apis", result.api),
             place("directions", result.direction),
@@ -112,7 +112,7 @@ class Collected:
     def _numbers(self, numbers: dict[str, float]) -> list[Any]:
         """In the order of the columns; "" where the case has none."""
         for name in numbers:
-            if name in LABELS or len(self.columns.places.keys() - LABELS.keys()) < OTHERS:
+            if name in LABELS or len(self.columns.places.keys() - LABELS.keys()) < _OTHERS:
                 self.columns.place(name)
         found: list[Any] = [short(numbers[name]) if name in numbers else "" for name in self.columns.places]
         while found and found[-1] == "":
@@ -156,12 +156,12 @@ def _encoded(value: Any) -> bytes:
 
 def in_script(json: bytes) -> bytes:
     """JSON with what could end a script element, or a line of one, written as escapes."""
-    for raw, escaped in ESCAPES:
+    for raw, escaped in _ESCAPES:
         json = json.replace(raw, escaped)
     return json
 
 
-ESCAPES = (
+_ESCAPES = (
     (b"<", b"\\u003c"),
     (b">", b"\\u003e"),
     (b"&", b"\\u0026"),
@@ -176,9 +176,9 @@ def _details(result: Result) -> bytes:
         "reason": _text(result.reason),
         "standard": result.standard,
         "seconds": short(result.duration),
-        "notes": [_text(note) for note in result.notes[:NOTES]],
-        "outputs": [_output(output) for output in outputs[:OUTPUTS]],
-        "left_out": len(outputs[OUTPUTS:]),
+        "notes": [_text(note) for note in result.notes[:_NOTES]],
+        "outputs": [_output(output) for output in outputs[:_OUTPUTS]],
+        "left_out": len(outputs[_OUTPUTS:]),
     }
     if result.gate is not None:
         found["gate"] = {"change": result.gate.change, "reason": _text(result.gate.reason)}
@@ -216,8 +216,8 @@ def _element(element: ElementResult) -> list[Any]:
 def _rounded(value: Any) -> Any:
     if not isinstance(value, float):
         return value
-    return float(f"{value:.{DIGITS}g}")
+    return float(f"{value:.{_DIGITS}g}")
 
 
 def _text(text: str) -> str:
-    return text if len(text) <= TEXT else f"{text[:TEXT]}…"
+    return text if len(text) <= _TEXT else f"{text[:_TEXT]}…"

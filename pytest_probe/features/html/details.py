@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pytest_probe.model.details import Details
 
 # Of the cases that pass so many, those nearest to their limits, are shown in detail.
-WORST = 200
+MAX_DETAILED_PASSES = 200
 
 
 class ShownInDetail:
@@ -32,7 +32,7 @@ class ShownInDetail:
         from pytest_probe.model.details import limit_share
 
         share = max((limit_share(output.metrics) or 0.0 for output in verdict.outputs), default=0.0)
-        if len(self._worst) < WORST:
+        if len(self._worst) < MAX_DETAILED_PASSES:
             heappush(self._worst, share)
             return True
         if share <= self._worst[0]:

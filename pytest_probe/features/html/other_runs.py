@@ -10,23 +10,23 @@ from typing import Any, Literal
 from msgspec import Struct, field
 
 from pytest_probe.errors import SettingsError
-from pytest_probe.features.history.file import opened, series
+from pytest_probe.features.history.file import open_history, series
 from pytest_probe.model.baseline import KeptCase
 from pytest_probe.model.baseline import number as kept_number
 from pytest_probe.model.result import PortableId, Result, rank
 from pytest_probe.numerics.error_plots import LETTERS
-from pytest_probe.reports.case_metrics import measured, short
+from pytest_probe.reports.case_metrics import metrics_of, short
 
 # What is drawn, of so many runs.
-METRIC, RUNS = "noise_ratio", 24
+_METRIC, RUNS = "noise_ratio", 24
 # One letter a run: a space where the case has no number, 0 for none, then half powers of two from 2**-10 on.
-LOWEST = -10
+_LOWEST_EXPONENT = -10
 # What is compared, the first that decides first.
-COMPARED = ("noise_ratio", "max_ulp", "mean_ulp", "time_us")
+COMPARED_METRICS = ("noise_ratio", "max_ulp", "mean_ulp", "time_us")
 # A factor that is less than this is no move: two times of one kernel always differ.
-LEAST = (1.0, 1.0, 1.0, 1.5)
+_MIN_FACTORS = (1.0, 1.0, 1.0, 1.5)
 # Cases that moved, and names on one side, that the page lists.
-MOVED, LISTED = 1000, 2000
+_MOVED, _LISTED = 1000, 2000
 
 
 class Sparklines(Struct, frozen=True):
@@ -48,11 +48,11 @@ def sparklines(history: Path | None, ids: Sequence[str]) -> Sparklines | None:
     if history is None or not history.exists():
         return None
     try:
-        with opened(history) as file:
-            runs, lines = series(file, ids, METRIC, RUNS)
+        with open_history(history) as file:
+            runs, lines = series(file, ids, _METRIC, RUNS)
     except SettingsError:
         return None
-    return Sparklines(METRIC, [run.started for run in runs], lines)
+    return Sparklines(_METRIC, [run.started for run in runs], lines)
 
 
 def _letter(value: float | None) -> str:
@@ -62,7 +62,7 @@ def _letter(value: float | None) -> str:
         return LETTERS[-1]
     if value <= 0:
         return LETTERS[0]
-    return LETTERS[min(len(LETTERS) - 2, max(1, round(2 * (math.log2(value) - LOWEST)) + 1))]
+    return LETTERS[min(len(LETTERS) - 2, max(1, round(2 * (math.log2(value) - _LOWEST_EXPONENT)) + 1))]
 
 
 class OtherCase(Struct, frozen=True):
@@ -73,14 +73,14 @@ class OtherCase(Struct, frozen=True):
 
     @classmethod
     def of(cls, result: Result) -> OtherCase:
-        return cls(result.verdict, {name: value for name, value in measured(result) if name in COMPARED})
+        return cls(result.verdict, {name: value for name, value in metrics_of(result) if name in COMPARED_METRICS})
 
     @classmethod
     def kept(cls, case: KeptCase) -> OtherCase:
         """Of a baseline."""
         numbers: dict[str, float] = {}
         for output in case.outputs:
-            for name in COMPARED[:3]:
+            for name in COMPARED_METRICS[:3]:
                 value = kept_number(getattr(output, name))
                 if not math.isnan(value):
                     numbers[name] = max(value, numbers.get(name, 0.0), key=rank)
@@ -117,7 +117,7 @@ class _Move(Struct, frozen=True):
     shown: list[Any]
 
 
-class Beside:
+class Comparison:
     """The cases of this run beside those of the other."""
 
     def __init__(self, other: OtherRun) -> None:
@@ -134,11 +134,11 @@ class Beside:
             return
         self._met.add(id)
         before, now = self.other.cases[id], OtherCase.of(result)
-        factors = [_factor(before.numbers, now.numbers, name) for name in COMPARED]
+        factors = [_factor(before.numbers, now.numbers, name) for name in COMPARED_METRICS]
         changed = before.verdict != now.verdict
-        if changed or any(map(_moved, factors, LEAST)):
-            shown = [row, before.verdict, *(_shown(before.numbers, name) for name in COMPARED)]
-            shown += [_shown(now.numbers, name) for name in COMPARED]
+        if changed or any(map(_moved, factors, _MIN_FACTORS)):
+            shown = [row, before.verdict, *(_shown(before.numbers, name) for name in COMPARED_METRICS)]
+            shown += [_shown(now.numbers, name) for name in COMPARED_METRICS]
             self._moves.append(_Move(row, _score(factors[:3]) + 1e6 * changed, shown))
 
     def data(self) -> dict[str, Any]:
@@ -150,19 +150,19 @@ class Beside:
             "kind": self.other.kind,
             "notes": self.other.notes,
             "alike": self.other.alike,
-            "metrics": COMPARED,
+            "metrics": COMPARED_METRICS,
             "common": len(self._met),
             "moved": len(moves),
-            "moves": [move.shown for move in moves[:MOVED]],
+            "moves": [move.shown for move in moves[:_MOVED]],
             "only_here": len(self._own),
             "only_there": len(there),
-            "here": self._own[:LISTED],
-            "there": [[id, self.other.cases[id].verdict, *self._metrics(id)] for id in there[:LISTED]],
+            "here": self._own[:_LISTED],
+            "there": [[id, self.other.cases[id].verdict, *self._metrics(id)] for id in there[:_LISTED]],
         }
         return found
 
     def _metrics(self, id: str) -> Iterable[Any]:
-        return (_shown(self.other.cases[id].numbers, name) for name in COMPARED[:2])
+        return (_shown(self.other.cases[id].numbers, name) for name in COMPARED_METRICS[:2])
 
 
 def _shown(numbers: Mapping[str, float], name: str) -> Any:

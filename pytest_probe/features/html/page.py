@@ -20,22 +20,22 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from pytest_probe.features.html.collected import Collected, in_script
-from pytest_probe.features.html.other_runs import Beside, Sparklines
+from pytest_probe.features.html.other_runs import Comparison, Sparklines
 from pytest_probe.features.html.run_folder import RunFacts
 from pytest_probe.reports.case_metrics import LABELS
 from pytest_probe.system.files import check_replaceable, replacing
 
 # Dumps that are named.
-NAMED = 4
-TEMPLATE, STYLE, SCRIPTS = "page.html.j2", "style.css", "script"
+_MAX_DUMPS = 4
+_TEMPLATE, _STYLE, _SCRIPTS = "page.html.j2", "style.css", "script"
 # In this order: each uses what the ones before it define.
 PARTS = ("dom", "values", "charts", "table", "case", "cases", "sequence", "apis", "runs", "times", "main")
-VERDICTS = ("error", "warning", "pass", "skip")
+_VERDICTS = ("error", "warning", "pass", "skip")
 # Errors and warnings that the page lists without its script, as on paper.
-LISTED = 500
+_MAX_LISTED = 500
 
 
-class Tile(Struct, frozen=True):
+class _Tile(Struct, frozen=True):
     """A name, what is said of it, and small print below."""
 
     name: str
@@ -43,22 +43,22 @@ class Tile(Struct, frozen=True):
     more: Sequence[str] = ()
 
 
-def tiles(run: RunFacts, seconds: float) -> Iterator[Tile]:
+def tiles(run: RunFacts, seconds: float) -> Iterator[_Tile]:
     """seconds: what the cases took in all."""
     yield _devices(run)
     yield _versions(run)
     yield _standard(run)
     runs = run.settings.get("repeat", 1)
-    yield Tile("Seed", str(run.seed), [f"{runs} {'run' if runs == 1 else 'runs'} of each case"])
+    yield _Tile("Seed", str(run.seed), [f"{runs} {'run' if runs == 1 else 'runs'} of each case"])
     yield _dumps(run)
     started = run.started.replace("T", " ").replace("+00:00", " UTC")
-    yield Tile("Time", _taken(run), [f"started {started}", f"all cases together {seconds:.3g} s"])
+    yield _Tile("Time", _taken(run), [f"started {started}", f"all cases together {seconds:.3g} s"])
 
 
-def _devices(run: RunFacts) -> Tile:
+def _devices(run: RunFacts) -> _Tile:
     names = list(dict.fromkeys(device.get("device", "") for device in run.devices))
     more = dict.fromkeys(line for device in run.devices for line in _device(device))
-    return Tile("Device" if len(names) == 1 else "Devices", ", ".join(names) or "unknown", list(more))
+    return _Tile("Device" if len(names) == 1 else "Devices", ", ".join(names) or "unknown", list(more))
 
 
 def _device(device: Mapping[str, str]) -> Iterator[str]:
@@ -70,30 +70,30 @@ def _device(device: Mapping[str, str]) -> Iterator[str]:
         yield f"this process had set: {device['state']}"
 
 
-def _versions(run: RunFacts) -> Tile:
+def _versions(run: RunFacts) -> _Tile:
     frameworks = dict.fromkeys(f"{device.get('framework')} {device.get('version')}" for device in run.devices)
     packages = ", ".join(f"{name} {version}" for name, version in run.versions.items())
-    return Tile("Versions", ", ".join(frameworks) or "no framework", [packages])
+    return _Tile("Versions", ", ".join(frameworks) or "no framework", [packages])
 
 
-def _standard(run: RunFacts) -> Tile:
+def _standard(run: RunFacts) -> _Tile:
     settings = run.settings
     modes = dict.fromkeys(device.get("modes", "none") for device in run.devices)
     measured = ", ".join(map(str, settings.get("mode", ())))
     inputs = f"{settings.get('inputs', '')} inputs in {', '.join(map(str, settings.get('dtypes', ())))} dtype"
-    return Tile(
+    return _Tile(
         "Standard",
         str(settings.get("standard", "")),
         [f"device modes: {', '.join(modes) or 'none'}", f"measured: {measured}", inputs],
     )
 
 
-def _dumps(run: RunFacts) -> Tile:
+def _dumps(run: RunFacts) -> _Tile:
     labels = [dump.label for dump in run.dumps]
     if len(labels) == 1:
-        return Tile("Dump", labels[0], [run.dumps[0].digest[:19]])
-    more = [f"and {len(labels) - NAMED:,} more"] if len(labels) > NAMED else []
-    return Tile("Dumps", f"{len(labels):,}" if labels else "none", [*labels[:NAMED], *more])
+        return _Tile("Dump", labels[0], [run.dumps[0].digest[:19]])
+    more = [f"and {len(labels) - _MAX_DUMPS:,} more"] if len(labels) > _MAX_DUMPS else []
+    return _Tile("Dumps", f"{len(labels):,}" if labels else "none", [*labels[:_MAX_DUMPS], *more])
 
 
 def _taken(run: RunFacts) -> str:
@@ -111,7 +111,7 @@ class Page(Struct, frozen=True):
 
     run: RunFacts
     collected: Collected
-    beside: Beside | None = None
+    beside: Comparison | None = None
     sparklines: Sparklines | None = None
 
     def write(self, path: Path) -> None:
@@ -126,19 +126,19 @@ class Page(Struct, frozen=True):
     def _text(self) -> Iterator[str]:
         # Not with loader and folders: a package may lie in an archive.
         environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-        script, style = _script(), _resource(STYLE)
+        script, style = _script(), _resource(_STYLE)
         found = self.collected
-        listed = sorted(found.listed, key=lambda each: VERDICTS.index(each[0]))
-        return environment.from_string(_resource(TEMPLATE)).generate(
+        listed = sorted(found.listed, key=lambda each: _VERDICTS.index(each[0]))
+        return environment.from_string(_resource(_TEMPLATE)).generate(
             policy=_policy(script, style),
             style=Markup(style),
             script=Markup(script),
-            verdicts=[(name, found.verdicts[name]) for name in VERDICTS],
+            verdicts=[(name, found.verdicts[name]) for name in _VERDICTS],
             not_run=self.run.not_run or 0,
             tiles=list(tiles(self.run, found.seconds)),
             cases=len(found.rows),
-            listed=listed[:LISTED],
-            unlisted=max(0, len(listed) - LISTED),
+            listed=listed[:_MAX_LISTED],
+            unlisted=max(0, len(listed) - _MAX_LISTED),
             beside=None if self.beside is None else self.beside.other.name,
             parts={name: Markup(data.decode()) for name, data in self._data()},
         )
@@ -165,7 +165,7 @@ def _resource(name: str) -> str:
 
 
 def _script() -> str:
-    parts = "\n".join(_resource(f"{SCRIPTS}/{name}.js") for name in PARTS)
+    parts = "\n".join(_resource(f"{_SCRIPTS}/{name}.js") for name in PARTS)
     return f'(() => {{\n"use strict";\n{parts}}})();\n'
 
 

@@ -20,7 +20,7 @@ class _Schema(msgspec.Struct, frozen=True):
     schema: int
 
 
-class DumpFacts(msgspec.Struct, frozen=True):
+class _DumpFacts(msgspec.Struct, frozen=True):
     label: str
     digest: str
 
@@ -34,7 +34,7 @@ class RunFacts(RunEnd, frozen=True, kw_only=True):
     started: str
     versions: dict[str, str] = msgspec.field(default_factory=dict)
     devices: tuple[dict[str, str], ...] = ()
-    dumps: tuple[DumpFacts, ...] = ()
+    dumps: tuple[_DumpFacts, ...] = ()
 
     @classmethod
     def of(cls, run: Mapping[str, Any]) -> RunFacts:

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_probe.errors import SettingsError
 
-OPTION = "--probe-isolate"
+_OPTION = "--probe-isolate"
 
 
 def use_one_worker(config: pytest.Config) -> None:
@@ -17,8 +17,8 @@ def use_one_worker(config: pytest.Config) -> None:
     option = config.option
     if not hasattr(option, "numprocesses"):
         wanted = "it needs pytest-xdist: pip install 'pytest-probe[parallel]'"
-        raise pytest.UsageError(str(SettingsError(OPTION, True, wanted)))
+        raise pytest.UsageError(str(SettingsError(_OPTION, True, wanted)))
     if option.numprocesses or option.tx:
         wanted = "under -n each worker is a process of its own already; leave one of the two out"
-        raise pytest.UsageError(str(SettingsError(OPTION, True, wanted)))
+        raise pytest.UsageError(str(SettingsError(_OPTION, True, wanted)))
     option.numprocesses = 1

@@ -14,9 +14,9 @@ from pytest_probe.reports.terminal import count, summary_lines
 from pytest_probe.system.text import printable, printable_line
 
 # Failing cases that it shows.
-SHOWN = 50
+_SHOWN = 50
 # GitHub shows ten errors of a step.
-MOST = 10
+_MAX_FAILING = 10
 
 
 class Failing(Struct, frozen=True):
@@ -67,10 +67,10 @@ class Page(Struct, frozen=True):
         if not self.failing:
             return
         yield from ("", "| failed | why | where |", "|---|---|---|")
-        for each in self.failing[:SHOWN]:
+        for each in self.failing[:_SHOWN]:
             yield f"| {_code(each.id)} | {_text(each.reason)} | {_code(each.place)} |"
-        if len(self.failing) > SHOWN:
-            yield f"\nand {len(self.failing) - SHOWN:,} more"
+        if len(self.failing) > _SHOWN:
+            yield f"\nand {len(self.failing) - _SHOWN:,} more"
 
 
 def _first(header: Sequence[str]) -> list[str]:
@@ -107,7 +107,7 @@ def step_summary() -> Path | None:
 
 def error_commands(failing: Sequence[Failing]) -> Iterator[str]:
     """The commands that mark the lines, ten at most."""
-    for each in failing[:MOST]:
+    for each in failing[:_MAX_FAILING]:
         line = f",line={each.line}" if each.line else ""
         place = f"file={_property(_in_workspace(each.file))}{line}"
         yield f"::error {place},title={_property(each.id)}::{_data(each.reason)}"

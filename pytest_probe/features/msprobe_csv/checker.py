@@ -31,17 +31,17 @@ from pytest_probe.standards.tools.columns import rule_of
 from pytest_probe.system.files import replacing, temporary_path
 from pytest_probe.system.text import printable_line
 
-RESULT_FILE, DETAILS_FILE = "accuracy_checking_result_{}.csv", "accuracy_checking_details_{}.csv"
+_RESULT_FILE, _DETAILS_FILE = "accuracy_checking_result_{}.csv", "accuracy_checking_details_{}.csv"
 
 
 def write_csv(folder: Path, stamp: str) -> list[Path]:
     """The files of the results in a folder, named by a stamp ("20261121093000"). A dump, and a dtype of --probe-dtype,
     has a pair of its own, in a folder below where there are several. Raises OSError."""
-    tables: dict[str, Tables] = {}
+    tables: dict[str, _Tables] = {}
     calls = (result for result in read_results(folder / RESULTS) if result.api)
     for group, results in groupby(calls, _group):
         if group not in tables:
-            tables[group] = Tables.made(folder, stamp)
+            tables[group] = _Tables.made(folder, stamp)
         tables[group].extend(results)
     written = []
     for group, table in tables.items():
@@ -50,14 +50,14 @@ def write_csv(folder: Path, stamp: str) -> list[Path]:
     return written
 
 
-def written(path: Path, rows: Iterable[Sequence[object]]) -> Path:
+def write_rows(path: Path, rows: Iterable[Sequence[object]]) -> Path:
     """A CSV file of these rows, in place once it is whole. Raises OSError."""
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8-sig", newline="") as file:
-        rows_to(file)(rows)
+        _rows_to(file)(rows)
     return path
 
 
-def rows_to(file: IO[str]) -> Callable[[Iterable[Sequence[object]]], None]:
+def _rows_to(file: IO[str]) -> Callable[[Iterable[Sequence[object]]], None]:
     """Writes rows; a text that a spreadsheet would compute stands behind an apostrophe, as spreadsheets show texts."""
     writer = csv.writer(file, lineterminator="\n")
     return lambda rows: writer.writerows(map(_inert, row) for row in rows)
@@ -78,7 +78,7 @@ def _safe(part: str) -> str:
     return "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in part).strip(".") or "_"
 
 
-class Tables(Struct):
+class _Tables(Struct):
     """One details file as it is written, and what its result file will say. The file is open only while rows go in:
     there may be more groups than a process may have files."""
 
@@ -87,16 +87,16 @@ class Tables(Struct):
     messages: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def made(cls, folder: Path, stamp: str) -> Tables:
+    def made(cls, folder: Path, stamp: str) -> _Tables:
         """With a file that has its header."""
-        path = temporary_path(folder / DETAILS_FILE.format(stamp))
+        path = temporary_path(folder / _DETAILS_FILE.format(stamp))
         with path.open("w", encoding="utf-8-sig", newline="") as file:
-            rows_to(file)([DETAILS])
+            _rows_to(file)([DETAILS])
         return cls(path)
 
     def extend(self, results: Iterable[Result]) -> None:
         with self.path.open("a", encoding="utf-8", newline="") as file:
-            write = rows_to(file)
+            write = _rows_to(file)
             for result in results:
                 write(self._rows(result))
 
@@ -112,9 +112,9 @@ class Tables(Struct):
     def place(self, folder: Path, stamp: str) -> list[Path]:
         """Move the details to their folder, and write the result file beside them."""
         folder.mkdir(parents=True, exist_ok=True)
-        details, result = folder / DETAILS_FILE.format(stamp), folder / RESULT_FILE.format(stamp)
+        details, result = folder / _DETAILS_FILE.format(stamp), folder / _RESULT_FILE.format(stamp)
         self.path.replace(details)
-        return [written(result, [RESULT, *self._summary()]), details]
+        return [write_rows(result, [RESULT, *self._summary()]), details]
 
     def _summary(self) -> Iterator[Sequence[str]]:
         for name, known in self.statuses.items():

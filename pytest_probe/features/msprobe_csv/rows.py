@@ -22,7 +22,7 @@ BLANK = " "
 # What a cell says of a verdict. An API's row has two; of several outputs, and of several items, the worst counts: SKIP
 # only where all skip.
 STATUSES = ("SKIP", "pass", "warning", "error")
-NAME, BENCH, DEVICE, SHAPE, STATUS, MESSAGE = "API Name", "Bench Dtype", "DEVICE Dtype", "Shape", "Status", "Message"
+NAME, _BENCH, DEVICE, SHAPE, _STATUS, MESSAGE = "API Name", "Bench Dtype", "DEVICE Dtype", "Shape", "Status", "Message"
 COSINE = "余弦相似度"
 # Column: field of numerics.measures.Measures. The cosine itself is 1 minus cosine_distance.
 MEASURED: Mapping[str, str] = {
@@ -51,7 +51,7 @@ OF_RULE: Mapping[str, tuple[str, ...]] = {
     "ulp": ("ULP误差最大值", "ULP误差平均值", "ULP误差大于阈值占比"),
     "binary": ("二进制一致错误率",),
 }
-DETAILS = (NAME, BENCH, DEVICE, SHAPE, *MEASURED, STATUS, MESSAGE)
+DETAILS = (NAME, _BENCH, DEVICE, SHAPE, *MEASURED, _STATUS, MESSAGE)
 RESULT = ("API name", "Forward Test Success", "Backward Test Success", MESSAGE)
 
 # api_precision_compare_details: of each rule, the metric (or ratio) and the cells that it fills.
@@ -91,7 +91,7 @@ COMPARE_DETAILS = (
     MESSAGE,
 )
 COMPARE_RESULT = (NAME, "Forward Test Success", "Backward Test Success", MESSAGE)
-GIVE = "give a folder of --probe-out, or an accuracy_checking_details file"
+_GIVE = "give a folder of --probe-out, or an accuracy_checking_details file"
 _FIELDS = frozenset(Measures.__struct_fields__)
 
 
@@ -131,7 +131,7 @@ def read_rows(path: Path) -> dict[str, Row]:
             return _of_folder(path)
         return {row.key: row for row in _of_file(path)}
     except (OSError, UnicodeDecodeError, ResultsError, csv.Error) as error:
-        raise SettingsError("compare", str(path), f"it cannot be read: {error}; {GIVE}") from error
+        raise SettingsError("compare", str(path), f"it cannot be read: {error}; {_GIVE}") from error
 
 
 def early_end(path: Path) -> str:
@@ -141,7 +141,7 @@ def early_end(path: Path) -> str:
     try:
         return check_results("compare", path / RESULTS, end_of(path / RUN))
     except (OSError, ResultsError) as error:
-        raise SettingsError("compare", str(path), f"it cannot be read: {error}; {GIVE}") from error
+        raise SettingsError("compare", str(path), f"it cannot be read: {error}; {_GIVE}") from error
 
 
 def _of_folder(folder: Path) -> dict[str, Row]:
@@ -149,7 +149,9 @@ def _of_folder(folder: Path) -> dict[str, Row]:
     if not results.exists():
         files = sorted(folder.glob("accuracy_checking_details_*.csv"))
         if len(files) != 1:
-            raise SettingsError("compare", str(folder), f"it holds {len(files)} details files and no {RESULTS}; {GIVE}")
+            raise SettingsError(
+                "compare", str(folder), f"it holds {len(files)} details files and no {RESULTS}; {_GIVE}"
+            )
         return {row.key: row for row in _of_file(files[0])}
     found = list(read_results(results))
     calls = [result for result in found if result.api]
@@ -183,11 +185,11 @@ def _of_file(path: Path) -> Iterator[Row]:
         reader = csv.DictReader(file)
         missing = [name for name in (NAME, DEVICE, *MEASURED) if name not in (reader.fieldnames or ())]
         if missing:
-            raise SettingsError("compare", str(path), f"it has no column {missing[0]}; {GIVE}")
+            raise SettingsError("compare", str(path), f"it has no column {missing[0]}; {_GIVE}")
         for cells in reader:
             key = cells[NAME]
             dtype = (cells[DEVICE] or "").strip().removeprefix("torch.")
-            reason, status = (cells.get(name) or "" for name in (MESSAGE, STATUS))
+            reason, status = (cells.get(name) or "" for name in (MESSAGE, _STATUS))
             entry = key.rpartition(".output.")[0] or key
             api = entry.rpartition(".")[0].rpartition(".")[0]
             yield Row(key, entry, api, dtype, status.strip(), reason.strip(), _of_cells(cells))

@@ -13,12 +13,12 @@ from pytest_probe.errors import ResultsError, SettingsError
 from pytest_probe.model.result import Result
 from pytest_probe.reports.identity import Identity, check
 from pytest_probe.reports.running import TIMEOUT
-from pytest_probe.reports.selected import ITEMS, Items, RunEnd, described, faults, ids_in, is_of_test, read_items
+from pytest_probe.reports.selected import ITEMS, Items, RunEnd, fault_lines, faults, ids_in, is_of_test, read_items
 from pytest_probe.system.files import open_regular, temporary_path
 from pytest_probe.system.locks import try_lock
 
-OPTION = "--probe-resume"
-ADVICE = "give the same, or a new folder"
+_OPTION = "--probe-resume"
+_ADVICE = "give the same, or a new folder"
 
 
 class _Settings(msgspec.Struct, frozen=True):
@@ -26,7 +26,7 @@ class _Settings(msgspec.Struct, frozen=True):
     timeout: float = 0.0
 
 
-class EarlierRun(RunEnd, frozen=True, kw_only=True):
+class _EarlierRun(RunEnd, frozen=True, kw_only=True):
     """What run.json says of a run: of one that was killed, no end."""
 
     identity: dict[str, Any]
@@ -51,12 +51,12 @@ class Earlier:
         self.remarks: list[str] = []
         try:
             with open_regular(folder / run_file) as file:
-                self.run = msgspec.json.decode(file.read(), type=EarlierRun)
+                self.run = msgspec.json.decode(file.read(), type=_EarlierRun)
         except OSError as error:
             missing = f"{run_file} cannot be read ({error.strerror}), so there is no run to go on with"
-            raise SettingsError(OPTION, str(folder), f"{missing}; leave {OPTION} out") from None
+            raise SettingsError(_OPTION, str(folder), f"{missing}; leave {_OPTION} out") from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise SettingsError(OPTION, str(folder), f"its {run_file} is none of pytest-probe's: {error}") from None
+            raise SettingsError(_OPTION, str(folder), f"its {run_file} is none of pytest-probe's: {error}") from None
         same_end = self.run.settings.strict == strict
         self.finished = self.run.finished is not None and self.run.not_run == 0 and same_end
         before = self.run.settings.timeout
@@ -73,7 +73,7 @@ class Earlier:
         before = dict(self.run.identity)
         if not devices_known or not before.get("devices"):
             before["devices"] = now["devices"]
-        check(OPTION, str(self._folder), before, now, "resume", ADVICE)
+        check(_OPTION, str(self._folder), before, now, "resume", _ADVICE)
 
     def without_reruns(self, file: IO[bytes]) -> IO[bytes]:
         """The results file, locked, without what has to run again: lines that are damaged, cases that have several
@@ -86,7 +86,7 @@ class Earlier:
         wrong = faults(items, (id for id in found if id), self.run.without_result)
         missing = wrong.missing if self.finished else ()
         damaged = sum(id == "" for id in found)
-        self.remarks = [f"{line}; they run again" for line in described(replace(wrong, missing=missing))]
+        self.remarks = [f"{line}; they run again" for line in fault_lines(replace(wrong, missing=missing))]
         if damaged:
             self.remarks.append(
                 f"it has {damaged:,} line{'s' * (damaged > 1)} that cannot be read; their cases run again"
@@ -124,7 +124,7 @@ class Earlier:
             wanted = f"{ITEMS}, the list of its cases, cannot be read ({error.strerror})"
         except ResultsError as error:
             wanted = str(error)
-        raise SettingsError(OPTION, str(self._folder), f"{wanted}; give a new folder")
+        raise SettingsError(_OPTION, str(self._folder), f"{wanted}; give a new folder")
 
     def results(self, size: int) -> Iterator[Result]:
         """Those in the first bytes of the file. Raises ResultsError where a line is no result of ours."""

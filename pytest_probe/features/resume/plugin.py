@@ -27,7 +27,7 @@ from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.xdist import DEATHS_OF_A_CASE, result_of
 from pytest_probe.reports import junit
 from pytest_probe.reports.results_file import RESULTS, ResultsWriter, lines_of
-from pytest_probe.reports.running import FOLDER, TIMER, Deaths, Ending, told_timeout, verdict_on
+from pytest_probe.reports.running import FOLDER, TIMER, Deaths, Ending, case_of_timeout, verdict_on
 from pytest_probe.reports.selected import ids_in
 from pytest_probe.system import archive
 from pytest_probe.system.text import printable_line
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from pytest_probe.plugin.reporting import Reporting
 
 # What pytest's last line counts results as that were taken over, and did not fail.
-TAKEN_OVER = "resumed"
+_TAKEN_OVER = "resumed"
 # Who hears of each report in any run, and makes nothing of one that passed. What else listens, as junit's plugin does,
 # is told of all results that are taken over.
-QUIET = ("_pytest.terminal", "_pytest.main", "_pytest.logging", "_pytest.cacheprovider", "_pytest.stepwise")
-QUIET_PACKAGES = ("pytest_probe", "pytest_rerunfailures", "xdist", "syrupy")
+_QUIET = ("_pytest.terminal", "_pytest.main", "_pytest.logging", "_pytest.cacheprovider", "_pytest.stepwise")
+_QUIET_PACKAGES = ("pytest_probe", "pytest_rerunfailures", "xdist", "syrupy")
 
 
 def configure(config: pytest.Config, probe: Probe) -> None:
@@ -48,7 +48,7 @@ def configure(config: pytest.Config, probe: Probe) -> None:
     worker: dict[str, Any] = getattr(config, "workerinput", {})
     if "probe_resumed" in worker:
         path, size = worker["probe_resumed"]
-        config.pluginmanager.register(Remaining(frozenset(ids_in(Path(path), size))), "probe-remaining")
+        config.pluginmanager.register(_Remaining(frozenset(ids_in(Path(path), size))), "probe-remaining")
     reporting = config.pluginmanager.getplugin("probe-reporting")
     if reporting is None or reporting.earlier is None:
         return
@@ -56,13 +56,13 @@ def configure(config: pytest.Config, probe: Probe) -> None:
     if earlier.finished:
         # Without workers: there is nothing to run.
         config.option.dist, config.option.tx, config.option.numprocesses = "no", [], 0
-        config.pluginmanager.register(Finished(earlier), "probe-finished")
+        config.pluginmanager.register(_Finished(earlier), "probe-finished")
     else:
         _write_deaths(probe, reporting.writer, longer=earlier.longer)
         _remove_tables(reporting.writer.folder, earlier.run.tables)
         config.pluginmanager.register(Compared(reporting.writer.folder, earlier), "probe-compared")
-        config.pluginmanager.register(Remaining(earlier.names(earlier.size)), "probe-remaining")
-    config.pluginmanager.register(Resumed(probe, reporting, earlier), "probe-resumed")
+        config.pluginmanager.register(_Remaining(earlier.names(earlier.size)), "probe-remaining")
+    config.pluginmanager.register(_Resumed(probe, reporting, earlier), "probe-resumed")
 
 
 def _remove_tables(folder: Path, names: Iterable[str]) -> None:
@@ -78,7 +78,7 @@ def _write_deaths(probe: Probe, writer: ResultsWriter, *, longer: bool) -> None:
     longer: a case that the time limit ended has more time now, and runs again."""
     folder = writer.folder / FOLDER
     known = frozenset(ids_in(writer.folder / RESULTS, writer.size))
-    out_of_time = told_timeout(folder)
+    out_of_time = case_of_timeout(folder)
     deaths = Deaths(folder)
     deaths.of_earlier_processes()
     for death, times in deaths.last():
@@ -89,7 +89,7 @@ def _write_deaths(probe: Probe, writer: ResultsWriter, *, longer: bool) -> None:
     (folder / TIMER).unlink(missing_ok=True)
 
 
-class Remaining:
+class _Remaining:
     """Leaves out the items that have a result, behind those that another shard runs."""
 
     def __init__(self, done: frozenset[str]) -> None:
@@ -102,7 +102,7 @@ class Remaining:
         return isinstance(item, NoticeItem) and str(item.portable_id) in self._done
 
 
-class Finished:
+class _Finished:
     """A run that had finished: nothing is collected, and it ends as it did."""
 
     def __init__(self, earlier: Earlier) -> None:
@@ -117,7 +117,7 @@ class Finished:
         session.exitstatus = self._earlier.run.exit_status or pytest.ExitCode.OK
 
 
-class Resumed:
+class _Resumed:
     """In the process that reports: counts the earlier run's results, and reports those that failed again."""
 
     def __init__(self, probe: Probe, reporting: Reporting, earlier: Earlier) -> None:
@@ -157,14 +157,14 @@ class Resumed:
         reporter = session.config.pluginmanager.getplugin("terminalreporter")
         if reporter is not None and silent:
             # Of this category pytest's last line has the number, and nothing else is asked.
-            reporter.stats.setdefault(TAKEN_OVER, []).extend([SimpleNamespace()] * silent)
+            reporter.stats.setdefault(_TAKEN_OVER, []).extend([SimpleNamespace()] * silent)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
         """No letter for what did not run here: pytest would count it in its progress."""
         if not (self._replaying and hasattr(report, "probe_resumed")):
             return None
-        category = "" if report.when == "teardown" else "failed" if report.failed else TAKEN_OVER
+        category = "" if report.when == "teardown" else "failed" if report.failed else _TAKEN_OVER
         return category, "", ""
 
     def pytest_report_header(self) -> list[str]:
@@ -220,4 +220,4 @@ def _others_listen(config: pytest.Config) -> bool:
     """Does a plugin hear of reports that not every run has, as junit's?"""
     plugins = [impl.plugin for impl in config.hook.pytest_runtest_logreport.get_hookimpls()]
     modules = {getattr(plugin, "__name__", type(plugin).__module__) for plugin in plugins}
-    return any(name not in QUIET and name.partition(".")[0] not in QUIET_PACKAGES for name in modules)
+    return any(name not in _QUIET and name.partition(".")[0] not in _QUIET_PACKAGES for name in modules)

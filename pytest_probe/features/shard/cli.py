@@ -16,7 +16,7 @@ from pytest_probe.reports.tally import Tally
 from pytest_probe.reports.terminal import summary_lines
 from pytest_probe.system.text import printable
 
-FAILED = 1
+_FAILED = 1
 
 
 def add_parser(commands: Any) -> None:
@@ -59,4 +59,4 @@ def run(arguments: argparse.Namespace) -> int:
     for result in results:
         tally.add(result)
     print(printable("\n".join(summary_lines(tally, not_run=whole["not_run"]))))
-    return FAILED if whole["exit_status"] or any(fails(result, strict=strict) for result in results) else 0
+    return _FAILED if whole["exit_status"] or any(fails(result, strict=strict) for result in results) else 0

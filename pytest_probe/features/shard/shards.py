@@ -26,7 +26,7 @@ from pytest_probe.reports.selected import (
     RunEnd,
     SelectedItem,
     check_results,
-    named,
+    id_list,
     read_items,
     selected_in,
     write_items,
@@ -34,14 +34,14 @@ from pytest_probe.reports.selected import (
 from pytest_probe.system.files import open_regular, replacing
 from pytest_probe.system.text import printable
 
-COMMAND = "merge"
+_COMMAND = "merge"
 # pytest's status of a run in which there was nothing to do.
-NOTHING = 5
+_NOTHING = 5
 # The node id of an item, and a result of it.
-Named: TypeAlias = tuple[str, Result]
+_Named: TypeAlias = tuple[str, Result]
 
 
-class ShardRun(RunEnd, frozen=True, kw_only=True):
+class _ShardRun(RunEnd, frozen=True, kw_only=True):
     """What the run.json of a shard says, as far as merging needs it."""
 
     settings: dict[str, Any]
@@ -55,7 +55,7 @@ class Shard(Struct, frozen=True, dict=True):
     """A folder of --probe-out whose run had --probe-shard=number/parts; whole is its run.json."""
 
     folder: Path
-    run: ShardRun
+    run: _ShardRun
     whole: Mapping[str, Any]
     number: int
     parts: int
@@ -66,16 +66,16 @@ class Shard(Struct, frozen=True, dict=True):
         try:
             with open_regular(folder / RUN) as file:
                 content = file.read()
-            run, whole = msgspec.json.decode(content, type=ShardRun), msgspec.json.decode(content)
+            run, whole = msgspec.json.decode(content, type=_ShardRun), msgspec.json.decode(content)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise SettingsError(COMMAND, str(folder), f"give folders of --probe-out; {RUN}: {error}") from None
+            raise SettingsError(_COMMAND, str(folder), f"give folders of --probe-out; {RUN}: {error}") from None
         given = run.settings.get("shard")
         if not isinstance(given, str):
-            raise SettingsError(COMMAND, str(folder), "its run had no --probe-shard, so there is nothing to join")
+            raise SettingsError(_COMMAND, str(folder), "its run had no --probe-shard, so there is nothing to join")
         shard = shard_of(given)
         if shard is None:
             wanted = f"{RUN}: settings.shard is {given!r}; expected I/N, with I from 1 to N and N up to {MOST_PARTS:,}"
-            raise SettingsError(COMMAND, str(folder), wanted)
+            raise SettingsError(_COMMAND, str(folder), wanted)
         return cls(folder, run, whole, *shard)
 
     @property
@@ -93,19 +93,19 @@ class Shard(Struct, frozen=True, dict=True):
             wanted = f"{ITEMS} cannot be read ({error.strerror})"
         except ResultsError as error:
             wanted = str(error)
-        raise SettingsError(COMMAND, str(self.folder), wanted)
+        raise SettingsError(_COMMAND, str(self.folder), wanted)
 
     def item_of(self, result: Result) -> SelectedItem:
         """The item of a result: a test may have several. Raises SettingsError where it is none of the shard's."""
         found = self.items.of(result.id)
         if found is None:
-            raise SettingsError(COMMAND, str(self.folder), f"{ITEMS} does not have {result.id}")
+            raise SettingsError(_COMMAND, str(self.folder), f"{ITEMS} does not have {result.id}")
         return found
 
     def check_results(self, *, partial: bool) -> str:
         """What is to be said of a run that ended early. Raises SettingsError where its results are not those of its
         items."""
-        return check_results(COMMAND, self.folder / RESULTS, self.run, early=partial)
+        return check_results(_COMMAND, self.folder / RESULTS, self.run, early=partial)
 
     def results(self) -> Iterator[tuple[SelectedItem, Result]]:
         """Raises SettingsError."""
@@ -113,7 +113,7 @@ class Shard(Struct, frozen=True, dict=True):
             for result in read_results(self.folder / RESULTS):
                 yield self.item_of(result), result
         except (OSError, ResultsError) as error:
-            raise SettingsError(COMMAND, str(self.folder), f"{RESULTS} cannot be used: {error}") from None
+            raise SettingsError(_COMMAND, str(self.folder), f"{RESULTS} cannot be used: {error}") from None
 
 
 def check(shards: Sequence[Shard], *, partial: bool) -> None:
@@ -126,7 +126,7 @@ def check(shards: Sequence[Shard], *, partial: bool) -> None:
     for shard in shards:
         if shard.number in seen:
             wanted = f"it is shard {shard.name}, and so is {seen[shard.number].folder}; give each shard once"
-            raise SettingsError(COMMAND, str(shard.folder), wanted)
+            raise SettingsError(_COMMAND, str(shard.folder), wanted)
         seen[shard.number] = shard
         early[shard.number] = shard.check_results(partial=partial)
     if partial:
@@ -134,20 +134,20 @@ def check(shards: Sequence[Shard], *, partial: bool) -> None:
     missing = [f"{number}/{parts}" for number in range(1, parts + 1) if number not in seen]
     if missing:
         given = ", ".join(str(shard.folder) for shard in shards)
-        raise SettingsError(COMMAND, given, f"shards are missing: {named(missing)}; add them, or --partial")
+        raise SettingsError(_COMMAND, given, f"shards are missing: {id_list(missing)}; add them, or --partial")
     for shard in shards:
         if early[shard.number]:
             wanted = f"{early[shard.number]}; go on with --probe-resume, or add --partial"
-            raise SettingsError(COMMAND, str(shard.folder), wanted)
+            raise SettingsError(_COMMAND, str(shard.folder), wanted)
 
 
 def _check_same(one: Shard, other: Shard) -> None:
     if one.parts != other.parts:
         wanted = f"it is one of {other.parts} shards, {one.folder} is one of {one.parts}; give shards of one run"
-        raise SettingsError(COMMAND, str(other.folder), wanted)
+        raise SettingsError(_COMMAND, str(other.folder), wanted)
     for found in differences(other.run.identity, one.run.identity, "merge"):
         told = f"its run has {found.field} {found.before}, that of {one.folder} has {found.now}"
-        raise SettingsError(COMMAND, str(other.folder), f"{told}; give shards of one run")
+        raise SettingsError(_COMMAND, str(other.folder), f"{told}; give shards of one run")
 
 
 def joined(shards: Sequence[Shard]) -> list[tuple[SelectedItem, Result]]:
@@ -158,7 +158,7 @@ def joined(shards: Sequence[Shard]) -> list[tuple[SelectedItem, Result]]:
         for item, result in shard.results():
             if owner.setdefault(item.id, shard) is not shard:
                 wanted = f"it has {item.id}, and so has {owner[item.id].folder}; give shards of one run"
-                raise SettingsError(COMMAND, str(shard.folder), wanted)
+                raise SettingsError(_COMMAND, str(shard.folder), wanted)
             found.append((item, result))
     return sorted(found, key=lambda pair: pair[0].place)
 
@@ -166,7 +166,7 @@ def joined(shards: Sequence[Shard]) -> list[tuple[SelectedItem, Result]]:
 def run_of(shards: Sequence[Shard], results: Iterable[Result]) -> dict[str, Any]:
     """The run.json of all of them, as one run without shards has it."""
     first = shards[0]
-    statuses = [shard.run.exit_status for shard in shards if shard.run.exit_status not in (None, NOTHING)]
+    statuses = [shard.run.exit_status for shard in shards if shard.run.exit_status not in (None, _NOTHING)]
     ends = [shard.run.finished for shard in shards]
     devices = [device for shard in shards for device in shard.run.devices]
     without = [id for shard in shards for id in shard.run.without_result]
@@ -211,7 +211,7 @@ def write(folder: Path, run: Mapping[str, Any], items: Sequence[SelectedItem], r
         raise SettingsError("--out", str(folder), f"it cannot be written to: {trouble}")
 
 
-def write_junit(path: Path, results: Iterable[Named], *, strict: bool) -> None:
+def write_junit(path: Path, results: Iterable[_Named], *, strict: bool) -> None:
     """One testcase an item, whose results stand beside one another; of several the worst is shown. strict: warnings
     fail. Raises OSError."""
     suite = ElementTree.Element("testsuite", name="pytest")

@@ -37,7 +37,7 @@ with open(sys.argv[1], "rb") as file:
 _WORDS = "\nprobe: a case took longer than --probe-timeout={:g} s, so this process was ended; its stacks:\n"
 
 
-def pytests_limit(config: pytest.Config) -> float:
+def _pytests_limit(config: pytest.Config) -> float:
     """Seconds of pytest's own faulthandler_timeout, which uses the same timer; 0 where it is not set."""
     if not config.pluginmanager.hasplugin("faulthandler"):
         return 0.0
@@ -46,7 +46,7 @@ def pytests_limit(config: pytest.Config) -> float:
 
 def header(config: pytest.Config, seconds: float) -> list[str]:
     """A line about which of the two limits is armed, where there are two."""
-    other = pytests_limit(config)
+    other = _pytests_limit(config)
     if not (seconds and other):
         return []
     if other < seconds:
@@ -65,7 +65,7 @@ class Limit:
     another process survives to say so."""
 
     def __init__(self, config: pytest.Config, seconds: float, file: RunningFile | None, told: Path | None) -> None:
-        other = pytests_limit(config)
+        other = _pytests_limit(config)
         self._seconds = 0.0 if 0 < other < seconds else seconds
         self._file = file
         self._armed = self._by_alarm = False

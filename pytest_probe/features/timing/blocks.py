@@ -26,23 +26,23 @@ from pytest_probe.model.run import Device, MeasuredCall, Way
 from pytest_probe.numerics.dtypes import round_to
 from pytest_probe.system.process import paused_gc
 
-Calls: TypeAlias = Sequence[Callable[[], object]]
+_Calls: TypeAlias = Sequence[Callable[[], object]]
 # So many calls, ready to be made.
-Ready: TypeAlias = Callable[[int], Calls]
+_Ready: TypeAlias = Callable[[int], _Calls]
 
 # Before anything counts: calls, and seconds.
 WARM_UP_CALLS, WARM_UP_SECONDS = 3, 0.02
 # Blocks at least, whatever the budget, and of empty calls.
-FEWEST, EMPTY_BLOCKS = 3, 16
+FEWEST, _EMPTY_BLOCKS = 3, 16
 # A time below so many empty calls says more about the harness.
-EMPTY_CALLS = 2.0
+_EMPTY_CALLS = 2.0
 # Seconds of each measurement.
-BUDGET = 0.05
+_BUDGET = 0.05
 # Bytes that are copied, of the last cache's: what lies in it, and what does not; and at least, for an unknown cache.
-COPIED: Mapping[Warmth, float] = {"warm": 1 / 8, "cold": 2.0}
-LEAST_COPIED: Mapping[Warmth, int] = {"warm": 1 << 20, "cold": 1 << 26}
+_COPIED: Mapping[Warmth, float] = {"warm": 1 / 8, "cold": 2.0}
+_LEAST_COPIED: Mapping[Warmth, int] = {"warm": 1 << 20, "cold": 1 << 26}
 # Rows of the matrices: from the least, twice as many each time, until a product takes so many seconds.
-LEAST_ROWS, MOST_ROWS, LONG_ENOUGH = 512, 8192, 1e-3
+_LEAST_ROWS, _MOST_ROWS, _LONG_ENOUGH = 512, 8192, 1e-3
 
 
 class Times(Struct, frozen=True):
@@ -75,7 +75,7 @@ class Times(Struct, frozen=True):
         return lower, upper
 
 
-def times(device: Clock, ready: Ready, empty: Ready, budget: float, most: float = math.inf) -> Times:
+def times(device: Clock, ready: _Ready, empty: _Ready, budget: float, most: float = math.inf) -> Times:
     """The times of a call within so many seconds of the host, warm-up included. ready gives calls, empty gives calls
     of a function that does nothing; most is how many calls may be ready at a time. Raises what a call raises."""
     began = clock.now()
@@ -86,18 +86,18 @@ def times(device: Clock, ready: Ready, empty: Ready, budget: float, most: float 
             return Times(first, (second,), 0.0, 2, once=True)
         one, warmed_up = _warmed_up(device, ready, first, most)
         size = _size(device, one, most)
-        nothing = median(_seconds(device, empty(size)) / size for _ in range(EMPTY_BLOCKS))
+        nothing = median(_seconds(device, empty(size)) / size for _ in range(_EMPTY_BLOCKS))
         blocks = _blocks(device, ready, size, began + budget, one)
     raw = median(blocks)
     net = tuple(max(0.0, block - nothing) for block in blocks)
-    return Times(first, net, nothing, 1 + warmed_up + size * len(blocks), raw < EMPTY_CALLS * nothing)
+    return Times(first, net, nothing, 1 + warmed_up + size * len(blocks), raw < _EMPTY_CALLS * nothing)
 
 
-def _seconds(device: Clock, calls: Calls) -> float:
+def _seconds(device: Clock, calls: _Calls) -> float:
     return device.seconds(*_marks(device, calls))
 
 
-def _marks(device: Clock, calls: Calls) -> tuple[Any, Any]:
+def _marks(device: Clock, calls: _Calls) -> tuple[Any, Any]:
     """The clock's marks around a block."""
     start = device.mark()
     for call in calls:
@@ -105,7 +105,7 @@ def _marks(device: Clock, calls: Calls) -> tuple[Any, Any]:
     return start, device.mark()
 
 
-def _warmed_up(device: Clock, ready: Ready, first: float, most: float) -> tuple[float, int]:
+def _warmed_up(device: Clock, ready: _Ready, first: float, most: float) -> tuple[float, int]:
     """The least seconds of a call in the warm-up, whose blocks grow until they are long enough, and how many calls it
     made."""
     began, made, size, one = clock.now(), 0, 1, first
@@ -122,7 +122,7 @@ def _size(device: Clock, one: float, most: float) -> int:
     return int(max(1, min(math.ceil(min(wanted, 1e6)), most)))
 
 
-def _blocks(device: Clock, ready: Ready, size: int, end: float, one: float) -> list[float]:
+def _blocks(device: Clock, ready: _Ready, size: int, end: float, one: float) -> list[float]:
     """Seconds of a call by block. Marks are read at the end, so that nothing waits for the device in between; what it
     was asked for by then takes no longer than what is left."""
     left = max(end - clock.now(), 0.0)
@@ -149,7 +149,7 @@ class Ceilings:
     def _bytes_per_s(self, warmth: Warmth) -> float | None:
         """A copy reads and writes; None where the device does not copy."""
         cache = self._framework.last_level_cache(self._device)
-        size = max(int(COPIED[warmth] * cache), LEAST_COPIED[warmth])
+        size = max(int(_COPIED[warmth] * cache), _LEAST_COPIED[warmth])
         copy, _ = self._framework.yardsticks()
         seconds = self._seconds(copy, np.ones(size // 4, np.float32), np.ones(size // 4, np.float32))
         return 2 * size / seconds if seconds else None
@@ -157,15 +157,15 @@ class Ceilings:
     def _flops_per_s(self, dtype: str) -> float | None:
         """None where the device has no product of this dtype."""
         _, product = self._framework.yardsticks()
-        rows, found = LEAST_ROWS, None
-        while rows <= MOST_ROWS:
+        rows, found = _LEAST_ROWS, None
+        while rows <= _MOST_ROWS:
             drawn = np.random.default_rng(0).standard_normal((rows, rows), np.float32)
             matrix = round_to(drawn, dtype).astype(np.dtype(dtype))
             seconds = self._seconds(product, matrix, matrix)
             if not seconds:
                 break
             found = 2 * rows**3 / seconds
-            if seconds >= LONG_ENOUGH:
+            if seconds >= _LONG_ENOUGH:
                 break
             rows *= 2
         return found
@@ -175,6 +175,6 @@ class Ceilings:
         try:
             with self._framework.repeated(MeasuredCall(function, arguments, Way(device=self._device))) as repeated:
                 clock = self._framework.clock(self._device)
-                return times(clock, repeated.ready, repeated.empty, BUDGET).least
+                return times(clock, repeated.ready, repeated.empty, _BUDGET).least
         except Exception:  # a device of a project's own raises what it likes
             return None

@@ -28,7 +28,7 @@ from pytest_probe.user_errors import exception_line, first_line
 # before has just made them.
 SETS = 16
 # Bytes of fresh copies that are ready at a time, for a call that writes to its arguments.
-READY = 1 << 27
+_READY = 1 << 27
 UNCOUNTED = "nothing counts the memory of this device"
 
 
@@ -38,7 +38,7 @@ class TimeAndMemory:
 
     def __init__(self, budget: float | None = None, *, memory: bool = False) -> None:
         self.budget, self.counts_memory = budget, memory
-        self._devices: WeakKeyDictionary[Setup, DeviceMeasuring] = WeakKeyDictionary()
+        self._devices: WeakKeyDictionary[Setup, _DeviceMeasuring] = WeakKeyDictionary()
 
     def of_replay(self, case: Case, replay: Replay, setup: Setup) -> CaseCall:
         """See check.measuring.Measuring."""
@@ -51,9 +51,9 @@ class TimeAndMemory:
         seed = setup.conditions.seed
         return CaseCall(case.record.name, seed, alone(case, runner, seed), self._on(setup), self)
 
-    def _on(self, setup: Setup) -> DeviceMeasuring:
+    def _on(self, setup: Setup) -> _DeviceMeasuring:
         if setup not in self._devices:
-            self._devices[setup] = DeviceMeasuring(setup.framework, setup.device)
+            self._devices[setup] = _DeviceMeasuring(setup.framework, setup.device)
         return self._devices[setup]
 
 
@@ -63,7 +63,7 @@ class CaseCall(Struct, frozen=True):
     record: str
     seed: int
     subject: Subject
-    device: DeviceMeasuring
+    device: _DeviceMeasuring
     asked: TimeAndMemory
 
     @property
@@ -78,7 +78,7 @@ class CaseCall(Struct, frozen=True):
         return self.device.memory(self.subject) if self.asked.counts_memory else None
 
 
-class DeviceMeasuring:
+class _DeviceMeasuring:
     """Measures the calls of one device."""
 
     def __init__(self, framework: Measuring, device: Device) -> None:
@@ -98,7 +98,7 @@ class DeviceMeasuring:
         return self._told(subject, found, clock, sets, warmth, done)
 
     def _times(self, subject: Subject, sets: int, budget: float) -> tuple[Times, str]:
-        most = max(1, READY // max(subject.input_bytes, 1)) if subject.call.writes else math.inf
+        most = max(1, _READY // max(subject.input_bytes, 1)) if subject.call.writes else math.inf
         with running_side.device(), self._framework.repeated(replace(subject.call, sets=sets)) as repeated:
             clock = self._framework.clock(self._device)
             return times(clock, repeated.ready, repeated.empty, budget, most), clock.name

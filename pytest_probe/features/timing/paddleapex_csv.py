@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from pytest_probe.features.msprobe_csv.checker import written
+from pytest_probe.features.msprobe_csv.checker import write_rows
 from pytest_probe.model.measurement import Shape
 from pytest_probe.model.result import Result
 from pytest_probe.reports.results_file import RESULTS, read_results
 
-TIMES, MEMORY, SUMMARY = "prof_checking_result.csv", "memory_checking_result.csv", "prof_summary.csv"
-TIME_COLUMNS = (
+_TIMES, _MEMORY, _SUMMARY = "prof_checking_result.csv", "memory_checking_result.csv", "prof_summary.csv"
+_TIME_COLUMNS = (
     "API Name",
     "dtype",
     "input shape",
@@ -25,54 +25,54 @@ TIME_COLUMNS = (
     "Device Time(us)",
     "Device/Bench Time Ratio",
 )
-MEMORY_COLUMNS = ("API Name", "Bench Memory Usage (B)", "Device Memory Usage (B)", "Memory Difference")
-STATUS = "Acc_status"
-UNKNOWN, NOT_JUDGED = -1, "N/A"
-Row = Sequence[object]
+_MEMORY_COLUMNS = ("API Name", "Bench Memory Usage (B)", "Device Memory Usage (B)", "Memory Difference")
+_STATUS = "Acc_status"
+_UNKNOWN, _NOT_JUDGED = -1, "N/A"
+_Row = Sequence[object]
 
 
 def write_measurements(folder: Path) -> list[Path]:
     """The files of the results in a folder; those of nothing that was measured are left out. Raises OSError."""
     found = []
     for name, columns, row in (
-        (TIMES, TIME_COLUMNS, time_row),
-        (SUMMARY, (*TIME_COLUMNS, STATUS), summary_row),
-        (MEMORY, MEMORY_COLUMNS, memory_row),
+        (_TIMES, _TIME_COLUMNS, time_row),
+        (_SUMMARY, (*_TIME_COLUMNS, _STATUS), summary_row),
+        (_MEMORY, _MEMORY_COLUMNS, memory_row),
     ):
         if next(_rows(folder, row), None) is not None:
-            found.append(written(folder / name, _with_header(columns, _rows(folder, row))))
+            found.append(write_rows(folder / name, _with_header(columns, _rows(folder, row))))
     return found
 
 
-def _with_header(columns: Row, rows: Iterator[Row]) -> Iterator[Row]:
+def _with_header(columns: _Row, rows: Iterator[_Row]) -> Iterator[_Row]:
     yield columns
     yield from rows
 
 
-def _rows(folder: Path, row: Callable[[Result], Row | None]) -> Iterator[Row]:
+def _rows(folder: Path, row: Callable[[Result], _Row | None]) -> Iterator[_Row]:
     for result in read_results(folder / RESULTS):
         found = row(result) if result.api else None
         if found is not None:
             yield found
 
 
-def time_row(result: Result) -> Row | None:
+def time_row(result: Result) -> _Row | None:
     """None of a case without a time."""
     time = result.time
     if time is None or time.median_us is None:
         return None
     beside = time.beside
-    bench, ratio = (UNKNOWN, "") if beside is None else (beside.median_us, beside.ratio)
+    bench, ratio = (_UNKNOWN, "") if beside is None else (beside.median_us, beside.ratio)
     shapes = (_shapes(time.input_shapes), _shapes(time.output_shapes))
     return [result.portable_id.call, result.dtype, *shapes, result.direction, bench, time.median_us, ratio]
 
 
-def summary_row(result: Result) -> Row | None:
+def summary_row(result: Result) -> _Row | None:
     row = time_row(result)
-    return None if row is None else [*row, result.accuracy if result.outputs else NOT_JUDGED]
+    return None if row is None else [*row, result.accuracy if result.outputs else _NOT_JUDGED]
 
 
-def memory_row(result: Result) -> Row | None:
+def memory_row(result: Result) -> _Row | None:
     """None of a case whose memory nothing counted."""
     memory = result.memory
     if memory is None or memory.peak_bytes is None:
@@ -80,7 +80,7 @@ def memory_row(result: Result) -> Row | None:
     name = f"{result.portable_id.entry}{f'*{result.portable_id.dtype}' if result.portable_id.dtype else ''}"
     bench = memory.benchmark_bytes
     difference = "" if bench is None else abs(memory.peak_bytes - bench)
-    return [name, UNKNOWN if bench is None else bench, memory.peak_bytes, difference]
+    return [name, _UNKNOWN if bench is None else bench, memory.peak_bytes, difference]
 
 
 def _shapes(shapes: Sequence[Shape]) -> str:

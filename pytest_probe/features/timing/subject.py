@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from pytest_probe.frameworks.base import Calls
 
 # What a tensor of equal numbers is multiplied by: it draws less power, and clocks rise.
-LEAST, MOST = 0.5, 1.5
+_LEAST, _MOST = 0.5, 1.5
 # APIs that read each input element once, and compute about one operation with it.
-SUMS = frozenset(("terms_of_reduction", "terms_of_row", "terms_of_exponentials"))
+_SUMS = frozenset(("terms_of_reduction", "terms_of_row", "terms_of_exponentials"))
 
 
 class Subject(Struct, frozen=True):
@@ -79,7 +79,7 @@ def _varied(leaf: Leaf, record: str, name: str, seed: int) -> Leaf:
     first = widen(array.reshape(-1)[:1])[0]
     if not np.isfinite(first) or bool(np.any(widen(array) != first)):
         return leaf
-    drawn = RecordStreams(record, seed).at(f"time.{name}").uniform(LEAST, MOST, array.shape)
+    drawn = RecordStreams(record, seed).at(f"time.{name}").uniform(_LEAST, _MOST, array.shape)
     return replace(leaf, array=round_to(drawn * (first or 1.0), array.dtype).astype(array.dtype))
 
 
@@ -212,7 +212,7 @@ def work(subject: Subject) -> Work | None:
     if found is not None and math.isfinite(found.flops):
         factors = found.factors.keys() & _wanted(subject) if subject.call.incoming is not None else {""}
         return Work(_moved(subject), found.flops * len(factors), True)
-    if not subject.classes.isdisjoint(SUMS):
+    if not subject.classes.isdisjoint(_SUMS):
         sizes = [leaf.array.size for leaf in subject.leaves.values()]
         return Work(_moved(subject), float(max(sizes, default=0)), False)
     if "elementwise" in subject.classes:

@@ -30,7 +30,7 @@ _Key: TypeAlias = "tuple[object, ...]"
 _NUMBERS = msgspec.json.Decoder(list[int | float])
 
 
-class Outline(Struct, frozen=True):
+class _Outline(Struct, frozen=True):
     """A record's text without the numbers, by a digest, and those of the numbers that tell how wide a call is."""
 
     key: _Key
@@ -44,13 +44,13 @@ class _Alike(Generic[T]):
 
     __slots__ = ("largest", "least", "whole", "widest")
 
-    def __init__(self, whole: T, outline: Outline) -> None:
+    def __init__(self, whole: T, outline: _Outline) -> None:
         self.whole = whole
         self.largest = outline.largest
         self.least = outline.least
         self.widest: list[tuple[int, Record] | None] = [None] * (len(self.largest) + len(self.least))
 
-    def widen(self, outline: Outline, place: int, record: Record) -> None:
+    def widen(self, outline: _Outline, place: int, record: Record) -> None:
         wider = (*map(gt, outline.largest, self.largest), *map(lt, outline.least, self.least))
         if any(wider):
             self.largest = [*map(max, self.largest, outline.largest)]
@@ -59,7 +59,7 @@ class _Alike(Generic[T]):
                 self.widest[index] = place, record
 
 
-class Outlines(Generic[T]):
+class _Outlines(Generic[T]):
     """The records of one dump by their outlines, and what stands for them. An outline counts from its second record on,
     since in some dumps each record has another one."""
 
@@ -67,7 +67,7 @@ class Outlines(Generic[T]):
         self._seen: set[_Key] = set()
         self._alike: dict[_Key, _Alike[T]] = {}
 
-    def known(self, outline: Outline, place: int, record: Record) -> T | None:
+    def known(self, outline: _Outline, place: int, record: Record) -> T | None:
         """What stands for the record; None where it has to be decoded, and put here."""
         found = self._alike.get(outline.key)
         if found is None:
@@ -75,7 +75,7 @@ class Outlines(Generic[T]):
         found.widen(outline, place, record)
         return found.whole
 
-    def put(self, outline: Outline, whole: T) -> None:
+    def put(self, outline: _Outline, whole: T) -> None:
         """A record that was decoded."""
         if outline.key in self._seen:
             self._alike[outline.key] = _Alike(whole, outline)
@@ -88,7 +88,7 @@ class Outlines(Generic[T]):
                 yield found.whole, record
 
 
-def outline(dump: Dump, record: Record) -> Outline | None:
+def outline(dump: Dump, record: Record) -> _Outline | None:
     """None where the dump's format does not tell these numbers from others."""
     pattern = dump.statistics
     if pattern is None or record.forward is None:
@@ -105,7 +105,7 @@ def outline(dump: Dump, record: Record) -> Outline | None:
     # Which of them are equal counts.
     shared = tuple(map(addresses.index, addresses))
     key = (record.namespace, record.api, len(entries), text, shared)
-    return Outline(key, _decoded(compress(numbers, largest)), _decoded(compress(numbers, least)))
+    return _Outline(key, _decoded(compress(numbers, largest)), _decoded(compress(numbers, least)))
 
 
 def _decoded(numbers: Iterable[bytes]) -> list[float]:
@@ -132,7 +132,7 @@ class Folds(Struct):
     _first: dict[int, Fold] = field(default_factory=dict)
 
     def add(self, dump: Dump, records: Iterable[Record]) -> None:
-        outlines: Outlines[Fold] = Outlines()
+        outlines: _Outlines[Fold] = _Outlines()
         for place, record in enumerate(records):
             told = outline(dump, record)
             known = None if told is None else outlines.known(told, place, record)
@@ -181,7 +181,7 @@ class Folds(Struct):
             if _norm(call) > fold.norm:
                 fold.call, fold.norm = call, _norm(call)
             return
-        fold.call = widened(before, call)
+        fold.call = _widened(before, call)
 
     def _key(self, dump: Dump, record: Record, call: Call) -> tuple[Any, ...]:
         place = (str(dump.path),) if self.stored and _is_stored(call) else ()
@@ -244,21 +244,21 @@ class _Told:
         return (finite, tuple(map(repr, limits)) if not finite and spec.nan is None else (), *counts, *masses)
 
 
-def widened(one: Call, other: Call) -> Call:
+def _widened(one: Call, other: Call) -> Call:
     """Of two calls that are alike the one that stands for both: tensor by tensor that of the larger norm, with the
     larger Max and the smaller Min of both."""
     gradients = one.gradients
     if one.gradients is not None and other.gradients is not None:
-        gradients = _joined(one.gradients, other.gradients)
-    args, kwargs = _joined(one.args, other.args), _joined(dict(one.kwargs), dict(other.kwargs))
+        gradients = _widest_bytes(one.gradients, other.gradients)
+    args, kwargs = _widest_bytes(one.args, other.args), _widest_bytes(dict(one.kwargs), dict(other.kwargs))
     return replace(one, args=args, kwargs=kwargs, gradients=gradients)
 
 
-def _joined(one: Argument, other: Argument) -> Any:
+def _widest_bytes(one: Argument, other: Argument) -> Any:
     if isinstance(one, (list, tuple)):
-        return type(one)([_joined(*pair) for pair in zip(one, other, strict=True)])
+        return type(one)([_widest_bytes(*pair) for pair in zip(one, other, strict=True)])
     if isinstance(one, Mapping):
-        return {key: _joined(one[key], other[key]) for key in one}
+        return {key: _widest_bytes(one[key], other[key]) for key in one}
     return widened_spec(one, other) if isinstance(one, TensorSpec) else one
 
 

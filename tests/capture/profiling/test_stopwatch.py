@@ -203,7 +203,7 @@ def test_counts_are_exact_beyond_what_a_log_holds(clock: Clock) -> None:
 def test_a_trace_is_bounded_and_says_so(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(stopwatches, "MOST_TRACED", 3)
+    monkeypatch.setattr(stopwatches, "_MOST_TRACED", 3)
     program = Program(clock, traced=True)
     for _ in range(5):
         program.call("linear", 3)

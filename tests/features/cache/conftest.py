@@ -15,7 +15,7 @@ from pytest_probe.frameworks.python import calls
 @pytest.fixture(autouse=True)
 def every_case(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that take no time, too."""
-    monkeypatch.setattr(cache, "WORTH", 0.0)
+    monkeypatch.setattr(cache, "_MIN_SECONDS_TO_CACHE", 0.0)
 
 
 @pytest.fixture

@@ -234,7 +234,7 @@ def test_a_full_disk_costs_no_verdict(bench: Make, folder: Path, monkeypatch: py
 def test_what_takes_no_time_is_not_kept(bench: Make, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from pytest_probe.features.cache import cache
 
-    monkeypatch.setattr(cache, "WORTH", 60.0)
+    monkeypatch.setattr(cache, "_MIN_SECONDS_TO_CACHE", 60.0)
     found(bench, folder)
     assert not files(folder)
 

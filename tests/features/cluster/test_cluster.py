@@ -272,10 +272,10 @@ def test_saved_tensors_are_sent_where_a_node_does_not_see_the_folder(
     pytester.makeconftest(
         """
         from pytest_probe.features.cluster import controller
-        from pytest_probe.features.cluster.messages import Told
+        from pytest_probe.features.cluster.messages import RunFacts
 
         known = controller.Cluster._what_is_known
-        controller.Cluster._what_is_known = lambda self: Told(None, (known(self).marker[0], b"another"))
+        controller.Cluster._what_is_known = lambda self: RunFacts(None, (known(self).marker[0], b"another"))
         """
     )
     run(pytester, *RUN, "--probe-out=sent", "--probe-save=all")

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from pytest_probe import records
 from pytest_probe.features.cluster.host import Host
-from pytest_probe.features.cluster.messages import Outcome, Place, Ran, SentCase, SentDump, Start, Told
+from pytest_probe.features.cluster.messages import ItemReports, Outcome, Place, RunFacts, SentCase, SentDump, Start
 from pytest_probe.features.cluster.sending import no_frames, no_modules
 from pytest_probe.model.dump import Dump
 from tests.acceptance.conftest import entries
@@ -73,7 +73,7 @@ def cases(dump: Dump, *apis: str) -> bytes:
     return pickle.dumps(sent)
 
 
-def ran(outcome: Outcome) -> list[Ran]:
+def ran(outcome: Outcome) -> list[ItemReports]:
     return [pickle.loads(content) for content in outcome.ran]
 
 
@@ -111,7 +111,7 @@ def test_a_process_that_cannot_start_says_why(tmp_path: Path) -> None:
 def test_a_closed_host_leaves_no_process_and_no_folder(tmp_path: Path, dump: Dump) -> None:
     (tmp_path / "conftest.py").write_text("")
     host = Host(start(tmp_path), PLACE)
-    host.tell(Told())
+    host.tell(RunFacts())
     host.ready()
     process, folder = host._process.pid, host._folder
     assert Path(f"/proc/{process}").exists() or os.name != "posix"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_probe.features.cluster.parts import MOST, Dealing
+from pytest_probe.features.cluster.parts import MAX_PART_COST, Dealing
 
 
 def all_of(dealing: Dealing, processes: int) -> list[list[int]]:
@@ -33,7 +33,7 @@ def test_many_alike_go_out_together() -> None:
 
 def test_a_part_takes_no_longer_than_most() -> None:
     dealing = Dealing([1.0] * 100_000, [0] * 100_000)
-    assert len(dealing.take(1)) == MOST
+    assert len(dealing.take(1)) == MAX_PART_COST
 
 
 def test_what_does_not_fit_stays_in_its_place() -> None:

@@ -17,9 +17,9 @@ from benchmarks.fuzzing.faults import FAULTS, Fault
 from benchmarks.fuzzing.running import checker, found, search, size, trials
 from pytest_probe import frameworks
 from pytest_probe.check import Checker
-from pytest_probe.features.fuzz.findings import SearchResult, searched, verdict_of
+from pytest_probe.features.fuzz.findings import SearchResult, search_result, verdict_of
 from pytest_probe.features.fuzz.search import Effort, Search
-from pytest_probe.features.fuzz.templates import Pattern, Template, TensorSlot, table, tabled
+from pytest_probe.features.fuzz.templates import Pattern, Template, TensorSlot, table, template_from_table
 from pytest_probe.model.fatal_call import AnnouncedCall, FatalCall
 
 Announce: TypeAlias = "Callable[[AnnouncedCall], AbstractContextManager[None]]"
@@ -46,8 +46,8 @@ def test_healthy_kernels_have_no_findings(api: str) -> None:
 
 def result(checker: Checker, api: str, examples: int = 200) -> SearchResult:
     """All that a search by the table finds in the forward, with a fixed seed."""
-    template = tabled(api, frameworks.signatures(), ("float32",))
-    return searched(trials(checker, api, ("forward",)), [template], Effort(examples, seed=1), checker)
+    template = template_from_table(api, frameworks.signatures(), ("float32",))
+    return search_result(trials(checker, api, ("forward",)), [template], Effort(examples, seed=1), checker)
 
 
 def printed(script: str, folder: Path) -> str:
@@ -87,7 +87,7 @@ def test_a_search_whose_calls_are_all_rejected_is_a_skip() -> None:
     slots = {name: TensorSlot(Pattern.of("3 4")) for name in ("input", "other")}
     template = Template("Torch.mm", frameworks.signatures(), slots)
     judging = trials(checker(), "Torch.mm", ("forward",))
-    verdict = verdict_of(searched(judging, [template], Effort(20), judging.checker), "auto", strict=False)
+    verdict = verdict_of(search_result(judging, [template], Effort(20), judging.checker), "auto", strict=False)
     assert verdict.verdict == "skip"
     assert "rejects every call that was drawn" in verdict.reason
     assert "mat1 and mat2" in verdict.reason
@@ -119,7 +119,7 @@ def test_each_call_is_announced_in_each_direction(announced: Announce, told: lis
 
 
 def test_no_call_is_made_twice(announced: Announce, told: list[str]) -> None:
-    template = tabled("Functional.softmax", frameworks.signatures(), ("float32",))
+    template = template_from_table("Functional.softmax", frameworks.signatures(), ("float32",))
     judging = replace(trials(checker(), "Functional.softmax", ("forward",)), announced=announced)
     assert Search(judging, [template]).run(Effort(100, seed=1)).examples == 100
     assert len(set(told)) == len(told) == 100
@@ -137,7 +137,7 @@ def test_an_exception_of_our_own_is_told_as_it_is() -> None:
             raise ZeroDivisionError("ours")
         yield
 
-    template = tabled("Functional.softmax", frameworks.signatures(), ("float32",))
+    template = template_from_table("Functional.softmax", frameworks.signatures(), ("float32",))
     judging = replace(trials(checker(), "Functional.softmax", ("forward",)), announced=announced)
     with pytest.raises(ZeroDivisionError, match="ours"):
         Search(judging, [template]).run(Effort(50, seed=1))
@@ -153,13 +153,13 @@ def test_a_call_that_ended_a_process_is_passed_over(tmp_path: Path) -> None:
         yield
 
     judging = replace(trials(checker(), "Torch.tan"), announced=announced)
-    templates, effort = [tabled("Torch.tan", frameworks.signatures(), ("float32",))], Effort(20, seed=1)
-    searched(judging, templates, effort, judging.checker)
+    templates, effort = [template_from_table("Torch.tan", frameworks.signatures(), ("float32",))], Effort(20, seed=1)
+    search_result(judging, templates, effort, judging.checker)
     fatal = next(call for call in keys if call.direction == "backward")
     dead = FatalCall("table::Torch.tan.fuzz", fatal, "the process died", "crash")
     made = keys.copy()
     keys.clear()
-    again = searched(replace(judging, fatal={fatal.key: dead}, met={}), templates, effort, judging.checker)
+    again = search_result(replace(judging, fatal={fatal.key: dead}, met={}), templates, effort, judging.checker)
     assert [call for call in made if call.key != fatal.key] == keys
     (death,) = again.deaths
     verdict = verdict_of(again, "auto", strict=False)

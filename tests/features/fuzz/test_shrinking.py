@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pytest_probe.features.fuzz.shrinking import cut
+from pytest_probe.features.fuzz.shrinking import cut_sizes
 from pytest_probe.model.arguments import Arguments, Leaf
 from pytest_probe.model.dump import Call, Surroundings, TensorSpec
 
@@ -33,7 +33,7 @@ def test_each_dimension_is_cut_as_far_as_the_call_fails(shapes: tuple[tuple[int,
         terms = second[0] if len(first) > 1 else second[-1]
         return first[-1] == terms >= 9 and 0 not in (*first, *second)
 
-    found = cut(*call(*shapes), fails)[1]
+    found = cut_sizes(*call(*shapes), fails)[1]
     assert [leaf.array.shape for leaf in found.args] == smallest
 
 
@@ -42,5 +42,5 @@ def test_a_size_that_cannot_be_cut_takes_few_of_the_tries() -> None:
         shapes = [leaf.array.shape for leaf in arguments.args]
         return all(rows >= 1 and terms == 47 for rows, terms in shapes)
 
-    found = cut(*call((19, 47), (128, 47)), fails)[1]
+    found = cut_sizes(*call((19, 47), (128, 47)), fails)[1]
     assert [leaf.array.shape for leaf in found.args] == [(1, 47), (1, 47)]

@@ -8,7 +8,7 @@ from pytest_probe import frameworks
 from pytest_probe.features.fuzz.drawn import DrawnCall
 from pytest_probe.features.fuzz.from_records import learnt
 from pytest_probe.features.fuzz.strategy import calls
-from pytest_probe.features.fuzz.templates import Template, tabled
+from pytest_probe.features.fuzz.templates import Template, template_from_table
 from pytest_probe.model.dump import Call, TensorSpec, named_tensors
 
 SIGNATURES = frameworks.signatures()
@@ -27,13 +27,13 @@ def drawn(template: Template, examples: int = 60) -> list[DrawnCall]:
 
 
 def test_inner_sizes_of_a_product_are_equal() -> None:
-    for call in drawn(tabled("Torch.mm", SIGNATURES)):
+    for call in drawn(template_from_table("Torch.mm", SIGNATURES)):
         first, second = call.args
         assert first.shape[1] == second.shape[0]
 
 
 def test_an_index_is_within_the_table_that_it_names() -> None:
-    for call in drawn(tabled("Functional.embedding", SIGNATURES)):
+    for call in drawn(template_from_table("Functional.embedding", SIGNATURES)):
         described = call.call()
         index, weight = described.args
         if weight.shape[0] and index.size:
@@ -42,7 +42,7 @@ def test_an_index_is_within_the_table_that_it_names() -> None:
 
 
 def test_draws_have_empty_tensors_layouts_and_regimes() -> None:
-    found = [call.args[0] for call in drawn(tabled("Torch.exp", SIGNATURES), 300)]
+    found = [call.args[0] for call in drawn(template_from_table("Torch.exp", SIGNATURES), 300)]
     assert any(0 in tensor.shape for tensor in found)
     assert {"transposed", "sliced", "offset"} <= {tensor.layout for tensor in found}
     assert len({tensor.regime for tensor in found}) > 12
@@ -50,13 +50,15 @@ def test_draws_have_empty_tensors_layouts_and_regimes() -> None:
 
 
 def test_elements_that_do_not_meet_have_regimes_of_their_own() -> None:
-    regimes = [call.args[0].regime for call in drawn(tabled("Torch.exp", SIGNATURES), 100)]
+    regimes = [call.args[0].regime for call in drawn(template_from_table("Torch.exp", SIGNATURES), 100)]
     assert 30 < regimes.count("mixed") < 70
-    assert "mixed" not in {call.args[0].regime for call in drawn(tabled("Functional.softmax", SIGNATURES), 100)}
+    assert "mixed" not in {
+        call.args[0].regime for call in drawn(template_from_table("Functional.softmax", SIGNATURES), 100)
+    }
 
 
 def test_small_calls_of_other_regimes_come_first() -> None:
-    found = drawn(tabled("Functional.softmax", SIGNATURES, ("float32",)), 200)[:20]
+    found = drawn(template_from_table("Functional.softmax", SIGNATURES, ("float32",)), 200)[:20]
     assert len({call.args[0].regime for call in found if call.args[0].shape == (1,)}) >= 8
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_probe import frameworks
-from pytest_probe.features.fuzz.templates import Pattern, Sizes, TensorText, table, tabled
+from pytest_probe.features.fuzz.templates import Pattern, Sizes, TensorText, table, template_from_table
 
 
 @pytest.mark.parametrize(
@@ -60,5 +60,5 @@ def test_every_operator_of_the_table_is_one_of_the_framework() -> None:
 
 def test_symbols_of_an_entry_are_those_of_its_tensors() -> None:
     for api, entry in table().items():
-        template = tabled(f"Torch.{api}", frameworks.signatures())
+        template = template_from_table(f"Torch.{api}", frameworks.signatures())
         assert set(entry.sizes) | set(entry.least) <= set(template.symbols), api

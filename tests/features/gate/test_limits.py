@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from pytest_probe.features.gate.baseline import spread_of
-from pytest_probe.features.gate.gate import calibrated, rows
+from pytest_probe.features.gate.gate import rmse_limit, rows
 from pytest_probe.model.baseline import KeptOutput, Spread
 
 OUTPUT = KeptOutput("output.0", 1e-7, 2.0, 0.5, 2.0, 4, "00000000", 1000, 500)
@@ -25,7 +25,7 @@ def worse(before: KeptOutput, now: KeptOutput, spread: Spread | None = None) -> 
 
 @pytest.mark.parametrize(("elements", "factor"), [(0, 6.5), (9, 6.5), (10, 3.4), (29, 3.4), (30, 1.8), (1e9, 1.8)])
 def test_calibrated(elements: float, factor: float) -> None:
-    assert calibrated(elements) == factor
+    assert rmse_limit(elements) == factor
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.gate.baseline import SCHEMA, Baseline, Header
-from pytest_probe.features.gate.update import NotWritten, Written, write
+from pytest_probe.features.gate.update import BaselineWriteError, UpdateCounts, write
 from pytest_probe.model.baseline import KeptCase, KeptOutput
 
 HEADER = Header(SCHEMA, 0, "auto", "auto", 1, {"numpy": "2"}, ({"device": "cpu"},), {"dump.json": "sha256:0"})
@@ -29,7 +29,7 @@ def cases(*ids: str) -> dict[str, KeptCase | None]:
 
 def test_lines_are_sorted_and_whole_and_come_back(tmp_path: Path) -> None:
     path = tmp_path / "new" / "base.jsonl"
-    assert write(path, HEADER, cases("b", "a"), whole=True) == Written(2, 0, 0, 2)
+    assert write(path, HEADER, cases("b", "a"), whole=True) == UpdateCounts(2, 0, 0, 2)
     header, *lines = path.read_text().splitlines()
     assert json.loads(header)["seed"] == 0
     assert lines == [
@@ -46,7 +46,7 @@ def test_what_does_not_change_is_not_written(tmp_path: Path) -> None:
     path = tmp_path / "base.jsonl"
     write(path, HEADER, cases("a", "b"), whole=True)
     before = path.stat()
-    assert write(path, HEADER, {}, whole=True) == Written(0, 0, 0, 2)
+    assert write(path, HEADER, {}, whole=True) == UpdateCounts(0, 0, 0, 2)
     assert path.stat().st_ino == before.st_ino
     assert [file.name for file in tmp_path.iterdir()] == ["base.jsonl"]
 
@@ -56,7 +56,7 @@ def test_cases_go_and_the_mode_and_a_link_stay(tmp_path: Path) -> None:
     write(path, HEADER, cases("a", "b"), whole=True)
     path.chmod(0o664)
     link.symlink_to(path)
-    assert write(link, HEADER, {"dump.json::a": None, "dump.json::c": None}, whole=True) == Written(0, 0, 1, 1)
+    assert write(link, HEADER, {"dump.json::a": None, "dump.json::c": None}, whole=True) == UpdateCounts(0, 0, 1, 1)
     assert link.is_symlink()
     assert path.stat().st_mode & 0o777 == 0o664
     assert dict(Baseline.read(path).cases) == cases("b")
@@ -92,18 +92,18 @@ def test_dumps_that_did_not_run_keep_their_digest(tmp_path: Path) -> None:
 def test_a_file_that_became_another_is_not_written(tmp_path: Path, change: dict[str, object], words: str) -> None:
     path = tmp_path / "base.jsonl"
     write(path, HEADER, cases("a"), whole=True)
-    with pytest.raises(NotWritten, match=words):
+    with pytest.raises(BaselineWriteError, match=words):
         write(path, msgspec.structs.replace(HEADER, **change), cases("b"), whole=False)
     path.write_text("broken\n")
-    with pytest.raises(NotWritten, match=r"somebody changed it meanwhile: .*base\.jsonl:1"):
+    with pytest.raises(BaselineWriteError, match=r"somebody changed it meanwhile: .*base\.jsonl:1"):
         write(path, HEADER, cases("b"), whole=True)
 
 
 def test_places_that_take_no_file(tmp_path: Path) -> None:
-    with pytest.raises(NotWritten, match="Is a directory"):
+    with pytest.raises(BaselineWriteError, match="Is a directory"):
         write(tmp_path, HEADER, cases("a"), whole=True)
     (tmp_path / "file").write_text("")
-    with pytest.raises(NotWritten, match=r"File exists|Not a directory"):
+    with pytest.raises(BaselineWriteError, match=r"File exists|Not a directory"):
         write(tmp_path / "file" / "base.jsonl", HEADER, cases("a"), whole=True)
 
 

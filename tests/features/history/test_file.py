@@ -25,7 +25,7 @@ from pytest_probe.features.history.file import (
     NotAppended,
     Worse,
     check,
-    opened,
+    open_history,
     points,
     previous,
     runs,
@@ -61,7 +61,7 @@ def append(path: Path, *results: Result, **run: Any) -> None:
 
 
 def rows(path: Path, query: str) -> list[Any]:
-    with opened(path) as file:
+    with open_history(path) as file:
         return file.execute(query).fetchall()
 
 
@@ -76,7 +76,7 @@ def writer(path: Path, name: str, runs: int) -> subprocess.Popen[str]:
 
 def is_whole(path: Path) -> None:
     """Every run has all its cases, and SQLite finds nothing wrong."""
-    with opened(path) as file:
+    with open_history(path) as file:
         assert file.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert file.execute("PRAGMA foreign_key_check").fetchall() == []
         query = "SELECT DISTINCT (SELECT count(*) FROM results WHERE run_id = runs.id) FROM runs"
@@ -243,14 +243,14 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_runs_since(path: Path) -> None:
-    with opened(path) as file:
+    with open_history(path) as file:
         assert [run.id for run in runs(file)] == [1, 2, 3, 4]
         assert [run.id for run in runs(file, "2026-11-2")] == [2, 3, 4]
         assert runs(file, "2026-11-21")[0].errors == 1
 
 
 def test_a_metric_over_runs(path: Path) -> None:
-    with opened(path) as file:
+    with open_history(path) as file:
         found = points(file, "Functional.linear", "noise_ratio")
         assert [(point.run.id, point.cases) for point in found] == [(1, 2), (2, 2), (3, 2)]
         assert found[2].value == 1e4
@@ -264,7 +264,7 @@ def test_a_metric_over_runs(path: Path) -> None:
 def test_what_got_worse(path: Path) -> None:
     cases = [*made_results(2)]
     before = [float(case.outputs[0].metrics["noise_ratio"] or 0) for case in cases]
-    with opened(path) as file:
+    with open_history(path) as file:
         assert worse(file, 1, 2, "noise_ratio") == []
         assert worse(file, 2, 3, "noise_ratio") == [
             Worse(cases[1].id, ("pass", "error"), before[1], before[1]),
@@ -274,7 +274,7 @@ def test_what_got_worse(path: Path) -> None:
 
 
 def test_the_run_before_is_of_the_same_dumps(path: Path) -> None:
-    with opened(path) as file:
+    with open_history(path) as file:
         known = runs(file)
     assert previous(known, known[2]) == known[1]
     assert previous(known, known[0]) is None

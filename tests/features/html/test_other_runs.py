@@ -9,7 +9,15 @@ import pytest
 from msgspec import structs
 
 from pytest_probe.features.history.file import HistoryRun
-from pytest_probe.features.html.other_runs import COMPARED, RUNS, Beside, OtherCase, OtherRun, Sparklines, sparklines
+from pytest_probe.features.html.other_runs import (
+    COMPARED_METRICS,
+    RUNS,
+    Comparison,
+    OtherCase,
+    OtherRun,
+    Sparklines,
+    sparklines,
+)
 from pytest_probe.model.baseline import KeptCase, KeptOutput
 from pytest_probe.model.result import Result
 from tests.support.made_results import RUN, made_result
@@ -22,7 +30,7 @@ def changed(result: Result, factor: float) -> Result:
 
 
 def beside(here: list[Result], there: list[Result], **more: object) -> dict[str, object]:
-    found = Beside(OtherRun("other", "run", {each.id: OtherCase.of(each) for each in there}, **more))  # type: ignore[arg-type]
+    found = Comparison(OtherRun("other", "run", {each.id: OtherCase.of(each) for each in there}, **more))  # type: ignore[arg-type]
     for row, result in enumerate(here):
         found.add(row, result)
     return found.data()
@@ -35,8 +43,8 @@ def test_what_moved_most_comes_first() -> None:
     moves = found["moves"]
     assert isinstance(moves, list)
     assert [move[0] for move in moves] == [2, 1]
-    place = 2 + COMPARED.index("noise_ratio")
-    assert moves[1][place + len(COMPARED)] / moves[1][place] == pytest.approx(2, rel=1e-3)
+    place = 2 + COMPARED_METRICS.index("noise_ratio")
+    assert moves[1][place + len(COMPARED_METRICS)] / moves[1][place] == pytest.approx(2, rel=1e-3)
 
 
 def test_a_changed_verdict_comes_before_all_else() -> None:
@@ -71,7 +79,7 @@ def test_a_benchmark_of_another_dtype() -> None:
     case = made_result(0)
     there = structs.replace(case, id=f"{case.id}[bfloat16]")
     for kind, common in (("benchmark", 1), ("run", 0)):
-        found = Beside(OtherRun("other", kind, {there.id: OtherCase.of(there)}))  # type: ignore[arg-type]
+        found = Comparison(OtherRun("other", kind, {there.id: OtherCase.of(there)}))  # type: ignore[arg-type]
         found.add(0, case)
         assert found.data()["common"] == common
 

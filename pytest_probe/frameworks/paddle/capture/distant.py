@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import paddle
 
-from pytest_probe.capture.frequent_values import Places, laid_out, look_at_samples, places
+from pytest_probe.capture.frequent_values import Places, fill_from_samples, layout_of, places
 from pytest_probe.capture.snapshot import Seen
 from pytest_probe.capture.statistics import unpack
 
@@ -48,7 +48,7 @@ class DistantStatistics:
             return False
         try:
             alone = tensor.detach()
-            found = places(seen.shape, laid_out(seen.shape, tuple(tensor.strides)), tensor.is_contiguous())
+            found = places(seen.shape, layout_of(seen.shape, tuple(tensor.strides)), tensor.is_contiguous())
             sample = _sample(alone, found) if sampled else None
             self._waiting.append((_vector(alone, seen.dtype), sample, found if sampled else None, seen))
         except RuntimeError:
@@ -99,4 +99,4 @@ def _fetch(ones: list[_Waiting]) -> None:
     for (high, low, mean, squares, *counts), one in zip(found[:count].reshape(-1, 7).tolist(), ones, strict=True):
         unpack([high, low, mean, squares**0.5, *counts], one[-1])
     if looked:
-        look_at_samples(found[count:], [where for _, where, _ in looked], [seen for *_, seen in looked])
+        fill_from_samples(found[count:], [where for _, where, _ in looked], [seen for *_, seen in looked])

@@ -16,7 +16,7 @@ import paddle
 from msgspec import UNSET
 
 from pytest_probe.capture.config import CaptureConfig
-from pytest_probe.capture.frames import leave_out
+from pytest_probe.capture.frames import remove_our_frames
 from pytest_probe.capture.hooks import CallHooks, functions, modules
 from pytest_probe.capture.recorder import Recorder, Scope
 from pytest_probe.capture.snapshot import NamedEntry, PlainEntry, Tree, seen_tensors
@@ -124,7 +124,7 @@ class PaddleHooks(CallHooks):
             try:
                 return call(rule, function, args, kwargs)
             except BaseException as error:
-                leave_out(error)
+                remove_our_frames(error)
                 raise
             finally:
                 thread.inside = False

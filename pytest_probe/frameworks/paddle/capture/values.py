@@ -26,7 +26,7 @@ from msgspec import UNSET
 
 from pytest_probe.capture import kernel
 from pytest_probe.capture.config import CaptureConfig
-from pytest_probe.capture.frequent_values import copied, laid_out, memory_at, places, reach
+from pytest_probe.capture.frequent_values import copy_sample, layout_of, memory_at, places, span
 from pytest_probe.capture.put_off import HUGE, SMALL_BYTES, CountedSnapshots
 from pytest_probe.capture.snapshot import PlainEntry, Seen, Tree
 from pytest_probe.capture.statistics import count_large, fill_from, fill_small_from
@@ -190,9 +190,9 @@ class Values(CountedSnapshots):
         if number < 0 or not fill_from(dense.ctypes.data, dense.size, number, seen):
             count_large(_countable(array), seen)
         if near and seen.dtype in _FLOATS and array.dtype.kind != "c":
-            layout = laid_out(seen.shape, seen.stride or ()) if seen.stride is not UNSET else array.size
+            layout = layout_of(seen.shape, seen.stride or ()) if seen.stride is not UNSET else array.size
             where = places(seen.shape, layout, seen.stride is UNSET)
-            self._samples.append((copied(seen.address, array.itemsize, where), seen.dtype, where, seen))
+            self._samples.append((copy_sample(seen.address, array.itemsize, where), seen.dtype, where, seen))
 
     def _look_far(self, tensor: Any, seen: Seen) -> None:
         """As `_look`, of a tensor on another device; where values are asked for, or it cannot count, of a copy."""
@@ -283,7 +283,7 @@ def _array(address: int, seen: Seen) -> np.ndarray:
     if seen.stride is UNSET:
         size = math.prod(seen.shape) * dtype.itemsize
         return np.ndarray(seen.shape, dtype, memory_at(address, size))
-    size = reach(laid_out(seen.shape, seen.stride)) * dtype.itemsize
+    size = span(layout_of(seen.shape, seen.stride)) * dtype.itemsize
     strides = tuple(step * dtype.itemsize for step in seen.stride)
     return np.ndarray(seen.shape, dtype, memory_at(address, size), 0, strides)
 

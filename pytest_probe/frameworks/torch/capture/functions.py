@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from pytest_probe.capture.frames import leave_out
+from pytest_probe.capture.frames import remove_our_frames
 from pytest_probe.frameworks.torch.capture.modes import Presence
 
 # Makes the call, and records it under a name: name, function, args, kwargs.
@@ -39,7 +39,7 @@ class Wrapped:
         try:
             return self._call(self._name, self.function, args, kwargs)
         except BaseException as error:
-            leave_out(error)
+            remove_our_frames(error)
             raise
 
     def __eq__(self, other: object) -> bool:

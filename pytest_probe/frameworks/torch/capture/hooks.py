@@ -20,7 +20,7 @@ from msgspec import UNSET
 from torch.overrides import TorchFunctionMode
 
 from pytest_probe.capture.config import CaptureConfig
-from pytest_probe.capture.frames import ASKING, leave_out
+from pytest_probe.capture.frames import ASKING_CODE, remove_our_frames
 from pytest_probe.capture.hooks import CallHooks, functions, modules
 from pytest_probe.capture.recorder import Recorder, Scope
 from pytest_probe.capture.snapshot import NamedEntry, Seen, Tree, seen_tensors
@@ -46,7 +46,7 @@ _seeing = torch._C._len_torch_function_stack
 _Plain = torch._C.DisableTorchFunction
 _Tensor = torch.Tensor
 _ASKING = torch.overrides.handle_torch_function.__code__
-ASKING.add(_ASKING)
+ASKING_CODE.add(_ASKING)
 
 
 class TorchHooks(CallHooks):
@@ -311,7 +311,7 @@ class _Mode(TorchFunctionMode):
         try:
             return self._hooks.call(rule, function, args, kwargs or {}, overridden=bool(types))
         except BaseException as error:
-            leave_out(error)
+            remove_our_frames(error)
             raise
 
 

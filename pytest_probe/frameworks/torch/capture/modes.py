@@ -13,7 +13,7 @@ import torch
 import torch.overrides
 from torch.overrides import TorchFunctionMode
 
-from pytest_probe.capture.frames import leave_out
+from pytest_probe.capture.frames import remove_our_frames
 
 # Untyped in torch.
 _stack: Callable[[], list[TorchFunctionMode]] = torch.overrides._get_current_function_mode_stack
@@ -125,7 +125,7 @@ class Presence:
                 with self._mode:
                     run()
             except BaseException as error:
-                leave_out(error)
+                remove_our_frames(error)
                 raise
 
         thread.run = recorded  # type: ignore[method-assign]
@@ -203,7 +203,7 @@ def patched(owner: Any, name: str, replacement: Callable[..., Any]) -> Iterator[
         try:
             return replacement(original, *args, **kwargs)
         except BaseException as error:
-            leave_out(error)
+            remove_our_frames(error)
             raise
 
     setattr(owner, name, function)

@@ -13,7 +13,7 @@ import torch
 
 from pytest_probe.capture import kernel
 from pytest_probe.capture.snapshot import Seen
-from pytest_probe.capture.statistics import fill_together, unusual
+from pytest_probe.capture.statistics import fill_not_finite, fill_together
 
 # torch has next to no kernels for them.
 _UNSIGNED = frozenset((torch.uint16, torch.uint32, torch.uint64))
@@ -77,7 +77,7 @@ def count_large(tensor: torch.Tensor, seen: Seen) -> None:
     seen.mean = _total(flat, rows if low >= 0 or high <= 0 else ()) / flat.numel()
     seen.norm = _norm(flat, rows)
     if not math.isfinite(seen.norm):
-        unusual(seen, to_numpy(flat).astype(np.float64))
+        fill_not_finite(seen, to_numpy(flat).astype(np.float64))
 
 
 def _rows(flat: torch.Tensor, top: float) -> Sequence[torch.Tensor]:

@@ -16,7 +16,7 @@ import torch
 from msgspec import UNSET
 
 from pytest_probe.capture.config import CaptureConfig
-from pytest_probe.capture.frequent_values import Layout, Places, copied, laid_out, look_at_samples, places, reach
+from pytest_probe.capture.frequent_values import Layout, Places, copy_sample, fill_from_samples, layout_of, places, span
 from pytest_probe.capture.put_off import HUGE, SMALL_BYTES, CountedSnapshots
 from pytest_probe.capture.snapshot import MemoryFormat, PlainEntry, Seen, Tree
 from pytest_probe.capture.statistics import fill_from, fill_sample_from, fill_small_from, unpack
@@ -207,10 +207,10 @@ class Values(CountedSnapshots):
         # Without an address: on meta, and torch's own tensors of zeros.
         if not (size and width and address):
             return seen
-        layout = size if contiguous else laid_out(shape, seen.stride)
+        layout = size if contiguous else layout_of(shape, seen.stride)
         storage = tensor.untyped_storage()
         begin = storage.data_ptr()
-        if address + (size if contiguous else reach(layout)) * width > begin + storage.nbytes():
+        if address + (size if contiguous else span(layout)) * width > begin + storage.nbytes():
             return seen  # programs free memory and keep the tensor, as FSDP does
         if self._shelf is not None:
             place = self._shelf or tensor.device
@@ -301,7 +301,7 @@ class Values(CountedSnapshots):
         """Fill in the masses of a large CPU tensor by its sample, or copy that."""
         number = self._compiled.get(dtype, -1)
         if number < 0 or not fill_sample_from(seen.address, number, where, seen):
-            self._samples.append((copied(seen.address, dtype.itemsize, where), dtype, where, seen))
+            self._samples.append((copy_sample(seen.address, dtype.itemsize, where), dtype, where, seen))
 
     def distrust(self, value: Any) -> None:
         """The memory of these tensors may be written to without torch counting it."""
@@ -350,7 +350,7 @@ class Values(CountedSnapshots):
                 unpack(row, seen)
             looked = [(where, seen) for _, sample, where, seen in ones if sample is not None]
             if looked:
-                look_at_samples(found[rows.numel() :], [where for where, _ in looked], [seen for _, seen in looked])
+                fill_from_samples(found[rows.numel() :], [where for where, _ in looked], [seen for _, seen in looked])
 
     def numbers(self, parts: Sequence[bytes], dtype: torch.dtype) -> np.ndarray:
         return to_numpy(torch.frombuffer(bytearray().join(parts), dtype=dtype))

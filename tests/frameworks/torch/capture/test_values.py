@@ -11,10 +11,10 @@ import pytest
 import torch
 from msgspec import UNSET, json
 
-from pytest_probe.capture.config import configured
+from pytest_probe.capture.config import read_config
 from pytest_probe.capture.put_off import SMALL_BYTES
 from pytest_probe.capture.snapshot import Seen
-from pytest_probe.capture.statistics import KEPT, unpack
+from pytest_probe.capture.statistics import MAX_KEPT_INTEGERS, unpack
 from pytest_probe.frameworks.torch.capture.statistics import count_large, faster_alone, vector
 from pytest_probe.frameworks.torch.capture.values import Values
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("counting")
 
 
 def values(**options: Any) -> Values:
-    return Values(configured(None, dump_path="d", **options))
+    return Values(read_config(None, dump_path="d", **options))
 
 
 def shown(tensor: torch.Tensor | np.ndarray, **options: Any) -> dict[str, Any]:
@@ -204,8 +204,8 @@ def test_few_integers_stand_as_they_are() -> None:
     numbers = torch.tensor([[3, -1, 2**60], [0, 5, 7]])
     assert shown(numbers)["values"] == [3, -1, 2**60, 0, 5, 7]
     assert shown(np.array([3, 250], np.uint8))["values"] == [3, 250]
-    assert len(shown(torch.arange(KEPT))["values"]) == KEPT
-    others = (torch.arange(KEPT + 1), torch.tensor(3), numbers.T, numbers > 0, numbers.float())
+    assert len(shown(torch.arange(MAX_KEPT_INTEGERS))["values"]) == MAX_KEPT_INTEGERS
+    others = (torch.arange(MAX_KEPT_INTEGERS + 1), torch.tensor(3), numbers.T, numbers > 0, numbers.float())
     assert not any("values" in shown(tensor) for tensor in others)
 
 
