@@ -41,7 +41,7 @@ UNKNOWN = frozenset("matrix_exp logspace".split())
 # Of each family those that `make test` runs.
 SMOKE = frozenset(
     (
-        "add addmm avg_pool2d batch_norm conv2d cross_entropy embedding huber_loss i0e index_add interpolate "
+        "add addmm avg_pool2d batch_norm bilinear conv2d cross_entropy embedding huber_loss i0e index_add interpolate "
         "layer_norm pow prod scaled_dot_product_attention softmax"
     ).split()
 )
