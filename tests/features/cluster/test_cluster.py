@@ -80,7 +80,7 @@ def processes(address: str, *, and_theirs: bool = False) -> list[int]:
         own = b"raylet" in command and f"--gcs-address={address} ".encode() in command
         return own or (process in parents and of_this_cluster(parents[process]))
 
-    wanted = (b"ray::RayHost", *([WORKER] if and_theirs else []))
+    wanted = (b"ray::_RayHost", *([WORKER] if and_theirs else []))
     found = [process for process, command in commands.items() if any(name in command for name in wanted)]
     return [process for process in found if of_this_cluster(process)]
 
@@ -393,7 +393,7 @@ def test_nobody_answers(
 ) -> None:
     """At an address where nothing listens, or something that is no Ray."""
     make_dump()
-    pytester.makeconftest("from pytest_probe.features.cluster import ray_pool\nray_pool.ANSWERS = 5.0")
+    pytester.makeconftest("from pytest_probe.features.cluster import ray_pool\nray_pool._ANSWERS = 5.0")
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         port = server.getsockname()[1]

@@ -84,7 +84,7 @@ def test_items_run_one_after_another_and_what_died_is_told(host: Host, dump: Dum
     first = host.run(cases(dump, "relu", "linear"), {})
     assert [found.item for found in ran(first)] == [0, 1]
     assert first.death is None
-    assert all(len(found.reports) == 1 for found in ran(first))
+    assert all(len(found.reports) == 3 for found in ran(first))
     second = host.run(cases(dump, "linear", "argmax", "relu"), {})
     assert [found.item for found in ran(second)] == [0]
     assert second.death is not None

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import resource
 import tempfile
 from collections.abc import Sequence
@@ -97,8 +98,9 @@ def test_a_folder_for_each_dump_and_dtype(tmp_path: Path) -> None:
 def test_more_dumps_than_a_process_may_open_files(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     entries = [outcome(f"Torch.add.{turn}.forward", label=f"{name}/dump.json") for turn in (0, 1) for name in range(30)]
-    with tempfile.TemporaryFile() as file:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (file.fileno() + 10, hard))
+    with tempfile.TemporaryFile():
+        last = max(int(name) for name in os.listdir("/proc/self/fd"))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (last + 10, hard))
         try:
             made = written(tmp_path, *entries)
         finally:
