@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from pytest_probe.check.judging import judge_with_modes
 from pytest_probe.model.comparison import Allowance
 from pytest_probe.model.device_modes import behaviour
 from pytest_probe.standards.auto import Auto
-from pytest_probe.standards.device_modes.judge import judge_with_modes
 from tests.support.asking import comparison
 
 ONES = np.ones(40)
