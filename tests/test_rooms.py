@@ -40,7 +40,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "features/unique/duplicates.py": {"fields of a tensor in a dump": "max min"},
     "features/fuzz/findings.py": {"words of a dump": "data type"},
     "check/judging.py": {"a class": "random", "an English word": "empty"},
-    "check/large/compare.py": {"an English word": "any"},
+    "check/large/sampler.py": {"an English word": "any"},
     "check/large/contractions.py": {
         "kinds of contractions, of classes.yaml": "affine einsum linear matmul",
         "an index": "sum",

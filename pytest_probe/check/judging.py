@@ -14,8 +14,7 @@ from pytest_probe.check.comparisons import comparisons
 from pytest_probe.check.conditions import Setup
 from pytest_probe.check.determinism import Repeats
 from pytest_probe.check.gradients import backward_replays, gradient_sides, large_gradients
-from pytest_probe.check.large.compare import compared_in_samples, placed
-from pytest_probe.check.large.sampler import Sampler
+from pytest_probe.check.large.sampler import Sampler, compared_in_samples, placed
 from pytest_probe.check.replay import Replay
 from pytest_probe.check.structure import (
     Compared,

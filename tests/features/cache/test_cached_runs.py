@@ -27,7 +27,7 @@ COUNTING = """
     from pytest_probe.features.cache.folder import Part
     from pytest_probe.frameworks.python import calls
 
-    cache.WORTH = 0.0
+    cache._MIN_SECONDS_TO_CACHE = 0.0
     run, finish = calls.PythonCalls.run, Part.finish
 
     def counted(self, function, args, kwargs, way, wanted=None):
@@ -65,7 +65,7 @@ def dump(pytester: pytest.Pytester) -> None:
 def run_here(pytester: pytest.Pytester, *args: str) -> pytest.RunResult:
     """A run in this process; what COUNTING replaces is put back."""
     with pytest.MonkeyPatch.context() as patch:
-        for owner, name in ((calls.PythonCalls, "run"), (Part, "finish"), (cache, "WORTH")):
+        for owner, name in ((calls.PythonCalls, "run"), (Part, "finish"), (cache, "_MIN_SECONDS_TO_CACHE")):
             patch.setattr(owner, name, getattr(owner, name))
         return pytester.runpytest(*args)
 
