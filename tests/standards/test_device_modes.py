@@ -21,7 +21,7 @@ VALUES = np.exp(normal(2000)) * np.sign(normal(2000, seed=1))
 
 def judged(actual: AnyArray, dtype: str) -> list[str]:
     """The verdicts without a mode, and on each emulation of a device that cuts."""
-    asked = comparison(actual, VALUES, dtype=dtype, runs={"float64": [VALUES * (1 + 2.0**-24)] * 4})
+    asked = comparison(actual, VALUES, dtype=dtype, runs={"perturbed": [VALUES * (1 + 2.0**-24)] * 4})
     cut = emulations(asked, MODES["truncate"])
     return [NoiseStandard().judge(item).verdict for item in (asked, *cut)]
 

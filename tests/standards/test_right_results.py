@@ -27,7 +27,7 @@ NUMBERS = st.one_of(
 
 def judged(actual: AnyArray, expected: AnyArray, api: str, direction: str) -> OutputVerdict:
     with np.errstate(all="ignore"):
-        runs = {kind: [expected * 1.5, expected * 0.5] for kind in ("float64", "nudged", "shrunk")}
+        runs = {kind: [expected * 1.5, expected * 0.5] for kind in ("perturbed", "perturbed_more", "perturbed_less")}
         return Auto().judge(comparison(actual, expected, api=api, direction=direction, runs=runs))
 
 

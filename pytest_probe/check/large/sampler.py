@@ -222,7 +222,7 @@ class Sampler(Struct, frozen=True):
         folded = self._changed(folded_along, name)
         expected = self._result(folded, name)
         moved = PerturbedRuns(folded, Perturbation(self.key, self.direction, ROUNDOFF))
-        runs = moved.output(name, "float64", 1)
+        runs = moved.output(name, "perturbed", 1)
         spread = np.abs(runs[0] - expected) if runs else np.zeros_like(expected)
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             # Independent errors add up by their squares: the output's own rounding, and half the noise that the rule

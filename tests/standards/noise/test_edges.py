@@ -147,7 +147,7 @@ FIRST = (np.arange(100) == 0) * 1.0
 
 def runs(jump: float) -> dict[str, list[AnyArray]]:
     """All elements move by a step, and by a 16th of it with inputs that move a 16th as far; the first jumps."""
-    return {"float64": [ONES + STEP + jump * FIRST] * 4, "shrunk": [ONES + STEP / 16 + jump * FIRST] * 4}
+    return {"perturbed": [ONES + STEP + jump * FIRST] * 4, "perturbed_less": [ONES + STEP / 16 + jump * FIRST] * 4}
 
 
 def judge(actual: Any, jump: float) -> OutputVerdict:
@@ -167,7 +167,7 @@ def judge(actual: Any, jump: float) -> OutputVerdict:
     ],
 )
 def test_what_does_not_shrink_with_the_inputs_is_unstable(moved: float, less: float, jumping: bool) -> None:
-    made = {"float64": [ONES + moved * FIRST] * 4, "shrunk": [ONES + less * FIRST] * 4}
+    made = {"perturbed": [ONES + moved * FIRST] * 4, "perturbed_less": [ONES + less * FIRST] * 4}
     asked = comparison(ONES, ONES, dtype="float32", runs=made)
     found = unstable(asked, Spread.of(moved * FIRST))
     assert found is not None
@@ -187,7 +187,7 @@ def test_other_runs_may_jump_where_these_do_not() -> None:
 
 
 def test_runs_that_cannot_be_made_do_not_tell() -> None:
-    asked = comparison(ONES, ONES, dtype="float32", runs={"float64": [ONES]})
+    asked = comparison(ONES, ONES, dtype="float32", runs={"perturbed": [ONES]})
     assert unstable(asked, Spread.of(FIRST)) is None
 
 
