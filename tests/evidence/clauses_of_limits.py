@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from msgspec.structs import replace
 
-from pytest_probe.check import comparisons, judging, resolve, run, structure
+from pytest_probe.check import comparisons, judging, resolve, sources, structure
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.numerics import closeness, noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, round_to, widen
@@ -443,7 +443,7 @@ CLAUSES = (
     ),
     Clause(
         "scalars in the tensors' 16-bit dtype", "x > 0.1 for bfloat16 numbers 0.1, on a device that rounds the scalar",
-        rounds_the_scalar, torch.gt, tenths(BRAIN), ((run, "other_reading", lambda reference: None),),
+        rounds_the_scalar, torch.gt, tenths(BRAIN), ((sources, "other_reading", lambda reference: None),),
         "pass", "error", api="Torch.gt",
     ),
     Clause(

@@ -1,5 +1,5 @@
-"""What numbers of the reference depend on, as a digest; and whose a function is, since only the framework's own is known
-by its name."""
+"""What numbers of the reference depend on, as a digest; and whose a function is, because only those
+of the framework are known by their names."""
 
 from __future__ import annotations
 
