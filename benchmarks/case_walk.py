@@ -33,7 +33,7 @@ PACKAGE = Path(pytest_probe.__file__).parent
 # Where the check of one case begins, and what is looked for below it: the end of a file's path, and a function there.
 CHECK = "plugin/session.py", "check"
 LANDMARKS = {
-    "the call on the device": ("frameworks/torch/framework.py", "call"),
+    "the call on the device": ("frameworks/python/framework.py", "call"),
     "the standard's judge": ("standards/noise/standard.py", "judge"),
 }
 
@@ -109,7 +109,8 @@ class Plugin:
 
 
 def walked(name: str) -> Walk:
-    """Raises RuntimeError, with what pytest printed, where the item does not pass."""
+    """Raises RuntimeError, with what pytest printed, where the item does not pass; and where the walk does not come to
+    a landmark, whose function has another place or name by now."""
     plugin, printed = Plugin(name), io.StringIO()
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), contextlib.redirect_stdout(printed):
@@ -117,6 +118,13 @@ def walked(name: str) -> Walk:
         status = pytest.main([*options, f"--probe-dump={ROOT / 'cases/gpt'}"], plugins=[plugin])
     if status or plugin.walk is None:
         raise RuntimeError(printed.getvalue())
+    missed = [
+        f"{name} ({file}: {function})" for name, (file, function) in LANDMARKS.items() if name not in plugin.walk.depths
+    ]
+    if missed or not plugin.walk.calls["check"]:
+        raise RuntimeError(
+            f"the walk did not come to {', '.join(missed) or CHECK}: bring LANDMARKS and CHECK up to date"
+        )
     return plugin.walk
 
 

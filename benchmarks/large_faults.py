@@ -23,10 +23,13 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 
-from pytest_probe.check import Checker, Conditions  # noqa: E402
+from pytest_probe.check import (  # noqa: E402
+    Checker,
+    Conditions,
+    judging,
+)
 from pytest_probe.check.large import parts  # noqa: E402
 from pytest_probe.registry import Registry  # noqa: E402
-from pytest_probe.standards.device_modes import judge  # noqa: E402
 from tests.support.devices import Emulated  # noqa: E402
 
 Fault = Callable[[torch.Tensor], torch.Tensor]
@@ -135,7 +138,7 @@ def places() -> Iterator[tuple[str, torch.dtype, str, bool]]:
 def main() -> None:
     warnings.simplefilter("ignore")
     size = int(sys.argv[1]) if len(sys.argv) > 1 else 2**20
-    with mock.patch.object(judge, "diagnose", no_cause):
+    with mock.patch.object(judging, "diagnose", no_cause):
         print("| fault | cases | errors by a part first | by the whole |\n|---|---|---|---|")
         for label, fault in FAULTS.items():
             found = [both_ways(*place, size, fault) for place in places()]

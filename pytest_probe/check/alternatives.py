@@ -13,8 +13,9 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pytest_probe.check.perturbed import IN_OWN_DTYPES, Perturbation, PerturbedRuns
+from pytest_probe.check.perturbed import Perturbation, PerturbedRuns
 from pytest_probe.check.replay import Reference, Replay, results
+from pytest_probe.check.run_kinds import KINDS
 from pytest_probe.model.arguments import Arguments, Leaf, with_leaves, with_value
 from pytest_probe.model.comparison import Assumption, Comparison, Evidence, RunKind
 from pytest_probe.model.device_modes import Mode
@@ -119,7 +120,7 @@ class OutputRuns(Evidence, Struct, frozen=True):
 
     def runs(self, kind: RunKind, count: int) -> list[AnyArray]:
         found = [run for run in self.source.output(self.name, kind, count) if run.shape == self.shape]
-        if kind in IN_OWN_DTYPES:  # one of another dtype than the device's says nothing of how that rounds
+        if KINDS[kind].rounds == "own dtypes":  # one of another dtype than the device's says nothing of how that rounds
             found = [run for run in found if run.dtype == self.dtype]
         return [widen(run) for run in found]
 

@@ -20,8 +20,7 @@ from pytest_probe.check.conditions import Conditions, Setup
 from pytest_probe.check.device_memory import Waiting, noting_device_memory
 from pytest_probe.check.judging import Judging, verdict_on
 from pytest_probe.check.kept import KeptResults
-from pytest_probe.check.measuring import MeasurableCall, Measuring
-from pytest_probe.check.outcome import UNDECIDED, Checked, PreparedCall, attempt, undecided
+from pytest_probe.check.outcome import UNDECIDED, Checked, MeasurableCall, Measuring, PreparedCall, attempt, undecided
 from pytest_probe.check.overflow import by_statistics, recorded_overflow
 from pytest_probe.check.replay import NO_CALL, Replay
 from pytest_probe.check.runner import AdjustInputs, CaseRunner, naming_lost_arguments

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -9,13 +10,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe import frameworks
 from pytest_probe.check import user_code
 from pytest_probe.check.device_memory import DeviceMemory, Waiting
-from pytest_probe.check.ignored_warnings import NothingRaised
 from pytest_probe.check.replay import FLOAT64
 from pytest_probe.errors import SettingsError
 from pytest_probe.model.case import Case
@@ -26,7 +27,7 @@ from pytest_probe.standards.diagnosis import Depth
 
 if TYPE_CHECKING:
     from pytest_probe.check.kept import KeptResults, ReferenceCache
-    from pytest_probe.check.measuring import Measuring
+    from pytest_probe.check.outcome import Measuring
     from pytest_probe.frameworks.base import Framework
     from pytest_probe.registry import Registry
 
@@ -191,3 +192,40 @@ class Setup:
         emulated = {"emulated": "16 bit in float32"} if self.conditions.emulate else {}
         reference = {"reference_device": self.reference.place}
         return {**places, **reference, "modes": modes, **emulated, **self.framework.describe()}
+
+
+class NothingRaised:
+    """NumPy's errors as by default; a warning that would be raised is shown; and what further holds in here."""
+
+    def __init__(self, further: AbstractContextManager[None]) -> None:
+        self._further = further
+
+    def __enter__(self) -> None:
+        self._numpy = np.errstate(divide="warn", over="warn", under="ignore", invalid="warn")
+        self._numpy.__enter__()
+        self._warnings = warnings.catch_warnings() if _raise_warnings() else None
+        if self._warnings is not None:
+            self._warnings.__enter__()
+            shown = [("default" if action == "error" else action, *rest) for action, *rest in warnings.filters]
+            warnings.resetwarnings()
+            warnings.filters[:] = shown  # type: ignore[index]
+        try:
+            self._further.__enter__()
+        except BaseException:
+            self._put_back()
+            raise
+
+    def __exit__(self, *raised: object) -> None:
+        try:
+            self._further.__exit__(None, None, None)
+        finally:
+            self._put_back()
+
+    def _put_back(self) -> None:
+        if self._warnings is not None:
+            self._warnings.__exit__(None, None, None)
+        self._numpy.__exit__(None, None, None)
+
+
+def _raise_warnings() -> bool:
+    return "error" in [filter[0] for filter in warnings.filters]

@@ -1,7 +1,8 @@
 """How long a case will take, estimated from the shapes of its tensors: for shards, for the order, for the time left.
 
 Nothing that was measured decides, so every worker and every machine finds the same order and the same shards. Lists of
-whole numbers in an entry give its shapes, and records with equal ones are decoded once.
+whole numbers in an entry give its shapes, and records with equal ones are decoded once. And how many cases will be
+judged by samples.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ from __future__ import annotations
 import heapq
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 from pytest_probe import frameworks
 from pytest_probe.check.large.contractions import contraction, contraction_kind
 from pytest_probe.errors import RecordError
 from pytest_probe.model.case import Case
-from pytest_probe.model.dump import Call, TensorSpec, named_tensors
+from pytest_probe.model.dump import Call, Direction, Dump, Record, TensorSpec, named_tensors
 from pytest_probe.standards.api_class import classes_of
 
 T = TypeVar("T")
@@ -120,3 +121,27 @@ def dealt(costs: Sequence[float], parts: int) -> list[int]:
         heapq.heapreplace(heap, (total + costs[place], part))
         found[place] = part
     return found
+
+
+def sampled_cases(dumps: Iterable[Dump], admits: Callable[[Record, Direction], bool], budget: float) -> int:
+    """The cases, in one dtype, of admitted records whose contraction takes more FLOP than the budget."""
+    if budget == math.inf:
+        return 0
+    return sum(
+        sum(admits(record, direction) for direction in record.directions)
+        for dump in dumps
+        for record in dump.records
+        if _is_large(dump, record, budget)
+    )
+
+
+def _is_large(dump: Dump, record: Record, budget: float) -> bool:
+    signatures, api = frameworks.signatures(dump.framework), f"{record.namespace}.{record.api}"
+    if not contraction_kind(signatures.canonical(api)):
+        return False
+    try:
+        call = dump.decode(record)
+    except RecordError:
+        return False
+    found = contraction(signatures.bind(api, call.args, call.kwargs))
+    return found is not None and found.flops > budget

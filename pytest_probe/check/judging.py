@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,7 @@ from pytest_probe.check.comparisons import comparisons
 from pytest_probe.check.conditions import Setup
 from pytest_probe.check.determinism import Repeats
 from pytest_probe.check.gradients import backward_replays, gradient_sides, large_gradients
-from pytest_probe.check.large.compare import compared_in_samples, placed
-from pytest_probe.check.large.sampler import Sampler
-from pytest_probe.check.promises import with_gradients_promised, with_promises
+from pytest_probe.check.large.sampler import Sampler, compared_in_samples, placed
 from pytest_probe.check.replay import Replay
 from pytest_probe.check.structure import (
     Compared,
@@ -24,18 +23,22 @@ from pytest_probe.check.structure import (
     forward_sides,
     named_gradients,
     nearest_structure,
+    with_gradients_promised,
+    with_promises,
 )
 from pytest_probe.model.arguments import Array, Leaf, floats_of, mapped
 from pytest_probe.model.case import Case
 from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.device_modes import Behaviour
 from pytest_probe.model.verdict import SEVERITY, ArgumentRow, OutputVerdict, Verdict, conclusion
 from pytest_probe.numerics.dtypes import AnyArray, dtype_name, is_complex, widen
 from pytest_probe.standards.api_class import classes_of
 from pytest_probe.standards.base import Standard
 from pytest_probe.standards.baseline_metrics import baseline_metrics, crc
-from pytest_probe.standards.device_modes.judge import judge_with_modes
+from pytest_probe.standards.device_modes import under_modes
+from pytest_probe.standards.diagnosis import Depth, diagnose
 from pytest_probe.standards.exact import correctly_rounded
-from pytest_probe.standards.tools.columns import measures
+from pytest_probe.standards.tools import measures
 from pytest_probe.user_errors import first_line
 
 # The standard of an output that is wrong as a release of the framework is known to be.
@@ -262,3 +265,26 @@ def _finite(values: AnyArray) -> AnyArray:
     wide = np.abs(values) if is_complex(values.dtype) else widen(values)
     found: AnyArray = wide[np.isfinite(wide)]
     return found
+
+
+def judge_with_modes(
+    standard: Standard,
+    comparison: Comparison,
+    allowed: Callable[[], Sequence[Behaviour]],
+    *,
+    depth: Callable[[], Depth] = lambda: "whole",
+) -> OutputVerdict:
+    """The standard's verdict; if that is an error or a warning, the verdict under an allowed mode that explains it,
+    else the error with its likely cause.
+
+    allowed gives the modes, depth how far to search for the cause; both are called only after an error or a warning.
+    """
+    verdict = standard.judge(comparison)
+    if verdict.verdict not in ("error", "warning"):
+        return verdict
+    passed = under_modes(standard, comparison, verdict, allowed())
+    if passed is not None or verdict.verdict == "warning":
+        return passed or verdict
+    deep = depth()
+    diagnosis = None if deep == "none" else diagnose(standard, comparison, verdict, deep)
+    return replace(verdict, diagnosis=diagnosis, basis=None)

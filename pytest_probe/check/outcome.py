@@ -1,21 +1,21 @@
-"""What checking a case leaves, also where an error is in the way of a verdict, and a call made ready for a caller.
+"""What checking a case leaves, also where an error is in the way of a verdict; a call made ready for a caller; and what
+a run may ask of a case besides its verdict, time and memory, which the feature `timing` measures.
 
 The item's owner keeps `Checked`, and nobody else keeps anything of a case. So peak memory is that of the largest case.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.check.conditions import Setup
-from pytest_probe.check.measuring import MeasurableCall
 from pytest_probe.check.replay import Reference, Replay
 from pytest_probe.check.structure import Sides
 from pytest_probe.errors import (
@@ -28,15 +28,43 @@ from pytest_probe.errors import (
     TooLargeForDevice,
     Unsupported,
 )
-from pytest_probe.model.arguments import floats_of
+from pytest_probe.model.arguments import Leaf, floats_of
 from pytest_probe.model.case import Case, floating_dtypes
+from pytest_probe.model.measurement import CaseMemory, CaseTime
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.numerics.dtypes import NARROW_DTYPES
 from pytest_probe.system.memory import out_of_memory
 from pytest_probe.user_errors import ends_run, raised
 
 if TYPE_CHECKING:
+    from pytest_probe.check.runner import CaseRunner
     from pytest_probe.frameworks.base import Bound
+
+
+class MeasurableCall(Protocol):
+    """The call of a case as the device makes it."""
+
+    @property
+    def leaves(self) -> Mapping[str, Leaf]:
+        """Its tensor arguments by name."""
+
+    def time(self) -> CaseTime | None:
+        """Its time, measured on new copies of its inputs; None where no time is asked for."""
+
+    def memory(self) -> CaseMemory | None:
+        """Its memory; None where none is asked for."""
+
+
+class Measuring(Protocol):
+    """What finds the call of a case to measure."""
+
+    def of_replay(self, case: Case, replay: Replay, setup: Setup) -> MeasurableCall:
+        """That of a case whose record ran, for its results to be judged. Raises DeviceRaised where it has no
+        gradients."""
+
+    def alone(self, case: Case, runner: CaseRunner) -> MeasurableCall:
+        """That of a case of which nothing runs but the device. Raises Unsupported or RecordError."""
+
 
 # What ends a check without a verdict on outputs; of memory that is the process's, since a device's is tried again.
 UNDECIDED = (Unsupported, RecordError, DeviceRaised, HookFailed, MemoryError)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from pytest_probe.check.borders import check_gradients_of_borders
 from pytest_probe.check.kept import Kept
 from pytest_probe.check.replay import NO_CALL, Reference, Replay, results
+from pytest_probe.check.run_kinds import KINDS, way_of
 from pytest_probe.model.arguments import Leaf
 from pytest_probe.model.comparison import RunKind
 from pytest_probe.model.device_modes import Mode
@@ -20,7 +21,6 @@ from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import Jitter, Kernel, Steps, Way
 from pytest_probe.numerics import noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, widen
-from pytest_probe.numerics.float32_sums import ORDERS
 from pytest_probe.numerics.random_streams import RandomStreams
 from pytest_probe.user_errors import allowing_refusal
 
@@ -28,76 +28,22 @@ Draw: TypeAlias = Callable[[AnyArray], AnyArray]
 
 # Attempts at a run that the call refuses, each a quarter as far from the recorded inputs: 1, 1/4, 1/16 of a roundoff.
 REDRAWS = 3
-# Roundoffs that inputs move by, where it is not one.
-PERTURBATIONS: Mapping[RunKind, float] = {"nudged": 4.0, "shrunk": 1 / 16, "slight": 2.0**-20}
 # Draws that tell scatter from what is always the same: their mean has a third of the scatter of one.
 SAMPLES = 8
-# Runs on the very inputs of another kind, so that the difference of both is what they round.
-ON_INPUTS_OF: Mapping[RunKind, RunKind] = {
-    "rounded": "narrowed",
-    "composed_moved": "neighbours",
-    "separate_moved": "neighbours",
-    "bordered_moved": "neighbours",
-    "operands_moved": "neighbours",
-    "carried_moved": "neighbours",
-}
 # Of the largest value: beside it nothing but a choice shows such a number.
 UNTIED = 2.0**-80
-# Kinds whose inputs move by a roundoff of the case's 16-bit dtype, those that run in the call's own dtypes, and those
-# on exact inputs, as the first of `coarse` is.
-MOVED_BY_NARROW = ("narrowed", "rounded", *(kind for kind, inputs in ON_INPUTS_OF.items() if inputs == "neighbours"))
-MOVED_BY_NARROW += ("neighbours",)
-IN_OWN_DTYPES = ("composed", "composed_moved", "separate", "separate_moved")
-EXACT = ("composed", "separate", "chance", "single", "bordered", "operands", "carried", *ORDERS)
-# Kinds of the reference with the borders that the user named, those that round operands, and those whose inputs stay
-# numbers of their own dtypes.
-AT_BORDERS = ("bordered", "bordered_moved")
-ROUNDING_OPERANDS = ("operands", "operands_moved", "carried", "carried_moved")
-ON_NUMBERS = ("neighbours", "bordered_moved", "operands_moved", "carried_moved")
 # What moves inputs, drawn before a run begins: not the streams that inputs are drawn from.
 _STREAMS = RandomStreams()
 NUMPY_COMPLEX: Mapping[str, type] = {"float32": np.complex64, "float64": np.complex128}
 
 
-# Kinds that run as the reference does, on other inputs.
-AS_REFERENCE: frozenset[RunKind] = frozenset(
-    ("float64", "nudged", "shrunk", "narrowed", "neighbours", "untied", "slight")
-)
-# Those of float32 are the CPU's kernels, and split into its steps: another device's may be what is tested.
-OF_FLOAT32: Mapping[RunKind, Way] = {
-    "float32": Way(dtype="float32"),
-    "fine": Way(dtype="float64", steps=Steps("float32", fine=True)),
-    "chance": Way(dtype="float64", steps=Steps("float32", fine=True, by_chance=True)),
-    "single": Way(dtype="float32"),
-    **{order: Way(dtype="float64", steps=Steps("float32", fine=True, order=order)) for order in ORDERS},
-}
-
-
-def way_of(
-    kind: RunKind, narrow: str, reference: Way, wide: frozenset[str] = frozenset(), kernels: tuple[Kernel, ...] = ()
-) -> Way:
-    """How a kind of perturbed run is made, for outputs of dtype `narrow`; wide names arguments that are wider."""
-    if kind in AS_REFERENCE:
-        return reference
-    if kind in OF_FLOAT32:
-        return OF_FLOAT32[kind]
-    if kind in AT_BORDERS:
-        return replace(reference, border=narrow)
-    if kind in ROUNDING_OPERANDS:
-        mode = Mode(bits=float_format(narrow).precision, carried=kind in ("carried", "carried_moved"))
-        return replace(reference, mode=mode)
-    fine = kind == "narrow"
-    steps = Steps(narrow, fine=True) if fine else Steps(narrow, fine=False, wide=wide, kernels=kernels)
-    return Way(dtype="float64", steps=steps)
-
-
 class Perturbation(Struct, frozen=True):
     """How inputs and incoming gradients move.
 
-    key seeds what is drawn; roundoff is u_c; narrow the dtype for `coarse` and `narrow` runs. together: equal values
-    move alike, so that a choice among them stays, and inward, since the arguments' ranges may differ. fixed names
-    arguments that hold labels, which stay as they are: moved, they would be none. attends: it is attention, whose
-    products take 16-bit operands. Under a mode that rounds operands the arguments stay as they are, since that rounding
+    key seeds what is drawn; roundoff is u_c; narrow the 16-bit dtype of some kinds. together: equal values move alike,
+    so that a choice among them stays, and inward, since the arguments' ranges may differ. fixed names arguments that
+    hold labels, which stay as they are: moved, they would be none. attends: it is attention, whose products take 16-bit
+    operands. Under a mode that rounds operands the arguments stay as they are, since that rounding
     would swallow a roundoff: what moves is operands after it, and results of kernels.
     """
 
@@ -137,22 +83,23 @@ class PerturbedRuns:
     def output(self, name: str, kind: RunKind, count: int) -> list[AnyArray]:
         """One output in `count` runs; fewer where the reference cannot be perturbed that often."""
         # Beside float64 outputs a float32 run shows nothing of the kernel's own rounding.
-        if (kind in OF_FLOAT32 or kind in ("shrunk", "slight")) and self._how.roundoff < 2.0**-24:
+        by_float32 = KINDS[kind].rounds == "float32" or kind in ("perturbed_less", "moved_slightly")
+        if by_float32 and self._how.roundoff < 2.0**-24:
             return []
-        if self._how.inside and kind != "float64":
+        if self._how.inside and kind != "perturbed":
             return []
-        if kind in AT_BORDERS and not self._has_borders:
+        if KINDS[kind].rounds == "borders" and not self._has_borders:
             return []
         # What a framework's own call rounds inside is known, or is its kernel's alone: recorded, or named by its API.
-        if kind in ROUNDING_OPERANDS and (self._reference.call is not NO_CALL or self._reference.candidate.api):
+        if KINDS[kind].rounds == "operands" and (self._reference.call is not NO_CALL or self._reference.candidate.api):
             return []
         # What is off by the same in each run is a fault, which must not excuse itself: the steps of the call as one
         # count then.
-        if kind in ("coarse", "rounded") and self._own(kind) is not None and not self._is_rounding(name):
-            self._made.pop("coarse", None)
+        if KINDS[kind].rounds == "between kernels" and self._own(kind) is not None and not self._is_rounding(name):
+            self._made.pop("narrow_steps", None)
             self._whole = True
         runs = self._runs(kind, count)
-        also = self._other_readings() if kind == "coarse" else []
+        also = self._other_readings() if kind == "narrow_steps" else []
         return [run[name] for run in (*runs[:count], *also) if name in run]
 
     @functools.cached_property
@@ -176,21 +123,22 @@ class PerturbedRuns:
         """Is what runs in the call's own dtypes are off by another thing each time? What is always the same is no
         rounding but a fault of the call, which must not excuse itself."""
         if name not in self._rounding:
-            pairs = zip(self._runs("rounded", SAMPLES), self._runs("narrowed", SAMPLES), strict=False)
-            found = [widen(own[name]) - widen(exact[name]) for own, exact in pairs if name in own and name in exact]
+            rounded, exact = self._runs("narrow_steps_perturbed", SAMPLES), self._runs("perturbed_narrow", SAMPLES)
+            pairs = zip(rounded, exact, strict=False)
+            found = [widen(one[name]) - widen(other[name]) for one, other in pairs if name in one and name in other]
             self._rounding[name] = len(found) < SAMPLES or noise_ratio.scatters(np.stack(found))
         return self._rounding[name]
 
     def _other_readings(self) -> list[dict[str, AnyArray]]:
         """Where a kernel rounds a Python float its gradient's need not, nor the rest of a vectorised loop."""
         if self._read is None:
-            runs = (self._run("coarse", 0, reading) for reading in self._readings[1:])
+            runs = (self._run("narrow_steps", 0, reading) for reading in self._readings[1:])
             self._read = [run for run in runs if run is not None]
         return self._read
 
     def _run(self, kind: RunKind, index: int, reference: Reference) -> dict[str, AnyArray] | None:
         """A run, as an earlier one of pytest kept it or made now; None where the call refuses all tries."""
-        if kind in AT_BORDERS:
+        if KINDS[kind].rounds == "borders":
             reference = reference.with_borders() or reference
         found, self._whole = reference.kept(
             lambda: ("perturbed", kind, index, self._how, self._whole, self._incoming, reference.state),
@@ -202,11 +150,11 @@ class PerturbedRuns:
 
     def _made_run(self, kind: RunKind, index: int, reference: Reference) -> dict[str, AnyArray] | None:
         # Ties between 16-bit numbers are common and go to even in every kernel; a roundoff sends each one anywhere.
-        exact = kind in EXACT or (kind == "coarse" and index == 0)
+        exact = not KINDS[kind].size or (kind == "narrow_steps" and index == 0)
         # Every second slight run is the first with the other sign, so that each edge is crossed in one of both.
-        pairs = 2 if kind == "slight" else 1
+        pairs = 2 if kind == "moved_slightly" else 1
         for attempt in range(REDRAWS):
-            generator = _STREAMS.at(f"{self._how.key}\0{ON_INPUTS_OF.get(kind, kind)}\0{index // pairs}")
+            generator = _STREAMS.at(f"{self._how.key}\0{KINDS[kind].inputs}\0{index // pairs}")
             shrink = 0.0 if exact else 0.25**attempt * (-1) ** (index % pairs)
             try:
                 return self._results(reference, kind, generator, inward=attempt > 0, shrink=shrink)
@@ -214,7 +162,7 @@ class PerturbedRuns:
                 raise
             except Exception as error:
                 # Beyond the domain (a probability above 1, a matrix no longer positive definite): towards it, nearer.
-                self._whole |= isinstance(error, NotImplementedError) and kind not in ROUNDING_OPERANDS
+                self._whole |= isinstance(error, NotImplementedError) and KINDS[kind].rounds != "operands"
         return None
 
     def _wide(self) -> frozenset[str]:
@@ -235,11 +183,11 @@ class PerturbedRuns:
         """How steps are run in the call's own dtypes; None where float64 is rounded. An accelerator's are always, the
         CPU's where an autocast casts for calls inside this one, or where several dtypes meet."""
         reference = self._reference
-        if kind in IN_OWN_DTYPES:
-            how, apart = self._how, kind in ("separate", "separate_moved")
+        if KINDS[kind].rounds == "own dtypes":
+            how, apart = self._how, kind in ("separate_steps", "separate_steps_moved")
             steps = Steps(how.narrow, False, own=True, elsewhere=True, products=how.attends, separate=apart)
             return Way(reference.framework.device("cpu"), autocast=reference.autocast, steps=steps)
-        if self._whole or kind not in ("coarse", "rounded"):
+        if self._whole or KINDS[kind].rounds != "between kernels":
             return None
         by_autocast = reference.narrow and not reference.framework.casts(reference.candidate.path)
         if not by_autocast and not self._mixed():
@@ -272,9 +220,9 @@ class PerturbedRuns:
             framework.gradients(reference.in_own_dtypes(framework.device("cpu")), self._incoming)
 
     def _size(self, kind: RunKind) -> float:
-        if kind in MOVED_BY_NARROW:
+        if KINDS[kind].by_narrow:
             return float_format(self._how.narrow).roundoff
-        return self._how.roundoff * PERTURBATIONS.get(kind, 1.0)
+        return self._how.roundoff * KINDS[kind].size
 
     def _results(
         self, reference: Reference, kind: RunKind, generator: np.random.Generator, inward: bool, shrink: float
@@ -289,12 +237,12 @@ class PerturbedRuns:
             way = replace(way, jitter=Jitter(0.0, int(generator.integers(2**62))))
         elif way.steps is not None and way.steps.fine:
             way = replace(way, steps=replace(way.steps, seed=int(generator.integers(2**62))))
-        elif way.steps is not None and kind == "coarse" and shrink and not how.together:
+        elif way.steps is not None and kind == "narrow_steps" and shrink and not how.together:
             way = replace(way, steps=replace(way.steps, seed=int(generator.integers(2**62)), computed=True))
         draw = _apart(generator)
-        alike = how.together or kind == "slight"
+        alike = how.together or kind == "moved_slightly"
         move = functools.partial(by_value, salt=int(generator.integers(2**62))) if alike else draw
-        dtype = "" if kind in ON_NUMBERS else way.dtype
+        dtype = "" if KINDS[kind].on_numbers else way.dtype
         before = untied if kind == "untied" else _as_it_is
         leaves = self._moved_leaves(reference, before, move, size, inward or how.together, dtype)
         if how.direction == "forward":
@@ -307,7 +255,7 @@ class PerturbedRuns:
         own = self._own(kind)
         if own is not None:
             return own
-        rounds = kind in ("coarse", "rounded")
+        rounds = KINDS[kind].rounds == "between kernels"
         wide, kernels = (self._wide(), self._kernels) if rounds else (frozenset[str](), ())
         way = way_of(kind, self._how.narrow, reference.way, wide, kernels)
         return way if self._how.mode is None or way.mode is self._how.mode else replace(way, mode=self._how.mode)

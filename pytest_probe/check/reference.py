@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from pytest_probe import frameworks, inputs
 from pytest_probe.check.borders import check_outputs_of_borders
-from pytest_probe.check.kept import Keep, Kept, KeptResults, Made
-from pytest_probe.check.kept_runs import kept_run, taken_run
+from pytest_probe.check.kept import Keep, Kept, KeptResults, Made, kept_run, taken_run
 from pytest_probe.check.prepare import (
     default_dtype,
     has_inexact_floats,
@@ -41,10 +40,9 @@ from pytest_probe.errors import (
     Unsupported,
     UnsupportedDtype,
 )
-from pytest_probe.model import running_side
 from pytest_probe.model.arguments import floats_of, with_leaves
 from pytest_probe.model.dump import Call
-from pytest_probe.model.run import Device, Run, Wanted, Way
+from pytest_probe.model.run import Device, Run, Wanted, Way, on_device
 from pytest_probe.numerics.closeness import equal_in_float64, reference_array, same_bytes
 from pytest_probe.numerics.dtypes import numpy_dtype
 from pytest_probe.standards.api_class import classes_of, details
@@ -200,7 +198,7 @@ class ReferenceRuns(Struct, frozen=True):
             arguments = candidate.arguments
             # A record that the device refuses as well is a wrong record, and no fault of the reference.
             way = Way(device=device, default=default_dtype(call), state="recorded")
-            with running_side.device():
+            with on_device():
                 self.framework.run(candidate.on_device, arguments.args, arguments.kwargs, way, None)
         except MemoryError:
             raise

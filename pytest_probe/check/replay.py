@@ -16,8 +16,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_probe import frameworks
-from pytest_probe.check.kept import Keep, Kept, KeptResults, Made
-from pytest_probe.check.kept_runs import kept_run, taken_run
+from pytest_probe.check.kept import Keep, Kept, KeptResults, Made, kept_run, taken_run
 from pytest_probe.check.prepare import default_dtype
 from pytest_probe.frameworks.widened import Widened
 from pytest_probe.model.arguments import Arguments, BoundCall, Leaf, floats_of, with_leaves

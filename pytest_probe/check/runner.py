@@ -9,14 +9,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe import frameworks, inputs
-from pytest_probe.check.autocast import possible_autocast
 from pytest_probe.check.completion import Completing
 from pytest_probe.check.conditions import Setup
 from pytest_probe.check.kept import KeptResults
 from pytest_probe.check.reference import ReferenceRuns
 from pytest_probe.check.replay import Reference
 from pytest_probe.check.resolve import Resolved, Resolver
-from pytest_probe.check.sources import DeviceSource
+from pytest_probe.check.sources import DeviceSource, possible_autocast
 from pytest_probe.check.stored_outputs import AFTER_THE_CALL, StoredOutputs, check_stored
 from pytest_probe.errors import NoKernel, UnknownAPI, Unsupported
 from pytest_probe.inputs import StoredTensors

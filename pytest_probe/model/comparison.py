@@ -15,48 +15,38 @@ from pytest_probe.model.dump import Direction
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray
 from pytest_probe.numerics.float32_sums import Order
 
-# float64: perturbed inputs in float64. nudged: the same by 4 roundoffs. shrunk: by a 16th of one. float32: perturbed
-# inputs, the CPU's float32 kernels. fine: float64 with every step of the framework's decompositions rounded to float32.
-# coarse: float64 with what passes between kernels rounded to the case's 16-bit dtype. narrow: fine, rounded to the
-# case's 16-bit dtype. narrowed: inputs perturbed by the roundoff of that dtype, in float64. rounded: coarse on the very
-# inputs of narrowed. composed: the call in its own dtypes, each kernel as an accelerator has it; composed_moved: the
-# same on the very inputs of neighbours. neighbours: narrowed, with inputs that are numbers of their own dtypes again.
-# untied: float64, with zeros moved as well. slight: float64, equal values alike, by nothing that rounding shows.
-# chance: fine on exact inputs, every rounding up or down by chance. separate, separate_moved: composed, with attention
-# of separate kernels too. single: the CPU's float32 kernels on exact inputs. sequence, lanes, threads, pairs: fine on
-# exact inputs, with sums in float32 in that order. operands: float64 on exact inputs, with the operands of products
-# rounded to the case's 16-bit dtype; carried: what recurrences hand on as well; operands_moved, carried_moved: the
-# same on the very inputs of neighbours. bordered: float64 on exact inputs, rounded to the case's 16-bit
-# dtype at the borders that the user named; bordered_moved: the same on the very inputs of neighbours.
+# Kinds of further runs. A method of Evidence has the name of each and says what it is, and KINDS in check/run_kinds.py
+# what moves its inputs and what it rounds. Orders of sums are those of `added`; `separate_steps` and `carried_operands`
+# are `composed_steps` and `rounded_operands` with an argument.
 RunKind: TypeAlias = Literal[
-    "float64",
-    "nudged",
-    "shrunk",
-    "float32",
-    "fine",
-    "coarse",
-    "narrow",
-    "narrowed",
-    "rounded",
-    "composed",
-    "composed_moved",
+    "perturbed",
+    "perturbed_more",
+    "perturbed_less",
+    "perturbed_narrow",
     "neighbours",
     "untied",
-    "slight",
-    "chance",
-    "separate",
-    "separate_moved",
+    "moved_slightly",
+    "float32",
     "single",
+    "float32_steps",
+    "rounded_by_chance",
     "sequence",
     "lanes",
     "threads",
     "pairs",
-    "operands",
-    "operands_moved",
-    "carried",
-    "carried_moved",
+    "narrow_steps",
+    "narrow_steps_perturbed",
+    "narrow_steps_inside",
+    "composed_steps",
+    "composed_steps_moved",
+    "separate_steps",
+    "separate_steps_moved",
     "bordered",
     "bordered_moved",
+    "rounded_operands",
+    "rounded_operands_moved",
+    "carried_operands",
+    "carried_operands_moved",
 ]
 
 
@@ -89,7 +79,7 @@ class Evidence:
 
     def perturbed(self, count: int) -> list[AnyArray]:
         """In float64, with inputs and incoming gradients moved by a roundoff of the arithmetic inside."""
-        return self.runs("float64", count)
+        return self.runs("perturbed", count)
 
     def untied(self, count: int) -> list[AnyArray]:
         """The same, with zeros moved by a number that only a choice among equal ones shows."""
@@ -97,23 +87,23 @@ class Evidence:
 
     def moved_slightly(self, count: int) -> list[AnyArray]:
         """The same, by less than any rounding and equal values alike; every second run is the opposite of the first."""
-        return self.runs("slight", count)
+        return self.runs("moved_slightly", count)
 
     def rounded_by_chance(self, count: int) -> list[AnyArray]:
         """`float32_steps` on exact inputs, each rounding up or down by chance."""
-        return self.runs("chance", count)
+        return self.runs("rounded_by_chance", count)
 
     def perturbed_more(self, count: int) -> list[AnyArray]:
         """The same, moved by 4 roundoffs."""
-        return self.runs("nudged", count)
+        return self.runs("perturbed_more", count)
 
     def perturbed_less(self, count: int) -> list[AnyArray]:
         """The same, moved by a 16th of a roundoff."""
-        return self.runs("shrunk", count)
+        return self.runs("perturbed_less", count)
 
     def perturbed_narrow(self, count: int) -> list[AnyArray]:
         """The same, moved by a roundoff of the case's 16-bit dtype."""
-        return self.runs("narrowed", count)
+        return self.runs("perturbed_narrow", count)
 
     def float32(self, count: int) -> list[AnyArray]:
         """By the CPU's float32 kernels, on perturbed inputs."""
@@ -121,7 +111,7 @@ class Evidence:
 
     def float32_steps(self, count: int) -> list[AnyArray]:
         """In float64, with each step of the framework's decompositions rounded to float32."""
-        return self.runs("fine", count)
+        return self.runs("float32_steps", count)
 
     def single(self) -> AnyArray | None:
         """By the CPU's float32 kernels, on exact inputs; None where there are none."""
@@ -133,26 +123,26 @@ class Evidence:
 
     def narrow_steps(self, count: int) -> list[AnyArray]:
         """In float64, with what passes between kernels rounded to the 16-bit dtype; the first on exact inputs."""
-        return self.runs("coarse", count)
+        return self.runs("narrow_steps", count)
 
     def narrow_steps_perturbed(self, count: int) -> list[AnyArray]:
         """The same on the inputs of `perturbed_narrow`, run by run."""
-        return self.runs("rounded", count)
+        return self.runs("narrow_steps_perturbed", count)
 
     def narrow_steps_inside(self, count: int) -> list[AnyArray]:
         """In float64, with each step of the framework's decompositions rounded to the case's 16-bit dtype."""
-        return self.runs("narrow", count)
+        return self.runs("narrow_steps_inside", count)
 
     def composed_steps(self, *, separate: bool = False) -> list[AnyArray]:
         """The call in its own dtypes on exact inputs, every kernel rounding once, as accelerators' kernels do.
 
         separate: attention is no fused kernel, its scores and weights are rounded.
         """
-        return self.runs("separate" if separate else "composed", 1)
+        return self.runs("separate_steps" if separate else "composed_steps", 1)
 
     def composed_steps_moved(self, count: int, *, separate: bool = False) -> list[AnyArray]:
         """The same on the inputs of `neighbours`, run by run."""
-        return self.runs("separate_moved" if separate else "composed_moved", count)
+        return self.runs("separate_steps_moved" if separate else "composed_steps_moved", count)
 
     def bordered(self) -> list[AnyArray]:
         """The reference on exact inputs, rounded to the case's 16-bit dtype at the borders that the user named; none
@@ -167,11 +157,11 @@ class Evidence:
         """The reference that a user wrote on exact inputs, with the operands of each product rounded to the case's
         16-bit dtype; carried: what a recurrence hands on, too. None where the reference is a framework's own call, or
         has the name of one."""
-        return self.runs("carried" if carried else "operands", 1)
+        return self.runs("carried_operands" if carried else "rounded_operands", 1)
 
     def rounded_operands_moved(self, count: int, *, carried: bool) -> list[AnyArray]:
         """The same on the inputs of `neighbours`, run by run."""
-        return self.runs("carried_moved" if carried else "operands_moved", count)
+        return self.runs("carried_operands_moved" if carried else "rounded_operands_moved", count)
 
     def neighbours(self, count: int) -> list[AnyArray]:
         """In float64, with inputs and incoming gradients at neighbouring numbers of their own 16-bit dtypes."""

@@ -1,9 +1,12 @@
-"""How a call is run, and what it leaves: plain data, NumPy's arrays in the place of tensors."""
+"""How a call is run, and what it leaves: plain data, NumPy's arrays in the place of tensors. Which side of a case runs
+at this moment is said to one listener, since native code may end the process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Literal, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from msgspec import Struct, field
@@ -166,3 +169,60 @@ class Returned(Struct, frozen=True):
     structure: str
     layouts: Mapping[str, Layout]
     unknown: Mapping[str, str]
+
+
+# "" is code of ours or of the project's, which is neither side's.
+Side: TypeAlias = Literal["", "device", "reference"]
+Listener: TypeAlias = Callable[[Side], None]
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
+
+
+class _Sides:
+    current: Side = ""
+    listener: Listener | None = None
+
+
+@contextmanager
+def side_listener(listener: Listener) -> Iterator[None]:
+    """In here the listener is called before each side runs, and after it."""
+    before, _Sides.listener = _Sides.listener, listener
+    try:
+        yield
+    finally:
+        _Sides.listener = before
+
+
+def on_device() -> AbstractContextManager[None]:
+    """The device under test runs in here."""
+    return _OnDevice()
+
+
+class _OnDevice:
+    def __enter__(self) -> None:
+        self._before = _Sides.current
+        _set("device")
+
+    def __exit__(self, *raised: object) -> None:
+        _set(self._before)
+
+
+def on_reference(function: Callable[Given, Found]) -> Callable[Given, Found]:
+    """The reference runs in this function, or a run of evidence; inside `on_device` it is that one's."""
+
+    @functools.wraps(function)
+    def running(*args: Given.args, **kwargs: Given.kwargs) -> Found:
+        before = _Sides.current
+        _set(before or "reference")
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _set(before)
+
+    return running
+
+
+def _set(side: Side) -> None:
+    _Sides.current = side
+    if _Sides.listener is not None:
+        _Sides.listener(side)

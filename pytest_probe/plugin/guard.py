@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import pytest
 
 from pytest_probe.features.timeout.plugin import Limit
-from pytest_probe.model import running_side
 from pytest_probe.model.fatal_call import AnnouncedCall
+from pytest_probe.model.run import side_listener
 from pytest_probe.plugin.items import NoticeItem, ProbeItem
 from pytest_probe.plugin.session import Probe
 from pytest_probe.reports.running import MAIN, TIMER, RunningFile, file_of
@@ -56,7 +56,7 @@ class Guard:
             return (yield)
         folded = item.folded if isinstance(item, ProbeItem) else 0
         self._file.begin(item.nodeid, str(item.portable_id) if isinstance(item, NoticeItem) else "", folded)
-        with running_side.told(self._file.side):
+        with side_listener(self._file.side):
             found = yield
         self._file.end()
         if self._probe.device_lost and hasattr(self._probe.config, "workerinput"):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from glob import escape
 
 from pytest_probe import frameworks
-from pytest_probe.check.large.forecast import sampled_cases
+from pytest_probe.check.cost import sampled_cases
 from pytest_probe.features.timeout import plugin as limit
 from pytest_probe.model.dump import Dump, Record
 from pytest_probe.options import standards

@@ -19,7 +19,7 @@ from msgspec import Struct, structs
 
 from pytest_probe.errors import NoReference, OutOfMemory
 from pytest_probe.model.fatal_call import AnnouncedCall, FatalCall
-from pytest_probe.model.running_side import Side
+from pytest_probe.model.run import Side
 from pytest_probe.model.verdict import Verdict
 
 FOLDER, _DEATHS = "running", "deaths.jsonl"

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from pytest_probe.check.conditions import Conditions, Setup
+from pytest_probe.check.conditions import Conditions, NothingRaised, Setup
 from pytest_probe.errors import SettingsError
 from pytest_probe.model.verdict import Diagnosis
 from pytest_probe.registry import Registry
@@ -67,3 +71,34 @@ def test_every_cause_is_looked_for_without_a_limit() -> None:
         assert setup.depth("Torch.exp") == "whole"
         setup.diagnosed("Torch.exp", error())
     assert Setup(Conditions(diagnosed=False), Registry.default()).depth("Torch.exp") == "none"
+
+
+@contextmanager
+def failing(entered: bool) -> Iterator[None]:
+    """A context that fails when it is entered, or left."""
+    if not entered:
+        raise OSError
+    yield
+    raise OSError
+
+
+def test_numpy_and_warnings_raise_nothing_inside() -> None:
+    with np.errstate(all="raise"), warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("error")
+        with NothingRaised(nullcontext()):
+            assert np.geterr() == {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
+            warnings.warn("shown", stacklevel=1)
+        assert [str(warning.message) for warning in shown] == ["shown"]
+        with pytest.raises(UserWarning, match="raised"):
+            warnings.warn("raised", stacklevel=1)
+
+
+@pytest.mark.parametrize("further", [nullcontext(), failing(False), failing(True)])
+def test_what_was_set_comes_back(further: AbstractContextManager[None]) -> None:
+    with np.errstate(all="raise"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        before = list(warnings.filters)
+        with suppress(OSError), NothingRaised(further):
+            pass
+        assert set(np.geterr().values()) == {"raise"}
+        assert list(warnings.filters) == before

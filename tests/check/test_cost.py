@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_probe.check.cost import BACKWARD, CASE, ELEMENT, FLOP, SUMMED, TENSOR, Costs, dealt
+from pytest_probe.check.cost import BACKWARD, CASE, ELEMENT, FLOP, SUMMED, TENSOR, Costs, dealt, sampled_cases
 from pytest_probe.model.case import Case
-from pytest_probe.model.dump import Direction
+from pytest_probe.model.dump import Direction, Dump
 from pytest_probe.records import read_dump
+from pytest_probe.selection import Selection
 from tests.acceptance.conftest import backward, forward, tensor
 from tests.support.writing import write_dump
 
@@ -66,3 +68,25 @@ def test_no_part_is_costlier_than_the_mean_by_more_than_one_thing(costs: list[fl
     totals = [sum(cost for cost, place in zip(costs, found, strict=True) if place == part) for part in range(parts)]
     assert max(totals) <= sum(costs) / parts + max(costs) + 1e-6
     assert set(found) <= set(range(parts))
+
+
+FLOPS = 2 * 128 * 64 * 256
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> Dump:
+    x, weight, y = tensor(128, 64), tensor(256, 64), tensor(128, 256)
+    data = {
+        "Functional.linear.0.forward": forward(x, weight, output=y),
+        "Functional.linear.0.backward": backward(y, x, weight),
+        "Functional.linear.1.forward": {"input_args": 3},
+        "Functional.relu.0.forward": forward(x, output=x),
+    }
+    return read_dump(write_dump(tmp_path, data))
+
+
+def test_each_direction_of_what_is_above_the_budget(dump: Dump) -> None:
+    assert sampled_cases([dump], Selection().admits, FLOPS) == 0
+    assert sampled_cases([dump], Selection().admits, FLOPS - 1) == 2
+    assert sampled_cases([dump], Selection(directions=("backward",)).admits, 1.0) == 1
+    assert sampled_cases([dump], Selection().admits, math.inf) == 0

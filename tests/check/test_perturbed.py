@@ -7,8 +7,9 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from pytest_probe.check.perturbed import Perturbation, PerturbedRuns, perturbed, way_of
+from pytest_probe.check.perturbed import Perturbation, PerturbedRuns, perturbed
 from pytest_probe.check.replay import FLOAT64, Replay
+from pytest_probe.check.run_kinds import way_of
 from pytest_probe.model.comparison import RunKind
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import Steps, Way
@@ -102,21 +103,26 @@ def test_narrow_values_are_widened_first() -> None:
 
 def test_runs_differ_and_are_made_once() -> None:
     made = runs_of(replay("Torch.exp", normal(10)))
-    first = made.output("output.0", "float64", 2)
-    again = made.output("output.0", "float64", 3)
+    first = made.output("output.0", "perturbed", 2)
+    again = made.output("output.0", "perturbed", 3)
     assert again[0] is first[0] or np.array_equal(again[0], first[0])
     assert len({run.tobytes() for run in again}) == 3
-    assert len(made.output("output.0", "float64", 0)) == 0
+    assert len(made.output("output.0", "perturbed", 0)) == 0
 
 
 def test_the_same_key_gives_the_same_runs() -> None:
-    one, two = (runs_of(replay("Torch.exp", normal(10))).output("output.0", "float64", 1)[0] for _ in range(2))
+    one, two = (runs_of(replay("Torch.exp", normal(10))).output("output.0", "perturbed", 1)[0] for _ in range(2))
     assert np.array_equal(one, two)
 
 
 @pytest.mark.parametrize(
     ("kind", "most"),
-    [("float64", ROOT * U), ("nudged", 4 * ROOT * U), ("shrunk", ROOT * U / 16), ("narrowed", ROOT * 2.0**-8)],
+    [
+        ("perturbed", ROOT * U),
+        ("perturbed_more", 4 * ROOT * U),
+        ("perturbed_less", ROOT * U / 16),
+        ("perturbed_narrow", ROOT * 2.0**-8),
+    ],
 )
 def test_how_far_inputs_move(kind: RunKind, most: float) -> None:
     x = leaf(np.linspace(1, 2, 500))
@@ -131,13 +137,16 @@ def test_float32_runs_are_float32s() -> None:
     assert np.array_equal(run, run.astype(np.float32))
 
 
-@pytest.mark.parametrize("kind", ["float32", "fine", "shrunk"])
+@pytest.mark.parametrize("kind", ["float32", "float32_steps", "perturbed_less"])
 def test_double_precision_has_no_float32_runs(kind: RunKind) -> None:
     made = runs_of(replay("Torch.exp", normal(10, dtype="float64")), roundoff=2.0**-53)
     assert made.output("output.0", kind, 4) == []
 
 
-@pytest.mark.parametrize("kind", ["float64", "nudged", "shrunk", "narrowed", "neighbours", "untied", "slight"])
+@pytest.mark.parametrize(
+    "kind",
+    ["perturbed", "perturbed_more", "perturbed_less", "perturbed_narrow", "neighbours", "untied", "moved_slightly"],
+)
 def test_other_inputs_are_no_other_way(kind: RunKind) -> None:
     assert way_of(kind, "bfloat16", FLOAT64) is FLOAT64
 
@@ -146,11 +155,14 @@ def test_other_inputs_are_no_other_way(kind: RunKind) -> None:
     ("kind", "way"),
     [
         ("float32", Way(dtype="float32")),
-        ("fine", Way(dtype="float64", steps=Steps("float32", fine=True))),
-        ("chance", Way(dtype="float64", steps=Steps("float32", fine=True, by_chance=True))),
-        ("coarse", Way(dtype="float64", steps=Steps("bfloat16", fine=False, wide=frozenset(("input.1",))))),
-        ("rounded", Way(dtype="float64", steps=Steps("bfloat16", fine=False, wide=frozenset(("input.1",))))),
-        ("narrow", Way(dtype="float64", steps=Steps("bfloat16", fine=True))),
+        ("float32_steps", Way(dtype="float64", steps=Steps("float32", fine=True))),
+        ("rounded_by_chance", Way(dtype="float64", steps=Steps("float32", fine=True, by_chance=True))),
+        ("narrow_steps", Way(dtype="float64", steps=Steps("bfloat16", fine=False, wide=frozenset(("input.1",))))),
+        (
+            "narrow_steps_perturbed",
+            Way(dtype="float64", steps=Steps("bfloat16", fine=False, wide=frozenset(("input.1",)))),
+        ),
+        ("narrow_steps_inside", Way(dtype="float64", steps=Steps("bfloat16", fine=True))),
     ],
 )
 def test_ways(kind: RunKind, way: Way) -> None:
@@ -160,21 +172,21 @@ def test_ways(kind: RunKind, way: Way) -> None:
 def test_rounded_runs_are_on_the_inputs_of_narrowed_ones() -> None:
     """One step rounds nothing, since the output's own rounding is granted."""
     made = runs_of(replay("Torch.mul", normal(50), normal(50, seed=1)))
-    rounded, narrowed = (made.output("output.0", kind, 2) for kind in ("rounded", "narrowed"))
+    rounded, narrowed = (made.output("output.0", kind, 2) for kind in ("narrow_steps_perturbed", "perturbed_narrow"))
     assert np.array_equal(rounded, narrowed)
     assert not np.array_equal(rounded[0], rounded[1])
 
 
 def test_changed_arguments_are_outputs() -> None:
     made = runs_of(replay("Torch._foreach_add_", [leaf([1.0, 2.0])], 1))
-    (run,) = made.output("input.0.0", "float64", 1)
+    (run,) = made.output("input.0.0", "perturbed", 1)
     assert np.allclose(run, [2, 3])
 
 
 def test_gradients() -> None:
     made = replay("Torch.mul", normal(5), normal(5, seed=1), backward=True)
     made = replace(made, incoming={"output.0": np.ones(5, np.float32)})
-    (run,) = runs_of(made, direction="backward").output("input.0", "float64", 1)
+    (run,) = runs_of(made, direction="backward").output("input.0", "perturbed", 1)
     wanted = normal(5, seed=1).array.astype(float)
     assert np.allclose(run, wanted, rtol=1e-6)
     assert not np.array_equal(run, wanted)
@@ -193,7 +205,7 @@ def test_a_run_that_raises_is_drawn_again_towards_the_domain() -> None:
 
     functions = {"X.within": within}
     made = runs_of(replay("X.within", x, calls=functions, references=functions))
-    runs = made.output("output.0", "float64", 8)
+    runs = made.output("output.0", "perturbed", 8)
     assert len(runs) == 8
     assert 0 < len(redrawn) < 16
 
@@ -209,7 +221,7 @@ def test_a_call_that_never_bears_it_has_no_runs() -> None:
 
     functions = {"X.once": once}
     made = runs_of(replay("X.once", leaf([1.0]), calls=functions, references=functions))
-    assert made.output("output.0", "float64", 4) == []
+    assert made.output("output.0", "perturbed", 4) == []
     assert len(calls) == 2 + 3
 
 
@@ -217,14 +229,14 @@ def test_labels_stay() -> None:
     labels = np.array([1.0, -1.0] * 4)
     made = replay("Torch.add", leaf(np.arange(1.0, 9.0)), leaf(labels))
     fixed = Perturbation("key", "forward", U, fixed=frozenset({"input.0"}))
-    (found,) = PerturbedRuns(made, fixed).output("output.0", "float64", 1)
+    (found,) = PerturbedRuns(made, fixed).output("output.0", "perturbed", 1)
     shift = np.abs(found - np.arange(1.0, 9.0) - labels)
     assert 0 < shift.max() <= ROOT * U
 
 
 def test_slight_runs_move_equal_values_alike_and_then_the_other_way() -> None:
     made = runs_of(replay("Torch.mul", leaf([3.0, 5.0, 3.0, 7.0]), leaf([1.0])))
-    first, second = (run - [3.0, 5.0, 3.0, 7.0] for run in made.output("output.0", "slight", 2))
+    first, second = (run - [3.0, 5.0, 3.0, 7.0] for run in made.output("output.0", "moved_slightly", 2))
     assert first[0] == first[2] != 0
     assert np.abs(first).max() < 7 * U * 2.0**-18
     # 3 and 7 are the ends of their range, which they do not leave.
@@ -238,7 +250,7 @@ def test_rounding_by_chance_leaves_what_is_exact() -> None:
     made = runs_of(
         replay("Mine.steps", leaf([3.0, 5.0]), calls={"Mine.steps": steps}, references={"Mine.steps": steps})
     )
-    runs = np.stack(made.output("output.0", "chance", 16))
+    runs = np.stack(made.output("output.0", "rounded_by_chance", 16))
     assert (runs[:, 0] == [1.5, 2.5]).all()
     assert (runs[:, 1, 0] == 1.0).all()
     below = np.float64(np.float32(5 / 3))

@@ -11,8 +11,8 @@ import pytest
 
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype
 from pytest_probe.numerics.tool_metrics import Convention, Measures, measure
-from pytest_probe.standards.tools.single_rule import limited
 from pytest_probe.standards.tools.table import packaged
+from pytest_probe.standards.tools.tool import limited
 from tests.support.conventions import CONVENTIONS
 
 HERE = Path(__file__).parent

@@ -372,7 +372,7 @@ CLAUSES = (
     Clause(
         "16-bit steps", "bfloat16 rotary embedding, rounded between its steps",
         ROTARY.function, ROTARY.reference, lambda: ROTARY.inputs(torch.Generator().manual_seed(0)),
-        (without_runs("coarse"),), "pass", "error",
+        (without_runs("narrow_steps"),), "pass", "error",
     ),
     Clause(
         "bias: 16-bit steps explain it", "gradient of float16 cross_entropy with label_smoothing, torch's own kernel",
@@ -381,7 +381,8 @@ CLAUSES = (
     ),
     Clause(
         "inputs perturbed by u_o where a kernel rounds inside", "float16 transposed convolution, torch's own kernel",
-        own_conv_transpose2d, F.conv_transpose2d, image_and_weight, (without_runs("narrowed"),), "pass", "error",
+        own_conv_transpose2d, F.conv_transpose2d, image_and_weight,
+        (without_runs("perturbed_narrow"),), "pass", "error",
         api="Functional.conv_transpose2d",
     ),
     Clause(

@@ -2,17 +2,17 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_probe.check import judging
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import Diagnosis, OutputVerdict
 from pytest_probe.standards.base import Standard
-from pytest_probe.standards.device_modes import judge
 from pytest_probe.standards.diagnosis import Depth, diagnose
 
 
 @pytest.fixture
 def no_causes(monkeypatch: pytest.MonkeyPatch) -> None:
     """No verdict hangs on the cause of an error, which takes most of the time."""
-    monkeypatch.setattr(judge, "diagnose", lambda *_: None)
+    monkeypatch.setattr(judging, "diagnose", lambda *_: None)
 
 
 @pytest.fixture
@@ -27,4 +27,4 @@ def causes_once(monkeypatch: pytest.MonkeyPatch) -> None:
         seen.add(place)
         return diagnose(standard, comparison, verdict, depth)
 
-    monkeypatch.setattr(judge, "diagnose", once)
+    monkeypatch.setattr(judging, "diagnose", once)

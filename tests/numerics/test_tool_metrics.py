@@ -14,8 +14,8 @@ from msgspec import structs
 from pytest_probe.numerics.conventions import powers
 from pytest_probe.numerics.dtypes import float_format, numpy_dtype, round_to
 from pytest_probe.numerics.tool_metrics import Convention, Measures, measure
-from pytest_probe.standards.tools.single_rule import limited
 from pytest_probe.standards.tools.table import packaged
+from pytest_probe.standards.tools.tool import limited
 from tests.support.conventions import CONVENTIONS, own
 from tests.support.naive_metrics import naive
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from pytest_probe.check.judging import judge_with_modes
 from pytest_probe.model.comparison import Allowance
 from pytest_probe.model.device_modes import behaviour
 from pytest_probe.standards.auto import Auto
-from pytest_probe.standards.device_modes.judge import judge_with_modes
 from tests.support.asking import comparison
 
 ONES = np.ones(40)
@@ -107,7 +107,7 @@ def test_bin_edges_are_as_near_as_their_range_allows() -> None:
 
 # Warnings of the APIs' own tables
 
-UNSURE = {"float64": [np.full(40, 1.5), np.full(40, 0.5)]}  # noise is content with anything near 1
+UNSURE = {"perturbed": [np.full(40, 1.5), np.full(40, 0.5)]}  # noise is content with anything near 1
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_what_the_right_result_fails_as_well_tells_nothing() -> None:
 def test_a_wider_tensor_that_carries_16_bit_is_as_right_as_they_are() -> None:
     third = np.full(40, 1 / 3)
     narrow = comparison(third, third, dtype="bfloat16").actual.astype(np.float32)
-    runs = {"float64": [third * 1.5, third * 0.5]}
+    runs = {"perturbed": [third * 1.5, third * 0.5]}
     asked = comparison(narrow, third, api="Functional.linear", runs=runs, precision=np.dtype("bfloat16"))
     assert Auto().judge(asked).verdict == "pass"
     assert Auto().judge(replace(asked, precision=np.dtype(np.float32))).verdict == "warning"
@@ -174,13 +174,13 @@ def test_no_mode_is_asked_to_explain_a_table() -> None:
 @pytest.mark.parametrize(("terms", "verdict"), [(1024, "warning"), (65536, "pass")])
 def test_long_sums_may_be_further_off(terms: int, verdict: str) -> None:
     near = ONES + 16 * 2.0**-23  # inside the table's 32 ULP; 8 times as far, outside
-    runs = {**UNSURE, "nudged": [near]}
+    runs = {**UNSURE, "perturbed_more": [near]}
     asked = comparison(ONES + 1e-4, ONES, api="Functional.linear", dtype="float32", runs=runs, terms=terms)
     assert Auto().judge(asked).verdict == verdict
 
 
 def test_what_no_kernel_can_be_sure_of_tells_nothing() -> None:
-    runs = {**UNSURE, "nudged": [ONES + 1e-4]}
+    runs = {**UNSURE, "perturbed_more": [ONES + 1e-4]}
     asked = comparison(ONES + 1e-4, ONES, api="Torch.mul", dtype="float32", runs=runs)
     assert Auto().judge(asked).verdict == "pass"
 
@@ -188,5 +188,5 @@ def test_what_no_kernel_can_be_sure_of_tells_nothing() -> None:
 @pytest.mark.parametrize(("step", "verdict"), [(2.0**-7, "pass"), (0.9 * 2.0**-8, "warning")])
 def test_what_steps_of_16_bit_fail_as_well_tells_nothing(step: float, verdict: str) -> None:
     """The second step is rounded away before the table sees it."""
-    asked = comparison(ONES + 2.0**-7, ONES, api="Torch.mul", dtype="bfloat16", runs={"coarse": [ONES + step]})
+    asked = comparison(ONES + 2.0**-7, ONES, api="Torch.mul", dtype="bfloat16", runs={"narrow_steps": [ONES + step]})
     assert Auto().judge(asked).verdict == verdict

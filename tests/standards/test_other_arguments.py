@@ -9,11 +9,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, Conditions, judging
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
 from pytest_probe.standards.api_class import classes_of, names
-from pytest_probe.standards.device_modes import judge
 from pytest_probe.standards.diagnosis import diagnose
 from tests.support.calls.making import place_of
 
@@ -52,7 +51,7 @@ def test_a_function_of_other_arguments_has_a_verdict(monkeypatch: pytest.MonkeyP
     for name in sorted(names()):
         classes = classes_of(name)
         known = classes in seen and "factorisation" not in classes
-        monkeypatch.setattr(judge, "diagnose", (lambda *asked: None) if known else diagnose)
+        monkeypatch.setattr(judging, "diagnose", (lambda *asked: None) if known else diagnose)
         seen.add(classes)
         if "random" in classes:  # by a law that asks for no arguments, which a few numbers may fit, or not at all
             assert len(outcomes(wrong, name, kernel_size=X)) == 2, name

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype, round_to
-from pytest_probe.standards import msprobe_check
+from pytest_probe.standards import auto
 from pytest_probe.standards.auto import Auto
 from pytest_probe.standards.noise import standard
 from tests.support.asking import comparison
@@ -27,7 +27,7 @@ NUMBERS = st.one_of(
 
 def judged(actual: AnyArray, expected: AnyArray, api: str, direction: str) -> OutputVerdict:
     with np.errstate(all="ignore"):
-        runs = {kind: [expected * 1.5, expected * 0.5] for kind in ("float64", "nudged", "shrunk")}
+        runs = {kind: [expected * 1.5, expected * 0.5] for kind in ("perturbed", "perturbed_more", "perturbed_less")}
         return Auto().judge(comparison(actual, expected, api=api, direction=direction, runs=runs))
 
 
@@ -37,7 +37,7 @@ def told(verdict: OutputVerdict) -> str:
 
 
 def without_shortcuts(monkeypatch: pytest.MonkeyPatch) -> None:
-    for room in (standard, msprobe_check):
+    for room in (standard, auto):
         monkeypatch.setattr(room, "_is_right", lambda *_: False)
 
 
@@ -81,7 +81,7 @@ def test_what_is_right_asks_for_no_run_and_no_table(monkeypatch: pytest.MonkeyPa
         raise AssertionError("a run, or a table, that could change nothing")
 
     monkeypatch.setattr(standard, "_decided", refused)
-    monkeypatch.setattr(msprobe_check, "_judged", refused)
+    monkeypatch.setattr(auto, "_judged", refused)
     expected = np.full(40, 1 / 3)
     verdict = judged(round_to(expected, "float32"), expected, "Torch.mul", "forward")
     assert (verdict.verdict, verdict.metrics["noise_ratio"], verdict.metrics["k"]) == ("pass", 0.0, 0)

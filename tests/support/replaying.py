@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from pytest_probe.check.autocast import possible_autocast
 from pytest_probe.check.reference import ReferenceRuns
 from pytest_probe.check.replay import Replay
 from pytest_probe.check.resolve import Resolver
-from pytest_probe.check.sources import DeviceSource
+from pytest_probe.check.sources import DeviceSource, possible_autocast
 from pytest_probe.frameworks.torch.framework import TorchDevice, TorchFramework
 from pytest_probe.model.arguments import Arguments, Leaf
 from pytest_probe.model.dump import Call, Record, TensorSpec

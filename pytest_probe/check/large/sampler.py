@@ -3,29 +3,84 @@ point at.
 
 A checksum is the sum of a block of elements with random signs. Its reference costs as much less as blocks are large,
 since the reference's own call takes arguments folded alike. It says where to look and judges nothing: what lies there
-is judged as any output is.
+is judged as any output is. In the end both sides have samples of results, and the reference of those.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_probe.check.large.checksums import Checksums
 from pytest_probe.check.large.contractions import Contraction, IndexValues, Indices, cut, free_indices
 from pytest_probe.check.perturbed import Perturbation, PerturbedRuns
+from pytest_probe.check.reference import other_reading
 from pytest_probe.check.replay import Replay
+from pytest_probe.check.structure import Compared, Sides, changed_arguments, nearest_structure
+from pytest_probe.errors import NoReference
 from pytest_probe.model.arguments import with_leaves
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import Run, Wanted
+from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, widen
 from pytest_probe.numerics.noise_ratio import root_mean_square
 from pytest_probe.numerics.random_streams import RecordStreams
+from pytest_probe.user_errors import exception_line
+
+# Elements: 32 MiB of float64, where a wide copy of the whole would be gigabytes.
+CHUNK = 1 << 22
+
+
+class Checksums(Struct, frozen=True):
+    """Blocks of `size` places, the last one perhaps shorter, and a sign for each place.
+
+    Random signs keep what all elements share (a kernel that cuts instead of rounding) from adding up.
+    """
+
+    signs: AnyArray
+    size: int
+
+    @classmethod
+    def of(cls, extent: int, size: int, random: np.random.Generator) -> Checksums:
+        """Of so many places, with random signs."""
+        return cls(random.integers(0, 2, extent) * 2.0 - 1.0, min(extent, size))
+
+    def signed(self, array: AnyArray, axis: int) -> AnyArray:
+        """The sums of blocks, in float64, one in the place of each block."""
+        signs = self.signs.reshape([-1 if dim == axis else 1 for dim in range(array.ndim)])
+        return self._summed(array, axis, lambda part: part * signs)
+
+    def rounding(self, array: AnyArray, axis: int) -> AnyArray:
+        """The standard deviation of such sums where each element was rounded to the array's dtype: u |x| / sqrt(3) an
+        element, which is ulp / sqrt(12) at powers of two and less elsewhere."""
+        roundoff = float_format(array.dtype).roundoff
+        return np.asarray(np.sqrt(self._summed(array, axis, np.square) / 3) * roundoff)
+
+    def places(self, blocks: AnyArray, size: int) -> AnyArray:
+        """The places of the first blocks that have about so many between them, of one at least."""
+        extent = len(self.signs)
+        taken = blocks[: max(1, size // self.size)]
+        return np.concatenate([np.arange(block * self.size, min((block + 1) * self.size, extent)) for block in taken])
+
+    def _summed(self, array: AnyArray, axis: int, change: Callable[[AnyArray], AnyArray]) -> AnyArray:
+        """Chunk by chunk along another dimension, lest a wide copy of the whole be held."""
+        starts = np.arange(0, array.shape[axis], self.size)
+        other = 0 if axis else array.ndim - 1
+        if array.ndim == 1 or array.size <= CHUNK:
+            return np.add.reduceat(change(widen(array)), starts, axis=axis)
+        step = max(1, CHUNK * array.shape[other] // array.size)
+        chunks = (
+            array[(slice(None),) * other + (slice(first, first + step),)]
+            for first in range(0, array.shape[other], step)
+        )
+        return np.concatenate(
+            [np.add.reduceat(change(widen(chunk)), starts, axis=axis) for chunk in chunks], axis=other
+        )
+
 
 # u_c of float32 and narrower: a checksum says where to look, so that one roundoff does for all dtypes.
 ROUNDOFF = 2.0**-24
@@ -167,7 +222,7 @@ class Sampler(Struct, frozen=True):
         folded = self._changed(folded_along, name)
         expected = self._result(folded, name)
         moved = PerturbedRuns(folded, Perturbation(self.key, self.direction, ROUNDOFF))
-        runs = moved.output(name, "float64", 1)
+        runs = moved.output(name, "perturbed", 1)
         spread = np.abs(runs[0] - expected) if runs else np.zeros_like(expected)
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             # Independent errors add up by their squares: the output's own rounding, and half the noise that the rule
@@ -202,3 +257,68 @@ class Sampler(Struct, frozen=True):
 def _first(pointed: Any, random: AnyArray, size: int) -> AnyArray:
     """So many places: those pointed at, then random ones."""
     return np.fromiter(dict.fromkeys([*pointed, *random.tolist()]), np.int64)[: max(size, len(pointed))]
+
+
+def compared_in_samples(sampler: Sampler, actual: Mapping[str, Any]) -> Compared:
+    """A sample of each tensor, and what differs in structure. Raises NoReference where the reference raises."""
+    replay, backward = sampler.replay, sampler.direction == "backward"
+    structural = tuple(_missing(sampler, actual) if backward else _structural(sampler, actual))
+    # Of another shape, it has no rows that could be set side by side.
+    wrong = {verdict.name.removeprefix("grad.") for verdict in structural}
+    samples = [_sample(sampler, name, array) for name, array in actual.items() if name not in wrong]
+    notes = tuple(
+        f"sampled: {'grad.' * backward}{sample.name}: {sample.share:.2%} of its elements" for sample in samples
+    )
+    replay = replace(replay, reference=replace(replay.reference, notes=(*replay.reference.notes, *notes)))
+    sides = [nearest_structure(list(_readings(sample, sampler.direction))) for sample in samples]
+    return Compared(replay, actual, (Sides(replay, {}, {}, structural), *sides))
+
+
+def _sample(sampler: Sampler, name: str, array: AnyArray) -> Sample:
+    try:
+        return sampler.sample(name, array)
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise NoReference(f"float64 on the CPU raised {exception_line(error)}") from error
+
+
+def _readings(sample: Sample, direction: Direction) -> Iterator[Sides]:
+    replay = replace(sample.replay, rounded=other_reading(sample.replay.reference))
+    for reading in replay.readings():
+        if direction == "forward":
+            found, name = reading.reference.run.outputs, sample.name
+        else:
+            found, name = reading.reference.gradients(reading.incoming), f"grad.{sample.name}"
+        yield Sides(reading, {name: sample.actual}, {name: found[sample.name]}, (), sample)
+
+
+def _structural(sampler: Sampler, actual: Mapping[str, Any]) -> Iterator[OutputVerdict]:
+    """Outputs of another number or shape than the contraction's, and arguments that were changed."""
+    yield from changed_arguments(sampler.replay)
+    corner, contraction = sampler.replay.reference.run.outputs, sampler.contraction
+    for name in sorted(actual.keys() | corner.keys()):
+        shape = np.shape(actual.get(name, ()))
+        if name not in actual or name not in corner or not contraction.fits(shape):
+            dtype = actual[name].dtype.name if name in actual else corner[name].dtype.name
+            wanted = [contraction.extents.get(index or "", "any") for index in contraction.output]
+            reason = f"shape {list(shape)}, the reference has {wanted}"
+            yield OutputVerdict(name, shape, dtype, "error", "structure", reason)
+
+
+def _missing(sampler: Sampler, actual: Mapping[str, Any]) -> Iterator[OutputVerdict]:
+    reference = sampler.replay.reference
+    for name in sorted(frozenset() if reference.wanted is None else reference.wanted.names - actual.keys()):
+        array = reference.leaves[name].array
+        yield OutputVerdict(
+            f"grad.{name}", array.shape, array.dtype.name, "error", "structure", "the device gives no gradient"
+        )
+
+
+def placed(output: OutputVerdict, sample: Sample) -> OutputVerdict:
+    """A verdict on a sample as one on the whole tensor."""
+    worst = tuple(replace(element, index=sample.index(element.index)) for element in output.worst)
+    # Neighbours in a sample are none in the tensor: what was found of places says nothing.
+    found = None if output.diagnosis is None else replace(output.diagnosis, where="", cause="", family="")
+    metrics = {**output.metrics, "sampled": sample.share}
+    return replace(output, shape=sample.shape, worst=worst, metrics=metrics, diagnosis=found)

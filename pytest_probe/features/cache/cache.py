@@ -15,10 +15,9 @@ import numpy as np
 
 from pytest_probe import frameworks
 from pytest_probe.check.conditions import Setup
-from pytest_probe.check.function_owner import belongs_to
 from pytest_probe.check.kept import Keep, Kept, Made
 from pytest_probe.features.cache.folder import Entry, Folder, Part
-from pytest_probe.features.cache.keys import Unkeyed, build_of, digest, digest_of_array, package_digest
+from pytest_probe.features.cache.keys import Unkeyed, belongs_to, build_of, digest, digest_of_array, package_digest
 from pytest_probe.features.cache.state import Entered, Witness, description, witness
 from pytest_probe.frameworks.environment import environment
 from pytest_probe.model.case import Case

@@ -27,7 +27,7 @@ from pytest_probe.features.msprobe_csv.rows import (
 )
 from pytest_probe.model.result import OutputResult, Plain, Result, number
 from pytest_probe.reports.results_file import RESULTS, read_results
-from pytest_probe.standards.tools.columns import rule_of
+from pytest_probe.standards.tools import rule_of
 from pytest_probe.system.files import replacing, temporary_path
 from pytest_probe.system.text import printable_line
 

@@ -15,11 +15,10 @@ from pytest_probe.check.runner import CaseRunner
 from pytest_probe.features.timing.blocks import Ceilings, Times, times
 from pytest_probe.features.timing.subject import Subject, Work, alone, of_replay, work
 from pytest_probe.frameworks.base import Measuring
-from pytest_probe.model import running_side
 from pytest_probe.model.arguments import Leaf
 from pytest_probe.model.case import Case
 from pytest_probe.model.measurement import CaseMemory, CaseTime, Throughput, TimeNote, Warmth
-from pytest_probe.model.run import Device
+from pytest_probe.model.run import Device, on_device
 from pytest_probe.numerics.dtypes import is_floating
 from pytest_probe.system.memory import release_frames
 from pytest_probe.user_errors import exception_line, first_line
@@ -41,12 +40,12 @@ class TimeAndMemory:
         self._devices: WeakKeyDictionary[Setup, _DeviceMeasuring] = WeakKeyDictionary()
 
     def of_replay(self, case: Case, replay: Replay, setup: Setup) -> CaseCall:
-        """See check.measuring.Measuring."""
+        """See check.outcome.Measuring."""
         seed = setup.conditions.seed
         return CaseCall(case.record.name, seed, of_replay(case, replay, setup.device, seed), self._on(setup), self)
 
     def alone(self, case: Case, runner: CaseRunner) -> CaseCall:
-        """See check.measuring.Measuring."""
+        """See check.outcome.Measuring."""
         setup = runner.setup
         seed = setup.conditions.seed
         return CaseCall(case.record.name, seed, alone(case, runner, seed), self._on(setup), self)
@@ -99,7 +98,7 @@ class _DeviceMeasuring:
 
     def _times(self, subject: Subject, sets: int, budget: float) -> tuple[Times, str]:
         most = max(1, _READY // max(subject.input_bytes, 1)) if subject.call.writes else math.inf
-        with running_side.device(), self._framework.repeated(replace(subject.call, sets=sets)) as repeated:
+        with on_device(), self._framework.repeated(replace(subject.call, sets=sets)) as repeated:
             clock = self._framework.clock(self._device)
             return times(clock, repeated.ready, repeated.empty, budget, most), clock.name
 
@@ -141,7 +140,7 @@ class _DeviceMeasuring:
     def memory(self, subject: Subject) -> CaseMemory:
         """In a run of its own, since what counts it takes time."""
         try:
-            with running_side.device(), self._framework.repeated(subject.call) as repeated:
+            with on_device(), self._framework.repeated(subject.call) as repeated:
                 first, second = repeated.ready(1), repeated.ready(1)
                 # What a library keeps of its first call counts for no case.
                 first[0]()

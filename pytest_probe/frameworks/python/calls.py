@@ -16,9 +16,8 @@ from pytest_probe.frameworks.base import Bound, Repeated
 from pytest_probe.frameworks.python.repeated import repeated
 from pytest_probe.frameworks.python.results import PLAIN, Results
 from pytest_probe.frameworks.widened import reference_run
-from pytest_probe.model import running_side
 from pytest_probe.model.arguments import Leaf, map_tree
-from pytest_probe.model.run import Device, MeasuredCall, Returned, Run, Wanted, Way
+from pytest_probe.model.run import Device, MeasuredCall, Returned, Run, Wanted, Way, on_reference
 from pytest_probe.user_errors import MemoryErrors
 
 
@@ -85,7 +84,7 @@ class PythonCalls(ABC):
     binder: ClassVar[type[Binder]]
     memory_errors: ClassVar[MemoryErrors]
 
-    @running_side.reference
+    @on_reference
     def run(
         self,
         function: Callable[..., Any],
@@ -136,7 +135,7 @@ class PythonCalls(ABC):
         outputs, bound, _, result = run.handle
         return self.results.described(result, outputs, bound.way.device)
 
-    @running_side.reference
+    @on_reference
     def would_return(
         self,
         function: Callable[..., Any],
@@ -153,7 +152,7 @@ class PythonCalls(ABC):
                 result = function(*bound.args, **bound.kwargs)
             return self.results.described(result, dict(self.results.flattened(result)), way.device)
 
-    @running_side.reference
+    @on_reference
     def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         outputs, bound, get, _ = run.handle
         with self.memory_errors:

@@ -40,10 +40,9 @@ from pytest_probe.frameworks.torch.script import SCRIPT
 from pytest_probe.frameworks.torch.signatures import canonical
 from pytest_probe.frameworks.torch.solved import solved
 from pytest_probe.frameworks.torch.widening import widening
-from pytest_probe.model import running_side
 from pytest_probe.model.clock import Clock
 from pytest_probe.model.dump import Argument
-from pytest_probe.model.run import Device, Kernel, MemoryUse
+from pytest_probe.model.run import Device, Kernel, MemoryUse, on_reference
 from pytest_probe.user_errors import first_line, said
 
 # What torch's errors say, in lower case, where a device has no kernel: it gives them no type of their own.
@@ -90,7 +89,7 @@ class TorchFramework(TorchCalls, PythonFramework):
     candidates = staticmethod(allowlist.candidates)
     apis = staticmethod(allowlist.apis)
     check_arguments = staticmethod(safety.check_arguments)
-    bytes_inside = staticmethod(running_side.reference(sizes.bytes_inside))
+    bytes_inside = staticmethod(on_reference(sizes.bytes_inside))
     border = staticmethod(borders.border)
     noting_choices = staticmethod(choices.noting)
     known_findings = staticmethod(findings.known)
@@ -188,7 +187,7 @@ class TorchFramework(TorchCalls, PythonFramework):
         # Values are rounded, gradients pass as if they were not.
         return tensor + (tensor.to(getattr(torch, dtype)).to(tensor.dtype) - tensor).detach()
 
-    @running_side.reference
+    @on_reference
     @memory_errors
     def kernels(self, run: Callable[[], object]) -> tuple[Kernel, ...]:
         with autocast.WatchMode() as watch:

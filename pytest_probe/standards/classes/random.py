@@ -1,4 +1,5 @@
-"""Random outputs: the pattern by its distribution, the kept elements by noise given that pattern."""
+"""Random outputs: the pattern by its distribution, the kept elements by noise given that pattern. And outputs that a
+float64 run does not define: by the output's own dtype, or by nothing."""
 
 from __future__ import annotations
 
@@ -8,12 +9,13 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_probe.errors import Unsupported
+from pytest_probe.errors import NoReference, Unsupported
 from pytest_probe.model.comparison import Comparison, Evidence
 from pytest_probe.model.verdict import Outcome, OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, round_to, widen
 from pytest_probe.standards.api_class import details
 from pytest_probe.standards.classes import distributions
+from pytest_probe.standards.exact import Exact
 from pytest_probe.standards.noise.standard import NoiseStandard
 
 # Standard deviations by which the share of dropped elements may be off: chance exceeds them in one of 10^9 outputs.
@@ -154,3 +156,26 @@ def _longest_run(flags: BoolArray) -> int:
 def _longest_likely(trials: int, probability: float) -> int:
     """The longest run that chance gives more than once in 10^9 outputs."""
     return math.ceil(math.log(distributions.UNLIKELY / max(trials, 1)) / math.log(probability))
+
+
+class OwnDtype:
+    """Bit for bit NumPy's function of the same name in the output's dtype: nextafter and the like."""
+
+    name = "own_dtype"
+
+    def judge(self, comparison: Comparison) -> OutputVerdict:
+        arguments = comparison.call.arrays
+        if len(arguments) != len(comparison.call.given):
+            raise NoReference(f"{comparison.call.name} is defined by its dtype, and not all arguments are tensors")
+        wanted = getattr(np, comparison.call.name)(*arguments)
+        verdict = Exact().judge(replace(comparison, expected=wanted.astype(comparison.expected.dtype)))
+        return replace(verdict, standard=self.name)
+
+
+class Uninitialised:
+    """Any values pass: shape and dtype are checked before, and nothing else is defined."""
+
+    name = "uninitialised"
+
+    def judge(self, comparison: Comparison) -> OutputVerdict:
+        return OutputVerdict(comparison.name, comparison.actual.shape, comparison.actual.dtype.name, "pass", self.name)

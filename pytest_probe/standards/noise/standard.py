@@ -18,9 +18,9 @@ from pytest_probe.numerics.dtypes import AnyArray, dtype_name, float_format, rou
 from pytest_probe.numerics.error_plots import histogram
 from pytest_probe.numerics.noise_ratio import Bias, Noise, Spread
 from pytest_probe.standards.exact import Exact, elements
-from pytest_probe.standards.noise import cut_sums, edges, far_off, stages, steps, zero_times_nan
+from pytest_probe.standards.noise import edges, far_off, other_terms, stages, steps
 from pytest_probe.standards.noise.added_in_order import Added, added_in_order
-from pytest_probe.standards.noise.instability import unstable
+from pytest_probe.standards.noise.edges import unstable
 from pytest_probe.standards.noise.stages import AMONG_THEMSELVES, BETWEEN_STEPS, EQUAL_TERMS, STAGES, Measured, Stage
 from pytest_probe.standards.noise.summed_terms import summed_terms
 
@@ -57,17 +57,17 @@ class NoiseStandard:
             comparison = replace(comparison, terms=comparison.evidence.terms())
             stage, outcome, reason = _decided(comparison, known)
         if outcome == "error":
-            beside = cut_sums.beside(comparison, stage.spread)
-            other = None if beside is None else _decided(beside, Measured())
-            if beside is not None and other is not None and other[1] == "pass":
-                return _verdict(beside, other[0], "pass", cut_sums.WORDS)
+            cut = other_terms.with_cut_sums(comparison, stage.spread)
+            other = None if cut is None else _decided(cut, Measured())
+            if cut is not None and other is not None and other[1] == "pass":
+                return _verdict(cut, other[0], "pass", other_terms.CUT_SUMS_WORDS)
             narrower = _in_single(comparison)
             if narrower is not None:
                 return narrower
             added = _added(comparison, stage)
             if added is not None:
                 return _verdict(comparison, stage, "warning", added.words, measured)
-            left_out = zero_times_nan.left_out(comparison)
+            left_out = other_terms.left_out(comparison)
             if left_out is not None:
                 beside_others, found, _ = _decided(left_out.comparison, Measured())
                 if found != "error":

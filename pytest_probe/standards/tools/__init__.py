@@ -6,6 +6,11 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.verdict import Metric
+from pytest_probe.numerics.conventions import Convention
+from pytest_probe.numerics.tool_metrics import applying, measure
+from pytest_probe.standards.tools.metrics import is_float
 from pytest_probe.standards.tools.release import packaged_release
 from pytest_probe.standards.tools.table import RULES, Table
 from pytest_probe.standards.tools.three_party import Compare
@@ -34,5 +39,24 @@ COMPARES: Mapping[str, Compare] = {
     for name, tool in TOOLS.items()
     if tool.release.three_party is not None
 }
+# The release whose thresholds count where the standard has none for the columns of msprobe's files.
+USUAL = "msprobe-1.0"
 
-__all__ = ["COMPARES", "DEFAULT", "TOOLS", "Tool", "rule_standards", "tool_standards"]
+
+def measures(comparison: Comparison, standard: str) -> Mapping[str, Metric]:
+    """What the columns of msprobe's files hold of an output: all metrics that apply, by the standard's convention,
+    or that of msprobe 1.0 where it has none."""
+    rule = Convention()
+    if is_float(comparison):
+        tool = TOOLS.get(standard)
+        owner = tool if tool and tool.release.columns.own_thresholds else TOOLS[USUAL]
+        rule = owner.release.convention_of(comparison.actual.dtype)
+    return applying(measure(comparison.actual, comparison.expected, rule))
+
+
+def rule_of(standard: str, api: str, dtype: str) -> str:
+    """The rule whose columns are filled for an API's output of a floating dtype."""
+    return TOOLS.get(standard, TOOLS[DEFAULT]).rule_of(api, dtype)
+
+
+__all__ = ["COMPARES", "DEFAULT", "TOOLS", "Tool", "measures", "rule_of", "rule_standards", "tool_standards"]

@@ -1,17 +1,23 @@
-"""A tool's standard: what the table of a release makes of an output."""
+"""A tool's standard: what the table of a release makes of an output, by one rule of msprobe's lists or by a status,
+which needs no benchmark."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from msgspec.structs import replace
+
 from pytest_probe.errors import Unsupported
 from pytest_probe.model.comparison import Comparison
-from pytest_probe.model.verdict import OutputVerdict
-from pytest_probe.numerics.tool_metrics import Measures
-from pytest_probe.standards.tools.metrics import against_reference, is_dropout, refuse_random, verdict
-from pytest_probe.standards.tools.release import Release
-from pytest_probe.standards.tools.rules import RuleVerdict, binary, zeros
-from pytest_probe.standards.tools.single_rule import judged_by
-from pytest_probe.standards.tools.status import status
-from pytest_probe.standards.tools.table import ANY, BENCHMARK, Entry, Rule, Table, packaged
+from pytest_probe.model.verdict import Metric, OutputVerdict
+from pytest_probe.numerics.conventions import Convention
+from pytest_probe.numerics.tool_metrics import Measures, measure
+from pytest_probe.standards.tools.metrics import against_reference, is_dropout, is_float, refuse_random, verdict
+from pytest_probe.standards.tools.release import Check, Release, Status, packaged_release
+from pytest_probe.standards.tools.rules import FORMULAS, PASS, RuleVerdict, binary, zeros
+from pytest_probe.standards.tools.table import ANY, BENCHMARK, Entry, Rule, RuleLimits, Table, packaged
 
 
 class Tool:
@@ -61,3 +67,118 @@ class Tool:
     def rule_of(self, api: str, dtype: str) -> str:
         """The rule whose columns the tool's comparison wants filled for a floating dtype."""
         return self.lists.rule(api, dtype).name if self.release.columns.listed else BENCHMARK
+
+
+def judged_by(comparison: Comparison, rule: Rule, standard: str) -> OutputVerdict:
+    refuse_random(comparison)
+    rule = _for_dtype(rule, comparison)
+    measures = measured_for(comparison, rule)
+    ruling = ruled(rule, comparison.actual.dtype.name, measures)
+    if is_dropout(comparison):
+        ruling = zeros(comparison.actual, comparison.expected)
+    more: dict[str, Metric] = {"rule": rule.name}
+    return verdict(comparison, standard, justified(ruling, rule), measures, {**more, **justification(rule)})
+
+
+def _for_dtype(rule: Rule, comparison: Comparison) -> Rule:
+    if not is_float(comparison):
+        return Rule("binary", {}, rule.justification)
+    if rule.name == BENCHMARK and comparison.actual.dtype.name.startswith("float8"):
+        # A relative error of 1 % is nothing there; msprobe 26 judges float8 by ULP.
+        return Rule("ulp", packaged().limits_of("ulp", "bfloat16") or {}, rule.justification)
+    return rule
+
+
+def justification(rule: Rule) -> Mapping[str, Metric]:
+    return {"justification": rule.justification} if rule.justification else {}
+
+
+def justified(ruling: RuleVerdict, rule: Rule) -> RuleVerdict:
+    """With the project's words where its own limits decided."""
+    if not rule.justification:
+        return ruling
+    why = f"limits of the project's own: {rule.justification}"
+    return replace(ruling, reason=f"{ruling.reason}; {why}" if ruling.reason else why)
+
+
+def measured_for(comparison: Comparison, rule: Rule) -> Measures:
+    if not is_float(comparison):
+        return measure(comparison.actual, comparison.expected, Convention())
+    return measure(comparison.actual, comparison.expected, convention_for(rule, comparison.actual.dtype))
+
+
+def convention_for(rule: Rule, dtype: np.dtype) -> Convention:
+    """msprobe's convention with the rule's limits."""
+    return limited(packaged_release("msprobe").convention_of(dtype), rule.limits)
+
+
+def limited(base: Convention, limits: RuleLimits) -> Convention:
+    """With what a rule takes for small and for close. Accumulative errors: values up to 1 are small, and one bound is
+    both tolerances."""
+    if "rtol" in limits:
+        small = limits["small_value_atol"]
+        return replace(
+            base, rtol=limits["rtol"], small_value=limits["small_value"], small_atol=small, absolute_atol=small
+        )
+    if "over" in limits:
+        return replace(base, ulp_threshold=limits["over"])
+    if "bound" in limits:
+        return replace(base, small_value=1.0, absolute_atol=limits["bound"], rtol=limits["bound"])
+    return base
+
+
+def ruled(rule: Rule, dtype: str, measures: Measures) -> RuleVerdict:
+    """What the rule finds; the benchmark rule has none to compare with, and gives the three-state status instead."""
+    if rule.name == BENCHMARK:
+        return status(packaged_release("msprobe").status, dtype, measures)
+    return FORMULAS[rule.name](measures, rule.limits)
+
+
+# A side with no larger magnitude counts as zero, and has no cosine.
+ZERO = 2.0**-52
+# Within which relative error a share counts the elements.
+WITHIN = {"hundredth_ratio": 0.01, "thousandth_ratio": 0.001, "ten_thousandth_ratio": 0.0001}
+WITHIN |= {"five_thousandth_ratio": 0.005}
+NAMES = {"max_abs_error": "largest absolute error"}
+
+
+def status(how: Status, dtype: str, measures: Measures) -> RuleVerdict:
+    """What the table's formula says, or the first of its checks that decides. Where none decides, the output passes."""
+    if how.formula is not None:
+        return FORMULAS[how.formula](measures, how.limits)
+    for check in how.checks:
+        if check.dtypes and dtype not in check.dtypes:
+            continue
+        trouble = _trouble(check, measures, nan_passes=how.nan_cosine == "pass")
+        if trouble is None and how.missing == "error":
+            return RuleVerdict("error", "the tool has no metrics for it")
+        if trouble and check.then is None:
+            return RuleVerdict(check.otherwise, trouble)
+        if trouble == "" and check.then is not None:
+            return RuleVerdict(check.then)
+    return PASS
+
+
+def _trouble(check: Check, measures: Measures, *, nan_passes: bool) -> str | None:
+    """Why a metric is not as the check wants it; "" where it is, None where it does not apply."""
+    if check.metric == "cosine":
+        return _cosine_trouble(check, measures, nan_passes=nan_passes)
+    value: float | None = getattr(measures, check.metric)
+    if value is None or check.holds(value):
+        return None if value is None else ""
+    if check.metric in WITHIN:
+        share = f"{value:.5g} of the elements are within {WITHIN[check.metric]:g}"
+        return f"{share}, must be {'more' if check.side == 'above' else 'less'} than {check.limit:g}"
+    return f"{NAMES.get(check.metric, check.metric)} {value:.3g}, must be {check.side} {check.limit}"
+
+
+def _cosine_trouble(check: Check, measures: Measures, *, nan_passes: bool) -> str | None:
+    """None for one element, and for zeros twice; a side of zeros alone is one."""
+    distance = measures.cosine_distance
+    if distance is not None:
+        fine = check.holds(1 - distance) or (nan_passes and math.isnan(distance))
+        return "" if fine else f"cosine {1 - distance:.6g}, must be {check.side} {check.limit}"
+    actual, expected = measures.actual_magnitude, measures.expected_magnitude
+    if measures.count == 1 or actual is None or expected is None or (actual <= ZERO) == (expected <= ZERO):
+        return None
+    return f"all of the {'output' if actual <= ZERO else 'reference'} is zero, and the other side is not"

@@ -11,12 +11,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, Conditions, judging
 from pytest_probe.check.large import parts
 from pytest_probe.check.large.parts import Elements, Rows
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.registry import Registry
-from pytest_probe.standards.device_modes import judge
 from tests.support.devices import Emulated
 
 Tensor = torch.Tensor
@@ -29,7 +28,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is large here."""
     monkeypatch.setattr(parts, "LARGE", 2**14)
     monkeypatch.setattr(parts, "DRAWN", 2**11)
-    monkeypatch.setattr(judge, "diagnose", lambda *_: None)
+    monkeypatch.setattr(judging, "diagnose", lambda *_: None)
 
 
 def numbers(dtype: str, *shape: int, seed: int = 0) -> Tensor:

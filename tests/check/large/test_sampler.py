@@ -4,15 +4,60 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
 from msgspec.structs import replace
 
-from pytest_probe.check.large.checksums import Checksums
+from pytest_probe.check import PreparedCall
+from pytest_probe.check.large import sampler
 from pytest_probe.check.large.contractions import free_indices
-from pytest_probe.check.large.sampler import Sample, Sampler
+from pytest_probe.check.large.sampler import Checksums, Sample, Sampler
 from pytest_probe.check.replay import Replay
 from pytest_probe.model.dump import Direction
-from pytest_probe.numerics.dtypes import AnyArray
+from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype
+from tests.check.conftest import Function, Make, Plant, failed
+from tests.check.conftest import normal as normal_tensor
+from tests.support.emulated import product, to_bits
 from tests.support.replaying import leaf, normal, replay
+
+SIGNS = np.array([1.0, -1.0, 1.0, 1.0, -1.0])
+ARRAY = np.arange(10.0, dtype=np.float32).reshape(2, 5)
+
+
+def test_blocks_are_summed_with_signs() -> None:
+    assert Checksums(SIGNS, 2).signed(ARRAY, 1).tolist() == [[-1, 5, -4], [-1, 15, -9]]
+
+
+def test_along_the_first_dimension() -> None:
+    assert Checksums(SIGNS[:2], 2).signed(ARRAY, 0).tolist() == [[-5, -5, -5, -5, -5]]
+
+
+def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    array = np.random.default_rng(0).standard_normal((7, 3, 5)).astype(np.float32)
+    made = [Checksums.of(array.shape[axis], 2, np.random.default_rng(1)) for axis in range(3)]
+    whole = [made[axis].signed(array, axis) for axis in range(3)]
+    monkeypatch.setattr(sampler, "CHUNK", 20)
+    for axis in range(3):
+        assert np.array_equal(made[axis].signed(array, axis), whole[axis])
+
+
+def test_rounding_of_powers_of_two_is_a_uniform_error_of_one_ulp() -> None:
+    array = np.array([[1.0, 2.0]], dtype=numpy_dtype("bfloat16"))
+    ulps = np.array([2.0**-7, 2.0**-6])
+    assert Checksums(np.ones(2), 2).rounding(array, 1) == pytest.approx(np.sqrt((ulps**2 / 12).sum()))
+
+
+def test_blocks_are_no_larger_than_the_dimension() -> None:
+    made = Checksums.of(10, 3, np.random.default_rng(0))
+    assert (made.size, len(made.signs), set(made.signs)) == (3, 10, {-1.0, 1.0})
+    assert Checksums.of(10, 99, np.random.default_rng(0)).size == 10
+
+
+def test_places_of_blocks() -> None:
+    made = Checksums(SIGNS, 2)
+    assert made.places(np.array([2, 0, 1]), 3).tolist() == [4]
+    assert made.places(np.array([2, 0, 1]), 4).tolist() == [4, 0, 1]
+
 
 CALLS: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("Functional.linear", [normal(9, 3, 8), normal(12, 8, seed=1), normal(12, seed=2)], {}),
@@ -155,3 +200,149 @@ def test_only_a_corner_is_computed_beforehand() -> None:
 def test_a_record_that_is_no_such_contraction_is_run_in_full(outputs: list[str]) -> None:
     with pytest.raises(Exception, match="recorded"):
         replay("Torch.mm", normal(9, 8), normal(8, 12), budget=1.0, outputs=outputs)
+
+
+SMALL = {"flops": 4e5}
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def linear(dtype: torch.dtype = torch.float32) -> tuple[Any, ...]:
+    """A call of 4.2e6 FLOP."""
+    return (
+        normal_tensor(128, 64, dtype=dtype),
+        normal_tensor(256, 64, dtype=dtype, seed=1),
+        normal_tensor(256, dtype=dtype, seed=2),
+    )
+
+
+class OneElement:
+    """A linear whose largest element is off by a factor."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+        self.places: list[tuple[int, ...]] = []
+
+    def __call__(self, right: Function, *args: Any) -> torch.Tensor:
+        result: torch.Tensor = right(*args).clone()
+        self.places.append(divmod(int(result.abs().argmax()), result.shape[1]))
+        result[self.places[-1]] *= self.factor
+        return result
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_healthy_kernels_pass(bench: Make, dtype: torch.dtype, direction: str) -> None:
+    found = bench("Functional.linear", F.linear, *linear(dtype), backward=True, conditions=SMALL).check(direction)
+    assert (found.verdict, found.reason) == ("pass", "")
+    assert all(0 < float(output.metrics["sampled"]) < 0.5 for output in found.outputs[:2])
+    assert [output.shape for output in found.outputs] == (
+        [(128, 256)] if direction == "forward" else [(128, 64), (256, 64), (256,)]
+    )
+
+
+def test_what_was_sampled_is_said(bench: Make) -> None:
+    found = bench("Functional.linear", F.linear, *linear(), backward=True, conditions=SMALL).check()
+    share = found.outputs[0].metrics["sampled"]
+    assert found.notes == (f"sampled: output.0: {share:.2%} of its elements",)
+
+
+@pytest.mark.parametrize(("dtype", "factor"), [(torch.float32, 1.001), (torch.float16, 1.03), (torch.bfloat16, 1.5)])
+def test_one_wrong_element(bench: Make, plant: Plant, dtype: torch.dtype, factor: float) -> None:
+    made = bench("Functional.linear", F.linear, *linear(dtype), conditions=SMALL)
+    wrong = OneElement(factor)
+    plant(F, "linear", wrong)
+    found = made.check()
+    assert failed(found) == {"output.0": "noise"}
+    assert found.outputs[0].worst[0].index == wrong.places[0]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "names"),
+    [
+        (lambda right, x, w, b: right(x, w * 1.01, b), {"grad.input.0", "grad.input.1"}),
+        (lambda right, x, w, b: right(x, w, b * 1.01), {"grad.input.2"}),
+    ],
+)
+def test_a_gradient_that_is_scaled(bench: Make, plant: Plant, wrong: Function, names: set[str]) -> None:
+    made = bench("Functional.linear", F.linear, *linear(), backward=True, conditions=SMALL)
+    plant(F, "linear", wrong)
+    assert failed(made.check("backward")).keys() == names
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        (lambda right, *args: right(*args)[:, :-1], "shape [128, 255], the reference has [128, 256]"),
+        (lambda right, *args: right(*args).double(), "the device gave float64[128, 256]"),
+        (lambda right, x, w, b: right(x, w.add_(1), b), "changed this argument"),
+    ],
+)
+def test_what_differs_in_structure(bench: Make, plant: Plant, wrong: Function, reason: str) -> None:
+    made = bench("Functional.linear", F.linear, *linear(), conditions=SMALL)
+    plant(F, "linear", wrong)
+    found = made.check()
+    assert found.verdict == "error"
+    assert reason in found.reason
+
+
+def test_a_gradient_that_is_missing(bench: Make, plant: Plant) -> None:
+    made = bench("Functional.linear", F.linear, *linear(), backward=True, conditions=SMALL)
+    plant(F, "linear", lambda right, x, w, b: right(x, w.detach(), b))
+    assert failed(made.check("backward")) == {"grad.input.1": "structure"}
+
+
+def test_under_a_device_mode(bench: Make, plant: Plant) -> None:
+    multiply = product(to_bits(11))
+    plant(F, "linear", lambda right, x, w, b: multiply(x, w.t()) + b)
+    made = {
+        allow: bench("Functional.linear", F.linear, *linear(), backward=True, conditions={**SMALL, "allow": (allow,)})
+        for allow in ("none", "tf32")
+    }
+    for direction in ("forward", "backward"):
+        assert made["none"].check(direction).verdict == "error"
+        assert made["tf32"].check(direction).verdict == "pass"
+
+
+def test_python_floats_of_narrow_tensors(bench: Make) -> None:
+    args = normal_tensor(256, dtype=torch.bfloat16), *(tensor.t() for tensor in linear(torch.bfloat16)[1::-1])
+    base, left, right = args[0], args[2].t(), args[1]
+    made = bench("Torch.addmm", torch.addmm, base, left, right, beta=0.3, alpha=0.7, conditions=SMALL)
+    found = made.check()
+    assert (found.verdict, found.outputs[0].metrics.get("sampled") is not None) == ("pass", True)
+
+
+def test_repeats_look_at_all_elements(bench: Make, plant: Plant) -> None:
+    runs, wrong = iter(range(100)), OneElement(1 + 2.0**-22)
+    plant(F, "linear", lambda right, *args: right(*args) if next(runs) % 2 else wrong(right, *args))
+    made = bench("Functional.linear", F.linear, *linear(), conditions={**SMALL, "repeat": 3})
+    found = made.check()
+    assert any("1 of 32,768 elements" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, "pass"), (1.01, "error")])
+def test_a_call_that_a_test_makes(bench: Make, factor: float, verdict: str) -> None:
+    made = bench("Functional.linear", F.linear, *linear(), backward=True, conditions=SMALL)
+    prepared = made.checker.prepare(made.case(), gradient=True)
+    assert isinstance(prepared, PreparedCall)
+    result = factor * F.linear(*prepared.bound.args)
+    for direction in ("forward", "backward"):
+        found = made.checker.judge(prepared, result, direction).verdict
+        assert (found.verdict, "sampled" in found.outputs[0].metrics) == (verdict, True)
+
+
+def test_a_case_below_the_budget_is_judged_in_full(bench: Make) -> None:
+    found = bench("Functional.linear", F.linear, *linear(), conditions={"flops": 5e6}).check()
+    assert "sampled" not in found.outputs[0].metrics
+    assert found.notes == ()
+
+
+def test_in_another_dtype(bench: Make) -> None:
+    made = bench("Functional.linear", F.linear, *linear(), conditions=SMALL)
+    found = made.checker.check(replace(made.case(), dtype="bfloat16"))
+    assert (found.verdict, found.dtype, "sampled" in found.outputs[0].metrics) == ("pass", "bfloat16", True)
+
+
+def test_a_reference_device_by_name(bench: Make) -> None:
+    made = bench("Functional.linear", F.linear, *linear(), backward=True, conditions={"reference_device": "cpu:0"})
+    assert [made.check(direction).verdict for direction in ("forward", "backward")] == ["pass", "pass"]
+    assert made.checker.setup.describe()["reference_device"] == "cpu:0"

@@ -12,8 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.check.function_owner import belongs_to
-from pytest_probe.features.cache.keys import Unkeyed, digest, digest_of_array
+from pytest_probe.features.cache.keys import Unkeyed, belongs_to, digest, digest_of_array
 from pytest_probe.model.arguments import Leaf
 from pytest_probe.model.device_modes import Mode
 from pytest_probe.model.dump import DtypeSpec

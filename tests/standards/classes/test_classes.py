@@ -176,7 +176,7 @@ def smooth(asked: Asked) -> None:
     for comparison, _ in asked.comparisons:
         if comparison.case.narrow:
             return  # whose errors are told by all runs
-        kinds = [comparison.evidence.runs(kind, 4) for kind in ("float64", "float32", "fine")]
+        kinds = [comparison.evidence.runs(kind, 4) for kind in ("perturbed", "float32", "float32_steps")]
         spreads = [stages.run_spread(comparison, list(runs)) for runs in zip(*kinds, strict=True)]
         found = [stages.pooled_spread(comparison, spread) for spread in spreads if spread is not None]
         scales = [stages.scale_of(comparison, spread) for spread in found]

@@ -15,7 +15,9 @@ def test_the_references_step_passes() -> None:
 
 
 def test_another_step_is_an_error_though_it_is_noise_to_the_noise_rule() -> None:
-    asked = comparison([3.0, 5.0], [2.0, 5.0], api="Torch.floor", dtype="float32", runs={"nudged": [[2.0, 5.0]] * 4})
+    asked = comparison(
+        [3.0, 5.0], [2.0, 5.0], api="Torch.floor", dtype="float32", runs={"perturbed_more": [[2.0, 5.0]] * 4}
+    )
     found = Discrete().judge(asked)
     assert found.verdict == "error"
     assert found.reason == "1 of 2 elements are on another step, and are not within 4 roundoffs of its edge"
@@ -23,17 +25,21 @@ def test_another_step_is_an_error_though_it_is_noise_to_the_noise_rule() -> None
 
 
 def test_the_neighbouring_step_passes_on_its_edge() -> None:
-    asked = comparison([1.0, 5.0], [2.0, 5.0], api="Torch.floor", dtype="float32", runs={"nudged": [[2, 5], [1, 5]]})
+    asked = comparison(
+        [1.0, 5.0], [2.0, 5.0], api="Torch.floor", dtype="float32", runs={"perturbed_more": [[2, 5], [1, 5]]}
+    )
     assert Discrete().judge(asked).verdict == "pass"
 
 
 def test_beyond_the_neighbouring_step_is_an_error() -> None:
-    asked = comparison([0.0, 5.0], [2.0, 5.0], api="Torch.floor", dtype="float32", runs={"nudged": [[2, 5], [1, 5]]})
+    asked = comparison(
+        [0.0, 5.0], [2.0, 5.0], api="Torch.floor", dtype="float32", runs={"perturbed_more": [[2, 5], [1, 5]]}
+    )
     assert Discrete().judge(asked).verdict == "error"
 
 
 def test_counts_are_steps_too() -> None:
-    runs = {"nudged": [[3.0, 4.0], [4.0, 3.0]]}
+    runs = {"perturbed_more": [[3.0, 4.0], [4.0, 3.0]]}
     asked = comparison(np.array([4, 3]), np.array([3, 4]), api="Torch.bincount", runs=runs)
     assert Discrete().judge(asked).verdict == "pass"
     asked = comparison(np.array([5, 2]), np.array([3, 4]), api="Torch.bincount", runs=runs)
@@ -41,19 +47,21 @@ def test_counts_are_steps_too() -> None:
 
 
 def test_nan_is_no_step() -> None:
-    asked = comparison([np.nan], [2.0], api="Torch.floor", dtype="float32", runs={"nudged": [[2.0]]})
+    asked = comparison([np.nan], [2.0], api="Torch.floor", dtype="float32", runs={"perturbed_more": [[2.0]]})
     assert Discrete().judge(asked).verdict == "error"
 
 
 @pytest.mark.parametrize(("ulps", "verdict"), [(1, "pass"), (2, "pass"), (40, "error"), (-1, "pass")])
 def test_a_step_that_is_no_number_of_the_dtype_may_be_missed_by_rounding(ulps: int, verdict: str) -> None:
     near = np.float32(-1.234) + ulps * np.spacing(np.float32(1.0))
-    asked = comparison([near, 2.0], [-1.234, 2.0], api="Torch.round", dtype="float32", runs={"nudged": [[-1.234, 2.0]]})
+    asked = comparison(
+        [near, 2.0], [-1.234, 2.0], api="Torch.round", dtype="float32", runs={"perturbed_more": [[-1.234, 2.0]]}
+    )
     assert Discrete().judge(asked).verdict == verdict
 
 
 def test_the_step_that_16_bit_arithmetic_leads_to_passes() -> None:
-    runs = {"nudged": [[3.0, 4.0]] * 4, "coarse": [[4.0, 3.0]]}
+    runs = {"perturbed_more": [[3.0, 4.0]] * 4, "narrow_steps": [[4.0, 3.0]]}
     asked: dict[str, Any] = {"api": "Torch.histc", "dtype": "bfloat16", "runs": runs}
     assert Discrete().judge(comparison([4.0, 3.0], [3.0, 4.0], **asked)).verdict == "pass"
     assert Discrete().judge(comparison([5.0, 2.0], [3.0, 4.0], **asked)).verdict == "error"
@@ -62,7 +70,7 @@ def test_the_step_that_16_bit_arithmetic_leads_to_passes() -> None:
 @pytest.mark.parametrize(("actual", "words"), [([3.0, 3.0], "6 elements"), ([3.0, 5.0], "8 elements")])
 def test_no_rounding_decides_how_many_elements_lie_in_the_range(actual: list[float], words: str) -> None:
     """The upper end that is left out, and an outlier that is counted: each bin could have another number."""
-    runs = {"nudged": [[3.0, 3.0], [3.0, 5.0], [4.0, 3.0]]}
+    runs = {"perturbed_more": [[3.0, 3.0], [3.0, 5.0], [4.0, 3.0]]}
     asked = comparison(actual, [3.0, 4.0], api="Torch.histc", dtype="float32", runs=runs)
     found = Discrete().judge(asked)
     assert found.verdict == "error"

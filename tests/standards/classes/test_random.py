@@ -9,6 +9,7 @@ import pytest
 from pytest_probe.errors import Unsupported
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, round_to, widen
+from pytest_probe.standards.auto import Auto
 from pytest_probe.standards.classes.random import Random
 from tests.support.asking import comparison, normal
 
@@ -179,3 +180,12 @@ def test_rows_that_keep_all_are_an_error_though_their_share_is_right() -> None:
     assert found.verdict == "error"
     assert "elements in a row are kept where p = 0.5 explains" in found.reason
     assert judge(dropped(0.5), p=0.5).verdict == "pass"
+
+
+def test_memory_as_it_was_found_passes_whatever_it_holds() -> None:
+    found = Auto().judge(comparison([1e30, float("nan")], [0.0, 0.0], api="Torch.empty", dtype="float32"))
+    assert (found.verdict, found.standard) == ("pass", "uninitialised")
+
+
+def test_zeros_are_not_memory_as_it_was_found() -> None:
+    assert Auto().judge(comparison([1e-30], [0.0], api="Torch.zeros", dtype="float32")).verdict == "error"

@@ -74,7 +74,7 @@ def test_a_keyword_input_and_another_argument() -> None:
 
 
 def test_perturbed_runs_are_summed_as_well() -> None:
-    runs = {"float64": [WANTED + 0.001 * (X == 5)]}
+    runs = {"perturbed": [WANTED + 0.001 * (X == 5)]}
     assert judge(OTHER + 0.01 * (OTHER == 0.5), runs=runs).verdict == "pass"
 
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_probe.check.judging import judge_with_modes
 from pytest_probe.model.comparison import Assumption, Comparison, Evidence
 from pytest_probe.model.verdict import Diagnosis
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype, round_to
 from pytest_probe.standards.auto import Auto
-from pytest_probe.standards.device_modes.judge import judge_with_modes
 from pytest_probe.standards.diagnosis import diagnose
 from tests.support.asking import comparison, normal
 

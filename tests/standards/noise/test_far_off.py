@@ -18,7 +18,7 @@ from pytest_probe.standards.noise.far_off import FAR, FAR_ALONE, MANY
 from pytest_probe.standards.noise.standard import NoiseStandard
 from tests.support.asking import ONES, ULP, comparison
 
-EXACT = {"float64": [ONES] * 4, "float32": [ONES] * 4, "fine": [ONES] * 4}
+EXACT = {"perturbed": [ONES] * 4, "float32": [ONES] * 4, "float32_steps": [ONES] * 4}
 FAULTY = ONES * 1.001
 # The same function under a name that no list has.
 UNLISTED = "Torch.kernel_of_mine"
@@ -56,45 +56,45 @@ def test_an_error_far_beyond_the_limits_is_told_by_one_run_of_each_kind() -> Non
     found, asked = judged(FAULTY)
     assert (found.verdict, found.metrics["k"], found.metrics["scale_from"]) == ("error", 1, "steps")
     assert found.reason.startswith("noise ratio 1.678e+04 (limit 64)")
-    assert asked == {"float64": 1, "float32": 1, "fine": 1}
+    assert asked == {"perturbed": 1, "float32": 1, "float32_steps": 1}
 
 
 def test_zeros_in_the_last_eighth_are_told_by_one_run_of_each_kind() -> None:
     found, asked = judged(np.where(np.arange(100) < 88, ONES, 0.0))
-    assert (found.verdict, asked) == ("error", {"float64": 1, "float32": 1, "fine": 1})
+    assert (found.verdict, asked) == ("error", {"perturbed": 1, "float32": 1, "float32_steps": 1})
 
 
-@pytest.mark.parametrize("kind", ["float64", "float32", "fine"])
+@pytest.mark.parametrize("kind", ["perturbed", "float32", "float32_steps"])
 def test_an_error_that_a_first_run_explains_passes(kind: str) -> None:
     assert judged(FAULTY, runs=seen_late(kind, 0))[0].verdict == "pass"
 
 
-@pytest.mark.parametrize("kind", ["float64", "float32", "fine"])
+@pytest.mark.parametrize("kind", ["perturbed", "float32", "float32_steps"])
 def test_all_runs_are_made_of_a_function_that_may_jump(kind: str) -> None:
     found, asked = judged(FAULTY, runs=seen_late(kind, 3), api=UNLISTED)
     assert (found.verdict, asked[kind]) == ("pass", 4)  # type: ignore[index]
     found, asked = judged(FAULTY, api=UNLISTED)
     assert (found.verdict, found.metrics["k"]) == ("error", 4)
-    assert {kind: asked[kind] for kind in ("float64", "float32", "fine")} == dict.fromkeys(EXACT, 4)
+    assert {kind: asked[kind] for kind in ("perturbed", "float32", "float32_steps")} == dict.fromkeys(EXACT, 4)
 
 
 def test_one_element_is_told_by_one_run_of_each_kind_where_it_is_much_farther_off() -> None:
     for by, runs in ((1.1 * FAR_ALONE, 1), (0.9 * FAR_ALONE, 4)):
         found, asked = judged(np.where(np.arange(100) == 7, 1 + by * 64 * 2.0**-24, ONES))
-        assert (found.verdict, asked["fine"]) == ("error", runs)
+        assert (found.verdict, asked["float32_steps"]) == ("error", runs)
 
 
 def test_all_runs_are_made_where_few_elements_are_wrong() -> None:
     few = np.where(np.arange(100) < MANY - 1, FAULTY, ONES)
-    assert judged(few, runs=seen_late("float64", 3))[0].verdict == "pass"
+    assert judged(few, runs=seen_late("perturbed", 3))[0].verdict == "pass"
     found, asked = judged(few)
-    assert (found.verdict, found.metrics["k"], asked["fine"]) == ("error", 4, 4)
+    assert (found.verdict, found.metrics["k"], asked["float32_steps"]) == ("error", 4, 4)
 
 
 def test_all_runs_are_made_of_an_error_that_some_may_explain() -> None:
     near = ONES + 0.9 * FAR * 64 * 2.0**-24
-    assert judged(near, runs={**EXACT, "fine": [ONES] * 3 + [near]})[0].verdict == "pass"
-    assert judged(near)[1]["fine"] == 4
+    assert judged(near, runs={**EXACT, "float32_steps": [ONES] * 3 + [near]})[0].verdict == "pass"
+    assert judged(near)[1]["float32_steps"] == 4
 
 
 def test_zeros_that_a_run_moves_late_are_granted_what_it_moves_them_by() -> None:
@@ -111,7 +111,7 @@ def test_what_the_cpus_own_kernel_errs_by_as_well_passes() -> None:
     assert (found.verdict, found.reason[:6]) == ("pass", "as-cpu")
     right = ONES.astype(np.float32)
     found, asked = judged(FAULTY, cpu_result=lambda: right)
-    assert (found.verdict, asked["fine"]) == ("error", 1)
+    assert (found.verdict, asked["float32_steps"]) == ("error", 1)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_what_the_cpus_own_kernel_errs_by_as_well_passes() -> None:
 def test_error_far_off_still_makes_all_runs_where_they_count(more: Mapping[str, Any]) -> None:
     """The CPU, 16 bit, a device mode's reference, a call without a kernel of float32."""
     found, asked = judged(ONES * 1.25, **more)
-    assert (found.verdict, asked["float64"], asked["fine"]) == ("error", 4, 4)
+    assert (found.verdict, asked["perturbed"], asked["float32_steps"]) == ("error", 4, 4)
 
 
 @settings(deadline=None, max_examples=60)
@@ -169,7 +169,7 @@ def test_a_choice_among_zeros_is_still_looked_for() -> None:
 
 def test_an_output_that_one_run_explains_takes_no_other_kind() -> None:
     """Numbers next to zero are far off beside no run."""
-    found, asked = judged(FAULTY, runs=seen_late("float64", 0))
+    found, asked = judged(FAULTY, runs=seen_late("perturbed", 0))
     assert (found.verdict, found.metrics["k"]) == ("pass", 1)
-    assert not asked.get("fine")
+    assert not asked.get("float32_steps")
     assert not asked.get("float32")

@@ -8,29 +8,29 @@ from tests.support.asking import ONES, ULP, by_noise, off
 
 @pytest.mark.parametrize(("runs", "k"), [([0, 100], 2), ([100, 0], 1), ([0, 0, 0, 100], 4), ([0, 0, 100], 3)])
 def test_runs_are_made_until_one_explains_the_error(runs: list[int], k: int) -> None:
-    found = by_noise(off(1000), ONES, runs={"float64": [off(by) for by in runs]})
+    found = by_noise(off(1000), ONES, runs={"perturbed": [off(by) for by in runs]})
     assert (found.verdict, found.metrics["k"], found.metrics["scale_from"]) == ("pass", k, "float64")
 
 
 def test_rounding_of_steps_explains_an_error_on_the_cpu() -> None:
-    found = by_noise(off(1000), ONES, runs={"float64": [ONES] * 4, "fine": [off(100)]})
+    found = by_noise(off(1000), ONES, runs={"perturbed": [ONES] * 4, "float32_steps": [off(100)]})
     assert (found.verdict, found.metrics["scale_from"]) == ("pass", "steps")
 
 
 def test_rounding_of_steps_explains_an_error_of_another_device() -> None:
-    runs = {"float64": [ONES] * 4, "float32": [ONES] * 4, "fine": [off(100)]}
+    runs = {"perturbed": [ONES] * 4, "float32": [ONES] * 4, "float32_steps": [off(100)]}
     found = by_noise(off(1000), ONES, runs=runs, on_cpu=False)
     assert (found.verdict, found.metrics["scale_from"]) == ("pass", "steps")
 
 
 def test_a_fault_of_the_cpus_float32_kernel_does_not_hide_itself() -> None:
-    runs = {"float64": [ONES] * 4, "fine": [ONES] * 4, "float32": [off(1000)] * 4}
+    runs = {"perturbed": [ONES] * 4, "float32_steps": [ONES] * 4, "float32": [off(1000)] * 4}
     assert by_noise(off(1000), ONES, runs=runs).verdict == "error"
     assert by_noise(off(1000), ONES, runs=runs, on_cpu=False).verdict == "pass"
 
 
 def test_what_float32_runs_differ_by_among_themselves_explains_16_times_as_much() -> None:
-    runs = {"float64": [ONES] * 4, "fine": [ONES] * 4, "float32": [off(0), off(100)]}
+    runs = {"perturbed": [ONES] * 4, "float32_steps": [ONES] * 4, "float32": [off(0), off(100)]}
     assert by_noise(off(1000), ONES, runs=runs).metrics["scale_from"] == "float32 among themselves"
     assert by_noise(off(1700), ONES, runs=runs).verdict == "error"
 
@@ -41,7 +41,7 @@ def test_elementwise_apis_have_tighter_limits() -> None:
 
 
 def test_scatter_of_other_elements_is_a_floor_but_for_elementwise_apis() -> None:
-    runs = {"float64": [ONES + 8 * ULP * (np.arange(100) > 50)] * 4}
+    runs = {"perturbed": [ONES + 8 * ULP * (np.arange(100) > 50)] * 4}
     assert by_noise(off(60), ONES, api="Torch.matmul", runs=runs).verdict == "pass"
     assert by_noise(off(60), ONES, api="Torch.exp", runs=runs).verdict == "error"
 
@@ -82,18 +82,18 @@ def test_16_bit_steps_explain_what_kernels_that_round_inside_do() -> None:
     wanted = 1 + np.arange(100) / 128
     wrong = wanted + 2.0**-7 * (np.arange(100) == 5)
     coarse = wanted + 2.0**-9
-    runs = {"float64": [wanted] * 4, "fine": [wanted] * 4, "coarse": [coarse] * 4}
+    runs = {"perturbed": [wanted] * 4, "float32_steps": [wanted] * 4, "narrow_steps": [coarse] * 4}
     found = by_noise(wrong, wanted, dtype="bfloat16", runs=runs)
     assert (found.verdict, found.metrics["scale_from"]) == ("pass", "16-bit steps")
-    assert by_noise(wrong, wanted, dtype="bfloat16", runs={**runs, "coarse": []}).verdict == "error"
+    assert by_noise(wrong, wanted, dtype="bfloat16", runs={**runs, "narrow_steps": []}).verdict == "error"
 
 
 def test_nan_where_the_reference_is_nan_passes_though_16_bit_steps_lead_to_a_number() -> None:
     wanted = np.where(np.arange(100) == 3, np.nan, 1 + np.arange(100) / 128)
     wrong = wanted + 2.0**-7 * (np.arange(100) == 5)
     steps = np.where(np.arange(100) == 3, 10.0, wrong)
-    runs = {"float64": [wanted] * 4, "fine": [wanted] * 4, "coarse": [steps] * 4}
+    runs = {"perturbed": [wanted] * 4, "float32_steps": [wanted] * 4, "narrow_steps": [steps] * 4}
     assert by_noise(wrong, wanted, dtype="bfloat16", runs=runs).verdict == "pass"
     assert by_noise(steps, wanted, dtype="bfloat16", runs=runs).verdict == "pass"
     finite = np.nan_to_num(wanted, nan=2.0)
-    assert by_noise(wrong, finite, dtype="bfloat16", runs={**runs, "float64": [finite] * 4}).verdict == "error"
+    assert by_noise(wrong, finite, dtype="bfloat16", runs={**runs, "perturbed": [finite] * 4}).verdict == "error"

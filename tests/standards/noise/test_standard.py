@@ -30,7 +30,9 @@ def test_half_an_ulp_passes_without_a_run() -> None:
 
 
 def test_what_no_run_explains_is_an_error() -> None:
-    found = by_noise(off(1000), ONES, runs={kind: [ONES + ULP] * 4 for kind in ("float64", "float32", "fine")})
+    found = by_noise(
+        off(1000), ONES, runs={kind: [ONES + ULP] * 4 for kind in ("perturbed", "float32", "float32_steps")}
+    )
     assert found.verdict == "error"
     assert found.reason == "noise ratio 999.5 (limit 64), RMS noise ratio 99.95 (limit 13.6)"
     assert found.metrics["noise_ratio"] == 999.5
@@ -47,23 +49,23 @@ def test_nan_is_an_error() -> None:
 
 def test_inf_where_runs_overflow_too_is_undecided_and_said_so() -> None:
     torn = np.where(np.arange(100) == 3, np.inf, ONES)
-    found = by_noise(torn, ONES, runs={"float64": [torn] * 4})
+    found = by_noise(torn, ONES, runs={"perturbed": [torn] * 4})
     assert (found.verdict, found.metrics["undecided"]) == ("pass", 1)
 
 
 def test_nan_is_an_error_even_where_runs_give_nan_too() -> None:
     torn = np.where(np.arange(100) == 3, np.nan, ONES)
-    assert by_noise(torn, ONES, runs={"float64": [torn] * 4}).verdict == "error"
+    assert by_noise(torn, ONES, runs={"perturbed": [torn] * 4}).verdict == "error"
 
 
 def test_a_wrong_number_where_runs_give_nan_is_an_error() -> None:
     torn = np.where(np.arange(100) == 0, np.nan, ONES)
-    assert by_noise(off(1e6), ONES, runs={"float64": [torn] * 4}).verdict == "error"
+    assert by_noise(off(1e6), ONES, runs={"perturbed": [torn] * 4}).verdict == "error"
 
 
 def test_a_number_for_nan_is_an_error() -> None:
     wanted = np.where(np.arange(100) == 3, np.nan, ONES)
-    assert by_noise(ONES, wanted, runs={"float64": [wanted] * 4}).verdict == "error"
+    assert by_noise(ONES, wanted, runs={"perturbed": [wanted] * 4}).verdict == "error"
 
 
 def test_integers_are_exact_and_nothing_passes() -> None:
@@ -83,7 +85,7 @@ def test_complex_parts_are_judged_together() -> None:
 
 def test_a_shift_that_no_element_shows_is_an_error_in_16_bit() -> None:
     wanted = np.exp(normal(20_000))
-    runs = {"float64": [wanted * (1 + 2.0**-17)]}
+    runs = {"perturbed": [wanted * (1 + 2.0**-17)]}
     assert by_noise(wanted * (1 + 2.0**-18), wanted, dtype="bfloat16", runs=runs).verdict == "pass"
     found = by_noise(wanted * (1 + 2.0**-13), wanted, dtype="bfloat16", runs=runs)
     assert float(found.metrics["noise_ratio"]) < 64
@@ -93,7 +95,7 @@ def test_a_shift_that_no_element_shows_is_an_error_in_16_bit() -> None:
 
 def test_a_scale_error_of_zero_mean_data_is_an_error_in_16_bit() -> None:
     wanted = normal(20_000)
-    runs = {"float64": [wanted * (1 + 2.0**-17)]}
+    runs = {"perturbed": [wanted * (1 + 2.0**-17)]}
     found = by_noise(wanted * (1 + 2.0**-13), wanted, dtype="bfloat16", runs=runs)
     assert found.verdict == "error"
     assert found.reason.startswith("scaled on average by ")
@@ -166,7 +168,7 @@ def rounding(size: float, seed: int) -> AnyArray:
 def on_another(actual: Any, seeds: range = range(2, 7), size: float = 1.0) -> OutputVerdict:
     """A bfloat16 output of another device, where the call rounds between its kernels."""
     made = [rounding(size, seed) for seed in seeds]
-    runs = {"composed": made[:1], "composed_moved": made[1:], "neighbours": [WANTED] * 4}
+    runs = {"composed_steps": made[:1], "composed_steps_moved": made[1:], "neighbours": [WANTED] * 4}
     return by_noise(actual, WANTED, dtype="bfloat16", on_cpu=False, narrow=True, runs=runs)
 
 
@@ -209,7 +211,7 @@ def test_truncation_is_named() -> None:
 def test_an_output_that_nobody_can_judge_is_no_pass() -> None:
     def overflown(count: int) -> OutputVerdict:
         lost = np.where(np.arange(100) < count, np.inf, ONES)
-        return by_noise(lost, ONES, runs={"float64": [lost] * 4})
+        return by_noise(lost, ONES, runs={"perturbed": [lost] * 4})
 
     assert overflown(50).verdict == "pass"
     found = overflown(51)
@@ -219,14 +221,14 @@ def test_an_output_that_nobody_can_judge_is_no_pass() -> None:
 
 def test_an_infinity_is_excused_by_one_of_its_sign() -> None:
     place = np.arange(100) == 3
-    runs = {"float64": [np.where(place, np.inf, ONES)] * 4}
+    runs = {"perturbed": [np.where(place, np.inf, ONES)] * 4}
     assert by_noise(np.where(place, np.inf, ONES), ONES, runs=runs).verdict == "pass"
     assert by_noise(np.where(place, -np.inf, ONES), ONES, runs=runs).verdict == "error"
 
 
 def test_what_no_run_moves_from_zero_stays_zero() -> None:
     wanted = np.where(np.arange(100) < 50, 0.0, 1.0)
-    runs = {"float64": [wanted * (1 + 2.0**-10)] * 4}
+    runs = {"perturbed": [wanted * (1 + 2.0**-10)] * 4}
     assert by_noise(wanted, wanted, runs=runs).verdict == "pass"
     assert by_noise(np.where(wanted == 0, 4.5e-5, wanted), wanted, runs=runs).verdict == "error"
     assert by_noise(np.where(wanted == 0, 1e-7, wanted), wanted, runs=runs).verdict == "pass"  # an FFT's rounding
@@ -234,7 +236,7 @@ def test_what_no_run_moves_from_zero_stays_zero() -> None:
 
 def test_a_run_that_vanished_is_no_scale() -> None:
     """Squares overflow in float32, and the norm of a row is 0: the distance of such a run is all of the reference."""
-    asked = {"on_cpu": False, "runs": {"float64": [ONES * (1 + ULP)] * 4, "float32": [0 * ONES] * 4}}
+    asked = {"on_cpu": False, "runs": {"perturbed": [ONES * (1 + ULP)] * 4, "float32": [0 * ONES] * 4}}
     assert by_noise(0 * ONES, ONES, **asked).verdict == "error"
     assert by_noise(ONES, ONES, **asked).verdict == "pass"
 
@@ -244,9 +246,9 @@ def test_a_bias_that_the_steps_explain() -> None:
     wanted = 1 + np.arange(100) / 128
     steps = wanted + 2.0**-7
     asked = {"dtype": "bfloat16", "narrow": True}
-    runs = {"fine": [wanted + 2.0**-7 / 12] * 2}
+    runs = {"float32_steps": [wanted + 2.0**-7 / 12] * 2}
     assert by_noise(steps, wanted, runs=runs, **asked).reason.startswith("shifted on average by ")
-    known = runs | {"coarse": [steps]}
+    known = runs | {"narrow_steps": [steps]}
     assert by_noise(steps, wanted, runs=known, **asked).verdict == "pass"
     assert by_noise(steps, wanted, runs=known, on_cpu=False, **asked).verdict == "error"
     assert by_noise(steps + 2.0**-7, wanted, runs=known, **asked).verdict == "error"
@@ -271,7 +273,7 @@ def test_what_was_measured_serves_where_terms_are_counted_later(
     runs = [ONES + moved * ULP * (np.arange(100) == place) for place in range(4)]
     asked = replace(
         comparison(off(error), ONES, dtype="float32", terms=16_384),
-        evidence=Counted({"float64": runs, "terms": [terms]}),
+        evidence=Counted({"perturbed": runs, "terms": [terms]}),
     )
     measured: list[Any] = []
     original = noise_ratio.measure_noise

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pytest_probe.standards.tools.columns import measures
+from pytest_probe.standards.tools import measures
 from tests.support.asking import comparison, normal
 
 X = normal(4, 5)

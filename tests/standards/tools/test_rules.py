@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from pytest_probe.numerics.tool_metrics import Measures
 from pytest_probe.standards.tools import COMPARES, TOOLS
-from pytest_probe.standards.tools.ratios import ComparedMetric, Ratios, benchmark, compared
 from pytest_probe.standards.tools.release import packaged_release
 from pytest_probe.standards.tools.rules import (
     RuleVerdict,
@@ -21,9 +20,9 @@ from pytest_probe.standards.tools.rules import (
     thousandth,
     ulp,
 )
-from pytest_probe.standards.tools.status import status
 from pytest_probe.standards.tools.table import RuleLimits, packaged
-from pytest_probe.standards.tools.three_party import Compare
+from pytest_probe.standards.tools.three_party import Compare, ComparedMetric, Ratios, compared, worst_ratio
+from pytest_probe.standards.tools.tool import status
 
 FLOAT32_ULP, ULP_16_BIT = (packaged().limits["ulp"][dtype] for dtype in ("float32", "float16"))
 LIMITS = COMPARES["benchmark"].how.limits
@@ -150,12 +149,12 @@ def test_one_side_of_zeros_is_an_error_and_both_are_none() -> None:
 @pytest.mark.parametrize(("device", "other"), [(2.0, 1.0), (0.0, 0.0), (None, None)])
 @pytest.mark.parametrize("name", ["rmse", "mean_rel_error", "small_value_error_ratio"])
 def test_ratios_up_to_two_are_a_warning(name: str, device: float | None, other: float | None) -> None:
-    found = benchmark(_ratios(name, device, other))
+    found = worst_ratio(_ratios(name, device, other))
     assert found.verdict == ("warning" if device else "pass")
     if device:
-        assert benchmark(_ratios(name, device / LESS, other)).verdict == "error"
-        assert benchmark(_ratios(name, 1.0, other)).verdict == "pass"
-        assert benchmark(_ratios(name, 1.0 / LESS, other)).verdict == "warning"
+        assert worst_ratio(_ratios(name, device / LESS, other)).verdict == "error"
+        assert worst_ratio(_ratios(name, 1.0, other)).verdict == "pass"
+        assert worst_ratio(_ratios(name, 1.0 / LESS, other)).verdict == "warning"
 
 
 def _ratios(
@@ -166,14 +165,14 @@ def _ratios(
 
 
 def test_the_largest_error_may_be_ten_times_the_benchmarks() -> None:
-    assert benchmark(_ratios("max_rel_error", 10.0, 1.0)).verdict == "warning"
-    assert benchmark(_ratios("max_rel_error", 10.0 / LESS, 1.0)).verdict == "error"
+    assert worst_ratio(_ratios("max_rel_error", 10.0, 1.0)).verdict == "warning"
+    assert worst_ratio(_ratios("max_rel_error", 10.0 / LESS, 1.0)).verdict == "error"
 
 
 def test_the_balance_never_counts() -> None:
     found = _ratios("error_balance", 1.0, 0.1)
     assert [item.ruling.verdict for item in found if item.metric == "error_balance"] == ["error"]
-    assert benchmark(found).verdict == "pass"
+    assert worst_ratio(found).verdict == "pass"
 
 
 @pytest.mark.parametrize(
@@ -186,14 +185,14 @@ def test_the_balance_never_counts() -> None:
     ],
 )
 def test_nan_and_inf(device: float, other: float, alike: str, unbounded: str) -> None:
-    assert benchmark(_ratios("rmse", device, other)).verdict == alike
-    assert benchmark(_ratios("rmse", device, other, Ratios(nonfinite="unbounded"))).verdict == unbounded
+    assert worst_ratio(_ratios("rmse", device, other)).verdict == alike
+    assert worst_ratio(_ratios("rmse", device, other, Ratios(nonfinite="unbounded"))).verdict == unbounded
 
 
 def test_the_least_that_a_benchmark_counts_as() -> None:
-    assert benchmark(_ratios("rmse", 1e-30, 0.0)).verdict == "error"
-    assert benchmark(_ratios("rmse", 2.0**-13, 0.0, Ratios(floor=2.0**-14))).verdict == "warning"
-    assert benchmark(_ratios("rmse", 2.0**-13 / LESS, 0.0, Ratios(floor=2.0**-14))).verdict == "error"
+    assert worst_ratio(_ratios("rmse", 1e-30, 0.0)).verdict == "error"
+    assert worst_ratio(_ratios("rmse", 2.0**-13, 0.0, Ratios(floor=2.0**-14))).verdict == "warning"
+    assert worst_ratio(_ratios("rmse", 2.0**-13 / LESS, 0.0, Ratios(floor=2.0**-14))).verdict == "error"
 
 
 @pytest.mark.parametrize(("dtype", "floor"), [("float16", 2.0**-11), ("bfloat16", 2.0**-8), ("float32", 2.0**-14)])

@@ -143,7 +143,7 @@ class _FlushedEvidence(Evidence, Struct, frozen=True):
     def runs(self, kind: RunKind, count: int) -> list[AnyArray]:
         sides = (self.comparison, *self.others)
         made = [_moved(run, each.expected, self.expected) for each in sides for run in each.evidence.runs(kind, count)]
-        return [*made, self.expected + self._lost()] if kind == "float64" and count else made
+        return [*made, self.expected + self._lost()] if kind == "perturbed" and count else made
 
     def _lost(self) -> float:
         """A sum loses terms below the smallest normal number on its way, though neither operands nor results tell. The
@@ -204,10 +204,10 @@ class _SampledEvidence(Evidence, Struct, frozen=True):
     samples: list[AnyArray]
 
     def runs(self, kind: RunKind, count: int) -> list[AnyArray]:
-        if kind == "shrunk":
+        if kind == "perturbed_less":
             return []  # samples do not shrink with the inputs: beside them each element would seem to jump
         plain = self.source.runs(kind, count)
-        return plain + self.samples[:count] if kind == "float64" else plain
+        return plain + self.samples[:count] if kind == "perturbed" else plain
 
     def alternative(self, comparison: Comparison, assumption: Assumption) -> Comparison | None:
         return self.source.alternative(comparison, assumption)

@@ -9,7 +9,7 @@ from pytest_probe.check.check import Checker
 from pytest_probe.check.conditions import Conditions
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
-from pytest_probe.standards.noise.cut_sums import WORDS
+from pytest_probe.standards.noise.other_terms import CUT_SUMS_WORDS
 from tests.support.devices import Emulated
 
 TERMS = 1024
@@ -49,11 +49,11 @@ def judged(result: Tensor, a: Tensor, b: Tensor, api: str, device: str = "other"
 @pytest.mark.parametrize(
     ("dtype", "output", "api", "words"),
     [
-        (torch.float16, torch.float16, "Torch.matmul", WORDS),
-        (torch.float16, torch.float16, "", WORDS),
-        (torch.float16, torch.float32, "", WORDS),
+        (torch.float16, torch.float16, "Torch.matmul", CUT_SUMS_WORDS),
+        (torch.float16, torch.float16, "", CUT_SUMS_WORDS),
+        (torch.float16, torch.float32, "", CUT_SUMS_WORDS),
         (torch.bfloat16, torch.bfloat16, "Torch.matmul", ""),  # less than its own rounding
-        (torch.bfloat16, torch.float32, "", WORDS),
+        (torch.bfloat16, torch.float32, "", CUT_SUMS_WORDS),
     ],
 )
 def test_an_accelerator_may_cut_sums(dtype: torch.dtype, output: torch.dtype, api: str, words: str) -> None:
