@@ -60,7 +60,7 @@ class _StoredArray(msgspec.Struct, frozen=True):
 
 
 class _StoredResult(msgspec.Struct, frozen=True):
-    """Arrays and plain numbers by name, and what else was told."""
+    """Arrays and plain numbers by name, and other data as JSON."""
 
     arrays: dict[str, _StoredArray]
     plain: dict[str, tuple[str, str]]
@@ -235,7 +235,7 @@ class Folder(Struct):
         return total
 
     def _files(self) -> Iterator[_File]:
-        """Those that are whole; parts that nobody writes any more are removed."""
+        """The complete files; removes incomplete ones that nobody writes any more."""
         now = time.time()
         with os.scandir(self.path) as found:
             for each in found:

@@ -45,7 +45,7 @@ _PARTS_PER_HOST = 2
 _WAIT_SECONDS = 1.0
 # Seconds between two lines about a cluster whose devices are all others'.
 _BUSY_NOTICE_SECONDS = 60.0
-# Of the cases that did not run, those that are named.
+# How many cases that did not run are named.
 _MAX_NAMED = 20
 
 
@@ -110,7 +110,7 @@ class HostState(Struct):
 
 
 class Cluster:
-    """A plugin in the place of pytest's loop over items. shipped are the dumps whose files nodes cannot read."""
+    """A plugin that replaces pytest's loop over items. shipped are the dumps whose files nodes cannot read."""
 
     def __init__(self, probe: Probe, pool: Pool, shipped: Collection[Path]) -> None:
         self._probe = probe

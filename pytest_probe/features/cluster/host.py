@@ -64,7 +64,7 @@ class Host:
         return replace(found, trouble=f"{found.trouble}\n{self._said()}".strip()) if found.broken else found
 
     def tell(self, told: RunFacts) -> None:
-        """Each process is told this before it gets cases."""
+        """Each process gets these facts before it gets cases."""
         self._told = told
         with suppress(OSError):  # it has died, as the next cases will find
             self._channel.send(told)

@@ -96,8 +96,8 @@ class SentCase(Struct, frozen=True):
 
 
 class Ready(Struct, frozen=True):
-    """A process can run cases. devices says what its device is, once a framework, name is the one that the run has for
-    it, None for the default; trouble: why it cannot; broken: what it wrote to stderr may tell more."""
+    """A process can run cases. devices describes its device, once a framework; name is the run's name for the device,
+    None for the default; trouble: why it cannot; broken: what it wrote to stderr may say more."""
 
     name: str | None = None
     devices: tuple[Mapping[str, str], ...] = ()
@@ -182,7 +182,7 @@ class Pool(Protocol):
         """Bytes that each node may take, by its id."""
 
     def unreadable(self, files: Sequence[tuple[Path, int]], folders: Sequence[Path]) -> Mapping[Path, str]:
-        """Of these files, with their sizes, and folders those that some node does not have, with a name of the node."""
+        """The files, given with their sizes, and the folders that some node does not have; each with its name."""
 
     def begin(self, start: Start) -> Sequence[Place]:
         """Start all hosts. Raises SettingsError."""

@@ -47,7 +47,7 @@ class Dealing:
         return self._fitting(self._waiting, room, min(MAX_PART_COST, self._left / (_PARTS_PER_PROCESS * processes)))
 
     def give_back(self, groups: Iterable[int], *, alone: bool) -> None:
-        """These have not run. alone: each goes out by itself, so that a process that is lost again tells which one."""
+        """These have not run. alone: each goes out by itself, so that a process that is lost again shows which one."""
         for place in groups:
             self._left += self._costs[place]
             (self._alone if alone else self._waiting).appendleft(place)

@@ -38,7 +38,7 @@ _OPTION, _RESOURCE = NAMED["cluster"].flag, NAMED["cluster-resource"].flag
 _ANSWERS = 30.0
 # Seconds that hosts have to clean up behind them.
 _CLOSES = 5.0
-# Methods of this group run beside the others: a host can be closed while cases run.
+# Methods of this group run in parallel with the others: a host can be closed while cases run.
 _CLOSING = "closing"
 # What nodes and this process have to have in common: reports are pytest's, and all else is ours.
 _SAME = ("pytest-probe", "pytest", "msgspec", "numpy")

@@ -55,7 +55,7 @@ def start_of(probe: Probe) -> Start:
 
 
 def _told_workers(config: pytest.Config) -> dict[str, Any]:
-    """What pytest-xdist would tell its workers, with what other plugins would add."""
+    """What pytest-xdist would send its workers, with what other plugins would add."""
     node = SimpleNamespace(workerinput={}, config=config, gateway=None)
     given: dict[str, Any] = node.workerinput
     given["testrunuid"] = uuid.uuid4().hex
@@ -95,7 +95,7 @@ def no_modules(entry: str) -> tuple[str, ...]:
 
 
 def _decoded_here(record: Record) -> Call:
-    """In the place of what cannot be sent: each case has its call."""
+    """Replaces a decoder that cannot be sent: each case has its call."""
     raise AssertionError(f"{record.name} was sent without its call")
 
 
@@ -177,7 +177,7 @@ def _names(call: Call) -> set[str]:
 
 
 def _found(dump: Dump, folders: Sequence[Path], name: str) -> Path | None:
-    """The file of this name that a process beside the dump would read."""
+    """The file of this name that a process on the dump's machine would read."""
     for folder in folders:
         path = folder / name
         if archive.is_file(path):

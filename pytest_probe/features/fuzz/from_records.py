@@ -99,7 +99,7 @@ def _by_table(entry: Entry, bound: BoundCall, call: Call, signatures: Signatures
     for name, rule in entry.plain.items():
         slot, value = plain_slot(rule), bound.given.get(name)
         if isinstance(slot, SizeOf) and slot.symbol not in anchors and not slot.as_list:
-            # What no shape tells alone, as the groups of a convolution; left out it is one.
+            # A size that no shape alone gives, such as the groups of a convolution; it is 1 where it is left out.
             anchors[slot.symbol] = value if type(value) is int else 1
             fixed |= set() if name in bound.given else {slot.symbol}
         slot = _recorded_plain(slot, value, places, anchors)

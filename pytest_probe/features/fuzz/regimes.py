@@ -17,7 +17,7 @@ from pytest_probe.numerics.dtypes import Float64Array, FloatFormat, float_format
 
 class Limits(Struct, frozen=True):
     """Of an operator's inputs: it forms products of `power` of them, 0 where it forms nothing but its result; largest
-    is the largest magnitude that it can tell from larger ones."""
+    is the largest magnitude that it can distinguish from larger ones."""
 
     power: float = 0.0
     largest: float = math.inf
@@ -55,7 +55,7 @@ _Law: TypeAlias = "Callable[[_MagnitudeRange, tuple[int, ...], np.random.Generat
 RECORDED = "recorded"
 # The law of a tensor whose elements do not meet.
 MIXED = "mixed"
-# What stands somewhere in a tensor of these regimes, among normal numbers.
+# The share of special numbers in a tensor of these regimes, among normal numbers.
 _PLANTED_SHARE = 0.1
 # Numbers at which kernels change their way, times the sign: where exp overflows in float32 and float16, where tanh and
 # sigmoid saturate, halves, multiples of pi.

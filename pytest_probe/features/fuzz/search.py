@@ -69,8 +69,8 @@ class _WorstPass(Struct, frozen=True):
 
 
 class Findings(Struct):
-    """What a search found. rejected counts calls by the reason for which the reference rejected them, contracts are
-    the first calls by what differs beside numbers, known the first verdicts by the known finding of the framework that
+    """What a search found. rejected counts calls by the reason for which the reference rejected them, contracts are the
+    first calls by what differs other than numbers, known the first verdicts by the known finding of the framework that
     they show; worst is the call that took the largest share of its limit and passed, failed the call that is searched
     for, shrunk; its first one had so many examples before it."""
 

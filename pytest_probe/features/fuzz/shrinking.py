@@ -170,7 +170,7 @@ def _simplify_values(arguments: Arguments, fails: Callable[[Arguments], bool]) -
 
 
 def _zeroed(arguments: Arguments, name: str, leaf: Leaf, fails: Callable[[Arguments], bool]) -> Arguments:
-    """Regions of the flattened tensor, halves first, then parts of those that matter."""
+    """Sets regions of the flattened tensor to zero: halves first, then parts of the regions that matter."""
     array = leaf.array
     todo = [(0, array.size)]
     while todo:

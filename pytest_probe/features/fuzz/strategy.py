@@ -171,7 +171,7 @@ class _Drawing:
         return size if size > least else least
 
     def _room(self, symbol: str, found: Mapping[str, Any]) -> int:
-        """How large a symbol may be, so that no tensor that it stands in is too large."""
+        """How large a symbol may be, so that no tensor whose shape has it is too large."""
         counts = [
             max(1, math.prod(max(extent, 1) for extent in slot.pattern.shape(found)))
             for slot in self._template.tensors.values()
@@ -183,7 +183,7 @@ class _Drawing:
         return max(1, room)
 
     def _tensor(self, slot: TensorSlot, key: str) -> Any:
-        # Half of the optional arguments are left out; a record has those that it has.
+        # Half of the optional arguments are left out; a record's arguments stay as they were.
         if slot.optional and self._template.arguments is None and self._coin():
             return _OMITTED
         if slot.many:

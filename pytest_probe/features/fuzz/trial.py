@@ -25,7 +25,7 @@ from pytest_probe.model.verdict import OutputVerdict, Verdict
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, is_floating, widen
 from pytest_probe.numerics.ulp import ulp_distance
 
-# What the outputs of a drawn call have beside their numbers.
+# What is required of the outputs of a drawn call, other than their numbers.
 _DEMANDS = Demands(dtype=True, strides=True, drawn=True)
 
 _Announced = Callable[[AnnouncedCall], AbstractContextManager[None]]
@@ -82,9 +82,9 @@ class Judged(Struct, frozen=True):
 
 
 class Trials(Struct, frozen=True):
-    """Judges the calls of one search. announced: what each call is made in, by direction: it limits its time, and
-    tells a process that survives which call it is. fatal are the calls that have ended a process, by key; met those of
-    them that were drawn again."""
+    """Judges the calls of one search. announced gives the context in which a call is made. It limits the call's time,
+    and lets a process that survives know which call it is. fatal are the calls that have ended a process, by key; met
+    are those that were drawn again."""
 
     checker: Checker
     target: Target
@@ -163,7 +163,7 @@ def _wrong_numbers(verdict: Verdict) -> bool:
 
 
 def _broken_contract(verdict: Verdict) -> str:
-    """In what the device's call differs from the reference's beside numbers; "" where it does not."""
+    """How the device's call differs from the reference's, other than in numbers; "" where it does not."""
     if verdict.verdict != "error":
         return ""
     if not verdict.outputs:

@@ -28,7 +28,7 @@ _LARGEST_SPREAD = 1000.0
 SCHEMA = 1
 OPTION = "--probe-baseline"
 UPDATE = "--probe-baseline-update"
-# What stands in a line's outputs, and in its spread.
+# The columns of a line's outputs, and of its spread.
 _COLUMNS = ("name", "rmse", "max_ulp", "mean_ulp", "noise_ratio", "k", "crc", "elements", "carriers")
 _SPREAD_COLUMNS = ("rmse", "mean_ulp")
 # What makes another device, whose bits are its own.
@@ -57,7 +57,7 @@ def _words(value: Any) -> str:
         return f"({', '.join(map(_words, value))})"
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{key}: {_words(value[key])}' for key in sorted(value, key=str))}}}"
-    # What stands for an object elsewhere may be its address.
+    # The repr of other objects may contain an address.
     return repr(value) if type(value) in _PLAIN else f"{type(value).__name__}"
 
 
@@ -224,8 +224,8 @@ def _decoded(line: bytes, decoder: msgspec.json.Decoder[Any], where: str) -> Any
 
 
 class Comparable(Struct, frozen=True):
-    """Whose bits can be compared: those of the same device on the same inputs. others: labels of dumps that are other
-    files than the baseline's."""
+    """Which bits can be compared: of the same device on the same inputs. others: labels of dumps whose files differ
+    from the baseline's."""
 
     same_device: bool = True
     others: frozenset[str] = frozenset()

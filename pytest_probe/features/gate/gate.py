@@ -79,21 +79,21 @@ def _limit_of_rmse(before: KeptOutput, now: KeptOutput, spread: Spread | None) -
     # elements make, grew as well, luck would have come twice.
     grown = number(now.mean_ulp) > number(before.mean_ulp) * _limit(now.elements, spread.mean_ulp if spread else None)
     count = now.elements if grown else min(before.carriers or 0, now.carriers or 0)
-    # An error within the noise scale is that of any healthy kernel: that it was smaller before was luck.
+    # Any healthy kernel may have an error within the noise scale: that it was smaller before was luck.
     if (count < _FEW_ELEMENTS or number(before.rmse) == 0) and number(now.noise_ratio) <= 1:
         return math.inf
     return _limit(count, spread.rmse if spread else None)
 
 
 def _limit(elements: float, measured: float | None) -> float:
-    """A measured spread is that of few runs: the root of the calibrated one comes on top, with which no healthy output
-    was worse (benchmarks/gate_spread.py)."""
+    """A measured spread comes from few runs, so it is multiplied by the root of the calibrated one. With that no
+    healthy output was worse (benchmarks/gate_spread.py)."""
     factor = rmse_limit(elements)
     return factor if measured is None else measured * math.sqrt(factor)
 
 
 class OutputRows(Struct, frozen=True):
-    """One output beside the baseline; crcs where its bits differ."""
+    """One output compared with the baseline; crcs where its bits differ."""
 
     name: str
     rows: tuple[Row, ...]
@@ -106,8 +106,8 @@ class OutputRows(Struct, frozen=True):
 
 
 class Judgement(Struct, frozen=True):
-    """What a case is beside the baseline, with what a report shows of it. before is its verdict there; fails tells that
-    it fails the case, known that the case may fail, since it did before."""
+    """What a case is compared with the baseline, with what a report shows of it. before is the baseline's verdict;
+    fails: the comparison fails the case; known: the case may fail, since it did before."""
 
     compared: Compared
     outputs: tuple[OutputRows, ...] = ()

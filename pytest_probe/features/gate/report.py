@@ -33,7 +33,7 @@ _VANISHED = "vanished"
 
 
 def heading(judgement: Judgement | None) -> str:
-    """What the case is beside the baseline, where that fails it; else ""."""
+    """What the case is compared with the baseline, where that fails it; else ""."""
     return _HEADINGS[judgement.compared.change] if judgement is not None and judgement.fails else ""
 
 
@@ -67,7 +67,8 @@ def _row(row: Row) -> str:
 
 
 class GateTally(Struct):
-    """The cases of a run by what they are beside the baseline; listed holds the first of each kind, with reasons."""
+    """The cases of a run by what they are compared with the baseline; listed holds the first of each kind, with
+    reasons."""
 
     changes: Counter[Change] = field(default_factory=Counter)
     listed: dict[Change, list[tuple[str, str]]] = field(default_factory=dict)

@@ -20,7 +20,7 @@ MAX_DETAILED_PASSES = 200
 
 
 class ShownInDetail:
-    """Chooses while the run goes on: errors, warnings, and of the others those that are among the worst so far."""
+    """Chooses while the run goes on: errors, warnings, and other cases that are among the worst so far."""
 
     def __init__(self) -> None:
         self._worst: list[float] = []

@@ -66,7 +66,7 @@ def _letter(value: float | None) -> str:
 
 
 class OtherCase(Struct, frozen=True):
-    """A case of the other run: its verdict, and of the compared metrics those that it has."""
+    """A case of the other run: its verdict, and the compared metrics that it has."""
 
     verdict: str
     numbers: Mapping[str, float]
@@ -90,8 +90,8 @@ class OtherCase(Struct, frozen=True):
 
 
 class OtherRun(Struct):
-    """What the page is told of another run, and of each of its cases by id. notes say what differs between the two;
-    alike tells that both are of the same dumps: else nothing is compared."""
+    """What the page has of another run, and of each of its cases by id. notes say what differs between the two; alike:
+    both are of the same dumps, else nothing is compared."""
 
     name: str
     kind: Literal["benchmark", "baseline", "run"]
@@ -105,7 +105,7 @@ class OtherRun(Struct):
             self._in_any_dtype.setdefault(PortableId.parse(id).in_any_dtype, id)
 
     def id_of(self, id: str) -> str | None:
-        """The id of the same case: in the same dtype or, beside a benchmark, in another."""
+        """The id of the same case: in the same dtype or, compared with a benchmark, in another."""
         if id in self.cases or self.kind != "benchmark":
             return id if id in self.cases else None
         return self._in_any_dtype.get(PortableId.parse(id).in_any_dtype)
@@ -118,7 +118,7 @@ class _Move(Struct, frozen=True):
 
 
 class Comparison:
-    """The cases of this run beside those of the other."""
+    """The cases of this run compared with those of the other."""
 
     def __init__(self, other: OtherRun) -> None:
         self.other = other

@@ -68,7 +68,7 @@ class Earlier:
         return self.run.started
 
     def check(self, now: Identity, *, devices_known: bool) -> None:
-        """Raises SettingsError where the run that goes on is another one. devices_known: workers may tell them later.
+        """Raises SettingsError where the run that goes on is another one. devices_known: workers may report them later.
         A run that ended before it knew its devices has no results."""
         before = dict(self.run.identity)
         if not devices_known or not before.get("devices"):
@@ -115,7 +115,7 @@ class Earlier:
             yield from (_line(decoder, line) for line in file)
 
     def _items(self, has_results: bool) -> Items:
-        """Those that the run selected; none where it ended before it knew."""
+        """The items that the run selected; none where it ended before it knew them."""
         if not has_results and self.run.selected is None:
             return Items(())
         try:

@@ -86,7 +86,7 @@ class _DeviceMeasuring:
         self._ceilings = Ceilings(framework, device)
 
     def time(self, subject: Subject, record: str, seed: int, budget: float) -> CaseTime:
-        """record is the record's name. A call that raises when it is made again has a reason in the place of times."""
+        """record is the record's name. A call that raises when it is made again has a reason instead of times."""
         done = work(subject)
         if done is not None:
             subject = subject.varied(record, seed)

@@ -1,4 +1,4 @@
-"""The time of a case beside another run's: a benchmark's, or a baseline's, which has learnt how far it spreads.
+"""The time of a case compared with another run's: a benchmark's, or a baseline's, which knows its spread.
 
 What looks slower is measured again: the median and the least must both be above the limit, four times within three
 seconds.
@@ -24,7 +24,7 @@ from pytest_probe.model.verdict import SLOWER, Verdict
 
 class OtherTimes(Struct, frozen=True):
     """Where times are compared. limit: above so many times the other one a case is slower, None where nothing fails;
-    update: the baseline takes the times, so that nothing fails beside it."""
+    update: the baseline takes the times, so that nothing fails compared with it."""
 
     limit: float | None
     benchmark: Benchmark | None = None

@@ -1,7 +1,7 @@
 """The times and the memory of a run in PaddleAPEX's columns, from its results.
 
-prof_checking_result.csv, memory_checking_result.csv, and prof_summary.csv, which has times with verdicts. As there, -1
-stands for a time that nobody knows. UTF-8 with a byte order mark.
+prof_checking_result.csv, memory_checking_result.csv, and prof_summary.csv, which has times with verdicts. As in
+PaddleAPEX, -1 is a time that nobody knows. UTF-8 with a byte order mark.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ def _tries(
 ) -> Iterator[_Found]:
     """What the record may be, as the device runs it; what it raises is added to troubles."""
     source, resolved = runner.device, runner.resolved(case, call, arguments)
-    # A dump that tells of an autocast had it; where dtypes suggest one, they tell.
+    # A dump that records its surroundings knows the autocast, so it comes first; else no autocast comes first.
     casts = dict.fromkeys((resolved.autocast, "") if call.surroundings is not None else ("", resolved.autocast))
     for candidate in resolved.candidates:
         for cast in casts:
