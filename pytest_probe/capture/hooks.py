@@ -29,7 +29,7 @@ def modules(namespaces: Sequence[tuple[str, str]], taken: frozenset[str]) -> tup
 
 
 def functions(module: ModuleType) -> list[str]:
-    """The names of a module's public functions; those that it took from other packages are not its own."""
+    """The names of a module's public functions, without functions from other packages."""
     package = _package(module.__name__)
     return [
         name
@@ -108,7 +108,7 @@ class CallHooks:
         self._snapshots.forget()
 
     def remove_forward(self) -> None:
-        """No longer see calls; the gradients of those that were seen still come."""
+        """No longer see calls; gradients of calls already seen still come."""
         self._seeing = False
         self._sites.clear()
         self._modules.end()

@@ -124,7 +124,7 @@ class ModuleCalls:
         self._counts.clear()
 
     def place(self, entry: NamedEntry) -> None:
-        """Say in the forward entry of an API call where it stands."""
+        """Note in the forward entry of an API call which module makes it."""
         calls = self._thread.calls
         if not calls:
             entry.parent = self._nowhere
@@ -214,8 +214,7 @@ class ModuleCalls:
             begun.recorder.put(begun.entry, self._values.taken())
 
     def _checked(self, model: Any) -> Sequence[tuple[str, Any]]:
-        """The models, each with what stands before its paths: its number in a list, nothing before that of a single
-        one."""
+        """The models, each with the prefix of its paths: its number in a list, nothing for a single model."""
         if model is None and self._level == "L1":
             return ()
         several = isinstance(model, list | tuple)

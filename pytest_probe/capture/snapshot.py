@@ -18,7 +18,7 @@ from msgspec import UNSET
 
 Tree: TypeAlias = Any
 Json: TypeAlias = Any
-# The module entry that an entry stands in: None outside of all, UNSET in a dump without module entries.
+# The module entry that contains an entry: None outside of all, UNSET in a dump without module entries.
 Parent: TypeAlias = str | msgspec.UnsetType | None
 
 # As json.dump writes them, which msprobe's readers expect, and msgspec does not write.
@@ -95,8 +95,9 @@ class ForwardEntry(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 class BackwardEntry(msgspec.Struct, gc=False):
-    """The body of a backward entry: the gradients that came to the floating outputs, and those that left for the
-    floating inputs, in the order of outputs and arguments; None where there was none. probe has the places of both."""
+    """The body of a backward entry: the gradients that came to the floating outputs, and the gradients that left for
+    the floating inputs, in the order of outputs and arguments; None where there was none. probe has the places of
+    both."""
 
     input: Tree = UNSET
     output: Tree = UNSET
@@ -178,7 +179,7 @@ class Snapshots:
             dict: lambda value: {str(key): self.take(item) for key, item in value.items()} or PlainEntry("dict", {}),
         }
 
-    # What Python's number types stand for where a dtype is asked for.
+    # The dtypes that Python's number types mean where a dtype is asked for.
     pythons: Mapping[type, Any] = {}
 
     def take(self, value: Any) -> Tree:

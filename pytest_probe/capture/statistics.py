@@ -22,7 +22,7 @@ _BOOL, _FLOAT = kernel.DTYPES.index("bool"), kernel.DTYPES.index("float16")  # f
 _CODES = "?BHIQbhiq"  # how `memoryview` calls the dtypes before the floats, by their numbers
 _EXACT = 2.0**53  # whole numbers up to which float64 rounds no sum
 
-MAX_KEPT_INTEGERS = 64  # integers of one tensor: that many sizes, lengths or repeats stand in a dump
+MAX_KEPT_INTEGERS = 64  # integers of one tensor: a dump holds that many sizes, lengths or repeats
 
 
 def fill_together(values: np.ndarray, sizes: Sequence[int], seen: Sequence[Seen]) -> None:
@@ -75,7 +75,7 @@ def fill_from(address: int, count: int, number: int, seen: Seen) -> bool:
 
 def fill_small_from(address: int, count: int, number: int, seen: Seen) -> bool:
     """As fill_from, with all that fill_together fills in. False also where that needs the elements themselves, as where
-    a value may stand many times."""
+    a value may occur many times."""
     if number < _FLOAT:
         if number == _BOOL or not 1 < count <= MAX_KEPT_INTEGERS or seen.stride is not UNSET:
             return fill_from(address, count, number, seen)
@@ -83,7 +83,7 @@ def fill_small_from(address: int, count: int, number: int, seen: Seen) -> bool:
     high, low, total, squares, zeros, repeats = kernel.compiled.summary(address, count, number)  # type: ignore[union-attr]
     seen.max, seen.min, seen.mean, seen.norm = high, low, total / count, math.sqrt(squares)
     seen.zeros = zeros / count if zeros else 0
-    # What has one value only is told by its extremes.
+    # Where there is one value only, the extremes say so.
     return math.isfinite(squares) and (not repeats or high == low or not may_be_frequent(repeats, count))
 
 
@@ -101,7 +101,7 @@ def _fill_few_from(address: int, count: int, number: int, seen: Seen) -> bool:
 
 def fill_sample_from(address: int, number: int, where: Places, seen: Seen) -> bool:
     """Fill in the masses of a large floating tensor by its sample, by the kernel, which is there. False where a value
-    may stand many times in it."""
+    may occur many times in it."""
     zeros, repeats = kernel.compiled.sample(address, where.shape, where.strides, number)  # type: ignore[union-attr]
     count = math.prod(where.shape)
     seen.zeros = zeros / count if zeros else 0
@@ -128,8 +128,8 @@ def fill_not_finite(seen: Seen, wide: np.ndarray) -> None:
 
 
 def unpack(row: list[float], seen: Seen) -> None:
-    """Fill in statistics that a device computed: max, min, mean, norm, NaN, inf and non-zero elements. Beside NaN the
-    extremes tell no sign of inf."""
+    """Fill in statistics that a device computed: max, min, mean, norm, NaN, inf and non-zero elements. With NaN in it,
+    the extremes do not give the sign of inf."""
     high, low, mean, norm, nan, inf, true = row
     if seen.dtype.endswith("bool"):
         seen.max, seen.min, seen.true = high > 0, low > 0, round(true)

@@ -23,7 +23,7 @@ from pytest_probe.system.files import open_regular
 T = TypeVar("T")
 # It names the file where no argument does.
 _VARIABLE = "APEX_CONFIG_PATH"
-# What op_target_path says for PaddleAPEX's own list, in the place of which stands all that can be recorded.
+# Values of op_target_path that mean PaddleAPEX's own list; all that can be recorded is taken instead.
 _ALL = ("None", "", None)
 
 _Flag = Annotated[bool, Meta(description="give true or false")]
@@ -123,7 +123,7 @@ def _check_folder(folder: str) -> None:
 
 
 class Tracer:
-    """Records the steps of a Paddle program into PaddleAPEX's files, as PaddleAPEX is told to.
+    """Records the steps of a Paddle program into PaddleAPEX's files, with PaddleAPEX's configuration.
 
     config is a tool_config.yaml; None: what APEX_CONFIG_PATH names, else PaddleAPEX's defaults. Raises SettingsError
     for one that cannot be used, and while another Tracer runs; later nothing reaches the program.

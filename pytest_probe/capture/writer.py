@@ -134,7 +134,7 @@ class Writer:
     """Writes the entries of one step into its folder, which is made when the first one comes.
 
     Where that fails, as on a full disk, the failure is logged once, what was written before stays readable, and all
-    that follows is dropped; full tells that this was to leave some of the disk free. outcome is what is on the disk.
+    that follows is dropped; full: this was done to leave some of the disk free. outcome is what is on the disk.
     """
 
     def __init__(self, folder: Path, files: StepFiles, source: EntrySource) -> None:

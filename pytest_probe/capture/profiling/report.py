@@ -19,7 +19,7 @@ from pytest_probe.model.measurement import in_unit
 
 ROWS = "time.jsonl"
 TRACE = "trace.json"
-# The track of a trace that sections stand on: no thread has this number.
+# The track of a trace that shows sections: no thread has this number.
 _SECTIONS = 0
 # More rows than a screen has lines are read by nobody.
 _MOST_ROWS = 30

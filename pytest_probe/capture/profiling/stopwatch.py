@@ -73,7 +73,7 @@ class Durations:
         self._sum(spent, inner)
         others = list(spent)
         if self._first is None or begins[0] < self._first[0]:
-            # A thread that called earlier may be told of later.
+            # A thread that called earlier may be reported later.
             earlier, self._first = self._first, (begins[0], others.pop(0))
             others += [] if earlier is None else [earlier[1]]
         if others:
@@ -159,7 +159,8 @@ class Section:
         return found
 
     def rows(self) -> list[tuple[Api, Spent]]:
-        """The APIs, those first that took the most time themselves; then each with its shapes, where they are told."""
+        """The APIs, ordered by their own time, the largest first; then each with its shapes, where shapes are
+        recorded."""
         measured = sum(one.own for api, one in self._table.items() if api.whole is None)
         ordered = sorted(self._table.items(), key=lambda row: (row[0].whole is not None, -row[1].own))
         return [(api, durations.summary(measured)) for api, durations in ordered]

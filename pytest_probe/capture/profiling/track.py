@@ -27,8 +27,8 @@ Logs: TypeAlias = defaultdict["Api", list[int]]
 
 
 class DeviceClock(Protocol):
-    """A device that computes while the host goes on; what is asked for at every first-level call. memory: does it tell
-    how much memory is allocated?"""
+    """A device that computes while the host goes on; what is asked for at every first-level call. memory: does it
+    report how much memory is allocated?"""
 
     memory: bool
 
@@ -106,7 +106,7 @@ class Track:
     def _call_inside(
         self, api: Api, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None
     ) -> Any:
-        """Any call, also one that stands in another one, or that a device is waited for."""
+        """Any call, also one inside another one, or one that waits for a device."""
         depth = self._open
         if depth:
             if not self._nested:
@@ -204,7 +204,7 @@ class ShapeRows:
         self._known: dict[str, Api] = {}
 
     def of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Api:
-        """shapes of the row: `float32[2, 3], int64[4]` in the order of the arguments; those by keyword come last."""
+        """shapes of the row: `float32[2, 3], int64[4]` in the order of the arguments; keyword arguments come last."""
         named = (f"{key}={one}" for key, value in kwargs.items() for one in self._told((value,)))
         told = ", ".join([*self._told(args), *named]) or "no tensors"
         found = self._known.get(told)
@@ -229,7 +229,7 @@ class ShapeRows:
 
 class WaitingClock:
     """Waits for the device before and after a call, so that the host's time is the device's. allocated gives the bytes
-    that its allocator has handed out, None where it does not tell."""
+    that its allocator has handed out, None where it does not report them."""
 
     def __init__(self, synchronize: Callable[[], object], allocated: Callable[[], int] | None) -> None:
         self._synchronize = synchronize
