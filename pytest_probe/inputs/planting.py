@@ -124,7 +124,7 @@ class _Window:
         self._taken.add(place)
 
     def tie_nearest(self) -> None:
-        """Make three numbers one: those that are nearest to each other."""
+        """Make the three numbers that are nearest to one another equal."""
         usual = [place for place in self._order if self._usual(place)]
         ranked = [self.numbers[place] for place in usual]
         gaps = [last - first for first, last in zip(ranked, ranked[2:], strict=False)]

@@ -56,7 +56,7 @@ RoleRules: TypeAlias = Mapping[str, RoleRule]
 
 
 def subscript(asked: RoleCall, spec: TensorSpec) -> Role | None:
-    """Stands for `subscript_roles`: what is indexed with is a tensor or a nest of them."""
+    """A name in the table for `subscript_roles`: the index is a tensor or a nest of tensors."""
     raise AssertionError("handled by _applied")
 
 

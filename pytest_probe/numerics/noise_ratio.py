@@ -224,7 +224,7 @@ class Spread(Struct, frozen=True):
         negative = values < 0 if values.dtype.kind == "f" else np.zeros(values.shape, dtype=bool)
         least = np.where(negative, self.poles.negative, self.poles.positive)
         large = np.abs(values) >= np.minimum(least, form.max) * rounded
-        # Beside a run that is zero nothing grows.
+        # Where a run gives zero, growth explains no infinity.
         grows = np.isfinite(least) & ((least > 0) | ~np.isinf(values))
         return np.asarray(found | (grows & large))
 

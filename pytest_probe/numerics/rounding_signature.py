@@ -33,7 +33,7 @@ def unlike_rounding(errors: AnyArray, samples: Sequence[AnyArray], values: AnyAr
     """Why errors are not those of rounding; "" where they are.
 
     errors: in units of the scale of each element, finite, any shape. samples: the same of runs that round as a healthy
-    device may, at least one. values: the reference, whose signs tell errors that grow from errors that shift.
+    device may, at least one. values: the reference, whose signs distinguish errors that grow from errors that shift.
     """
     size = root_mean_square(np.abs(errors))
     if not size:

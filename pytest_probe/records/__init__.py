@@ -37,7 +37,7 @@ READERS: tuple[Reader, ...] = (
 
 NO_SUCH = "there is no such file or folder"
 
-# Files that a pattern may match and that are no dumps; and endings of those that are, or should be.
+# Files that a pattern may match and that are no dumps; and endings of files that are dumps, or should be.
 _NO_DUMPS = ("stack.json", "construct.json", TENSOR_FOLDER)
 _DUMP_ENDINGS = (".json", ".json.gz", ".zip", ".tar", ".tar.gz", ".tgz")
 

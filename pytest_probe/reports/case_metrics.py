@@ -34,7 +34,7 @@ _DIGITS = 4
 
 
 def metrics_of(result: Result) -> Iterator[tuple[str, float]]:
-    """The metrics of a case by name, those that it has."""
+    """The metrics that a case has, by name."""
     found: dict[str, float] = {}
     shares = [share for output in result.outputs if (share := limit_share(output.metrics)) is not None]
     if shares:

@@ -1,4 +1,4 @@
-"""The lines of a ptdbg dump: which call each belongs to, what is wrong with those that belong to none, and the call's
+"""The lines of a ptdbg dump: which call each belongs to, what is wrong with lines that belong to none, and the call's
 stack.
 """
 
