@@ -57,7 +57,7 @@ _Kind: TypeAlias = Literal["float", "int", "bool", "scalar"]
 TASKS: tuple[_Task, ...] = get_args(_Task)
 _DATA_MODES: tuple[_Mode, ...] = get_args(_Mode)
 _KINDS: tuple[_Kind, ...] = get_args(_Kind)
-# Those of the tasks, and two for msprobe's checker.
+# Sections of the tasks, and two of msprobe's checker.
 _SECTIONS = (*TASKS, "run_ut", "acc_check")
 # None: not said.
 _Text: TypeAlias = Annotated[str | None, Meta(description="give a string")]
@@ -119,7 +119,7 @@ class CaptureConfig(Struct, frozen=True):
     kinds of which values statistics or data are kept; overflows ends an overflow_check (-1: never). namespaces are
     modules whose functions are recorded as well, by the prefix of their records. With seed or deterministic everything
     that draws is seeded when the debugger is made, as msprobe 1.0 does it. overwrite: an earlier dump in the folder is
-    removed. layout is whose files are written, apex how those of PaddleAPEX are. targets are the functions to record,
+    removed. layout is whose files are written, apex how PaddleAPEX's files are. targets are the functions to record,
     by their paths ("paddle.add"); None: all that the framework has.
     """
 

@@ -81,7 +81,8 @@ def _earlier(folder: Path, rank: int | None, ranks: int, *, ours: bool) -> Itera
             continue
         kind, number = match[1], int(match[2])
         if kind == "rank" and rank is not None:
-            # Another rank's may be of this run; of more ranks than there are now each has those in its row.
+            # A folder of another rank may belong to this run. If an earlier run had more ranks, the present ranks share
+            # its folders.
             if number % max(ranks, rank + 1) == rank:
                 yield path
         elif not ours or number == os.getpid():

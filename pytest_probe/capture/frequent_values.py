@@ -131,7 +131,7 @@ class Places(msgspec.Struct, gc=False):
 
 @lru_cache(4096)
 def places(shape: tuple[int, ...], layout: Layout, in_order: bool) -> Places:
-    """Elements at about equal distances. Rows are the tensor's own where its elements lie in order, else those of the
+    """Elements at about equal distances. Rows are the tensor's own where its elements lie in order, else rows of the
     two longest dimensions of its memory."""
     own = in_order and len(shape) > 1
     if own:

@@ -23,8 +23,8 @@ from pytest_probe.errors import SettingsError
 
 
 def modules(namespaces: Sequence[tuple[str, str]], taken: frozenset[str]) -> tuple[tuple[str, ModuleType], ...]:
-    """The modules of a configuration, each after its prefix; taken are those of the framework's own records. Raises
-    SettingsError where one cannot be used."""
+    """The modules of a configuration, each after its prefix; taken are the prefixes of the framework's own records.
+    Raises SettingsError where one cannot be used."""
     return tuple((_prefix(prefix, taken), _module(prefix, path)) for prefix, path in namespaces)
 
 
@@ -39,7 +39,7 @@ def functions(module: ModuleType) -> list[str]:
 
 
 def _home(function: Any) -> str | None:
-    """The module that a function is from; of "apply" of an autograd.Function that of the class."""
+    """The module that a function is from; for "apply" of an autograd.Function, the module of the class."""
     owner = getattr(function, "__self__", None)
     home: str | None = (owner if isinstance(owner, type) else function).__module__
     return home

@@ -35,7 +35,7 @@ class _KnownModule(Struct, frozen=True):
 
 
 class _Running(Struct, frozen=True):
-    """A call of a module, while it runs on this thread; parent is that of what is called inside."""
+    """A call of a module, while it runs on this thread; parent is the parent of the calls inside."""
 
     known: _KnownModule
     parent: Parent

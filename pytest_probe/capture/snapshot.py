@@ -32,11 +32,10 @@ class Seen(
     | {"high": "Max_except_inf_nan", "low": "Min_except_inf_nan", "crc": "md5", "negative_inf": "Negative_inf"},
 ):
     """A tensor. Its statistics are filled in when they are known: max and min in its own kind of number, mean and norm
-    (2-norm) in float64, of the absolute values where it is complex. high and low are those of the finite elements
-    where others are not finite; nan, inf, negative_inf and true count elements; stride is left out where it lies in
-    order.
-    zeros, mode and constant_rows are what `masses` looks for: the share of zeros, the most frequent other value and its
-    share, the share of rows of one value and that value where it is the same in all of them.
+    (2-norm) in float64, of the absolute values where it is complex. high and low are the extremes of the finite
+    elements, where others are not finite; nan, inf, negative_inf and true count elements; stride is left out where it
+    lies in order. zeros, mode and constant_rows are what `masses` looks for: the share of zeros, the most frequent
+    other value and its share, the share of rows of one value and that value where it is the same in all of them.
 
     values are the elements in their order, of a few integers: sizes, lengths and repeats decide what a call gives.
     address is where its first element lies, for what shares memory; data waits to be saved, and never is encoded.

@@ -63,8 +63,8 @@ def _keep(values: np.ndarray, starts: Sequence[int], sizes: Sequence[int], seen:
 
 
 def fill_from(address: int, count: int, number: int, seen: Seen) -> bool:
-    """Fill in the statistics of elements that lie one behind the other, by the kernel, which is there; number is that
-    of their dtype. False where something is not finite, or overflows when it is squared: then they are wrong."""
+    """Fill in the statistics of elements that lie one behind the other, by the kernel, which is there; number is the
+    number of their dtype. False where something is not finite, or overflows when it is squared: then they are wrong."""
     high, low, total, squares = kernel.compiled.measure(address, count, number)  # type: ignore[union-attr]
     if number == _BOOL:
         seen.max, seen.min, seen.true = high > 0, low > 0, round(total)
@@ -167,7 +167,7 @@ def count_large(values: np.ndarray, seen: Seen) -> None:
 
 
 def _sums(flat: np.ndarray, top: float, one_sign: bool) -> tuple[float, float]:
-    """The sum of the elements, top at most, and that of their squares."""
+    """The sum of the elements, top at most, and the sum of their squares."""
     narrow = flat.dtype == np.float32 and flat.size >= _ROWS and 1e-10 < top < 1e15
     if not narrow:
         return _wide_sums(flat)

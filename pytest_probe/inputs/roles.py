@@ -25,7 +25,7 @@ _MATRIX: frozenset[DtypeKind] = frozenset({"float", "complex"})
 
 
 class Role(Protocol):
-    """A role and what it makes of tensors whose dtype is one of its kinds."""
+    """A role and how it changes tensors whose dtype is one of its kinds."""
 
     kinds: ClassVar[frozenset[DtypeKind]]
 

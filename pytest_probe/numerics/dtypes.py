@@ -111,7 +111,8 @@ class FloatFormat(Struct, frozen=True):
     def spacing(self, values: Float64Array) -> Float64Array:
         """The distance between neighbours of the format in the binade of each value, as a new array.
 
-        Zeros and subnormals have the spacing of the smallest normal; values beyond max, inf and NaN that of max.
+        Zeros and subnormals have the spacing of the smallest normal; values beyond max, inf and NaN have the spacing of
+        max.
         """
         power = binades(values, np.empty(values.shape))
         np.maximum(power, 2.0**self.min_exponent, out=power)

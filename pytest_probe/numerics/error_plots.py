@@ -49,7 +49,7 @@ def histogram(values: Float64Array) -> Histogram:
     return Histogram(first - 1, tuple(counts.tolist()), below, above, step)
 
 
-# Points of the scatter: those with the largest errors, and evenly spaced ones.
+# Points of the scatter: elements with the largest errors, and evenly spaced ones.
 _WORST_POINTS, _OTHER_POINTS = 12, 36
 # Rows and columns of the map by position, and elements of a slice that it reads.
 _ROWS, _COLUMNS, _SLICE_ELEMENTS = 24, 40, 1 << 20
@@ -62,7 +62,7 @@ _DIGITS = 4
 
 class Points(Struct, frozen=True):
     """Elements: the reference's value, and the device's minus it; complex numbers by their moduli. The first `worst`
-    are those with the largest errors. Without elements that are not finite."""
+    have the largest errors. Without elements that are not finite."""
 
     expected: tuple[float, ...]
     more: tuple[float, ...]
@@ -72,7 +72,7 @@ class Points(Struct, frozen=True):
 class ErrorMap(Struct, frozen=True):
     """The largest error in each cell of a 2-d slice, as a letter of LETTERS, row by row.
 
-    index is that of the slice in the leading dimensions; extents are those of the last two dimensions, (1, n) of a
+    index is the slice's in the leading dimensions; extents are the sizes of the last two dimensions, (1, n) of a
     vector; columns is the number of cells in a row. Floats' errors are in ULP, others are differences.
     """
 

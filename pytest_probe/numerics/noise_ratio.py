@@ -35,7 +35,7 @@ CHANCE = 3.9
 # How often the RMS limit is taken at most where elements are copies: gelu of copies of -3 takes 1.4 times the limit, a
 # healthy element alone reaches 3 noise scales.
 COPIES_CAP = 2.0
-# Terms of one sum. Sums of 1,000 terms one by one stay within the limits, those of 16,384 do not.
+# Terms of one sum. Sums of 1,000 terms one by one stay within the limits, sums of 16,384 do not.
 FAN_IN_START = 1024
 # How often the limits are taken at most, reached at 65,536 terms: beyond, a mean of a million that is 0.006 % too large
 # would pass.
@@ -116,10 +116,10 @@ def limits_for(
 
 
 def for_copies(limits: Limits, expected: AnyArray) -> Limits:
-    """The limits of an output whose equal elements count as one: what a kernel makes of a value it makes of all its
-    copies, so that their errors have no average.
+    """The limits of an output whose equal elements count as one: a kernel makes the same error for all copies of a
+    value, so their errors do not average out.
 
-    The number of elements N is that of elements with errors of their own: n^2 / sum n_i^2 of n elements of which n_i
+    N is the number of elements with errors of their own: n^2 / sum n_i^2 of n elements of which n_i
     have the i-th value (Kish's effective sample size). The RMS limit is at most twice as large for it. Equal is what is
     so in float32: a reference's last bits differ.
     """
@@ -135,8 +135,8 @@ def for_copies(limits: Limits, expected: AnyArray) -> Limits:
 
 
 def for_correlated(limits: Limits, count: float, own: float) -> Limits:
-    """The limits of an output of `count` non-zero elements of which the errors move together, as if only `own` erred by
-    themselves: wider where their RMS may be above them by chance."""
+    """The limits of an output of `count` non-zero elements whose errors move together, as if only `own` of them erred
+    independently: wider where their RMS may be above them by chance."""
     usual = limits.rms / _small_sample(count)
     return Limits(limits.largest, max(limits.rms, usual * by_chance(own)))
 
@@ -214,7 +214,7 @@ class Spread(Struct, frozen=True):
 
     def explains(self, values: AnyArray, dtype: npt.DTypeLike) -> BoolArray:
         """Where values of a dtype are what runs have in place of the reference's infinity or NaN: NaN, an infinity of
-        the sign that a run shows, or a number that is no smaller than those of its sign that runs have."""
+        the sign that a run shows, or a number that is no smaller than the runs' numbers of its sign."""
         found = self.excuses(values) | (np.isnan(values) & self.lost)
         if self.poles is None:
             return np.asarray(found)
@@ -510,9 +510,9 @@ def biases(
 
     rounded: center, the reference or what the output was measured against, correctly rounded to the output's dtype,
     since plain rounding errors of few distinct values have a mean of their own. allowed: A. Empty where fewer than 32
-    distinct rounded values are there. Equal elements count as one: what a kernel makes of a value it makes of all its
-    copies (rows of padding). So do elements that rounding moves by the same: one error that they share takes all of
-    them to their other neighbour, as that of a row's sum in log_softmax, where logits are whole numbers.
+    distinct rounded values are there. Equal elements count as one: a kernel makes the same error for all copies of a
+    value (rows of padding). So do elements that rounding moves by the same: one error that they share takes all of them
+    to their other neighbour, as the error of a row's sum does in log_softmax, where logits are whole numbers.
     """
     wide = widen(rounded)
     usable = np.isfinite(wide) & np.isfinite(allowed) & np.isfinite(widen(actual))

@@ -120,7 +120,7 @@ def _box_words(spans: list[Span]) -> str:
 
 
 def _span(counts: Counts, need: float, axis: int, rank: int, names: Mapping[int, str]) -> Span:
-    """The fewest indices that hold as many true elements, among those that have a name."""
+    """The smallest set of indices with a name that holds `need` true elements."""
     kind = names.get(axis, "row" if axis == 0 and rank > 1 else "")
     dim = "dim -1" if axis == rank - 1 and rank > 1 else f"dim {axis}"
     found = [_window(counts, need, kind, dim, axis in names)]

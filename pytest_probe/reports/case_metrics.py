@@ -1,4 +1,4 @@
-"""The metrics of a case, one number each: that of the worst output. Pages sort by them, a history keeps them."""
+"""The metrics of a case, one number each, from the worst output. Pages sort by them, a history keeps them."""
 
 from __future__ import annotations
 

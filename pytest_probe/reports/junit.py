@@ -36,7 +36,7 @@ def properties(result: Result) -> list[tuple[str, str | int | float]]:
 
 @functools.lru_cache(1024)
 def _shared(name: str, text: str) -> tuple[str, str]:
-    """One pair for all results that have it, since pytest keeps those of each item."""
+    """One pair for all results that have it, since pytest keeps the pairs of each item."""
     return _PREFIX + name, text
 
 

@@ -191,7 +191,7 @@ def add_fatal_call(folder: Path, found: FatalCall) -> None:
 
 
 def fatal_calls_of(folder: Path | None, id: str) -> list[FatalCall]:
-    """Those of one search, by its portable id. folder None: nobody has noted any."""
+    """The fatal calls of one search, by its portable id. folder None: nobody has noted any."""
     if folder is None or not (folder / _FATAL_CALLS).exists():
         return []
     found = []

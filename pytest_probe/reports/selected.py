@@ -139,7 +139,7 @@ def faults(items: Items, results: Iterable[str], without_result: Collection[str]
 
 
 def check_results(option: str, results: Path, run: RunEnd, *, early: bool = True) -> str:
-    """Has the file the results that run.json speaks of? early: those of a run that ended early may be missing.
+    """Does the file have the results that run.json names? early: some may be missing from a run that ended early.
 
     What is to be said of a run that ended early, "" of a whole one. Raises SettingsError, which names cases.
     """

@@ -165,7 +165,7 @@ class Tally(Struct):
 
 
 def _why(result: Result) -> str:
-    """The reason of a result in one line, that of its worst output where it has none of its own."""
+    """The reason of a result in one line, the reason of its worst output where it has none of its own."""
     outputs = (f"{output.name}: {output.reason}" for output in result.outputs if output.verdict == result.verdict)
     lines = (result.reason or next(outputs, "")).splitlines()
     return lines[0] if lines else ""

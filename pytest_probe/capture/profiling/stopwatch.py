@@ -1,6 +1,6 @@
 """One timed stretch of a program: its threads, its sections, and the times of each API in them.
 
-Of an API counts and sums are exact; percentiles are those of a sample.
+Counts and sums of an API are exact; percentiles come from a sample.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Spent(Struct, frozen=True):
     """What one API took: counts, times in microseconds, and None for what was not measured.
 
     total and own hold all calls; own, the self time, leaves out the calls inside that have a row. first is the first
-    call, which p50, p90, p99 and least leave out, as they do calls that raised. share is that of own in all that was
+    call, which p50, p90, p99 and least leave out, as they do calls that raised. share is own divided by all that was
     measured. memory is the growth of the device's allocated memory in bytes, device the time on the device.
     """
 
@@ -216,7 +216,7 @@ class Stopwatch:
         return track
 
     def api(self, framework: str, name: str, direction: str = "forward", clock: DeviceClock | None = None) -> Api:
-        """The one of this name."""
+        """The API of this name."""
         key = (framework, name, direction)
         return self._apis.get(key) or self._apis.setdefault(key, Api(framework, name, direction, clock=clock))
 

@@ -250,8 +250,8 @@ class _Description:
             return begin
         if not self._is_trusted(kind.__module__):
             raise Unkeyed(f"a {kind.__qualname__} is called in the framework's place")
-        # What the framework makes of a function, as an operator of a user's own, holds it. What operators remember of
-        # their calls differs from one process to the next; a function among it may be none but the framework's own.
+        # An object that the framework makes from a function, such as a user's operator, holds that function. What
+        # operators remember of their calls differs between processes; any function in it must be the framework's own.
         self(dict(getattr(value, "__dict__", {})))
         return begin + str(getattr(value, "_name", "")).encode() + self(getattr(value, "__wrapped__", None))
 

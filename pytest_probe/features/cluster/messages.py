@@ -1,5 +1,5 @@
 """What the controller, hosts and their processes send to each other, pickled; the channel between a host and its
-process; and what the controller asks of a cluster, of which `ray_pool` is one kind."""
+process; and what the controller asks of a cluster, for example of `ray_pool`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class SentDump(Struct, frozen=True):
 class Start(Struct, frozen=True):
     """What a process needs to become one of this run's.
 
-    args, folder and rootdir are those of the controller's command line; search_path is its sys.path, conftests are the
+    args, folder and rootdir come from the controller's command line; search_path is its sys.path, conftests are the
     folders of its conftest files. environment are the variables that pytest reads, and OMP_NUM_THREADS, which Ray sets
     where the user has not: None where it is to be unset. worker is what pytest-xdist calls workerinput.
     """
@@ -106,7 +106,7 @@ class Ready(Struct, frozen=True):
 
 
 class ItemReports(Struct, frozen=True):
-    """An item, by its place in what was sent, has ended. reports are as pytest serialises them. files are those of
+    """An item, by its place in what was sent, has ended. reports are as pytest serialises them. files are files of
     --probe-out, by their path in it, that the process could not write there."""
 
     item: int

@@ -246,7 +246,7 @@ class RayPool:
             time.sleep(1)
 
     def _check_health(self, given: str, end: float) -> None:
-        """Is it Ray? In a process of its own, since Ray ends the one that finds that it is not."""
+        """Is it Ray? Asked in a separate process, because Ray ends the process if it is not."""
         told = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", given]
         try:
             healthy = not subprocess.run(told, capture_output=True, timeout=max(1.0, end - time.monotonic())).returncode
@@ -277,7 +277,7 @@ class _RayHost:
         self._host.close()
 
     def run(self, cases: bytes, names: Sequence[str], *contents: Any) -> Any:
-        """contents are those of the files of these names."""
+        """contents are the contents of the files called names."""
         return self._host.run(cases, dict(zip(names, contents, strict=True)))
 
 

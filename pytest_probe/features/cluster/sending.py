@@ -128,7 +128,7 @@ class Sending:
         )
 
     def files(self, item: ProbeItem) -> Iterator[tuple[str, Path]]:
-        """The files of its tensors, where they are shipped, by their path among those of a host."""
+        """The files of its tensors, where they are shipped, by their path in a host's folder."""
         sent = self._dump(item.dump_path)
         if not sent.shipped or self._probe.settings.inputs == "generated":
             return

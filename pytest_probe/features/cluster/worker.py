@@ -57,7 +57,7 @@ def _die_with_parent() -> None:
 
 
 class _SentItems(pytest.Collector):
-    """A dump of which a few records are here; what its items hang under."""
+    """The collector of the items of a dump of which only a few records are here."""
 
     def __init__(self, *, probe: Probe, dump_path: Path, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -1,4 +1,4 @@
-"""A drawn call: its structure as hypothesis drew it, and the arguments that a seed makes of it."""
+"""A drawn call: its structure as hypothesis drew it, and the arguments that a seed gives it."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def _literal_script(checker: Checker, target: Target, found: Judged, direction: 
 
 class SearchResult(Struct, frozen=True):
     """What a search found. numbers is the call with wrong numbers, contracts calls that break one; fatal are the calls
-    that ended the process of an earlier try, deaths those of them that were drawn again."""
+    that ended the process of an earlier try; deaths are fatal calls that were drawn again."""
 
     findings: Findings
     numbers: Finding | None = None

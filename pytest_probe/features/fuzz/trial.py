@@ -32,7 +32,7 @@ _Announced = Callable[[AnnouncedCall], AbstractContextManager[None]]
 
 
 class Target(Struct, frozen=True):
-    """An API as cases run it: name is the item's, path that of its dump, directions those that are asked for; ulp: the
+    """An API as cases run it: name is the item's, path its dump's, directions are the ones to judge; ulp: the
     limit on units of the last place where inputs are exact."""
 
     api: str
@@ -84,7 +84,7 @@ class Judged(Struct, frozen=True):
 class Trials(Struct, frozen=True):
     """Judges the calls of one search. announced gives the context in which a call is made. It limits the call's time,
     and lets a process that survives know which call it is. fatal are the calls that have ended a process, by key; met
-    are those that were drawn again."""
+    are fatal calls that were drawn again."""
 
     checker: Checker
     target: Target

@@ -56,8 +56,7 @@ def rmse_limit(elements: float) -> float:
 
 
 def rows(before: KeptOutput, now: KeptOutput, spread: Spread | None) -> tuple[Row, ...]:
-    """The metrics that both sides have, the one that decides first. spread: that of the output, where it was
-    measured."""
+    """The metrics that both sides have, the one that decides first. spread: the output's own, where it was measured."""
     if before.rmse is None or now.rmse is None:
         return ()
     found = [

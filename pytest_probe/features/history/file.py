@@ -241,7 +241,7 @@ def runs(file: sqlite3.Connection, since: str = "") -> list[Run]:
 
 
 def points(file: sqlite3.Connection, api: str, metric: str, since: str = "") -> list[Point]:
-    """The metric in each run that has cases of the API, whose name or pattern may also be that of cases."""
+    """The metric in each run that has cases of the API. api is the name of an API, else a pattern of APIs or cases."""
     assert metric in METRICS
     known = {run.id: run for run in runs(file, since)}
     where = "api = :api"

@@ -118,7 +118,7 @@ class _Move(Struct, frozen=True):
 
 
 class Comparison:
-    """The cases of this run compared with those of the other."""
+    """The cases of this run compared with the other run's."""
 
     def __init__(self, other: OtherRun) -> None:
         self.other = other
@@ -142,7 +142,7 @@ class Comparison:
             self._moves.append(_Move(row, _score(factors[:3]) + 1e6 * changed, shown))
 
     def data(self) -> dict[str, Any]:
-        """For the page: the cases that moved most, and those on one side."""
+        """For the page: the cases that moved most, and the cases of one run only."""
         moves = sorted(self._moves, key=lambda move: (-move.score, move.row))
         there = [id for id in self.other.cases if id not in self._met]
         found: dict[str, Any] = {

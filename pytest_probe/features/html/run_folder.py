@@ -72,8 +72,8 @@ class RunFolder(Struct, frozen=True):
             raise SettingsError(where, str(path), f"its {RUN} is none of pytest-probe's: {error}") from None
 
     def check(self) -> str:
-        """What is to be said of a run that ended early, "" of a whole one. Raises SettingsError where the results are
-        not those of the run."""
+        """What is to be said of a run that ended early, "" of a whole one. Raises SettingsError where the results do
+        not belong to the run."""
         return check_results(self.where, self.path / RESULTS, self.run)
 
     def results(self) -> Iterator[Result]:

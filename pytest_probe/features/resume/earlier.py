@@ -40,9 +40,9 @@ class _EarlierRun(RunEnd, frozen=True, kw_only=True):
 class Earlier:
     """The run in a folder. Raises SettingsError where its run.json is missing or is none of ours.
 
-    strict and timeout are those of the run that goes on. finished: every item has its result, the run ended by itself,
-    and the same verdicts failed in it. longer: what the time limit ended may have more time now, and runs again.
-    remarks: what of its results runs again, and why.
+    strict and timeout are settings of the run that goes on. finished: every item has its result, the run ended by
+    itself, and the same verdicts failed in it. longer: what the time limit ended may have more time now, and runs
+    again. remarks: what of its results runs again, and why.
     """
 
     def __init__(self, folder: Path, run_file: str, results_file: str, *, strict: bool, timeout: float) -> None:
@@ -127,7 +127,7 @@ class Earlier:
         raise SettingsError(_OPTION, str(self._folder), f"{wanted}; give a new folder")
 
     def results(self, size: int) -> Iterator[Result]:
-        """Those in the first bytes of the file. Raises ResultsError where a line is no result of ours."""
+        """The results in the first size bytes of the file. Raises ResultsError where a line is no result of ours."""
         decoder = msgspec.json.Decoder(Result)
         with open_regular(self._path) as file:
             for number, line in enumerate(file, 1):

@@ -103,7 +103,7 @@ class Shard(Struct, frozen=True, dict=True):
         return found
 
     def check_results(self, *, partial: bool) -> str:
-        """What is to be said of a run that ended early. Raises SettingsError where its results are not those of its
+        """What is to be said of a run that ended early. Raises SettingsError where its results do not belong to its
         items."""
         return check_results(_COMMAND, self.folder / RESULTS, self.run, early=partial)
 

@@ -46,7 +46,8 @@ _LEAST_ROWS, _MOST_ROWS, _LONG_ENOUGH = 512, 8192, 1e-3
 
 
 class Times(Struct, frozen=True):
-    """Seconds of a call by block, without what an empty call takes; first is that of the first call, calls counts all.
+    """Seconds of a call by block, without what an empty call takes; first is the time of the first call, calls counts
+    all.
 
     once: a call takes longer than the budget, and the one block is the second call. too_short: an empty call takes more
     than half as long.
@@ -138,7 +139,7 @@ if TYPE_CHECKING:
 
 
 class Ceilings:
-    """Those of one device. Each is measured when it is first asked for."""
+    """The ceilings of one device. Each is measured when it is first asked for."""
 
     def __init__(self, framework: Measuring, device: Device) -> None:
         self._framework = framework

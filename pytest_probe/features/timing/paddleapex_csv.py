@@ -32,7 +32,7 @@ _Row = Sequence[object]
 
 
 def write_measurements(folder: Path) -> list[Path]:
-    """The files of the results in a folder; those of nothing that was measured are left out. Raises OSError."""
+    """The files of the results in a folder, without files for which nothing was measured. Raises OSError."""
     found = []
     for name, columns, row in (
         (_TIMES, _TIME_COLUMNS, time_row),
