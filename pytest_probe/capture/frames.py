@@ -27,7 +27,7 @@ ASKING_CODE: set[CodeType] = set()
 _HERE = os.path.join(os.path.dirname(__file__), "")
 
 
-# Of one line, since all of it has the number of its first one.
+# On one line, since all of it must have the number of the first line.
 def _call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any: return function(*args, **kwargs)  # noqa: E501  # fmt: skip
 
 

@@ -241,7 +241,7 @@ class Recorder:
         return "" if none_asked else "the program made no call that is asked for, or none that could be written"
 
     def _speaks(self) -> bool:
-        """Of several ranks one speaks for all."""
+        """Does this process speak for all? One of several ranks does."""
         rank = self._hooks.rank()
         return rank is None or rank == min((each[0] for each in self.config.ranks), default=0)
 

@@ -48,7 +48,7 @@ def fill_together(values: np.ndarray, sizes: Sequence[int], seen: Sequence[Seen]
         fill_frequent(values, starts, seen)
     if values.dtype.kind == "b":
         for one, true in zip(seen, sums, strict=True):
-            # Of booleans a dump has the number of True.
+            # For booleans, a dump has the number of True.
             one.mean = one.norm = None
             one.true = round(true)
     elif values.dtype.kind in "iu":

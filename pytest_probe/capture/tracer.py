@@ -61,7 +61,8 @@ class _OpTarget(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _read_tool_config(path: str | os.PathLike[str] | None) -> CaptureConfig:
-    """The configuration of a file; None: of that which APEX_CONFIG_PATH names, or where nothing does the defaults.
+    """The configuration of a file; None: of the file that APEX_CONFIG_PATH names, or the defaults without that
+    variable.
 
     Raises SettingsError, which names the file, the key and what would do.
     """

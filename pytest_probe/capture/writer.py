@@ -39,12 +39,12 @@ class Outcome(Struct, frozen=True):
     seconds: float = 0.0
 
     def plus(self, other: Outcome) -> Outcome:
-        """Of another step."""
+        """The sum with another step's outcome."""
         together = self.beside(other)
         return replace(together, steps=self.steps + other.steps, seconds=self.seconds + other.seconds)
 
     def beside(self, other: Outcome) -> Outcome:
-        """Of another process, whose steps are the same."""
+        """The sum with another process's outcome of the same steps."""
         steps, seconds = max(self.steps, other.steps), max(self.seconds, other.seconds)
         return Outcome(self.calls + other.calls, self.entries + other.entries, self.size + other.size, steps, seconds)
 

@@ -299,7 +299,7 @@ def repeats(asked: RoleCall, spec: TensorSpec) -> Role | None:
 
 
 def running(asked: RoleCall, spec: TensorSpec) -> Role | None:
-    """Of a packed batch; otherwise this argument is the hidden state."""
+    """The role for a packed batch; otherwise this argument is the hidden state."""
     packed = asked.shape("data")
     return Running(packed[0]) if packed else None
 

@@ -44,7 +44,7 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     for name in (*_NATIVE_FLOATS, *_NARROW_FLOATS, *_COMPLEX_PARTS, *_DISCRETE)
 }
 DTYPES = tuple(_DTYPES)
-# Of a float64's bits: what is left is the power of two below the number.
+# Mask of a float64's bits that leaves the power of two below the number.
 _EXPONENT_BITS = np.int64(0x7FF0_0000_0000_0000)
 
 

@@ -27,28 +27,29 @@ LARGEST = 64.0
 RMS = 8.0
 ELEMENTWISE_LARGEST = 16.0
 ELEMENTWISE_RMS = 2.0
-# Of the RMS limit, over the root of the number of elements: one sum of 1,000 terms one by one has an RMS of 9.96.
+# Growth of the RMS limit, as a share of it, over the root of the number of elements: one sum of 1,000 terms one by one
+# has an RMS of 9.96.
 SMALL_SAMPLE = 7.0
 # The same where chance alone is meant: the RMS of N normal errors is above 1 + 3.9 / sqrt(N) in less than one output
 # of 10^6, whatever N is.
 CHANCE = 3.9
-# How often the RMS limit is taken at most where elements are copies: gelu of copies of -3 takes 1.4 times the limit, a
-# healthy element alone reaches 3 noise scales.
+# The most by which the RMS limit is multiplied where elements are copies: gelu of copies of -3 takes 1.4 times the
+# limit, a healthy element alone reaches 3 noise scales.
 COPIES_CAP = 2.0
 # Terms of one sum. Sums of 1,000 terms one by one stay within the limits, sums of 16,384 do not.
 FAN_IN_START = 1024
-# How often the limits are taken at most, reached at 65,536 terms: beyond, a mean of a million that is 0.006 % too large
-# would pass.
+# The most by which the limits are multiplied, reached at 65,536 terms: beyond, a mean of a million that is 0.006 % too
+# large would pass.
 FAN_IN_CAP = 8.0
 # Equal terms that are added one by one are rounded alike, and may lose half a roundoff each: so many make the RMS
 # limit, and so much more is granted at most, lest a sum of 4,096 in which one counts a quarter more pass.
 EQUAL_TERMS_START, EQUAL_TERMS_CAP = 2 * RMS, 64.0
-# How often the limits are taken for a convolution that may go by Winograd's F4, which uses 81 and 80 % of them.
+# Factors of the limits for a convolution that may use Winograd's F4, which reaches 81 and 80 % of them.
 WINOGRAD_LARGEST = 8.0
 WINOGRAD_RMS = 4.0
 # c, the share of RMS(S). A convolution by FFT errs alike everywhere, also where the signal is empty and S is 0.
 FLOOR = 0.5
-# Of the reference's RMS: less than any roundoff of float64, and more than what moved zeros leave.
+# Share of the reference's RMS: less than any roundoff of float64, and more than what moved zeros leave.
 UNMOVED = 2.0**-70
 # Elements on either side, in the order of their arguments. Chosen: with none gelu's gradient fails in its tail; other
 # numbers were not measured.
@@ -160,7 +161,7 @@ class Poles(Struct, frozen=True):
 
     @classmethod
     def of(cls, run: AnyArray, expected: AnyArray) -> Poles | None:
-        """Of one run; None where it has no number in place of an infinity or of NaN."""
+        """The poles of one run; None where it has no number in place of an infinity or of NaN."""
         there = np.isfinite(run) & ~np.isfinite(expected)
         if not there.any():
             return None
@@ -268,8 +269,7 @@ def _widest(distances: Iterable[tuple[AnyArray, AnyArray, AnyArray]]) -> Spread 
 
 
 def nearest_run(actual: AnyArray, runs: list[AnyArray]) -> AnyArray:
-    """Of each element the value among the runs that is nearest to the actual one; inf and NaN are nearest to
-    themselves."""
+    """For each element, the runs' value that is nearest to the actual one; inf and NaN are nearest to themselves."""
     found, wide = runs[0], widen(actual)
     with np.errstate(invalid="ignore"):
         for run in runs[1:]:
@@ -326,7 +326,7 @@ def _allowed(
 
 
 def root_mean_square(values: AnyArray) -> float:
-    """Of finite, non-negative values, without overflow; 0 where there are none."""
+    """The RMS of finite, non-negative values, without overflow; 0 where there are none."""
     largest = float(values.max(initial=0.0))
     return largest * float(np.sqrt(np.mean((values / largest) ** 2))) if largest else 0.0
 

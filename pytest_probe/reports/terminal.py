@@ -24,7 +24,7 @@ _QUICK = (
     "causes that need further runs were not tried after so many errors of this API; -vv, or the command below, does"
 )
 _ORDER = ("pass", "warning", "error", "skip")
-# Of the names in the table, in a terminal of WIDTH columns, and at least: its heading's.
+# Width of the names in the table, in a terminal of WIDTH columns; and the least, the heading's.
 _API_WIDTH, _SHORTEST = 40, 25
 
 

@@ -153,7 +153,7 @@ def _read(path: Path, archive: Path, name: str) -> bytes:
 
 
 def _gunzipped(path: Path, file: BinaryIO) -> bytes:
-    """What gzip packed; of a truncated file, what comes before the cut."""
+    """What gzip packed; from a truncated file, what comes before the cut."""
     allowed = _allowed(path)
     content = _prefix(file, allowed + 1)
     if len(content) > allowed:

@@ -28,7 +28,7 @@ _MISSING = "the benchmark's results do not have this case"
 
 
 class OtherRun(RunEnd, frozen=True):
-    """Of another run's run.json what this run has to share."""
+    """The parts of another run's run.json that must equal this run's."""
 
     settings: dict[str, Any] = field(default_factory=dict)
     identity: dict[str, Any] = field(default_factory=dict)

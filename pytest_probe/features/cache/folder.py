@@ -42,8 +42,8 @@ _PLAIN_TYPES: Mapping[str, tuple[type, Any]] = {
     "NoneType": (type(None), lambda _: None),
 }
 _SUFFIX = ".reference"
-# Of the bound: what is written until the folder is counted again, since other processes write as well; and how much
-# stays when it is full.
+# Shares of the bound: what is written until the folder is counted again, since other processes write as well; and how
+# much stays when it is full.
 _COUNTED_AFTER, _LEFT = 1 / 64, 7 / 8
 # Seconds after which a part belongs to a process that was killed.
 ABANDONED = 3600.0

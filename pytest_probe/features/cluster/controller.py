@@ -284,7 +284,7 @@ class Cluster:
         if outcome.death is not None:
             self._died(host, left, outcome.death)
         for group in groups:
-            # Of a group that goes out again, what has a result does not.
+            # Items of a group with a result do not go out again.
             self._groups[group] = [item for where, item in left.values() if where == group]
         again = [group for group in groups if self._groups[group]]
         self._waiting -= len(groups) - len(again)
@@ -356,7 +356,7 @@ class Cluster:
 
 
 def _names(devices: Iterable[Mapping[str, str]]) -> str:
-    """Of what kind devices are: by the kind's name, without their numbers, and their hardware's."""
+    """The kinds of devices: the kind's name, without the device's number, and the name of the hardware."""
     kinds = (f"{device['device'].partition(':')[0]} ({device.get('hardware', 'of no name')})" for device in devices)
     return ", ".join(dict.fromkeys(kinds))
 

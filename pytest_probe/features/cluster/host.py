@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from pytest_probe.features.cluster.messages import END, Channel, Death, Outcome, Place, Ready, RunFacts, Start
 from pytest_probe.reports.running import Ending, by_limit, file_of, memory_kills, read_running
 
-# Of what the process wrote to stderr before it died.
+# How many last bytes of a dead process's stderr are reported.
 _TAIL = 4000
 # Seconds that a process has to end by itself.
 _PATIENCE = 5.0

@@ -13,8 +13,8 @@ import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-# Of what is left a process gets 1 part in SHARE times as many as there are processes: with 1, an estimate that is half
-# of the truth would make all others wait for it.
+# Parts per process into which the remaining cost is divided. With 1, an estimate that is half of the truth would make
+# all other processes wait for one.
 _PARTS_PER_PROCESS = 4
 # The most that goes out at once, in estimated milliseconds: what a lost process has to give back, and how often a run
 # shows that it goes on.

@@ -59,7 +59,7 @@ class _Node(Struct, frozen=True):
 
 
 def _facts(files: Sequence[tuple[str, int]], folders: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Of the node that this runs on: its versions, and what it cannot read."""
+    """The versions of the node that this runs on, and what it cannot read."""
     missing = [path for path, size in files if _size(path) != size]
     return versions(), missing + [path for path in folders if not os.path.isdir(path)]
 
@@ -316,7 +316,7 @@ def _size(path: str) -> int | None:
 
 
 def _last_line(error: BaseException) -> str:
-    """Of an error on a node, whose first lines are a traceback."""
+    """The last line of an error on a node, whose first lines are a traceback."""
     return next(line for line in reversed(str(error).splitlines() or [type(error).__name__]) if line.strip())
 
 

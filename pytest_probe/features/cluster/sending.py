@@ -33,7 +33,7 @@ _LARGE = 2**30
 
 
 def start_of(probe: Probe) -> Start:
-    """Of this process's configuration."""
+    """The start message, from this process's configuration."""
     config = probe.config
     conftests = [
         os.path.dirname(plugin.__file__)

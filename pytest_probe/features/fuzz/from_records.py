@@ -33,7 +33,7 @@ from pytest_probe.model.dump import Call, Lost, TensorSpec, leaves, named_tensor
 
 # Records of an API that are drawn around, each of another structure or other sizes.
 _MAX_RECORDS = 8
-# Of an API in no table nothing is known of what it forms inside.
+# For an API in no table, nobody knows what products and sums it forms inside.
 _UNKNOWN_POWER, _UNKNOWN_FEW = 4.0, 256
 
 

@@ -84,7 +84,7 @@ class Findings(Struct):
 
     @property
     def share_rejected(self) -> float:
-        """Of all calls that were drawn."""
+        """The share of all drawn calls that the reference rejected."""
         return sum(self.rejected.values()) / max(1, self.examples)
 
 
@@ -156,7 +156,7 @@ class Search:
 
     def _try(self, drawn: DrawnCall) -> None:
         if self.findings.failed is None:
-            # Of its first calls hypothesis draws nearly half as the simplest one.
+            # Nearly half of the first calls that hypothesis draws are the simplest one.
             if drawn.with_seed in self._drawn:
                 hypothesis.reject()
         elif drawn.with_seed not in self._failing:

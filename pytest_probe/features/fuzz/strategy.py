@@ -24,7 +24,7 @@ from pytest_probe.model.arguments import map_tree
 
 _Draw: TypeAlias = "Callable[[st.SearchStrategy[Any]], Any]"
 
-# Elements of a drawn tensor; of one in sixteen calls, so that numbers of 16 bit do not count them.
+# The most elements of a drawn tensor; the second in one of sixteen calls, where 16-bit numbers cannot count them.
 _LARGEST, _HUGE = 1 << 14, 1 << 17
 _ROOMS = (*(_LARGEST,) * 15, _HUGE)
 # How many times as many steps a product may take.
@@ -112,7 +112,7 @@ class _Drawing:
         values = {key: self._tensor(slot, key) for key, slot in template.tensors.items()}
         values |= {key: self._plain(slot) for key, slot in template.slots.items() if key not in values}
         given = {key: value for key, value in values.items() if value is not _OMITTED}
-        # Last: of calls that are alike but for the seed hypothesis would try many.
+        # Last: else hypothesis would try many calls that differ only in the seed.
         seed = self._draw(_SEEDS)
         if template.arguments is None:
             args, kwargs = template.signatures.call(template.api, given)
@@ -165,7 +165,7 @@ class _Drawing:
 
     def _size(self, most: int, anchor: int | None, least: int = 0) -> int:
         count = bisect.bisect_right(_SIZES, most)
-        # Of all magnitudes, few calls with much room would take it.
+        # A draw from all magnitudes would rarely use the room of a large call.
         large = _SIZES[count // 2 : count] if self._huge and not anchor else ()
         size: int = self._one_of(large or _extents(count, most if anchor else 0, anchor))
         return size if size > least else least
@@ -204,7 +204,7 @@ class _Drawing:
                 missing[name] = tuple(self._coin() for _ in range(len(extents) + 1))
         shape = slot.pattern.shape(self._sizes, missing)
         layout = self._one_of(_layouts(len(shape)))
-        # Of equal numbers, which a sum rounds alike; of places that a call cannot write to.
+        # An expanded tensor has equal numbers, which a sum rounds alike, and places that a call cannot write to.
         shared = self._template.few is not None or self._template.power > 1 or works_in_place(self._template.api)
         if layout == EXPANDED and shared:
             layout = "contiguous"

@@ -252,13 +252,13 @@ def template_from_table(api: str, signatures: Signatures, dtypes: tuple[str, ...
 
 
 def tensor_slot(text: str) -> TensorSlot:
-    """Of "int64 *b"."""
+    """The slot of a text such as "int64 *b"."""
     parsed = TensorText.parsed(text)
     return TensorSlot(Pattern.of(parsed.pattern), parsed.dtype, parsed.many, parsed.optional)
 
 
 def plain_slot(rule: Any) -> Any:
-    """Of a list, "dim input", "= g", "sizes *n"."""
+    """The slot of a list, or of a text: "dim input", "= g", "sizes *n"."""
     if isinstance(rule, list):
         return Choice(tuple(rule))
     word, name = rule.split()

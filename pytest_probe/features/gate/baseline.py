@@ -36,7 +36,7 @@ _DEVICE = ("framework", "device", "hardware", "threads", "emulated")
 
 
 def signature(case: Case) -> str:
-    """Of a case; statistics, devices and stored values are no part of it. Raises RecordError."""
+    """The signature of a case, without statistics, devices and stored values. Raises RecordError."""
     if case.pair is not None:
         arguments = case.pair.arguments
         told = _words(list(arguments.args)), _words(dict(arguments.kwargs))
@@ -115,7 +115,7 @@ class Header(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, run: Mapping[str, Any], workers: int) -> Header:
-        """Of a run as run.json has it, in so many processes."""
+        """The header of a run as run.json has it, in so many processes."""
         settings = run["settings"]
         versions = {name: run["versions"][name] for name in ("pytest-probe", "numpy")}
         dumps = {dump["label"]: dump["digest"] for dump in run["dumps"]}
@@ -142,8 +142,8 @@ class Header(msgspec.Struct, frozen=True):
 
 
 def _environment(device: Mapping[str, str], workers: int) -> dict[str, str]:
-    """Of what is known of a device that which may change its numbers: one of several that are alike is like another,
-    and the number of threads counts on a CPU alone."""
+    """The facts about a device that may change its numbers. The number of one among several alike devices does not
+    count, and the number of threads counts on a CPU only."""
     found = dict(device)
     if "hardware" in found:
         found["device"] = found["device"].partition(":")[0]
@@ -177,7 +177,7 @@ class Baseline(Struct, frozen=True):
 
     @classmethod
     def parse(cls, content: bytes, name: str) -> Baseline:
-        """Of a file's content. Raises ResultsError, which names the line."""
+        """The baseline in a file's content. Raises ResultsError, which names the line."""
         lines = [(number, line) for number, line in enumerate(content.splitlines(), 1) if line.strip()]
         if not lines:
             raise ResultsError(name, "it is empty")

@@ -23,7 +23,7 @@ from pytest_probe.model.verdict import SEVERITY, Outcome
 
 # Elements below which a factor holds: benchmarks/gate_spread.py measures it, docs/gate.md shows what it found.
 CALIBRATED = ((10, 6.5), (30, 3.4), (math.inf, 1.8))
-# The same of noise ratios, which are the largest of all elements: of those above 1, whatever the number of elements.
+# The same of noise ratios, which are the largest of all elements: for ratios above 1, whatever the number of elements.
 _NOISE_RATIO = 60.0
 # So many elements make luck: fewer may all be nearly exact by chance.
 _FEW_ELEMENTS = 30
@@ -67,7 +67,7 @@ def rows(before: KeptOutput, now: KeptOutput, spread: Spread | None) -> tuple[Ro
     if before.noise_ratio is not None and now.noise_ratio is not None and before.k == now.k:
         ratio = number(before.noise_ratio)
         limit = _NOISE_RATIO if ratio >= 1 else _NOISE_RATIO / ratio if ratio else math.inf
-        # Of a ratio of 0 there is no factor.
+        # A ratio of 0 has no factor.
         beyond = not ratio and number(now.noise_ratio) > _NOISE_RATIO
         found.append(Row(f"noise ratio, k {now.k}", ratio, number(now.noise_ratio), _NOISE_RATIO if beyond else limit))
     return tuple(found)

@@ -16,7 +16,7 @@ from pytest_probe.reports.terminal import count, wrap
 _HEADINGS = {"worse": "worse than the baseline", "bits": "other bits than the baseline"}
 # How the one line of pytest's summary begins.
 SHORT = {"worse": "worse", "bits": "other bits"}
-# Of each kind, so many are listed.
+# How many cases of each kind are listed.
 _MAX_LISTED = 10
 # How the summary counts them, in its order, and whether it lists them: pytest lists what failed.
 COUNTED: dict[Change, tuple[str, bool]] = {

@@ -48,7 +48,7 @@ def changes(
     same = comparable(before.header, header) if before is not None else None
     for id, compared in found.items():
         old = before.cases.get(id) if before is not None else None
-        # Of another environment, or of other inputs, the bits are others.
+        # Another environment or other inputs give other bits.
         other = afresh or (same is not None and not same.of(PortableId.parse(id).label))
         if old is None or other or _moved(old, compared, gate):
             changed[id] = compared.case

@@ -29,7 +29,7 @@ SCHEMA = 1
 _APPLICATION = 0x70726F62
 # Seconds that a writer waits for another one.
 _PATIENCE = 60.0
-# Of a case in a run, by the names of its columns.
+# The metrics of a case in a run, by the names of their columns.
 METRICS = (
     "limit_share", "noise_ratio", "noise_rms", "max_ulp", "mean_ulp", "max_abs", "max_rel", "mismatch",
     "time_us", "peak_bytes", "duration",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pytest_probe.check import Checked
     from pytest_probe.model.details import Details
 
-# Of the cases that pass so many, those nearest to their limits, are shown in detail.
+# How many passing cases, the nearest to their limits, are shown in detail.
 MAX_DETAILED_PASSES = 200
 
 

@@ -44,7 +44,7 @@ class Sparklines(Struct, frozen=True):
 
 
 def sparklines(history: Path | None, ids: Sequence[str]) -> Sparklines | None:
-    """Of the cases with these ids; None without a history, or where it cannot be read any more."""
+    """The sparklines of the cases with these ids; None without a history, or where it cannot be read any more."""
     if history is None or not history.exists():
         return None
     try:
@@ -77,7 +77,7 @@ class OtherCase(Struct, frozen=True):
 
     @classmethod
     def kept(cls, case: KeptCase) -> OtherCase:
-        """Of a baseline."""
+        """A case of a baseline."""
         numbers: dict[str, float] = {}
         for output in case.outputs:
             for name in COMPARED_METRICS[:3]:

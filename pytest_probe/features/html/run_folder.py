@@ -38,12 +38,12 @@ class RunFacts(RunEnd, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, run: Mapping[str, Any]) -> RunFacts:
-        """Of a run of this version's own."""
+        """The facts of a run that this version made."""
         return msgspec.convert({"schema": SCHEMA, **run}, cls)
 
     @property
     def digests(self) -> dict[str, str]:
-        """Of the dumps by label."""
+        """The digests of the dumps, by label."""
         return {dump.label: dump.digest for dump in self.dumps}
 
 

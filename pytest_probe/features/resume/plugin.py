@@ -156,7 +156,7 @@ class _Resumed:
                 silent += 1
         reporter = session.config.pluginmanager.getplugin("terminalreporter")
         if reporter is not None and silent:
-            # Of this category pytest's last line has the number, and nothing else is asked.
+            # pytest's last line has the number of this category, and nothing else reads it.
             reporter.stats.setdefault(_TAKEN_OVER, []).extend([SimpleNamespace()] * silent)
 
     @pytest.hookimpl(tryfirst=True)

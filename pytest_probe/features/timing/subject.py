@@ -58,7 +58,7 @@ class Subject(Struct, frozen=True):
 
     @property
     def input_bytes(self) -> int:
-        """Of all tensor arguments; one that is passed twice counts once."""
+        """The bytes of all tensor arguments; one that is passed twice counts once."""
         return sum({id(leaf.array): leaf.array.nbytes for leaf in self.leaves.values()}.values())
 
     @property
@@ -226,7 +226,7 @@ def _wanted(subject: Subject) -> frozenset[str]:
 
 
 def _moved(subject: Subject) -> int:
-    """Inputs and outputs; of a backward incoming gradients and gradients, and the factors of a product."""
+    """Bytes of inputs and outputs; for a backward, of incoming gradients, gradients, and the factors of a product."""
     incoming, leaves = subject.call.incoming, subject.leaves
     if incoming is None:
         return subject.input_bytes + sum(size for _, size in subject.outputs.values())
