@@ -41,7 +41,7 @@ class ApexFiles:
         self._entries: dict[str, dict[str, Any]] = {}
         self._half: set[str] = set()
         self._left_out = 0
-        # By key: the slot of the next tensor or value.
+        # The slot of the next tensor or value, by key.
         self._slots: dict[str, int] = {}
 
     def open(self, folder: Path) -> None:

@@ -33,7 +33,7 @@ _WITHOUT_EFFECT = frozenset(
 _RECORD = "record with task statistics, then check with pytest --probe-dump=DUMP"
 _LISTS = "check a dump with pytest --probe-dump=DUMP --probe-standards-file=FILE, this file for its lists"
 _ONLINE = "msprobe's online check, which sends calls to another machine while the program runs"
-# By key and value: what the feature is, and what does most of it here.
+# Features of msprobe's by key and value: what each is, and what does most of it here.
 _FEATURES: Mapping[tuple[str, str | bool], tuple[str, str]] = {
     ("task", "free_benchmark"): ("msprobe's free benchmarking, which perturbs the calls of a running program", _RECORD),
     ("task", "grad_probe"): (
@@ -295,7 +295,7 @@ def _modes(chosen: tuple[str, ...]) -> frozenset[str]:
     return frozenset(chosen).union(*(pair for pair in pairs if not set(pair).intersection(chosen)))
 
 
-# By field: what its type cannot say, and what is made of it.
+# Checks of fields, by name, that a type cannot express.
 _FITS: Mapping[str, Callable[[Any], bool]] = {
     "scope": lambda names: len(names) in (0, 2),
     "overflows": lambda count: count != 0,

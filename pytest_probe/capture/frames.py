@@ -173,7 +173,7 @@ class CallStacks:
 
 
 def _key(first: FrameType) -> tuple[int, ...]:
-    """As the kernel's, of Python's numbers."""
+    """The same key as the kernel's, from Python's ids."""
     key: list[int] = []
     frame: FrameType | None = first
     while frame is not None:

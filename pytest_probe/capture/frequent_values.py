@@ -119,7 +119,7 @@ def _find_constant_rows(rows: np.ndarray, seen: Seen) -> None:
 
 
 class Places(msgspec.Struct, gc=False):
-    """Where the elements of a sample lie: extents and strides, in elements, of rows, pieces and elements side by side.
+    """Where the elements of a sample lie: extents and strides, in elements, of rows, pieces and neighbouring elements.
 
     row counts the elements of a row that are taken, 0 where the tensor's own rows are not known.
     """

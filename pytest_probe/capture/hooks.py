@@ -70,7 +70,7 @@ class _Gradients(Protocol):
     missing: int
 
     def entries(self) -> Iterator[NamedEntry]:
-        """What came, by name."""
+        """The entries of the gradients that came."""
 
 
 class CallHooks:

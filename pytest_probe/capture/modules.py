@@ -88,7 +88,7 @@ class ModuleCalls:
         raise NotImplementedError
 
     def aside(self) -> AbstractContextManager[object]:
-        """In here nothing is recorded, and no gradients are."""
+        """A context in which neither calls nor gradients are recorded."""
         raise NotImplementedError
 
     def wants_gradients(self) -> bool:
@@ -98,12 +98,12 @@ class ModuleCalls:
     def watching(
         self, entry: NamedEntry, args: Sequence[Any], kwargs: Mapping[str, Any], parameters: Mapping[str, Any]
     ) -> Watch:
-        """Before a call with these arguments: what is done with its outputs. entry is its forward entry."""
+        """Called before a call with these arguments: what to do with its outputs. entry is its forward entry."""
         raise NotImplementedError
 
     def follow(self, model: Any) -> None:
-        """From the next `begin` on the modules of this model. Raises SettingsError for what is none, or a level that
-        needs one."""
+        """Record the modules of this model from the next `begin` on. Raises SettingsError for an object that is no
+        model, or for a level that needs a model."""
         self._models = self._checked(model)
 
     def begin(self, recorder: Recorder) -> None:

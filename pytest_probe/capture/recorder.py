@@ -65,7 +65,7 @@ class Scope:
         return not self._config.steps or any(each[-1] > step for each in self._config.steps)
 
     def enters(self, module: str) -> bool:
-        """As wants, of the forward entry of a module: an interval that ends with it holds all that it calls."""
+        """Like `wants`, for the forward entry of a module: an interval that ends with it holds all that it calls."""
         if self.whole:
             return True
         with self._lock:
@@ -99,7 +99,7 @@ def _call(entry: str) -> str:
 
 
 def _listed(name: str, patterns: tuple[str, ...]) -> bool:
-    """By full name, by the name without its prefix, or by a glob of either."""
+    """Is the name listed: in full, without its prefix, or by a glob of either?"""
     bare = name.partition(".")[2]
     return any(fnmatchcase(name, pattern) or fnmatchcase(bare, pattern) for pattern in patterns)
 

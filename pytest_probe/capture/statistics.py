@@ -179,7 +179,7 @@ def _sums(flat: np.ndarray, top: float, one_sign: bool) -> tuple[float, float]:
 
 
 def _wide_sums(flat: np.ndarray) -> tuple[float, float]:
-    """In float64, in pieces that a cache holds."""
+    """The sum and the sum of squares in float64, in pieces that a cache holds."""
     total = squares = 0.0
     for start in range(0, flat.size, _ROOM):
         piece = flat[start : start + _ROOM].astype(np.float64)

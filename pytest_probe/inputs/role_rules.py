@@ -285,7 +285,7 @@ def nonzero(asked: RoleCall, spec: TensorSpec) -> Role | None:
 
 
 def where(asked: RoleCall, spec: TensorSpec) -> Role | None:
-    """With one argument it is nonzero."""
+    """The role of a call with one argument, which is nonzero."""
     return nonzero(asked, spec) if len(asked.bound.given) == 1 else None
 
 

@@ -151,7 +151,7 @@ class Places(Struct, frozen=True):
 
 
 class Count(Struct, frozen=True):
-    """As many True, or numbers other than zero, as the recorded outputs say."""
+    """A tensor with as many True, or numbers other than zero, as the recorded outputs say."""
 
     kinds: ClassVar[frozenset[DtypeKind]] = frozenset({"bool", "integer", "float", "complex"})
     chosen: int

@@ -152,7 +152,7 @@ class Track:
         return 0, 0, 0
 
     def end_call(self, api: Api) -> None:
-        """As end and note: what began last is one call."""
+        """The same as `end` and `note`: what began last is one call."""
         end = now()
         frames = self._frames
         begun, outer, begin = frames.pop() if frames else (None, 0, 0)

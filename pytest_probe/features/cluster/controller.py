@@ -349,7 +349,7 @@ class Cluster:
             path.write_bytes(content)
 
     def _say(self, text: str) -> None:
-        """On stderr, where a worker on this machine would say it."""
+        """Print to stderr, as a worker on this machine would."""
         stream = sys.__stderr__
         if stream is not None:
             print(text, file=stream, flush=True)

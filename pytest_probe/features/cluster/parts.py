@@ -24,7 +24,7 @@ _MAX_PASSED_OVER = 1000
 
 
 class Dealing:
-    """Groups that wait, by their places in costs: those are estimated milliseconds, sizes the bytes that a group takes
+    """Groups that wait, by their places in costs. costs are estimated milliseconds, sizes the bytes that a group takes
     while it runs."""
 
     def __init__(self, costs: Sequence[float], sizes: Sequence[int]) -> None:
@@ -65,7 +65,7 @@ class Dealing:
         return sorted([*self._waiting, *self._alone])
 
     def _fitting(self, waiting: deque[int], room: float, wanted: float) -> list[int]:
-        """From the front, until so much is found."""
+        """The first groups that fit into room, until their cost reaches wanted."""
         found: list[int] = []
         passed: list[int] = []
         cost = 0.0

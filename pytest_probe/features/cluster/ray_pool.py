@@ -206,7 +206,7 @@ class RayPool:
                 yield _Node(node["NodeID"], name, has.get("memory", math.inf), int(has[self._resource]))
 
     def _answer(self, node: _Node, ref: Any) -> tuple[dict[str, str], list[str]] | None:
-        """None where the node has died. Raises SettingsError where it cannot run what it was sent."""
+        """A node's facts; None where the node has died. Raises SettingsError where it cannot run what it was sent."""
         try:
             found: tuple[dict[str, str], list[str]] = ray.get(ref)
         except (RayTaskError, RuntimeEnvSetupError) as error:

@@ -85,12 +85,12 @@ def _needed(case: Case) -> int:
 
 
 def no_frames(entry: str) -> tuple[Frame, ...]:
-    """Those go with the cases."""
+    """Replaces a dump's frames on a node: frames go with the cases."""
     return ()
 
 
 def no_modules(entry: str) -> tuple[str, ...]:
-    """Those, too."""
+    """Replaces a dump's modules on a node: modules go with the cases."""
     return ()
 
 

@@ -39,7 +39,7 @@ class DrawnTensor(Struct, frozen=True):
 
     @property
     def spec(self) -> TensorSpec:
-        """As a dump would describe it."""
+        """The tensor as a dump would describe it."""
         found = TensorSpec(self.dtype, self.shape) if self.recorded is None else resize(self.recorded, self.shape)
         strides = None if self.layout == _OFFSET else layout_strides(self.layout, self.shape)
         return replace(
@@ -63,7 +63,7 @@ class DrawnCall(Struct, frozen=True, dict=True):
     limits: Limits = field(default_factory=Limits)
 
     def call(self) -> Call:
-        """As a dump would describe it: without outputs, and with incoming gradients of which nothing is known."""
+        """The call as a dump would describe it, without outputs, and with unknown incoming gradients."""
 
         def spec(value: Any, _: str) -> Any:
             return value.spec if isinstance(value, DrawnTensor) else value

@@ -72,7 +72,7 @@ def _around(template: Template, sizes: Sizes) -> DrawnCall:
 
 
 def _by_table(entry: Entry, bound: BoundCall, call: Call, signatures: Signatures) -> Template | None:
-    """None where the record is no such call as the table describes."""
+    """The template by the table; None where the record is not a call that the table describes."""
     slots: dict[str, Any] = {}
     anchors: dict[str, int | tuple[int, ...]] = {}
     for name, text in entry.tensors.items():

@@ -60,7 +60,7 @@ def _numbered(number: int, values: tuple[Any, ...]) -> st.SearchStrategy[tuple[i
 
 @functools.lru_cache(4096)
 def _extents(count: int, most: int, anchor: int | None) -> tuple[int, ...]:
-    """So many of SIZES; around a recorded one those near it, as far as there is room. An empty one in 30."""
+    """The first count sizes; around a recorded size (anchor), the sizes near it, up to most. One size in 30 is 0."""
     found = list(_SIZES[:count])
     if anchor is not None:
         around = {anchor - 1, anchor, anchor + 1, *(size for size in found if size <= max(2 * anchor, 64))}

@@ -110,7 +110,7 @@ class Collected:
         return self.names[kind].place(text)
 
     def _numbers(self, numbers: dict[str, float]) -> list[Any]:
-        """In the order of the columns; "" where the case has none."""
+        """The numbers in the order of the columns; "" where the case has none."""
         for name in numbers:
             if name in LABELS or len(self.columns.places.keys() - LABELS.keys()) < _OTHERS:
                 self.columns.place(name)
@@ -120,7 +120,7 @@ class Collected:
         return found
 
     def details(self) -> Iterator[tuple[int, bytes]]:
-        """By row."""
+        """The cases in detail, each with its row, in the order of the rows."""
         yield from sorted(self._details.items())
 
 

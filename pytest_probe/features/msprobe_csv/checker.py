@@ -89,7 +89,7 @@ class _Tables(Struct):
 
     @classmethod
     def made(cls, folder: Path, stamp: str) -> _Tables:
-        """With a file that has its header."""
+        """Tables with a new file of details that has its header."""
         path = temporary_path(folder / _DETAILS_FILE.format(stamp))
         with path.open("w", encoding="utf-8-sig", newline="") as file:
             _rows_to(file)([DETAILS])

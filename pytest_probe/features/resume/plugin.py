@@ -134,7 +134,7 @@ class _Resumed:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
-        """Behind what runs: pytest starts nothing where something has failed before."""
+        """Takes results over after the items have run: pytest starts nothing once something has failed."""
         try:
             return (yield)
         finally:

@@ -27,10 +27,10 @@ from pytest_probe.numerics.dtypes import round_to
 from pytest_probe.system.process import paused_gc
 
 _Calls: TypeAlias = Sequence[Callable[[], object]]
-# So many calls, ready to be made.
+# From a number: so many calls, ready to be made.
 _Ready: TypeAlias = Callable[[int], _Calls]
 
-# Before anything counts: calls, and seconds.
+# The least calls and seconds of the warm-up, which is not measured.
 WARM_UP_CALLS, WARM_UP_SECONDS = 3, 0.02
 # Blocks at least, whatever the budget, and of empty calls.
 FEWEST, _EMPTY_BLOCKS = 3, 16
@@ -156,7 +156,7 @@ class Ceilings:
         return 2 * size / seconds if seconds else None
 
     def _flops_per_s(self, dtype: str) -> float | None:
-        """None where the device has no product of this dtype."""
+        """The device's speed in products of a dtype; None where it has no product of this dtype."""
         _, product = self._framework.yardsticks()
         rows, found = _LEAST_ROWS, None
         while rows <= _MOST_ROWS:

@@ -139,7 +139,7 @@ class _DeviceMeasuring:
         )
 
     def memory(self, subject: Subject) -> CaseMemory:
-        """In a run of its own, since what counts it takes time."""
+        """The memory of a call, in a separate run, because counting takes time."""
         try:
             with running_side.device(), self._framework.repeated(subject.call) as repeated:
                 first, second = repeated.ready(1), repeated.ready(1)

@@ -57,7 +57,7 @@ def _rows(folder: Path, row: Callable[[Result], _Row | None]) -> Iterator[_Row]:
 
 
 def time_row(result: Result) -> _Row | None:
-    """None of a case without a time."""
+    """The row of a case; None where it has no time."""
     time = result.time
     if time is None or time.median_us is None:
         return None
@@ -73,7 +73,7 @@ def summary_row(result: Result) -> _Row | None:
 
 
 def memory_row(result: Result) -> _Row | None:
-    """None of a case whose memory nothing counted."""
+    """The row of a case; None where its memory was not counted."""
     memory = result.memory
     if memory is None or memory.peak_bytes is None:
         return None
