@@ -214,5 +214,5 @@ def _power_of_ten(number: Any, up: bool) -> Any:
 
 
 def _number(value: Any) -> Any:
-    """What is not finite waits as a word of JSON's."""
+    """The number of a statistic; one that is not finite is still raw JSON."""
     return float(bytes(value)) if isinstance(value, msgspec.Raw) else value

@@ -157,7 +157,7 @@ class _Settings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Section(_Settings, frozen=True):
-    """What concerns one task."""
+    """The keys of one task."""
 
     scope: Annotated[
         tuple[str, ...] | None,
@@ -177,7 +177,7 @@ class _Section(_Settings, frozen=True):
 
 
 class _Top(_Settings, frozen=True):
-    """What concerns all tasks."""
+    """The keys for all tasks."""
 
     task: _Task | None = None
     dump_path: _Text = None

@@ -217,7 +217,7 @@ class Snapshots:
         raise NotImplementedError
 
     def forget(self) -> None:
-        """What was written since is not known, as between stop and start."""
+        """Forget what is known of memory, because writes may have been missed, as between stop and start."""
         raise NotImplementedError
 
     def distrust(self, value: Any) -> None:

@@ -15,9 +15,9 @@ AnyArray: TypeAlias = npt.NDArray[Any]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 Float64Array: TypeAlias = npt.NDArray[np.float64]
 
-# What training computes in that is narrower than float32.
+# Dtypes of training that are narrower than float32.
 NARROW_DTYPES = ("bfloat16", "float16")
-# What is computed in float64; all others are in float32.
+# Dtypes that are computed in float64; all others are computed in float32.
 WIDE_DTYPES = frozenset((np.dtype(np.float64), np.dtype(np.complex128)))
 # The smallest normal float32: a device that flushes to zero makes 0 of what lies below.
 SMALLEST_FLOAT32 = 2.0**-126

@@ -143,12 +143,12 @@ def for_correlated(limits: Limits, count: float, own: float) -> Limits:
 
 
 def by_chance(count: float) -> float:
-    """What the RMS of that many normal errors is at most, in units of their deviation, but for one output of 10^6."""
+    """The largest RMS of count normal errors, in units of their deviation, except in one output of 10^6."""
     return float(1 + CHANCE / max(count, 1) ** 0.5)
 
 
 def _small_sample(count: float) -> float:
-    """What the RMS limit is taken times for that many elements."""
+    """The factor of the RMS limit for count elements."""
     return float(1 + SMALL_SAMPLE / max(count, 1) ** 0.5)
 
 
@@ -299,7 +299,7 @@ def scale(
 
 
 def _share(expected: AnyArray, spread: Spread | None, floor: float, still: float) -> _Share | None:
-    """What every element is granted for what the others do."""
+    """The part of the allowed scale that every element gets from the other elements."""
     if spread is None or not floor:
         return None
     share = floor * root_mean_square(spread.size)
@@ -526,7 +526,7 @@ def biases(
         values, first, which = np.unique(expected[usable].astype(np.float32), return_index=True, return_inverse=True)
         rests = (center[usable] - wide[usable])[first].astype(np.float32)
     shift = _means(shift, which)
-    # What is a number of the dtype has no neighbour that one error takes it to.
+    # A reference that is a number of the dtype has no neighbour to which one error takes it.
     kinds, which = np.unique(np.where(rests == 0, np.nan, rests), return_inverse=True, equal_nan=False)
     if kinds.size < BIAS_DISTINCT:
         return ()

@@ -30,9 +30,9 @@ _FATAL_CALLS = "fatal_calls.jsonl"
 CRASH, TIMEOUT = "crash", "timeout"
 # kill -9, as subprocess reports it, also on systems where it has no name.
 _KILLED = -9
-# What a process ends with at its limit: by the alarm, SIGALRM where there is one, or by faulthandler's timer.
+# The exit status of a process at its limit: by SIGALRM where there is one, or by faulthandler's timer.
 _LIMITED = (-14, 1)
-# What runs, in the sentence about a death.
+# Words for what runs, in the sentence about a death.
 _WHAT = {"device": "the device ran it", "reference": "its reference ran", "": "it ran"}
 _VMSTAT = Path("/proc/vmstat")
 

@@ -20,7 +20,7 @@ from pytest_probe.model.verdict import NON_DETERMINISTIC, SEVERITY, UNDECIDED, O
 _MAX_LISTED = 10
 # Columns of a name that is not cut off.
 _NAME_WIDTH = 44
-# What a list goes by, the name of the case, its time.
+# An entry of a list: the number that orders it, the case's name, its time.
 _Entry: TypeAlias = tuple[float, str, CaseTime]
 # How the notes of a search begin; on calls that break a contract, and on how many were drawn.
 _CONTRACT = f"{FUZZED}contract: "

@@ -86,7 +86,7 @@ class Track:
         """Make a call, and log its time; inside another one only where nested. Raises what the call raises."""
         if self._open or api.clock is not None:
             return self._call_inside(api, function, args, kwargs)
-        # What most calls pass. Nothing is around it that would ask how long it took.
+        # The way of most calls. No outer call is open that needs the time of this one.
         self._open = 1
         self._inner = 0
         begin = now()
@@ -132,7 +132,7 @@ class Track:
         return result
 
     def begin(self, api: Api) -> None:
-        """What is no call of ours begins, as a node of a graph, also inside a call."""
+        """Something other than a call begins, such as a node of a graph, also inside a call."""
         self._frames.append((api, self._inner, now()))
         self._inner = 0
         self._open += 1
@@ -142,7 +142,7 @@ class Track:
         end = now()
         while self._frames:
             begun, outer, begin = self._frames.pop()
-            # What is above it was left by an exception.
+            # An exception left the frames above it open.
             self._open = max(self._open - 1, 0)
             if begun is api:
                 spent, inner = end - begin, self._inner

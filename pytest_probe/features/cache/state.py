@@ -50,7 +50,7 @@ _PYBIND = "pybind11_builtins"
 _OWN = __name__.partition(".")[0]
 # A longer container is a table of data, identified by its length; the depth to which values are followed.
 _LONGEST, _DEEPEST = 200, 6
-# What says something of a function or a class, and is called by nobody.
+# Attributes that describe a function or a class and that nobody calls.
 _TEXTS = frozenset({"__doc__", "__name__", "__qualname__", "__module__", "__file__", "__dict__", "__class__"})
 # Packages that run during a computation without a part in it (hypothesis watches garbage collection), and packages on
 # which frameworks and this package depend. Versions identify their functions.

@@ -195,7 +195,7 @@ class Cluster:
             self._take(event)
 
     def _skip_too_large(self) -> None:
-        """What no node can hold does not run."""
+        """Skip groups that need more memory than any node has."""
         largest = max(self._pool.memory.values(), default=0.0)
         for group in self._dealing.drop(larger_than=largest):
             for item in self._groups[group]:

@@ -124,8 +124,8 @@ class Death(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """What a host has done of what was sent: pickled `ItemReports` of the items that ended, and how its process died,
-    None where it lives."""
+    """The work that a host has done: pickled `ItemReports` of the items that ended, and how its process died, None
+    where it lives."""
 
     ran: list[bytes]
     death: Death | None = None

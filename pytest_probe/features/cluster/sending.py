@@ -48,7 +48,7 @@ def start_of(probe: Probe) -> Start:
         tuple(sys.path),
         tuple(dict.fromkeys(conftests)),
         {**pytests, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS")},
-        # What was given as a path on the command line goes with the cases, and an earlier run counts here alone.
+        # Dumps go with the cases, and only the controller resumes an earlier run.
         replace(probe.settings, values={**probe.settings.values, "dumps": (), "resume": False}, dump_files=()),
         _told_workers(config),
     )
@@ -77,7 +77,7 @@ def sizes_of(groups: Iterable[Iterable[ProbeItem]]) -> list[int]:
 
 
 def _needed(case: Case) -> int:
-    """What cannot be decoded takes nothing."""
+    """The memory that a case needs; 0 for a record that cannot be decoded."""
     try:
         return inputs.memory_needed(case.dump.decode(case.record), case.dtype)
     except RecordError:

@@ -207,7 +207,7 @@ def _calls_on_all_numbers(templates: Sequence[Template]) -> Iterator[tuple[Drawn
         slots = list(template.slots.values())
         if len(slots) != 1 or not isinstance(slots[0], TensorSlot) or slots[0].pattern.words != ("*s",):
             continue
-        # What computes with more than its result's own numbers is not given all of them.
+        # An operator with limits on its inputs does not get all numbers.
         if slots[0].dtype or template.power or template.finite or template.largest < np.inf:
             continue
         for dtype in (dtype for dtype in template.dtypes if dtype in NARROW_DTYPES):

@@ -177,7 +177,7 @@ class _Drawing:
             for slot in self._template.tensors.values()
             if symbol in slot.pattern.symbols
         ]
-        # What a product computes with takes as many steps as all its symbols together.
+        # A product takes as many steps as the product of the sizes of all its symbols.
         steps = math.prod(max(1, math.prod(size) if isinstance(size, tuple) else size) for size in found.values())
         room: int = min(self._largest // max(counts), _STEPS * self._largest // steps)
         return max(1, room)

@@ -22,9 +22,9 @@ from pytest_probe.features.fuzz.regimes import Limits
 from pytest_probe.frameworks.base import Signatures
 from pytest_probe.model.dump import TensorSpec
 
-# What the symbols of a call are: a size each, several of a starred one ("*b").
+# The sizes of a call's symbols: one each, several for a starred symbol ("*b").
 Sizes: TypeAlias = "Mapping[str, int | tuple[int, ...]]"
-# What a call without a record is drawn in.
+# The dtypes of calls that are drawn without a record.
 DTYPES = ("float32", "float16", "bfloat16", "float64")
 
 

@@ -125,7 +125,7 @@ class Trials(Struct, frozen=True):
     def _passed_over(self, found: Judged, key: str) -> Judged:
         assert found.fatal is not None
         self.met[key] = found
-        # What ends the reference says nothing of the device.
+        # A call that ends the reference's process says nothing about the device.
         if found.fatal.kind == NoReference.kind:
             return Judged(found.call, found.arguments, rejected=f"{found.fatal.kind}: {found.fatal.reason}")
         return found

@@ -31,7 +31,7 @@ UPDATE = "--probe-baseline-update"
 # The columns of a line's outputs, and of its spread.
 _COLUMNS = ("name", "rmse", "max_ulp", "mean_ulp", "noise_ratio", "k", "crc", "elements", "carriers")
 _SPREAD_COLUMNS = ("rmse", "mean_ulp")
-# What makes another device, whose bits are its own.
+# Facts that identify a device: another device gives other bits.
 _DEVICE = ("framework", "device", "hardware", "threads", "emulated")
 
 
@@ -243,7 +243,7 @@ def check(path: Path, before: Header, now: Identity) -> None:
 
 
 def comparable(before: Header, now: Header) -> Comparable:
-    """What of two runs has the same bits where nothing changed."""
+    """The parts of two runs whose bits are equal where nothing changed."""
     same = {_identity(device) for device in before.devices} == {_identity(device) for device in now.devices}
     others = (label for label, digest in now.dumps.items() if before.dumps.get(label, digest) != digest)
     same_inputs = (before.seed, before.inputs) == (now.seed, now.inputs)
@@ -255,7 +255,7 @@ def _identity(device: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def differences(before: Header, now: Header) -> list[str]:
-    """What of the environment differs, as "torch 2.12.0 (now 2.13.0)"."""
+    """The differences of the environment, such as "torch 2.12.0 (now 2.13.0)"."""
     return list(dict.fromkeys(_differences(before, now)))
 
 

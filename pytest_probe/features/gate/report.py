@@ -101,7 +101,7 @@ class GateTally(Struct):
         return f"bits: {self.same_bits:,} of {count(self.bits, 'output')} as before" if self.bits else ""
 
     def lines(self, vanished: Sequence[str], width: int) -> Iterator[str]:
-        """What is listed, by kind."""
+        """The listed cases, by kind."""
         for change, (words, lists) in COUNTED.items():
             if lists and self.changes[change]:
                 yield from _listing(f"{words}:", self.listed[change], self.changes[change], width)

@@ -17,11 +17,11 @@ from pytest_probe.model.result import PortableId, Result, rank
 from pytest_probe.numerics.error_plots import LETTERS
 from pytest_probe.reports.case_metrics import metrics_of, short
 
-# What is drawn, of so many runs.
+# The metric that sparklines draw, and the number of runs.
 _METRIC, RUNS = "noise_ratio", 24
 # One letter a run: a space where the case has no number, 0 for none, then half powers of two from 2**-10 on.
 _LOWEST_EXPONENT = -10
-# What is compared, the first that decides first.
+# The metrics that are compared; earlier ones decide first.
 COMPARED_METRICS = ("noise_ratio", "max_ulp", "mean_ulp", "time_us")
 # A factor that is less than this is no move: two times of one kernel always differ.
 _MIN_FACTORS = (1.0, 1.0, 1.0, 1.5)

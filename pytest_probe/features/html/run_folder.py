@@ -26,7 +26,7 @@ class _DumpFacts(msgspec.Struct, frozen=True):
 
 
 class RunFacts(RunEnd, frozen=True, kw_only=True):
-    """What run.json says of a run; of one that was killed, no end."""
+    """The facts of a run in run.json; a killed run has no end."""
 
     schema: int
     seed: int

@@ -27,7 +27,7 @@ class _Settings(msgspec.Struct, frozen=True):
 
 
 class _EarlierRun(RunEnd, frozen=True, kw_only=True):
-    """What run.json says of a run: of one that was killed, no end."""
+    """The facts of a run in run.json; a killed run has no end."""
 
     identity: dict[str, Any]
     settings: _Settings
