@@ -86,7 +86,7 @@ def run(folder: Path, *command: str) -> None:
 
 
 def page_of(folder: Path) -> Path:
-    """The page of the run with wrong kernels, beside the run without."""
+    """The page of the run with wrong kernels, compared with the run without."""
     (folder / "model.py").write_text(MODEL, encoding="utf-8")
     run(folder, "model.py")
     check = ("-m", "pytest", "-q", "--probe-dump=dumps", "--probe-device=cpu", "--probe-history=history.db")

@@ -1,4 +1,4 @@
-"""Which API call got less precise, where, and by how much more than it may?"""
+"""Which API call lost precision, where, and by how much more than its dtype explains?"""
 
 from __future__ import annotations
 

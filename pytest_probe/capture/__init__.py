@@ -1,4 +1,4 @@
-"""Records or times the calls of a program: the functions that users import, and what they stand on.
+"""Records or times the calls of a program: the functions that users import, and what they use.
 
 `profiling/` times, `cli/` has the commands, `plugin.py` is --probe-capture. It imports no framework: a framework's own
 `capture/` adds what only it knows.

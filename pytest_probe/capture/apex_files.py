@@ -1,4 +1,4 @@
-"""The files of one step in PaddleAPEX's layout: forward_rank0_all.json, its parts, and tensors beside them.
+"""The files of one step in PaddleAPEX's layout: forward_rank0_all.json, its parts, and tensors next to them.
 
 A call is one entry of such a file, with the gradients that come to it later, so that the file is written when the step
 ends.
@@ -23,7 +23,7 @@ from pytest_probe.system.files import write_whole
 
 log = logging.getLogger("pytest_probe")
 
-# What stands where no gradient, or not every one, came.
+# The value that replaces gradients where some or all are missing.
 _FAILED = "Failed"
 # Max and Min where a tensor has none, as PaddleAPEX writes them where Paddle's own functions raise.
 _UNKNOWN = (1, 0)
@@ -41,7 +41,7 @@ class ApexFiles:
         self._entries: dict[str, dict[str, Any]] = {}
         self._half: set[str] = set()
         self._left_out = 0
-        # By key: the slot of the next tensor or value.
+        # The slot of the next tensor or value, by key.
         self._slots: dict[str, int] = {}
 
     def open(self, folder: Path) -> None:
@@ -186,7 +186,7 @@ class _Leaves:
 
 
 def _without_duplicates(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """Each call once, the calls of an API side by side and numbered anew."""
+    """Each call once; the calls of an API follow one another and get new numbers."""
     found: dict[str, Any] = {}
     for api, alike in _by_api(entries).items():
         different = {json.dumps(entry): entry for entry in alike}
@@ -203,7 +203,7 @@ def _by_api(entries: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def _power_of_ten(number: Any, up: bool) -> Any:
-    """A power of ten beside the number, away from the range that it ends; 0 for what is next to nothing."""
+    """The next power of ten, outside the range that the number ends; 0 for a number that is almost 0."""
     if not math.isfinite(number):
         return number
     if abs(number) <= 1e-10:
@@ -214,5 +214,5 @@ def _power_of_ten(number: Any, up: bool) -> Any:
 
 
 def _number(value: Any) -> Any:
-    """What is not finite waits as a word of JSON's."""
+    """The number of a statistic; one that is not finite is still raw JSON."""
     return float(bytes(value)) if isinstance(value, msgspec.Raw) else value

@@ -33,7 +33,7 @@ _WITHOUT_EFFECT = frozenset(
 _RECORD = "record with task statistics, then check with pytest --probe-dump=DUMP"
 _LISTS = "check a dump with pytest --probe-dump=DUMP --probe-standards-file=FILE, this file for its lists"
 _ONLINE = "msprobe's online check, which sends calls to another machine while the program runs"
-# By key and value: what the feature is, and what does most of it here.
+# Features of msprobe's by key and value: what each is, and what does most of it here.
 _FEATURES: Mapping[tuple[str, str | bool], tuple[str, str]] = {
     ("task", "free_benchmark"): ("msprobe's free benchmarking, which perturbs the calls of a running program", _RECORD),
     ("task", "grad_probe"): (
@@ -57,7 +57,7 @@ _Kind: TypeAlias = Literal["float", "int", "bool", "scalar"]
 TASKS: tuple[_Task, ...] = get_args(_Task)
 _DATA_MODES: tuple[_Mode, ...] = get_args(_Mode)
 _KINDS: tuple[_Kind, ...] = get_args(_Kind)
-# Those of the tasks, and two for msprobe's checker.
+# Sections of the tasks, and two of msprobe's checker.
 _SECTIONS = (*TASKS, "run_ut", "acc_check")
 # None: not said.
 _Text: TypeAlias = Annotated[str | None, Meta(description="give a string")]
@@ -119,7 +119,7 @@ class CaptureConfig(Struct, frozen=True):
     kinds of which values statistics or data are kept; overflows ends an overflow_check (-1: never). namespaces are
     modules whose functions are recorded as well, by the prefix of their records. With seed or deterministic everything
     that draws is seeded when the debugger is made, as msprobe 1.0 does it. overwrite: an earlier dump in the folder is
-    removed. layout is whose files are written, apex how those of PaddleAPEX are. targets are the functions to record,
+    removed. layout is whose files are written, apex how PaddleAPEX's files are. targets are the functions to record,
     by their paths ("paddle.add"); None: all that the framework has.
     """
 
@@ -157,7 +157,7 @@ class _Settings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Section(_Settings, frozen=True):
-    """What concerns one task."""
+    """The keys of one task."""
 
     scope: Annotated[
         tuple[str, ...] | None,
@@ -177,7 +177,7 @@ class _Section(_Settings, frozen=True):
 
 
 class _Top(_Settings, frozen=True):
-    """What concerns all tasks."""
+    """The keys for all tasks."""
 
     task: _Task | None = None
     dump_path: _Text = None
@@ -295,7 +295,7 @@ def _modes(chosen: tuple[str, ...]) -> frozenset[str]:
     return frozenset(chosen).union(*(pair for pair in pairs if not set(pair).intersection(chosen)))
 
 
-# By field: what its type cannot say, and what is made of it.
+# Checks of fields, by name, that a type cannot express.
 _FITS: Mapping[str, Callable[[Any], bool]] = {
     "scope": lambda names: len(names) in (0, 2),
     "overflows": lambda count: count != 0,

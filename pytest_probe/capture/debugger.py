@@ -35,7 +35,7 @@ class PrecisionDebugger:
     """Records what a program calls between start() and stop(), one folder a step.
 
     config_path is msprobe's config.json; what is given here counts more. model, here or at start(): for levels L0 and
-    mix, and for the path of the module that each call stands in. options are the keys of the configuration by their
+    mix, and for the path of the module that makes each call. options are the keys of the configuration by their
     names there: scope, list, data_mode, summary_mode, white_list, black_list, rank, extra_info, overflow_nums,
     namespaces, seed, is_deterministic (with either everything that draws is seeded here, as by seed_all), and kinds
     ("float", "int", "bool", "scalar"): of which values statistics or data are kept. framework is whose calls are
@@ -76,7 +76,7 @@ class PrecisionDebugger:
         safely(self._recorder.start)
 
     def forward_backward_dump_end(self) -> None:
-        """Record no new calls; the gradients of those that were recorded still are."""
+        """Record no new calls; gradients of calls already recorded are still recorded."""
         safely(self._recorder.forward_ends)
 
     def stop(self) -> None:

@@ -169,8 +169,8 @@ class DumpFiles:
 
 
 def _parents_among(parents: Mapping[str, Parent]) -> dict[str, Parent]:
-    """Each entry's parent among the entries. A module may have none of its own, as one through which no gradients
-    went: then what stands in it stands in that module's parent."""
+    """Each entry's parent among the entries. A module may have no entry, for example one through which no gradients
+    went: then its children get that module's parent."""
     found: dict[str, Parent] = {}
     for name, parent in parents.items():
         while isinstance(parent, str) and parent not in parents:

@@ -18,7 +18,7 @@ from pytest_probe.model.dump import TENSOR_FOLDER
 TAKEN = "PYTEST_PROBE_CAPTURE"
 _FILES = ("dump.json", "stack.json", "construct.json")
 _PROCESS = re.compile(r"(proc|rank)(\d{1,18})")
-# PaddleAPEX's layout: a folder for each step of a rank, with these files and tensors beside them.
+# PaddleAPEX's layout: a folder for each step of a rank, with these files and tensors next to them.
 _APEX = re.compile(r"rank(\d{1,18})_step\d{1,18}")
 _APEX_FILES = ("forward_rank*_*.json", "*.pt")
 
@@ -67,12 +67,12 @@ def take(folder: str, rank: int | None, ranks: int, *, overwrite: bool) -> None:
 
 
 def _earlier(folder: Path, rank: int | None, ranks: int, *, ours: bool) -> Iterator[Path]:
-    """The processes' folders that this one must not write beside, of those that hold a dump."""
+    """Folders of other processes with a dump, next to which this process must not write."""
     for path in sorted(folder.glob("rank*_step*")):
         match = _APEX.fullmatch(path.name)
         if match is None or not any(path.glob(_APEX_FILES[0])):
             continue
-        # Processes that do not train together write as rank 0, also those that the program starts.
+        # Processes that do not train together write as rank 0, also processes that the program starts.
         if int(match[1]) % max(ranks, 1) == rank or (rank is None and not ours):
             yield path
     for path in sorted(folder.glob("step*/*")):
@@ -81,7 +81,8 @@ def _earlier(folder: Path, rank: int | None, ranks: int, *, ours: bool) -> Itera
             continue
         kind, number = match[1], int(match[2])
         if kind == "rank" and rank is not None:
-            # Another rank's may be of this run; of more ranks than there are now each has those in its row.
+            # A folder of another rank may belong to this run. If an earlier run had more ranks, the present ranks share
+            # its folders.
             if number % max(ranks, rank + 1) == rank:
                 yield path
         elif not ours or number == os.getpid():

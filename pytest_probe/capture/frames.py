@@ -1,4 +1,4 @@
-"""Python frames of a recorded program: those that we add, those that we remove from tracebacks, and its call stacks.
+"""Python frames of a recorded program: frames that we add, frames that we remove from tracebacks, and its call stacks.
 
 A call is made from a frame that looks like the program's own line, so that a warning names the line that called.
 """
@@ -18,16 +18,16 @@ from pytest_probe.capture import kernel
 
 Calling: TypeAlias = Callable[[Callable[..., Any], Sequence[Any], Mapping[str, Any]], Any]
 
-# The code of all frames that stand in for the program's: no traceback shows them.
+# The code of all frames that imitate the program's: no traceback shows them.
 _PROXY_CODE: set[CodeType] = set()
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 # Functions with which a framework asks who wants a call. The function that asks then runs once more inside.
 ASKING_CODE: set[CodeType] = set()
-# What stands here between the program and a framework.
+# Our code here runs between the program and a framework.
 _HERE = os.path.join(os.path.dirname(__file__), "")
 
 
-# Of one line, since all of it has the number of its first one.
+# On one line, since all of it must have the number of the first line.
 def _call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any: return function(*args, **kwargs)  # noqa: E501  # fmt: skip
 
 
@@ -37,7 +37,8 @@ class CallSites:
     above it, counts our frames as well."""
 
     def __init__(self) -> None:
-        # Numbers stand for code, which hashing would read whole, and for its globals; both stay alive here.
+        # The keys are the ids of code and of its globals, since hashing would read all of the code; both stay alive
+        # here.
         self._made: dict[tuple[int, int, int], tuple[CodeType, Calling]] = {}
 
     def of(self, frame: FrameType) -> Calling:
@@ -77,7 +78,8 @@ def remove_our_frames(error: BaseException) -> None:
 
 
 def without_our_frames(error: BaseException) -> BaseException:
-    """The error, those that led to it, and those of a group, with tracebacks that show no frame of pytest-probe."""
+    """The error, its causes and contexts, and the errors of a group, with tracebacks that show no frame of
+    pytest-probe."""
     seen: set[int] = set()
     waiting: list[BaseException] = [error]
     while waiting:
@@ -118,22 +120,22 @@ def _add(entries: list[TracebackType], entry: TracebackType) -> None:
 class CallStacks:
     """Numbers for stacks: the same one for the same callers.
 
-    ours is the folder of what else stands between the program and the framework while it is recorded; again tells of a
-    code object whether what it calls may be computed again, as activation checkpointing does, and going whether that
-    goes on now, inside a backward.
+    ours is the folder of other code of ours that runs between the program and the framework while it is recorded. again
+    says of a code object whether its calls may be computed again, as activation checkpointing does; going says whether
+    such a computation runs now, inside a backward.
     """
 
     def __init__(self, ours: str, again: Callable[[CodeType], bool], going: Callable[[], bool]) -> None:
         self._ours = (ours, _HERE)
         self._again = again
         self._going = going
-        # Addresses stand for code objects, which `_frames` keeps alive: hashing one would read all of it.
+        # Keys have the addresses of code objects, which `_frames` keeps alive: hashing one would read all of it.
         self._key: Callable[[FrameType], Hashable] = _key if kernel.compiled is None else kernel.compiled.stack
         self._numbers: dict[Hashable, int] = {}
         # Threads may meet new stacks at once, and a signal may end the making of one at any place.
         self._next = itertools.count()
         self._frames: dict[int, list[tuple[CodeType, int]]] = {}
-        # The stacks in which activation checkpointing stands.
+        # The stacks that contain activation checkpointing.
         self._checkpoints: set[int] = set()
         self._lines: dict[int, list[str]] = {}
 
@@ -159,7 +161,8 @@ class CallStacks:
         return number
 
     def recomputes(self, number: int) -> bool:
-        """Does a checkpoint compute here again, inside a backward, what it forgot? Unknown (-1) stacks do not tell."""
+        """Does a checkpoint compute here again, inside a backward, what it did not keep? False for an unknown stack
+        (-1)."""
         return number in self._checkpoints and self._going()
 
     def lines(self) -> dict[int, list[str]]:
@@ -170,7 +173,7 @@ class CallStacks:
 
 
 def _key(first: FrameType) -> tuple[int, ...]:
-    """As the kernel's, of Python's numbers."""
+    """The same key as the kernel's, from Python's ids."""
     key: list[int] = []
     frame: FrameType | None = first
     while frame is not None:

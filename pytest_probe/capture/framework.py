@@ -1,7 +1,7 @@
 """What a capture needs of a framework: a class of its own `capture/`, which these functions import.
 
-In: a framework's name. Out: `recording` gives what records its calls, `timing` what times them, `watch_imports` tells
-when the program has imported it.
+In: a framework's name. Out: `recording` gives what records its calls, `timing` what times them; `watch_imports` calls
+back when the program has imported it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Timing(Protocol):
     """One framework, as the timing of a running program needs it."""
 
     def begin(self) -> None:
-        """Time the program's calls from now on, on this thread and on those that it starts."""
+        """Time the program's calls from now on, on this thread and on threads that it starts."""
 
     def end(self) -> None:
         """Leave no hook. Where the stopwatch is asynchronous, wait for the device."""
@@ -86,7 +86,7 @@ class _Watch(MetaPathFinder):
 
 @contextmanager
 def watch_imports(names: Collection[str], imported: Callable[[str], None]) -> Iterator[None]:
-    """Call imported with each of these names once its module was imported, also of those that were before."""
+    """Call imported with each of these names once its module is imported, also with names that were imported before."""
     watch = _Watch(names, imported)
     sys.meta_path.insert(0, watch)
     try:

@@ -22,12 +22,12 @@ from pytest_probe.capture.snapshot import Seen, json_number
 _FEW = 2  # equal neighbours that are chance
 _LOOKED = 64  # of so many elements one equal neighbour: rarer, no value has more than an eighth of them
 _MOST = 3 / 4  # of the constant rows: so many of one value, and the others are chance
-_LEAST = 1 / 16  # share from which on a value other than zero is told
+_LEAST = 1 / 16  # share from which on a value other than zero is recorded
 # The strides and extents by which memory is walked, from the innermost on, whatever order the dimensions have; a number
 # of elements where there are no gaps.
 Layout: TypeAlias = int | tuple[tuple[int, int], ...]
 _COUNT = 256  # elements of a sample: shares are right to about three percent
-_PIECE = 4  # elements that stand side by side: memory is fetched by lines
+_PIECE = 4  # neighbouring elements: memory is fetched by lines
 _ROWS = 32
 # From this step on it is odd, so that the sample keeps no step with the tensor's own dimensions.
 _LONG = 16
@@ -64,7 +64,7 @@ def fill_frequent(
 
 
 def may_be_frequent(repeats: Any, sizes: Any) -> Any:
-    """Are there so many elements that equal the one before, among so many, that a value may stand many times? Whole
+    """Are there so many elements that equal the one before, among so many, that a value may occur many times? Whole
     numbers or arrays of them."""
     return (repeats > _FEW) & (repeats * _LOOKED >= sizes)
 
@@ -75,7 +75,7 @@ def _width(seen: Seen) -> int:
 
 
 def _find_frequent(values: np.ndarray, width: int, seen: Seen) -> None:
-    # What has one value only is told by its extremes.
+    # Where there is one value only, the extremes say so.
     if seen.max == seen.min and seen.nan is UNSET:
         return
     if ((values[1:] == values[:-1]) & (values[1:] != 0)).any():
@@ -119,7 +119,7 @@ def _find_constant_rows(rows: np.ndarray, seen: Seen) -> None:
 
 
 class Places(msgspec.Struct, gc=False):
-    """Where the elements of a sample lie: extents and strides, in elements, of rows, pieces and elements side by side.
+    """Where the elements of a sample lie: extents and strides, in elements, of rows, pieces and neighbouring elements.
 
     row counts the elements of a row that are taken, 0 where the tensor's own rows are not known.
     """
@@ -131,14 +131,14 @@ class Places(msgspec.Struct, gc=False):
 
 @lru_cache(4096)
 def places(shape: tuple[int, ...], layout: Layout, in_order: bool) -> Places:
-    """Elements at about equal distances. Rows are the tensor's own where its elements lie in order, else those of the
+    """Elements at about equal distances. Rows are the tensor's own where its elements lie in order, else rows of the
     two longest dimensions of its memory."""
     own = in_order and len(shape) > 1
     if own:
         rows, row = (shape[-1], math.prod(shape[:-1])), (1, shape[-1])
     else:
         found = ((1, layout),) if isinstance(layout, int) else layout
-        # Along an expanded dimension stands one element.
+        # An expanded dimension has one element in memory.
         longest = ((0, 1), *sorted(found, key=lambda one: (one[0] > 0, one[1])))[-2:]
         row, rows = sorted(longest, key=lambda one: one[0] or math.inf)
     (between, many), (step, width) = rows, row

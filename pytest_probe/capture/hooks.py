@@ -23,13 +23,13 @@ from pytest_probe.errors import SettingsError
 
 
 def modules(namespaces: Sequence[tuple[str, str]], taken: frozenset[str]) -> tuple[tuple[str, ModuleType], ...]:
-    """The modules of a configuration, each after its prefix; taken are those of the framework's own records. Raises
-    SettingsError where one cannot be used."""
+    """The modules of a configuration, each after its prefix; taken are the prefixes of the framework's own records.
+    Raises SettingsError where one cannot be used."""
     return tuple((_prefix(prefix, taken), _module(prefix, path)) for prefix, path in namespaces)
 
 
 def functions(module: ModuleType) -> list[str]:
-    """The names of a module's public functions; those that it took from other packages are not its own."""
+    """The names of a module's public functions, without functions from other packages."""
     package = _package(module.__name__)
     return [
         name
@@ -39,7 +39,7 @@ def functions(module: ModuleType) -> list[str]:
 
 
 def _home(function: Any) -> str | None:
-    """The module that a function is from; of "apply" of an autograd.Function that of the class."""
+    """The module that a function is from; for "apply" of an autograd.Function, the module of the class."""
     owner = getattr(function, "__self__", None)
     home: str | None = (owner if isinstance(owner, type) else function).__module__
     return home
@@ -70,7 +70,7 @@ class _Gradients(Protocol):
     missing: int
 
     def entries(self) -> Iterator[NamedEntry]:
-        """What came, by name."""
+        """The entries of the gradients that came."""
 
 
 class CallHooks:
@@ -108,7 +108,7 @@ class CallHooks:
         self._snapshots.forget()
 
     def remove_forward(self) -> None:
-        """No longer see calls; the gradients of those that were seen still come."""
+        """No longer see calls; gradients of calls already seen still come."""
         self._seeing = False
         self._sites.clear()
         self._modules.end()

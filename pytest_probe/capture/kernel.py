@@ -11,7 +11,7 @@ import importlib
 from types import ModuleType
 
 _NAME = "pytest_probe.capture._kernel"
-# Of the source that this was written for; another one takes or gives something else.
+# Revision of the kernel's source that this code needs; another revision takes or gives something else.
 REVISION = 3
 # By their numbers.
 DTYPES = (

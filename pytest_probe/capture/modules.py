@@ -35,7 +35,7 @@ class _KnownModule(Struct, frozen=True):
 
 
 class _Running(Struct, frozen=True):
-    """A call of a module, while it runs on this thread; parent is that of what is called inside."""
+    """A call of a module, while it runs on this thread; parent is the parent of the calls inside."""
 
     known: _KnownModule
     parent: Parent
@@ -88,7 +88,7 @@ class ModuleCalls:
         raise NotImplementedError
 
     def aside(self) -> AbstractContextManager[object]:
-        """In here nothing is recorded, and no gradients are."""
+        """A context in which neither calls nor gradients are recorded."""
         raise NotImplementedError
 
     def wants_gradients(self) -> bool:
@@ -98,12 +98,12 @@ class ModuleCalls:
     def watching(
         self, entry: NamedEntry, args: Sequence[Any], kwargs: Mapping[str, Any], parameters: Mapping[str, Any]
     ) -> Watch:
-        """Before a call with these arguments: what is done with its outputs. entry is its forward entry."""
+        """Called before a call with these arguments: what to do with its outputs. entry is its forward entry."""
         raise NotImplementedError
 
     def follow(self, model: Any) -> None:
-        """From the next `begin` on the modules of this model. Raises SettingsError for what is none, or a level that
-        needs one."""
+        """Record the modules of this model from the next `begin` on. Raises SettingsError for an object that is no
+        model, or for a level that needs a model."""
         self._models = self._checked(model)
 
     def begin(self, recorder: Recorder) -> None:
@@ -124,7 +124,7 @@ class ModuleCalls:
         self._counts.clear()
 
     def place(self, entry: NamedEntry) -> None:
-        """Say in the forward entry of an API call where it stands."""
+        """Note in the forward entry of an API call which module makes it."""
         calls = self._thread.calls
         if not calls:
             entry.parent = self._nowhere
@@ -214,8 +214,7 @@ class ModuleCalls:
             begun.recorder.put(begun.entry, self._values.taken())
 
     def _checked(self, model: Any) -> Sequence[tuple[str, Any]]:
-        """The models, each with what stands before its paths: its number in a list, nothing before that of a single
-        one."""
+        """The models, each with the prefix of its paths: its number in a list, nothing for a single model."""
         if model is None and self._level == "L1":
             return ()
         several = isinstance(model, list | tuple)

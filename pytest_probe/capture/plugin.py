@@ -49,7 +49,7 @@ class _Capture:
         if not is_controller(session.config):
             self._debugger.start()
 
-    # Innermost, as the one of Reporting.
+    # Innermost, like the hook of Reporting.
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, None, None]:
         try:

@@ -1,4 +1,4 @@
-"""Statistics that are put off: those of small tensors, which are counted together, and samples of large ones."""
+"""Statistics that are put off: of small tensors, which are counted together, and samples of large ones."""
 
 from __future__ import annotations
 

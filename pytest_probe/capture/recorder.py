@@ -65,7 +65,7 @@ class Scope:
         return not self._config.steps or any(each[-1] > step for each in self._config.steps)
 
     def enters(self, module: str) -> bool:
-        """As wants, of the forward entry of a module: an interval that ends with it holds all that it calls."""
+        """Like `wants`, for the forward entry of a module: an interval that ends with it holds all that it calls."""
         if self.whole:
             return True
         with self._lock:
@@ -99,7 +99,7 @@ def _call(entry: str) -> str:
 
 
 def _listed(name: str, patterns: tuple[str, ...]) -> bool:
-    """By full name, by the name without its prefix, or by a glob of either."""
+    """Is the name listed: in full, without its prefix, or by a glob of either?"""
     bare = name.partition(".")[2]
     return any(fnmatchcase(name, pattern) or fnmatchcase(bare, pattern) for pattern in patterns)
 
@@ -114,10 +114,10 @@ class Hooks(EntrySource, Protocol):
         """From the next `install` on record this model's modules; None: of that before. Raises SettingsError."""
 
     def install(self, recorder: Recorder) -> None:
-        """Begin to see calls, on this thread and on those that it starts."""
+        """Begin to see calls, on this thread and on threads that it starts."""
 
     def remove_forward(self) -> None:
-        """No longer see calls; the gradients of those that were seen still come."""
+        """No longer see calls; gradients of calls already seen still come."""
 
     def remove(self) -> None:
         """Leave no hook."""
@@ -126,10 +126,10 @@ class Hooks(EntrySource, Protocol):
         """Hand over what is not complete, and count calls anew."""
 
     def rank(self) -> int | None:
-        """This process among those that train together, None where it is alone."""
+        """The number of this process among processes that train together, None where it is alone."""
 
     def ranks(self) -> int:
-        """How many processes train together, 1 where nothing tells."""
+        """How many processes train together, 1 where nothing says so."""
 
     def describe(self) -> Mapping[str, str]:
         """Versions and flags that change numerics, for the head of the dump."""
@@ -241,7 +241,7 @@ class Recorder:
         return "" if none_asked else "the program made no call that is asked for, or none that could be written"
 
     def _speaks(self) -> bool:
-        """Of several ranks one speaks for all."""
+        """Does this process speak for all? One of several ranks does."""
         rank = self._hooks.rank()
         return rank is None or rank == min((each[0] for each in self.config.ranks), default=0)
 
@@ -258,7 +258,8 @@ class Recorder:
             self.stop()
 
     def failed(self, name: str, error: Exception) -> None:
-        """A call could not be recorded: the dump says so at its place, and the program is told once for each reason."""
+        """A call could not be recorded: the dump says so at its place, and the program gets one warning for each
+        reason."""
         # torch's messages may go on with a trace of its own code.
         first, _, _ = str(error).partition("\n")
         reason = f"{type(error).__name__}: {first}"

@@ -18,7 +18,7 @@ from msgspec import UNSET
 
 Tree: TypeAlias = Any
 Json: TypeAlias = Any
-# The module entry that an entry stands in: None outside of all, UNSET in a dump without module entries.
+# The module entry that contains an entry: None outside of all, UNSET in a dump without module entries.
 Parent: TypeAlias = str | msgspec.UnsetType | None
 
 # As json.dump writes them, which msprobe's readers expect, and msgspec does not write.
@@ -32,11 +32,10 @@ class Seen(
     | {"high": "Max_except_inf_nan", "low": "Min_except_inf_nan", "crc": "md5", "negative_inf": "Negative_inf"},
 ):
     """A tensor. Its statistics are filled in when they are known: max and min in its own kind of number, mean and norm
-    (2-norm) in float64, of the absolute values where it is complex. high and low are those of the finite elements
-    where others are not finite; nan, inf, negative_inf and true count elements; stride is left out where it lies in
-    order.
-    zeros, mode and constant_rows are what `masses` looks for: the share of zeros, the most frequent other value and its
-    share, the share of rows of one value and that value where it is the same in all of them.
+    (2-norm) in float64, of the absolute values where it is complex. high and low are the extremes of the finite
+    elements, where others are not finite; nan, inf, negative_inf and true count elements; stride is left out where it
+    lies in order. zeros, mode and constant_rows are what `masses` looks for: the share of zeros, the most frequent
+    other value and its share, the share of rows of one value and that value where it is the same in all of them.
 
     values are the elements in their order, of a few integers: sizes, lengths and repeats decide what a call gives.
     address is where its first element lies, for what shares memory; data waits to be saved, and never is encoded.
@@ -95,8 +94,9 @@ class ForwardEntry(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 class BackwardEntry(msgspec.Struct, gc=False):
-    """The body of a backward entry: the gradients that came to the floating outputs, and those that left for the
-    floating inputs, in the order of outputs and arguments; None where there was none. probe has the places of both."""
+    """The body of a backward entry: the gradients that came to the floating outputs, and the gradients that left for
+    the floating inputs, in the order of outputs and arguments; None where there was none. probe has the places of
+    both."""
 
     input: Tree = UNSET
     output: Tree = UNSET
@@ -178,7 +178,7 @@ class Snapshots:
             dict: lambda value: {str(key): self.take(item) for key, item in value.items()} or PlainEntry("dict", {}),
         }
 
-    # What Python's number types stand for where a dtype is asked for.
+    # The dtypes that Python's number types mean where a dtype is asked for.
     pythons: Mapping[type, Any] = {}
 
     def take(self, value: Any) -> Tree:
@@ -217,7 +217,7 @@ class Snapshots:
         raise NotImplementedError
 
     def forget(self) -> None:
-        """What was written since is not known, as between stop and start."""
+        """Forget what is known of memory, because writes may have been missed, as between stop and start."""
         raise NotImplementedError
 
     def distrust(self, value: Any) -> None:

@@ -22,7 +22,7 @@ _BOOL, _FLOAT = kernel.DTYPES.index("bool"), kernel.DTYPES.index("float16")  # f
 _CODES = "?BHIQbhiq"  # how `memoryview` calls the dtypes before the floats, by their numbers
 _EXACT = 2.0**53  # whole numbers up to which float64 rounds no sum
 
-MAX_KEPT_INTEGERS = 64  # integers of one tensor: that many sizes, lengths or repeats stand in a dump
+MAX_KEPT_INTEGERS = 64  # integers of one tensor: a dump holds that many sizes, lengths or repeats
 
 
 def fill_together(values: np.ndarray, sizes: Sequence[int], seen: Sequence[Seen]) -> None:
@@ -48,7 +48,7 @@ def fill_together(values: np.ndarray, sizes: Sequence[int], seen: Sequence[Seen]
         fill_frequent(values, starts, seen)
     if values.dtype.kind == "b":
         for one, true in zip(seen, sums, strict=True):
-            # Of booleans a dump has the number of True.
+            # For booleans, a dump has the number of True.
             one.mean = one.norm = None
             one.true = round(true)
     elif values.dtype.kind in "iu":
@@ -63,8 +63,8 @@ def _keep(values: np.ndarray, starts: Sequence[int], sizes: Sequence[int], seen:
 
 
 def fill_from(address: int, count: int, number: int, seen: Seen) -> bool:
-    """Fill in the statistics of elements that lie one behind the other, by the kernel, which is there; number is that
-    of their dtype. False where something is not finite, or overflows when it is squared: then they are wrong."""
+    """Fill in the statistics of elements that lie one behind the other, by the kernel, which is there; number is the
+    number of their dtype. False where something is not finite, or overflows when it is squared: then they are wrong."""
     high, low, total, squares = kernel.compiled.measure(address, count, number)  # type: ignore[union-attr]
     if number == _BOOL:
         seen.max, seen.min, seen.true = high > 0, low > 0, round(total)
@@ -75,7 +75,7 @@ def fill_from(address: int, count: int, number: int, seen: Seen) -> bool:
 
 def fill_small_from(address: int, count: int, number: int, seen: Seen) -> bool:
     """As fill_from, with all that fill_together fills in. False also where that needs the elements themselves, as where
-    a value may stand many times."""
+    a value may occur many times."""
     if number < _FLOAT:
         if number == _BOOL or not 1 < count <= MAX_KEPT_INTEGERS or seen.stride is not UNSET:
             return fill_from(address, count, number, seen)
@@ -83,7 +83,7 @@ def fill_small_from(address: int, count: int, number: int, seen: Seen) -> bool:
     high, low, total, squares, zeros, repeats = kernel.compiled.summary(address, count, number)  # type: ignore[union-attr]
     seen.max, seen.min, seen.mean, seen.norm = high, low, total / count, math.sqrt(squares)
     seen.zeros = zeros / count if zeros else 0
-    # What has one value only is told by its extremes.
+    # Where there is one value only, the extremes say so.
     return math.isfinite(squares) and (not repeats or high == low or not may_be_frequent(repeats, count))
 
 
@@ -101,7 +101,7 @@ def _fill_few_from(address: int, count: int, number: int, seen: Seen) -> bool:
 
 def fill_sample_from(address: int, number: int, where: Places, seen: Seen) -> bool:
     """Fill in the masses of a large floating tensor by its sample, by the kernel, which is there. False where a value
-    may stand many times in it."""
+    may occur many times in it."""
     zeros, repeats = kernel.compiled.sample(address, where.shape, where.strides, number)  # type: ignore[union-attr]
     count = math.prod(where.shape)
     seen.zeros = zeros / count if zeros else 0
@@ -128,8 +128,8 @@ def fill_not_finite(seen: Seen, wide: np.ndarray) -> None:
 
 
 def unpack(row: list[float], seen: Seen) -> None:
-    """Fill in statistics that a device computed: max, min, mean, norm, NaN, inf and non-zero elements. Beside NaN the
-    extremes tell no sign of inf."""
+    """Fill in statistics that a device computed: max, min, mean, norm, NaN, inf and non-zero elements. With NaN in it,
+    the extremes do not give the sign of inf."""
     high, low, mean, norm, nan, inf, true = row
     if seen.dtype.endswith("bool"):
         seen.max, seen.min, seen.true = high > 0, low > 0, round(true)
@@ -167,7 +167,7 @@ def count_large(values: np.ndarray, seen: Seen) -> None:
 
 
 def _sums(flat: np.ndarray, top: float, one_sign: bool) -> tuple[float, float]:
-    """The sum of the elements, top at most, and that of their squares."""
+    """The sum of the elements, top at most, and the sum of their squares."""
     narrow = flat.dtype == np.float32 and flat.size >= _ROWS and 1e-10 < top < 1e15
     if not narrow:
         return _wide_sums(flat)
@@ -179,7 +179,7 @@ def _sums(flat: np.ndarray, top: float, one_sign: bool) -> tuple[float, float]:
 
 
 def _wide_sums(flat: np.ndarray) -> tuple[float, float]:
-    """In float64, in pieces that a cache holds."""
+    """The sum and the sum of squares in float64, in pieces that a cache holds."""
     total = squares = 0.0
     for start in range(0, flat.size, _ROOM):
         piece = flat[start : start + _ROOM].astype(np.float64)

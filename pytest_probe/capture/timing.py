@@ -100,7 +100,7 @@ def running(stopwatch: Stopwatch, framework: str | None = None) -> Iterator[None
 
 
 def start_analysis(name: str = "") -> None:
-    """A section begins, inside those that are open. Where nothing is timed, nothing happens."""
+    """A section begins, inside the open ones. Where nothing is timed, nothing happens."""
     for stopwatch in _running[-1:]:
         stopwatch.begin_section(name)
 

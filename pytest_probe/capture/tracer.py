@@ -23,7 +23,7 @@ from pytest_probe.system.files import open_regular
 T = TypeVar("T")
 # It names the file where no argument does.
 _VARIABLE = "APEX_CONFIG_PATH"
-# What op_target_path says for PaddleAPEX's own list, in the place of which stands all that can be recorded.
+# Values of op_target_path that mean PaddleAPEX's own list; all that can be recorded is taken instead.
 _ALL = ("None", "", None)
 
 _Flag = Annotated[bool, Meta(description="give true or false")]
@@ -61,7 +61,8 @@ class _OpTarget(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _read_tool_config(path: str | os.PathLike[str] | None) -> CaptureConfig:
-    """The configuration of a file; None: of that which APEX_CONFIG_PATH names, or where nothing does the defaults.
+    """The configuration of a file; None: of the file that APEX_CONFIG_PATH names, or the defaults without that
+    variable.
 
     Raises SettingsError, which names the file, the key and what would do.
     """
@@ -123,7 +124,7 @@ def _check_folder(folder: str) -> None:
 
 
 class Tracer:
-    """Records the steps of a Paddle program into PaddleAPEX's files, as PaddleAPEX is told to.
+    """Records the steps of a Paddle program into PaddleAPEX's files, with PaddleAPEX's configuration.
 
     config is a tool_config.yaml; None: what APEX_CONFIG_PATH names, else PaddleAPEX's defaults. Raises SettingsError
     for one that cannot be used, and while another Tracer runs; later nothing reaches the program.

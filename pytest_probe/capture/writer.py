@@ -39,12 +39,12 @@ class Outcome(Struct, frozen=True):
     seconds: float = 0.0
 
     def plus(self, other: Outcome) -> Outcome:
-        """Of another step."""
+        """The sum with another step's outcome."""
         together = self.beside(other)
         return replace(together, steps=self.steps + other.steps, seconds=self.seconds + other.seconds)
 
     def beside(self, other: Outcome) -> Outcome:
-        """Of another process, whose steps are the same."""
+        """The sum with another process's outcome of the same steps."""
         steps, seconds = max(self.steps, other.steps), max(self.seconds, other.seconds)
         return Outcome(self.calls + other.calls, self.entries + other.entries, self.size + other.size, steps, seconds)
 
@@ -134,7 +134,7 @@ class Writer:
     """Writes the entries of one step into its folder, which is made when the first one comes.
 
     Where that fails, as on a full disk, the failure is logged once, what was written before stays readable, and all
-    that follows is dropped; full tells that this was to leave some of the disk free. outcome is what is on the disk.
+    that follows is dropped; full: this was done to leave some of the disk free. outcome is what is on the disk.
     """
 
     def __init__(self, folder: Path, files: StepFiles, source: EntrySource) -> None:

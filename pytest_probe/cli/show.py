@@ -143,8 +143,8 @@ class _Asked:
             self.status = USAGE_ERROR
 
     def split(self, given: Sequence[str]) -> tuple[list[Path], tuple[str, ...]]:
-        """The dumps, and the names of the records to show in full: those that the last argument names, where it leads
-        to no file. Raises DumpError or SettingsError."""
+        """The dumps, and the names of the records to show in full: the last argument's, where it leads to no file.
+        Raises DumpError or SettingsError."""
         *others, last = given
         if not others or os.path.lexists(last):
             return self._found(given), ()

@@ -1,4 +1,4 @@
-"""Values that a test requests by name: zeros, ones, ties, a ramp; and values like those of another tensor."""
+"""Values that a test requests by name: zeros, ones, ties, a ramp; and values like another tensor's."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from pytest_probe.numerics.dtypes import (
     numpy_dtype,
 )
 
-# Shares may be those of a sample: if zeros and the mode are more than this, the mean gives their numbers better.
+# Shares may come from a sample: if zeros and the mode are more than this, the mean gives their numbers better.
 _TWO_VALUES = 0.95
 
 
@@ -79,7 +79,7 @@ class _Left(Struct, frozen=True):
         return _Left(self.count - copies * values.size, self.wanted, total, squares)
 
     def statistics(self, whole: _Left) -> Statistics:
-        """The statistics of the remaining numbers. Their relative error is larger than that of the whole."""
+        """The statistics of the remaining numbers. Their relative error is larger than the whole tensor's."""
         mean = None if self.total is None else self.total / self.count
         norm = None if self.squares is None else math.sqrt(max(self.squares, 0.0))
         lost = max(_ratio(whole.total, self.total), _ratio(whole.squares, self.squares), 1.0)

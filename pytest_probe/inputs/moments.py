@@ -118,7 +118,8 @@ def _inner_moments(count: int, wanted: Statistics) -> _Moments:
 
 
 def _plausible(found: _Moments, slack: float, usual: float) -> _Moments:
-    """The moments with a variance that can be: as found, within its error the usual one, or that of two values."""
+    """The moments with a possible variance: as found, or the usual one within the error of that, or the variance of
+    zeros and ones."""
     room = found.mean * (1 - found.mean)
     # As large as a variance can be: zeros and ones only, as in a mask.
     if slack <= room / 8 and found.variance >= (1 - 1e-4) * room - slack:

@@ -19,15 +19,15 @@ from pytest_probe.numerics.dtypes import AnyArray, Float64Array
 _LEAST = 64  # elements from which on a few zeros and ties change no statistic by a percent
 _WINDOW = 32  # elements among which places are looked for
 _LONGEST = 4096  # elements of a row among which the largest are looked for
-# Of the largest: a number nearer to zero may become zero; further away it is a value of its own, as -1 and 1 are.
+# A share of the largest number: a smaller number may become zero; a larger one is a value of its own, as -1 and 1 are.
 _SMALL = 1 / 8
 _ZEROS = 3
 # Mean squared over mean square of normal numbers without their signs. What relu leaves of normal numbers has this,
 # times the share of them that are not zero.
 _HALF_NORMAL = 2 / math.pi
-# Of the sum of squares: by so much it may grow where the second number of a row becomes its largest.
+# The share by which the sum of squares may grow where the second number of a row becomes its largest.
 _GROWTH = 4e-3
-# Below this no usual law of numbers without a sign is: that of an exponential law.
+# Mean squared over mean square of an exponential law; no usual law of numbers without a sign has less.
 _ONE_SIDED = 0.5
 # Share of the elements: from so many zeros on, some fill whole rows, as padding does.
 _PADDED = 0.25
@@ -124,7 +124,7 @@ class _Window:
         self._taken.add(place)
 
     def tie_nearest(self) -> None:
-        """Make three numbers one: those that are nearest to each other."""
+        """Make the three numbers that are nearest to one another equal."""
         usual = [place for place in self._order if self._usual(place)]
         ranked = [self.numbers[place] for place in usual]
         gaps = [last - first for first, last in zip(ranked, ranked[2:], strict=False)]

@@ -56,7 +56,7 @@ RoleRules: TypeAlias = Mapping[str, RoleRule]
 
 
 def subscript(asked: RoleCall, spec: TensorSpec) -> Role | None:
-    """Stands for `subscript_roles`: what is indexed with is a tensor or a nest of them."""
+    """A name in the table for `subscript_roles`: the index is a tensor or a nest of tensors."""
     raise AssertionError("handled by _applied")
 
 
@@ -285,7 +285,7 @@ def nonzero(asked: RoleCall, spec: TensorSpec) -> Role | None:
 
 
 def where(asked: RoleCall, spec: TensorSpec) -> Role | None:
-    """With one argument it is nonzero."""
+    """The role of a call with one argument, which is nonzero."""
     return nonzero(asked, spec) if len(asked.bound.given) == 1 else None
 
 
@@ -299,7 +299,7 @@ def repeats(asked: RoleCall, spec: TensorSpec) -> Role | None:
 
 
 def running(asked: RoleCall, spec: TensorSpec) -> Role | None:
-    """Of a packed batch; otherwise this argument is the hidden state."""
+    """The role for a packed batch; otherwise this argument is the hidden state."""
     packed = asked.shape("data")
     return Running(packed[0]) if packed else None
 

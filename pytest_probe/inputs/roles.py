@@ -25,7 +25,7 @@ _MATRIX: frozenset[DtypeKind] = frozenset({"float", "complex"})
 
 
 class Role(Protocol):
-    """A role and what it makes of tensors whose dtype is one of its kinds."""
+    """A role and how it changes tensors whose dtype is one of its kinds."""
 
     kinds: ClassVar[frozenset[DtypeKind]]
 
@@ -151,7 +151,7 @@ class Places(Struct, frozen=True):
 
 
 class Count(Struct, frozen=True):
-    """As many True, or numbers other than zero, as the recorded outputs say."""
+    """A tensor with as many True, or numbers other than zero, as the recorded outputs say."""
 
     kinds: ClassVar[frozenset[DtypeKind]] = frozenset({"bool", "integer", "float", "complex"})
     chosen: int

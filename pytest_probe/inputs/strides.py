@@ -12,7 +12,7 @@ ALIGNED = 64
 
 
 def is_layout(spec: TensorSpec) -> bool:
-    """Has the tensor strides by which no two elements share a place, but for those of expanded dimensions?"""
+    """Has the tensor strides by which no two elements share a place, except along expanded dimensions?"""
     if spec.stride is None or not spec.size:
         return False
     reach = 0

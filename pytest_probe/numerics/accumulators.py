@@ -34,8 +34,8 @@ _MSPROBE_BFLOAT16_MAX = 3.3895313892515355e38
 class Totals:
     """The sums of all blocks added.
 
-    normal, small, outside (NaN or inf) and kept (in RMSE) count elements of a kind, names in _errors those of a kind
-    that are off. ulp_top and ulp_sum are to be multiplied by ulp_unit. Complex numbers are compared by parts and
+    normal, small, outside (NaN or inf) and kept (in RMSE) count elements of a kind, names in _errors count elements of
+    a kind that are off. ulp_top and ulp_sum are to be multiplied by ulp_unit. Complex numbers are compared by parts and
     measured by modulus.
     """
 

@@ -54,7 +54,7 @@ class Convention(Struct, frozen=True, forbid_unknown_fields=True):
 # expected is zero: an error at zero counts as if at 1.0. NaN and inf spread. Here e is exact. The tools take log2 in
 # the reference's dtype, which may give the next e for a value just below a power of two.
 
-# Of msprobe 26: the least exponent of a float8 value, and what it adds before a logarithm.
+# msprobe 26: the least exponent of a float8 value, and what it adds before a logarithm.
 _FLOAT8_LEAST_EXPONENT = -22.0
 _FLOAT8_TINY = 2.0**-1000
 

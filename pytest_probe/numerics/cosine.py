@@ -44,7 +44,7 @@ class Vectors:
     def add(self, a: Float64Array, b: Float64Array, difference: Float64Array) -> float:
         """Take in a block. Returns its sum of (a - b)^2; the difference's signs do not matter."""
         first, second, squares = dot(a, a), dot(b, b), dot(difference, difference)
-        # Of near vectors the product follows from the difference, which keeps its digits.
+        # For near vectors the product follows from the difference, which keeps its digits.
         near = squares <= min(first, second)
         self.aa += first
         self.bb += second

@@ -15,9 +15,9 @@ AnyArray: TypeAlias = npt.NDArray[Any]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 Float64Array: TypeAlias = npt.NDArray[np.float64]
 
-# What training computes in that is narrower than float32.
+# Dtypes of training that are narrower than float32.
 NARROW_DTYPES = ("bfloat16", "float16")
-# What is computed in float64; all others are in float32.
+# Dtypes that are computed in float64; all others are computed in float32.
 WIDE_DTYPES = frozenset((np.dtype(np.float64), np.dtype(np.complex128)))
 # The smallest normal float32: a device that flushes to zero makes 0 of what lies below.
 SMALLEST_FLOAT32 = 2.0**-126
@@ -44,7 +44,7 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     for name in (*_NATIVE_FLOATS, *_NARROW_FLOATS, *_COMPLEX_PARTS, *_DISCRETE)
 }
 DTYPES = tuple(_DTYPES)
-# Of a float64's bits: what is left is the power of two below the number.
+# Mask of a float64's bits that leaves the power of two below the number.
 _EXPONENT_BITS = np.int64(0x7FF0_0000_0000_0000)
 
 
@@ -111,7 +111,8 @@ class FloatFormat(Struct, frozen=True):
     def spacing(self, values: Float64Array) -> Float64Array:
         """The distance between neighbours of the format in the binade of each value, as a new array.
 
-        Zeros and subnormals have the spacing of the smallest normal; values beyond max, inf and NaN that of max.
+        Zeros and subnormals have the spacing of the smallest normal; values beyond max, inf and NaN have the spacing of
+        max.
         """
         power = binades(values, np.empty(values.shape))
         np.maximum(power, 2.0**self.min_exponent, out=power)

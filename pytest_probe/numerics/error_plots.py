@@ -13,7 +13,7 @@ from pytest_probe.numerics.ulp import ulp_distance
 
 # The range of the bins: below 2**-16 units a distance is none, and from 2**63 on all are alike.
 LEAST_EXPONENT, MOST_EXPONENT = -16, 63
-# Values that a histogram counts; of a larger array evenly spaced ones, and the largest.
+# Values that a histogram counts; from a larger array, evenly spaced values and the largest.
 COUNTED = 1 << 16
 
 
@@ -32,7 +32,7 @@ class Histogram(Struct, frozen=True):
 
 
 def histogram(values: Float64Array) -> Histogram:
-    """Of values of any shape, none below 0."""
+    """The histogram of values of any shape, none below 0."""
     flat = values.reshape(-1)
     step = max(1, -(-flat.size // COUNTED))
     counted = flat[::step]
@@ -49,7 +49,7 @@ def histogram(values: Float64Array) -> Histogram:
     return Histogram(first - 1, tuple(counts.tolist()), below, above, step)
 
 
-# Points of the scatter: those with the largest errors, and evenly spaced ones.
+# Points of the scatter: elements with the largest errors, and evenly spaced ones.
 _WORST_POINTS, _OTHER_POINTS = 12, 36
 # Rows and columns of the map by position, and elements of a slice that it reads.
 _ROWS, _COLUMNS, _SLICE_ELEMENTS = 24, 40, 1 << 20
@@ -62,7 +62,7 @@ _DIGITS = 4
 
 class Points(Struct, frozen=True):
     """Elements: the reference's value, and the device's minus it; complex numbers by their moduli. The first `worst`
-    are those with the largest errors. Without elements that are not finite."""
+    have the largest errors. Without elements that are not finite."""
 
     expected: tuple[float, ...]
     more: tuple[float, ...]
@@ -72,7 +72,7 @@ class Points(Struct, frozen=True):
 class ErrorMap(Struct, frozen=True):
     """The largest error in each cell of a 2-d slice, as a letter of LETTERS, row by row.
 
-    index is that of the slice in the leading dimensions; extents are those of the last two dimensions, (1, n) of a
+    index is the slice's in the leading dimensions; extents are the sizes of the last two dimensions, (1, n) of a
     vector; columns is the number of cells in a row. Floats' errors are in ULP, others are differences.
     """
 
@@ -83,7 +83,7 @@ class ErrorMap(Struct, frozen=True):
 
 
 def errors_of(actual: AnyArray, expected: AnyArray) -> Float64Array:
-    """The distance in ULP of the device's dtype; of integers and truth values the difference."""
+    """The distance in ULP of the device's dtype; for integers and truth values, the difference."""
     if is_floating(actual.dtype) or is_complex(actual.dtype):
         return ulp_distance(actual, expected, actual.dtype)
     return np.abs(actual.astype(np.float64) - expected.astype(np.float64))
@@ -96,7 +96,7 @@ def sample(actual: AnyArray, expected: AnyArray) -> tuple[AnyArray, AnyArray]:
 
 
 def points(actual: AnyArray, expected: AnyArray, errors: Float64Array) -> Points:
-    """Of vectors of both sides, and their errors."""
+    """The points of vectors of both sides, and their errors."""
     order = _largest(np.where(np.isnan(errors), np.inf, errors))
     others = np.linspace(0, errors.size - 1, min(_OTHER_POINTS, errors.size)).astype(np.int64)
     right, given = (_plain(side[np.concatenate([order, others])]) for side in (expected, actual))
@@ -106,7 +106,7 @@ def points(actual: AnyArray, expected: AnyArray, errors: Float64Array) -> Points
 
 
 def error_map(actual: AnyArray, expected: AnyArray, worst: tuple[int, ...]) -> ErrorMap:
-    """Of the 2-d slice, in the last two dimensions, that holds the element at the index `worst`."""
+    """The map of the 2-d slice, in the last two dimensions, that holds the element at the index `worst`."""
     if actual.ndim < 2:
         actual, expected = actual.reshape(1, -1), expected.reshape(1, -1)
         worst = (0, *(worst or (0,)))

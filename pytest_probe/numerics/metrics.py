@@ -1,4 +1,4 @@
-"""Errors of an output in a few numbers: of its elements, of the worst of them, and of the output as a whole."""
+"""Errors of an output in a few numbers: errors of its elements, of the worst element, and of the output as a whole."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ class RelativeRmse(NamedTuple):
 
 
 def relative_rmse(actual: AnyArray, expected: AnyArray) -> RelativeRmse:
-    """Of two arrays of one shape."""
+    """The relative RMSE of two arrays of one shape."""
     largest = max((float(np.abs(wanted).max(initial=0.0)) for _, wanted in _finite(actual, expected)), default=0.0)
     # A power of 2 keeps squares from overflow and underflow, and rounds nothing.
     scale = math.ldexp(1.0, -max(math.frexp(largest)[1], -1020)) if largest else 1.0

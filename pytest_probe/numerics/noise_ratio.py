@@ -27,28 +27,29 @@ LARGEST = 64.0
 RMS = 8.0
 ELEMENTWISE_LARGEST = 16.0
 ELEMENTWISE_RMS = 2.0
-# Of the RMS limit, over the root of the number of elements: one sum of 1,000 terms one by one has an RMS of 9.96.
+# Growth of the RMS limit, as a share of it, over the root of the number of elements: one sum of 1,000 terms one by one
+# has an RMS of 9.96.
 SMALL_SAMPLE = 7.0
 # The same where chance alone is meant: the RMS of N normal errors is above 1 + 3.9 / sqrt(N) in less than one output
 # of 10^6, whatever N is.
 CHANCE = 3.9
-# How often the RMS limit is taken at most where elements are copies: gelu of copies of -3 takes 1.4 times the limit, a
-# healthy element alone reaches 3 noise scales.
+# The most by which the RMS limit is multiplied where elements are copies: gelu of copies of -3 takes 1.4 times the
+# limit, a healthy element alone reaches 3 noise scales.
 COPIES_CAP = 2.0
-# Terms of one sum. Sums of 1,000 terms one by one stay within the limits, those of 16,384 do not.
+# Terms of one sum. Sums of 1,000 terms one by one stay within the limits, sums of 16,384 do not.
 FAN_IN_START = 1024
-# How often the limits are taken at most, reached at 65,536 terms: beyond, a mean of a million that is 0.006 % too large
-# would pass.
+# The most by which the limits are multiplied, reached at 65,536 terms: beyond, a mean of a million that is 0.006 % too
+# large would pass.
 FAN_IN_CAP = 8.0
 # Equal terms that are added one by one are rounded alike, and may lose half a roundoff each: so many make the RMS
 # limit, and so much more is granted at most, lest a sum of 4,096 in which one counts a quarter more pass.
 EQUAL_TERMS_START, EQUAL_TERMS_CAP = 2 * RMS, 64.0
-# How often the limits are taken for a convolution that may go by Winograd's F4, which uses 81 and 80 % of them.
+# Factors of the limits for a convolution that may use Winograd's F4, which reaches 81 and 80 % of them.
 WINOGRAD_LARGEST = 8.0
 WINOGRAD_RMS = 4.0
 # c, the share of RMS(S). A convolution by FFT errs alike everywhere, also where the signal is empty and S is 0.
 FLOOR = 0.5
-# Of the reference's RMS: less than any roundoff of float64, and more than what moved zeros leave.
+# Share of the reference's RMS: less than any roundoff of float64, and more than what moved zeros leave.
 UNMOVED = 2.0**-70
 # Elements on either side, in the order of their arguments. Chosen: with none gelu's gradient fails in its tail; other
 # numbers were not measured.
@@ -116,10 +117,10 @@ def limits_for(
 
 
 def for_copies(limits: Limits, expected: AnyArray) -> Limits:
-    """The limits of an output whose equal elements count as one: what a kernel makes of a value it makes of all its
-    copies, so that their errors have no average.
+    """The limits of an output whose equal elements count as one: a kernel makes the same error for all copies of a
+    value, so their errors do not average out.
 
-    The number of elements N is that of elements with errors of their own: n^2 / sum n_i^2 of n elements of which n_i
+    N is the number of elements with errors of their own: n^2 / sum n_i^2 of n elements of which n_i
     have the i-th value (Kish's effective sample size). The RMS limit is at most twice as large for it. Equal is what is
     so in float32: a reference's last bits differ.
     """
@@ -135,19 +136,19 @@ def for_copies(limits: Limits, expected: AnyArray) -> Limits:
 
 
 def for_correlated(limits: Limits, count: float, own: float) -> Limits:
-    """The limits of an output of `count` non-zero elements of which the errors move together, as if only `own` erred by
-    themselves: wider where their RMS may be above them by chance."""
+    """The limits of an output of `count` non-zero elements whose errors move together, as if only `own` of them erred
+    independently: wider where their RMS may be above them by chance."""
     usual = limits.rms / _small_sample(count)
     return Limits(limits.largest, max(limits.rms, usual * by_chance(own)))
 
 
 def by_chance(count: float) -> float:
-    """What the RMS of that many normal errors is at most, in units of their deviation, but for one output of 10^6."""
+    """The largest RMS of count normal errors, in units of their deviation, except in one output of 10^6."""
     return float(1 + CHANCE / max(count, 1) ** 0.5)
 
 
 def _small_sample(count: float) -> float:
-    """What the RMS limit is taken times for that many elements."""
+    """The factor of the RMS limit for count elements."""
     return float(1 + SMALL_SAMPLE / max(count, 1) ** 0.5)
 
 
@@ -160,7 +161,7 @@ class Poles(Struct, frozen=True):
 
     @classmethod
     def of(cls, run: AnyArray, expected: AnyArray) -> Poles | None:
-        """Of one run; None where it has no number in place of an infinity or of NaN."""
+        """The poles of one run; None where it has no number in place of an infinity or of NaN."""
         there = np.isfinite(run) & ~np.isfinite(expected)
         if not there.any():
             return None
@@ -214,7 +215,7 @@ class Spread(Struct, frozen=True):
 
     def explains(self, values: AnyArray, dtype: npt.DTypeLike) -> BoolArray:
         """Where values of a dtype are what runs have in place of the reference's infinity or NaN: NaN, an infinity of
-        the sign that a run shows, or a number that is no smaller than those of its sign that runs have."""
+        the sign that a run shows, or a number that is no smaller than the runs' numbers of its sign."""
         found = self.excuses(values) | (np.isnan(values) & self.lost)
         if self.poles is None:
             return np.asarray(found)
@@ -224,7 +225,7 @@ class Spread(Struct, frozen=True):
         negative = values < 0 if values.dtype.kind == "f" else np.zeros(values.shape, dtype=bool)
         least = np.where(negative, self.poles.negative, self.poles.positive)
         large = np.abs(values) >= np.minimum(least, form.max) * rounded
-        # Beside a run that is zero nothing grows.
+        # Where a run gives zero, growth explains no infinity.
         grows = np.isfinite(least) & ((least > 0) | ~np.isinf(values))
         return np.asarray(found | (grows & large))
 
@@ -268,8 +269,7 @@ def _widest(distances: Iterable[tuple[AnyArray, AnyArray, AnyArray]]) -> Spread 
 
 
 def nearest_run(actual: AnyArray, runs: list[AnyArray]) -> AnyArray:
-    """Of each element the value among the runs that is nearest to the actual one; inf and NaN are nearest to
-    themselves."""
+    """For each element, the runs' value that is nearest to the actual one; inf and NaN are nearest to themselves."""
     found, wide = runs[0], widen(actual)
     with np.errstate(invalid="ignore"):
         for run in runs[1:]:
@@ -299,7 +299,7 @@ def scale(
 
 
 def _share(expected: AnyArray, spread: Spread | None, floor: float, still: float) -> _Share | None:
-    """What every element is granted for what the others do."""
+    """The part of the allowed scale that every element gets from the other elements."""
     if spread is None or not floor:
         return None
     share = floor * root_mean_square(spread.size)
@@ -326,7 +326,7 @@ def _allowed(
 
 
 def root_mean_square(values: AnyArray) -> float:
-    """Of finite, non-negative values, without overflow; 0 where there are none."""
+    """The RMS of finite, non-negative values, without overflow; 0 where there are none."""
     largest = float(values.max(initial=0.0))
     return largest * float(np.sqrt(np.mean((values / largest) ** 2))) if largest else 0.0
 
@@ -510,9 +510,9 @@ def biases(
 
     rounded: center, the reference or what the output was measured against, correctly rounded to the output's dtype,
     since plain rounding errors of few distinct values have a mean of their own. allowed: A. Empty where fewer than 32
-    distinct rounded values are there. Equal elements count as one: what a kernel makes of a value it makes of all its
-    copies (rows of padding). So do elements that rounding moves by the same: one error that they share takes all of
-    them to their other neighbour, as that of a row's sum in log_softmax, where logits are whole numbers.
+    distinct rounded values are there. Equal elements count as one: a kernel makes the same error for all copies of a
+    value (rows of padding). So do elements that rounding moves by the same: one error that they share takes all of them
+    to their other neighbour, as the error of a row's sum does in log_softmax, where logits are whole numbers.
     """
     wide = widen(rounded)
     usable = np.isfinite(wide) & np.isfinite(allowed) & np.isfinite(widen(actual))
@@ -526,7 +526,7 @@ def biases(
         values, first, which = np.unique(expected[usable].astype(np.float32), return_index=True, return_inverse=True)
         rests = (center[usable] - wide[usable])[first].astype(np.float32)
     shift = _means(shift, which)
-    # What is a number of the dtype has no neighbour that one error takes it to.
+    # A reference that is a number of the dtype has no neighbour to which one error takes it.
     kinds, which = np.unique(np.where(rests == 0, np.nan, rests), return_inverse=True, equal_nan=False)
     if kinds.size < BIAS_DISTINCT:
         return ()

@@ -11,11 +11,11 @@ from msgspec import Struct
 
 from pytest_probe.numerics.dtypes import BoolArray
 
-# Of the true elements, what a region must hold; of its own elements, what must be true.
+# The share of the true elements that a region must hold; the share of its own elements that must be true.
 COVERAGE, DENSE = 0.95, 0.5
 # Elements, and indices of a dimension, that are named one by one.
 FEW = 3
-# Of the array, what a region may be that is not wrong all over.
+# The largest share of the array of a region that is not wrong all over.
 SMALLER = 0.75
 # A region that leaves some elements out must be as much smaller than one that holds all.
 WORTH = 0.5
@@ -120,7 +120,7 @@ def _box_words(spans: list[Span]) -> str:
 
 
 def _span(counts: Counts, need: float, axis: int, rank: int, names: Mapping[int, str]) -> Span:
-    """The fewest indices that hold as many true elements, among those that have a name."""
+    """The smallest set of indices with a name that holds `need` true elements."""
     kind = names.get(axis, "row" if axis == 0 and rank > 1 else "")
     dim = "dim -1" if axis == rank - 1 and rank > 1 else f"dim {axis}"
     found = [_window(counts, need, kind, dim, axis in names)]
@@ -154,7 +154,7 @@ def _window_words(start: int, end: int, extent: int, kind: str, dim: str, named:
 def _progression(counts: Counts, need: float, dim: str) -> Span | None:
     """Every n-th index, n as large as can be."""
     found = np.flatnonzero(counts)
-    # Beyond all true indices' distances no step can hold them; of three it is a rule.
+    # The largest step that holds all true indices divides all their distances; three indices make a rule.
     step = int(reduce(np.gcd, np.diff(found), 0)) if found.size >= 3 else 0
     start = int(found[0]) % step if step > 1 else 0
     indices = np.arange(start, counts.size, step) if step > 1 else found[:0]

@@ -1,4 +1,4 @@
-"""Are errors those of rounding? Rounding has a signature that a fault has not: it has no direction, and no place.
+"""Do errors come from rounding? Rounding has a signature that a fault has not: it has no direction, and no place.
 
 Errors under test are compared with errors of samples that do round, in the same statistics: no statistic has limits of
 its own, and an error that all samples share (from a constant that each of them rounds) is allowed.
@@ -30,10 +30,10 @@ CHUNKS, TILES = 16, 8
 
 
 def unlike_rounding(errors: AnyArray, samples: Sequence[AnyArray], values: AnyArray) -> str:
-    """Why errors are not those of rounding; "" where they are.
+    """Why errors do not come from rounding; "" where they may.
 
     errors: in units of the scale of each element, finite, any shape. samples: the same of runs that round as a healthy
-    device may, at least one. values: the reference, whose signs tell errors that grow from errors that shift.
+    device may, at least one. values: the reference, whose signs distinguish errors that grow from errors that shift.
     """
     size = root_mean_square(np.abs(errors))
     if not size:
@@ -49,8 +49,8 @@ def unlike_rounding(errors: AnyArray, samples: Sequence[AnyArray], values: AnyAr
 
 
 def direction(errors: AnyArray, samples: Sequence[AnyArray], values: AnyArray, *, unit: str = "scales") -> str:
-    """Why errors have a direction, a mean shift or a mean scale, that those of rounding have not; "" where they have
-    none. Arguments as of `unlike_rounding`; unit says in which the errors are given."""
+    """Why errors have a direction, a mean shift or a mean scale, that rounding has not; "" where they have none.
+    Arguments as of `unlike_rounding`; unit says in which the errors are given."""
     if errors.size < FEW_ELEMENTS:
         return ""
     signs = np.sign(values)
@@ -91,7 +91,7 @@ def _place(errors: AnyArray, samples: Sequence[AnyArray]) -> str:
 
 
 def _shares(errors: AnyArray, groups: AnyArray, counts: AnyArray) -> AnyArray:
-    """RMS of each group over that of all."""
+    """RMS of each group over the RMS of all."""
     squares = np.bincount(groups, weights=errors.ravel() ** 2) / np.maximum(counts, 1)
     mean = float((errors**2).mean())
     return np.sqrt(squares / mean) if mean else np.ones_like(squares)

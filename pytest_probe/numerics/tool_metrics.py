@@ -82,7 +82,7 @@ class Measures(Struct, frozen=True):
 
 
 def applying(measures: Measures) -> dict[str, float | int]:
-    """Those that apply, by name."""
+    """The metrics that apply, by name."""
     values = asdict(measures)
     return {name: value for name, value in values.items() if value is not None}
 

@@ -12,7 +12,7 @@ def ulp(reference: npt.ArrayLike, dtype: npt.DTypeLike) -> Float64Array:
     """The unit in the last place of a dtype at each reference value, of the same shape, in float64.
 
     2**(max(floor(log2 |r|), min_exponent) - precision + 1): at zero and among subnormals the smallest subnormal,
-    beyond the largest finite number that of the largest, NaN at inf and NaN. Complex: the larger of both parts'.
+    beyond the largest finite number the ULP of the largest, NaN at inf and NaN. Complex: the larger of both parts'.
     Raises ValueError where dtype is no floating or complex one.
     """
     values = widen(reference)

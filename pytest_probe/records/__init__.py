@@ -37,7 +37,7 @@ READERS: tuple[Reader, ...] = (
 
 NO_SUCH = "there is no such file or folder"
 
-# Files that a pattern may match and that are no dumps; and endings of those that are, or should be.
+# Files that a pattern may match and that are no dumps; and endings of files that are dumps, or should be.
 _NO_DUMPS = ("stack.json", "construct.json", TENSOR_FOLDER)
 _DUMP_ENDINGS = (".json", ".json.gz", ".zip", ".tar", ".tar.gz", ".tgz")
 
@@ -57,7 +57,7 @@ _LINES_ADVICE = 'give lines as paddle.add(Tensor([2, 3],"float32"), 1.0, )'
 # Bounded, as keys of real files are: an unbounded search for a key takes quadratic time.
 _TEXT = r'[^"\\]{0,300}'
 _KEY = f'"{_TEXT}'
-# How pickles of lists, dicts and tuples begin; those of the first protocols are text, or nearly.
+# How pickles of lists, dicts and tuples begin; pickles of the first protocols are text, or nearly.
 _PICKLE = re.compile(rb"\x80[\x02-\x05]|\([ldtVXK]|[]}]q")
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _HEADER = re.compile(r'\{\s*"task"\s*:[^{]*"level"\s*:')

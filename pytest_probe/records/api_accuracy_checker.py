@@ -314,7 +314,7 @@ def _entries(path: Path, content: bytearray, direction: str, damage: list[str]) 
 def _records(
     forward: Mapping[str, msgspec.Raw], backward: Mapping[str, msgspec.Raw], skipped: Counter[str]
 ) -> Iterator[Record]:
-    """The records in the order of the forward file, then those that have only a backward."""
+    """The records in the order of the forward file, then records that have only a backward."""
     for key in (*forward, *(key for key in backward if key not in forward)):
         name = _NAME.fullmatch(key)
         if name is None:

@@ -22,7 +22,7 @@ from pytest_probe.records.lazy_json import TOKENS
 
 LeafReader: TypeAlias = Callable[["Fields", Mapping[str, Any], str], Argument]
 
-# What frameworks have and NumPy, with ml_dtypes, can hold.
+# Dtypes of frameworks that NumPy, with ml_dtypes, can hold.
 DUMP_DTYPES = (
     *("float16", "bfloat16", "float32", "float64", "complex64", "complex128", "bool"),
     *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
@@ -31,7 +31,7 @@ DUMP_DTYPES = (
 
 # torch's dtypes that NumPy and ml_dtypes do not have: quantized, bits, narrow integers, pairs.
 _NO_NUMPY_DTYPE = re.compile(r"q?u?int\d+(x\d)?|bits\d.*|complex32|float4.*")
-# What the message about an unknown type lists.
+# The kinds that the message about an unknown type lists.
 _KNOWN_KINDS = "a tensor, an array, a number, text, a dtype, a range or slice, or lists, tuples and dicts of them"
 # Words for numbers that are not finite: quoted in place by `lazy_json`, or as strings by some versions of msprobe.
 _NONFINITE: Mapping[str, float] = {**TOKENS, "NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}

@@ -31,7 +31,8 @@ _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def read_bytes(path: Path) -> bytearray:
-    """The whole file in one buffer; a byte order mark becomes spaces, so that offsets stay those of the file."""
+    """The whole file in one buffer; a byte order mark becomes spaces, so that offsets in the buffer and in the file are
+    equal."""
     with open_file(path) as file:
         buffer = bytearray(file.seek(0, os.SEEK_END))
         file.seek(0)

@@ -8,7 +8,7 @@ from typing import Any
 from pytest_probe.model.dump import DtypeSpec, Frame
 from pytest_probe.records.fields import DUMP_DTYPES
 
-# Paddle 2 has short names where Paddle 3 has those of NumPy: FP32, FLOAT32.
+# Paddle 2 has short names (FP32) where Paddle 3 has NumPy's (FLOAT32).
 _SHORT = re.compile(r"(b?)fp(\d+)")
 _LONG = {"bf16": "bfloat16"}
 

@@ -130,7 +130,7 @@ def _damage(path: Path, saved: Salvage, reason: str) -> str:
 
 
 class _Text:
-    """JSON as text in which a character is a byte, so that offsets are those of the file."""
+    """JSON as text in which a character is a byte, so that offsets are offsets in the file."""
 
     def __init__(self, data: bytes | bytearray, entry: re.Pattern[str]) -> None:
         self.data = data

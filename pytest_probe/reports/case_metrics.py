@@ -1,4 +1,4 @@
-"""The metrics of a case, one number each: that of the worst output. Pages sort by them, a history keeps them."""
+"""The metrics of a case, one number each, from the worst output. Pages sort by them, a history keeps them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _DIGITS = 4
 
 
 def metrics_of(result: Result) -> Iterator[tuple[str, float]]:
-    """The metrics of a case by name, those that it has."""
+    """The metrics that a case has, by name."""
     found: dict[str, float] = {}
     shares = [share for output in result.outputs if (share := limit_share(output.metrics)) is not None]
     if shares:

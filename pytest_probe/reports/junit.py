@@ -1,4 +1,4 @@
-"""What junit shows beside an item: properties named `probe.*`, builtins only (xdist and XML take nothing else)."""
+"""What junit shows with an item: properties named `probe.*`, builtins only (xdist and XML take nothing else)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def properties(result: Result) -> list[tuple[str, str | int | float]]:
 
 @functools.lru_cache(1024)
 def _shared(name: str, text: str) -> tuple[str, str]:
-    """One pair for all results that have it, since pytest keeps those of each item."""
+    """One pair for all results that have it, since pytest keeps the pairs of each item."""
     return _PREFIX + name, text
 
 
@@ -52,7 +52,7 @@ def _measured(result: Result) -> list[tuple[str, str | int | float]]:
 
 
 def _gate(result: Result) -> list[tuple[str, str | int | float]]:
-    """What the case is beside the baseline, and why."""
+    """What the case is compared with the baseline, and why."""
     if result.gate is None:
         return []
     texts = (("gate", result.gate.change), ("gate_reason", result.gate.reason))

@@ -114,7 +114,7 @@ class ResultsWriter:
 
 
 def _lock(file: IO[bytes]) -> bool:
-    """A file system without locks is one on which nobody can be told apart."""
+    """Takes the lock, or assumes it on a file system without locks, where nobody knows who writes."""
     with suppress(OSError):
         return try_lock(file)
     return True

@@ -28,11 +28,11 @@ MAIN, TIMER = "main", "timer.txt"
 _END = ".json"
 _FATAL_CALLS = "fatal_calls.jsonl"
 CRASH, TIMEOUT = "crash", "timeout"
-# kill -9, as subprocess tells it, and where it has no name as well.
+# kill -9, as subprocess reports it, also on systems where it has no name.
 _KILLED = -9
-# What a process ends with at its limit: by the alarm, SIGALRM where there is one, or by faulthandler's timer.
+# The exit status of a process at its limit: by SIGALRM where there is one, or by faulthandler's timer.
 _LIMITED = (-14, 1)
-# What runs, in the sentence about a death.
+# Words for what runs, in the sentence about a death.
 _WHAT = {"device": "the device ran it", "reference": "its reference ran", "": "it ran"}
 _VMSTAT = Path("/proc/vmstat")
 
@@ -40,7 +40,7 @@ _VMSTAT = Path("/proc/vmstat")
 class Running(msgspec.Struct, frozen=True):
     """What a process runs: an item, by node id and by the portable id of its case ("" where it has none), "" between
     items. deadline is when its time limit ends the process, in seconds of time.time(), 0 where there is none; call is
-    the one that a search makes; folded counts the cases that it stands for."""
+    the call that a search makes; folded counts the cases that the item represents."""
 
     item: str = ""
     id: str = ""
@@ -51,7 +51,7 @@ class Running(msgspec.Struct, frozen=True):
 
 
 class RunningFile:
-    """Written by one process. A disk that takes no more is no reason to end: what is not told is not known then."""
+    """Written by one process. A full disk is no reason to end: what cannot be written is not known later."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -107,7 +107,7 @@ def file_of(folder: Path, process: str) -> Path:
 
 
 def read_running(path: Path) -> Running:
-    """What a process that died was running. A file that is not there, or not whole, tells of nothing."""
+    """What a process that died was running. Nothing where the file is missing or incomplete."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Running)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
@@ -124,8 +124,8 @@ def case_of_timeout(folder: Path) -> str:
 
 
 class Deaths:
-    """How often a process died while it ran a case, and which side ran at the last death; kept in a file beside the
-    running ones, so that a run that goes on knows. folder None: kept nowhere."""
+    """How often a process died while it ran a case, and which side ran at the last death; kept in a file next to the
+    running files, so that a run that goes on knows. folder None: kept nowhere."""
 
     def __init__(self, folder: Path | None) -> None:
         self._path = None if folder is None else folder / _DEATHS
@@ -191,7 +191,7 @@ def add_fatal_call(folder: Path, found: FatalCall) -> None:
 
 
 def fatal_calls_of(folder: Path | None, id: str) -> list[FatalCall]:
-    """Those of one search, by its portable id. folder None: nobody has noted any."""
+    """The fatal calls of one search, by its portable id. folder None: nobody has noted any."""
     if folder is None or not (folder / _FATAL_CALLS).exists():
         return []
     found = []
@@ -244,7 +244,7 @@ def verdict_on(death: Running, ending: Ending, *, times: int, timed_out: bool) -
 
 
 def memory_kills() -> int:
-    """How many processes of this machine Linux has killed for memory; 0 where nothing tells."""
+    """How many processes of this machine Linux has killed for memory; 0 where that is not known."""
     with suppress(OSError, ValueError):
         for line in _VMSTAT.read_text().splitlines():
             name, _, count = line.partition(" ")

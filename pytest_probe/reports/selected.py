@@ -102,7 +102,7 @@ def read_items(folder: Path, selected: _Selected | None = None) -> Items:
 
 
 def selected_in(folder: Path) -> _Selected:
-    """Of the list in a folder. Raises OSError, and ResultsError."""
+    """The digest and the number of the list in a folder. Raises OSError, and ResultsError."""
     with open_regular(folder / ITEMS) as file:
         content = file.read()
     return _selected(content, len(read_items(folder).found))
@@ -139,7 +139,7 @@ def faults(items: Items, results: Iterable[str], without_result: Collection[str]
 
 
 def check_results(option: str, results: Path, run: RunEnd, *, early: bool = True) -> str:
-    """Has the file the results that run.json speaks of? early: those of a run that ended early may be missing.
+    """Does the file have the results that run.json names? early: some may be missing from a run that ended early.
 
     What is to be said of a run that ended early, "" of a whole one. Raises SettingsError, which names cases.
     """
@@ -152,7 +152,7 @@ def check_results(option: str, results: Path, run: RunEnd, *, early: bool = True
         raise SettingsError(option, str(folder), wanted) from None
     except ResultsError as error:
         raise SettingsError(option, str(folder), str(error)) from None
-    # Of a run that was killed nobody knows how many.
+    # Nobody knows how many cases a killed run did not run.
     allowed = (len(found.missing) if run.finished is None else run.not_run or 0) if early else 0
     missing = found.missing if len(found.missing) > allowed else ()
     for line in fault_lines(_Faults(missing, found.doubled, found.foreign)):
@@ -187,7 +187,7 @@ def id_list(ids: Sequence[str]) -> str:
 
 
 def end_of(path: Path) -> RunEnd:
-    """Of a run.json. Raises OSError, and ResultsError."""
+    """The end of a run, from its run.json. Raises OSError, and ResultsError."""
     try:
         with open_regular(path) as file:
             return msgspec.json.decode(file.read(), type=RunEnd)

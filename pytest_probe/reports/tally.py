@@ -20,7 +20,7 @@ from pytest_probe.model.verdict import NON_DETERMINISTIC, SEVERITY, UNDECIDED, O
 _MAX_LISTED = 10
 # Columns of a name that is not cut off.
 _NAME_WIDTH = 44
-# What a list goes by, the name of the case, its time.
+# An entry of a list: the number that orders it, the case's name, its time.
 _Entry: TypeAlias = tuple[float, str, CaseTime]
 # How the notes of a search begin; on calls that break a contract, and on how many were drawn.
 _CONTRACT = f"{FUZZED}contract: "
@@ -100,7 +100,7 @@ def _cut(name: str) -> str:
 class Worst(Struct):
     """The worst of one API: its largest noise ratio with that output's limit, its largest ULP, its worst verdict.
 
-    bound tells that the ratio is an upper bound: the verdict was clear before all perturbed runs were made.
+    bound: the ratio is an upper bound, since the verdict was clear before all perturbed runs were made.
     """
 
     api: str
@@ -114,10 +114,10 @@ class Worst(Struct):
 class Tally(Struct):
     """What a run adds up to, kept small: no result is held.
 
-    differing counts cases whose runs differ, undecided those of which an output could not be judged, emulated those
-    whose device computed 16 bit in float32, folded those that others stand for; warnings holds id and reason of the
-    first WARNINGS, contracts those of drawn calls that break one; drawn counts drawn calls, and those that the
-    reference rejected.
+    differing counts cases whose runs differ, undecided counts cases with an output that could not be judged, emulated
+    counts cases whose device computed 16 bit in float32, folded counts cases that others represent. warnings holds id
+    and reason of the first WARNINGS, contracts the same of drawn calls that break a contract. drawn counts drawn calls,
+    and calls that the reference rejected.
     """
 
     verdicts: Counter[str] = field(default_factory=Counter)
@@ -159,13 +159,13 @@ class Tally(Struct):
                 self.drawn["rejected"] += int(counted[2])
 
     def ranking(self, count: int) -> Sequence[Worst]:
-        """The `count` worst APIs by noise ratio; those that reach no ratio above 0 are left out."""
+        """The `count` worst APIs by noise ratio, without APIs that reach no ratio above 0."""
         ranked = sorted(self.apis.values(), key=lambda worst: -rank(worst.ratio))
         return [worst for worst in ranked[:count] if not worst.ratio <= 0]
 
 
 def _why(result: Result) -> str:
-    """The reason of a result in one line, that of its worst output where it has none of its own."""
+    """The reason of a result in one line, the reason of its worst output where it has none of its own."""
     outputs = (f"{output.name}: {output.reason}" for output in result.outputs if output.verdict == result.verdict)
     lines = (result.reason or next(outputs, "")).splitlines()
     return lines[0] if lines else ""

@@ -24,7 +24,7 @@ _QUICK = (
     "causes that need further runs were not tried after so many errors of this API; -vv, or the command below, does"
 )
 _ORDER = ("pass", "warning", "error", "skip")
-# Of the names in the table, in a terminal of WIDTH columns, and at least: its heading's.
+# Width of the names in the table, in a terminal of WIDTH columns; and the least, the heading's.
 _API_WIDTH, _SHORTEST = 40, 25
 
 
@@ -48,7 +48,7 @@ def holds(dump: Dump) -> str:
 
 
 def kinds(dump: Dump) -> list[str]:
-    """What a dump holds beside records, as "12 Module entries"."""
+    """What a dump holds in addition to records, for example "12 Module entries"."""
     return [f"{n:,} {kind if n != 1 else kind.replace('entries', 'entry')}" for kind, n in dump.skipped.items()]
 
 
@@ -76,11 +76,11 @@ def failure(
     command: str,
     gate: tuple[str, Sequence[str]] = ("", ()),
 ) -> str:
-    """The text of a case that failed: what a kernel engineer needs and nothing else. gate: what it is beside the
+    """The text of a case that failed: what a kernel engineer needs and nothing else. gate: what it is compared with the
     baseline, and the lines that show it."""
     beside, shown = gate
     dtype = f" in {verdict.dtype}" if verdict.dtype else ""
-    # What a function of the project's runs on is its own affair.
+    # A project's own function may run anywhere.
     where = f" by {verdict.replaced}" if verdict.replaced else f" on {device}" if device else ""
     lines = [f"{name}{dtype}{where}: {verdict.verdict}{f', {beside}' if beside else ''}"]
     if verdict.reason and (verdict.kind or not any(output.reason for output in verdict.outputs)):
@@ -212,7 +212,7 @@ def width_of(reporter: pytest.TerminalReporter) -> int:
 
 
 def one_sided(here: Sequence[str], there: Sequence[str]) -> Iterator[str]:
-    """Cases that only this run has, and those that only the benchmark has."""
+    """Cases that only this run has, and cases that only the benchmark has."""
     for where, names in (("this run", here), ("the benchmark", there)):
         if names:
             yield f"probe: only in {where}: {count(len(names), 'case')}"

@@ -153,7 +153,7 @@ def _read(path: Path, archive: Path, name: str) -> bytes:
 
 
 def _gunzipped(path: Path, file: BinaryIO) -> bytes:
-    """What gzip packed; of a truncated file, what comes before the cut."""
+    """What gzip packed; from a truncated file, what comes before the cut."""
     allowed = _allowed(path)
     content = _prefix(file, allowed + 1)
     if len(content) > allowed:
@@ -198,7 +198,7 @@ class _Zip:
     def __init__(self, path: Path) -> None:
         self._file = zipfile.ZipFile(path)
         entries = [entry for entry in self._file.infolist() if not entry.is_dir()]
-        # As written: zipfile itself turns what leads elsewhere into something else.
+        # Names as they are written: zipfile itself changes a name that leads out of the archive.
         self.members = _checked(path, ((entry.orig_filename, _zip_member(entry)) for entry in entries))
         self._entries = {_plain(entry.orig_filename): entry for entry in entries}
 

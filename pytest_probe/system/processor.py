@@ -10,7 +10,7 @@ from pathlib import Path
 
 @cache
 def processor() -> str:
-    """What the processor is called, as far as the system tells: kernels are chosen by it."""
+    """The processor's name, as far as the system gives it: libraries choose kernels by it."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
             key, _, value = line.partition(":")
@@ -21,7 +21,7 @@ def processor() -> str:
 
 @cache
 def last_level_cache() -> int:
-    """Bytes of the largest cache that the first core sees, as far as the system tells; else 0."""
+    """Bytes of the largest cache that the first core sees, 0 where the system does not say."""
     found = [0]
     for size in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
         with suppress(OSError, ValueError, LookupError):

@@ -122,7 +122,7 @@ def _holds_main(program: str) -> bool:
 
 
 def _file(program: str) -> str:
-    """As Python names a program's file, whatever folder the program goes to later."""
+    """A program's file as Python names it, whatever folder the program changes to later."""
     return os.path.abspath(program) if os.name == "nt" else os.path.join(os.getcwd(), program)
 
 

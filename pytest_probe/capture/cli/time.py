@@ -1,4 +1,4 @@
-"""`pytest-probe time`: run a program as it is, and tell which API calls took the time."""
+"""`pytest-probe time`: run a program as it is, and report which API calls took the time."""
 
 from __future__ import annotations
 

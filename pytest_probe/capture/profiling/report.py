@@ -19,7 +19,7 @@ from pytest_probe.model.measurement import in_unit
 
 ROWS = "time.jsonl"
 TRACE = "trace.json"
-# The track of a trace that sections stand on: no thread has this number.
+# The track of a trace that shows sections: no thread has this number.
 _SECTIONS = 0
 # More rows than a screen has lines are read by nobody.
 _MOST_ROWS = 30
@@ -126,7 +126,7 @@ def _nested(intervals: list[tuple[int, int, str, str]]) -> Iterator[tuple[str, i
 
 
 def text(stopwatch: Stopwatch, rows: int = _MOST_ROWS) -> str:
-    """The whole stretch, and then each section; of each at most so many rows."""
+    """The whole stretch, and then each section; at most so many rows of each."""
     parts = [_section(stopwatch, stopwatch.whole, rows)]
     parts += [_section(stopwatch, section, rows) for section in stopwatch.sections.values()]
     return "\n\n".join("\n".join(part) for part in parts)

@@ -1,6 +1,6 @@
 """One timed stretch of a program: its threads, its sections, and the times of each API in them.
 
-Of an API counts and sums are exact; percentiles are those of a sample.
+Counts and sums of an API are exact; percentiles come from a sample.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Spent(Struct, frozen=True):
     """What one API took: counts, times in microseconds, and None for what was not measured.
 
     total and own hold all calls; own, the self time, leaves out the calls inside that have a row. first is the first
-    call, which p50, p90, p99 and least leave out, as they do calls that raised. share is that of own in all that was
+    call, which p50, p90, p99 and least leave out, as they do calls that raised. share is own divided by all that was
     measured. memory is the growth of the device's allocated memory in bytes, device the time on the device.
     """
 
@@ -73,7 +73,7 @@ class Durations:
         self._sum(spent, inner)
         others = list(spent)
         if self._first is None or begins[0] < self._first[0]:
-            # A thread that called earlier may be told of later.
+            # A thread that called earlier may be reported later.
             earlier, self._first = self._first, (begins[0], others.pop(0))
             others += [] if earlier is None else [earlier[1]]
         if others:
@@ -159,7 +159,8 @@ class Section:
         return found
 
     def rows(self) -> list[tuple[Api, Spent]]:
-        """The APIs, those first that took the most time themselves; then each with its shapes, where they are told."""
+        """The APIs, ordered by their own time, the largest first; then each with its shapes, where shapes are
+        recorded."""
         measured = sum(one.own for api, one in self._table.items() if api.whole is None)
         ordered = sorted(self._table.items(), key=lambda row: (row[0].whole is not None, -row[1].own))
         return [(api, durations.summary(measured)) for api, durations in ordered]
@@ -215,7 +216,7 @@ class Stopwatch:
         return track
 
     def api(self, framework: str, name: str, direction: str = "forward", clock: DeviceClock | None = None) -> Api:
-        """The one of this name."""
+        """The API of this name."""
         key = (framework, name, direction)
         return self._apis.get(key) or self._apis.setdefault(key, Api(framework, name, direction, clock=clock))
 

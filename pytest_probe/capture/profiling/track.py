@@ -27,8 +27,8 @@ Logs: TypeAlias = defaultdict["Api", list[int]]
 
 
 class DeviceClock(Protocol):
-    """A device that computes while the host goes on; what is asked for at every first-level call. memory: does it tell
-    how much memory is allocated?"""
+    """A device that computes while the host goes on; what is asked for at every first-level call. memory: does it
+    report how much memory is allocated?"""
 
     memory: bool
 
@@ -60,8 +60,8 @@ Traced: TypeAlias = tuple[Api, int, int]
 
 class Track:
     """One thread. For each API `calls` has FIELDS values a call that returned: when it began, how long it took, and how
-    long the calls inside took that are timed; `failed` has those of calls that raised, `noted` of what is no single
-    call. `growth` are bytes, `stretches` what was begun and ended. Times are in ns."""
+    long the timed calls inside took; `failed` has the same of calls that raised, `noted` of what is no single call.
+    `growth` are bytes, `stretches` what was begun and ended. Times are in ns."""
 
     __slots__ = ("_fold", "_frames", "_inner", "_nested", "_open", "calls", "failed", "growth", "noted", "number",
                  "stretches", "thread")  # fmt: skip
@@ -86,7 +86,7 @@ class Track:
         """Make a call, and log its time; inside another one only where nested. Raises what the call raises."""
         if self._open or api.clock is not None:
             return self._call_inside(api, function, args, kwargs)
-        # What most calls pass. Nothing is around it that would ask how long it took.
+        # The way of most calls. No outer call is open that needs the time of this one.
         self._open = 1
         self._inner = 0
         begin = now()
@@ -106,7 +106,7 @@ class Track:
     def _call_inside(
         self, api: Api, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None
     ) -> Any:
-        """Any call, also one that stands in another one, or that a device is waited for."""
+        """Any call, also one inside another one, or one that waits for a device."""
         depth = self._open
         if depth:
             if not self._nested:
@@ -132,7 +132,7 @@ class Track:
         return result
 
     def begin(self, api: Api) -> None:
-        """What is no call of ours begins, as a node of a graph, also inside a call."""
+        """Something other than a call begins, such as a node of a graph, also inside a call."""
         self._frames.append((api, self._inner, now()))
         self._inner = 0
         self._open += 1
@@ -142,7 +142,7 @@ class Track:
         end = now()
         while self._frames:
             begun, outer, begin = self._frames.pop()
-            # What is above it was left by an exception.
+            # An exception left the frames above it open.
             self._open = max(self._open - 1, 0)
             if begun is api:
                 spent, inner = end - begin, self._inner
@@ -152,7 +152,7 @@ class Track:
         return 0, 0, 0
 
     def end_call(self, api: Api) -> None:
-        """As end and note: what began last is one call."""
+        """The same as `end` and `note`: what began last is one call."""
         end = now()
         frames = self._frames
         begun, outer, begin = frames.pop() if frames else (None, 0, 0)
@@ -204,7 +204,7 @@ class ShapeRows:
         self._known: dict[str, Api] = {}
 
     def of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Api:
-        """shapes of the row: `float32[2, 3], int64[4]` in the order of the arguments; those by keyword come last."""
+        """shapes of the row: `float32[2, 3], int64[4]` in the order of the arguments; keyword arguments come last."""
         named = (f"{key}={one}" for key, value in kwargs.items() for one in self._told((value,)))
         told = ", ".join([*self._told(args), *named]) or "no tensors"
         found = self._known.get(told)
@@ -229,7 +229,7 @@ class ShapeRows:
 
 class WaitingClock:
     """Waits for the device before and after a call, so that the host's time is the device's. allocated gives the bytes
-    that its allocator has handed out, None where it does not tell."""
+    that its allocator has handed out, None where it does not report them."""
 
     def __init__(self, synchronize: Callable[[], object], allocated: Callable[[], int] | None) -> None:
         self._synchronize = synchronize

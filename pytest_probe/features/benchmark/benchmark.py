@@ -1,4 +1,4 @@
-"""This run's verdicts beside another run's results: --probe-benchmark."""
+"""This run's verdicts compared with another run's results: --probe-benchmark."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MISSING = "the benchmark's results do not have this case"
 
 
 class OtherRun(RunEnd, frozen=True):
-    """Of another run's run.json what this run has to share."""
+    """The parts of another run's run.json that must equal this run's."""
 
     settings: dict[str, Any] = field(default_factory=dict)
     identity: dict[str, Any] = field(default_factory=dict)
@@ -82,8 +82,8 @@ class Benchmark(Struct, frozen=True):
         return sorted(id for id, identity in own.items() if identity.in_any_dtype not in known)
 
     def judge(self, verdict: Verdict, identity: PortableId, api: str) -> Verdict:
-        """The verdict with the benchmark's say: a tool's standard decides three-party; by one of our own an output that
-        passes, and is an error beside the benchmark, is a warning."""
+        """The verdict, with the benchmark taken into account. A tool's standard judges by all three sides. By one of
+        our own standards, an output that passes but is an error compared with the benchmark becomes a warning."""
         if verdict.verdict == "skip":
             return verdict
         other = self.of(identity)

@@ -71,7 +71,7 @@ class ComparedRow(Struct, frozen=True):
 
 
 def compare(device: Mapping[str, Row], benchmark: Mapping[str, Row], standard: str) -> list[ComparedRow]:
-    """Every output of both runs, in the device's order, then those that only the benchmark has."""
+    """Every output of both runs, in the device's order, then the outputs that only the benchmark has."""
     keys = dict.fromkeys((*device, *benchmark))
     return [_compared(key, device.get(key), benchmark.get(key), standard) for key in keys]
 

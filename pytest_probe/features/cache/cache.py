@@ -83,7 +83,7 @@ class _CachedResults:
             return None
 
     def description(self, function: Callable[..., Any]) -> bytes | None:
-        """What tells a function from others of its name; None where it is not the framework's own."""
+        """What distinguishes a function from others of its name; None where it is not the framework's own."""
         try:
             return description(function, self.package) if belongs_to(function, self.package) else None
         except Unkeyed:
@@ -92,8 +92,8 @@ class _CachedResults:
     def of(
         self, key: bytes, what: Any, compute: Callable[[], Made], keep: Keep[Made], take: Callable[[Kept], Made]
     ) -> Made:
-        """What was kept under a key and what further tells it apart, else what is computed now. Raises what that
-        raises.
+        """What the cache holds under key and what (all that further distinguishes the result), else what compute
+        returns now. Raises what compute raises.
 
         keep turns what was computed into numbers, None for what is not worth it, take does the opposite.
         """
@@ -203,8 +203,9 @@ class Cache:
         return _CachedResults(self._folder, self._digests, begins, setup.framework.random_state, package)
 
     def _environment(self, setup: Setup) -> tuple[Any, ...]:
-        """What numbers of the reference depend on beside the call: float64's last digits differ between processors, and
-        with the number of threads. It is asked anew for each case, since a hook of the user's may set threads."""
+        """What numbers of the reference depend on in addition to the call: float64's last digits differ between
+        processors, and with the number of threads. It is read again for each case, since a user's hook may set
+        threads."""
         framework = setup.framework.describe()
         told = [framework.get(name, "") for name in ("framework", "version", "threads")]
         places = [setup.framework.hardware(place) for place in ("cpu", setup.reference.place)]

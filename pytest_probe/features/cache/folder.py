@@ -30,7 +30,7 @@ from pytest_probe.system.files import open_regular
 _MARK = b"probe-reference\0"
 _TRAILER = struct.Struct("<QL")
 _ALIGNED = 64
-# By its whole end nobody else's file is taken for one of a cache's.
+# The whole ending marks a cache's part, so that no other file is taken for one.
 _PART = ".reference.part"
 # What a number is written as, and how it is read.
 _PLAIN_TYPES: Mapping[str, tuple[type, Any]] = {
@@ -42,8 +42,8 @@ _PLAIN_TYPES: Mapping[str, tuple[type, Any]] = {
     "NoneType": (type(None), lambda _: None),
 }
 _SUFFIX = ".reference"
-# Of the bound: what is written until the folder is counted again, since other processes write as well; and how much
-# stays when it is full.
+# Shares of the bound: what is written until the folder is counted again, since other processes write as well; and how
+# much stays when it is full.
 _COUNTED_AFTER, _LEFT = 1 / 64, 7 / 8
 # Seconds after which a part belongs to a process that was killed.
 ABANDONED = 3600.0
@@ -60,7 +60,7 @@ class _StoredArray(msgspec.Struct, frozen=True):
 
 
 class _StoredResult(msgspec.Struct, frozen=True):
-    """Arrays and plain numbers by name, and what else was told."""
+    """Arrays and plain numbers by name, and other data as JSON."""
 
     arrays: dict[str, _StoredArray]
     plain: dict[str, tuple[str, str]]
@@ -84,7 +84,7 @@ class Entry:
 
     @classmethod
     def read(cls, path: Path) -> Entry | None:
-        """None where there is no such file, a damaged one, or something else by its name."""
+        """The entry in a file; None where the file is missing, damaged or something else."""
         try:
             with open_regular(path) as file:
                 # Copied where somebody writes to it: arrays are as others are.
@@ -164,7 +164,7 @@ class Part(Struct):
         return self.file.tell()
 
     def finish(self, path: Path) -> None:
-        """Under its own name, whole. Raises OSError."""
+        """Complete the file, and rename it to path. Raises OSError."""
         listed = msgspec.json.encode(_Listed(self.listed, self.witnesses))
         self.file.write(listed + _TRAILER.pack(len(listed), zlib.crc32(listed)) + _MARK)
         self.file.close()
@@ -235,7 +235,7 @@ class Folder(Struct):
         return total
 
     def _files(self) -> Iterator[_File]:
-        """Those that are whole; parts that nobody writes any more are removed."""
+        """The complete files; removes incomplete ones that nobody writes any more."""
         now = time.time()
         with os.scandir(self.path) as found:
             for each in found:

@@ -27,7 +27,7 @@ class Unkeyed(TypeError):
 
 
 def digest(value: Any, of_array: Callable[[AnyArray], bytes]) -> bytes:
-    """32 bytes that tell a tree of plain data, arrays, specs and settings from any other. of_array gives the digest of
+    """32 bytes that identify a tree of plain data, arrays, specs and settings. of_array gives the digest of
     an array. Raises Unkeyed."""
     state = hashlib.sha256()
     _feed(state.update, value, of_array)
@@ -35,7 +35,7 @@ def digest(value: Any, of_array: Callable[[AnyArray], bytes]) -> bytes:
 
 
 def digest_of_array(array: AnyArray) -> bytes:
-    """32 bytes that tell an array by dtype, shape and bits, wherever its elements lie."""
+    """32 bytes that identify an array by dtype, shape and bits, wherever its elements lie."""
     state = hashlib.sha256(f"{array.dtype.name}{array.shape}".encode())
     state.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return state.digest()
@@ -91,7 +91,7 @@ def build_of(package: str) -> tuple[tuple[str, int, int], ...]:
 
 @cache
 def package_digest() -> bytes:
-    """Of this package's own files: a version does not tell what a developer has changed."""
+    """Digest of this package's own files: a version number does not show what a developer has changed."""
     root, state = Path(__file__).parents[2], hashlib.sha256()
     for path in sorted(path for path in root.rglob("*") if path.suffix in (".py", ".yaml")):
         content = path.read_bytes()

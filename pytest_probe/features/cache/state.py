@@ -48,12 +48,12 @@ _WRAPPERS = (staticmethod, classmethod)
 _PYBIND = "pybind11_builtins"
 # The package whose own code is part of every key.
 _OWN = __name__.partition(".")[0]
-# What is longer is a table of data, told by its length; how deep values are followed.
+# A longer container is a table of data, identified by its length; the depth to which values are followed.
 _LONGEST, _DEEPEST = 200, 6
-# What says something of a function or a class, and is called by nobody.
+# Attributes that describe a function or a class and that nobody calls.
 _TEXTS = frozenset({"__doc__", "__name__", "__qualname__", "__module__", "__file__", "__dict__", "__class__"})
-# What runs beside a computation without a part in it, as hypothesis' watch over garbage collection; and what frameworks
-# and this package stand on, whose functions are known by their versions.
+# Packages that run during a computation without a part in it (hypothesis watches garbage collection), and packages on
+# which frameworks and this package depend. Versions identify their functions.
 _BESIDE: tuple[str, ...] = (
     "_pytest",
     "pluggy",
@@ -70,7 +70,7 @@ _IMPORT = "_find_and_load"  # of importlib, around each module that is imported
 
 
 class Witness(msgspec.Struct, frozen=True):
-    """The names that a computation may look up, and by module the digest of what stands there under these names."""
+    """The names that a computation may look up, and by module the digest of what it has under these names."""
 
     names: tuple[str, ...]
     digests: tuple[tuple[str, str], ...]
@@ -86,7 +86,7 @@ class Witness(msgspec.Struct, frozen=True):
 
 
 def witness(codes: Mapping[CodeType, str], package: str) -> Witness:
-    """What tells the functions that this code may meet. Raises Unkeyed where one has no digest."""
+    """What identifies the functions that this code may call. Raises Unkeyed where one has no digest."""
     names = tuple(sorted({name for code in codes for name in _names(code)}))
     roots = {name for name in codes.values() if name.partition(".")[0] in (package, _OWN)}
     found = _state_of(sorted(_reached(roots, names, package)), names, package)
@@ -105,7 +105,7 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 def _reached(roots: Iterable[str], names: Iterable[str], package: str) -> set[str]:
-    """The modules by these names, and those that they lead to by other ones."""
+    """The modules named in roots, and the modules that these hold under one of names."""
     found, waiting = set(), [*roots, package]
     while waiting:
         name = waiting.pop()
@@ -120,12 +120,12 @@ def _reached(roots: Iterable[str], names: Iterable[str], package: str) -> set[st
 
 
 def description(function: Callable[..., Any], package: str) -> bytes:
-    """What tells a function from others of its name. Raises Unkeyed where it is not the framework's own."""
+    """What distinguishes a function from others of its name. Raises Unkeyed where it is not the framework's own."""
     return _Description(package, {})(function)
 
 
 def _state_of(modules: Iterable[str], names: tuple[str, ...], package: str) -> dict[str, str]:
-    """By module the digest of what stands under these names. Raises Unkeyed where something has none."""
+    """By module, the digest of what it has under these names. Raises Unkeyed where something has no digest."""
     classes: dict[type, bytes] = {}
     return {name: _state_of_module(name, names, package, classes) for name in modules}
 
@@ -141,7 +141,7 @@ def _state_of_module(name: str, names: tuple[str, ...], package: str, known: dic
     for kind in classes:
         if kind not in known:
             members = vars(kind)
-            # Classes that these lead to are those of other modules, or stand under names of their own.
+            # Classes that these lead to are in other modules, or have names of their own.
             of_class = _Description(package, {})
             known[kind] = b"".join(of_class.member(each, members[each]) for each in names if each in members)
         state.update(f"{kind.__module__}.{kind.__qualname__}:".encode() + known[kind])
@@ -154,7 +154,7 @@ def _leads_to(value: Any, package: str) -> bool:
 
 
 class _Description:
-    """Bytes that tell a value from all others of its kind; classes are those that it met."""
+    """Bytes that distinguish a value from all others of its kind; classes collects the classes that it met."""
 
     def __init__(self, package: str, classes: dict[type, None]) -> None:
         self._package = package
@@ -162,10 +162,11 @@ class _Description:
         self._above: set[int] = set()
 
     def member(self, name: str, value: Any) -> bytes:
-        """What stands in a module or a class: nothing of numbers and tables, which count and register as a program goes
-        on, and of modules that are what they are called. A function in a table may be none but the framework's own."""
+        """Bytes for a member of a module or a class. They are empty for numbers and tables, which count and register
+        while a program runs, and for a module that is found under its own name. A table may hold the framework's own
+        functions only."""
         if isinstance(value, _CONTAINERS):
-            _Description(self._package, {})(value)  # classes that register themselves are told where they stand
+            _Description(self._package, {})(value)  # its classes are described in their own modules
             return b""
         counts = isinstance(value, (bool, int, type(None)))
         named = isinstance(value, ModuleType) and sys.modules.get(value.__name__) is value
@@ -192,7 +193,7 @@ class _Description:
         if isinstance(value, _CONTAINERS):
             return self._container(value)
         if isinstance(value, ModuleType):
-            # One that stands in another's place is not the one of its name.
+            # A module that replaces another is not the one of its name.
             own = sys.modules.get(value.__name__) is value or value.__name__.partition(".")[0] == self._package
             return f"module {value.__name__} {own}".encode()
         return self._object(value)
@@ -249,8 +250,8 @@ class _Description:
             return begin
         if not self._is_trusted(kind.__module__):
             raise Unkeyed(f"a {kind.__qualname__} is called in the framework's place")
-        # What the framework makes of a function, as an operator of a user's own, holds it. What operators remember of
-        # their calls differs from one process to the next; a function among it may be none but the framework's own.
+        # An object that the framework makes from a function, such as a user's operator, holds that function. What
+        # operators remember of their calls differs between processes; any function in it must be the framework's own.
         self(dict(getattr(value, "__dict__", {})))
         return begin + str(getattr(value, "_name", "")).encode() + self(getattr(value, "__wrapped__", None))
 
@@ -289,10 +290,10 @@ _BESIDE += ("_distutils_hack", "typing_extensions", "opt_einsum", "sympy", "mpma
 
 
 class Entered:
-    """Notes the functions that are entered in here, in this thread. kept_back tells that this could not be seen.
+    """Notes the functions that are entered in here, in this thread. kept_back: they could not be observed.
 
-    codes holds the code of those that are the framework's or this package's, by the names of their modules; foreign is
-    a function that is neither, nor Python's own, "" where there is none.
+    codes holds the code of the entered functions, with the names of their modules; foreign is a function that is
+    neither the framework's, this package's nor Python's, "" where there is none.
     """
 
     def __init__(self, package: str) -> None:
@@ -331,7 +332,7 @@ class Entered:
 
 
 def _is_known(code: CodeType, names: dict[str, Any], package: str) -> bool:
-    """Is it code of the framework's, of this package's or of Python's? names are those of its module."""
+    """Is it code of the framework's, of this package's or of Python's? names are its globals."""
     file = code.co_filename
     if not file.startswith("<"):
         return _lies_in(file, package)
@@ -355,7 +356,7 @@ def _lies_in(file: str, package: str) -> bool:
 
 @functools.cache
 def _folders(package: str) -> tuple[str, ...]:
-    """Where the framework's own code lies, this package's, and that of what both stand on."""
+    """Folders of the framework's own code, of this package's, and of the packages on which both depend."""
     found = [str(Path(__file__).parents[2])]
     for name in (package, *_BESIDE):
         spec = importlib.util.find_spec(name)

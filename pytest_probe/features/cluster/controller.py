@@ -45,7 +45,7 @@ _PARTS_PER_HOST = 2
 _WAIT_SECONDS = 1.0
 # Seconds between two lines about a cluster whose devices are all others'.
 _BUSY_NOTICE_SECONDS = 60.0
-# Of the cases that did not run, those that are named.
+# How many cases that did not run are named.
 _MAX_NAMED = 20
 
 
@@ -110,7 +110,7 @@ class HostState(Struct):
 
 
 class Cluster:
-    """A plugin in the place of pytest's loop over items. shipped are the dumps whose files nodes cannot read."""
+    """A plugin that replaces pytest's loop over items. shipped are the dumps whose files nodes cannot read."""
 
     def __init__(self, probe: Probe, pool: Pool, shipped: Collection[Path]) -> None:
         self._probe = probe
@@ -195,7 +195,7 @@ class Cluster:
             self._take(event)
 
     def _skip_too_large(self) -> None:
-        """What no node can hold does not run."""
+        """Skip groups that need more memory than any node has."""
         largest = max(self._pool.memory.values(), default=0.0)
         for group in self._dealing.drop(larger_than=largest):
             for item in self._groups[group]:
@@ -284,7 +284,7 @@ class Cluster:
         if outcome.death is not None:
             self._died(host, left, outcome.death)
         for group in groups:
-            # Of a group that goes out again, what has a result does not.
+            # Items of a group with a result do not go out again.
             self._groups[group] = [item for where, item in left.values() if where == group]
         again = [group for group in groups if self._groups[group]]
         self._waiting -= len(groups) - len(again)
@@ -349,14 +349,14 @@ class Cluster:
             path.write_bytes(content)
 
     def _say(self, text: str) -> None:
-        """On stderr, where a worker on this machine would say it."""
+        """Print to stderr, as a worker on this machine would."""
         stream = sys.__stderr__
         if stream is not None:
             print(text, file=stream, flush=True)
 
 
 def _names(devices: Iterable[Mapping[str, str]]) -> str:
-    """Of what kind devices are: by the kind's name, without their numbers, and their hardware's."""
+    """The kinds of devices: the kind's name, without the device's number, and the name of the hardware."""
     kinds = (f"{device['device'].partition(':')[0]} ({device.get('hardware', 'of no name')})" for device in devices)
     return ", ".join(dict.fromkeys(kinds))
 

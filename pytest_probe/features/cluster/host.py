@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from pytest_probe.features.cluster.messages import END, Channel, Death, Outcome, Place, Ready, RunFacts, Start
 from pytest_probe.reports.running import Ending, by_limit, file_of, memory_kills, read_running
 
-# Of what the process wrote to stderr before it died.
+# How many last bytes of a dead process's stderr are reported.
 _TAIL = 4000
 # Seconds that a process has to end by itself.
 _PATIENCE = 5.0
@@ -64,7 +64,7 @@ class Host:
         return replace(found, trouble=f"{found.trouble}\n{self._said()}".strip()) if found.broken else found
 
     def tell(self, told: RunFacts) -> None:
-        """Each process is told this before it gets cases."""
+        """Each process gets these facts before it gets cases."""
         self._told = told
         with suppress(OSError):  # it has died, as the next cases will find
             self._channel.send(told)

@@ -1,5 +1,5 @@
 """What the controller, hosts and their processes send to each other, pickled; the channel between a host and its
-process; and what the controller asks of a cluster, of which `ray_pool` is one kind."""
+process; and what the controller asks of a cluster, for example of `ray_pool`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class SentDump(Struct, frozen=True):
 class Start(Struct, frozen=True):
     """What a process needs to become one of this run's.
 
-    args, folder and rootdir are those of the controller's command line; search_path is its sys.path, conftests are the
+    args, folder and rootdir come from the controller's command line; search_path is its sys.path, conftests are the
     folders of its conftest files. environment are the variables that pytest reads, and OMP_NUM_THREADS, which Ray sets
     where the user has not: None where it is to be unset. worker is what pytest-xdist calls workerinput.
     """
@@ -96,8 +96,8 @@ class SentCase(Struct, frozen=True):
 
 
 class Ready(Struct, frozen=True):
-    """A process can run cases. devices says what its device is, once a framework, name is the one that the run has for
-    it, None for the default; trouble: why it cannot; broken: what it wrote to stderr may tell more."""
+    """A process can run cases. devices describes its device, once a framework; name is the run's name for the device,
+    None for the default; trouble: why it cannot; broken: what it wrote to stderr may say more."""
 
     name: str | None = None
     devices: tuple[Mapping[str, str], ...] = ()
@@ -106,7 +106,7 @@ class Ready(Struct, frozen=True):
 
 
 class ItemReports(Struct, frozen=True):
-    """An item, by its place in what was sent, has ended. reports are as pytest serialises them. files are those of
+    """An item, by its place in what was sent, has ended. reports are as pytest serialises them. files are files of
     --probe-out, by their path in it, that the process could not write there."""
 
     item: int
@@ -124,8 +124,8 @@ class Death(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """What a host has done of what was sent: pickled `ItemReports` of the items that ended, and how its process died,
-    None where it lives."""
+    """The work that a host has done: pickled `ItemReports` of the items that ended, and how its process died, None
+    where it lives."""
 
     ran: list[bytes]
     death: Death | None = None
@@ -182,7 +182,7 @@ class Pool(Protocol):
         """Bytes that each node may take, by its id."""
 
     def unreadable(self, files: Sequence[tuple[Path, int]], folders: Sequence[Path]) -> Mapping[Path, str]:
-        """Of these files, with their sizes, and folders those that some node does not have, with a name of the node."""
+        """The files, given with their sizes, and the folders that some node does not have; each with its name."""
 
     def begin(self, start: Start) -> Sequence[Place]:
         """Start all hosts. Raises SettingsError."""

@@ -13,8 +13,8 @@ import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-# Of what is left a process gets 1 part in SHARE times as many as there are processes: with 1, an estimate that is half
-# of the truth would make all others wait for it.
+# Parts per process into which the remaining cost is divided. With 1, an estimate that is half of the truth would make
+# all other processes wait for one.
 _PARTS_PER_PROCESS = 4
 # The most that goes out at once, in estimated milliseconds: what a lost process has to give back, and how often a run
 # shows that it goes on.
@@ -24,7 +24,7 @@ _MAX_PASSED_OVER = 1000
 
 
 class Dealing:
-    """Groups that wait, by their places in costs: those are estimated milliseconds, sizes the bytes that a group takes
+    """Groups that wait, by their places in costs. costs are estimated milliseconds, sizes the bytes that a group takes
     while it runs."""
 
     def __init__(self, costs: Sequence[float], sizes: Sequence[int]) -> None:
@@ -47,7 +47,7 @@ class Dealing:
         return self._fitting(self._waiting, room, min(MAX_PART_COST, self._left / (_PARTS_PER_PROCESS * processes)))
 
     def give_back(self, groups: Iterable[int], *, alone: bool) -> None:
-        """These have not run. alone: each goes out by itself, so that a process that is lost again tells which one."""
+        """These have not run. alone: each goes out by itself, so that a process that is lost again shows which one."""
         for place in groups:
             self._left += self._costs[place]
             (self._alone if alone else self._waiting).appendleft(place)
@@ -65,7 +65,7 @@ class Dealing:
         return sorted([*self._waiting, *self._alone])
 
     def _fitting(self, waiting: deque[int], room: float, wanted: float) -> list[int]:
-        """From the front, until so much is found."""
+        """The first groups that fit into room, until their cost reaches wanted."""
         found: list[int] = []
         passed: list[int] = []
         cost = 0.0

@@ -38,7 +38,7 @@ _OPTION, _RESOURCE = NAMED["cluster"].flag, NAMED["cluster-resource"].flag
 _ANSWERS = 30.0
 # Seconds that hosts have to clean up behind them.
 _CLOSES = 5.0
-# Methods of this group run beside the others: a host can be closed while cases run.
+# Methods of this group run in parallel with the others: a host can be closed while cases run.
 _CLOSING = "closing"
 # What nodes and this process have to have in common: reports are pytest's, and all else is ours.
 _SAME = ("pytest-probe", "pytest", "msgspec", "numpy")
@@ -59,7 +59,7 @@ class _Node(Struct, frozen=True):
 
 
 def _facts(files: Sequence[tuple[str, int]], folders: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Of the node that this runs on: its versions, and what it cannot read."""
+    """The versions of the node that this runs on, and what it cannot read."""
     missing = [path for path, size in files if _size(path) != size]
     return versions(), missing + [path for path in folders if not os.path.isdir(path)]
 
@@ -206,7 +206,7 @@ class RayPool:
                 yield _Node(node["NodeID"], name, has.get("memory", math.inf), int(has[self._resource]))
 
     def _answer(self, node: _Node, ref: Any) -> tuple[dict[str, str], list[str]] | None:
-        """None where the node has died. Raises SettingsError where it cannot run what it was sent."""
+        """A node's facts; None where the node has died. Raises SettingsError where it cannot run what it was sent."""
         try:
             found: tuple[dict[str, str], list[str]] = ray.get(ref)
         except (RayTaskError, RuntimeEnvSetupError) as error:
@@ -246,7 +246,7 @@ class RayPool:
             time.sleep(1)
 
     def _check_health(self, given: str, end: float) -> None:
-        """Is it Ray? In a process of its own, since Ray ends the one that finds that it is not."""
+        """Is it Ray? Asked in a separate process, because Ray ends the process if it is not."""
         told = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", given]
         try:
             healthy = not subprocess.run(told, capture_output=True, timeout=max(1.0, end - time.monotonic())).returncode
@@ -277,7 +277,7 @@ class _RayHost:
         self._host.close()
 
     def run(self, cases: bytes, names: Sequence[str], *contents: Any) -> Any:
-        """contents are those of the files of these names."""
+        """contents are the contents of the files called names."""
         return self._host.run(cases, dict(zip(names, contents, strict=True)))
 
 
@@ -316,7 +316,7 @@ def _size(path: str) -> int | None:
 
 
 def _last_line(error: BaseException) -> str:
-    """Of an error on a node, whose first lines are a traceback."""
+    """The last line of an error on a node, whose first lines are a traceback."""
     return next(line for line in reversed(str(error).splitlines() or [type(error).__name__]) if line.strip())
 
 

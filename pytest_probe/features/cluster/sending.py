@@ -33,7 +33,7 @@ _LARGE = 2**30
 
 
 def start_of(probe: Probe) -> Start:
-    """Of this process's configuration."""
+    """The start message, from this process's configuration."""
     config = probe.config
     conftests = [
         os.path.dirname(plugin.__file__)
@@ -48,14 +48,14 @@ def start_of(probe: Probe) -> Start:
         tuple(sys.path),
         tuple(dict.fromkeys(conftests)),
         {**pytests, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS")},
-        # What was given as a path on the command line goes with the cases, and an earlier run counts here alone.
+        # Dumps go with the cases, and only the controller resumes an earlier run.
         replace(probe.settings, values={**probe.settings.values, "dumps": (), "resume": False}, dump_files=()),
         _told_workers(config),
     )
 
 
 def _told_workers(config: pytest.Config) -> dict[str, Any]:
-    """What pytest-xdist would tell its workers, with what other plugins would add."""
+    """What pytest-xdist would send its workers, with what other plugins would add."""
     node = SimpleNamespace(workerinput={}, config=config, gateway=None)
     given: dict[str, Any] = node.workerinput
     given["testrunuid"] = uuid.uuid4().hex
@@ -77,7 +77,7 @@ def sizes_of(groups: Iterable[Iterable[ProbeItem]]) -> list[int]:
 
 
 def _needed(case: Case) -> int:
-    """What cannot be decoded takes nothing."""
+    """The memory that a case needs; 0 for a record that cannot be decoded."""
     try:
         return inputs.memory_needed(case.dump.decode(case.record), case.dtype)
     except RecordError:
@@ -85,17 +85,17 @@ def _needed(case: Case) -> int:
 
 
 def no_frames(entry: str) -> tuple[Frame, ...]:
-    """Those go with the cases."""
+    """Replaces a dump's frames on a node: frames go with the cases."""
     return ()
 
 
 def no_modules(entry: str) -> tuple[str, ...]:
-    """Those, too."""
+    """Replaces a dump's modules on a node: modules go with the cases."""
     return ()
 
 
 def _decoded_here(record: Record) -> Call:
-    """In the place of what cannot be sent: each case has its call."""
+    """Replaces a decoder that cannot be sent: each case has its call."""
     raise AssertionError(f"{record.name} was sent without its call")
 
 
@@ -128,7 +128,7 @@ class Sending:
         )
 
     def files(self, item: ProbeItem) -> Iterator[tuple[str, Path]]:
-        """The files of its tensors, where they are shipped, by their path among those of a host."""
+        """The files of its tensors, where they are shipped, by their path in a host's folder."""
         sent = self._dump(item.dump_path)
         if not sent.shipped or self._probe.settings.inputs == "generated":
             return
@@ -177,7 +177,7 @@ def _names(call: Call) -> set[str]:
 
 
 def _found(dump: Dump, folders: Sequence[Path], name: str) -> Path | None:
-    """The file of this name that a process beside the dump would read."""
+    """The file of this name that a process on the dump's machine would read."""
     for folder in folders:
         path = folder / name
         if archive.is_file(path):

@@ -50,14 +50,14 @@ def main() -> int:
 
 
 def _die_with_parent() -> None:
-    """Also where a kernel hangs, and nobody reads the pipe."""
+    """Linux kills this process when its parent dies, even if a kernel hangs and nobody reads the pipe."""
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class _SentItems(pytest.Collector):
-    """A dump of which a few records are here; what its items hang under."""
+    """The collector of the items of a dump of which only a few records are here."""
 
     def __init__(self, *, probe: Probe, dump_path: Path, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -169,7 +169,7 @@ class _Worker:
             self._channel.send(self._ran(item.config, number))
 
     def _items(self, session: pytest.Session, probe: Probe, cases: Sequence[SentCase]) -> Iterator[ProbeItem]:
-        """Each case's; cases of one record share it, and so what the forward left."""
+        """The item of each case. Cases of one record share the record, and so what the forward left."""
         records = {(case.dump.number, case.record.name): case.record for case in cases}
         parents: dict[int, _SentItems] = {}
         for case in cases:

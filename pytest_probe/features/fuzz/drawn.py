@@ -1,4 +1,4 @@
-"""A drawn call: its structure as hypothesis drew it, and the arguments that a seed makes of it."""
+"""A drawn call: its structure as hypothesis drew it, and the arguments that a seed gives it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pytest_probe.model.arguments import Arguments, Leaf, map_tree, mapped
 from pytest_probe.model.dump import Call, Surroundings, TensorSpec
 from pytest_probe.numerics.random_streams import RecordStreams
 
-# A view of memory that begins one element after an aligned address, as a layout beside those of `strides`.
+# A view of memory that begins one element after an aligned address, as a layout in addition to those of `strides`.
 _OFFSET = "offset"
 EXPANDED = "expanded"
 LAYOUTS = ("contiguous", "transposed", "sliced", EXPANDED, _OFFSET, "channels_last")
@@ -39,7 +39,7 @@ class DrawnTensor(Struct, frozen=True):
 
     @property
     def spec(self) -> TensorSpec:
-        """As a dump would describe it."""
+        """The tensor as a dump would describe it."""
         found = TensorSpec(self.dtype, self.shape) if self.recorded is None else resize(self.recorded, self.shape)
         strides = None if self.layout == _OFFSET else layout_strides(self.layout, self.shape)
         return replace(
@@ -52,7 +52,7 @@ class DrawnTensor(Struct, frozen=True):
 
 
 class DrawnCall(Struct, frozen=True, dict=True):
-    """A call of an API ("Functional.softmax") whose arguments are trees with a DrawnTensor in the place of each tensor.
+    """A call of an API ("Functional.softmax") whose arguments are trees with a DrawnTensor for each tensor.
     The same seed gives the same contents; limits keep them within what the API can compute."""
 
     api: str
@@ -63,7 +63,7 @@ class DrawnCall(Struct, frozen=True, dict=True):
     limits: Limits = field(default_factory=Limits)
 
     def call(self) -> Call:
-        """As a dump would describe it: without outputs, and with incoming gradients of which nothing is known."""
+        """The call as a dump would describe it, without outputs, and with unknown incoming gradients."""
 
         def spec(value: Any, _: str) -> Any:
             return value.spec if isinstance(value, DrawnTensor) else value
@@ -72,8 +72,8 @@ class DrawnCall(Struct, frozen=True, dict=True):
         return Call(args, kwargs, None, (), surroundings=Surroundings())
 
     def arguments(self, call: Call) -> Arguments:
-        """The arguments; call is what `call` gives. What an argument must be beside its regime (an index, a
-        probability) holds."""
+        """The arguments; call is what `call` gives. What an argument must be for other reasons than its regime (an
+        index, a probability) holds."""
         bound = self.signatures.bind(self.api, call.args, call.kwargs)
         found, streams = roles(bound, call), RecordStreams(self.api, self.seed)
 
@@ -95,7 +95,7 @@ class DrawnCall(Struct, frozen=True, dict=True):
 
 
 class _Words(str):
-    """What stands for a tensor in the text of a call."""
+    """What represents a tensor in the text of a call."""
 
     __slots__ = ()
 

@@ -117,7 +117,7 @@ def _literal_script(checker: Checker, target: Target, found: Judged, direction: 
 
 class SearchResult(Struct, frozen=True):
     """What a search found. numbers is the call with wrong numbers, contracts calls that break one; fatal are the calls
-    that ended the process of an earlier try, deaths those of them that were drawn again."""
+    that ended the process of an earlier try; deaths are fatal calls that were drawn again."""
 
     findings: Findings
     numbers: Finding | None = None
@@ -132,7 +132,7 @@ class SearchResult(Struct, frozen=True):
 
 
 def search_result(trials: Trials, templates: Sequence[Template], effort: Effort, shown: Checker) -> SearchResult:
-    """Search, and shrink what was found. shown judges what is told of: it may say what caused a failure."""
+    """Search, and shrink what was found. shown judges the calls that are reported: it may say what caused a failure."""
     target = trials.target
     findings = Search(trials, templates).run(effort)
     numbers = None
@@ -180,7 +180,7 @@ def verdict_of(found: SearchResult, standard: str, *, strict: bool) -> Verdict:
 
 
 def _lines(found: SearchResult) -> Iterator[str]:
-    """What is told of every search: its size, the worst call, calls that ended the process, broken contracts."""
+    """What is reported of every search: its size, the worst call, calls that ended the process, broken contracts."""
     findings = found.findings
     yield f"{findings.examples} calls, {sum(findings.rejected.values())} of them rejected by the reference"
     if findings.worst is not None:

@@ -33,7 +33,7 @@ from pytest_probe.model.dump import Call, Lost, TensorSpec, leaves, named_tensor
 
 # Records of an API that are drawn around, each of another structure or other sizes.
 _MAX_RECORDS = 8
-# Of an API in no table nothing is known of what it forms inside.
+# For an API in no table, nobody knows what products and sums it forms inside.
 _UNKNOWN_POWER, _UNKNOWN_FEW = 4.0, 256
 
 
@@ -72,7 +72,7 @@ def _around(template: Template, sizes: Sizes) -> DrawnCall:
 
 
 def _by_table(entry: Entry, bound: BoundCall, call: Call, signatures: Signatures) -> Template | None:
-    """None where the record is no such call as the table describes."""
+    """The template by the table; None where the record is not a call that the table describes."""
     slots: dict[str, Any] = {}
     anchors: dict[str, int | tuple[int, ...]] = {}
     for name, text in entry.tensors.items():
@@ -99,7 +99,7 @@ def _by_table(entry: Entry, bound: BoundCall, call: Call, signatures: Signatures
     for name, rule in entry.plain.items():
         slot, value = plain_slot(rule), bound.given.get(name)
         if isinstance(slot, SizeOf) and slot.symbol not in anchors and not slot.as_list:
-            # What no shape tells alone, as the groups of a convolution; left out it is one.
+            # A size that no shape alone gives, such as the groups of a convolution; it is 1 where it is left out.
             anchors[slot.symbol] = value if type(value) is int else 1
             fixed |= set() if name in bound.given else {slot.symbol}
         slot = _recorded_plain(slot, value, places, anchors)

@@ -53,7 +53,7 @@ class _FuzzItem(NoticeItem):
         self.add_marker(pytest.mark.probe(api=api.partition(".")[2], namespace=api.partition(".")[0]))
 
     def limited(self) -> AbstractContextManager[None]:
-        """Each call has a limit of its own."""
+        """No limit for the whole search: each call has a limit of its own."""
         return nullcontext()
 
     def judge(self) -> Verdict:

@@ -16,8 +16,8 @@ from pytest_probe.numerics.dtypes import Float64Array, FloatFormat, float_format
 
 
 class Limits(Struct, frozen=True):
-    """Of an operator's inputs: it forms products of `power` of them, 0 where it forms nothing but its result; largest
-    is the largest magnitude that it can tell from larger ones."""
+    """Limits of an operator's inputs: it forms products of `power` of them, 0 where it forms nothing but its result;
+    largest is the largest magnitude that it can distinguish from larger ones."""
 
     power: float = 0.0
     largest: float = math.inf
@@ -39,7 +39,7 @@ class _MagnitudeRange(Struct, frozen=True):
     @classmethod
     @functools.cache
     def of(cls, dtype: str, limits: Limits, terms: int) -> _MagnitudeRange:
-        """Of an operator that sums so many terms. 16 bit is computed in float32 inside."""
+        """The range for an operator that sums so many terms. 16 bit is computed in float32 inside."""
         form = float_format(dtype)
         inside = float_format("float32") if form.precision < 24 else form
         power, least = limits.power, float(form.min_exponent)
@@ -55,7 +55,7 @@ _Law: TypeAlias = "Callable[[_MagnitudeRange, tuple[int, ...], np.random.Generat
 RECORDED = "recorded"
 # The law of a tensor whose elements do not meet.
 MIXED = "mixed"
-# What stands somewhere in a tensor of these regimes, among normal numbers.
+# The share of special numbers in a tensor of these regimes, among normal numbers.
 _PLANTED_SHARE = 0.1
 # Numbers at which kernels change their way, times the sign: where exp overflows in float32 and float16, where tanh and
 # sigmoid saturate, halves, multiples of pi.
@@ -110,7 +110,8 @@ def near_zero(reach: _MagnitudeRange, shape: tuple[int, ...], rng: np.random.Gen
 
 
 def subnormal(reach: _MagnitudeRange, shape: tuple[int, ...], rng: np.random.Generator) -> Float64Array:
-    """Numbers below the smallest normal one; of the smallest binades where those would vanish inside."""
+    """Numbers below the smallest normal one; numbers of the smallest binades where subnormal ones would vanish
+    inside."""
     form = reach.form
     if not reach.subnormal:
         return np.exp2(rng.uniform(reach.low, reach.low + 4, size=shape)) * _signs(shape, rng)

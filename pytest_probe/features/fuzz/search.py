@@ -69,8 +69,8 @@ class _WorstPass(Struct, frozen=True):
 
 
 class Findings(Struct):
-    """What a search found. rejected counts calls by the reason for which the reference rejected them, contracts are
-    the first calls by what differs beside numbers, known the first verdicts by the known finding of the framework that
+    """What a search found. rejected counts calls by the reason for which the reference rejected them, contracts are the
+    first calls by what differs other than numbers, known the first verdicts by the known finding of the framework that
     they show; worst is the call that took the largest share of its limit and passed, failed the call that is searched
     for, shrunk; its first one had so many examples before it."""
 
@@ -84,7 +84,7 @@ class Findings(Struct):
 
     @property
     def share_rejected(self) -> float:
-        """Of all calls that were drawn."""
+        """The share of all drawn calls that the reference rejected."""
         return sum(self.rejected.values()) / max(1, self.examples)
 
 
@@ -156,7 +156,7 @@ class Search:
 
     def _try(self, drawn: DrawnCall) -> None:
         if self.findings.failed is None:
-            # Of its first calls hypothesis draws nearly half as the simplest one.
+            # Nearly half of the first calls that hypothesis draws are the simplest one.
             if drawn.with_seed in self._drawn:
                 hypothesis.reject()
         elif drawn.with_seed not in self._failing:
@@ -207,7 +207,7 @@ def _calls_on_all_numbers(templates: Sequence[Template]) -> Iterator[tuple[Drawn
         slots = list(template.slots.values())
         if len(slots) != 1 or not isinstance(slots[0], TensorSlot) or slots[0].pattern.words != ("*s",):
             continue
-        # What computes with more than its result's own numbers is not given all of them.
+        # An operator with limits on its inputs does not get all numbers.
         if slots[0].dtype or template.power or template.finite or template.largest < np.inf:
             continue
         for dtype in (dtype for dtype in template.dtypes if dtype in NARROW_DTYPES):

@@ -136,7 +136,7 @@ def _shape(shape: tuple[int, ...], name: str, places: _Places, part: slice) -> t
 
 
 def _strides(leaf: Leaf, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Those of the same layout: dimensions in the same order in memory, the innermost as far apart as before."""
+    """Strides of the same layout: dimensions in the same order in memory, the innermost as far apart as before."""
     if leaf.strides is None:
         return None
     step = min((stride for stride in leaf.strides if stride), default=1)
@@ -170,7 +170,7 @@ def _simplify_values(arguments: Arguments, fails: Callable[[Arguments], bool]) -
 
 
 def _zeroed(arguments: Arguments, name: str, leaf: Leaf, fails: Callable[[Arguments], bool]) -> Arguments:
-    """Regions of the flattened tensor, halves first, then parts of those that matter."""
+    """Sets regions of the flattened tensor to zero: halves first, then parts of the regions that matter."""
     array = leaf.array
     todo = [(0, array.size)]
     while todo:

@@ -24,7 +24,7 @@ from pytest_probe.model.arguments import map_tree
 
 _Draw: TypeAlias = "Callable[[st.SearchStrategy[Any]], Any]"
 
-# Elements of a drawn tensor; of one in sixteen calls, so that numbers of 16 bit do not count them.
+# The most elements of a drawn tensor; the second in one of sixteen calls, where 16-bit numbers cannot count them.
 _LARGEST, _HUGE = 1 << 14, 1 << 17
 _ROOMS = (*(_LARGEST,) * 15, _HUGE)
 # How many times as many steps a product may take.
@@ -60,7 +60,7 @@ def _numbered(number: int, values: tuple[Any, ...]) -> st.SearchStrategy[tuple[i
 
 @functools.lru_cache(4096)
 def _extents(count: int, most: int, anchor: int | None) -> tuple[int, ...]:
-    """So many of SIZES; around a recorded one those near it, as far as there is room. An empty one in 30."""
+    """The first count sizes; around a recorded size (anchor), the sizes near it, up to most. One size in 30 is 0."""
     found = list(_SIZES[:count])
     if anchor is not None:
         around = {anchor - 1, anchor, anchor + 1, *(size for size in found if size <= max(2 * anchor, 64))}
@@ -112,7 +112,7 @@ class _Drawing:
         values = {key: self._tensor(slot, key) for key, slot in template.tensors.items()}
         values |= {key: self._plain(slot) for key, slot in template.slots.items() if key not in values}
         given = {key: value for key, value in values.items() if value is not _OMITTED}
-        # Last: of calls that are alike but for the seed hypothesis would try many.
+        # Last: else hypothesis would try many calls that differ only in the seed.
         seed = self._draw(_SEEDS)
         if template.arguments is None:
             args, kwargs = template.signatures.call(template.api, given)
@@ -165,25 +165,25 @@ class _Drawing:
 
     def _size(self, most: int, anchor: int | None, least: int = 0) -> int:
         count = bisect.bisect_right(_SIZES, most)
-        # Of all magnitudes, few calls with much room would take it.
+        # A draw from all magnitudes would rarely use the room of a large call.
         large = _SIZES[count // 2 : count] if self._huge and not anchor else ()
         size: int = self._one_of(large or _extents(count, most if anchor else 0, anchor))
         return size if size > least else least
 
     def _room(self, symbol: str, found: Mapping[str, Any]) -> int:
-        """How large a symbol may be, so that no tensor that it stands in is too large."""
+        """How large a symbol may be, so that no tensor whose shape has it is too large."""
         counts = [
             max(1, math.prod(max(extent, 1) for extent in slot.pattern.shape(found)))
             for slot in self._template.tensors.values()
             if symbol in slot.pattern.symbols
         ]
-        # What a product computes with takes as many steps as all its symbols together.
+        # A product takes as many steps as the product of the sizes of all its symbols.
         steps = math.prod(max(1, math.prod(size) if isinstance(size, tuple) else size) for size in found.values())
         room: int = min(self._largest // max(counts), _STEPS * self._largest // steps)
         return max(1, room)
 
     def _tensor(self, slot: TensorSlot, key: str) -> Any:
-        # Half of the optional arguments are left out; a record has those that it has.
+        # Half of the optional arguments are left out; a record's arguments stay as they were.
         if slot.optional and self._template.arguments is None and self._coin():
             return _OMITTED
         if slot.many:
@@ -204,7 +204,7 @@ class _Drawing:
                 missing[name] = tuple(self._coin() for _ in range(len(extents) + 1))
         shape = slot.pattern.shape(self._sizes, missing)
         layout = self._one_of(_layouts(len(shape)))
-        # Of equal numbers, which a sum rounds alike; of places that a call cannot write to.
+        # An expanded tensor has equal numbers, which a sum rounds alike, and places that a call cannot write to.
         shared = self._template.few is not None or self._template.power > 1 or works_in_place(self._template.api)
         if layout == EXPANDED and shared:
             layout = "contiguous"

@@ -1,7 +1,7 @@
 """What calls of an API look like: tensors with symbols for sizes, and what each plain argument may be.
 
 Shapes are patterns of symbols, as "*b g*c h w": the same symbol is the same size wherever it occurs in a call.
-table.yaml has the constraints between the arguments of the most used operators, also of those that nobody recorded.
+table.yaml has the constraints between the arguments of the most used operators, also of operators that nobody recorded.
 Searches draw only inputs whose error theory bounds. The table keeps them to those; limits are not widened.
 """
 
@@ -22,9 +22,9 @@ from pytest_probe.features.fuzz.regimes import Limits
 from pytest_probe.frameworks.base import Signatures
 from pytest_probe.model.dump import TensorSpec
 
-# What the symbols of a call are: a size each, several of a starred one ("*b").
+# The sizes of a call's symbols: one each, several for a starred symbol ("*b").
 Sizes: TypeAlias = "Mapping[str, int | tuple[int, ...]]"
-# What a call without a record is drawn in.
+# The dtypes of calls that are drawn without a record.
 DTYPES = ("float32", "float16", "bfloat16", "float64")
 
 
@@ -61,7 +61,7 @@ class Pattern(Struct, frozen=True, dict=True):
         return tuple(found)
 
     def read(self, shape: Sequence[int]) -> dict[str, int | tuple[int, ...]] | None:
-        """The sizes of symbols that a recorded shape shows; None where it is no such shape. Products tell nothing."""
+        """The sizes of symbols that a recorded shape shows; None where it is no such shape. Products give nothing."""
         stars = [place for place, word in enumerate(self.words) if word[0] in "*~"]
         if len(stars) > 1:
             return {}
@@ -95,7 +95,7 @@ def _size(part: str, sizes: Sizes) -> int:
 
 
 def _partner(extents: tuple[int, ...], ones: tuple[bool, ...]) -> list[int]:
-    """A shape that broadcasts with the extents: 1 where told so; of those at the left, missing."""
+    """A shape that broadcasts with the extents: 1 where ones says so; leading ones may be left out."""
     found = [1 if place < len(ones) and ones[place] else extent for place, extent in enumerate(extents)]
     if len(ones) > len(extents) and ones[-1]:
         while found and found[0] == 1:
@@ -252,13 +252,13 @@ def template_from_table(api: str, signatures: Signatures, dtypes: tuple[str, ...
 
 
 def tensor_slot(text: str) -> TensorSlot:
-    """Of "int64 *b"."""
+    """The slot of a text such as "int64 *b"."""
     parsed = TensorText.parsed(text)
     return TensorSlot(Pattern.of(parsed.pattern), parsed.dtype, parsed.many, parsed.optional)
 
 
 def plain_slot(rule: Any) -> Any:
-    """Of a list, "dim input", "= g", "sizes *n"."""
+    """The slot of a list, or of a text: "dim input", "= g", "sizes *n"."""
     if isinstance(rule, list):
         return Choice(tuple(rule))
     word, name = rule.split()

@@ -25,14 +25,14 @@ from pytest_probe.model.verdict import OutputVerdict, Verdict
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, is_floating, widen
 from pytest_probe.numerics.ulp import ulp_distance
 
-# What the outputs of a drawn call have beside their numbers.
+# What is required of the outputs of a drawn call, other than their numbers.
 _DEMANDS = Demands(dtype=True, strides=True, drawn=True)
 
 _Announced = Callable[[AnnouncedCall], AbstractContextManager[None]]
 
 
 class Target(Struct, frozen=True):
-    """An API as cases run it: name is the item's, path that of its dump, directions those that are asked for; ulp: the
+    """An API as cases run it: name is the item's, path its dump's, directions are the ones to judge; ulp: the
     limit on units of the last place where inputs are exact."""
 
     api: str
@@ -82,9 +82,9 @@ class Judged(Struct, frozen=True):
 
 
 class Trials(Struct, frozen=True):
-    """Judges the calls of one search. announced: what each call is made in, by direction: it limits its time, and
-    tells a process that survives which call it is. fatal are the calls that have ended a process, by key; met those of
-    them that were drawn again."""
+    """Judges the calls of one search. announced gives the context in which a call is made. It limits the call's time,
+    and lets a process that survives know which call it is. fatal are the calls that have ended a process, by key; met
+    are fatal calls that were drawn again."""
 
     checker: Checker
     target: Target
@@ -125,7 +125,7 @@ class Trials(Struct, frozen=True):
     def _passed_over(self, found: Judged, key: str) -> Judged:
         assert found.fatal is not None
         self.met[key] = found
-        # What ends the reference says nothing of the device.
+        # A call that ends the reference's process says nothing about the device.
         if found.fatal.kind == NoReference.kind:
             return Judged(found.call, found.arguments, rejected=f"{found.fatal.kind}: {found.fatal.reason}")
         return found
@@ -163,7 +163,7 @@ def _wrong_numbers(verdict: Verdict) -> bool:
 
 
 def _broken_contract(verdict: Verdict) -> str:
-    """In what the device's call differs from the reference's beside numbers; "" where it does not."""
+    """How the device's call differs from the reference's, other than in numbers; "" where it does not."""
     if verdict.verdict != "error":
         return ""
     if not verdict.outputs:

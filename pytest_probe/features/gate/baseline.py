@@ -28,15 +28,15 @@ _LARGEST_SPREAD = 1000.0
 SCHEMA = 1
 OPTION = "--probe-baseline"
 UPDATE = "--probe-baseline-update"
-# What stands in a line's outputs, and in its spread.
+# The columns of a line's outputs, and of its spread.
 _COLUMNS = ("name", "rmse", "max_ulp", "mean_ulp", "noise_ratio", "k", "crc", "elements", "carriers")
 _SPREAD_COLUMNS = ("rmse", "mean_ulp")
-# What makes another device, whose bits are its own.
+# Facts that identify a device: another device gives other bits.
 _DEVICE = ("framework", "device", "hardware", "threads", "emulated")
 
 
 def signature(case: Case) -> str:
-    """Of a case; statistics, devices and stored values are no part of it. Raises RecordError."""
+    """The signature of a case, without statistics, devices and stored values. Raises RecordError."""
     if case.pair is not None:
         arguments = case.pair.arguments
         told = _words(list(arguments.args)), _words(dict(arguments.kwargs))
@@ -57,7 +57,7 @@ def _words(value: Any) -> str:
         return f"({', '.join(map(_words, value))})"
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{key}: {_words(value[key])}' for key in sorted(value, key=str))}}}"
-    # What stands for an object elsewhere may be its address.
+    # The repr of other objects may contain an address.
     return repr(value) if type(value) in _PLAIN else f"{type(value).__name__}"
 
 
@@ -115,7 +115,7 @@ class Header(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, run: Mapping[str, Any], workers: int) -> Header:
-        """Of a run as run.json has it, in so many processes."""
+        """The header of a run as run.json has it, in so many processes."""
         settings = run["settings"]
         versions = {name: run["versions"][name] for name in ("pytest-probe", "numpy")}
         dumps = {dump["label"]: dump["digest"] for dump in run["dumps"]}
@@ -142,8 +142,8 @@ class Header(msgspec.Struct, frozen=True):
 
 
 def _environment(device: Mapping[str, str], workers: int) -> dict[str, str]:
-    """Of what is known of a device that which may change its numbers: one of several that are alike is like another,
-    and the number of threads counts on a CPU alone."""
+    """The facts about a device that may change its numbers. The number of one among several alike devices does not
+    count, and the number of threads counts on a CPU only."""
     found = dict(device)
     if "hardware" in found:
         found["device"] = found["device"].partition(":")[0]
@@ -177,7 +177,7 @@ class Baseline(Struct, frozen=True):
 
     @classmethod
     def parse(cls, content: bytes, name: str) -> Baseline:
-        """Of a file's content. Raises ResultsError, which names the line."""
+        """The baseline in a file's content. Raises ResultsError, which names the line."""
         lines = [(number, line) for number, line in enumerate(content.splitlines(), 1) if line.strip()]
         if not lines:
             raise ResultsError(name, "it is empty")
@@ -224,8 +224,8 @@ def _decoded(line: bytes, decoder: msgspec.json.Decoder[Any], where: str) -> Any
 
 
 class Comparable(Struct, frozen=True):
-    """Whose bits can be compared: those of the same device on the same inputs. others: labels of dumps that are other
-    files than the baseline's."""
+    """Which bits can be compared: of the same device on the same inputs. others: labels of dumps whose files differ
+    from the baseline's."""
 
     same_device: bool = True
     others: frozenset[str] = frozenset()
@@ -243,7 +243,7 @@ def check(path: Path, before: Header, now: Identity) -> None:
 
 
 def comparable(before: Header, now: Header) -> Comparable:
-    """What of two runs has the same bits where nothing changed."""
+    """The parts of two runs whose bits are equal where nothing changed."""
     same = {_identity(device) for device in before.devices} == {_identity(device) for device in now.devices}
     others = (label for label, digest in now.dumps.items() if before.dumps.get(label, digest) != digest)
     same_inputs = (before.seed, before.inputs) == (now.seed, now.inputs)
@@ -255,7 +255,7 @@ def _identity(device: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def differences(before: Header, now: Header) -> list[str]:
-    """What of the environment differs, as "torch 2.12.0 (now 2.13.0)"."""
+    """The differences of the environment, such as "torch 2.12.0 (now 2.13.0)"."""
     return list(dict.fromkeys(_differences(before, now)))
 
 

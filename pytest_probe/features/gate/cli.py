@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class _Difference(Struct, frozen=True):
-    """Two baselines, each case of the newer one beside the same of the older one."""
+    """Two baselines: each case of the newer one is compared with the same case of the older one."""
 
     before: Baseline
     after: Baseline

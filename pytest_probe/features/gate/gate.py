@@ -23,7 +23,7 @@ from pytest_probe.model.verdict import SEVERITY, Outcome
 
 # Elements below which a factor holds: benchmarks/gate_spread.py measures it, docs/gate.md shows what it found.
 CALIBRATED = ((10, 6.5), (30, 3.4), (math.inf, 1.8))
-# The same of noise ratios, which are the largest of all elements: of those above 1, whatever the number of elements.
+# The same of noise ratios, which are the largest of all elements: for ratios above 1, whatever the number of elements.
 _NOISE_RATIO = 60.0
 # So many elements make luck: fewer may all be nearly exact by chance.
 _FEW_ELEMENTS = 30
@@ -56,8 +56,7 @@ def rmse_limit(elements: float) -> float:
 
 
 def rows(before: KeptOutput, now: KeptOutput, spread: Spread | None) -> tuple[Row, ...]:
-    """The metrics that both sides have, the one that decides first. spread: that of the output, where it was
-    measured."""
+    """The metrics that both sides have, the one that decides first. spread: the output's own, where it was measured."""
     if before.rmse is None or now.rmse is None:
         return ()
     found = [
@@ -68,7 +67,7 @@ def rows(before: KeptOutput, now: KeptOutput, spread: Spread | None) -> tuple[Ro
     if before.noise_ratio is not None and now.noise_ratio is not None and before.k == now.k:
         ratio = number(before.noise_ratio)
         limit = _NOISE_RATIO if ratio >= 1 else _NOISE_RATIO / ratio if ratio else math.inf
-        # Of a ratio of 0 there is no factor.
+        # A ratio of 0 has no factor.
         beyond = not ratio and number(now.noise_ratio) > _NOISE_RATIO
         found.append(Row(f"noise ratio, k {now.k}", ratio, number(now.noise_ratio), _NOISE_RATIO if beyond else limit))
     return tuple(found)
@@ -79,21 +78,21 @@ def _limit_of_rmse(before: KeptOutput, now: KeptOutput, spread: Spread | None) -
     # elements make, grew as well, luck would have come twice.
     grown = number(now.mean_ulp) > number(before.mean_ulp) * _limit(now.elements, spread.mean_ulp if spread else None)
     count = now.elements if grown else min(before.carriers or 0, now.carriers or 0)
-    # An error within the noise scale is that of any healthy kernel: that it was smaller before was luck.
+    # Any healthy kernel may have an error within the noise scale: that it was smaller before was luck.
     if (count < _FEW_ELEMENTS or number(before.rmse) == 0) and number(now.noise_ratio) <= 1:
         return math.inf
     return _limit(count, spread.rmse if spread else None)
 
 
 def _limit(elements: float, measured: float | None) -> float:
-    """A measured spread is that of few runs: the root of the calibrated one comes on top, with which no healthy output
-    was worse (benchmarks/gate_spread.py)."""
+    """A measured spread comes from few runs, so it is multiplied by the root of the calibrated one. With that no
+    healthy output was worse (benchmarks/gate_spread.py)."""
     factor = rmse_limit(elements)
     return factor if measured is None else measured * math.sqrt(factor)
 
 
 class OutputRows(Struct, frozen=True):
-    """One output beside the baseline; crcs where its bits differ."""
+    """One output compared with the baseline; crcs where its bits differ."""
 
     name: str
     rows: tuple[Row, ...]
@@ -106,8 +105,8 @@ class OutputRows(Struct, frozen=True):
 
 
 class Judgement(Struct, frozen=True):
-    """What a case is beside the baseline, with what a report shows of it. before is its verdict there; fails tells that
-    it fails the case, known that the case may fail, since it did before."""
+    """What a case is compared with the baseline, with what a report shows of it. before is the baseline's verdict;
+    fails: the comparison fails the case; known: the case may fail, since it did before."""
 
     compared: Compared
     outputs: tuple[OutputRows, ...] = ()

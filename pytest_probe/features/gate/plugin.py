@@ -1,5 +1,5 @@
-"""The gate of a run, in the process that reports: opened before anything is collected, told of each result, closed at
-the end. Items ask it through `Probe.gate`.
+"""The gate of a run, in the process that reports: opened before anything is collected, given each result, closed at the
+end. Items ask it through `Probe.gate`.
 
 The controller reads the file once and gives its content to the workers, so a file that changes during the run changes
 no verdict. Only the controller writes.
@@ -159,7 +159,7 @@ def _before(settings: Settings) -> Baseline | None:
 
 
 def _vanished(before: Baseline, dumps: Iterable[tuple[str, Dump]]) -> Iterator[str]:
-    """Ids of cases whose record is not in its dump any more; a dump that was cut off tells nothing."""
+    """Ids of cases whose record is not in its dump any more; none of a damaged dump, where nobody knows."""
     names = {
         label: {f"{record.name}.{direction}" for record in dump.records for direction in record.directions}
         for label, dump in dumps

@@ -16,7 +16,7 @@ from pytest_probe.reports.terminal import count, wrap
 _HEADINGS = {"worse": "worse than the baseline", "bits": "other bits than the baseline"}
 # How the one line of pytest's summary begins.
 SHORT = {"worse": "worse", "bits": "other bits"}
-# Of each kind, so many are listed.
+# How many cases of each kind are listed.
 _MAX_LISTED = 10
 # How the summary counts them, in its order, and whether it lists them: pytest lists what failed.
 COUNTED: dict[Change, tuple[str, bool]] = {
@@ -33,7 +33,7 @@ _VANISHED = "vanished"
 
 
 def heading(judgement: Judgement | None) -> str:
-    """What the case is beside the baseline, where that fails it; else ""."""
+    """What the case is compared with the baseline, where that fails it; else ""."""
     return _HEADINGS[judgement.compared.change] if judgement is not None and judgement.fails else ""
 
 
@@ -67,7 +67,8 @@ def _row(row: Row) -> str:
 
 
 class GateTally(Struct):
-    """The cases of a run by what they are beside the baseline; listed holds the first of each kind, with reasons."""
+    """The cases of a run by what they are compared with the baseline; listed holds the first of each kind, with
+    reasons."""
 
     changes: Counter[Change] = field(default_factory=Counter)
     listed: dict[Change, list[tuple[str, str]]] = field(default_factory=dict)
@@ -100,7 +101,7 @@ class GateTally(Struct):
         return f"bits: {self.same_bits:,} of {count(self.bits, 'output')} as before" if self.bits else ""
 
     def lines(self, vanished: Sequence[str], width: int) -> Iterator[str]:
-        """What is listed, by kind."""
+        """The listed cases, by kind."""
         for change, (words, lists) in COUNTED.items():
             if lists and self.changes[change]:
                 yield from _listing(f"{words}:", self.listed[change], self.changes[change], width)

@@ -42,13 +42,13 @@ class UpdateCounts(Struct, frozen=True):
 def changes(
     before: Baseline | None, header: Header, found: Mapping[str, Compared], vanished: frozenset[str], gate: str
 ) -> dict[str, KeptCase | None]:
-    """What becomes of each case that moved: its new line, None where it goes. Other cases stay as they are."""
+    """Each case that moved, with its new line, None where it is removed. Other cases stay as they are."""
     changed: dict[str, KeptCase | None] = dict.fromkeys(vanished)
     afresh = before is not None and bool(differences(before.header, header))
     same = comparable(before.header, header) if before is not None else None
     for id, compared in found.items():
         old = before.cases.get(id) if before is not None else None
-        # Of another environment, or of other inputs, the bits are others.
+        # Another environment or other inputs give other bits.
         other = afresh or (same is not None and not same.of(PortableId.parse(id).label))
         if old is None or other or _moved(old, compared, gate):
             changed[id] = compared.case
@@ -111,7 +111,7 @@ def _after(before: Baseline | None, header: Header, changed: Mapping[str, KeptCa
             f"it is of another environment, and this run left cases out: {', '.join(other)}; update all cases at once"
         )
     cases = {**before.cases, **changed}
-    # What did not run is still of the dumps that were there before.
+    # Cases that did not run still belong to the earlier dumps.
     dumps = header.dumps if whole else {**header.dumps, **before.header.dumps}
     repeat = header.repeat if whole else before.header.repeat
     kept = {label: digest for label, digest in before.header.dumps.items() if label not in dumps}

@@ -25,11 +25,11 @@ from pytest_probe.reports.case_metrics import metrics_of
 
 _OPTION = "--probe-history"
 SCHEMA = 1
-# "prob", by which SQLite's files tell whose they are.
+# "prob": SQLite's application id, which identifies a history file.
 _APPLICATION = 0x70726F62
 # Seconds that a writer waits for another one.
 _PATIENCE = 60.0
-# Of a case in a run, by the names of its columns.
+# The metrics of a case in a run, by the names of their columns.
 METRICS = (
     "limit_share", "noise_ratio", "noise_rms", "max_ulp", "mean_ulp", "max_abs", "max_rel", "mismatch",
     "time_us", "peak_bytes", "duration",
@@ -121,9 +121,9 @@ class HistoryRun(Struct):
         self._verdicts[result.verdict] += 1
 
     def append(self, path: Path, run: Mapping[str, Any], *, goes_on: bool = False) -> None:
-        """Append the run that run.json tells of, in one transaction: all of it or nothing is there. folder, in run, is
-        that of its results; goes_on: it takes the place of its beginning, which began at the same time in that folder.
-        Raises NotAppended."""
+        """Append the run that run.json describes, in one transaction: all of it or nothing is there. run["folder"] is
+        the folder of its results. goes_on: it replaces its own beginning, which has the same start and folder. Raises
+        NotAppended."""
         try:
             with closing(sqlite3.connect(path, _PATIENCE, isolation_level=None)) as file:
                 file.execute("BEGIN IMMEDIATE")
@@ -234,19 +234,21 @@ class Worse(Struct, frozen=True):
 
 
 def runs(file: sqlite3.Connection, since: str = "") -> list[Run]:
-    """Those that began at this time or later, the oldest first. since is the beginning of an ISO date, "" for all."""
+    """The runs that began at this time or later, the oldest first. since is the beginning of an ISO date, "" for
+    all."""
     names = ", ".join(Run.__struct_fields__)
     return [Run(*row) for row in file.execute(f"SELECT {names} FROM runs WHERE started >= ? ORDER BY id", (since,))]
 
 
 def points(file: sqlite3.Connection, api: str, metric: str, since: str = "") -> list[Point]:
-    """The metric in each run that has cases of the API, whose name or pattern may also be that of cases."""
+    """The metric in each run that has cases of the API. api is the name of an API, else a pattern of APIs or cases."""
     assert metric in METRICS
     known = {run.id: run for run in runs(file, since)}
     where = "api = :api"
     if not file.execute("SELECT 1 FROM apis WHERE name = ?", (api,)).fetchone():
         where = "(api GLOB :api OR name GLOB :api OR name GLOB '*::' || :api)"
-    # Beside max() SQLite takes case_id from the row that has it. The name is looked up afterwards, once a run.
+    # With max() in a query, SQLite takes case_id from the row with the maximum. The name is looked up afterwards, once
+    # a run.
     query = f"""
         SELECT run_id, count(*), max({metric}), case_id FROM history
         WHERE {where} AND started >= :since GROUP BY run_id ORDER BY run_id

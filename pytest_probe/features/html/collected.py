@@ -20,11 +20,11 @@ from pytest_probe.reports.case_metrics import LABELS, SHARE, metrics_of, short
 # Bytes of a case that is not shown in detail, without its line over the runs of a history; and of an error or a
 # warning, whose reason a table shows.
 ROW, LONG_ROW = 170, 400
-# Letters of a name that a row holds in full, so that numbers have room beside it.
+# Longest name, in letters, that a row holds in full, so that numbers have room next to it.
 _NAME = 88
-# Metrics that have a column besides those that are known by a label.
+# How many metrics have a column, in addition to the metrics with a label.
 _OTHERS = 6
-# Of the cases that pass and of those that were skipped so many are shown in detail.
+# So many of the passing cases, and so many of the skipped ones, are shown in detail.
 WORST = 200
 # Outputs and notes of a case that are shown, and letters of a reason or a note: what is more is counted.
 _OUTPUTS, _NOTES, _TEXT = 8, 8, 600
@@ -110,7 +110,7 @@ class Collected:
         return self.names[kind].place(text)
 
     def _numbers(self, numbers: dict[str, float]) -> list[Any]:
-        """In the order of the columns; "" where the case has none."""
+        """The numbers in the order of the columns; "" where the case has none."""
         for name in numbers:
             if name in LABELS or len(self.columns.places.keys() - LABELS.keys()) < _OTHERS:
                 self.columns.place(name)
@@ -120,7 +120,7 @@ class Collected:
         return found
 
     def details(self) -> Iterator[tuple[int, bytes]]:
-        """By row."""
+        """The cases in detail, each with its row, in the order of the rows."""
         yield from sorted(self._details.items())
 
 
@@ -150,7 +150,7 @@ def _fitting(text: str, room: int) -> str:
 
 
 def _encoded(value: Any) -> bytes:
-    """JSON that can stand inside a script element: one letter may take six bytes."""
+    """JSON that is safe inside a script element: one letter may take six bytes."""
     return in_script(msgspec.json.encode(value))
 
 

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from pytest_probe.check import Checked
     from pytest_probe.model.details import Details
 
-# Of the cases that pass so many, those nearest to their limits, are shown in detail.
+# How many passing cases, the nearest to their limits, are shown in detail.
 MAX_DETAILED_PASSES = 200
 
 
 class ShownInDetail:
-    """Chooses while the run goes on: errors, warnings, and of the others those that are among the worst so far."""
+    """Chooses while the run goes on: errors, warnings, and other cases that are among the worst so far."""
 
     def __init__(self) -> None:
         self._worst: list[float] = []

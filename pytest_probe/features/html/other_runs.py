@@ -17,11 +17,11 @@ from pytest_probe.model.result import PortableId, Result, rank
 from pytest_probe.numerics.error_plots import LETTERS
 from pytest_probe.reports.case_metrics import metrics_of, short
 
-# What is drawn, of so many runs.
+# The metric that sparklines draw, and the number of runs.
 _METRIC, RUNS = "noise_ratio", 24
 # One letter a run: a space where the case has no number, 0 for none, then half powers of two from 2**-10 on.
 _LOWEST_EXPONENT = -10
-# What is compared, the first that decides first.
+# The metrics that are compared; earlier ones decide first.
 COMPARED_METRICS = ("noise_ratio", "max_ulp", "mean_ulp", "time_us")
 # A factor that is less than this is no move: two times of one kernel always differ.
 _MIN_FACTORS = (1.0, 1.0, 1.0, 1.5)
@@ -44,7 +44,7 @@ class Sparklines(Struct, frozen=True):
 
 
 def sparklines(history: Path | None, ids: Sequence[str]) -> Sparklines | None:
-    """Of the cases with these ids; None without a history, or where it cannot be read any more."""
+    """The sparklines of the cases with these ids; None without a history, or where it cannot be read any more."""
     if history is None or not history.exists():
         return None
     try:
@@ -66,7 +66,7 @@ def _letter(value: float | None) -> str:
 
 
 class OtherCase(Struct, frozen=True):
-    """A case of the other run: its verdict, and of the compared metrics those that it has."""
+    """A case of the other run: its verdict, and the compared metrics that it has."""
 
     verdict: str
     numbers: Mapping[str, float]
@@ -77,7 +77,7 @@ class OtherCase(Struct, frozen=True):
 
     @classmethod
     def kept(cls, case: KeptCase) -> OtherCase:
-        """Of a baseline."""
+        """A case of a baseline."""
         numbers: dict[str, float] = {}
         for output in case.outputs:
             for name in COMPARED_METRICS[:3]:
@@ -90,8 +90,8 @@ class OtherCase(Struct, frozen=True):
 
 
 class OtherRun(Struct):
-    """What the page is told of another run, and of each of its cases by id. notes say what differs between the two;
-    alike tells that both are of the same dumps: else nothing is compared."""
+    """What the page has of another run, and of each of its cases by id. notes say what differs between the two; alike:
+    both are of the same dumps, else nothing is compared."""
 
     name: str
     kind: Literal["benchmark", "baseline", "run"]
@@ -105,7 +105,7 @@ class OtherRun(Struct):
             self._in_any_dtype.setdefault(PortableId.parse(id).in_any_dtype, id)
 
     def id_of(self, id: str) -> str | None:
-        """The id of the same case: in the same dtype or, beside a benchmark, in another."""
+        """The id of the same case: in the same dtype or, compared with a benchmark, in another."""
         if id in self.cases or self.kind != "benchmark":
             return id if id in self.cases else None
         return self._in_any_dtype.get(PortableId.parse(id).in_any_dtype)
@@ -118,7 +118,7 @@ class _Move(Struct, frozen=True):
 
 
 class Comparison:
-    """The cases of this run beside those of the other."""
+    """The cases of this run compared with the other run's."""
 
     def __init__(self, other: OtherRun) -> None:
         self.other = other
@@ -142,7 +142,7 @@ class Comparison:
             self._moves.append(_Move(row, _score(factors[:3]) + 1e6 * changed, shown))
 
     def data(self) -> dict[str, Any]:
-        """For the page: the cases that moved most, and those on one side."""
+        """For the page: the cases that moved most, and the cases of one run only."""
         moves = sorted(self._moves, key=lambda move: (-move.score, move.row))
         there = [id for id in self.other.cases if id not in self._met]
         found: dict[str, Any] = {

@@ -23,7 +23,8 @@ def arguments_of(checked: Checked) -> tuple[ArgumentRow, ...]:
 
 
 def plots_of(checked: Checked, verdict: Verdict) -> Plots | None:
-    """Of the worst output, where both sides have it; None where the case did not run, or gave no arrays of numbers."""
+    """The plots of the worst output that both sides have; None where the case did not run, or gave no arrays of
+    numbers."""
     sides = checked.worst
     if sides is None:
         return None

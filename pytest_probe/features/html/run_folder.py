@@ -26,7 +26,7 @@ class _DumpFacts(msgspec.Struct, frozen=True):
 
 
 class RunFacts(RunEnd, frozen=True, kw_only=True):
-    """What run.json says of a run; of one that was killed, no end."""
+    """The facts of a run in run.json; a killed run has no end."""
 
     schema: int
     seed: int
@@ -38,12 +38,12 @@ class RunFacts(RunEnd, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, run: Mapping[str, Any]) -> RunFacts:
-        """Of a run of this version's own."""
+        """The facts of a run that this version made."""
         return msgspec.convert({"schema": SCHEMA, **run}, cls)
 
     @property
     def digests(self) -> dict[str, str]:
-        """Of the dumps by label."""
+        """The digests of the dumps, by label."""
         return {dump.label: dump.digest for dump in self.dumps}
 
 
@@ -72,8 +72,8 @@ class RunFolder(Struct, frozen=True):
             raise SettingsError(where, str(path), f"its {RUN} is none of pytest-probe's: {error}") from None
 
     def check(self) -> str:
-        """What is to be said of a run that ended early, "" of a whole one. Raises SettingsError where the results are
-        not those of the run."""
+        """What is to be said of a run that ended early, "" of a whole one. Raises SettingsError where the results do
+        not belong to the run."""
         return check_results(self.where, self.path / RESULTS, self.run)
 
     def results(self) -> Iterator[Result]:

@@ -13,7 +13,7 @@ _OPTION = "--probe-isolate"
 
 
 def use_one_worker(config: pytest.Config) -> None:
-    """Before pytest-xdist reads its own options. Raises UsageError."""
+    """Ask for one worker, before pytest-xdist reads its own options. Raises UsageError."""
     option = config.option
     if not hasattr(option, "numprocesses"):
         wanted = "it needs pytest-xdist: pip install 'pytest-probe[parallel]'"

@@ -85,12 +85,12 @@ def _details(title: str, lines: Sequence[str]) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    """In one line, with nothing that Markdown or a table takes for its own."""
+    """The text in one line, with all marks of Markdown and tables escaped."""
     return re.sub(r"([\\`*_{}\[\]<>|#~])", r"\\\1", printable_line(text))
 
 
 def _code(text: str) -> str:
-    """As code, in a table."""
+    """The text as code for a cell of a table."""
     return f"`{printable_line(text).replace('`', chr(39)).replace('|', chr(92) + '|')}`"
 
 

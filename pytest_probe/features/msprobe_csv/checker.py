@@ -58,7 +58,8 @@ def write_rows(path: Path, rows: Iterable[Sequence[object]]) -> Path:
 
 
 def _rows_to(file: IO[str]) -> Callable[[Iterable[Sequence[object]]], None]:
-    """Writes rows; a text that a spreadsheet would compute stands behind an apostrophe, as spreadsheets show texts."""
+    """Writes rows; a text that a spreadsheet would compute begins with an apostrophe, by which spreadsheets mark
+    texts."""
     writer = csv.writer(file, lineterminator="\n")
     return lambda rows: writer.writerows(map(_inert, row) for row in rows)
 
@@ -88,7 +89,7 @@ class _Tables(Struct):
 
     @classmethod
     def made(cls, folder: Path, stamp: str) -> _Tables:
-        """With a file that has its header."""
+        """Tables with a new file of details that has its header."""
         path = temporary_path(folder / _DETAILS_FILE.format(stamp))
         with path.open("w", encoding="utf-8-sig", newline="") as file:
             _rows_to(file)([DETAILS])
@@ -110,7 +111,7 @@ class _Tables(Struct):
             yield _detail(f"{named.entry}.output.{index}", output, _left_blank(result, output.dtype))
 
     def place(self, folder: Path, stamp: str) -> list[Path]:
-        """Move the details to their folder, and write the result file beside them."""
+        """Move the details to their folder, and write the result file next to them."""
         folder.mkdir(parents=True, exist_ok=True)
         details, result = folder / _DETAILS_FILE.format(stamp), folder / _RESULT_FILE.format(stamp)
         self.path.replace(details)

@@ -27,7 +27,7 @@ class _Settings(msgspec.Struct, frozen=True):
 
 
 class _EarlierRun(RunEnd, frozen=True, kw_only=True):
-    """What run.json says of a run: of one that was killed, no end."""
+    """The facts of a run in run.json; a killed run has no end."""
 
     identity: dict[str, Any]
     settings: _Settings
@@ -40,9 +40,9 @@ class _EarlierRun(RunEnd, frozen=True, kw_only=True):
 class Earlier:
     """The run in a folder. Raises SettingsError where its run.json is missing or is none of ours.
 
-    strict and timeout are those of the run that goes on. finished: every item has its result, the run ended by itself,
-    and the same verdicts failed in it. longer: what the time limit ended may have more time now, and runs again.
-    remarks: what of its results runs again, and why.
+    strict and timeout are settings of the run that goes on. finished: every item has its result, the run ended by
+    itself, and the same verdicts failed in it. longer: what the time limit ended may have more time now, and runs
+    again. remarks: what of its results runs again, and why.
     """
 
     def __init__(self, folder: Path, run_file: str, results_file: str, *, strict: bool, timeout: float) -> None:
@@ -68,7 +68,7 @@ class Earlier:
         return self.run.started
 
     def check(self, now: Identity, *, devices_known: bool) -> None:
-        """Raises SettingsError where the run that goes on is another one. devices_known: workers may tell them later.
+        """Raises SettingsError where the run that goes on is another one. devices_known: workers may report them later.
         A run that ended before it knew its devices has no results."""
         before = dict(self.run.identity)
         if not devices_known or not before.get("devices"):
@@ -115,7 +115,7 @@ class Earlier:
             yield from (_line(decoder, line) for line in file)
 
     def _items(self, has_results: bool) -> Items:
-        """Those that the run selected; none where it ended before it knew."""
+        """The items that the run selected; none where it ended before it knew them."""
         if not has_results and self.run.selected is None:
             return Items(())
         try:
@@ -127,7 +127,7 @@ class Earlier:
         raise SettingsError(_OPTION, str(self._folder), f"{wanted}; give a new folder")
 
     def results(self, size: int) -> Iterator[Result]:
-        """Those in the first bytes of the file. Raises ResultsError where a line is no result of ours."""
+        """The results in the first size bytes of the file. Raises ResultsError where a line is no result of ours."""
         decoder = msgspec.json.Decoder(Result)
         with open_regular(self._path) as file:
             for number, line in enumerate(file, 1):

@@ -1,6 +1,6 @@
 """--probe-resume: what an earlier run found is taken over, and what is left runs.
 
-Results are taken over at the end, because pytest starts nothing once an item has failed. Only those that failed are
+Results are taken over at the end, because pytest starts nothing once an item has failed. Only failed results are
 reported again, unless a plugin like junit's listens: 100,000 reports cost more than collecting.
 """
 
@@ -35,10 +35,10 @@ from pytest_probe.system.text import printable_line
 if TYPE_CHECKING:
     from pytest_probe.plugin.reporting import Reporting
 
-# What pytest's last line counts results as that were taken over, and did not fail.
+# How pytest's last line counts results that were taken over and did not fail.
 _TAKEN_OVER = "resumed"
-# Who hears of each report in any run, and makes nothing of one that passed. What else listens, as junit's plugin does,
-# is told of all results that are taken over.
+# Plugins that get each report in any run, and do nothing with one that passed. Any other listener, such as junit's
+# plugin, gets all results that are taken over.
 _QUIET = ("_pytest.terminal", "_pytest.main", "_pytest.logging", "_pytest.cacheprovider", "_pytest.stepwise")
 _QUIET_PACKAGES = ("pytest_probe", "pytest_rerunfailures", "xdist", "syrupy")
 
@@ -90,7 +90,7 @@ def _write_deaths(probe: Probe, writer: ResultsWriter, *, longer: bool) -> None:
 
 
 class _Remaining:
-    """Leaves out the items that have a result, behind those that another shard runs."""
+    """Leaves out the items that have a result, after the items of other shards are left out."""
 
     def __init__(self, done: frozenset[str]) -> None:
         self._done = done
@@ -118,7 +118,7 @@ class _Finished:
 
 
 class _Resumed:
-    """In the process that reports: counts the earlier run's results, and reports those that failed again."""
+    """In the process that reports: counts the earlier run's results, and reports the failed ones again."""
 
     def __init__(self, probe: Probe, reporting: Reporting, earlier: Earlier) -> None:
         self._probe = probe
@@ -134,7 +134,7 @@ class _Resumed:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
-        """Behind what runs: pytest starts nothing where something has failed before."""
+        """Takes results over after the items have run: pytest starts nothing once something has failed."""
         try:
             return (yield)
         finally:
@@ -156,7 +156,7 @@ class _Resumed:
                 silent += 1
         reporter = session.config.pluginmanager.getplugin("terminalreporter")
         if reporter is not None and silent:
-            # Of this category pytest's last line has the number, and nothing else is asked.
+            # pytest's last line has the number of this category, and nothing else reads it.
             reporter.stats.setdefault(_TAKEN_OVER, []).extend([SimpleNamespace()] * silent)
 
     @pytest.hookimpl(tryfirst=True)

@@ -46,7 +46,7 @@ class _Order:
         self._records = {id(record): place for dump in dumps.values() for place, record in enumerate(dump.records)}
 
     def key(self, item: pytest.Item) -> tuple[object, ...]:
-        """Dumps that were not given come behind those that were, by their paths."""
+        """Dumps that were not given come after the given ones, by their paths."""
         last = len(self._dumps)
         if not isinstance(item, ProbeItem):
             return last + 1, item.nodeid

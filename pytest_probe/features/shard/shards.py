@@ -103,7 +103,7 @@ class Shard(Struct, frozen=True, dict=True):
         return found
 
     def check_results(self, *, partial: bool) -> str:
-        """What is to be said of a run that ended early. Raises SettingsError where its results are not those of its
+        """What is to be said of a run that ended early. Raises SettingsError where its results do not belong to its
         items."""
         return check_results(_COMMAND, self.folder / RESULTS, self.run, early=partial)
 
@@ -212,7 +212,7 @@ def write(folder: Path, run: Mapping[str, Any], items: Sequence[SelectedItem], r
 
 
 def write_junit(path: Path, results: Iterable[_Named], *, strict: bool) -> None:
-    """One testcase an item, whose results stand beside one another; of several the worst is shown. strict: warnings
+    """One testcase an item, whose results follow one another; of several the worst is shown. strict: warnings
     fail. Raises OSError."""
     suite = ElementTree.Element("testsuite", name="pytest")
     counts = {"errors": 0, "failures": 0, "skipped": 0, "tests": 0}
@@ -234,7 +234,7 @@ def write_junit(path: Path, results: Iterable[_Named], *, strict: bool) -> None:
 
 
 def _add(suite: ElementTree.Element, node: str, worst: Result, each: Sequence[Result], *, strict: bool) -> str:
-    """What the item counts as beside the tests: "failures", "skipped" or ""."""
+    """What the item counts as, in addition to a test: "failures", "skipped" or ""."""
     classname, name = names(node)
     case = ElementTree.SubElement(suite, "testcase", classname=classname, name=name, time=f"{worst.duration:.3f}")
     told = ElementTree.SubElement(case, "properties")
@@ -262,7 +262,7 @@ def names(node: str) -> tuple[str, str]:
 
 
 def fails(result: Result, *, strict: bool) -> bool:
-    """Did its item fail, by the verdict or beside a baseline?"""
+    """Did its item fail, by the verdict or compared with a baseline?"""
     if _is_known(result):
         return False
     worse = result.gate is not None and result.gate.change in ("worse", "bits")

@@ -27,10 +27,10 @@ from pytest_probe.numerics.dtypes import round_to
 from pytest_probe.system.process import paused_gc
 
 _Calls: TypeAlias = Sequence[Callable[[], object]]
-# So many calls, ready to be made.
+# From a number: so many calls, ready to be made.
 _Ready: TypeAlias = Callable[[int], _Calls]
 
-# Before anything counts: calls, and seconds.
+# The least calls and seconds of the warm-up, which is not measured.
 WARM_UP_CALLS, WARM_UP_SECONDS = 3, 0.02
 # Blocks at least, whatever the budget, and of empty calls.
 FEWEST, _EMPTY_BLOCKS = 3, 16
@@ -46,7 +46,8 @@ _LEAST_ROWS, _MOST_ROWS, _LONG_ENOUGH = 512, 8192, 1e-3
 
 
 class Times(Struct, frozen=True):
-    """Seconds of a call by block, without what an empty call takes; first is that of the first call, calls counts all.
+    """Seconds of a call by block, without what an empty call takes; first is the time of the first call, calls counts
+    all.
 
     once: a call takes longer than the budget, and the one block is the second call. too_short: an empty call takes more
     than half as long.
@@ -138,7 +139,7 @@ if TYPE_CHECKING:
 
 
 class Ceilings:
-    """Those of one device. Each is measured when it is first asked for."""
+    """The ceilings of one device. Each is measured when it is first asked for."""
 
     def __init__(self, framework: Measuring, device: Device) -> None:
         self._framework = framework
@@ -155,7 +156,7 @@ class Ceilings:
         return 2 * size / seconds if seconds else None
 
     def _flops_per_s(self, dtype: str) -> float | None:
-        """None where the device has no product of this dtype."""
+        """The device's speed in products of a dtype; None where it has no product of this dtype."""
         _, product = self._framework.yardsticks()
         rows, found = _LEAST_ROWS, None
         while rows <= _MOST_ROWS:

@@ -85,7 +85,7 @@ class _DeviceMeasuring:
         self._ceilings = Ceilings(framework, device)
 
     def time(self, subject: Subject, record: str, seed: int, budget: float) -> CaseTime:
-        """record is the record's name. A call that raises when it is made again has a reason in the place of times."""
+        """record is the record's name. A call that raises when it is made again has a reason instead of times."""
         done = work(subject)
         if done is not None:
             subject = subject.varied(record, seed)
@@ -138,7 +138,7 @@ class _DeviceMeasuring:
         )
 
     def memory(self, subject: Subject) -> CaseMemory:
-        """In a run of its own, since what counts it takes time."""
+        """The memory of a call, in a separate run, because counting takes time."""
         try:
             with on_device(), self._framework.repeated(subject.call) as repeated:
                 first, second = repeated.ready(1), repeated.ready(1)

@@ -1,4 +1,4 @@
-"""What a run that measures cannot do besides, and what a limit of times needs."""
+"""Options that a run with measurements refuses, and the options that a time limit needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The time of a case beside another run's: a benchmark's, or a baseline's, which has learnt how far it spreads.
+"""The time of a case compared with another run's: a benchmark's, or a baseline's, which knows its spread.
 
 What looks slower is measured again: the median and the least must both be above the limit, four times within three
 seconds.
@@ -24,7 +24,7 @@ from pytest_probe.model.verdict import SLOWER, Verdict
 
 class OtherTimes(Struct, frozen=True):
     """Where times are compared. limit: above so many times the other one a case is slower, None where nothing fails;
-    update: the baseline takes the times, so that nothing fails beside it."""
+    update: the baseline takes the times, so that nothing fails compared with it."""
 
     limit: float | None
     benchmark: Benchmark | None = None
@@ -32,7 +32,7 @@ class OtherTimes(Struct, frozen=True):
     update: bool = False
 
     def beside(self, time: CaseTime, identity: PortableId) -> CaseTime:
-        """The time with the other one: of the benchmark, where it has the case, else of the baseline."""
+        """The time with the other time: the benchmark's, where it has the case, else the baseline's."""
         if not time.compares or time.median_us is None:
             return time
         spread = self._kept(identity)

@@ -1,7 +1,7 @@
 """The times and the memory of a run in PaddleAPEX's columns, from its results.
 
-prof_checking_result.csv, memory_checking_result.csv, and prof_summary.csv, which has times with verdicts. As there, -1
-stands for a time that nobody knows. UTF-8 with a byte order mark.
+prof_checking_result.csv, memory_checking_result.csv, and prof_summary.csv, which has times with verdicts. As in
+PaddleAPEX, -1 is a time that nobody knows. UTF-8 with a byte order mark.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _Row = Sequence[object]
 
 
 def write_measurements(folder: Path) -> list[Path]:
-    """The files of the results in a folder; those of nothing that was measured are left out. Raises OSError."""
+    """The files of the results in a folder, without files for which nothing was measured. Raises OSError."""
     found = []
     for name, columns, row in (
         (_TIMES, _TIME_COLUMNS, time_row),
@@ -57,7 +57,7 @@ def _rows(folder: Path, row: Callable[[Result], _Row | None]) -> Iterator[_Row]:
 
 
 def time_row(result: Result) -> _Row | None:
-    """None of a case without a time."""
+    """The row of a case; None where it has no time."""
     time = result.time
     if time is None or time.median_us is None:
         return None
@@ -73,7 +73,7 @@ def summary_row(result: Result) -> _Row | None:
 
 
 def memory_row(result: Result) -> _Row | None:
-    """None of a case whose memory nothing counted."""
+    """The row of a case; None where its memory was not counted."""
     memory = result.memory
     if memory is None or memory.peak_bytes is None:
         return None

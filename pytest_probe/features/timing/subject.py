@@ -58,7 +58,7 @@ class Subject(Struct, frozen=True):
 
     @property
     def input_bytes(self) -> int:
-        """Of all tensor arguments; one that is passed twice counts once."""
+        """The bytes of all tensor arguments; one that is passed twice counts once."""
         return sum({id(leaf.array): leaf.array.nbytes for leaf in self.leaves.values()}.values())
 
     @property
@@ -84,7 +84,8 @@ def _varied(leaf: Leaf, record: str, name: str, seed: int) -> Leaf:
 
 
 def of_replay(case: Case, replay: Replay, device: Device, seed: int) -> Subject:
-    """That of a case whose record ran, for its results to be judged. Raises DeviceRaised where it has no gradients."""
+    """The subject of a case whose record ran, for its results to be judged. Raises DeviceRaised where it has no
+    gradients."""
     reference, actual = replay.reference, replay.actual
     wanted = reference.recorded_state
     if case.direction == "backward" and (wanted is None or not wanted.names):
@@ -96,7 +97,7 @@ def of_replay(case: Case, replay: Replay, device: Device, seed: int) -> Subject:
 
 
 def alone(case: Case, runner: CaseRunner, seed: int) -> Subject:
-    """That of a case of which nothing runs but the device. Raises Unsupported or RecordError."""
+    """The subject of a case of which only the device runs. Raises Unsupported or RecordError."""
     call = runner.decoded(case)
     arguments = runner.arguments(case, call)
     misfits: list[str] = []
@@ -127,7 +128,7 @@ class _Found(Struct, frozen=True):
     run: Run
 
     def subject(self, case: Case, names: list[str], writes: frozenset[str], seed: int) -> Subject:
-        """names are those of the outputs that can be differentiated."""
+        """names are the outputs that can be differentiated."""
         candidate, run = self.candidate, self.run
         seeds = None
         if case.direction == "backward":
@@ -155,7 +156,7 @@ def _tries(
 ) -> Iterator[_Found]:
     """What the record may be, as the device runs it; what it raises is added to troubles."""
     source, resolved = runner.device, runner.resolved(case, call, arguments)
-    # A dump that tells of an autocast had it; where dtypes suggest one, they tell.
+    # A dump that records its surroundings knows the autocast, so it comes first; else no autocast comes first.
     casts = dict.fromkeys((resolved.autocast, "") if call.surroundings is not None else ("", resolved.autocast))
     for candidate in resolved.candidates:
         for cast in casts:
@@ -207,7 +208,7 @@ class Work(Struct, frozen=True):
 
 
 def work(subject: Subject) -> Work | None:
-    """That of a forward, or of a backward; None where the API is in no list."""
+    """The work of a forward, or of a backward; None where the API is in no list."""
     found = contraction(subject.bound)
     if found is not None and math.isfinite(found.flops):
         factors = found.factors.keys() & _wanted(subject) if subject.call.incoming is not None else {""}
@@ -225,7 +226,7 @@ def _wanted(subject: Subject) -> frozenset[str]:
 
 
 def _moved(subject: Subject) -> int:
-    """Inputs and outputs; of a backward incoming gradients and gradients, and the factors of a product."""
+    """Bytes of inputs and outputs; for a backward, of incoming gradients, gradients, and the factors of a product."""
     incoming, leaves = subject.call.incoming, subject.leaves
     if incoming is None:
         return subject.input_bytes + sum(size for _, size in subject.outputs.values())

@@ -31,7 +31,7 @@ _NUMBERS = msgspec.json.Decoder(list[int | float])
 
 
 class _Outline(Struct, frozen=True):
-    """A record's text without the numbers, by a digest, and those of the numbers that tell how wide a call is."""
+    """The digest of a record's text without the numbers, and the numbers that say how wide a call is."""
 
     key: _Key
     largest: list[float]
@@ -39,8 +39,8 @@ class _Outline(Struct, frozen=True):
 
 
 class _Alike(Generic[T]):
-    """Records with one outline: what stands for them, their extremes, and the first record that has each, by its place
-    in the dump; None where it has been decoded."""
+    """Records with one outline: what represents them, their extremes, and the first record that has each extreme, with
+    its place in the dump; None where that record has been decoded."""
 
     __slots__ = ("largest", "least", "whole", "widest")
 
@@ -60,7 +60,7 @@ class _Alike(Generic[T]):
 
 
 class _Outlines(Generic[T]):
-    """The records of one dump by their outlines, and what stands for them. An outline counts from its second record on,
+    """The records of one dump by their outlines, and what represents them. An outline counts from its second record on,
     since in some dumps each record has another one."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class _Outlines(Generic[T]):
         self._alike: dict[_Key, _Alike[T]] = {}
 
     def known(self, outline: _Outline, place: int, record: Record) -> T | None:
-        """What stands for the record; None where it has to be decoded, and put here."""
+        """What represents the record; None where it has to be decoded, and put here."""
         found = self._alike.get(outline.key)
         if found is None:
             return None
@@ -82,14 +82,14 @@ class _Outlines(Generic[T]):
         self._seen.add(outline.key)
 
     def widening(self) -> Iterator[tuple[T, Record]]:
-        """What stands for the records that were known, and those of them that make it wider, in their order."""
+        """What represents the known records, with each record that widens it, in their order."""
         for found in self._alike.values():
             for _, record in sorted(dict(filter(None, found.widest)).items()):
                 yield found.whole, record
 
 
 def outline(dump: Dump, record: Record) -> _Outline | None:
-    """None where the dump's format does not tell these numbers from others."""
+    """None where the dump's format does not distinguish these numbers from others."""
     pattern = dump.statistics
     if pattern is None or record.forward is None:
         return None
@@ -113,8 +113,8 @@ def _decoded(numbers: Iterable[bytes]) -> list[float]:
 
 
 class Fold(Struct):
-    """Records that are alike: the first one, the call that stands for all, how many others there are. norm is the
-    largest of a whole call's, where stored tensors are taken from one record."""
+    """Records that are alike: the first one, the call that represents all, how many others there are. norm is the
+    largest norm of a whole call, where stored tensors are taken from one record."""
 
     dump: Dump
     record: Record
@@ -164,7 +164,7 @@ class Folds(Struct):
         return self._first.get(id(record))
 
     def folded(self, dump: Dump) -> Dump:
-        """The dump with the calls of its folds in the place of those of their first records."""
+        """The dump, with each first record's call replaced by that of its fold."""
         return replace(dump, decode=self._decoding(dump.decode))
 
     def _decoding(self, decode: Callable[[Record], Call]) -> Callable[[Record], Call]:
@@ -245,8 +245,8 @@ class _Told:
 
 
 def _widened(one: Call, other: Call) -> Call:
-    """Of two calls that are alike the one that stands for both: tensor by tensor that of the larger norm, with the
-    larger Max and the smaller Min of both."""
+    """The call that represents two calls that are alike: for each tensor the one of larger norm, with the larger Max
+    and the smaller Min of both."""
     gradients = one.gradients
     if one.gradients is not None and other.gradients is not None:
         gradients = _widest_bytes(one.gradients, other.gradients)
@@ -294,7 +294,7 @@ def _is_stored(call: Call) -> bool:
 
 
 def _norm(call: Call) -> float:
-    """2-norm of all floating tensors together; those that are not finite count for nothing."""
+    """2-norm of all floating tensors together, without the norms that are not finite."""
     norms = [spec.norm for spec in _tensors(call) if _floats(spec) and spec.norm is not None]
     return math.hypot(*(norm for norm in norms if math.isfinite(norm)))
 

@@ -44,7 +44,7 @@ def fold(probe: Probe, config: pytest.Config, items: Sequence[pytest.Item]) -> l
 
 
 def _dumps(probe: Probe, items: Sequence[pytest.Item]) -> dict[Path, Dump]:
-    """Those that items are of, in the order in which they were given: another plugin may have shuffled the items."""
+    """The dumps of the items, in the order in which they were given: another plugin may have shuffled the items."""
     found = {item.dump_path: item.case.dump for item in items if isinstance(item, ProbeItem)}
     given = [path for path in probe.dumps.paths if path in found]
     return {path: found[path] for path in (*given, *sorted(found.keys() - given))}

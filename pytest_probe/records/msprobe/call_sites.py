@@ -37,7 +37,7 @@ class StackFile:
         self.path = path
 
     def __call__(self, entry: str) -> tuple[Frame, ...]:
-        """The frames of an entry, innermost first; a backward entry has those of its forward."""
+        """The frames of an entry, innermost first; a backward entry has the frames of its forward."""
         raw = self._raw.get(entry)
         if raw is None and entry.endswith(".backward"):
             raw = self._raw.get(f"{entry.removesuffix('.backward')}.forward")
@@ -103,8 +103,8 @@ class ConstructFile:
         self.path = path
 
     def __call__(self, entry: str) -> tuple[str, ...]:
-        """The modules that an entry's call was made in, innermost first; a backward entry that has none has those of
-        its forward."""
+        """The modules that an entry's call was made in, innermost first; a backward entry that has none has the modules
+        of its forward."""
         found: list[str] = []
         parent = self._parents.get(entry) or self._parents.get(f"{entry.removesuffix('.backward')}.forward")
         while parent is not None and parent not in found and len(found) < _DEEPEST:

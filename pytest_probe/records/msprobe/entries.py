@@ -66,7 +66,7 @@ def _with_gradients(path: Path, record: Record, call: Call) -> Call:
     except NotRecorded as error:
         return replace(call, gradients=(), unrecorded=str(error))
     gradients = backward.gradients("input")
-    # msprobe's gradients are those of the last autograd node: nobody knows which tensors they belong to.
+    # msprobe's gradients belong to the last autograd node: nobody knows which tensors they belong to.
     if "inputs" not in backward.probe:
         return replace(call, gradients=gradients)
     seeded = backward.places("outputs", gradients) if gradients else None

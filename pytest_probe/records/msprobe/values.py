@@ -105,7 +105,7 @@ def _memory_format(fields: Fields, value: Mapping[str, Any], field: str) -> Memo
 
 
 def _layout(fields: Fields, value: Mapping[str, Any], field: str) -> None:
-    """None for the usual layout. No dump holds tensors of others."""
+    """Raises for other layouts than the usual one, whose tensors no dump holds."""
     name = fields.need(value, "layout", field, str, "the name of a layout")
     if name != "torch.strided":
         raise fields.no_place(f"{field}.layout", f"the layout {name}")

@@ -1,4 +1,4 @@
-"""The lines of a ptdbg dump: which call each belongs to, what is wrong with those that belong to none, and the call's
+"""The lines of a ptdbg dump: which call each belongs to, what is wrong with lines that belong to none, and the call's
 stack.
 """
 
@@ -250,7 +250,7 @@ class Stacks(Struct, frozen=True):
     calls: Mapping[str, Mapping[Direction, Entry]]
 
     def __call__(self, entry: str) -> tuple[Frame, ...]:
-        """The frames of an entry, innermost first; a backward entry has those of its forward."""
+        """The frames of an entry, innermost first; a backward entry has the frames of its forward."""
         name, _, direction = entry.rpartition(".")
         entries = self.calls.get(name, {})
         both = [entries[way].stack for way in ("backward", "forward") if way in entries]
