@@ -19,7 +19,7 @@ _OWN_FOLDER = str(Path(torch.__file__).parent)
 _ELSEWHERE = ("Meta", "Functionalize", "Tracer", "FuncTorch", "Batched", "Vmap", "debug", "NestedTensor")
 
 
-def told(place: str) -> tuple[str, ...] | None:
+def registered(place: str) -> tuple[str, ...] | None:
     """None where an operator of torch's runs a kernel from elsewhere: nothing tells when that changes."""
     # Libraries come with modules, by load_library, or in Python; looking at all operators takes a sixth of a second.
     seen = len(sys.modules), frozenset(torch.ops.loaded_libraries), frozenset(torch.library._impls)
