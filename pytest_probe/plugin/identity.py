@@ -17,7 +17,7 @@ from pytest_probe.options import OPTIONS
 from pytest_probe.plugin.session import Probe
 from pytest_probe.records import READERS
 from pytest_probe.registry import Registry
-from pytest_probe.settings.settings import Settings
+from pytest_probe.settings import Settings
 from pytest_probe.standards import STANDARDS
 
 PACKAGES = ("pytest-probe", "numpy", "ml_dtypes")

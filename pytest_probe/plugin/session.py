@@ -35,8 +35,7 @@ from pytest_probe.options import NAMED
 from pytest_probe.plugin.run_dumps import RunDumps
 from pytest_probe.registry import Registry
 from pytest_probe.reports.running import FOLDER
-from pytest_probe.settings.parse import parse
-from pytest_probe.settings.settings import Settings
+from pytest_probe.settings import Settings, parse
 from pytest_probe.standards import standards
 from pytest_probe.standards.tools.table import packaged
 from pytest_probe.system.decoding import check_name
@@ -90,7 +89,7 @@ class Probe:
         self.limited: Callable[[], AbstractContextManager[None]] = nullcontext
         self.waiting: Callable[[], AbstractContextManager[None]] = nullcontext
         # What says what the devices are, where they are those of a cluster.
-        self.described_elsewhere: Callable[[], list[dict[str, str]]] | None = None
+        self.remote_devices: Callable[[], list[dict[str, str]]] | None = None
         # What the notes of each result say of this process.
         self.remark = ""
         # Where a file of --probe-out is written by this process.
@@ -107,7 +106,7 @@ class Probe:
         # What pytest shows of the files in which items stand.
         self.shown_paths: dict[PathLike[str] | str, str] = {}
         # The process that reports opens the gate, and carries it to the workers.
-        self.carried_gate: dict[str, Any] | None = None
+        self.gate_for_workers: dict[str, Any] | None = None
         self.gate: Gate | None = gate_in_worker(settings, worker["probe_gate"]) if "probe_gate" in worker else None
 
     @cached_property
@@ -300,7 +299,7 @@ class Probe:
         """Forget what the last case left."""
         self._kept = None
 
-    def beside_baseline(self, case: Case, identity: PortableId, verdict: Verdict) -> tuple[Verdict, Judgement]:
+    def compare_with_baseline(self, case: Case, identity: PortableId, verdict: Verdict) -> tuple[Verdict, Judgement]:
         """The case beside the baseline. Where an update measures the spread, the verdict is the worst of all seeds."""
         assert self.gate is not None
         told = self._signature(case)
@@ -315,7 +314,7 @@ class Probe:
         line = replace(verdict, verdict=worst.verdict)
         return worst, self.gate.judge(baseline_entry(str(identity), told, line, others))
 
-    def beside_times(self, checked: Checked, verdict: Verdict, identity: PortableId) -> Verdict:
+    def compare_times(self, checked: Checked, verdict: Verdict, identity: PortableId) -> Verdict:
         """The verdict with the case's time and memory beside another run's. What looks slower is measured again: what
         else the machine does passes, and a slower call stays one."""
         settings = self.settings
@@ -324,13 +323,13 @@ class Probe:
             verdict = replace(verdict, memory=others.memory(verdict.memory, identity))
         if verdict.time is None:
             return verdict
-        time = others.beside(verdict.time, identity)
+        time = others.compare(verdict.time, identity)
         for seconds in WAITS:
             if not time.is_slower or checked.subject is None:
                 break
             clock.sleep(min(seconds, self._patience))
             self._patience = max(0.0, self._patience - seconds)
-            time = min(time, others.beside(self.checker.timed_again(checked), identity), key=_factor)
+            time = min(time, others.compare(self.checker.timed_again(checked), identity), key=_factor)
         verdict = replace(verdict, time=time)
         return slower(verdict) if time.is_slower else verdict
 

@@ -24,8 +24,8 @@ from pytest_probe.model.fatal_call import FUZZED, AnnouncedCall, FatalCall
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.run import RECORDED
 from pytest_probe.model.verdict import Verdict
-from pytest_probe.plugin.commands import item_command, search_command
 from pytest_probe.plugin.report_results import carry
+from pytest_probe.plugin.reproduce import item_command, search_command
 from pytest_probe.plugin.session import TABLE, Probe
 from pytest_probe.reports.junit import properties
 from pytest_probe.reports.running import (
@@ -40,7 +40,7 @@ from pytest_probe.reports.running import (
     read_running,
     verdict_on,
 )
-from pytest_probe.settings.written import STARTED_IN
+from pytest_probe.settings import STARTED_IN
 
 # Deaths that no item explains, a worker, after which the run ends: a worker that dies while it starts always will.
 IDLE_DEATHS = 4
@@ -64,7 +64,7 @@ def is_controller(config: pytest.Config) -> bool:
     return distributes and not config.option.collectonly and not is_worker(config)
 
 
-def told_by_workers(probe: Probe) -> bool:
+def workers_describe_devices(probe: Probe) -> bool:
     """Do the workers say what the devices are, so that this process imports no framework? A baseline asks before they
     start which bits can be compared, times how many devices there are, and a run that goes on whether they are those
     of its results."""
@@ -141,15 +141,15 @@ class Controller:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        if self._probe.carried_gate is not None:
-            node.workerinput["probe_gate"] = self._probe.carried_gate
+        if self._probe.gate_for_workers is not None:
+            node.workerinput["probe_gate"] = self._probe.gate_for_workers
         node.workerinput["probe_running"] = str(self.folder)
         node.workerinput[STARTED_IN] = str(self._probe.config.invocation_params.dir)
         node.workerinput["probe_search_seed"] = self._probe.search_seed
         node.workerinput["probe_split"] = self._probe.config.getoption("dist") == "worksteal"
-        devices = self._probe.settings.devices if told_by_workers(self._probe) else self._probe.shared_devices
+        devices = self._probe.settings.devices if workers_describe_devices(self._probe) else self._probe.shared_devices
         # To count the devices of a kind would import a framework here: a worker does that by its number.
-        if told_by_workers(self._probe) and len(devices) < 2:
+        if workers_describe_devices(self._probe) and len(devices) < 2:
             taken = set(self._slots.values())
             slot = next(number for number in itertools.count() if number not in taken)
             self._slots[node] = node.workerinput["probe_slot"] = slot

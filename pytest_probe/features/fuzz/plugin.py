@@ -17,8 +17,8 @@ from pytest_probe.errors import DumpError, RecordError
 from pytest_probe.model.dump import Call, Direction, Dump, Record
 from pytest_probe.model.result import SEARCH, Result
 from pytest_probe.model.verdict import Verdict
-from pytest_probe.plugin.commands import search_command
 from pytest_probe.plugin.items import NoticeItem
+from pytest_probe.plugin.reproduce import search_command
 from pytest_probe.plugin.saving import NOT_SAVED
 from pytest_probe.plugin.session import TABLE, Probe
 from pytest_probe.reports import terminal

@@ -8,9 +8,9 @@ from glob import escape
 from pathlib import Path
 
 from pytest_probe.features.fuzz.options import QUICK
+from pytest_probe.plugin.command_line import moves_rootdir
 from pytest_probe.plugin.run_dumps import address
 from pytest_probe.plugin.session import TABLE, Probe
-from pytest_probe.settings.dump_paths import moves_rootdir
 
 
 def item_command(probe: Probe, path: Path, name: str, dtype: str | None, device: str | None) -> str:
