@@ -82,7 +82,7 @@ class Option(Generic[T]):
 
     Two runs that differ in an option are two runs, which nothing mixes, unless free says why it changes neither a
     verdict nor what is selected, or may_differ says why it does not matter for a use of both; by names the field of a
-    run's identity that is compared in the place of the option.
+    run's identity that is compared instead of the option.
     """
 
     attribute: str

@@ -74,7 +74,7 @@ class Settings(Struct, Options, frozen=True, dict=True):
 
     @property
     def measures(self) -> bool:
-        """Is anything measured beside, or in the place of, judging?"""
+        """Is anything measured, with or without a verdict?"""
         return self.times or self.counts_memory
 
     def described(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from pytest_probe.system import archive
 
 # Records before and after that are named.
 _BESIDE = 3
-# Words of a tensor that are told apart from its statistics.
+# Words of a tensor that are no statistics.
 _TOLD = ("dtype", "shape", "data_name", "place", "requires_grad", "ndarray", "stride", "address", "values")
 _PARTIAL = (
     "only positional arguments were recorded: a replay runs with what gives the stored output, as they stand or with "
@@ -35,7 +35,7 @@ class Described(Struct, frozen=True):
     registry: Registry
 
     def record(self, place: int) -> dict[str, Any]:
-        """All that the dump tells of a record, by its place among the records: text, numbers, lists and objects."""
+        """All that the dump has of a record, by its place among the records: text, numbers, lists and objects."""
         dump, record = self.dump, self.dump.records[place]
         entry = f"{record.name}.{'backward' if record.forward is None else 'forward'}"
         frames = dump.stack(entry)

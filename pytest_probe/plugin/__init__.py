@@ -180,7 +180,10 @@ def _configure(config: pytest.Config) -> None:
     state = _probe_of(config)
     xdist.check_devices(config, state)
     xdist.check_measurement(config, state)
-    state.check_table()
+    if state.fuzzes_table:
+        from pytest_probe.features.fuzz import plugin as fuzz
+
+        fuzz.check_table(state.settings)
     _extend_args(config, state)
     config.pluginmanager.register(Collection(state), "probe-collection")
     if config.pluginmanager.hasplugin("allure_pytest"):
@@ -223,8 +226,8 @@ def _configure(config: pytest.Config) -> None:
 
 
 def _extend_args(config: pytest.Config, probe: Probe) -> None:
-    """Let pytest collect the dumps of --probe-dump: alone, or beside the paths that the user gave. Those of an ini file
-    are collected beside what pytest collects anyway."""
+    """Let pytest collect the dumps of --probe-dump: alone, or with the paths that the user gave. An ini file adds
+    its own to what pytest collects anyway."""
     from pytest_probe.plugin.run_dumps import address
 
     alone = (

@@ -145,7 +145,7 @@ class _Checks:
     def _text(self, checked: Checked) -> str:
         case, verdict = checked.case, checked.verdict
         saved = str(self._file(case)) if self._saves(case, verdict) else ""
-        beside = self._judgements.get(case.id)
+        judgement = self._judgements.get(case.id)
         return terminal.failure(
             verdict,
             name=case.id,
@@ -153,7 +153,7 @@ class _Checks:
             frame=None,
             saved=saved,
             command="",
-            gate=(heading(beside), tuple(table(beside))),
+            gate=(heading(judgement), tuple(table(judgement))),
         )
 
     def _file(self, case: Case) -> Path:

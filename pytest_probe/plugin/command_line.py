@@ -127,8 +127,8 @@ INDENT = 27
 
 
 def standards_help() -> str:
-    """The standards of tools, as pytest's help would show them: the help of the option lacks them, since the list imports
-    what judges."""
+    """The standards of tools, laid out as pytest's help is. The option's own help lacks them: the list imports what
+    judges."""
     width = max(shutil.get_terminal_size().columns, 2 * INDENT)
     lines = [f"\nStandards of tools, for {NAMED['standard'].flag}:"]
     for name, help_ in standards().items():

@@ -44,7 +44,7 @@ def header(
 
 
 def of_devices(probe: Probe, devices: Sequence[Mapping[str, str]]) -> list[str]:
-    """What the header could not say before workers told what their devices are."""
+    """What the header could not say before workers described their devices."""
     return [*terminal.header(_conditions(probe, devices), "", [])[:1], *_state(devices)]
 
 

@@ -70,7 +70,7 @@ def _keywords(dtype: str) -> set[str]:
 
 
 class NoticeItem(pytest.Item):
-    """Something about a dump as a whole that fails or is skipped beside its records; base of the cases."""
+    """Something about a dump as a whole that fails or is skipped; base of the cases."""
 
     makes_calls = False
 
@@ -90,7 +90,7 @@ class NoticeItem(pytest.Item):
 
     @cached_property
     def location(self) -> tuple[str, int | None, str]:
-        """pytest's own, which looks at a path anew for each item: few stand in a dump."""
+        """pytest's own, which looks at a path anew for each item: a dump's items have few."""
         file, line, title = self.reportinfo()
         shown = self.probe.shown_paths
         if file not in shown:
@@ -139,7 +139,7 @@ class NoticeItem(pytest.Item):
         return f"{SHORT[self.gate_judgement.compared.change]}: {self.gate_judgement.compared.reason}"
 
     def shown(self, reason: str) -> str:
-        """A skip's reason as pytest shows it, beside the path."""
+        """A skip's reason as pytest shows it, which shows the path as well."""
         return printable(reason.removeprefix(f"{self.dump_path}: "))
 
     def text(self, verdict: Verdict) -> str:
@@ -228,7 +228,7 @@ class ProbeItem(NoticeItem):
         case = Case(dump, record, direction, dtype)
         super().__init__(name=case.id, **kwargs)
         self.case = case
-        # The cases that this one stands for, and the command that runs it again where they are needed for it.
+        # How many cases this one represents, and the command that runs it again where they are needed for it.
         self.folded = 0
         self.command = ""
         self.details: Details | None = None

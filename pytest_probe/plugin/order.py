@@ -36,7 +36,7 @@ def arrange(probe: Probe, config: pytest.Config, items: list[pytest.Item]) -> No
 
 
 def sharing_runs(items: Iterable[pytest.Item]) -> list[list[pytest.Item]]:
-    """Each item where it stands, but those that share a run right behind the first of them."""
+    """The items in their order, but those that share a run follow the first of them."""
     groups: dict[object, list[pytest.Item]] = {}
     for item in items:
         key = item.run_key if isinstance(item, NoticeItem) else id(item)
@@ -68,9 +68,9 @@ def deselect(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
     """Count items as deselected. A worker's count reaches the controller when the worker ends."""
     if items:
         config.hook.pytest_deselected(items=items)
-    told = getattr(config, "workeroutput", None)
-    if told is not None:
-        told["probe_deselected"] = told.get("probe_deselected", 0) + len(items)
+    output = getattr(config, "workeroutput", None)
+    if output is not None:
+        output["probe_deselected"] = output.get("probe_deselected", 0) + len(items)
 
 
 def write_selected(probe: Probe, session: pytest.Session) -> None:

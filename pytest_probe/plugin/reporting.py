@@ -78,7 +78,7 @@ class Reporting:
         if probe.settings.baseline is not None and run:
             workers = len(probe.config.getoption("tx", None) or ()) if is_controller(probe.config) else 1
             self.gate = GateRun(probe.settings, run, dumps, workers)
-            probe.gate, probe.gate_for_workers = self.gate.gate, self.gate.carried()
+            probe.use_gate(self.gate.gate, self.gate.carried())
         self._files: RunFiles | None = None
         if probe.settings.has_run_files and run:
             before = None if probe.gate is None else probe.gate.baseline
@@ -96,7 +96,7 @@ class Reporting:
             self.earlier = Earlier(out, RUN, RESULTS, strict=settings.strict, timeout=settings.timeout)
             self.earlier.check(run["identity"], devices_known=not later)
             if later:
-                # Nothing is known of this run's devices, so those of the results are kept until workers tell.
+                # Nothing is known of this run's devices, so those of the results are kept until workers report.
                 run |= {"devices": self.earlier.run.devices}
                 run["identity"] |= {"devices": self.earlier.run.identity["devices"]}
             if self._files is not None:
@@ -273,7 +273,7 @@ class Reporting:
                 terminalreporter.write_line(line)
 
     def _place(self) -> Place:
-        """Finds where a case stands in the order of its dump's calls: forward first, then backward in reverse; and the
+        """Finds the place of a case in the order of its dump's calls: forward first, then backward in reverse; and the
         line of the user's that made the call."""
         dumps = dict(self._probe.dumps.readable())
 
@@ -297,7 +297,7 @@ class Reporting:
         benchmark = self._probe.benchmark
         return sorted(str(each) for each in self._seen if benchmark is not None and benchmark.of(each) is None)
 
-    # Innermost: the summary, which pytest writes around all others, tells what happened here.
+    # Innermost: the summary, which pytest writes around all others, shows what happened here.
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Generator[None, None, None]:
         for lines in self._held.values():  # of items that something kept from their end
@@ -307,7 +307,7 @@ class Reporting:
         except OSError as error:
             self._trouble.append(unwritten(session.config, error))
         taken_over = self.earlier is not None and bool(self._tally.verdicts)
-        if (self._probe.nothing_left or taken_over) and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+        if (self._probe.empty_shard or taken_over) and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
             exitstatus = session.exitstatus = pytest.ExitCode.OK
         if self._unsaved:
             self._trouble.append(self._unsaved.removeprefix(NOT_SAVED) + ": the tensors of one case or more are lost")
@@ -346,7 +346,7 @@ class Reporting:
             self._remarks.append(f"the summary for {step} cannot be written ({error.strerror})")
 
     def _unreported_damage(self) -> list[str]:
-        """Damage of which no item told: -k and the like may have left it out, which makes no dump whole."""
+        """Damage that no item reported: -k and the like may have left the item out; the dump is damaged still."""
         label = self._probe.dumps.label
         left_out = (
             text for path, text in self._damaged.items() if PortableId(label(path), DAMAGED) not in self._reported

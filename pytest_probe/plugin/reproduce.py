@@ -16,7 +16,7 @@ from pytest_probe.plugin.session import TABLE, Probe
 def item_command(probe: Probe, path: Path, name: str, dtype: str | None, device: str | None) -> str:
     """The command that runs the item of this name again.
 
-    A path as a positional argument moves rootdir where it lies outside, or has an ini file of pytest's beside it:
+    A path as a positional argument moves rootdir where it lies outside, or next to an ini file of pytest's:
     the project's ini and conftest would be lost. A name that pytest would take apart cannot be one. All these are
     selected by options.
     """

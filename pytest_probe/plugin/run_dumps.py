@@ -104,7 +104,7 @@ class RunDumps:
         return self.recognises(path) and not is_part(path, self._readers)
 
     def named_items(self) -> list[str]:
-        """What the positional arguments select besides whole dumps: items by the label of their dump, other paths as
+        """What the positional arguments select other than whole dumps: items by the label of their dump, other paths as
         seen from rootdir."""
         found = []
         for arg, dumps in self._positional.items():

@@ -1,4 +1,7 @@
-"""What is written about a run as a whole besides --probe-out: the page of --probe-html, and --probe-history."""
+"""What is written about a run as a whole outside --probe-out: the page of --probe-html, and --probe-history.
+
+Also what pytest could not write at the end of a run, which fails it.
+"""
 
 from __future__ import annotations
 

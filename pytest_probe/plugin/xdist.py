@@ -159,7 +159,7 @@ class Controller:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> object | None:
-        """Another one only in the place of the default one, as it is."""
+        """It replaces only the default scheduler, unchanged."""
         if config.getoption("dist") != "load" or config.getoption("maxschedchunk", None) is not None:
             return None
         if self._probe.settings.isolate:
@@ -222,20 +222,20 @@ class Controller:
         given up, and whether there were too few of those for that."""
         add_fatal_call(self.folder, FatalCall(id, call, verdict.reason.removesuffix(f": {call}"), verdict.kind))
         found = fatal_calls_of(self.folder, id)
-        told = tuple(f"{FUZZED}{each}" for each in found)
+        notes = tuple(f"{FUZZED}{each}" for each in found)
         reason = f"{verdict.reason}; the search was given up after {len(found)} such calls"
-        return replace(verdict, reason=reason, notes=told), len(found) < FATAL_CALLS
+        return replace(verdict, reason=reason, notes=notes), len(found) < FATAL_CALLS
 
-    def _take_over(self, told: Mapping[str, Any]) -> None:
+    def _take_over(self, output: Mapping[str, Any]) -> None:
         """What the workers left out, each of them the same, for the last line of pytest's, which counts here only."""
         reporter = (
-            self._probe.config.pluginmanager.getplugin("terminalreporter") if "probe_deselected" in told else None
+            self._probe.config.pluginmanager.getplugin("terminalreporter") if "probe_deselected" in output else None
         )
         if reporter is not None and not self._deselected:
-            self._deselected = told["probe_deselected"]
+            self._deselected = output["probe_deselected"]
             reporter.stats.setdefault("deselected", []).extend([SimpleNamespace()] * self._deselected)
-        if told.get("probe_nothing_left"):
-            self._probe.nothing_left = True
+        if output.get("probe_nothing_left"):
+            self._probe.use_shard({}, empty=True)
 
     def _death(self, node: Any) -> Running:
         """What the worker was running."""
@@ -298,7 +298,7 @@ def _again(sched: Any, item: str) -> bool:
 
 
 def _status(node: Any) -> int | None:
-    """How the worker's process ended, as subprocess tells it; None where it is no child of this one."""
+    """How the worker's process ended, as subprocess has it; None where it is no child of this one."""
     process = getattr(getattr(node.gateway, "_io", None), "popen", None)
     try:
         return None if process is None else process.wait(STATUS_SECONDS)

@@ -39,7 +39,7 @@ NO_COMPUTATION = frozenset(
     "enable_compat disable_compat is_grad_enabled is_autocast_enabled get_autocast_dtype get_autocast_cpu_dtype "
     "get_autocast_gpu_dtype read_file decode_jpeg inference iinfo finfo".split()
 )
-# Functions of tensors that tell how one is kept, attach something to it, run what they are given, or take memory and
+# Functions of tensors that say how one is stored, attach something to it, run what they are given, or take memory and
 # files from elsewhere.
 KEEPING = frozenset(
     "apply apply_ backward clear_grad clear_gradient copy_ create_parameter create_tensor cuda data_ptr element_size "
@@ -92,7 +92,7 @@ UNLISTED = frozenset(f"{module}.{name}" for module, names in OTHERS.items() for 
 
 
 def candidates(namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple[API, ...]:
-    """What a recorded name may stand for; see Framework.candidates. namespaces are those that the user added."""
+    """What a recorded name may mean; see Framework.candidates. namespaces are those that the user added."""
     if namespace in namespaces:
         place, allowed = namespaces[namespace], _added(namespaces[namespace], api)
         listed = "a function there"
@@ -170,7 +170,7 @@ def _is_method(name: str) -> bool:
 # get more of them than any has.
 _NOTHING = (None,) * 64
 _COUNTED = "Has too many arguments"
-# The place of a dtype, which nothing else may stand in: the process would end.
+# The place of the dtype: anything else there would end the process.
 _DTYPES: Mapping[str, int] = {
     **dict.fromkeys("cast empty empty_like ones ones_like randperm uniform zeros zeros_like".split(), 1),
     **dict.fromkeys("cummax cummin eye full full_like".split(), 2),
@@ -216,15 +216,15 @@ def _padded(function: Callable[..., Any], dtype: int) -> Callable[..., Any]:
 
 
 def _recurrent(function: Callable[..., Any], x: Any, states: Any, weights: Any, *others: Any, **kwargs: Any) -> Any:
-    """rnn(x, states, weights, ...): it computes no gradient but beside those of all weights."""
+    """rnn(x, states, weights, ...): it computes no gradient unless it computes those of all weights."""
     tensors = _tensors(weights)
     wanting = [
         one for one in (x, *_tensors(states), *tensors) if isinstance(one, paddle.Tensor) and not one.stop_gradient
     ]
     frozen = [one for one in tensors if one.stop_gradient]
     if wanting and frozen:
-        beside = iter(_Beside.apply(wanting[0], *frozen))
-        weights = [next(beside) if one.stop_gradient else one for one in tensors]
+        trainable = iter(_Beside.apply(wanting[0], *frozen))
+        weights = [next(trainable) if one.stop_gradient else one for one in tensors]
     return function(x, states, weights, *others, **kwargs)
 
 

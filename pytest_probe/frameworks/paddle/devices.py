@@ -144,5 +144,5 @@ def clock(device: Device, *, own: bool) -> Clock:
 
 
 def last_level_cache(device: str) -> int:
-    """Bytes; 0 where the device does not tell."""
+    """Bytes; 0 where the device does not say."""
     return cache_of_processor() if device == "cpu" else 0

@@ -187,6 +187,6 @@ def _place_of(device: Device) -> str:
 
 def made() -> Framework:
     """See frameworks.load."""
-    # Paddle's own handlers write a trace of C++ where a process is told to end, and take the place of pytest's.
+    # Paddle's own handlers write a trace of C++ where a process gets a signal to end, and replace pytest's.
     paddle.disable_signal_handler()
     return PaddleFramework()

@@ -221,7 +221,7 @@ def _layout(leaf: Leaf) -> tuple[tuple[int, ...] | None, int]:
 
 
 def _common(flat: AnyArray) -> tuple[Any, AnyArray]:
-    """The most frequent number, and the places of all others. The sign of a zero tells."""
+    """The most frequent number, and the places of all others. Zeros of both signs are two numbers."""
     bits = np.ascontiguousarray(flat).view(np.dtype(f"u{flat.dtype.itemsize}")) if flat.dtype.kind != "c" else flat
     values, first, counts = np.unique(bits, return_index=True, return_counts=True)
     best = int(counts.argmax())

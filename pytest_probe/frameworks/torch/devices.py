@@ -1,4 +1,4 @@
-"""PyTorch: the hardware, the memory and the clock of a device, as far as torch tells."""
+"""PyTorch: the hardware, the memory and the clock of a device, as far as torch knows."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def memory_use(place: torch.device, call: Callable[[], object]) -> MemoryUse | N
 
 
 def _profiled(call: Callable[[], object]) -> MemoryUse | None:
-    """By every allocation and release of the CPU's allocator, as Kineto has them: operators alone tell what each of
+    """By every allocation and release of the CPU's allocator, as Kineto has them: events of operators say what each of
     them leaves, and not what it held."""
     # One that a program has begun counts for that.
     if profiler._is_profiler_enabled:
@@ -142,7 +142,7 @@ def clock(device: Device, *, own: bool) -> Clock:
 
 
 def last_level_cache(place: torch.device) -> int:
-    """Bytes; 0 where the device does not tell."""
+    """Bytes; 0 where the device does not say."""
     if place.type == "cpu":
         return cache_of_processor()
     with suppress(*SILENT):

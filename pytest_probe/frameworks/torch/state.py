@@ -188,7 +188,7 @@ def _seeded() -> torch.Tensor:
 
 
 def _untouched() -> bool:
-    """Is every setting as torch has it? A few calls of C tell that, where all settings, one by one,
+    """Is every setting as torch has it? A few calls of C show that, where all settings, one by one,
     would take ten times as long. Asked twice an item."""
     return not (
         _C._len_torch_function_stack()

@@ -21,7 +21,7 @@ _OURS = "pytest_probe"
 
 
 class Bindings:
-    """Puts replacements in the place of functions: in classes, and in all modules that hold them under any name.
+    """Replaces functions: in classes, and in all modules that hold them under any name.
 
     Modules that are loaded later are looked through at the next `put`, and at `take_back` for replacements that they
     took.

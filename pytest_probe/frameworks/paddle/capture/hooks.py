@@ -38,7 +38,7 @@ _OFF = paddle.base.core.AmpLevel.O0
 _AMP = may_be_far()
 # What the records of other functions begin with.
 _TAKEN = frozenset({"paddle", "Distributed"})
-# Arguments in whose place the name of a device may stand.
+# Arguments that may be the name of a device.
 _DEVICES = ("place", "device")
 _BACKWARDS: Any = (paddle.Tensor.backward, paddle.autograd.backward, paddle.grad)
 # What these give nobody wrote: an overflow there is none.
@@ -240,7 +240,7 @@ class PaddleHooks(CallHooks):
 
     @contextmanager
     def _away(self) -> Iterator[None]:
-        """Inside a region that Paddle compiles its own functions stand at their places."""
+        """Inside a region that Paddle compiles its own functions are in their places again."""
         if not self._bindings.there or self._thread.inside:
             yield
             return
@@ -285,7 +285,7 @@ def _find_devices(name: str, trees: list[Tree], named: dict[str, Tree]) -> None:
 
 
 def _surroundings(rule: RecordedFunction) -> Iterator[tuple[str, Any]]:
-    """What the outcome, and the kernel, depend on beside the arguments."""
+    """What the outcome, and the kernel, depend on apart from the arguments."""
     if not _grads():
         yield "grad", False
     if _AMP and (tracer := _tracer())._amp_level != _OFF:

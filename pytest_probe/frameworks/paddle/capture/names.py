@@ -26,7 +26,7 @@ _ASKING = frozenset(
 # Methods that show a tensor, copy it for Python, or move values into it: what they call inside is no call of the
 # program's.
 _INSIDE = frozenset("__repr__ __str__ __format__ __deepcopy__ __array__ gradient set_value".split())
-# They write to tensors, and Paddle's counter of writes does not tell; so do all operators that end in "_".
+# They write to tensors, and Paddle's counter of writes does not count it; so do all operators that end in "_".
 _WRITING = frozenset("set_value copy_ set_ value get_tensor _share_buffer_to _set_impl reconstruct_from_".split())
 # Operators that compute with running statistics, which they write.
 _NORMALISING = ("batch_norm", "sync_batch_norm", "instance_norm", "rnn")
@@ -74,7 +74,7 @@ class RecordedFunctions:
 
 @functools.cache
 def _functions() -> tuple[tuple[Any, str, bool], ...]:
-    """All functions that are replaced, each once: with its name, and whether it writes where nothing tells."""
+    """All functions that are replaced, each once: with its name, and whether it writes without Paddle counting it."""
     found: dict[int, tuple[Any, str, bool]] = {}
 
     def find(place: str, own: str = "") -> None:
@@ -143,7 +143,7 @@ def functions_at(paths: Sequence[str]) -> list[tuple[str, Any]]:
 
 
 def _at(path: str) -> Any:
-    """What stands at a path, None where nothing does: inside the longest part of it that is a module."""
+    """What a path leads to, None where it leads to nothing: inside the longest part of it that is a module."""
     names = path.split(".")
     for count in range(len(names), 0, -1):
         module = _module(".".join(names[:count]))

@@ -350,7 +350,7 @@ _WITHOUT_GRADIENTS = {"grad": False}
 
 
 def _surroundings(rule: RecordedFunction, grads: bool) -> dict[str, Any]:
-    """What the outcome, and the kernel, depend on beside the arguments."""
+    """What the outcome, and the kernel, depend on apart from the arguments."""
     found: dict[str, Any] = {} if grads else {**_WITHOUT_GRADIENTS}
     if _autocasts():
         found["autocast"] = _autocast()

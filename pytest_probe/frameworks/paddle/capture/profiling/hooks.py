@@ -67,7 +67,7 @@ class PaddleTiming:
 
     @contextmanager
     def _away(self) -> Iterator[None]:
-        """Around a region that Paddle compiles, where its own functions stand at their places."""
+        """Around a region that Paddle compiles, where its own functions are in their places again."""
         self._stopwatch.tell(
             "to_static",
             "pytest-probe: what runs inside paddle.jit.to_static is one row; run the program without it to see the "

@@ -195,7 +195,7 @@ def waited() -> int:
 
 
 def _allocated() -> Callable[[], int] | None:
-    """What tells the bytes that the device's allocator has handed out; None where it does not."""
+    """What counts the bytes that the device's allocator has handed out; None where it does not."""
     try:
         torch.accelerator.memory_allocated()
     except (RuntimeError, NotImplementedError):
@@ -204,7 +204,7 @@ def _allocated() -> Callable[[], int] | None:
 
 
 class _Issued:
-    """Waits at the end only. CUDA's events tell how long the device took, and are read then."""
+    """Waits at the end only. CUDA's events measure how long the device took, and are read then."""
 
     def __init__(self, stopwatch: Stopwatch) -> None:
         allocated = _allocated()
