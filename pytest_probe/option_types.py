@@ -171,7 +171,7 @@ class Choice(Type):
 
 
 class Directions(Type):
-    """The directions that one name stands for."""
+    """The directions that one name means."""
 
     def __init__(self, choices: Mapping[str, tuple[Direction, ...]]) -> None:
         self._choices = choices

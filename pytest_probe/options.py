@@ -82,7 +82,7 @@ class Option(Generic[T]):
 
     Two runs that differ in an option are two runs, which nothing mixes, unless free says why it changes neither a
     verdict nor what is selected, or may_differ says why it does not matter for a use of both; by names the field of a
-    run's identity that is compared in the place of the option.
+    run's identity that is compared instead of the option.
     """
 
     attribute: str
@@ -154,7 +154,7 @@ class Options:
     devices = Option("device",
         "Device under test; under -n also several, shared among the workers (default: the accelerator found, else "
         "cpu). recorded: judge the outputs that the dump stored; no device runs", Names(), "D[,D...]",
-        check="pytest_probe.settings.parse.check_recorded", by="devices", may_differ=OTHER_DEVICE | OTHER_ENVIRONMENT)
+        check="pytest_probe.settings.check_recorded", by="devices", may_differ=OTHER_DEVICE | OTHER_ENVIRONMENT)
     dtypes = Option("dtype", "Run in these dtypes: recorded, float64, float32, float16, bfloat16 (default: recorded)",
         Names(*DTYPE_CHOICES), "T[,T...]", "recorded",
         may_differ=SELECTS | {"benchmark": "the ratios of errors are compared between dtypes as well"})

@@ -97,7 +97,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "features/msprobe_csv/rows.py": {"dtypes, as msprobe's files have them": "torch"},
     "plugin/overflows.py": {"a kind of overflows": "normal"},
     "reports/terminal.py": {"English words": "all index item median take"},
-    "settings/parse.py": {"options": "mode repeat"},
+    "settings.py": {"options": "mode repeat"},
     "standards/auto.py": {"a class": "random"},
     "standards/baseline_metrics.py": {"a class": "random", "a metric": "mode"},
     "standards/classes/distributions.py": {

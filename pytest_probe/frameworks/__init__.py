@@ -10,8 +10,10 @@ import functools
 import gc
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Mapping
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from pytest_probe.errors import SettingsError, Unsupported
@@ -19,6 +21,7 @@ from pytest_probe.system.process import paused_gc
 
 if TYPE_CHECKING:
     from pytest_probe.frameworks.base import Framework, Signatures
+
 
 # Name in a dump: the module to import, which is also the name of our extra. They are imported in this order, in which
 # no two of them break in one process.
@@ -82,3 +85,49 @@ def _check_installed(name: str) -> None:
 def _part(module: str, part: str) -> Any:
     """A file of a framework's room, which all have by the same names."""
     return importlib.import_module(f"{__name__}.{module}.{part}")
+
+
+# What variables of the environment begin with that decide which kernels run, and how they split sums.
+NUMERIC = (
+    *(
+        "ATEN_",
+        "TORCH",
+        "PYTORCH_",
+        "FLAGS_",
+        "PADDLE_",
+        "MKL",
+        "DNNL_",
+        "ONEDNN_",
+        "OMP_",
+        "KMP_",
+        "GOMP_",
+        "OPENBLAS_",
+    ),
+    *("BLIS_", "CUBLAS", "CUDA_", "CUDNN_", "NVIDIA_", "ASCEND", "HCCL_", "LD_PRELOAD", "LD_LIBRARY_PATH"),
+)
+
+
+def environment() -> tuple[tuple[str, str], ...]:
+    """The variables of the environment that decide how frameworks compute, with their values."""
+    return tuple(sorted(each for each in os.environ.items() if each[0].startswith(NUMERIC)))
+
+
+# By module the function that makes such wrappers, and what they call the function inside: torch keeps its compiler out
+# of some of its own when that is imported.
+_MAKERS = {"torch._compile": ("_disable_dynamo", "fn")}
+
+
+def without_wrapper(function: FunctionType) -> FunctionType:
+    """The function that such a wrapper calls; any other function itself."""
+    maker, inside = _MAKERS.get(str(function.__globals__.get("__name__")), ("", ""))
+    made_by = getattr(sys.modules.get(str(function.__globals__.get("__name__"))), maker, None) if maker else None
+    if inside not in function.__code__.co_freevars or function.__code__ not in _codes(made_by):
+        return function
+    found = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))[inside].cell_contents
+    return found if isinstance(found, FunctionType) else function
+
+
+def _codes(function: object) -> tuple[CodeType, ...]:
+    """The code of the functions that it makes."""
+    code = getattr(function, "__code__", None)
+    return () if code is None else tuple(each for each in code.co_consts if isinstance(each, CodeType))

@@ -21,7 +21,7 @@ from pytest_probe.model.run import Device, Kernel, MeasuredCall, MemoryUse, Retu
 class API(Struct, frozen=True):
     """A call that the allow-list admits, by the path it was found under ("torch.linalg.svd").
 
-    `lookup` finds the function anew at every call, so that what a user patches is what runs. in_place tells that its
+    `lookup` finds the function anew at every call, so that what a user patches is what runs. in_place says that its
     name says that it writes to its first argument, elsewhere that it was found in another module than the name says,
     since a capture lost the submodule.
     """
@@ -59,7 +59,7 @@ class Functions(Struct, frozen=True):
 class LiteralCall(Struct, frozen=True):
     """A call for a script of its own: path is the function's ("torch.nn.functional.linear"), arguments hold its values,
     wanted the arguments whose gradients are compared (none: the outputs are), seeds the incoming gradients by output.
-    actual is what another function gave, which a project registered in the place of this one.
+    actual is what another function gave, which a project registered instead of this one.
     """
 
     title: str
@@ -106,8 +106,8 @@ class Process(Protocol):
         """The state of the host's random numbers; another one where some were drawn in between."""
 
     def registered_kernels(self, place: str) -> tuple[str, ...] | None:
-        """What the framework's operators run on this device, besides its version: kernels that were put in the place of
-        its own. None where one has no name that tells it from others."""
+        """What the framework's operators run on this device, apart from its version: kernels that replace
+        its own. None where one has no name that only it has."""
 
     def share_threads(self, workers: int) -> None:
         """Leave the other workers of this machine their cores."""
@@ -141,11 +141,11 @@ class Devices(Protocol):
         for a device that has kernels of 16 bit."""
 
     def hardware(self, device: str) -> Mapping[str, str]:
-        """What the device of this name is made of, and its driver, as far as the framework tells: "hardware", "driver",
+        """What the device of this name is made of, and its driver, as far as the framework knows: "hardware", "driver",
         ... Empty for a device that is not the framework's."""
 
     def memory_left(self, device: Device) -> int | None:
-        """Bytes that nobody has taken of a device's own memory; None for the host's, and where nothing tells."""
+        """Bytes that nobody has taken of a device's own memory; None for the host's, and where it is unknown."""
 
     def release_memory(self, device: Device) -> None:
         """Give back to the device what the framework keeps of its memory for later calls."""
@@ -158,7 +158,7 @@ class Names(Protocol):
     """What a dump calls: the functions of its names, and arguments that it lost."""
 
     def candidates(self, namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple[API, ...]:
-        """What the recorded name may stand for, likeliest first. Raises UnknownAPI where the allow-list has nothing."""
+        """What the recorded name may mean, likeliest first. Raises UnknownAPI where the allow-list has nothing."""
 
     def completions(self, api: API, args: Sequence[Argument], dtype: str | None) -> Iterable[tuple[str, Any]]:
         """One value for one argument that a dump may not have recorded, after the other, each with its place ("input.2"
@@ -166,11 +166,11 @@ class Names(Protocol):
         first recorded output."""
 
     def solved(self, api: API, args: Sequence[Any], output: np.ndarray) -> Iterable[Mapping[str, Any]]:
-        """What lost arguments may have been, as the first stored output tells: values by their places. args have arrays
+        """What lost arguments may have been, as the first stored output shows: values by their places. args have arrays
         for tensors."""
 
     def apis(self) -> Iterable[str]:
-        """All that a recorded name may stand for, as dumps call it ("Functional.gelu")."""
+        """All that a recorded name may mean, as dumps call it ("Functional.gelu")."""
 
 
 class Calls(Protocol):
@@ -275,7 +275,7 @@ class Kernels(Protocol):
         """Are the CPU's convolutions of a 16-bit dtype the framework's own, and no library's?"""
 
     def computes_narrow(self, dtype: str) -> bool:
-        """Do the CPU's kernels of a 16-bit dtype round to it inside, in steps that nothing tells?"""
+        """Do the CPU's kernels of a 16-bit dtype round to it inside, in unknown steps?"""
 
     def known_findings(self, comparison: Comparison) -> Iterable[KnownFinding]:
         """What the installed release is known to compute wrongly on the CPU, of what this output shows."""
@@ -295,7 +295,7 @@ class Measuring(Protocol):
         """What a call takes of a device's memory; None where nothing counts it."""
 
     def last_level_cache(self, device: Device) -> int:
-        """Bytes of the last cache before a device's memory; 0 where nothing tells."""
+        """Bytes of the last cache before a device's memory; 0 where it is unknown."""
 
     def yardsticks(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
         """The framework's copy of its first tensor into its second, and its product of two matrices."""

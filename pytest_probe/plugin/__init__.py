@@ -44,9 +44,9 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object
             isolation.use_one_worker(config)
     status = yield
     if config.option.help:
-        from pytest_probe.plugin.standards_help import text
+        from pytest_probe.plugin.command_line import standards_help
 
-        print(text())
+        print(standards_help())
     return status
 
 
@@ -65,9 +65,9 @@ def pytest_load_initial_conftests(
         from pytest_probe.system.process import paused_gc
 
         with paused_gc():
-            from pytest_probe.plugin import spaces
+            from pytest_probe.plugin import command_line
 
-        spaces.check(early_config)
+        command_line.check_spaces(early_config)
     if given.probe_dump or early_config.getini("probe_dump") or any(map(_is_data_file, given.file_or_dir)):
         from pytest_probe.plugin import dump_folders
 
@@ -80,9 +80,9 @@ def pytest_load_initial_conftests(
     yield
     # Now that conftests have added theirs.
     if any(arg.startswith("--probe-") for arg in args):
-        from pytest_probe.plugin import misspelled
+        from pytest_probe.plugin import command_line
 
-        misspelled.check_options(parser, args)
+        command_line.check_options(parser, args)
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
@@ -90,13 +90,13 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     if not _may_probe(config):
         return None
     from pytest_probe.errors import ProbeError
-    from pytest_probe.plugin import misspelled
+    from pytest_probe.plugin import command_line
     from pytest_probe.plugin.xdist import auto_workers
 
     try:
         return auto_workers(_probe_of(config))
     except ProbeError as error:
-        raise misspelled.usage_error(config, error) from None
+        raise command_line.usage_error(config, error) from None
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -107,22 +107,22 @@ def pytest_configure(config: pytest.Config) -> None:
     written: Any = config._inicfg if hasattr(config, "_inicfg") else config.inicfg
     keys = [key for key in written if key.startswith("probe_")]
     if keys:
-        from pytest_probe.plugin import misspelled
+        from pytest_probe.plugin import command_line
 
-        misspelled.check_keys(config, keys)
+        command_line.check_keys(config, keys)
     _find_captured(config)
     if config.getoption("probe_capture") or config.getini("probe_capture"):
         _configure_capture(config)
     elif _may_probe(config):
         from pytest_probe.errors import ProbeError
-        from pytest_probe.plugin import misspelled
+        from pytest_probe.plugin import command_line
         from pytest_probe.system.process import paused_gc
 
         try:
             with paused_gc():
                 _configure(config)
         except ProbeError as error:
-            raise misspelled.usage_error(config, error) from None
+            raise command_line.usage_error(config, error) from None
     elif not hasattr(config, "workerinput"):
         config.pluginmanager.register(Waiting(config), "probe-waiting")
 
@@ -180,23 +180,26 @@ def _configure(config: pytest.Config) -> None:
     state = _probe_of(config)
     xdist.check_devices(config, state)
     xdist.check_measurement(config, state)
-    state.check_table()
+    if state.fuzzes_table:
+        from pytest_probe.features.fuzz import plugin as fuzz
+
+        fuzz.check_table(state.settings)
     _extend_args(config, state)
     config.pluginmanager.register(Collection(state), "probe-collection")
     if config.pluginmanager.hasplugin("allure_pytest"):
-        from pytest_probe.plugin.allure import Parameters
+        from pytest_probe.plugin.items import AllureParameters
 
-        config.pluginmanager.register(Parameters(), "probe-allure")
+        config.pluginmanager.register(AllureParameters(), "probe-allure")
     if xdist.on_cluster(state):
         from pytest_probe.features.cluster import plugin
 
         plugin.configure(config, state)
     if not xdist.is_worker(config):
-        from pytest_probe.plugin.report_results import Freeing
+        from pytest_probe.plugin.report_results import ReleaseResults
         from pytest_probe.plugin.reporting import Reporting
 
         config.pluginmanager.register(Reporting(state), "probe-reporting")
-        config.pluginmanager.register(Freeing(), "probe-freeing")
+        config.pluginmanager.register(ReleaseResults(), "probe-release-results")
     if state.settings.resume:
         from pytest_probe.features.resume import plugin as resume
 
@@ -205,24 +208,26 @@ def _configure(config: pytest.Config) -> None:
     if xdist.is_controller(config):
         controller = xdist.Controller(state)
         config.pluginmanager.register(controller, "probe-controller")
-        if xdist.told_by_workers(state):
-            from pytest_probe.plugin.device_reports import InController
+        if xdist.workers_describe_devices(state):
+            from pytest_probe.plugin.device_reports import DeviceReportReader
 
             reporting = config.pluginmanager.getplugin("probe-reporting")
-            config.pluginmanager.register(InController(state, reporting, controller.folder), "probe-described")
+            config.pluginmanager.register(
+                DeviceReportReader(state, reporting, controller.folder), "probe-device-reports"
+            )
     elif not config.option.collectonly:
         from pytest_probe.plugin.guard import Guard
 
         config.pluginmanager.register(Guard.of(state), "probe-guard")
         if "probe_says" in getattr(config, "workerinput", {}):
-            from pytest_probe.plugin.device_reports import InWorker
+            from pytest_probe.plugin.device_reports import DeviceReportWriter
 
-            config.pluginmanager.register(InWorker(state), "probe-described")
+            config.pluginmanager.register(DeviceReportWriter(state), "probe-device-reports")
 
 
 def _extend_args(config: pytest.Config, probe: Probe) -> None:
-    """Let pytest collect the dumps of --probe-dump: alone, or beside the paths that the user gave. Those of an ini file
-    are collected beside what pytest collects anyway."""
+    """Let pytest collect the dumps of --probe-dump: alone, or with the paths that the user gave. An ini file adds
+    its own to what pytest collects anyway."""
     from pytest_probe.plugin.run_dumps import address
 
     alone = (
@@ -280,9 +285,9 @@ class Collection:
         arrange(self._probe, session.config, items)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        from pytest_probe.plugin import selected
+        from pytest_probe.plugin.order import write_selected
 
-        selected.note(self._probe, session)
+        write_selected(self._probe, session)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
@@ -290,7 +295,7 @@ class Collection:
         from pytest_probe.plugin.items import NoticeItem
 
         items = (item for item in session.items if isinstance(item, NoticeItem))
-        if self._probe.described_elsewhere is not None or session.config.option.collectonly:
+        if self._probe.remote_devices is not None or session.config.option.collectonly:
             return
         if any(item.makes_calls for item in items):
             self._probe.warm_up()

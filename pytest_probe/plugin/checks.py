@@ -24,9 +24,9 @@ from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.run import Way
 from pytest_probe.model.verdict import SEVERITY, SLOWER, Verdict
 from pytest_probe.numerics.random_streams import RecordStreams
-from pytest_probe.plugin.commands import test_command
 from pytest_probe.plugin.marker import Marked
 from pytest_probe.plugin.report_results import carry
+from pytest_probe.plugin.reproduce import test_command
 from pytest_probe.plugin.saving import save, saved_file, saves
 from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.tensors import Request
@@ -53,7 +53,7 @@ class _Checks:
         self._state = state
         self._item = item
         self._results: list[Result] = item.stash.setdefault(RESULTS, [])
-        self._beside: dict[str, Judgement] = {}
+        self._judgements: dict[str, Judgement] = {}
 
     @property
     def _checker(self) -> Checker:
@@ -73,12 +73,12 @@ class _Checks:
         verdict = self._decided(checked.verdict)
         if self._state.benchmark is not None:
             verdict = self._state.benchmark.judge(verdict, identity, api)
-        beside = None
+        judgement = None
         if self._state.gate is not None:
-            verdict, beside = self._state.beside_baseline(case, identity, verdict)
-            self._beside[case.id] = beside
+            verdict, judgement = self._state.compare_with_baseline(case, identity, verdict)
+            self._judgements[case.id] = judgement
         if self._state.settings.measures:
-            verdict = self._state.beside_times(checked, verdict, identity)
+            verdict = self._state.compare_times(checked, verdict, identity)
         details = None
         if self._state.settings.plots and self._state.shown.takes(verdict):
             details = details_of(checked, verdict, self._command())
@@ -94,7 +94,7 @@ class _Checks:
                 dtype=case.dtype or "",
                 device=self.device,
                 duration=duration,
-                gate=None if beside is None else beside.compared,
+                gate=None if judgement is None else judgement.compared,
                 details=details,
             )
         )
@@ -128,10 +128,10 @@ class _Checks:
         return checked.verdict.fails(self._state.settings.strict) or self._is_worse(checked.case)
 
     def _is_worse(self, case: Case) -> bool:
-        return case.id in self._beside and self._beside[case.id].fails
+        return case.id in self._judgements and self._judgements[case.id].fails
 
     def _is_known(self, checked: Checked) -> bool:
-        return checked.case.id in self._beside and self._beside[checked.case.id].known
+        return checked.case.id in self._judgements and self._judgements[checked.case.id].known
 
     def _saves(self, case: Case, verdict: Verdict) -> bool:
         return verdict.kind != SLOWER and saves(self._state, verdict, worse=self._is_worse(case))
@@ -139,13 +139,13 @@ class _Checks:
     def _reason(self, checked: Checked) -> str:
         if checked.verdict.verdict == "error" or not self._is_worse(checked.case):
             return checked.verdict.reason
-        compared = self._beside[checked.case.id].compared
+        compared = self._judgements[checked.case.id].compared
         return f"{SHORT[compared.change]}: {compared.reason}"
 
     def _text(self, checked: Checked) -> str:
         case, verdict = checked.case, checked.verdict
         saved = str(self._file(case)) if self._saves(case, verdict) else ""
-        beside = self._beside.get(case.id)
+        judgement = self._judgements.get(case.id)
         return terminal.failure(
             verdict,
             name=case.id,
@@ -153,7 +153,7 @@ class _Checks:
             frame=None,
             saved=saved,
             command="",
-            gate=(heading(beside), tuple(table(beside))),
+            gate=(heading(judgement), tuple(table(judgement))),
         )
 
     def _file(self, case: Case) -> Path:

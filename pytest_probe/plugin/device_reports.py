@@ -17,7 +17,7 @@ import pytest
 
 from pytest_probe.errors import ProbeError
 from pytest_probe.plugin.session import Probe
-from pytest_probe.settings.written import blamed
+from pytest_probe.settings import blamed
 from pytest_probe.system.files import replacing
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def _file(folder: Path, worker: str) -> Path:
     return folder / f"{worker}-described.json"
 
 
-class InWorker:
+class DeviceReportWriter:
     """Says what its device is, before anything is collected."""
 
     def __init__(self, probe: Probe) -> None:
@@ -58,7 +58,7 @@ class InWorker:
             temporary.write_bytes(msgspec.json.encode(said))
 
 
-class InController:
+class DeviceReportReader:
     """Takes over what the workers say: all of it once the last of them is ready, or the first result is there."""
 
     def __init__(self, probe: Probe, reporting: Reporting, folder: Path) -> None:
@@ -90,20 +90,20 @@ class InController:
             self._probe.know_names(said.name, said.devices)
             self._said[worker] = said.devices
         if self._waiting == 0:
-            self._tell()
+            self._hand_over()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self) -> None:
         if self._waiting > 0:
             self._waiting = 0
-            self._tell()
+            self._hand_over()
 
-    def _tell(self) -> None:
+    def _hand_over(self) -> None:
         """Each device once, in the order of the workers: "gw2" before "gw10"."""
         found: list[dict[str, str]] = []
         for worker in sorted(self._said, key=lambda name: (len(name), name)):
             found += [device for device in self._said[worker] if device not in found]
         try:
-            self._reporting.told(found)
+            self._reporting.know_devices(found)
         except ProbeError as error:
             raise pytest.UsageError(blamed(self._probe.config, error)) from None

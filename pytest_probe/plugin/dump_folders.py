@@ -68,7 +68,7 @@ def keep_out(config: pytest.Config) -> None:
             "as --probe-dump=PATH, with the =, and --probe-api=NAME for one call of it"
         )
     given.file_or_dir = [arg for arg in given.file_or_dir if str(arg) not in data]
-    # pytest looks into folders test* of its own accord; a folder that stands here is one whose conftest it knows.
+    # pytest looks into folders test* of its own accord; of a folder in this table it takes the conftests as known.
     for folder in folders:
         config.pluginmanager._dirpath2confmods.setdefault(folder, [])
 
@@ -102,7 +102,7 @@ def _absolute(base: Path, arg: str) -> Path:
 
 
 def _asked(base: Path, texts: Iterable[str]) -> list[Path]:
-    """What the option stands for; where that is nothing the settings say so later."""
+    """The dumps that the option names; where there are none the settings say so later."""
     found = []
     for text in texts:
         with suppress(DumpError):

@@ -26,7 +26,7 @@ class Guard:
         self._probe = probe
         self._file = file
         self._limit = limit
-        probe.limited, probe.waiting, probe.announced = limit.case, limit.suspended, self._call
+        probe.use_guard(limit.case, limit.suspended, self._call)
 
     @classmethod
     def of(cls, probe: Probe) -> Guard:

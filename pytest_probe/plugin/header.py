@@ -15,7 +15,7 @@ from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.xdist import is_controller
 from pytest_probe.reports import terminal
 from pytest_probe.selection import Selection, apis_of, closest, matches, nearest
-from pytest_probe.settings.settings import Settings
+from pytest_probe.settings import Settings
 from pytest_probe.standards.api_class import classes_of
 from pytest_probe.standards.tools import COMPARES
 from pytest_probe.standards.tools.table import BENCHMARK, packaged
@@ -44,7 +44,7 @@ def header(
 
 
 def of_devices(probe: Probe, devices: Sequence[Mapping[str, str]]) -> list[str]:
-    """What the header could not say before workers told what their devices are."""
+    """What the header could not say before workers described their devices."""
     return [*terminal.header(_conditions(probe, devices), "", [])[:1], *_state(devices)]
 
 

@@ -17,7 +17,7 @@ def pytest_probe_register(registry: Registry) -> None:
     """Add to what pytest-probe knows: readers, standards, devices, calls, references, namespaces.
 
     Called once in every process before anything is collected; for a conftest.py that pytest loads later, when it is
-    loaded. A device is a function of its name, as it stands in --probe-device, that gives an object with name, put,
+    loaded. A device is a function of its name, as --probe-device has it, that gives an object with name, put,
     call and get; "npu:1" is asked of the device registered as "npu". A call replaces how the device makes an API's
     call, a reference what float64 on the CPU computes; both are given the call's own arguments.
 

@@ -17,14 +17,14 @@ from pytest_probe.options import OPTIONS
 from pytest_probe.plugin.session import Probe
 from pytest_probe.records import READERS
 from pytest_probe.registry import Registry
-from pytest_probe.settings.settings import Settings
+from pytest_probe.settings import Settings
 from pytest_probe.standards import STANDARDS
 
 PACKAGES = ("pytest-probe", "numpy", "ml_dtypes")
 # Of what is known of a device: how many threads share the work is another thing under -n, and the limits of a verdict
 # hold for every order of a sum.
 NOT_OF_A_DEVICE = ("threads", "framework")
-# What repr tells whole.
+# What repr shows completely.
 PLAIN = (str, bytes, int, float, complex, bool, type(None))
 _NUMBER = re.compile(r":\d+$")
 
@@ -68,7 +68,7 @@ def of_devices(devices: Iterable[Mapping[str, str]]) -> dict[str, dict[str, str]
 
 
 def _of_pytest(config: pytest.Config) -> dict[str, Any]:
-    """What selects items besides our options."""
+    """What selects items, our options aside."""
     return {
         "-k": config.getoption("keyword", "") or None,
         "-m": config.getoption("markexpr", "") or None,

@@ -18,8 +18,8 @@ from pytest_probe.features.html.details import details_of
 from pytest_probe.model.dump import Direction, Dump, Frame, Record
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import SLOWER, Verdict
-from pytest_probe.plugin.commands import item_command
 from pytest_probe.plugin.report_results import carry
+from pytest_probe.plugin.reproduce import item_command
 from pytest_probe.plugin.saving import save, saved_file, saves
 from pytest_probe.plugin.session import Probe
 from pytest_probe.records import module_path, user_frame
@@ -70,7 +70,7 @@ def _keywords(dtype: str) -> set[str]:
 
 
 class NoticeItem(pytest.Item):
-    """Something about a dump as a whole that fails or is skipped beside its records; base of the cases."""
+    """Something about a dump as a whole that fails or is skipped; base of the cases."""
 
     makes_calls = False
 
@@ -78,7 +78,7 @@ class NoticeItem(pytest.Item):
         super().__init__(**kwargs)
         self._given = verdict
         self.verdict: Verdict | None = None
-        self.beside: Judgement | None = None
+        self.gate_judgement: Judgement | None = None
         # Of the estimated cost of all items that run here.
         self.share = 0.0
 
@@ -90,7 +90,7 @@ class NoticeItem(pytest.Item):
 
     @cached_property
     def location(self) -> tuple[str, int | None, str]:
-        """pytest's own, which looks at a path anew for each item: few stand in a dump."""
+        """pytest's own, which looks at a path anew for each item: a dump's items have few."""
         file, line, title = self.reportinfo()
         shown = self.probe.shown_paths
         if file not in shown:
@@ -123,7 +123,7 @@ class NoticeItem(pytest.Item):
             verdict = self.verdict = call_below_frame(self.nodeid, self.judge)
         if verdict.verdict == "skip":
             pytest.skip(self.shown(verdict.reason))
-        if self.beside is not None and self.beside.known:
+        if self.gate_judgement is not None and self.gate_judgement.known:
             # pytest's own word for it, which all reports know; under --runxfail it says nothing, and the case fails.
             pytest.xfail(printable(f"known failure: {_one_line(verdict)}"))
         if verdict.fails(self.probe.settings.strict) or self._is_worse:
@@ -131,15 +131,15 @@ class NoticeItem(pytest.Item):
 
     @property
     def _is_worse(self) -> bool:
-        return self.beside is not None and self.beside.fails
+        return self.gate_judgement is not None and self.gate_judgement.fails
 
     def _reason(self, verdict: Verdict) -> str:
-        if verdict.verdict == "error" or self.beside is None or not self.beside.fails:
+        if verdict.verdict == "error" or self.gate_judgement is None or not self.gate_judgement.fails:
             return _one_line(verdict)
-        return f"{SHORT[self.beside.compared.change]}: {self.beside.compared.reason}"
+        return f"{SHORT[self.gate_judgement.compared.change]}: {self.gate_judgement.compared.reason}"
 
     def shown(self, reason: str) -> str:
-        """A skip's reason as pytest shows it, beside the path."""
+        """A skip's reason as pytest shows it, which shows the path as well."""
         return printable(reason.removeprefix(f"{self.dump_path}: "))
 
     def text(self, verdict: Verdict) -> str:
@@ -180,7 +180,7 @@ class NoticeItem(pytest.Item):
 
     def forget(self) -> None:
         """Drop what a run of the item left."""
-        self.verdict = self.beside = None
+        self.verdict = self.gate_judgement = None
 
     @property
     def portable_id(self) -> PortableId:
@@ -228,7 +228,7 @@ class ProbeItem(NoticeItem):
         case = Case(dump, record, direction, dtype)
         super().__init__(name=case.id, **kwargs)
         self.case = case
-        # The cases that this one stands for, and the command that runs it again where they are needed for it.
+        # How many cases this one represents, and the command that runs it again where they are needed for it.
         self.folded = 0
         self.command = ""
         self.details: Details | None = None
@@ -248,9 +248,9 @@ class ProbeItem(NoticeItem):
         if self.probe.benchmark is not None:
             verdict = self.probe.benchmark.judge(verdict, self.portable_id, self.case.api)
         if self.probe.gate is not None:
-            verdict, self.beside = self.probe.beside_baseline(self.case, self.portable_id, verdict)
+            verdict, self.gate_judgement = self.probe.compare_with_baseline(self.case, self.portable_id, verdict)
         if self.probe.settings.measures:
-            verdict = self.probe.beside_times(checked, verdict, self.portable_id)
+            verdict = self.probe.compare_times(checked, verdict, self.portable_id)
         if self.probe.settings.plots and self.probe.shown.takes(verdict):
             self.details = details_of(checked, verdict, self._command())
         if self.folded:
@@ -294,7 +294,7 @@ class ProbeItem(NoticeItem):
             frame=self._frame(),
             saved=str(self._file()) if self._saves(verdict) else "",
             command=self._command(),
-            gate=(heading(self.beside), tuple(table(self.beside))),
+            gate=(heading(self.gate_judgement), tuple(table(self.gate_judgement))),
         )
 
     def result(self, verdict: Verdict, duration: float) -> Result:
@@ -306,7 +306,7 @@ class ProbeItem(NoticeItem):
             dtype=self.case.dtype or "",
             device=self._device,
             duration=duration,
-            gate=None if self.beside is None else self.beside.compared,
+            gate=None if self.gate_judgement is None else self.gate_judgement.compared,
             folded=self.folded,
             place=self._place() if self.probe.settings.plots else None,
             module=self._module(),
@@ -339,3 +339,18 @@ class ProbeItem(NoticeItem):
     @property
     def run_key(self) -> object:
         return id(self.case.record), self.case.dtype
+
+
+class AllureParameters:
+    """Gives allure-pytest the dtype of a case as a parameter.
+
+    allure drops the brackets at the end of an item's name: without a parameter it takes one case in several dtypes for
+    repetitions, and shows the last of them.
+    """
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        if isinstance(item, ProbeItem) and item.case.dtype is not None:
+            import allure
+
+            allure.dynamic.parameter("dtype", item.case.dtype)

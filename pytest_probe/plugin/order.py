@@ -1,4 +1,4 @@
-"""The order in which items run, and which of them run here."""
+"""The order in which items run, which of them run here, and the list of those that were selected."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ from typing import Any
 import pytest
 
 from pytest_probe.check.cost import CASE, Costs
+from pytest_probe.errors import SettingsError
+from pytest_probe.options import NAMED
 from pytest_probe.plugin.items import NoticeItem, ProbeItem
 from pytest_probe.plugin.session import Probe
+from pytest_probe.reports.running import FOLDER
+from pytest_probe.reports.selected import ITEMS, SelectedItem, write_items
 
 
 def arrange(probe: Probe, config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -32,7 +36,7 @@ def arrange(probe: Probe, config: pytest.Config, items: list[pytest.Item]) -> No
 
 
 def sharing_runs(items: Iterable[pytest.Item]) -> list[list[pytest.Item]]:
-    """Each item where it stands, but those that share a run right behind the first of them."""
+    """The items in their order, but those that share a run follow the first of them."""
     groups: dict[object, list[pytest.Item]] = {}
     for item in items:
         key = item.run_key if isinstance(item, NoticeItem) else id(item)
@@ -64,6 +68,31 @@ def deselect(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
     """Count items as deselected. A worker's count reaches the controller when the worker ends."""
     if items:
         config.hook.pytest_deselected(items=items)
-    told = getattr(config, "workeroutput", None)
-    if told is not None:
-        told["probe_deselected"] = told.get("probe_deselected", 0) + len(items)
+    output = getattr(config, "workeroutput", None)
+    if output is not None:
+        output["probe_deselected"] = output.get("probe_deselected", 0) + len(items)
+
+
+def write_selected(probe: Probe, session: pytest.Session) -> None:
+    """Write the list of the items, once, though each worker finds the same; a run that goes on compares its own with
+    the one that is there. Raises UsageError."""
+    config, out = session.config, probe.settings.out
+    worker: dict[str, Any] = getattr(config, "workerinput", {})
+    if out is None or config.option.collectonly or worker.get("workerid", "gw0") != "gw0":
+        return
+    places = probe.item_places
+    listed = [
+        SelectedItem(_id(item), places.get(node, place) if places else place, node)
+        for place, (node, item) in enumerate((item.nodeid, item) for item in session.items)
+    ]
+    goes_on = probe.settings.resume and (out / ITEMS).exists()
+    try:
+        # Of a worker's list the process that reports makes use.
+        write_items(out / FOLDER if goes_on else out, listed)
+    except OSError as error:
+        wanted = f"it cannot be written to: {error.strerror}"
+        raise pytest.UsageError(str(SettingsError(NAMED["out"].flag, str(out), wanted))) from None
+
+
+def _id(item: pytest.Item) -> str:
+    return str(item.portable_id) if isinstance(item, NoticeItem) else item.nodeid

@@ -38,8 +38,8 @@ class Overflows(Struct):
         if not self.kinds:
             return
         counts = Counter(self.kinds.values())
-        told = (*_ORDER, "inherited")
-        yield "overflows: " + ", ".join(f"{counts[kind]:,} {kind}" for kind in told if counts[kind])
+        kinds = (*_ORDER, "inherited")
+        yield "overflows: " + ", ".join(f"{counts[kind]:,} {kind}" for kind in kinds if counts[kind])
         ordered = sorted(self.kinds, key=lambda id: (id.label, place(id)[0]))
         for id in ordered if each else ():
             kind = self.kinds[id]

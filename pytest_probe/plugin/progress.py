@@ -17,7 +17,7 @@ from pytest_probe.system import archive
 
 # Seconds between two lines of a log, and between two states of a terminal's line.
 LOGGED, DRAWN = 60.0, 0.1
-# Seconds from which on the time that is left can be told.
+# Seconds after which the time that is left can be estimated.
 SURE = 3.0
 
 
@@ -80,7 +80,7 @@ class Shares:
 
 
 class Progress:
-    """Counts what ended. drawn: in one line in the place of pytest's letters."""
+    """Counts what ended. drawn: in one line instead of pytest's letters."""
 
     def __init__(self, reporter: pytest.TerminalReporter, *, drawn: bool) -> None:
         self._reporter = reporter
@@ -133,7 +133,7 @@ class Progress:
         self._reporter.rewrite(self._text(), erase=True)
 
     def _write(self) -> None:
-        """A line of its own, where letters stand before it too."""
+        """A line of its own, also after letters."""
         if self._reporter.config.get_terminal_writer().width_of_current_line:
             self._reporter.line("")
             self._reporter.currentfspath = None

@@ -37,7 +37,7 @@ def _shown(verdict: str, folded: int) -> Mapping[str, Any]:
     return {"verdict": verdict, "folded": folded}
 
 
-class Freeing:
+class ReleaseResults:
     """Takes results out of reports once all have seen them, since pytest keeps each report until the run ends.
 
     Behind all others, when an item ends: attempts before it may still be looked at until then.

@@ -25,14 +25,13 @@ from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import SEVERITY
 from pytest_probe.plugin import header
 from pytest_probe.plugin.collectors import DAMAGED
-from pytest_probe.plugin.disk import fail, unwritten
 from pytest_probe.plugin.identity import identity, of_devices
 from pytest_probe.plugin.overflows import Overflows, Place
 from pytest_probe.plugin.report_results import carried
-from pytest_probe.plugin.run_files import RunFiles
+from pytest_probe.plugin.run_files import RunFiles, fail, unwritten
 from pytest_probe.plugin.saving import NOT_SAVED
 from pytest_probe.plugin.session import Probe
-from pytest_probe.plugin.xdist import is_controller, told_by_workers
+from pytest_probe.plugin.xdist import is_controller, workers_describe_devices
 from pytest_probe.records import user_frame
 from pytest_probe.reports import junit, terminal
 from pytest_probe.reports.results_file import RESULTS, RUN, ResultsWriter, digest, results_in
@@ -64,11 +63,11 @@ class Reporting:
         self._runs = not probe.config.option.collectonly
         dumps = probe.dumps.readable()
         # What the devices are decides whether a baseline's bits can be compared.
-        later = told_by_workers(probe)
+        later = workers_describe_devices(probe)
         devices = self._described() if self._runs and not later and self._needs_devices(dumps) else []
         self._header = header.header(probe, devices, dumps, later=later)
         self._damaged = probe.dumps.damaged() if self._runs else {}
-        self._told: set[PortableId] = set()
+        self._reported: set[PortableId] = set()
         out = probe.settings.out
         needs_run = out or probe.benchmark or probe.settings.baseline or probe.settings.has_run_files
         run = _run(probe, devices) if needs_run and self._runs else {}
@@ -79,7 +78,7 @@ class Reporting:
         if probe.settings.baseline is not None and run:
             workers = len(probe.config.getoption("tx", None) or ()) if is_controller(probe.config) else 1
             self.gate = GateRun(probe.settings, run, dumps, workers)
-            probe.gate, probe.carried_gate = self.gate.gate, self.gate.carried()
+            probe.use_gate(self.gate.gate, self.gate.carried())
         self._files: RunFiles | None = None
         if probe.settings.has_run_files and run:
             before = None if probe.gate is None else probe.gate.baseline
@@ -97,7 +96,7 @@ class Reporting:
             self.earlier = Earlier(out, RUN, RESULTS, strict=settings.strict, timeout=settings.timeout)
             self.earlier.check(run["identity"], devices_known=not later)
             if later:
-                # Nothing is known of this run's devices, so those of the results are kept until workers tell.
+                # Nothing is known of this run's devices, so those of the results are kept until workers report.
                 run |= {"devices": self.earlier.run.devices}
                 run["identity"] |= {"devices": self.earlier.run.identity["devices"]}
             if self._files is not None:
@@ -117,11 +116,11 @@ class Reporting:
 
     def _described(self) -> list[dict[str, str]]:
         probe = self._probe
-        if probe.described_elsewhere is not None:
-            return probe.described_elsewhere()
+        if probe.remote_devices is not None:
+            return probe.remote_devices()
         return probe.described(probe.shared_devices if is_controller(probe.config) else probe.settings.devices)
 
-    def told(self, devices: list[dict[str, str]]) -> None:
+    def know_devices(self, devices: list[dict[str, str]]) -> None:
         """Take over what the workers say of their devices, where this process imports no framework. Raises
         SettingsError where the run that goes on had others."""
         if self._identity:
@@ -232,7 +231,7 @@ class Reporting:
         if self._files is not None:
             self._files.add(result)
         if result.portable_id.entry == DAMAGED:
-            self._told.add(result.portable_id)
+            self._reported.add(result.portable_id)
         if not self._unsaved:
             self._unsaved = next((note for note in result.notes if note.startswith(NOT_SAVED)), "")
         if self._probe.benchmark is not None:
@@ -274,7 +273,7 @@ class Reporting:
                 terminalreporter.write_line(line)
 
     def _place(self) -> Place:
-        """Finds where a case stands in the order of its dump's calls: forward first, then backward in reverse; and the
+        """Finds the place of a case in the order of its dump's calls: forward first, then backward in reverse; and the
         line of the user's that made the call."""
         dumps = dict(self._probe.dumps.readable())
 
@@ -298,7 +297,7 @@ class Reporting:
         benchmark = self._probe.benchmark
         return sorted(str(each) for each in self._seen if benchmark is not None and benchmark.of(each) is None)
 
-    # Innermost: the summary, which pytest writes around all others, tells what happened here.
+    # Innermost: the summary, which pytest writes around all others, shows what happened here.
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Generator[None, None, None]:
         for lines in self._held.values():  # of items that something kept from their end
@@ -308,11 +307,11 @@ class Reporting:
         except OSError as error:
             self._trouble.append(unwritten(session.config, error))
         taken_over = self.earlier is not None and bool(self._tally.verdicts)
-        if (self._probe.nothing_left or taken_over) and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+        if (self._probe.empty_shard or taken_over) and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
             exitstatus = session.exitstatus = pytest.ExitCode.OK
         if self._unsaved:
             self._trouble.append(self._unsaved.removeprefix(NOT_SAVED) + ": the tensors of one case or more are lost")
-        self._trouble += self._untold()
+        self._trouble += self._unreported_damage()
         if self.gate is not None:
             self._trouble += self.gate.close()
         if self._runs and (self._tally.verdicts or self._not_run):
@@ -346,10 +345,12 @@ class Reporting:
             # Nobody asked for this one: GitHub names the file in each job.
             self._remarks.append(f"the summary for {step} cannot be written ({error.strerror})")
 
-    def _untold(self) -> list[str]:
-        """Damage of which no item told: -k and the like may have left it out, which makes no dump whole."""
+    def _unreported_damage(self) -> list[str]:
+        """Damage that no item reported: -k and the like may have left the item out; the dump is damaged still."""
         label = self._probe.dumps.label
-        left_out = (text for path, text in self._damaged.items() if PortableId(label(path), DAMAGED) not in self._told)
+        left_out = (
+            text for path, text in self._damaged.items() if PortableId(label(path), DAMAGED) not in self._reported
+        )
         return [f"{text}\nThis fails the run, although its item {DAMAGED} was left out" for text in left_out]
 
     def _summary(self, status: int) -> dict[str, Any]:

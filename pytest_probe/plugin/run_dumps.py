@@ -17,7 +17,7 @@ from pytest_probe.errors import DumpError
 from pytest_probe.model.dump import Dump, Reader
 from pytest_probe.plugin.dump_folders import DumpFolders
 from pytest_probe.records import captured_path, find_dumps, is_part, is_recognised, labels, read_dump, stable_path
-from pytest_probe.settings.settings import Settings
+from pytest_probe.settings import Settings
 from pytest_probe.system import archive
 from pytest_probe.system.process import paused_gc
 from pytest_probe.system.text import printable_line
@@ -104,7 +104,7 @@ class RunDumps:
         return self.recognises(path) and not is_part(path, self._readers)
 
     def named_items(self) -> list[str]:
-        """What the positional arguments select besides whole dumps: items by the label of their dump, other paths as
+        """What the positional arguments select other than whole dumps: items by the label of their dump, other paths as
         seen from rootdir."""
         found = []
         for arg, dumps in self._positional.items():

@@ -1,14 +1,20 @@
-"""What is written about a run as a whole besides --probe-out: the page of --probe-html, and --probe-history."""
+"""What is written about a run as a whole outside --probe-out: the page of --probe-html, and --probe-history.
+
+Also what pytest could not write at the end of a run, which fails it.
+"""
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from pytest_probe.features.benchmark.benchmark import Benchmark
 from pytest_probe.features.gate.baseline import Baseline
 from pytest_probe.model.result import Result
-from pytest_probe.settings.settings import Settings
+from pytest_probe.settings import Settings
 from pytest_probe.system.text import printable_line
 
 if TYPE_CHECKING:
@@ -101,3 +107,17 @@ def _beside(settings: Settings, benchmark: Benchmark | None, baseline: Baseline 
         kept = {id: OtherCase.kept(case) for id, case in baseline.cases.items()}
         return Comparison(OtherRun(settings.baseline.name, "baseline", kept))
     return None
+
+
+def fail(session: pytest.Session) -> None:
+    """Let the run end with a status that is not 0."""
+    if session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def unwritten(config: pytest.Config, error: OSError) -> str:
+    """What pytest, or another plugin, could not write at the end of a run."""
+    modules = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    of_cache = "_pytest.cacheprovider" in modules
+    file = error.filename or (config.rootpath / config.getini("cache_dir") if of_cache else f"a file of {modules[-1]}")
+    return f"{file} cannot be written ({error.strerror or error}): the run went on without it"

@@ -34,7 +34,7 @@ def saved_file(probe: Probe, label: str, name: str) -> Path:
 
 
 def save(probe: Probe, checked: Checked, verdict: Verdict, file: Path) -> Verdict:
-    """Save a case's tensors; a disk that cannot take them is a note on the verdict, which the run tells."""
+    """Save a case's tensors; a disk that cannot take them is a note on the verdict, which the summary repeats."""
     path = probe.written_at(file)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

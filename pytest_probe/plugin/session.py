@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 from msgspec.structs import replace
@@ -31,12 +31,10 @@ from pytest_probe.model.fatal_call import AnnouncedCall
 from pytest_probe.model.measurement import CaseTime
 from pytest_probe.model.result import PortableId
 from pytest_probe.model.verdict import SEVERITY, Verdict
-from pytest_probe.options import NAMED
 from pytest_probe.plugin.run_dumps import RunDumps
 from pytest_probe.registry import Registry
 from pytest_probe.reports.running import FOLDER
-from pytest_probe.settings.parse import parse
-from pytest_probe.settings.settings import Settings
+from pytest_probe.settings import Settings, parse
 from pytest_probe.standards import standards
 from pytest_probe.standards.tools.table import packaged
 from pytest_probe.system.decoding import check_name
@@ -49,7 +47,7 @@ if TYPE_CHECKING:
     from pytest_probe.features.cache.cache import Cache
     from pytest_probe.features.timing.measure import TimeAndMemory
 
-# What stands for the dump of searches by the table alone.
+# The path that searches by the table alone have in place of a dump's.
 TABLE = Path("table")
 # Seconds before each further measurement of a case that looks slower: what disturbs one lasts for seconds, too. And how
 # long a run waits for that in all, since of a device that is slower throughout every case looks so.
@@ -57,6 +55,11 @@ WAITS, PATIENCE = (0.2, 0.8, 2.0), 30.0
 # Errors of one API, in one process, whose causes are looked for with further runs; from -vv on all are.
 WHOLE_DIAGNOSES, VERBOSE = 50, 2
 STATE: pytest.StashKey[Probe] = pytest.StashKey()
+
+
+# A context in which cases run; and one in which a drawn call runs.
+Surrounding: TypeAlias = Callable[[], AbstractContextManager[None]]
+AroundCall: TypeAlias = Callable[[AnnouncedCall], AbstractContextManager[None]]
 
 
 def own_seed() -> int:
@@ -82,21 +85,10 @@ class Probe:
         self._checkers: dict[int, Checker] = {}
         # Has a case left the device in a state in which every other one would fail?
         self.device_lost = False
-        # The places of items in the run without shards, by node id, where this run is a shard.
-        self.item_places: Mapping[str, int] = {}
-        # Has the run no items, because other shards have them all?
-        self.nothing_left = False
-        # What a case runs in: its time limit. What it waits in for a device that other workers have: none.
-        self.limited: Callable[[], AbstractContextManager[None]] = nullcontext
-        self.waiting: Callable[[], AbstractContextManager[None]] = nullcontext
-        # What says what the devices are, where they are those of a cluster.
-        self.described_elsewhere: Callable[[], list[dict[str, str]]] | None = None
-        # What the notes of each result say of this process.
-        self.remark = ""
-        # Where a file of --probe-out is written by this process.
-        self.written_at: Callable[[Path], Path] = lambda path: path
-        # What a drawn call runs in.
-        self.announced: Callable[[AnnouncedCall], AbstractContextManager[None]] = lambda call: nullcontext()
+        self.use_shard({}, empty=False)
+        self.use_guard(nullcontext, nullcontext, lambda call: nullcontext())
+        self.use_cluster(None)
+        self.use_node("", lambda path: path)
         # The same in all processes of a run: one that goes on with a search draws the same calls.
         self.search_seed: int | None = worker.get("probe_search_seed", own_seed())
         self._signed: tuple[object, str] = (None, "")
@@ -104,15 +96,36 @@ class Probe:
         self._places: tuple[Dump | None, Mapping[str, int]] = (None, {})
         self.shown = ShownInDetail()
         self._names: dict[tuple[str | None, str], str] = {}
-        # What pytest shows of the files in which items stand.
+        # The paths that pytest shows for the files of items.
         self.shown_paths: dict[PathLike[str] | str, str] = {}
-        # The process that reports opens the gate, and carries it to the workers.
-        self.carried_gate: dict[str, Any] | None = None
-        self.gate: Gate | None = gate_in_worker(settings, worker["probe_gate"]) if "probe_gate" in worker else None
+        self.use_gate(gate_in_worker(settings, worker["probe_gate"]) if "probe_gate" in worker else None)
+
+    def use_shard(self, item_places: Mapping[str, int], *, empty: bool) -> None:
+        """item_places: of a shard, the places of items in the run without shards, by node id. empty: no items."""
+        self.item_places = item_places
+        self.empty_shard = empty
+
+    def use_guard(self, limited: Surrounding, waiting: Surrounding, announced: AroundCall) -> None:
+        """limited: what a case runs in, its time limit. waiting: what it waits in for a device that other workers have,
+        no limit. announced: what a drawn call runs in."""
+        self.limited, self.waiting, self.announced = limited, waiting, announced
+
+    def use_cluster(self, devices: Callable[[], list[dict[str, str]]] | None) -> None:
+        """devices describes those of the cluster that the cases run on; None where they run here."""
+        self.remote_devices = devices
+
+    def use_node(self, remark: str, written_at: Callable[[Path], Path]) -> None:
+        """remark: what the notes of each result say of this process. written_at: where this process writes a file of
+        --probe-out."""
+        self.remark, self.written_at = remark, written_at
+
+    def use_gate(self, gate: Gate | None, for_workers: dict[str, Any] | None = None) -> None:
+        """for_workers: the same gate as the process that reports sends it to workers."""
+        self.gate, self.gate_for_workers = gate, for_workers
 
     @cached_property
     def device(self) -> str | None:
-        """Where a worker was told its number among all alone, it finds its device itself."""
+        """A worker that got only its number finds its device itself."""
         devices = () if self._slot is None else self.shared_devices
         return devices[self._slot % len(devices)] if self._slot is not None and devices else self._given_device
 
@@ -129,31 +142,6 @@ class Probe:
     def fuzzes_table(self) -> bool:
         """Are APIs searched by the table alone, since no dump was given?"""
         return self.settings.fuzz is not None and not self.dumps.paths and not self.settings.collect
-
-    @cached_property
-    def tabled_apis(self) -> tuple[str, ...]:
-        """The APIs that --probe-api names, of those in the table of constraints."""
-        from pytest_probe.features.fuzz.templates import entry_of
-
-        selection = self.settings.selection
-        known, signatures = frameworks.load(frameworks.DEFAULT).apis(), frameworks.signatures()
-        named = (api for api in dict.fromkeys(known) if selection.names(api))
-        return tuple(api for api in named if entry_of(api, signatures) is not None)
-
-    def check_table(self) -> None:
-        """Raises SettingsError where the table alone is to be searched, and there is nothing in it that was named."""
-        if not self.fuzzes_table:
-            return
-        option, globs = NAMED["fuzz"].flag, self.settings.selection.apis
-        if not globs:
-            raise SettingsError(
-                option, self.settings.given["fuzz"], f"give a dump with {NAMED['dump'].flag}, or {NAMED['api'].flag}"
-            )
-        if not self.tabled_apis:
-            from pytest_probe.features.fuzz.templates import table
-
-            known = ", ".join(sorted(table()))
-            raise SettingsError(NAMED["api"].flag, ", ".join(globs), f"without a dump the table has {known}")
 
     def checker_of(self, device: str | None, seed: int | None = None, *, diagnosed: bool = True) -> Checker:
         """seed: another one than the run's."""
@@ -300,10 +288,10 @@ class Probe:
         """Forget what the last case left."""
         self._kept = None
 
-    def beside_baseline(self, case: Case, identity: PortableId, verdict: Verdict) -> tuple[Verdict, Judgement]:
-        """The case beside the baseline. Where an update measures the spread, the verdict is the worst of all seeds."""
+    def compare_with_baseline(self, case: Case, identity: PortableId, verdict: Verdict) -> tuple[Verdict, Judgement]:
+        """The case against the baseline. Where an update measures the spread, the verdict is the worst of all seeds."""
         assert self.gate is not None
-        told = self._signature(case)
+        signed = self._signature(case)
         worst, others = verdict, []
         # What a test made for a check is not made anew.
         if self.settings.update and case.pair is None and verdict.verdict != "skip":
@@ -313,29 +301,29 @@ class Probe:
                     note = f"found with other inputs: --probe-seed={seed} --probe-repeat=1"
                     worst = replace(other, notes=(*other.notes, note))
         line = replace(verdict, verdict=worst.verdict)
-        return worst, self.gate.judge(baseline_entry(str(identity), told, line, others))
+        return worst, self.gate.judge(baseline_entry(str(identity), signed, line, others))
 
-    def beside_times(self, checked: Checked, verdict: Verdict, identity: PortableId) -> Verdict:
-        """The verdict with the case's time and memory beside another run's. What looks slower is measured again: what
-        else the machine does passes, and a slower call stays one."""
+    def compare_times(self, checked: Checked, verdict: Verdict, identity: PortableId) -> Verdict:
+        """The verdict, with the case's time and memory compared with another run's. What looks slower is measured
+        again: what else the machine does passes, and a slower call stays one."""
         settings = self.settings
         others = OtherTimes(settings.time_limit, self.benchmark, self.gate, settings.update)
         if verdict.memory is not None:
             verdict = replace(verdict, memory=others.memory(verdict.memory, identity))
         if verdict.time is None:
             return verdict
-        time = others.beside(verdict.time, identity)
+        time = others.compare(verdict.time, identity)
         for seconds in WAITS:
             if not time.is_slower or checked.subject is None:
                 break
             clock.sleep(min(seconds, self._patience))
             self._patience = max(0.0, self._patience - seconds)
-            time = min(time, others.beside(self.checker.timed_again(checked), identity), key=_factor)
+            time = min(time, others.compare(self.checker.timed_again(checked), identity), key=_factor)
         verdict = replace(verdict, time=time)
         return slower(verdict) if time.is_slower else verdict
 
     def of_item(self, nodeid: str) -> tuple[Path, str]:
-        """The dump of an item, or what stands for it, and the item's name."""
+        """The dump of an item, or TABLE, and the item's name."""
         file, _, name = nodeid.partition("::")
         return (TABLE, name) if self.fuzzes_table and file == TABLE.name else self.dumps.of_item(nodeid)
 

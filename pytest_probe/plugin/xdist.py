@@ -24,8 +24,8 @@ from pytest_probe.model.fatal_call import FUZZED, AnnouncedCall, FatalCall
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.run import RECORDED
 from pytest_probe.model.verdict import Verdict
-from pytest_probe.plugin.commands import item_command, search_command
 from pytest_probe.plugin.report_results import carry
+from pytest_probe.plugin.reproduce import item_command, search_command
 from pytest_probe.plugin.session import TABLE, Probe
 from pytest_probe.reports.junit import properties
 from pytest_probe.reports.running import (
@@ -40,7 +40,7 @@ from pytest_probe.reports.running import (
     read_running,
     verdict_on,
 )
-from pytest_probe.settings.written import STARTED_IN
+from pytest_probe.settings import STARTED_IN
 
 # Deaths that no item explains, a worker, after which the run ends: a worker that dies while it starts always will.
 IDLE_DEATHS = 4
@@ -64,7 +64,7 @@ def is_controller(config: pytest.Config) -> bool:
     return distributes and not config.option.collectonly and not is_worker(config)
 
 
-def told_by_workers(probe: Probe) -> bool:
+def workers_describe_devices(probe: Probe) -> bool:
     """Do the workers say what the devices are, so that this process imports no framework? A baseline asks before they
     start which bits can be compared, times how many devices there are, and a run that goes on whether they are those
     of its results."""
@@ -141,15 +141,15 @@ class Controller:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        if self._probe.carried_gate is not None:
-            node.workerinput["probe_gate"] = self._probe.carried_gate
+        if self._probe.gate_for_workers is not None:
+            node.workerinput["probe_gate"] = self._probe.gate_for_workers
         node.workerinput["probe_running"] = str(self.folder)
         node.workerinput[STARTED_IN] = str(self._probe.config.invocation_params.dir)
         node.workerinput["probe_search_seed"] = self._probe.search_seed
         node.workerinput["probe_split"] = self._probe.config.getoption("dist") == "worksteal"
-        devices = self._probe.settings.devices if told_by_workers(self._probe) else self._probe.shared_devices
+        devices = self._probe.settings.devices if workers_describe_devices(self._probe) else self._probe.shared_devices
         # To count the devices of a kind would import a framework here: a worker does that by its number.
-        if told_by_workers(self._probe) and len(devices) < 2:
+        if workers_describe_devices(self._probe) and len(devices) < 2:
             taken = set(self._slots.values())
             slot = next(number for number in itertools.count() if number not in taken)
             self._slots[node] = node.workerinput["probe_slot"] = slot
@@ -159,7 +159,7 @@ class Controller:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> object | None:
-        """Another one only in the place of the default one, as it is."""
+        """It replaces only the default scheduler, unchanged."""
         if config.getoption("dist") != "load" or config.getoption("maxschedchunk", None) is not None:
             return None
         if self._probe.settings.isolate:
@@ -222,20 +222,20 @@ class Controller:
         given up, and whether there were too few of those for that."""
         add_fatal_call(self.folder, FatalCall(id, call, verdict.reason.removesuffix(f": {call}"), verdict.kind))
         found = fatal_calls_of(self.folder, id)
-        told = tuple(f"{FUZZED}{each}" for each in found)
+        notes = tuple(f"{FUZZED}{each}" for each in found)
         reason = f"{verdict.reason}; the search was given up after {len(found)} such calls"
-        return replace(verdict, reason=reason, notes=told), len(found) < FATAL_CALLS
+        return replace(verdict, reason=reason, notes=notes), len(found) < FATAL_CALLS
 
-    def _take_over(self, told: Mapping[str, Any]) -> None:
+    def _take_over(self, output: Mapping[str, Any]) -> None:
         """What the workers left out, each of them the same, for the last line of pytest's, which counts here only."""
         reporter = (
-            self._probe.config.pluginmanager.getplugin("terminalreporter") if "probe_deselected" in told else None
+            self._probe.config.pluginmanager.getplugin("terminalreporter") if "probe_deselected" in output else None
         )
         if reporter is not None and not self._deselected:
-            self._deselected = told["probe_deselected"]
+            self._deselected = output["probe_deselected"]
             reporter.stats.setdefault("deselected", []).extend([SimpleNamespace()] * self._deselected)
-        if told.get("probe_nothing_left"):
-            self._probe.nothing_left = True
+        if output.get("probe_nothing_left"):
+            self._probe.use_shard({}, empty=True)
 
     def _death(self, node: Any) -> Running:
         """What the worker was running."""
@@ -298,7 +298,7 @@ def _again(sched: Any, item: str) -> bool:
 
 
 def _status(node: Any) -> int | None:
-    """How the worker's process ended, as subprocess tells it; None where it is no child of this one."""
+    """How the worker's process ended, as subprocess has it; None where it is no child of this one."""
     process = getattr(getattr(node.gateway, "_io", None), "popen", None)
     try:
         return None if process is None else process.wait(STATUS_SECONDS)

@@ -194,7 +194,7 @@ def controller(*devices: str, **more: Any) -> xdist.Controller:
         settings=settings_of(devices=devices),
         shared_devices=devices,
         running_folder=Path("none"),
-        carried_gate=None,
+        gate_for_workers=None,
         search_seed=None,
     )
     return xdist.Controller(probe)

@@ -7,7 +7,7 @@ from typing import Any
 
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import Outcome, Verdict
-from pytest_probe.plugin.report_results import Freeing, carried, carry
+from pytest_probe.plugin.report_results import ReleaseResults, carried, carry
 from pytest_probe.reports.results_file import results_in
 
 
@@ -35,22 +35,22 @@ def test_a_report_carries_all_and_shows_one() -> None:
 
 
 def test_results_go_when_the_item_ends() -> None:
-    freeing = Freeing()
+    release = ReleaseResults()
     call, end = report("call", result("warning", 3)), report("teardown")
-    freeing.pytest_runtest_logreport(call)
+    release.pytest_runtest_logreport(call)
     assert carried(call)
-    freeing.pytest_runtest_logreport(end)
+    release.pytest_runtest_logreport(end)
     assert vars(call) == {"nodeid": "d::x", "when": "call", "probe": {"verdict": "warning", "folded": 3}}
     assert not hasattr(end, "probe")
 
 
 def test_all_attempts_and_a_death() -> None:
-    freeing = Freeing()
+    release = ReleaseResults()
     attempts = [report("call", result("pass")) for _ in range(2)]
     attempts[1].probe = dict(attempts[1].probe)  # as it comes from another process
     death = report("???", result("error"))
     for each in (*attempts, death):
-        freeing.pytest_runtest_logreport(each)
+        release.pytest_runtest_logreport(each)
     assert [carried(each) for each in (*attempts, death)] == ["", "", ""]
     assert [each.probe["verdict"] for each in (*attempts, death)] == ["pass", "pass", "error"]
     assert attempts[0].probe is attempts[1].probe

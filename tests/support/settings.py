@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pytest_probe.option_types import Given
 from pytest_probe.options import OPTIONS
-from pytest_probe.settings.settings import Settings
+from pytest_probe.settings import Settings
 
 
 def settings_of(**values: object) -> Settings:

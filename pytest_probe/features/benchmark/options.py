@@ -6,8 +6,7 @@ from pathlib import Path
 
 from pytest_probe.option_types import Place, content
 from pytest_probe.reports.results_file import RESULTS
-from pytest_probe.settings.settings import Settings
-from pytest_probe.settings.written import Written
+from pytest_probe.settings import RawOptions, Settings
 from pytest_probe.standards.tools.table import BENCHMARK
 
 
@@ -18,7 +17,7 @@ class RunFolder(Place):
         return None if value is None else content(value / RESULTS)
 
 
-def check(options: Written, settings: Settings) -> None:
+def check(options: RawOptions, settings: Settings) -> None:
     """Raises SettingsError where a run is to be compared, and none is given."""
     if settings.standard == BENCHMARK and settings.benchmark is None:
         wanted = "it needs another run to compare with: add --probe-benchmark=DIR, that run's --probe-out"

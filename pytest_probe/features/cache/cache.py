@@ -19,7 +19,6 @@ from pytest_probe.check.kept import Keep, Kept, Made
 from pytest_probe.features.cache.folder import Entry, Folder, Part
 from pytest_probe.features.cache.keys import Unkeyed, belongs_to, build_of, digest, digest_of_array, package_digest
 from pytest_probe.features.cache.state import Entered, Witness, description, witness
-from pytest_probe.frameworks.environment import environment
 from pytest_probe.model.case import Case
 from pytest_probe.numerics.dtypes import AnyArray
 
@@ -191,7 +190,7 @@ class Cache:
         self._folder = Folder(folder, size)
         self._digests = _Digests()
         # Libraries read it when they begin; frameworks add to it for their own children while they run.
-        self._variables = environment()
+        self._variables = frameworks.environment()
 
     def results(self, setup: Setup, case: Case) -> _CachedResults | None:
         """See check.kept.ReferenceCache."""

@@ -33,7 +33,7 @@ from typing import Any
 import msgspec
 
 from pytest_probe.features.cache.keys import PLAIN, Unkeyed
-from pytest_probe.frameworks.wrappers import without_wrapper
+from pytest_probe.frameworks import without_wrapper
 
 _COMPILED = (
     BuiltinFunctionType,

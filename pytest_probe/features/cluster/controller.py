@@ -30,11 +30,11 @@ from pytest_probe.features.cluster.messages import (
 from pytest_probe.features.cluster.parts import Dealing
 from pytest_probe.features.cluster.sending import Sending, sizes_of, start_of
 from pytest_probe.model.verdict import Verdict
-from pytest_probe.plugin.commands import item_command
 from pytest_probe.plugin.items import ProbeItem
 from pytest_probe.plugin.order import costs_of, sharing_runs
+from pytest_probe.plugin.reproduce import item_command
 from pytest_probe.plugin.session import Probe
-from pytest_probe.plugin.xdist import DEATHS_OF_A_CASE, IDLE_DEATHS, passed, result_of, say, told_by_workers
+from pytest_probe.plugin.xdist import DEATHS_OF_A_CASE, IDLE_DEATHS, passed, result_of, say, workers_describe_devices
 from pytest_probe.reports.results_file import RUN
 from pytest_probe.reports.running import CRASH, Deaths, verdict_on
 from pytest_probe.reports.terminal import count
@@ -181,8 +181,8 @@ class Cluster:
         self._dealing = Dealing(costs_of(self._groups), self._sizes)
         self._waiting = len(self._groups)
         self._skip_too_large()
-        if told_by_workers(self._probe) and self._waiting:
-            self._reporting.told(self.devices())
+        if workers_describe_devices(self._probe) and self._waiting:
+            self._reporting.know_devices(self.devices())
         while self._waiting and not (session.shouldstop or session.shouldfail):
             if self._is_left_alone:
                 self._end_without_hosts(session)
@@ -254,7 +254,7 @@ class Cluster:
     def _what_is_known(self) -> RunFacts:
         out = self._probe.settings.out
         run = None if out is None else out / RUN
-        return RunFacts(self._probe.carried_gate, None if run is None else (run, run.read_bytes()))
+        return RunFacts(self._probe.gate_for_workers, None if run is None else (run, run.read_bytes()))
 
     def _remark(self, host: HostState) -> str:
         """Where a node has another device than the first that was ready, each of its results says so."""

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from pytest_probe.errors import RecordError
 from pytest_probe.model.dump import Call, Direction, Dump, Frame, Record
 from pytest_probe.reports.running import Ending, Running
-from pytest_probe.settings.settings import Settings
+from pytest_probe.settings import Settings
 
 _LENGTH = struct.Struct("<Q")
 # What ends the answers to one message.

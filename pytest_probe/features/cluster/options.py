@@ -6,8 +6,7 @@ import importlib.util
 import re
 
 from pytest_probe.option_types import Given, Type
-from pytest_probe.settings.settings import Settings
-from pytest_probe.settings.written import Written
+from pytest_probe.settings import RawOptions, Settings
 
 
 class Address(Type):
@@ -22,7 +21,7 @@ class Address(Type):
         return given.text
 
 
-def check(options: Written, settings: Settings) -> None:
+def check(options: RawOptions, settings: Settings) -> None:
     """Raises SettingsError for what goes with no cluster."""
     for name, asked in (("fuzz", settings.fuzz is not None), ("isolate", settings.isolate)):
         if asked:
@@ -31,7 +30,7 @@ def check(options: Written, settings: Settings) -> None:
             raise options[name].wrong(wanted)
 
 
-def check_used(options: Written, settings: Settings) -> None:
+def check_used(options: RawOptions, settings: Settings) -> None:
     """Raises SettingsError for what the command line says of a cluster, where there is none."""
     for name in ("cluster-resource", "cluster-ship"):
         given = options[name]

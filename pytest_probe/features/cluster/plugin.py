@@ -37,7 +37,7 @@ def configure(config: pytest.Config, probe: Probe) -> None:
     except BaseException:
         pool.end()
         raise
-    probe.described_elsewhere = cluster.devices
+    probe.use_cluster(cluster.devices)
     config.pluginmanager.register(cluster, "probe-cluster")
 
 

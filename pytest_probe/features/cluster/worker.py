@@ -42,10 +42,10 @@ def main() -> int:
     words = [*start.args, *(folder for folder in start.conftests if os.path.isdir(folder))]
     if os.path.isdir(start.rootdir):
         words.append(f"--rootdir={start.rootdir}")
-    told = _Worker(channel, start)
-    status = pytest.main(words, plugins=[told])
-    if not told.began:
-        told.refuse(f"pytest ended with status {int(status)} before it could take cases", broken=True)
+    worker = _Worker(channel, start)
+    status = pytest.main(words, plugins=[worker])
+    if not worker.began:
+        worker.refuse(f"pytest ended with status {int(status)} before it could take cases", broken=True)
     return 0
 
 
@@ -123,15 +123,16 @@ class _Worker:
             self._dumps[sent.number] = dump
         return self._dumps[sent.number]
 
-    def _is_told(self, probe: Probe, told: RunFacts) -> None:
-        probe.remark = told.remark
-        if told.gate is not None:
-            probe.gate = gate_in_worker(probe.settings, told.gate)
+    def _take_facts(self, probe: Probe, facts: RunFacts) -> None:
+        if facts.gate is not None:
+            probe.use_gate(gate_in_worker(probe.settings, facts.gate))
         out, into = probe.settings.out, self._files / "out"
-        if out is not None and told.marker is not None and not _reads(*told.marker):
-            # The process does not see --probe-out: its files go with the results.
-            self._into = into
-            probe.written_at = lambda path: into / path.relative_to(out)
+        if out is None or facts.marker is None or _reads(*facts.marker):
+            probe.use_node(facts.remark, lambda path: path)
+            return
+        # The process does not see --probe-out: its files go with the results.
+        self._into = into
+        probe.use_node(facts.remark, lambda path: into / path.relative_to(out))
 
     def _refused(self, error: ProbeError) -> pytest.UsageError:
         self.refuse(str(error))
@@ -155,7 +156,7 @@ class _Worker:
             while True:
                 message: RunFacts | list[SentCase] = self._channel.receive()
                 if isinstance(message, RunFacts):
-                    self._is_told(probe, message)
+                    self._take_facts(probe, message)
                     continue
                 self._run(session, probe, message)
                 self._channel.send_bytes(END)

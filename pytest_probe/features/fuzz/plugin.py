@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from os import PathLike
@@ -13,16 +14,19 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_probe import frameworks
-from pytest_probe.errors import DumpError, RecordError
+from pytest_probe.errors import DumpError, RecordError, SettingsError
 from pytest_probe.model.dump import Call, Direction, Dump, Record
 from pytest_probe.model.result import SEARCH, Result
 from pytest_probe.model.verdict import Verdict
-from pytest_probe.plugin.commands import search_command
+from pytest_probe.options import NAMED
 from pytest_probe.plugin.items import NoticeItem
+from pytest_probe.plugin.reproduce import search_command
 from pytest_probe.plugin.saving import NOT_SAVED
 from pytest_probe.plugin.session import TABLE, Probe
 from pytest_probe.reports import terminal
 from pytest_probe.reports.running import fatal_calls_of
+from pytest_probe.selection import Selection
+from pytest_probe.settings import Settings
 from pytest_probe.system.text import printable_line
 from pytest_probe.user_errors import first_line
 
@@ -158,8 +162,31 @@ class Table(pytest.Collector):
         self.dump_path = TABLE
 
     def collect(self) -> Iterator[pytest.Item]:
-        for api in self.probe.tabled_apis:
+        for api in _table_apis(self.probe.settings.selection):
             yield _FuzzItem.from_parent(self, api=api, framework=frameworks.DEFAULT)
+
+
+@functools.cache
+def _table_apis(selection: Selection) -> tuple[str, ...]:
+    """The APIs that --probe-api names, of those in the table of constraints."""
+    from pytest_probe.features.fuzz.templates import entry_of
+
+    known, signatures = frameworks.load(frameworks.DEFAULT).apis(), frameworks.signatures()
+    named = (api for api in dict.fromkeys(known) if selection.names(api))
+    return tuple(api for api in named if entry_of(api, signatures) is not None)
+
+
+def check_table(settings: Settings) -> None:
+    """Raises SettingsError for a search of the table alone where --probe-api names nothing in it."""
+    option, globs = NAMED["fuzz"].flag, settings.selection.apis
+    if not globs:
+        wanted = f"give a dump with {NAMED['dump'].flag}, or {NAMED['api'].flag}"
+        raise SettingsError(option, settings.given["fuzz"], wanted)
+    if not _table_apis(settings.selection):
+        from pytest_probe.features.fuzz.templates import table
+
+        known = ", ".join(sorted(table()))
+        raise SettingsError(NAMED["api"].flag, ", ".join(globs), f"without a dump the table has {known}")
 
 
 def _kept_in(cache: pytest.Cache) -> Path | None:

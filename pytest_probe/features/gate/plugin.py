@@ -29,7 +29,7 @@ from pytest_probe.model.dump import Dump
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.options import BITS
 from pytest_probe.reports.terminal import count
-from pytest_probe.settings.settings import Settings
+from pytest_probe.settings import Settings
 
 
 class GateRun:

@@ -15,20 +15,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_probe.errors import ResultsError, SettingsError
 from pytest_probe.features.resume.earlier import Earlier
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import SEVERITY
+from pytest_probe.options import NAMED
 from pytest_probe.plugin.collectors import node_of_file
 from pytest_probe.plugin.items import NoticeItem
 from pytest_probe.plugin.report_results import carry
 from pytest_probe.plugin.run_dumps import address
-from pytest_probe.plugin.selected import Compared
 from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.xdist import DEATHS_OF_A_CASE, result_of
 from pytest_probe.reports import junit
 from pytest_probe.reports.results_file import RESULTS, ResultsWriter, lines_of
 from pytest_probe.reports.running import FOLDER, TIMER, Deaths, Ending, case_of_timeout, verdict_on
-from pytest_probe.reports.selected import ids_in
+from pytest_probe.reports.selected import ITEMS, id_list, ids_in, read_items
 from pytest_probe.system import archive
 from pytest_probe.system.text import printable_line
 
@@ -60,7 +61,7 @@ def configure(config: pytest.Config, probe: Probe) -> None:
     else:
         _write_deaths(probe, reporting.writer, longer=earlier.longer)
         _remove_tables(reporting.writer.folder, earlier.run.tables)
-        config.pluginmanager.register(Compared(reporting.writer.folder, earlier), "probe-compared")
+        config.pluginmanager.register(SelectionCompared(reporting.writer.folder, earlier), "probe-compared")
         config.pluginmanager.register(_Remaining(earlier.names(earlier.size)), "probe-remaining")
     config.pluginmanager.register(_Resumed(probe, reporting, earlier), "probe-resumed")
 
@@ -221,3 +222,38 @@ def _others_listen(config: pytest.Config) -> bool:
     plugins = [impl.plugin for impl in config.hook.pytest_runtest_logreport.get_hookimpls()]
     modules = {getattr(plugin, "__name__", type(plugin).__module__) for plugin in plugins}
     return any(name not in _QUIET and name.partition(".")[0] not in _QUIET_PACKAGES for name in modules)
+
+
+class SelectionCompared:
+    """In the process that reports a run that goes on: is what is left what the earlier run did not run? Raises
+    UsageError before anything runs."""
+
+    def __init__(self, folder: Path, earlier: Earlier) -> None:
+        self._folder = folder
+        self._done = earlier.names(earlier.size)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self) -> None:
+        self._compare()
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_finish(self) -> None:
+        self._compare()
+
+    def _compare(self) -> None:
+        found = self._folder / FOLDER / ITEMS
+        if not found.exists():
+            return
+        try:
+            now = {item.id for item in read_items(found.parent).found}
+            left = {item.id for item in read_items(self._folder).found if item.id not in self._done}
+        except (OSError, ResultsError) as error:
+            raise pytest.UsageError(str(SettingsError(NAMED["resume"].flag, str(self._folder), str(error)))) from None
+        found.unlink()
+        for ids, words in (
+            (left - now, "its run selected {}, and this run does not"),
+            (now - left, "this run selects {}, and its run did not"),
+        ):
+            if ids:
+                wanted = f"{words.format(id_list(sorted(ids)))}; give the same selection, or a new folder"
+                raise pytest.UsageError(str(SettingsError(NAMED["resume"].flag, str(self._folder), wanted)))

@@ -27,11 +27,10 @@ def keep(probe: Probe, config: pytest.Config, groups: Sequence[list[pytest.Item]
     kept = [group for group in groups if id(group) in mine]
     deselect(config, [item for group in groups if id(group) not in mine for item in group])
     places = enumerate(sorted(chain.from_iterable(groups), key=order.key))
-    probe.item_places = {item.nodeid: place for place, item in places}
     # Where there are fewer groups than shards, a run of nothing is as it should be.
-    probe.nothing_left = bool(groups) and not kept
+    probe.use_shard({item.nodeid: place for place, item in places}, empty=bool(groups) and not kept)
     if hasattr(config, "workeroutput"):
-        config.workeroutput["probe_nothing_left"] = probe.nothing_left
+        config.workeroutput["probe_nothing_left"] = probe.empty_shard
     return kept
 
 

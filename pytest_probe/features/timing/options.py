@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pytest_probe.settings.settings import Settings
-from pytest_probe.settings.written import Written
+from pytest_probe.settings import RawOptions, Settings
 
 
-def check_mode(options: Written, settings: Settings) -> None:
+def check_mode(options: RawOptions, settings: Settings) -> None:
     """Raises SettingsError where calls are to be measured that are not the device's own."""
     for name, asked in (("fuzz", settings.fuzz is not None), ("emulate", settings.emulate)):
         if settings.measures and asked:
@@ -14,7 +13,7 @@ def check_mode(options: Written, settings: Settings) -> None:
             raise options[name].wrong(f"with {measuring} the device's own calls are measured; leave it out")
 
 
-def check_limit(options: Written, settings: Settings) -> None:
+def check_limit(options: RawOptions, settings: Settings) -> None:
     """Raises SettingsError where there are no times to limit, or none to compare with. A limit in an ini file is for
     the runs that measure times."""
     limit = options["time-limit"]

@@ -31,8 +31,8 @@ class OtherTimes(Struct, frozen=True):
     gate: Gate | None = None
     update: bool = False
 
-    def beside(self, time: CaseTime, identity: PortableId) -> CaseTime:
-        """The time with the other time: the benchmark's, where it has the case, else the baseline's."""
+    def compare(self, time: CaseTime, identity: PortableId) -> CaseTime:
+        """The time with the other one: of the benchmark, where it has the case, else of the baseline."""
         if not time.compares or time.median_us is None:
             return time
         spread = self._kept(identity)

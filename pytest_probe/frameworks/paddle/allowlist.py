@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Iterator, Mapping
-from types import ModuleType
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import BuiltinFunctionType, ModuleType
 from typing import Any
 
 import paddle
 
 from pytest_probe.errors import UnknownAPI
 from pytest_probe.frameworks.base import API
-from pytest_probe.frameworks.paddle.operators import operator
 from pytest_probe.frameworks.paddle.signatures import NATIVE
 from pytest_probe.frameworks.python.binding import is_operator, works_in_place
 
@@ -40,7 +39,7 @@ NO_COMPUTATION = frozenset(
     "enable_compat disable_compat is_grad_enabled is_autocast_enabled get_autocast_dtype get_autocast_cpu_dtype "
     "get_autocast_gpu_dtype read_file decode_jpeg inference iinfo finfo".split()
 )
-# Functions of tensors that tell how one is kept, attach something to it, run what they are given, or take memory and
+# Functions of tensors that say how one is stored, attach something to it, run what they are given, or take memory and
 # files from elsewhere.
 KEEPING = frozenset(
     "apply apply_ backward clear_grad clear_gradient copy_ create_parameter create_tensor cuda data_ptr element_size "
@@ -93,7 +92,7 @@ UNLISTED = frozenset(f"{module}.{name}" for module, names in OTHERS.items() for 
 
 
 def candidates(namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple[API, ...]:
-    """What a recorded name may stand for; see Framework.candidates. namespaces are those that the user added."""
+    """What a recorded name may mean; see Framework.candidates. namespaces are those that the user added."""
     if namespace in namespaces:
         place, allowed = namespaces[namespace], _added(namespaces[namespace], api)
         listed = "a function there"
@@ -165,3 +164,85 @@ def _is_method(name: str) -> bool:
     if name in KEEPING or not callable(getattr(paddle.Tensor, name, None)):
         return False
     return not name.startswith("_") or is_operator(name)
+
+
+# Most operators read as many arguments as they have parameters, also from memory behind those that were given: they
+# get more of them than any has.
+_NOTHING = (None,) * 64
+_COUNTED = "Has too many arguments"
+# The place of the dtype: anything else there would end the process.
+_DTYPES: Mapping[str, int] = {
+    **dict.fromkeys("cast empty empty_like ones ones_like randperm uniform zeros zeros_like".split(), 1),
+    **dict.fromkeys("cummax cummin eye full full_like".split(), 2),
+    **dict.fromkeys("arange full_ linspace randint".split(), 3),
+    "logspace": 4,
+}
+
+
+def operator(name: str) -> Callable[..., Any]:
+    """paddle._C_ops.<name> as it is now, for any arguments. It raises TypeError for what is no dtype."""
+    place = _DTYPES.get(name, _DTYPES.get(name.rstrip("_"), len(_NOTHING)))
+    function = _with_operator(getattr(paddle._C_ops, name), lambda found: _padded(found, place))
+    return functools.partial(_recurrent, function) if name == "rnn" else function
+
+
+def _with_operator(function: Any, change: Callable[[Any], Any]) -> Any:
+    """The function with its operator changed. What a user has put there stays; while steps are rounded a function
+    stands there that is given the operator."""
+    if isinstance(function, BuiltinFunctionType):
+        return change(function)
+    if isinstance(function, functools.partial) and isinstance(function.args[-1], BuiltinFunctionType):
+        *given, found = function.args
+        return functools.partial(function.func, *given, change(found))
+    return function
+
+
+def _padded(function: Callable[..., Any], dtype: int) -> Callable[..., Any]:
+    """Most operators read as many arguments as they have parameters, and where fewer were given memory that is not
+    theirs. Here they find None; what is too much they don't read, unless they count their arguments. dtype is the place
+    of one."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if dtype < len(args) and not isinstance(args[dtype], (paddle.dtype, type(None))):
+            raise TypeError(f"{type(args[dtype]).__name__} in the place of a dtype")
+        try:
+            return function(*args, *_NOTHING, **kwargs)
+        except ValueError as error:
+            if _COUNTED not in str(error):
+                raise
+        return function(*args, **kwargs)
+
+    return call
+
+
+def _recurrent(function: Callable[..., Any], x: Any, states: Any, weights: Any, *others: Any, **kwargs: Any) -> Any:
+    """rnn(x, states, weights, ...): it computes no gradient unless it computes those of all weights."""
+    tensors = _tensors(weights)
+    wanting = [
+        one for one in (x, *_tensors(states), *tensors) if isinstance(one, paddle.Tensor) and not one.stop_gradient
+    ]
+    frozen = [one for one in tensors if one.stop_gradient]
+    if wanting and frozen:
+        trainable = iter(_Beside.apply(wanting[0], *frozen))
+        weights = [next(trainable) if one.stop_gradient else one for one in tensors]
+    return function(x, states, weights, *others, **kwargs)
+
+
+class _Beside(paddle.autograd.PyLayer):  # type: ignore[misc]
+    """Tensors whose gradients are computed where that of another is asked for, to which they add nothing."""
+
+    @staticmethod
+    def forward(context: Any, wanting: Any, *tensors: Any) -> tuple[Any, ...]:
+        context.save_for_backward(wanting)
+        return tuple(one.clone() for one in tensors)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Any) -> tuple[Any, ...]:
+        (wanting,) = context.saved_tensor()
+        return (paddle.zeros_like(wanting), *(None for _ in gradients))
+
+
+def _tensors(value: Any) -> Sequence[Any]:
+    if not isinstance(value, (list, tuple)):
+        return ()
+    return [one for one in value if isinstance(one, paddle.Tensor)]

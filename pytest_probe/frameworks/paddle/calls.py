@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,15 +21,29 @@ from pytest_probe.frameworks.paddle.arrays import (
     to_array,
     to_tensor,
 )
-from pytest_probe.frameworks.paddle.memory import memory_errors
-from pytest_probe.frameworks.paddle.results import RESULTS
+from pytest_probe.frameworks.paddle.devices import memory_errors
 from pytest_probe.frameworks.paddle.rounding import rounding
 from pytest_probe.frameworks.paddle.state import OfUser
 from pytest_probe.frameworks.python.calls import Binder, BoundTensors, PythonCalls
+from pytest_probe.frameworks.python.results import Results
 from pytest_probe.model.arguments import Array, Leaf
 from pytest_probe.model.dump import DeviceSpec, DtypeSpec, SizeSpec
-from pytest_probe.model.run import Device, Steps, Wanted, Way
+from pytest_probe.model.run import Device, Layout, Steps, Wanted, Way
 from pytest_probe.numerics.dtypes import is_complex, is_floating, widen
+
+
+def _layouts(device: Device | None) -> Callable[[Any], Layout]:
+    place = str(paddle.CPUPlace() if device is None else device.put(paddle.empty([0])).place)
+    return partial(_layout, place)
+
+
+def _layout(place: str, tensor: Tensor) -> Layout:
+    found = str(tensor.place)
+    return Layout(name_of(tensor.dtype), found, found == place, tuple(tensor.strides))
+
+
+RESULTS = Results(paddle.Tensor, paddle.Size, (paddle.dtype,), _layouts)
+
 
 # Dtypes that quantised products take by their names only.
 AS_TEXT = ("kwargs.weight_dtype", "kwargs.compute_dtype")

@@ -42,7 +42,7 @@ class EmulatedDevice:
 
 
 class _Widened:
-    """Tensors of 16 bit beside what a call gets in their place."""
+    """Tensors of 16 bit with what a call gets instead of them."""
 
     def __init__(self) -> None:
         self._pairs: list[tuple[Tensor, Tensor]] = []

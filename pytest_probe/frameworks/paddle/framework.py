@@ -15,12 +15,9 @@ from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.base import Framework, Functions
 from pytest_probe.frameworks.paddle import (
     allowlist,
-    borders,
     choices,
-    clocks,
     defaults,
-    flags,
-    memory_use,
+    devices,
     safety,
     sizes,
     state,
@@ -28,11 +25,10 @@ from pytest_probe.frameworks.paddle import (
 )
 from pytest_probe.frameworks.paddle.arrays import Tensor, to_tensor
 from pytest_probe.frameworks.paddle.calls import PaddleCalls
+from pytest_probe.frameworks.paddle.devices import is_device_memory, memory_errors
 from pytest_probe.frameworks.paddle.emulation import EmulatedDevice
-from pytest_probe.frameworks.paddle.literals import LITERAL
-from pytest_probe.frameworks.paddle.memory import is_device_memory, memory_errors
-from pytest_probe.frameworks.paddle.script import SCRIPT
-from pytest_probe.frameworks.paddle.widening import widening
+from pytest_probe.frameworks.paddle.script import LITERAL, SCRIPT
+from pytest_probe.frameworks.paddle.widening import border, widening
 from pytest_probe.frameworks.python.framework import PythonDevice, PythonFramework
 from pytest_probe.model.clock import Clock
 from pytest_probe.model.run import Device, MemoryUse, Way
@@ -64,16 +60,16 @@ class PaddleFramework(PaddleCalls, PythonFramework):
     kinds = ("cpu", "gpu", "npu", "xpu")
     refusals = (Exception,)  # ValueError, OSError, or what a plugin raises
     widening = staticmethod(widening)
-    hardware = staticmethod(flags.hardware)
+    hardware = staticmethod(devices.hardware)
     is_device_memory = staticmethod(is_device_memory)
     fixed_state = staticmethod(state.Fixed)
     users_state = staticmethod(state.OfUser)
     random_state = staticmethod(state.random_state)
     candidates = staticmethod(allowlist.candidates)
     apis = staticmethod(allowlist.apis)
-    count = staticmethod(flags.devices)
+    count = staticmethod(devices.devices)
     check_arguments = staticmethod(safety.check_arguments)
-    border = staticmethod(borders.border)
+    border = staticmethod(border)
     noting_choices = staticmethod(choices.noting)
     load = staticmethod(tensor_files.load)
     script = staticmethod(SCRIPT.text)
@@ -83,25 +79,25 @@ class PaddleFramework(PaddleCalls, PythonFramework):
         return {
             "framework": "paddle",
             "version": str(paddle.__version__),
-            **flags.described(),
+            **devices.described(),
             **({"state": found} if (found := state.differing()) else {}),
         }
 
     def memory_left(self, device: Device) -> int | None:
-        return flags.memory_left(device.name)
+        return devices.memory_left(device.name)
 
     def release_memory(self, device: Device) -> None:
-        flags.release_memory(device.name)
+        devices.release_memory(device.name)
 
     def clock(self, device: Device) -> Clock:
-        return clocks.clock(device, own=isinstance(device, PaddleDevice))
+        return devices.clock(device, own=isinstance(device, PaddleDevice))
 
     @memory_errors
     def memory_use(self, device: Device, call: Callable[[], object]) -> MemoryUse | None:
-        return memory_use.memory_use(_place_of(device), call)
+        return devices.memory_use(_place_of(device), call)
 
     def last_level_cache(self, device: Device) -> int:
-        return clocks.last_level_cache(_place_of(device))
+        return devices.last_level_cache(_place_of(device))
 
     def yardsticks(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
         return paddle.assign, paddle.matmul
@@ -121,7 +117,7 @@ class PaddleFramework(PaddleCalls, PythonFramework):
         """Paddle's CPU kernels run in one thread each."""
 
     def default_device(self) -> str:
-        return flags.accelerator() or "cpu"
+        return devices.accelerator() or "cpu"
 
     def opened(self, name: str) -> PaddleDevice:
         before = paddle.device.get_device()
@@ -191,6 +187,6 @@ def _place_of(device: Device) -> str:
 
 def made() -> Framework:
     """See frameworks.load."""
-    # Paddle's own handlers write a trace of C++ where a process is told to end, and take the place of pytest's.
+    # Paddle's own handlers write a trace of C++ where a process gets a signal to end, and replace pytest's.
     paddle.disable_signal_handler()
     return PaddleFramework()

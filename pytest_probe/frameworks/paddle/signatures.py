@@ -1,7 +1,7 @@
 """PaddlePaddle: what its APIs and their parameters are called elsewhere. Paddle is not imported.
 
 Judges and index roles ask for an argument by its canonical name ("dim"), and for an API by its canonical name
-("softmax"). What Paddle calls otherwise stands here, and which of its calls mean another thing than their name: a
+("softmax"). Here is what Paddle calls otherwise, and which of its calls mean another thing than their name: a
 product of transposed factors, a dropout of whole rows. APIs that nobody asks an argument of are not listed.
 """
 
@@ -275,7 +275,7 @@ def canonical(api: str) -> str:
 def bind(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BoundCall:
     """The arguments of a call by the names of its API's parameters; api as a dump has it, "" for no known one.
 
-    The values are whatever stands for tensors there.
+    The values are whatever represents tensors there.
     """
     name = canonical(api) if api else ""
     native = api.partition(".")[0] == NATIVE
@@ -297,7 +297,7 @@ def _text(api: str) -> str:
 
 
 def _settled(call: BoundCall) -> BoundCall:
-    """Without None in the place of a default, and without the name that a call gives its result."""
+    """Without None where there is a default, and without the name that a call gives its result."""
     given = {
         name: value
         for name, value in call.given.items()
@@ -338,7 +338,7 @@ def _pooling(call: BoundCall) -> BoundCall:
 
 def _dropout(call: BoundCall) -> BoundCall:
     """Of whole rows it is another law than that of elements, and so it is without the factor in training. The operator
-    keeps the probability in float32, also beside tensors of float64."""
+    keeps the probability in float32, also among tensors of float64."""
     if call.argument("training"):
         if call.argument("axis") is not None:
             return _named(call, "feature_dropout")

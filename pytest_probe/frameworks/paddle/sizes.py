@@ -59,7 +59,7 @@ def _numbers(value: Any) -> list[int]:
 
 
 def _expanded(call: BoundCall) -> int:
-    """-1 stands for the tensor's own extent."""
+    """-1 means the tensor's own extent."""
     return math.prod(abs(extent) for extent in _numbers(call.argument("size")))
 
 

@@ -1,4 +1,8 @@
-"""PaddlePaddle: casts and factories of floating dtypes that are narrower than a run's give that of the run."""
+"""PaddlePaddle: what changes in a run of a user's reference.
+
+Casts and factories of floating dtypes that are narrower than the run's give that of the run. A border between two
+kernels rounds values and their gradient, in runs that are asked to.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import paddle
+from paddle import Tensor
+from paddle.autograd import PyLayer
 
+from pytest_probe.frameworks.paddle.arrays import to_array, to_tensor
 from pytest_probe.frameworks.paddle.rounding import replaced
+from pytest_probe.frameworks.widened import border_dtype
+from pytest_probe.numerics.dtypes import numpy_dtype, round_to, widen
 
 # By the dtype of the run.
 WIDE = {
@@ -44,3 +54,26 @@ def _called(
         return wider[value]
 
     return operator(*map(wide, args), **{key: wide(value) for key, value in kwargs.items()})
+
+
+def border(tensor: Tensor) -> Tensor:
+    """See Framework.border."""
+    dtype = border_dtype()
+    return _Border.apply(tensor, dtype) if dtype and tensor.is_floating_point() else tensor
+
+
+class _Border(PyLayer):  # type: ignore[misc]
+    @staticmethod
+    def forward(context: Any, tensor: Tensor, dtype: str) -> Tensor:
+        context.dtype = dtype
+        return _rounded(tensor, dtype)
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> Tensor:
+        return _rounded(gradient, context.dtype)
+
+
+def _rounded(tensor: Tensor, dtype: str) -> Tensor:
+    # In a reference's run Paddle's casts give float64: NumPy's narrow.
+    values = to_array(tensor.detach())
+    return to_tensor(np.asarray(widen(round_to(values, numpy_dtype(dtype))).astype(values.dtype)))

@@ -16,7 +16,7 @@ from pytest_probe.model.arguments import BoundCall
 OPERATORS = {"truediv": "div", "floordiv": "floor_divide", "mod": "remainder", "and": "bitwise_and", "or": "bitwise_or"}
 # Those that Python calls with an `i` or an `r` before them, as __iadd__ and __radd__.
 PREFIXED = frozenset("add sub mul div truediv floordiv mod pow matmul and or xor lshift rshift".split())
-# What may stand between double underscores: operators and conversions.
+# Names that may be between double underscores: operators and conversions.
 CALCULATING = frozenset(name.rstrip("_") for name in operator.__all__) | frozenset(
     "bool complex float int long nonzero len reversed div idiv".split()
 )

@@ -63,7 +63,7 @@ class Binder(ABC):
 
     @abstractmethod
     def special(self, value: Any, name: str) -> Any:
-        """What a spec or an array stands for; anything else as it is."""
+        """The tensor of a spec or an array; anything else as it is."""
 
     @staticmethod
     @abstractmethod

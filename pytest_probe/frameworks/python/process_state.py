@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from pytest_probe.model.run import State
 
-# What a setting belongs to: to how a run is made, and so never to the user; to the call, of which a dump tells it; to
+# What a setting belongs to: to how a run is made, and so never to the user; to the call, of which a dump has it; to
 # the process, so that a device under test has it as the user does.
 Owner = Literal["run", "call", "process"]
 EVERY: tuple[Owner, ...] = ("run", "call", "process")

@@ -42,7 +42,7 @@ FORGOTTEN = frozenset(
     "upsample_nearest new_empty new_empty_strided new_full new_ones new_tensor new_zeros stride unflatten".split()
 )
 
-# These tell how a tensor is kept, attach something to it, or take memory and files from elsewhere.
+# These say how a tensor is stored, attach something to it, or take memory and files from elsewhere.
 KEEPING = frozenset(
     "backward const_data_ptr data_ptr dim_order element_size get_device is_distributed is_pinned is_set_to is_shared "
     "module_load numpy pin_memory record_stream register_hook register_post_accumulate_grad_hook retain_grad "
@@ -51,7 +51,7 @@ KEEPING = frozenset(
 
 
 def candidates(namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple[API, ...]:
-    """What a recorded name may stand for; see Framework.candidates. namespaces are those that the user added."""
+    """What a recorded name may mean; see Framework.candidates. namespaces are those that the user added."""
     places = (namespaces[namespace],) if namespace in namespaces else NAMESPACES.get(namespace, ())
     if not places:
         raise UnknownAPI(_no_namespace(namespace, api))

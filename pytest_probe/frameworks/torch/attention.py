@@ -13,7 +13,7 @@ import torch
 
 from pytest_probe.model.device_modes import Attention
 
-# What the CPU runs for attention without dropout; both are kernels of their own, no product stands inside.
+# What the CPU runs for attention without dropout; both are kernels of their own, without products inside.
 FLASH_FORWARD: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 FLASH_BACKWARD: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 

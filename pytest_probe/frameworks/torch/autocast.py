@@ -1,6 +1,6 @@
 """PyTorch: calls made of others, under an autocast that casts for those: each kernel in float64, rounded once.
 
-What is float32 in such a call and what is 16 bit, forward and backward, only the call itself tells: it runs in its own
+What is float32 in such a call and what is 16 bit, forward and backward, only the call itself shows: it runs in its own
 dtypes, and every kernel's numbers are replaced by those of float64, rounded to the kernel's dtype (and inside, where
 the CPU's kernel is known to), so that a kernel that is wrong excuses nothing. Of a call that casts by itself, as
 rms_norm does, it is enough to know which kernels compute in float32.
@@ -90,7 +90,7 @@ class KernelsMode(SplittingMode):
         if apart is not NotImplemented:
             return apart
         wide_args, wide_kwargs = tree_map_only(torch.Tensor, _wide, (args, kwargs))
-        # An operator told to compute in float32 would do so in its float64 twin.
+        # An operator that is asked to compute in float32 would do so in its float64 twin.
         if wide_kwargs.get("dtype") in FLOAT_TENSORS:
             wide_kwargs["dtype"] = torch.float64
         result = func(*args, **kwargs)

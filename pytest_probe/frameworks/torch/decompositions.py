@@ -45,7 +45,7 @@ FACTORIES = frozenset({_ATEN.full.default, _ATEN.zeros.default, _ATEN.ones.defau
 
 
 def steps_of(func: Any, args: Any, kwargs: Mapping[str, Any]) -> Steps | None:
-    """What a kernel is made of; None for one that is a single step, or whose steps torch does not tell."""
+    """What a kernel is made of; None for one that is a single step, or whose steps torch does not show."""
     steps = decompositions().get(func)
     if steps is None or func in FACTORIES or _is_view(func):
         return None
@@ -65,7 +65,7 @@ def steps_of(func: Any, args: Any, kwargs: Mapping[str, Any]) -> Steps | None:
 
 
 def kernel(func: Any) -> Steps:
-    """What runs a kernel: for those that torch has for decompositions alone, the kernel that they stand for."""
+    """What runs a kernel: for those that torch has for decompositions alone, the kernel that they decompose."""
     stands_for: Steps = getattr(func, "impl_aten", func)
     return stands_for
 
@@ -142,7 +142,7 @@ def _kinds(values: Any) -> Iterator[Any]:
 
 @functools.cache
 def _functional(func: Any) -> Any:
-    """The kernel beside one that writes to its first argument: mul.Tensor beside mul_.Tensor."""
+    """The kernel that does not write, for one that writes to its first argument: mul.Tensor for mul_.Tensor."""
     return getattr(getattr(_ATEN, func.overloadpacket.__name__[:-1]), func._overloadname)
 
 

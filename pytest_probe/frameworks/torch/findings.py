@@ -22,7 +22,7 @@ SMALL_ERF = 2.0**-12
 
 class Finding(Struct, frozen=True):
     """Wrong elements of an API's output: releases are those in which it was proved, as "2.13"; dtypes those of the
-    output; elements tells which ones, given the input in float64 and the output."""
+    output; elements says which ones, given the input in float64 and the output."""
 
     api: str
     releases: tuple[str, ...]

@@ -17,13 +17,10 @@ from pytest_probe.frameworks.python.framework import PythonDevice, PythonFramewo
 from pytest_probe.frameworks.torch import (
     allowlist,
     autocast,
-    borders,
     choices,
-    clocks,
     defaults,
+    devices,
     findings,
-    flags,
-    memory_use,
     modules,
     safety,
     sizes,
@@ -31,15 +28,13 @@ from pytest_probe.frameworks.torch import (
 )
 from pytest_probe.frameworks.torch.arrays import to_array, to_tensor
 from pytest_probe.frameworks.torch.calls import TorchCalls, place
-from pytest_probe.frameworks.torch.hardware import hardware
-from pytest_probe.frameworks.torch.kernels import told
-from pytest_probe.frameworks.torch.literals import LITERAL
-from pytest_probe.frameworks.torch.memory import is_device_memory, memory_errors, memory_left, release_memory
+from pytest_probe.frameworks.torch.devices import hardware, is_device_memory, memory_errors, memory_left, release_memory
+from pytest_probe.frameworks.torch.kernels import registered
 from pytest_probe.frameworks.torch.missing import completions
-from pytest_probe.frameworks.torch.script import SCRIPT
+from pytest_probe.frameworks.torch.script import LITERAL, SCRIPT
 from pytest_probe.frameworks.torch.signatures import canonical
 from pytest_probe.frameworks.torch.solved import solved
-from pytest_probe.frameworks.torch.widening import widening
+from pytest_probe.frameworks.torch.widening import border, widening
 from pytest_probe.model.clock import Clock
 from pytest_probe.model.dump import Argument
 from pytest_probe.model.run import Device, Kernel, MemoryUse, on_reference
@@ -84,13 +79,13 @@ class TorchFramework(TorchCalls, PythonFramework):
     is_device_memory = staticmethod(is_device_memory)
     fixed_state = staticmethod(state.Fixed)
     users_state = staticmethod(state.OfUser)
-    plain_convolutions = staticmethod(flags.plain_convolutions)
-    registered_kernels = staticmethod(told)
+    plain_convolutions = staticmethod(state.plain_convolutions)
+    registered_kernels = staticmethod(registered)
     candidates = staticmethod(allowlist.candidates)
     apis = staticmethod(allowlist.apis)
     check_arguments = staticmethod(safety.check_arguments)
     bytes_inside = staticmethod(on_reference(sizes.bytes_inside))
-    border = staticmethod(borders.border)
+    border = staticmethod(border)
     noting_choices = staticmethod(choices.noting)
     known_findings = staticmethod(findings.known)
     casts = staticmethod(autocast.casts)
@@ -103,7 +98,7 @@ class TorchFramework(TorchCalls, PythonFramework):
             "framework": "torch",
             "version": torch.__version__,
             "threads": str(torch.get_num_threads()),
-            **flags.described(),
+            **state.described(),
             **({"state": found} if (found := state.differing()) else {}),
         }
 
@@ -114,20 +109,20 @@ class TorchFramework(TorchCalls, PythonFramework):
         release_memory(place(device))
 
     def clock(self, device: Device) -> Clock:
-        return clocks.clock(device, own=isinstance(device, TorchDevice))
+        return devices.clock(device, own=isinstance(device, TorchDevice))
 
     @memory_errors
     def memory_use(self, device: Device, call: Callable[[], object]) -> MemoryUse | None:
-        return memory_use.memory_use(place(device), call)
+        return devices.memory_use(place(device), call)
 
     def last_level_cache(self, device: Device) -> int:
-        return clocks.last_level_cache(place(device))
+        return devices.last_level_cache(place(device))
 
     def yardsticks(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
         return _copy, torch.matmul
 
     def allowed(self, device: str) -> tuple[str, ...]:
-        return tuple(flags.allowed(device.split(":", 1)[0]))
+        return tuple(state.allowed(device.split(":", 1)[0]))
 
     def random_state(self) -> bytes:
         return torch.get_rng_state().numpy().tobytes()

@@ -1,4 +1,4 @@
-"""PyTorch: whose kernels the operators run. A library may have put others in the place of torch's own."""
+"""PyTorch: whose kernels the operators run. A library may have replaced torch's own."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import torch
 import torch.library
 
 _C: Any = torch._C
-# torch's dispatcher tells of a kernel by its key and the place where it was registered: a line of C++, or of Python.
+# torch's dispatcher lists a kernel by its key and the place where it was registered: a line of C++, or of Python.
 _REGISTERED = ": registered at "
 _OWN_FOLDER = str(Path(torch.__file__).parent)
 # Keys that no call on a CPU comes by: other devices, and what traces, maps or prepares calls.
 _ELSEWHERE = ("Meta", "Functionalize", "Tracer", "FuncTorch", "Batched", "Vmap", "debug", "NestedTensor")
 
 
-def told(place: str) -> tuple[str, ...] | None:
-    """None where an operator of torch's runs a kernel from elsewhere: nothing tells when that changes."""
+def registered(place: str) -> tuple[str, ...] | None:
+    """None where an operator of torch's runs a kernel from elsewhere: nothing shows when that changes."""
     # Libraries come with modules, by load_library, or in Python; looking at all operators takes a sixth of a second.
     seen = len(sys.modules), frozenset(torch.ops.loaded_libraries), frozenset(torch.library._impls)
     return () if not _foreign(place.partition(":")[0], seen) else None

@@ -34,7 +34,7 @@ class _Parameter(Struct, frozen=True):
 def completions(
     function: Callable[..., Any], name: str, args: Sequence[Argument], dtype: str | None
 ) -> Iterator[tuple[str, Any]]:
-    """One value for one missing argument after the other, with the place that it stands at ("input.2", "kwargs.dim").
+    """One value for one missing argument after the other, with its place ("input.2", "kwargs.dim").
 
     function is what runs, name its API's ("softmax"); args are recorded ones, with Lost in gaps; dtype is that of the
     first recorded output.

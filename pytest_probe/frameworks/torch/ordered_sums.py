@@ -20,7 +20,7 @@ MOST = 1 << 28
 
 
 def kernels(order: Order) -> Mapping[Any, Callable[..., Any]]:
-    """What stands in for kernels of float64: they round their terms to float32, and each sum of them. NotImplemented is
+    """What replaces kernels of float64: they round their terms to float32, and each sum of them. NotImplemented is
     what they give of other dtypes. Convolutions, sums by an index and large products are not
     among them."""
     add = sum_in_order(order, torch.get_num_threads())
@@ -36,7 +36,7 @@ def kernels(order: Order) -> Mapping[Any, Callable[..., Any]]:
 
 
 def steps() -> Mapping[Any, Callable[..., Any]]:
-    """Kernels that are made of such sums, where torch's decompositions do not tell."""
+    """Kernels that are made of such sums, where torch's decompositions do not show it."""
     return {_ATEN._foreach_norm.Scalar: _norms, _ATEN.var.correction: _variance, torch.ops.prims.var.default: _variance}
 
 

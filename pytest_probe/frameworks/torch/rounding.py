@@ -211,7 +211,7 @@ class StepsMode(SplittingMode):
         return by_choice and all(value == float(torch.tensor(value, dtype=self.dtype)) for value in starts)
 
     def _known(self, func: Any) -> Callable[..., Any]:
-        """What stands in for a kernel: the CPU's, or where it is split what another device may have."""
+        """What replaces a kernel: the CPU's, or where it is split what another device may have."""
         if func in self.sums:
             return self.sums[func]
         known = cpu_kernels(self.dtype)

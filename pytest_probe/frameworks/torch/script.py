@@ -1,8 +1,8 @@
-"""A script that makes a saved call again: torch and the saved tensors are all that it needs."""
+"""Scripts that make a call again: on saved tensors, or with its values written out."""
 
 from __future__ import annotations
 
-from pytest_probe.frameworks.python.script import Script
+from pytest_probe.frameworks.python.script import LiteralScript, Script
 
 HEAD = '''"""{title} again, on the tensors saved beside this file: python {name} [cuda]"""
 import sys
@@ -36,3 +36,42 @@ found = {{f"grad.{{name}}": gradient for name, gradient in zip(inputs, gradients
 """
 
 SCRIPT = Script("torch", "given", HEAD, FORWARD, BACKWARD, TAIL)
+
+
+LITERAL_MOVE = """    moved = [x.to(place, dtype if x.is_floating_point() else None) for x in ({names})]
+"""
+LITERAL_BACKWARD = """    inputs = [x.requires_grad_() for x in moved if x.is_floating_point()]
+    result = call(*map(laid_out, moved, strides))
+    outputs = [x for x in (result if isinstance(result, (tuple, list)) else [result]) if x.requires_grad]
+    seeds = [seed.to(outputs[0]) for seed in ({seeds})]
+    return [g for g in torch.autograd.grad(outputs[: len(seeds)], inputs, seeds, allow_unused=True) if g is not None]
+
+"""
+LITERAL_LAYOUT = """
+def laid_out(x, how):
+    strides, offset = how
+    if strides is None or 0 in strides:
+        return x if strides is None else x[:1].expand(x.shape)
+    reach = offset + 1 + sum((size - 1) * step for size, step in zip(x.shape, strides))
+    between = float("nan") if x.is_floating_point() else 0
+    storage = torch.full((max(reach, 1),), between, dtype=x.dtype, device=x.device)
+    return storage.as_strided(x.shape, strides, offset).copy_(x)
+
+"""
+LITERAL_TAIL = """for actual, expected in zip({found}, run("cpu", torch.float64)):
+    actual = actual.detach().cpu().to(expected.dtype)
+    error = (actual - expected.detach()).abs() if expected.is_floating_point() else actual != expected
+    print("actual", actual, "expected", expected.detach(), "error", error, sep="\\n")
+"""
+
+LITERAL = LiteralScript(
+    "torch",
+    "",
+    LITERAL_MOVE,
+    LITERAL_BACKWARD,
+    LITERAL_LAYOUT,
+    LITERAL_TAIL,
+    tensor="torch.tensor({values}, dtype=torch.{dtype})",
+    full="torch.full({shape}, {value}, dtype=torch.{dtype})",
+    changed="{full}.index_copy(0, {places}, {values})",
+)

@@ -1,7 +1,7 @@
 """PyTorch: what its APIs and their parameters are called elsewhere. torch is not imported.
 
 Judges and index roles ask for an argument by its canonical name ("dim"), and for an API by its canonical name
-("softmax"); where torch has an argument, and what torch calls it, stands here. APIs that nobody asks an argument of
+("softmax"); here is where torch has an argument, and what torch calls it. APIs that nobody asks an argument of
 are not listed: their first argument is `input`.
 """
 
@@ -235,7 +235,7 @@ def canonical(api: str) -> str:
 def bind(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BoundCall:
     """The arguments of a call by the names of its API's parameters; api as a dump has it, "" for no known one.
 
-    The values are whatever stands for tensors there.
+    The values are whatever represents tensors there.
     """
     name = canonical(api) if api else ""
     native = api.partition(".")[0] in NATIVE
@@ -272,7 +272,7 @@ def _packed(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
 
 
 def _one_end(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """randint(high, size): without a lower end. Ends may be tensors, or whatever stands for them."""
+    """randint(high, size): without a lower end. Ends may be tensors, or whatever represents them."""
     ends = [value for value in args if not isinstance(value, (list, tuple, SizeSpec))]
     return "high size" if len(ends) == 1 and "high" not in kwargs else ""
 
@@ -281,7 +281,7 @@ def _one_end_like(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     return "input high" if len(args) == 2 and "high" not in kwargs else ""
 
 
-# APIs that take their arguments in more than one form: which it is, the arguments tell.
+# APIs that take their arguments in more than one form: the arguments decide which it is.
 FORMS: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any]], str]] = {
     **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), _packed),
     "randint": _one_end,

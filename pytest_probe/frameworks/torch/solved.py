@@ -1,4 +1,4 @@
-"""PyTorch: arguments that a dump lost and that its stored tensors tell: numbers, shapes, orders of axes, windows.
+"""PyTorch: arguments that a dump lost and that its stored tensors determine: numbers, shapes, orders of axes, windows.
 
 Each is a guess: a call runs with it only if float64 then gives the stored output.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from pytest_probe.model.dump import Lost
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
 
-# Values by the places that they stand at ("input.1", "kwargs.stride").
+# Values by their places ("input.1", "kwargs.stride").
 Values: TypeAlias = Mapping[str, Any]
 Rule: TypeAlias = Callable[[Sequence[Any], AnyArray], Iterator[Values]]
 

@@ -1,4 +1,8 @@
-"""PyTorch: casts and factories of floating dtypes that are narrower than a run's give that of the run."""
+"""PyTorch: what changes in a run of a user's reference.
+
+Casts and factories of floating dtypes that are narrower than the run's give that of the run. A border between two
+kernels rounds values and their gradient, in runs that are asked to.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from pytest_probe.frameworks.torch.dispatch import DispatchMode
+from pytest_probe.frameworks.widened import border_dtype
 
 # By the dtype of the run.
 WIDE: Mapping[str, Mapping[torch.dtype, torch.dtype]] = {
@@ -54,3 +60,29 @@ def widening(dtype: str, casts: list[str]) -> Iterator[None]:
     """In here a kernel that is asked for a narrower floating dtype gives dtype; casts gets its name."""
     with _Widening(dtype, casts):
         yield
+
+
+def border(tensor: torch.Tensor) -> torch.Tensor:
+    """See Framework.border."""
+    dtype = border_dtype()
+    if not dtype or not tensor.is_floating_point():
+        return tensor
+    passed: torch.Tensor = _Border.apply(tensor, getattr(torch, dtype))  # type: ignore[no-untyped-call]
+    return passed
+
+
+class _Border(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        context.dtype = dtype
+        return _rounded(tensor, dtype)
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return _rounded(gradient, context.dtype), None
+
+
+def _rounded(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    # In a reference's run casts give float64: this one narrows.
+    with _disable_current_modes():
+        return tensor.to(dtype).to(tensor.dtype)

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from pytest_probe.features.cache import cache
 from pytest_probe.features.cache.folder import Part
 from pytest_probe.frameworks.python import calls
-from pytest_probe.settings.parse import parse
+from pytest_probe.settings import parse
 from tests.support.writing import entries, write_dump
 
 RUN = ("--probe-dump=dump.json", "--probe-device=cpu")

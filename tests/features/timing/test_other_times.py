@@ -40,17 +40,17 @@ def gate(*times: KeptTime, same_device: bool = True) -> Gate:
 
 def test_the_benchmark_goes_before_the_baseline() -> None:
     kept = gate(KeptTime(5.0, 5.0))
-    found = OtherTimes(1.15, benchmark(time(10.0, 9.0)), kept).beside(time(12.0), ID)
+    found = OtherTimes(1.15, benchmark(time(10.0, 9.0)), kept).compare(time(12.0), ID)
     assert found.beside == TimeBeside("benchmark", 10.0, 1.2, 1.15, 9.0)
-    found = OtherTimes(1.15, benchmark(None), kept).beside(time(12.0), ID)
+    found = OtherTimes(1.15, benchmark(None), kept).compare(time(12.0), ID)
     assert found.beside == TimeBeside("baseline", 5.0, 2.4, 1.15)
 
 
 def test_another_dtype_takes_another_time() -> None:
     narrow = PortableId("dump.json", "Torch.exp.0.forward", "bfloat16")
     others = OtherTimes(1.15, benchmark(time(10.0), narrow))
-    assert others.beside(time(12.0), ID).beside is None
-    assert others.beside(time(12.0), narrow).beside is not None
+    assert others.compare(time(12.0), ID).beside is None
+    assert others.compare(time(12.0), narrow).beside is not None
 
 
 @pytest.mark.parametrize(
@@ -65,16 +65,16 @@ def test_another_dtype_takes_another_time() -> None:
     ],
 )
 def test_what_says_nothing_is_not_compared(mine: CaseTime, theirs: CaseTime | None) -> None:
-    assert OtherTimes(1.15, benchmark(theirs)).beside(mine, ID) == mine
+    assert OtherTimes(1.15, benchmark(theirs)).compare(mine, ID) == mine
 
 
 def test_times_of_another_device_are_not_compared() -> None:
-    assert OtherTimes(1.15, None, gate(KeptTime(5.0, 5.0), same_device=False)).beside(time(12.0), ID).beside is None
-    assert OtherTimes(1.15, None, gate()).beside(time(12.0), ID).beside is None
+    assert OtherTimes(1.15, None, gate(KeptTime(5.0, 5.0), same_device=False)).compare(time(12.0), ID).beside is None
+    assert OtherTimes(1.15, None, gate()).compare(time(12.0), ID).beside is None
 
 
 def test_an_update_has_no_limit_beside_its_baseline() -> None:
-    found = OtherTimes(1.15, None, gate(KeptTime(5.0, 5.0)), update=True).beside(time(12.0), ID)
+    found = OtherTimes(1.15, None, gate(KeptTime(5.0, 5.0)), update=True).compare(time(12.0), ID)
     assert found.beside == TimeBeside("baseline", 5.0, 2.4)
     assert not found.is_slower
 
@@ -90,12 +90,12 @@ def test_an_update_has_no_limit_beside_its_baseline() -> None:
     ],
 )
 def test_median_and_least_both_decide(median: float, least: float, expected: bool) -> None:
-    found = OtherTimes(1.15, benchmark(time(10.0, 9.5))).beside(time(median, least), ID)
+    found = OtherTimes(1.15, benchmark(time(10.0, 9.5))).compare(time(median, least), ID)
     assert found.is_slower is expected
 
 
 def test_without_a_limit_nothing_is_slower() -> None:
-    assert not OtherTimes(None, benchmark(time(10.0))).beside(time(1000.0), ID).is_slower
+    assert not OtherTimes(None, benchmark(time(10.0))).compare(time(1000.0), ID).is_slower
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_no_times_have_no_spread() -> None:
 
 
 def test_a_slower_case_says_so() -> None:
-    found = OtherTimes(1.15, benchmark(time(10.0))).beside(time(13.0), ID)
+    found = OtherTimes(1.15, benchmark(time(10.0))).compare(time(13.0), ID)
     judged = slower(Verdict("pass", "auto", time=found))
     reason = "1.3 times the benchmark's time: 10 us there, 13 us here; the limit is 1.15 times"
     assert (judged.verdict, judged.kind, judged.reason) == ("error", "slower", reason)

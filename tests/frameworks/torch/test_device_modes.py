@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.frameworks.torch import attention, flags
+from pytest_probe.frameworks.torch import attention, state
 from pytest_probe.frameworks.torch.device_modes import emulated, flushed, rounded_to_bits
 from pytest_probe.model.device_modes import MODES, Attention, Mode, Rounding, behaviour
 from pytest_probe.model.run import Jitter
@@ -140,10 +140,10 @@ def test_jitter_moves_what_was_rounded_by_a_roundoff_and_is_reproducible() -> No
 
 
 def test_flags_that_a_cpu_reads() -> None:
-    assert list(flags.allowed("cpu")) == []
+    assert list(state.allowed("cpu")) == []
     torch.set_flush_denormal(True)
     try:
-        assert list(flags.allowed("cpu")) == ["ftz"]
+        assert list(state.allowed("cpu")) == ["ftz"]
     finally:
         torch.set_flush_denormal(False)
 
@@ -163,7 +163,7 @@ def test_precisions_of_onednn_are_modes_of_the_cpu(matmul: str, convolution: str
     mkldnn: Any = torch.backends.mkldnn
     mkldnn.matmul.fp32_precision, mkldnn.conv.fp32_precision = matmul, convolution
     try:
-        assert list(flags.allowed("cpu")) == expected
+        assert list(state.allowed("cpu")) == expected
     finally:
         mkldnn.matmul.fp32_precision = mkldnn.conv.fp32_precision = "none"
 
@@ -179,18 +179,18 @@ def _flags() -> Iterator[None]:
 @pytest.mark.usefixtures("_flags")
 def test_cudas_flags_count_on_cuda_only() -> None:
     torch.backends.cudnn.allow_tf32 = True
-    assert next(flags.allowed("cuda")) == "tf32 in convolution"
+    assert next(state.allowed("cuda")) == "tf32 in convolution"
     torch.backends.cuda.matmul.allow_tf32 = True
-    assert next(flags.allowed("cuda")) == "tf32"
-    assert list(flags.allowed("cpu")) == []
-    assert list(flags.allowed("npu")) == []
+    assert next(state.allowed("cuda")) == "tf32"
+    assert list(state.allowed("cpu")) == []
+    assert list(state.allowed("npu")) == []
 
 
 def test_ascends_flags_are_read_where_its_plugin_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     switches = SimpleNamespace(matmul=SimpleNamespace(allow_hf32=False), conv=SimpleNamespace(allow_hf32=True))
     monkeypatch.setitem(sys.modules, "torch_npu", SimpleNamespace(npu=switches))
-    assert list(flags.allowed("npu")) == ["hf32 in convolution"]
-    assert list(flags.allowed("cpu")) == []
+    assert list(state.allowed("npu")) == ["hf32 in convolution"]
+    assert list(state.allowed("cpu")) == []
 
 
 def test_every_mode_says_what_it_is() -> None:

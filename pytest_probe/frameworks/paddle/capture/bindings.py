@@ -6,9 +6,13 @@ and `from` imports hold both.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import Any, TypeAlias
+
+from paddle.jit.dy2static import program_translator
 
 Function: TypeAlias = Callable[..., Any]
 
@@ -17,7 +21,7 @@ _OURS = "pytest_probe"
 
 
 class Bindings:
-    """Puts replacements in the place of functions: in classes, and in all modules that hold them under any name.
+    """Replaces functions: in classes, and in all modules that hold them under any name.
 
     Modules that are loaded later are looked through at the next `put`, and at `take_back` for replacements that they
     took.
@@ -74,3 +78,29 @@ class Bindings:
         self._known |= new
         modules = [sys.modules[name] for name in (*new, "__main__") if name.partition(".")[0] != _OURS]
         return [names for module in modules if isinstance(names := getattr(module, "__dict__", None), dict)]
+
+
+class CompiledRegions:
+    """Runs `away` around every call of a function that paddle.jit.to_static compiled, while it is put: what such a
+    function calls is not the program's."""
+
+    def __init__(self, away: Callable[[], AbstractContextManager[None]]) -> None:
+        kinds = (getattr(program_translator, name, None) for name in ("ASTStaticFunction", "SymbolicStaticFunction"))
+        self._calls = [(kind, kind.__call__, _around(kind.__call__, away)) for kind in kinds if kind is not None]
+
+    def put(self) -> None:
+        for kind, _, replacement in self._calls:
+            kind.__call__ = replacement
+
+    def take_back(self) -> None:
+        for kind, original, _ in self._calls:
+            kind.__call__ = original
+
+
+def _around(original: Callable[..., Any], away: Callable[[], AbstractContextManager[None]]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def replacement(*args: Any, **kwargs: Any) -> Any:
+        with away():
+            return original(*args, **kwargs)
+
+    return replacement

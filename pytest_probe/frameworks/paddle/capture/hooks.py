@@ -9,26 +9,23 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import paddle
 from msgspec import UNSET
 
 from pytest_probe.capture.config import CaptureConfig
-from pytest_probe.capture.frames import remove_our_frames
+from pytest_probe.capture.frames import CallStacks, remove_our_frames
 from pytest_probe.capture.hooks import CallHooks, functions, modules
 from pytest_probe.capture.recorder import Recorder, Scope
 from pytest_probe.capture.snapshot import NamedEntry, PlainEntry, Tree, seen_tensors
 from pytest_probe.errors import OverflowFound
-from pytest_probe.frameworks.paddle.capture import targets
-from pytest_probe.frameworks.paddle.capture.bindings import Bindings
+from pytest_probe.frameworks.paddle.capture.bindings import Bindings, CompiledRegions
 from pytest_probe.frameworks.paddle.capture.distributed import collectives
 from pytest_probe.frameworks.paddle.capture.gradients import Watched, differentiable
 from pytest_probe.frameworks.paddle.capture.modules import Modules
-from pytest_probe.frameworks.paddle.capture.names import RecordedFunction, RecordedFunctions
-from pytest_probe.frameworks.paddle.capture.regions import CompiledRegions
-from pytest_probe.frameworks.paddle.capture.stacks import call_stacks
+from pytest_probe.frameworks.paddle.capture.names import RecordedFunction, RecordedFunctions, functions_at
 from pytest_probe.frameworks.paddle.capture.values import Values, may_be_far, overflown, place
 
 # Asked at every call.
@@ -41,7 +38,7 @@ _OFF = paddle.base.core.AmpLevel.O0
 _AMP = may_be_far()
 # What the records of other functions begin with.
 _TAKEN = frozenset({"paddle", "Distributed"})
-# Arguments in whose place the name of a device may stand.
+# Arguments that may be the name of a device.
 _DEVICES = ("place", "device")
 _BACKWARDS: Any = (paddle.Tensor.backward, paddle.autograd.backward, paddle.grad)
 # What these give nobody wrote: an overflow there is none.
@@ -243,7 +240,7 @@ class PaddleHooks(CallHooks):
 
     @contextmanager
     def _away(self) -> Iterator[None]:
-        """Inside a region that Paddle compiles its own functions stand at their places."""
+        """Inside a region that Paddle compiles its own functions are in their places again."""
         if not self._bindings.there or self._thread.inside:
             yield
             return
@@ -263,7 +260,7 @@ class PaddleHooks(CallHooks):
 
 def _named(config: CaptureConfig) -> list[tuple[str, Any]]:
     """The functions of the user's choice, by the names of their records. Raises SettingsError."""
-    found = list(collectives()) if config.targets is None else targets.found(config.targets)
+    found = list(collectives()) if config.targets is None else functions_at(config.targets)
     for prefix, module in modules(config.namespaces, _TAKEN):
         found += [(f"{prefix}.{name}", getattr(module, name)) for name in functions(module)]
     return found
@@ -288,7 +285,7 @@ def _find_devices(name: str, trees: list[Tree], named: dict[str, Tree]) -> None:
 
 
 def _surroundings(rule: RecordedFunction) -> Iterator[tuple[str, Any]]:
-    """What the outcome, and the kernel, depend on beside the arguments."""
+    """What the outcome, and the kernel, depend on apart from the arguments."""
     if not _grads():
         yield "grad", False
     if _AMP and (tracer := _tracer())._amp_level != _OFF:
@@ -297,3 +294,17 @@ def _surroundings(rule: RecordedFunction) -> Iterator[tuple[str, Any]]:
         yield "default_dtype", _default()
     if rule.draws:
         yield "rng", " ".join(str(state) for state in paddle.get_rng_state())
+
+
+_OURS = os.path.join(os.path.dirname(__file__), "")
+# The file's name ends so, with either separator; these of its functions run in a backward.
+_RECOMPUTE = ("recompute.py", "recompute_hybrid.py")
+_BACKWARD = ("backward", "unpack", "inner_unpack")
+
+
+def call_stacks() -> CallStacks:
+    return CallStacks(_OURS, _computes_again, lambda: True)
+
+
+def _computes_again(code: CodeType) -> bool:
+    return code.co_name in _BACKWARD and code.co_filename.endswith(_RECOMPUTE)

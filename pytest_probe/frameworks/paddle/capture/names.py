@@ -1,9 +1,11 @@
-"""Which of Paddle's functions are recorded, and under which names: those that a replay finds again."""
+"""Which of Paddle's functions are recorded, and under which names: those that a replay finds again, and what a user
+names by paths."""
 
 from __future__ import annotations
 
 import functools
 import importlib
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType, ModuleType
 from typing import Any
@@ -24,7 +26,7 @@ _ASKING = frozenset(
 # Methods that show a tensor, copy it for Python, or move values into it: what they call inside is no call of the
 # program's.
 _INSIDE = frozenset("__repr__ __str__ __format__ __deepcopy__ __array__ gradient set_value".split())
-# They write to tensors, and Paddle's counter of writes does not tell; so do all operators that end in "_".
+# They write to tensors, and Paddle's counter of writes does not count it; so do all operators that end in "_".
 _WRITING = frozenset("set_value copy_ set_ value get_tensor _share_buffer_to _set_impl reconstruct_from_".split())
 # Operators that compute with running statistics, which they write.
 _NORMALISING = ("batch_norm", "sync_batch_norm", "instance_norm", "rnn")
@@ -72,7 +74,7 @@ class RecordedFunctions:
 
 @functools.cache
 def _functions() -> tuple[tuple[Any, str, bool], ...]:
-    """All functions that are replaced, each once: with its name, and whether it writes where nothing tells."""
+    """All functions that are replaced, each once: with its name, and whether it writes without Paddle counting it."""
     found: dict[int, tuple[Any, str, bool]] = {}
 
     def find(place: str, own: str = "") -> None:
@@ -119,3 +121,39 @@ def _writes(name: str) -> bool:
 def _likelihood(named: tuple[str, Any]) -> tuple[bool, bool, int, str]:
     name, function = named
     return getattr(function, "__name__", "") != name, name.startswith("__"), len(name), name
+
+
+log = logging.getLogger("pytest_probe")
+
+
+def functions_at(paths: Sequence[str]) -> list[tuple[str, Any]]:
+    """The functions at these paths, each after its path. Those that are missing, and what is no function, are named in
+    one warning."""
+    functions, others = [], []
+    for path in dict.fromkeys(paths):
+        function = _at(path)
+        if callable(function) and not isinstance(function, (type, ModuleType)):
+            functions.append((path, function))
+        else:
+            kind = "missing" if function is None else "a module" if isinstance(function, ModuleType) else "no function"
+            others.append(f"{path} ({kind})")
+    if others:
+        log.warning("pytest-probe: these are not recorded: %s", ", ".join(others))
+    return functions
+
+
+def _at(path: str) -> Any:
+    """What a path leads to, None where it leads to nothing: inside the longest part of it that is a module."""
+    names = path.split(".")
+    for count in range(len(names), 0, -1):
+        module = _module(".".join(names[:count]))
+        if module is not None:
+            return functools.reduce(lambda owner, name: getattr(owner, name, None), names[count:], module)
+    return None
+
+
+def _module(path: str) -> Any:
+    try:
+        return importlib.import_module(path)
+    except Exception:  # a module's own code may raise anything
+        return None

@@ -229,7 +229,7 @@ class Values(CountedSnapshots):
 
     def save(self, data: np.ndarray, path: Path) -> None:
         """As paddle.save writes a tensor: a name and an array, bfloat16 as the uint16 that its bits are. It has no form
-        for float8, which stands there as float32."""
+        for float8, which is float32 there."""
         known = data.dtype.kind in _COUNTED
         stored = data if known else data.view(np.uint16) if data.dtype == _ARRAYS["bfloat16"] else _countable(data)
         with open(path, "wb") as file:

@@ -39,7 +39,7 @@ _WRITTEN = {
 
 @contextmanager
 def collectives(call: CallHandler, distrust: Callable[[Any], None]) -> Iterator[None]:
-    """Record collectives while this is open; distrust is told of tensors that they write to."""
+    """Record collectives while this is open; distrust is called with tensors that they write to."""
 
     def made(name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         results: list[Any] = []

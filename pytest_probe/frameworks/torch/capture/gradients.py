@@ -16,7 +16,7 @@ import torch
 from pytest_probe.capture.snapshot import BackwardEntry, NamedEntry, Parent, Tree, backward_of
 
 Gradient: TypeAlias = torch.Tensor | None
-# At an index of what a hook sees stands the gradient of a place.
+# An index of what a hook sees has the gradient of a place.
 Seats: TypeAlias = list[tuple[int, str]]
 # A tensor that wants a gradient: its place, itself, and the node and number that its gradient goes to.
 Wanting: TypeAlias = tuple[str, torch.Tensor, Any, int]
@@ -125,7 +125,7 @@ Fire: TypeAlias = Callable[[Watched, Seats, Seats, tuple[Gradient, ...], tuple[G
 def _border(
     arguments: Sequence[Wanting], outputs: Sequence[Wanting], start: int, most_nodes: int, casts: dict[str, torch.dtype]
 ) -> Mapping[Any, tuple[Seats, Seats]]:
-    """The nodes of a call that stand at its border: for each the seats of outputs' and of arguments' gradients. casts
+    """The nodes at the border of a call: for each the seats of outputs' and of arguments' gradients. casts
     gets the dtypes of the arguments whose gradients are cast to them only behind the border."""
     border: dict[Any, tuple[Seats, Seats]] = {}
     for place, _, node, number in outputs:
@@ -148,7 +148,7 @@ def _border(
                 # Autocast casts a parameter once, and the cast gets the gradients of all calls that use it.
                 places = _cast(following, targets, casts)
             if places is not None:
-                # A tensor that stands at two places gets its gradients in their order.
+                # A tensor at two places gets its gradients in their order.
                 place = places.pop(0) if len(places) > 1 else places[0]
                 border.setdefault(node, ([], []))[1].append((index, place))
             elif not leaf and following not in known and following._sequence_nr() >= start:

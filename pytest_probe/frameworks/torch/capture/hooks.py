@@ -12,7 +12,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, TypeVar
 
 import torch
@@ -20,7 +20,7 @@ from msgspec import UNSET
 from torch.overrides import TorchFunctionMode
 
 from pytest_probe.capture.config import CaptureConfig
-from pytest_probe.capture.frames import ASKING_CODE, remove_our_frames
+from pytest_probe.capture.frames import ASKING_CODE, CallStacks, remove_our_frames
 from pytest_probe.capture.hooks import CallHooks, functions, modules
 from pytest_probe.capture.recorder import Recorder, Scope
 from pytest_probe.capture.snapshot import NamedEntry, Seen, Tree, seen_tensors
@@ -29,7 +29,6 @@ from pytest_probe.frameworks.torch.capture.gradients import Gradient, Seats, Wan
 from pytest_probe.frameworks.torch.capture.modes import Presence, transforming, unseen
 from pytest_probe.frameworks.torch.capture.modules import Modules
 from pytest_probe.frameworks.torch.capture.names import ALIASING, RecordedFunction, RecordedFunctions, by_operator
-from pytest_probe.frameworks.torch.capture.stacks import call_stacks
 from pytest_probe.frameworks.torch.capture.uninitialised import Uninitialised
 from pytest_probe.frameworks.torch.capture.values import Values
 
@@ -351,7 +350,7 @@ _WITHOUT_GRADIENTS = {"grad": False}
 
 
 def _surroundings(rule: RecordedFunction, grads: bool) -> dict[str, Any]:
-    """What the outcome, and the kernel, depend on beside the arguments."""
+    """What the outcome, and the kernel, depend on apart from the arguments."""
     found: dict[str, Any] = {} if grads else {**_WITHOUT_GRADIENTS}
     if _autocasts():
         found["autocast"] = _autocast()
@@ -379,3 +378,16 @@ def overflown(tree: Tree) -> bool:
             # float8 has no such kernel.
             finite[data.device].append((data.float() if data.itemsize == 1 else data).isfinite().all())
     return any(not bool(torch.stack(flags).all()) for flags in finite.values())
+
+
+_OURS = os.path.join(os.path.dirname(__file__), "")
+# Ends of the file's name, with either separator.
+_CHECKPOINT = ("torch/utils/checkpoint.py", "torch\\utils\\checkpoint.py")
+
+
+def call_stacks() -> CallStacks:
+    return CallStacks(_OURS, _checkpoints, lambda: torch._C._current_graph_task_id() >= 0)
+
+
+def _checkpoints(code: CodeType) -> bool:
+    return code.co_filename.endswith(_CHECKPOINT)

@@ -31,7 +31,7 @@ _TRACING = tuple(torch._C._TorchDispatchModeKey.__members__.values())
 
 
 class Presence:
-    """Puts a mode onto the stacks of modes, and takes it off again from wherever it stands there."""
+    """Puts a mode onto the stacks of modes, and takes it off again from wherever it is there."""
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 
 from pytest_probe.frameworks.torch.allowlist import is_api
 
-# Where functions are looked for. The first name counts: convolutions stand in both torch and torch.nn.functional.
+# Where functions are looked for. The first name counts: convolutions are in both torch and torch.nn.functional.
 _PLACES = (
     ("Functional", "torch.nn.functional", ""),
     ("Torch", "torch.linalg", "linalg."),
@@ -92,7 +92,7 @@ class RecordedFunctions:
         self._wants = wants
         self._named: dict[str, RecordedFunction] = {}
         self._functions = _functions()
-        # Those that were met: programs call few of all. Functions that are not recorded stand here as well.
+        # Those that were met: programs call few of all. Functions that are not recorded are here as well.
         self.table: dict[Hashable, RecordedFunction | None] = dict.fromkeys(_ALIASING, ALIASING)
 
     def named(self, name: str) -> RecordedFunction:
@@ -154,7 +154,7 @@ _pinned: list[CodeType] = []
 
 
 def by_operator(code: CodeType, instruction: int) -> bool:
-    """Does an operator stand at this instruction of the caller, rather than a call? torch gives both one function."""
+    """Is this instruction of the caller an operator, rather than a call? torch gives both one function."""
     key = (id(code), instruction)
     known = _written.get(key)
     if known is None:

@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.framework import Recording
 from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.torch.capture.hooks import TorchHooks
-from pytest_probe.frameworks.torch.capture.optimizers import steps_end
+
+
+@contextmanager
+def steps_end(step: Callable[[], None]) -> Iterator[None]:
+    """Call step after each step of the optimizer that steps first; others belong to its steps."""
+    first: list[weakref.ref[Optimizer]] = []
+
+    def stepped(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if not first or first[0]() is None:
+            first[:] = [weakref.ref(optimizer)]
+        if first[0]() is optimizer:
+            step()
+
+    handle = register_optimizer_step_post_hook(stepped)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 class TorchRecording:

@@ -1,4 +1,4 @@
-"""Memory that nothing was written to yet: what stands in it, as NaN, no call has computed."""
+"""Memory that nothing was written to yet: no call has computed what it holds, NaN for instance."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Uninitialised:
         self._storages: dict[int, Callable[[], Any]] = {}
 
     def holds(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        """Does the call of this record's name ("Torch.empty", "Tensor.view") leave what stands in such memory in its
+        """Does the call of this record's name ("Torch.empty", "Tensor.view") leave what such memory holds in its
         result?"""
         api = name.partition(".")[2].partition(".")[0]
         if api in ALLOCATING:

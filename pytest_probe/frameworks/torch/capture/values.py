@@ -32,7 +32,7 @@ from pytest_probe.numerics.arrays import contiguous
 
 # str() of a dtype costs more than a look-up, and is asked for at every tensor.
 _DTYPES = {dtype: str(dtype) for name in dir(torch) if isinstance(dtype := getattr(torch, name), torch.dtype)}
-# What Python's numbers stand for where a dtype is asked for.
+# What Python's numbers mean where a dtype is asked for.
 _PYTHONS: dict[type, torch.dtype] = {
     float: torch.float64,
     int: torch.int64,

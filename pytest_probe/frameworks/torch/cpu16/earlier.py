@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from pytest_probe.frameworks.torch.cpu16.formulas import NONE, huber
 from pytest_probe.frameworks.torch.cpu16.sequential import rounded_once
-from pytest_probe.frameworks.torch.flags import plain_convolutions
+from pytest_probe.frameworks.torch.state import plain_convolutions
 
 ATEN = torch.ops.aten
 # From so many elements of the matrix on, oneDNN takes the product where it has the dtype.

@@ -13,8 +13,7 @@ import pytest
 paddle = pytest.importorskip("paddle")
 
 from pytest_probe import PrecisionDebugger, seed_all
-from pytest_probe.frameworks.paddle.capture.optimizers import steps_end
-from pytest_probe.frameworks.paddle.capture.recording import made
+from pytest_probe.frameworks.paddle.capture.recording import made, steps_end
 
 FLAGS = ("FLAGS_cudnn_deterministic", "FLAGS_embedding_deterministic")
 

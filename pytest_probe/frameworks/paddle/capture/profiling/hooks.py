@@ -10,12 +10,10 @@ import paddle
 
 from pytest_probe.capture.framework import Timing
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
-from pytest_probe.capture.profiling.track import ShapeRows
-from pytest_probe.frameworks.paddle.capture.bindings import Bindings
+from pytest_probe.capture.profiling.track import DeviceClock, ShapeRows, WaitingClock, now
+from pytest_probe.frameworks.paddle.capture.bindings import Bindings, CompiledRegions
 from pytest_probe.frameworks.paddle.capture.hooks import like
 from pytest_probe.frameworks.paddle.capture.names import RecordedFunctions
-from pytest_probe.frameworks.paddle.capture.profiling.clocks import clock, waited
-from pytest_probe.frameworks.paddle.capture.regions import CompiledRegions
 
 FRAMEWORK = "paddle"
 _modes: Any = paddle.base.framework.global_var
@@ -69,7 +67,7 @@ class PaddleTiming:
 
     @contextmanager
     def _away(self) -> Iterator[None]:
-        """Around a region that Paddle compiles, where its own functions stand at their places."""
+        """Around a region that Paddle compiles, where its own functions are in their places again."""
         self._stopwatch.tell(
             "to_static",
             "pytest-probe: what runs inside paddle.jit.to_static is one row; run the program without it to see the "
@@ -88,3 +86,24 @@ class PaddleTiming:
 def made(stopwatch: Stopwatch) -> Timing:
     """See capture.framework.timing."""
     return PaddleTiming(stopwatch)
+
+
+def clock(stopwatch: Stopwatch) -> DeviceClock | None:
+    """What each first-level call asks; None where calls are done when they return."""
+    if stopwatch.asynchronous or not _ahead():
+        return None
+    allocated = paddle.device.cuda.memory_allocated if paddle.is_compiled_with_cuda() else None
+    return WaitingClock(paddle.device.synchronize, allocated)
+
+
+def waited() -> int:
+    """Wait for the device; for how long, in ns."""
+    begin = now()
+    if _ahead():
+        paddle.device.synchronize()
+    return now() - begin
+
+
+def _ahead() -> bool:
+    """Does the device go on while the host does?"""
+    return bool(paddle.device.get_device() != "cpu")

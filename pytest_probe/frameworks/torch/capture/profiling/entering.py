@@ -1,7 +1,8 @@
 """Calls inside calls: torch's functions that are written in Python begin with the question whether a mode wants them.
 
 A mode that is on inside such a function would get the function itself again. So the question that comes first is
-answered without the mode, which then sees what the function calls.
+answered without the mode, which then sees what the function calls. torch hands each such call to the mode through a
+function in Python that takes longer than the mode does: a shorter one replaces it while a program is timed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+import torch.overrides
 from torch.overrides import TorchFunctionMode
 
 from pytest_probe.frameworks.torch.capture.modes import patched
@@ -98,3 +100,46 @@ def _asking() -> Iterator[tuple[ModuleType, str]]:
             for name, value in list(vars(module).items()):
                 if any(value is question for question in _QUESTIONS):
                     yield module, name
+
+
+_HANDLER = "handle_torch_function"
+
+
+@contextmanager
+def handing_over_to(mode: TorchFunctionMode) -> Iterator[None]:
+    """While it lasts the mode gets its calls from here, as torch hands them over: off, and without types."""
+    original = torch.overrides.handle_torch_function
+    shorter = _shorter(mode, original)
+    places = [module for module in _modules() if vars(module).get(_HANDLER) is original]
+    for module in places:
+        setattr(module, _HANDLER, shorter)
+    try:
+        yield
+    finally:
+        for module in places:
+            if vars(module).get(_HANDLER) is shorter:
+                setattr(module, _HANDLER, original)
+
+
+def _shorter(mode: TorchFunctionMode, original: Callable[..., Any]) -> Callable[..., Any]:
+    """What a module goes on with that took it meanwhile: without the mode it is the original."""
+
+    def handle_torch_function(api: Any, arguments: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if not _count():
+            return original(api, arguments, *args, **kwargs)
+        top = _pop()
+        if top is not mode:
+            _push(top)
+            return original(api, arguments, *args, **kwargs)
+        try:
+            return mode.__torch_function__(api, (), args, kwargs)
+        finally:
+            _push(mode)
+
+    return handle_torch_function
+
+
+def _modules() -> Iterator[ModuleType]:
+    for place, module in list(sys.modules.items()):
+        if place.startswith("torch.") and isinstance(module, ModuleType):
+            yield module

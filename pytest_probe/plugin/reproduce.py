@@ -8,15 +8,15 @@ from glob import escape
 from pathlib import Path
 
 from pytest_probe.features.fuzz.options import QUICK
+from pytest_probe.plugin.command_line import moves_rootdir
 from pytest_probe.plugin.run_dumps import address
 from pytest_probe.plugin.session import TABLE, Probe
-from pytest_probe.settings.dump_paths import moves_rootdir
 
 
 def item_command(probe: Probe, path: Path, name: str, dtype: str | None, device: str | None) -> str:
     """The command that runs the item of this name again.
 
-    A path as a positional argument moves rootdir where it lies outside, or has an ini file of pytest's beside it:
+    A path as a positional argument moves rootdir where it lies outside, or next to an ini file of pytest's:
     the project's ini and conftest would be lost. A name that pytest would take apart cannot be one. All these are
     selected by options.
     """

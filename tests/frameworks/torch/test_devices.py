@@ -1,4 +1,4 @@
-"""Errors of torch's that say that memory ran out, and what a device has left."""
+"""What a device is made of, errors that say that memory ran out, and what a device has left."""
 
 from __future__ import annotations
 
@@ -8,7 +8,26 @@ import pytest
 import torch
 
 from pytest_probe.errors import HookFailed
-from pytest_probe.frameworks.torch.memory import is_device_memory, memory_errors, memory_left, release_memory
+from pytest_probe.frameworks.torch.devices import hardware, is_device_memory, memory_errors, memory_left, release_memory
+from pytest_probe.system.processor import processor
+
+
+def test_the_cpu_has_a_name_and_instructions() -> None:
+    assert hardware("cpu") == {"hardware": f"{processor()}, {torch.backends.cpu.get_cpu_capability()}"}
+    assert processor()
+
+
+def test_an_accelerator_tells_its_name_and_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = SimpleNamespace(get_device_name=lambda index: f"GPU {index}")
+    monkeypatch.setattr(torch, "get_device_module", lambda kind: module)
+    monkeypatch.setattr(torch._C, "_cuda_getDriverVersion", lambda: 12040, raising=False)
+    monkeypatch.setattr(torch.version, "cuda", "12.4")
+    found = hardware("cuda:1")
+    assert (found["hardware"], found["driver"], found["toolkit"]) == ("GPU 1", "12040", "12.4")
+
+
+def test_a_device_of_the_projects_own_tells_nothing() -> None:
+    assert hardware("other:0") == {}
 
 
 @memory_errors

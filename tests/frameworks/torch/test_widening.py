@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pytest_probe.frameworks.torch.borders import border
-from pytest_probe.frameworks.torch.widening import widening
+from pytest_probe.frameworks.torch.widening import border, widening
 from pytest_probe.frameworks.widened import reference_run
 from pytest_probe.model.run import Way
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_probe.frameworks.paddle.memory import is_device_memory, memory_errors
+pytest.importorskip("paddle")
+
+from pytest_probe.frameworks.paddle.devices import is_device_memory, memory_errors
 
 GPU = """
 

@@ -1,0 +1,148 @@
+"""PaddlePaddle: the hardware, the memory and the clock of a device, and what changes the numbers of an accelerator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import paddle
+
+from pytest_probe.model.clock import Clock, EventClock, HostClock
+from pytest_probe.model.run import Device, MemoryUse
+from pytest_probe.system.processor import last_level_cache as cache_of_processor
+from pytest_probe.system.processor import processor
+from pytest_probe.user_errors import MemoryErrors, causes, said
+
+_core: Any = paddle.base.core
+_flags: Any = _core.globals()
+# How a Paddle that has no such device, or does not say, answers.
+SILENT = (AttributeError, NotImplementedError, OSError, RuntimeError, TypeError, ValueError)
+# What changes the numbers of an accelerator, and how sums are split on the CPU.
+DESCRIBED = ("FLAGS_paddle_num_threads", "FLAGS_use_accuracy_compatible_kernel", "FLAGS_cudnn_deterministic")
+
+
+def described() -> dict[str, str]:
+    """Flags that this build has, by name."""
+    return {name: str(_flags[name]) for name in DESCRIBED if name in _flags.keys()}  # noqa: SIM118
+
+
+def accelerator() -> str | None:
+    """The accelerator that this build drives, by the name that Paddle takes; None without one."""
+    if paddle.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0:
+        return "gpu"
+    if paddle.is_compiled_with_xpu() and _core.get_xpu_device_count() > 0:
+        return "xpu"
+    return next(iter(paddle.device.get_all_custom_device_type() or ()), None)
+
+
+def memory_left(device: str) -> int | None:
+    """Bytes that nobody has taken of a device's own memory; None for the host's, and where the device does not say."""
+    if not device.startswith("gpu"):
+        return None
+    try:
+        left, _ = paddle.device.cuda.mem_get_info(device)
+    except (AttributeError, OSError, RuntimeError, ValueError):
+        return None
+    return int(left)
+
+
+def release_memory(device: str) -> None:
+    """Empty the cache of a device's allocator: Paddle has a call for a GPU alone."""
+    if device.startswith("gpu"):
+        with suppress(AttributeError, OSError, RuntimeError, ValueError):
+            paddle.device.cuda.empty_cache()
+
+
+def hardware(device: str) -> dict[str, str]:
+    """The hardware behind a device's name ("gpu:0"), and the toolkit that Paddle was built with for it; empty for a
+    device of the project's own."""
+    kind, _, index = device.partition(":")
+    if kind == "cpu":
+        return {"hardware": processor()}
+    found: dict[str, str] = {}
+    if kind == "gpu":
+        with suppress(AttributeError, OSError, RuntimeError, ValueError):
+            found["hardware"] = str(paddle.device.cuda.get_device_name(int(index or 0)))
+            found["toolkit"] = str(paddle.version.cuda())
+    return found
+
+
+def devices(kind: str) -> int:
+    """How many devices of this kind there are."""
+    if kind == "gpu":
+        return int(paddle.device.cuda.device_count())
+    if kind == "xpu":
+        return int(_core.get_xpu_device_count())
+    return sum(name.partition(":")[0] == kind for name in paddle.device.get_available_custom_device() or ())
+
+
+# What Paddle's allocators and C++ say, in lower case; on the CPU they raise MemoryError themselves.
+EXHAUSTED, DEVICE_RAN_OUT, HOST_RAN_OUT = "resourceexhausted", "out of memory", "fail to alloc memory"
+RAN_OUT = (EXHAUSTED, DEVICE_RAN_OUT, HOST_RAN_OUT, "bad_alloc")
+
+
+def is_device_memory(error: BaseException) -> bool:
+    """Paddle's error of that name, whose words are other ones where the host's allocator raises it."""
+    return any(
+        DEVICE_RAN_OUT in words or (EXHAUSTED in words and HOST_RAN_OUT not in words)
+        for words in (said(each).lower() for each in causes(error))
+    )
+
+
+def _ran_out(error: BaseException) -> bool:
+    """Does Paddle, or code that it ran, say so in words of its own?"""
+    return any(words in said(each).lower() for each in causes(error) for words in RAN_OUT)
+
+
+memory_errors = MemoryErrors(_ran_out)
+
+
+ALLOCATED = "Allocated"
+
+
+def memory_use(device: str, call: Callable[[], object]) -> MemoryUse | None:
+    """See Framework.memory_use."""
+    kind, _, number = device.partition(":")
+    side = "host" if kind == "cpu" else "device"
+
+    def counted(what: str) -> Any:
+        return getattr(_core, f"{side}_memory_stat_{what}")(ALLOCATED, int(number or 0))
+
+    try:
+        _waited(device)
+        before = counted("current_value")
+        counted("reset_peak_value")
+    except SILENT:
+        return None
+    result = call()
+    _waited(device)
+    peak, after = counted("peak_value"), counted("current_value")
+    del result
+    # A build that counts nothing says 0, and a device that holds a call's tensors cannot have held nothing.
+    return None if side == "device" and not peak else MemoryUse(peak - before, after - before, "allocator")
+
+
+def _waited(device: str) -> None:
+    if device != "cpu":
+        paddle.device.synchronize(device)
+
+
+def clock(device: Device, *, own: bool) -> Clock:
+    """own: it is a device of Paddle's own, and no project's."""
+    if not own:
+        tiny = paddle.zeros([1])
+        return HostClock(lambda: device.get(device.put(tiny)))
+    if device.name == "cpu":
+        return HostClock()
+    with suppress(*SILENT):
+        found = EventClock(partial(paddle.device.Event, device=device.name, enable_timing=True))
+        found.seconds(found.mark(), found.mark())
+        return found
+    return HostClock(partial(paddle.device.synchronize, device.name))
+
+
+def last_level_cache(device: str) -> int:
+    """Bytes; 0 where the device does not say."""
+    return cache_of_processor() if device == "cpu" else 0

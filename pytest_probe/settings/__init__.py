@@ -1,1 +1,0 @@
-"""What a run was asked to do: read from the command line and the ini file, and checked."""
