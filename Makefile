@@ -34,10 +34,9 @@ SLOW := $(addprefix --ignore=tests/,acceptance browser device evidence)
 test-fast: $(INSTALLED)
 	$(VENV)/bin/pytest -n 2 --dist worksteal -m "not exhaustive and not slow" $(SLOW)
 
-# What `make test` leaves out: all of torch's 16-bit CPU kernels bit for bit, and further cases of the evidence. For a change
-# of a rule, of cpu16/ or of torch. Not in CI.
+# Further cases of the evidence, which `make test` leaves out. For a change of a rule. Not in CI.
 exhaustive: $(INSTALLED)
-	$(VENV)/bin/pytest -n 2 --dist worksteal -m exhaustive tests/evidence tests/frameworks
+	$(VENV)/bin/pytest -n 2 --dist worksteal -m exhaustive tests/evidence
 
 # With Paddle in the environment: the tests that need it. All others do the same without it.
 NEEDS_PADDLE := (importorskip|unavailable)\("paddle"|needs_paddle

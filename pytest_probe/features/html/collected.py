@@ -91,7 +91,7 @@ class Collected:
         name = identity.name
         row = [
             place("labels", identity.label),
-            name if len(name) <= _NAME else f"{name[: _NAME // 2]}…{name[-_NAME // 2 + 1 :]}",
+            _short_name(name),
             place("dtypes", result.dtype),
             place("apis", result.api),
             place("directions", result.direction),
@@ -137,6 +137,16 @@ def _fits(row: list[Any], most: int) -> bytes:
         row.pop()
         encoded = _encoded(row)
     return encoded
+
+
+def _short_name(name: str) -> str:
+    """The name, without its middle where it is too long."""
+    found, letters = name, _NAME
+    # Two quotes, and an ellipsis of three bytes.
+    while len(found) > _NAME or len(_encoded(found)) > _NAME + 4:
+        found = f"{name[: letters // 2]}…{name[-letters // 2 + 1 :]}"
+        letters -= 1
+    return found
 
 
 def _fitting(text: str, room: int) -> str:

@@ -14,7 +14,7 @@ from pytest_probe.model.comparison import Comparison
 from pytest_probe.numerics import noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, round_to, widen
 from pytest_probe.numerics.noise_ratio import Noise
-from pytest_probe.numerics.rounding_signature import direction, unlike_rounding
+from pytest_probe.numerics.rounding_signature import SIZE_RMS, SIZE_RMS_UNNAMED, direction, unlike_rounding
 from pytest_probe.numerics.ulp import truncated, ulp
 from pytest_probe.standards.noise import added_in_order, stages
 from pytest_probe.standards.noise.stages import Stage
@@ -70,11 +70,15 @@ def unlike_rounded_operands(comparison: Comparison, stage: Stage, *, carried: bo
     16 bit, whatever the reference computes in. carried: what a recurrence hands on is rounded as well."""
     evidence = comparison.evidence
     moved = functools.partial(evidence.rounded_operands_moved, carried=carried)
-    return _unlike_reference(comparison, stage, evidence.rounded_operands(carried=carried), moved)
+    return _unlike_reference(comparison, stage, evidence.rounded_operands(carried=carried), moved, SIZE_RMS_UNNAMED)
 
 
 def _unlike_reference(
-    comparison: Comparison, stage: Stage, exact: list[AnyArray], runs_moved: Callable[[int], list[AnyArray]]
+    comparison: Comparison,
+    stage: Stage,
+    exact: list[AnyArray],
+    runs_moved: Callable[[int], list[AnyArray]],
+    size_rms: float = SIZE_RMS,
 ) -> str | None:
     """Why the output is unlike runs of the reference that round at some places; None where they round nothing."""
     if not any(_rounds_inside(comparison, sample) for sample in exact):
@@ -82,10 +86,10 @@ def _unlike_reference(
     # The last kernel rounds as well.
     first, moved = ([widen(round_to(run, comparison.precision)) for run in runs] for runs in (exact, runs_moved(DRAWN)))
     drawn = (_drawn(comparison, *pair) for pair in zip(moved, comparison.evidence.neighbours(DRAWN), strict=False))
-    return _unlike(comparison, stage, [*first, *drawn])
+    return _unlike(comparison, stage, [*first, *drawn], size_rms)
 
 
-def _unlike(comparison: Comparison, stage: Stage, samples: Sequence[AnyArray]) -> str:
+def _unlike(comparison: Comparison, stage: Stage, samples: Sequence[AnyArray], size_rms: float = SIZE_RMS) -> str:
     wide, expected = widen(comparison.actual), comparison.expected
     usable = np.isfinite(expected)
     if not (usable | _right_at_poles(comparison, stage, samples)).all():
@@ -99,7 +103,7 @@ def _unlike(comparison: Comparison, stage: Stage, samples: Sequence[AnyArray]) -
     own = _divided(errors[0], _scale(comparison, samples))
     theirs = [_divided(error, scale) for error, scale in zip(errors[1:], scales, strict=True)]
     ulps = [_in_ulps(comparison, error) for error in errors]
-    return unlike_rounding(own, theirs, expected) or direction(ulps[0], ulps[1:], expected, unit="ulps")
+    return unlike_rounding(own, theirs, expected, size_rms) or direction(ulps[0], ulps[1:], expected, unit="ulps")
 
 
 def _right_at_poles(comparison: Comparison, stage: Stage, samples: Sequence[AnyArray]) -> BoolArray:

@@ -38,17 +38,7 @@ LEAST = {
 }
 # Written as no steps, for no dtype or not for both.
 UNKNOWN = frozenset("matrix_exp logspace".split())
-# Of each family those that `make test` runs.
-SMOKE = frozenset(
-    (
-        "add addmm avg_pool2d batch_norm bilinear conv2d cross_entropy embedding huber_loss i0e index_add interpolate "
-        "layer_norm pow prod scaled_dot_product_attention softmax"
-    ).split()
-)
-NAMES = [
-    pytest.param(name, marks=() if name in SMOKE else pytest.mark.exhaustive)
-    for name in sorted(COMPUTING.keys() - UNKNOWN)
-]
+NAMES = sorted(COMPUTING.keys() - UNKNOWN)
 CONVOLUTIONS = frozenset("conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d".split())
 
 
