@@ -237,11 +237,13 @@ class _Told:
         if not _floats(spec):
             # What lies in a file is equal to itself alone: files are not opened here.
             return spec.values, self._name if spec.values is None and spec.data_name is not None else ""
+        # Which limits are infinite or NaN counts, what the others are does not.
         limits = (spec.max, spec.min, spec.norm)
-        finite = all(value is None or math.isfinite(value) for value in limits)
+        odd = [None if value is None or math.isfinite(value) else repr(value) for value in limits]
+        finite = not any(odd)
         counts = tuple(None if count is None else bool(count) for count in (spec.nan, spec.inf, spec.negative_inf))
         masses = spec.zeros is None, bool(spec.zeros), spec.mode is None, spec.constant_rows is None
-        return (finite, tuple(map(repr, limits)) if not finite and spec.nan is None else (), *counts, *masses)
+        return (finite, tuple(odd) if not finite and spec.nan is None else (), *counts, *masses)
 
 
 def _widened(one: Call, other: Call) -> Call:

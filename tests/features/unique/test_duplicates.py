@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -205,6 +206,13 @@ def test_nothing_changes_but_the_time(found: list[list[tuple[dict[str, Any], dic
         ]
         dump = written(Path(folder), told)
         assert repr(merged(dump)) == repr(merged(replace(dump, statistics=None)))
+
+
+@pytest.mark.parametrize("statistics", [True, False])
+def test_finite_limits_next_to_an_infinite_one_may_differ(tmp_path: Path, statistics: bool) -> None:
+    outputs = [{**X, "Max": math.inf, "Norm": math.inf, "Min": least} for least in (-7.5, -7.5, -1.0)]
+    dump = written(tmp_path, [(forward(X, output=output), None) for output in outputs])
+    assert merged(dump if statistics else replace(dump, statistics=None))[0] == [(0, 2)] * 3
 
 
 def test_of_many_alike_few_are_decoded(tmp_path: Path) -> None:
