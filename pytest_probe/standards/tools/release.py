@@ -120,6 +120,14 @@ class Release(Struct, frozen=True, forbid_unknown_fields=True):
     three_party: ThreeParty | None = None
     columns: Columns = Columns()
 
+    def __post_init__(self) -> None:
+        for dtype in self.convention:
+            self.convention_of("float32" if dtype == ANY else dtype)
+        if self.three_party is not None:
+            levels = (level.limits for level in self.three_party.levels)
+            for limits in (self.three_party.limits, *levels):
+                msgspec.convert([*limits], list[Metric])
+
     def convention_of(self, dtype: npt.DTypeLike, reference: npt.DTypeLike = "float64") -> Convention:
         """For outputs of a floating or complex dtype, compared with a reference of another.
 

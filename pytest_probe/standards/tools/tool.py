@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-import numpy as np
 from msgspec.structs import replace
 
 from pytest_probe.errors import Unsupported
@@ -29,15 +28,15 @@ class Tool:
     def __init__(self, name: str, release: Release, table: Table | None = None) -> None:
         self.name = name
         self.release = release
-        self.table = table or packaged()
-        self.lists = packaged().with_entries(
-            [Entry(api, ANY, rule, {}, "") for rule, apis in release.lists.items() for api in apis]
-        )
+        listed = [Entry(api, ANY, rule, {}, "") for rule, apis in release.lists.items() for api in apis]
+        self.lists = packaged().with_entries(listed)
+        # Of equal entries the last one counts: the project's.
+        self.table = self.lists.with_entries(() if table is None else table.entries)
 
     def judge(self, comparison: Comparison) -> OutputVerdict:
         """The verdict. Raises Unsupported where the tool has none for such an output."""
         if self.release.rule != "status":
-            return judged_by(comparison, self._rule(comparison.call.api, comparison.actual.dtype.name), self.name)
+            return self._judged_by(comparison, self._rule(comparison.call.api, comparison.actual.dtype.name))
         how = self.release.status
         refuse_random(comparison, counts_zeros=how.zeros_of_dropout)
         measures = against_reference(comparison, self.release)
@@ -58,6 +57,16 @@ class Tool:
             return binary(measures)
         return status(how, dtype, measures)
 
+    def _judged_by(self, comparison: Comparison, rule: Rule) -> OutputVerdict:
+        refuse_random(comparison)
+        rule = _for_dtype(rule, comparison)
+        measures = measured_for(comparison, rule, self.release)
+        ruling = ruled(rule, comparison.actual.dtype.name, measures, self.release)
+        if is_dropout(comparison):
+            ruling = zeros(comparison.actual, comparison.expected)
+        more: dict[str, Metric] = {"rule": rule.name}
+        return verdict(comparison, self.name, justified(ruling, rule), measures, {**more, **justification(rule)})
+
     def _rule(self, api: str, dtype: str) -> Rule:
         listed, wanted = self.table.rule(api, dtype), self.release.rule
         if wanted in ("listed", listed.name):
@@ -67,17 +76,6 @@ class Tool:
     def rule_of(self, api: str, dtype: str) -> str:
         """The rule whose columns the tool's comparison wants filled for a floating dtype."""
         return self.lists.rule(api, dtype).name if self.release.columns.listed else BENCHMARK
-
-
-def judged_by(comparison: Comparison, rule: Rule, standard: str) -> OutputVerdict:
-    refuse_random(comparison)
-    rule = _for_dtype(rule, comparison)
-    measures = measured_for(comparison, rule)
-    ruling = ruled(rule, comparison.actual.dtype.name, measures)
-    if is_dropout(comparison):
-        ruling = zeros(comparison.actual, comparison.expected)
-    more: dict[str, Metric] = {"rule": rule.name}
-    return verdict(comparison, standard, justified(ruling, rule), measures, {**more, **justification(rule)})
 
 
 def _for_dtype(rule: Rule, comparison: Comparison) -> Rule:
@@ -101,15 +99,12 @@ def justified(ruling: RuleVerdict, rule: Rule) -> RuleVerdict:
     return replace(ruling, reason=f"{ruling.reason}; {why}" if ruling.reason else why)
 
 
-def measured_for(comparison: Comparison, rule: Rule) -> Measures:
+def measured_for(comparison: Comparison, rule: Rule, release: Release | None = None) -> Measures:
+    """By the convention of a release, msprobe's own where none is given, with the rule's limits."""
     if not is_float(comparison):
         return measure(comparison.actual, comparison.expected, Convention())
-    return measure(comparison.actual, comparison.expected, convention_for(rule, comparison.actual.dtype))
-
-
-def convention_for(rule: Rule, dtype: np.dtype) -> Convention:
-    """msprobe's convention with the rule's limits."""
-    return limited(packaged_release("msprobe").convention_of(dtype), rule.limits)
+    convention = (release or packaged_release("msprobe")).convention_of(comparison.actual.dtype)
+    return measure(comparison.actual, comparison.expected, limited(convention, rule.limits))
 
 
 def limited(base: Convention, limits: RuleLimits) -> Convention:
@@ -127,10 +122,11 @@ def limited(base: Convention, limits: RuleLimits) -> Convention:
     return base
 
 
-def ruled(rule: Rule, dtype: str, measures: Measures) -> RuleVerdict:
-    """What the rule finds; the benchmark rule has none to compare with, and gives the three-state status instead."""
+def ruled(rule: Rule, dtype: str, measures: Measures, release: Release | None = None) -> RuleVerdict:
+    """What the rule finds; the benchmark rule has none to compare with, and gives the release's status (msprobe's own
+    where none is given) instead."""
     if rule.name == BENCHMARK:
-        return status(packaged_release("msprobe").status, dtype, measures)
+        return status((release or packaged_release("msprobe")).status, dtype, measures)
     return FORMULAS[rule.name](measures, rule.limits)
 
 

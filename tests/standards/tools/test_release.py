@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from pytest_probe.numerics.tool_metrics import Measures
 from pytest_probe.standards.tools import Tool
@@ -40,10 +41,10 @@ def next_release() -> Tool:
 
 def test_a_release_has_what_changed_and_else_what_it_is_like() -> None:
     new, old = next_release().release, packaged_release("msprobe-26")
-    assert (new.help, new.status) == ("the verdicts of msprobe 27", old.status)
-    assert new.convention_of("bfloat16").rtol == 2.0**-7
-    assert new.convention_of("bfloat16").small_value == old.convention_of("bfloat16").small_value
-    assert new.convention_of("float32") == old.convention_of("float32")
+    assert new.help == "the verdicts of msprobe 27"
+    assert [(check.metric, check.limit) for check in new.status.checks] == [("cosine", 0.999)]
+    assert replace(new.status, checks=()) == replace(old.status, checks=())
+    assert new.convention_of("bfloat16") == old.convention_of("bfloat16")
 
 
 def test_a_release_judges_beside_a_benchmark_by_its_own_limits() -> None:
@@ -83,7 +84,24 @@ def test_a_wrong_key_or_word_of_a_table_is_refused(wrong: Mapping[str, object]) 
         read_release({"like": "msprobe", **wrong})
 
 
-def test_a_wrong_field_of_a_convention_is_refused() -> None:
-    release = read_release({"like": "ptdbg", "convention": {"float32": {"epsilon": 1.0}}})
-    with pytest.raises(msgspec.ValidationError, match="epsilon"):
-        release.convention_of("float32")
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"convention": {"float32": {"epsilon": 1.0}}},
+        {"three_party": {"limits": {"rmsee": 1.5}}},
+        {"three_party": {"levels": [{"limits": {"rmsee": 1.5}, "apis": []}]}},
+    ],
+)
+def test_a_wrong_field_of_a_convention_or_a_limit_is_refused(wrong: Mapping[str, object]) -> None:
+    with pytest.raises(msgspec.ValidationError, match=r"epsilon|rmsee"):
+        read_release({"like": "msprobe-26", **wrong})
+
+
+def test_a_release_that_judges_by_the_lists_has_its_own_status_and_lists() -> None:
+    strict = {"checks": [{"metric": "cosine", "side": "above", "limit": 2.0}]}
+    tool = Tool("next", read_release({"like": "msprobe", "status": strict, "lists": {"binary": ["relu"]}}))
+    values = np.full(8, 4.0)
+    given = [comparison(values * 1.0001, values, dtype="float32", api=f"Torch.{name}") for name in ("gelu", "relu")]
+    verdicts = [tool.judge(each) for each in given]
+    assert [found.metrics["rule"] for found in verdicts] == ["benchmark", "binary"]
+    assert [found.verdict for found in verdicts] == ["error", "error"]
