@@ -63,6 +63,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "plugin/items.py": {"a style of pytest's tracebacks": "short"},
     "options.py": {"options": "mode repeat", "a value of an option": "all"},
     "plugin/checks.py": {"values of arguments": "any contiguous ones zeros"},
+    "plugin/item_hooks.py": {"a section of a report": "log"},
     "plugin/saving.py": {"a value of an option": "all"},
     "plugin/tensors.py": {"as a program spells a dtype": "torch", "an argument": "fill"},
     "plugin/xdist.py": {"an option of pytest-xdist": "dist"},

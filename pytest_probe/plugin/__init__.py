@@ -294,6 +294,7 @@ class Collection:
         """Import the framework, so that it counts for no item's time."""
         from pytest_probe.plugin.items import NoticeItem
 
+        self._probe.item_hooks.settled = True
         items = (item for item in session.items if isinstance(item, NoticeItem))
         if self._probe.remote_devices is not None or session.config.option.collectonly:
             return

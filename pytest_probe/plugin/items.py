@@ -84,9 +84,10 @@ class NoticeItem(pytest.Item):
 
     @property
     def ihook(self) -> pluggy.HookRelay:
-        """Those of the dump."""
-        assert self.parent is not None
-        return self.parent.ihook
+        """Those of the dump, in which other plugins are left out where we do the same for less."""
+        parent: Any = self.parent
+        hooks: pluggy.HookRelay = parent.probe.item_hooks.of(parent)
+        return hooks
 
     @cached_property
     def location(self) -> tuple[str, int | None, str]:

@@ -31,6 +31,7 @@ from pytest_probe.model.fatal_call import AnnouncedCall
 from pytest_probe.model.measurement import CaseTime
 from pytest_probe.model.result import PortableId
 from pytest_probe.model.verdict import SEVERITY, Verdict
+from pytest_probe.plugin.item_hooks import ItemHooks
 from pytest_probe.plugin.run_dumps import RunDumps
 from pytest_probe.registry import Registry
 from pytest_probe.reports.running import FOLDER
@@ -122,6 +123,10 @@ class Probe:
     def use_gate(self, gate: Gate | None, for_workers: dict[str, Any] | None = None) -> None:
         """for_workers: the same gate as the process that reports sends it to workers."""
         self.gate, self.gate_for_workers = gate, for_workers
+
+    @cached_property
+    def item_hooks(self) -> ItemHooks:
+        return ItemHooks(self.config)
 
     @cached_property
     def device(self) -> str | None:

@@ -67,6 +67,14 @@ def test_logs_are_in_the_report(pytester: pytest.Pytester, make_dump: DumpMaker,
     assert "below the level" not in text
 
 
+def test_logs_are_those_of_pytests_plugin(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    """--log-level leaves it active, at the level that it has without."""
+    ours, theirs = (run(pytester, make_dump, *args) for args in ([], ["--log-level=WARNING"]))
+    shown = [[line for line in text.splitlines() if ".py:" in line or "Captured" in line] for text in (ours, theirs)]
+    assert sections(ours) == sections(theirs)
+    assert shown[0] == shown[1]
+
+
 def test_an_option_of_logging_is_obeyed(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     assert "below the level" in run(pytester, make_dump, "--log-level=INFO")
     run(pytester, make_dump, "--log-file=all.log", "--log-file-level=INFO", factor=1.0)
@@ -106,4 +114,5 @@ def test_a_message_that_cannot_be_formatted_fails_the_item(pytester: pytest.Pyte
     code = LOGGING.format(factor=1.0).replace('warning("in a call")', 'warning("%d", "no number")')
     pytester.makeconftest(code)
     command = ["--probe-dump=dump.json", "--probe-api=relu", "--probe-direction=forward", "--probe-device=cpu"]
-    pytester.runpytest(*command).assert_outcomes(failed=1)
+    for args in ([], ["--log-level=WARNING"]):
+        pytester.runpytest(*command, *args).assert_outcomes(failed=1)
