@@ -1,9 +1,9 @@
 """The hooks of our items, with pytest's logging plugin and its capture of output left out where nobody needs them.
 
-This is the one place where pytest's own way was too slow. `python benchmarks/workers_speed.py`, 3,220 items that pass in
-one process: pytest's own way took 1.23 times the CPU time, 0.33 ms more an item. The logging plugin adds two handlers to
-the root and to each logger that does not propagate, and removes them, three times an item; torch has 42 such loggers.
-Here one handler is added once. `Node.ihook` looks at the item's path at each access.
+This is the one place where pytest's own way was too slow. `python benchmarks/workers_speed.py`, 3,220 items that pass
+in one process: pytest's own way took 1.23 times the CPU time, 0.33 ms more an item. The logging plugin adds two
+handlers to the root and to each logger that does not propagate, and removes them, three times an item; torch has 42
+such loggers. Here one handler is added once. `Node.ihook` looks at the item's path at each access.
 
 It relies on `PytestPluginManager.subset_hook_caller` of pluggy, on the names "logging-plugin" and "capturemanager" of
 pytest's plugins, and on the attribute `formatter` of the former: pytest 8.0 to 9.
