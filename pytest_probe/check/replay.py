@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from pytest_probe import frameworks
 from pytest_probe.check.kept import Keep, Kept, KeptResults, Made, kept_run, taken_run
 from pytest_probe.check.prepare import default_dtype
-from pytest_probe.frameworks.widened import Widened
+from pytest_probe.frameworks.base import Widened
 from pytest_probe.model.arguments import Arguments, BoundCall, Leaf, floats_of, with_leaves
 from pytest_probe.model.case import Demands
 from pytest_probe.model.dump import Call

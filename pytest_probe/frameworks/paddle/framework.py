@@ -13,22 +13,12 @@ import paddle
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.base import Framework, Functions
-from pytest_probe.frameworks.paddle import (
-    allowlist,
-    choices,
-    defaults,
-    devices,
-    safety,
-    sizes,
-    state,
-    tensor_files,
-)
+from pytest_probe.frameworks.paddle import allowlist, devices, references, safety, sizes, state, tensor_files
 from pytest_probe.frameworks.paddle.arrays import Tensor, to_tensor
 from pytest_probe.frameworks.paddle.calls import PaddleCalls
-from pytest_probe.frameworks.paddle.devices import is_device_memory, memory_errors
-from pytest_probe.frameworks.paddle.emulation import EmulatedDevice
+from pytest_probe.frameworks.paddle.devices import EmulatedDevice, is_device_memory, memory_errors
+from pytest_probe.frameworks.paddle.references import border, widening
 from pytest_probe.frameworks.paddle.script import LITERAL, SCRIPT
-from pytest_probe.frameworks.paddle.widening import border, widening
 from pytest_probe.frameworks.python.framework import PythonDevice, PythonFramework
 from pytest_probe.model.clock import Clock
 from pytest_probe.model.run import Device, MemoryUse, Way
@@ -70,7 +60,7 @@ class PaddleFramework(PaddleCalls, PythonFramework):
     count = staticmethod(devices.devices)
     check_arguments = staticmethod(safety.check_arguments)
     border = staticmethod(border)
-    noting_choices = staticmethod(choices.noting)
+    noting_choices = staticmethod(references.noting)
     load = staticmethod(tensor_files.load)
     script = staticmethod(SCRIPT.text)
     literal_script = staticmethod(LITERAL.text)
@@ -156,7 +146,7 @@ class PaddleFramework(PaddleCalls, PythonFramework):
         return sizes.bytes_inside(name, args, kwargs, limit)
 
     def as_single(self, function: Callable[..., Any], largest: float, name: str) -> Callable[..., Any]:
-        return function if name not in defaults.DEFAULTS else partial(defaults.as_single, function, largest, name)
+        return function if name not in references.DEFAULTS else partial(references.as_single, function, largest, name)
 
     def rounded(self, tensor: Tensor, dtype: str) -> Tensor:
         # Values are rounded, gradients pass as if they were not.

@@ -1,24 +1,90 @@
-"""One call, forward and backward, from arrays to arrays, whatever framework it is of."""
+"""One call, forward and backward, from arrays to arrays, in any framework with a Python API.
+
+`Results` reads what a call returned, `Binder` makes its arguments, and `PythonCalls` runs it, once or repeatedly."""
 
 from __future__ import annotations
 
+import dataclasses
+import enum
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from itertools import cycle, islice
 from typing import Any, ClassVar
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_probe.frameworks.base import Bound, Repeated
-from pytest_probe.frameworks.python.repeated import repeated
-from pytest_probe.frameworks.python.results import PLAIN, Results
-from pytest_probe.frameworks.widened import reference_run
+from pytest_probe.frameworks.base import Bound, Repeated, reference_run
 from pytest_probe.model.arguments import Leaf, map_tree
-from pytest_probe.model.run import Device, MeasuredCall, Returned, Run, Wanted, Way, on_reference
+from pytest_probe.model.run import Device, Layout, MeasuredCall, Returned, Run, Wanted, Way, on_reference
 from pytest_probe.user_errors import MemoryErrors
+
+# What a call takes, and results hold, as it is.
+PLAIN = (bool, int, float, complex, str, type(None))
+
+
+class Results(Struct, frozen=True):
+    """How one framework's results are read: its type of tensors, that of shapes, and the types that a result may hold
+    besides, which are compared as text. layouts gives what tells the layout of a tensor, of outputs on a device, None:
+    on the CPU."""
+
+    tensor: type
+    size: type[Iterable[int]]
+    names: tuple[type, ...]
+    layouts: Callable[[Device | None], Callable[[Any], Layout]]
+
+    def flattened(self, result: Any) -> Iterator[tuple[str, Any]]:
+        """Return values by name. A single output counts as a list of one; None is no output."""
+        return self._flatten(result, "output", top=True)
+
+    def plain(self, value: Any) -> Any:
+        """An output that is no tensor: numbers and text as they are, arrays of NumPy's and its numbers as arrays."""
+        if isinstance(value, PLAIN):
+            return value
+        if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufc":
+            return np.array(value)
+        return list(value) if isinstance(value, self.size) else str(value)
+
+    def described(self, result: Any, outputs: Mapping[str, Any], device: Device | None) -> Returned:
+        """The structure of a result, and the layouts of the tensors among its outputs."""
+        layout = self.layouts(device)
+        known = (self.tensor, np.ndarray, np.generic, self.size, *PLAIN, np.dtype, enum.Enum, *self.names)
+        unknown = {name: type(value).__name__ for name, value in outputs.items() if not isinstance(value, known)}
+        layouts = {name: layout(value) for name, value in outputs.items() if isinstance(value, self.tensor)}
+        return Returned(self._structure(result), layouts, unknown)
+
+    def _flatten(self, value: Any, name: str, top: bool = False) -> Iterator[tuple[str, Any]]:
+        inside = self._inside(value)
+        if inside is not None:
+            for key, item in inside.items():
+                yield from self._flatten(item, f"{name}.{key}")
+        elif value is not None:
+            yield (f"{name}.0" if top else name), value
+
+    def _inside(self, value: Any) -> Mapping[Any, Any] | None:
+        """The parts of a list, tuple, dict or dataclass; None where it is none of them."""
+        if isinstance(value, self.tensor):
+            return None
+        if isinstance(value, (list, tuple)) and not isinstance(value, self.size):
+            return dict(enumerate(value))
+        if isinstance(value, Mapping):
+            return value
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return None
+
+    def _structure(self, value: Any) -> str:
+        inside = self._inside(value)
+        if isinstance(value, self.tensor):
+            return "tensor"
+        if inside is None:
+            return type(value).__name__ if value is not None else "None"
+        if isinstance(value, (list, tuple)):
+            return f"({', '.join(map(self._structure, value))}{',' * (len(value) == 1)})"
+        return f"{{{', '.join(f'{key}: {self._structure(item)}' for key, item in sorted(inside.items(), key=str))}}}"
 
 
 class BoundTensors(Struct):
@@ -172,8 +238,26 @@ class PythonCalls(ABC):
             return {key: self.take(item, device) for key, item in spec.items()}
         return spec
 
-    def repeated(self, call: MeasuredCall) -> AbstractContextManager[Repeated]:
-        return repeated(self, call)
+    @contextmanager
+    def repeated(self, call: MeasuredCall) -> Iterator[Repeated]:
+        arguments, way, wanted = call.arguments, call.way, call.wanted
+        bounds = [self.bind(arguments.args, arguments.kwargs, way, wanted) for _ in range(call.sets)]
+        if call.incoming is None:
+            with self.surroundings(way, self.records(wanted)):
+                yield _Forward(call, bounds, self.fresh)
+            return
+        seed = self.seeding(call)
+        with self.surroundings(way, grad=True):
+            graphs = [self._graph(call, bound, seed) for bound in bounds]
+        with self.surroundings(replace(way, autocast=""), grad=False):
+            yield _Backward(graphs, self.backward_again)
+
+    def _graph(self, call: MeasuredCall, bound: BoundTensors, seed: Callable[[str, Any], Any]) -> tuple[list[Any], ...]:
+        """Outputs, arguments and incoming gradients of one forward run."""
+        assert call.way.device is not None
+        outputs = dict(self.results.flattened(call.way.device.call(call.function, bound.args, bound.kwargs)))
+        found = {name: outputs[name] for name in call.incoming or ()}
+        return list(found.values()), list(bound.leaves.values()), [seed(name, output) for name, output in found.items()]
 
     def shapes_alone(self) -> Device:
         """A device whose tensors have a shape and a dtype, and no values."""
@@ -227,3 +311,47 @@ class PythonCalls(ABC):
     @abstractmethod
     def fresh(self, value: Any) -> Any:
         """A copy of a tensor to write to, laid out alike; anything else as it is."""
+
+
+def _nothing(*args: object, **kwargs: object) -> None:
+    """What is called where the time of calling alone is measured."""
+
+
+class _Forward:
+    """The calls of a forward. fresh gives a copy of a tensor, and anything else as it is."""
+
+    def __init__(self, call: MeasuredCall, bounds: Collection[Bound], fresh: Callable[[Any], Any]) -> None:
+        assert call.way.device is not None
+        self._function, self._make, self._writes = call.function, call.way.device.call, call.writes
+        self._bounds = cycle(bounds)
+        self._copied = fresh
+
+    def ready(self, number: int) -> Sequence[Callable[[], object]]:
+        return [self._on(self._function, bound) for bound in islice(self._bounds, number)]
+
+    def empty(self, number: int) -> Sequence[Callable[[], object]]:
+        return [partial(self._make, _nothing, bound.args, bound.kwargs) for bound in islice(self._bounds, number)]
+
+    def _on(self, function: Callable[..., Any], bound: Bound) -> Callable[[], object]:
+        if not self._writes:
+            return partial(self._make, function, bound.args, bound.kwargs)
+        args = map_tree(bound.args, "input", self._fresh)
+        return partial(self._make, function, args, map_tree(bound.kwargs, "kwargs", self._fresh))
+
+    def _fresh(self, value: Any, name: str) -> Any:
+        return self._copied(value) if name in self._writes else value
+
+
+class _Backward:
+    """The calls for the gradients of forward runs, whose graphs stay: each has its outputs, arguments and incoming
+    gradients, which gradients takes."""
+
+    def __init__(self, graphs: Collection[tuple[Any, ...]], gradients: Callable[..., object]) -> None:
+        self._graphs = cycle(graphs)
+        self._gradients = gradients
+
+    def ready(self, number: int) -> Sequence[Callable[[], object]]:
+        return [partial(self._gradients, *graph) for graph in islice(self._graphs, number)]
+
+    def empty(self, number: int) -> Sequence[Callable[[], object]]:
+        return [partial(_nothing, *graph) for graph in islice(self._graphs, number)]

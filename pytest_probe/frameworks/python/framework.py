@@ -9,9 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pytest_probe.errors import SettingsError
-from pytest_probe.frameworks.base import API
+from pytest_probe.frameworks.base import API, Widened, Widening
 from pytest_probe.frameworks.python.calls import PythonCalls
-from pytest_probe.frameworks.widened import Widened, Widening
 from pytest_probe.model.comparison import Comparison, KnownFinding
 from pytest_probe.model.dump import Argument
 from pytest_probe.model.run import Kernel

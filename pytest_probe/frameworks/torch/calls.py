@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pytest_probe.frameworks.python.calls import Binder, PythonCalls
-from pytest_probe.frameworks.python.results import Results
+from pytest_probe.frameworks.python.calls import Binder, PythonCalls, Results
 from pytest_probe.frameworks.torch.arrays import (
     TORCH_COMPLEX,
     copied,

@@ -14,27 +14,15 @@ import torch.overrides
 from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.base import API, Framework
 from pytest_probe.frameworks.python.framework import PythonDevice, PythonFramework
-from pytest_probe.frameworks.torch import (
-    allowlist,
-    autocast,
-    choices,
-    defaults,
-    devices,
-    findings,
-    modules,
-    safety,
-    sizes,
-    state,
-)
+from pytest_probe.frameworks.torch import allowlist, autocast, devices, kernels, references, safety, sizes, state
 from pytest_probe.frameworks.torch.arrays import to_array, to_tensor
 from pytest_probe.frameworks.torch.calls import TorchCalls, place
 from pytest_probe.frameworks.torch.devices import hardware, is_device_memory, memory_errors, memory_left, release_memory
 from pytest_probe.frameworks.torch.kernels import registered
-from pytest_probe.frameworks.torch.missing import completions
+from pytest_probe.frameworks.torch.lost_arguments import completions, solved
+from pytest_probe.frameworks.torch.references import border, widening
 from pytest_probe.frameworks.torch.script import LITERAL, SCRIPT
 from pytest_probe.frameworks.torch.signatures import canonical
-from pytest_probe.frameworks.torch.solved import solved
-from pytest_probe.frameworks.torch.widening import border, widening
 from pytest_probe.model.clock import Clock
 from pytest_probe.model.dump import Argument
 from pytest_probe.model.run import Device, Kernel, MemoryUse, on_reference
@@ -86,10 +74,10 @@ class TorchFramework(TorchCalls, PythonFramework):
     check_arguments = staticmethod(safety.check_arguments)
     bytes_inside = staticmethod(on_reference(sizes.bytes_inside))
     border = staticmethod(border)
-    noting_choices = staticmethod(choices.noting)
-    known_findings = staticmethod(findings.known)
+    noting_choices = staticmethod(references.noting)
+    known_findings = staticmethod(kernels.known)
     casts = staticmethod(autocast.casts)
-    functions = staticmethod(modules.functions)
+    functions = staticmethod(references.functions)
     script = staticmethod(SCRIPT.text)
     literal_script = staticmethod(LITERAL.text)
 
@@ -176,7 +164,7 @@ class TorchFramework(TorchCalls, PythonFramework):
         return solved(canonical(api.path), args, output)
 
     def as_single(self, function: Callable[..., Any], largest: float, name: str) -> Callable[..., Any]:
-        return functools.partial(defaults.as_single, function, largest)
+        return functools.partial(references.as_single, function, largest)
 
     def rounded(self, tensor: torch.Tensor, dtype: str) -> torch.Tensor:
         # Values are rounded, gradients pass as if they were not.

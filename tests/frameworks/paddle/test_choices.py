@@ -11,7 +11,7 @@ import pytest
 paddle = pytest.importorskip("paddle")
 
 from pytest_probe.check import Checker, Conditions
-from pytest_probe.frameworks.paddle import choices
+from pytest_probe.frameworks.paddle import references
 from pytest_probe.model.comparison import Choice
 from pytest_probe.registry import Registry
 
@@ -31,7 +31,7 @@ X = np.array([[0.0, 3.0, 1.0, 3.0], [2.0, 2.0, 0.0, 1.0]], np.float32)
 )
 def test_choices_are_noted(function: Callable[[Any], Any], dim: int | None, indices: Any) -> None:
     noted: list[Choice] = []
-    choices.noting(function, noted)(paddle.to_tensor(X))
+    references.noting(function, noted)(paddle.to_tensor(X))
     [choice] = noted
     assert choice.dim == dim
     np.testing.assert_array_equal(choice.values, X)
@@ -40,7 +40,7 @@ def test_choices_are_noted(function: Callable[[Any], Any], dim: int | None, indi
 
 def test_afterwards_nothing_is_noted() -> None:
     noted: list[Choice] = []
-    choices.noting(paddle.argsort, noted)(paddle.to_tensor(X))
+    references.noting(paddle.argsort, noted)(paddle.to_tensor(X))
     paddle.argsort(paddle.to_tensor(X))
     assert len(noted) == 1
 

@@ -10,7 +10,7 @@ paddle = pytest.importorskip("paddle")
 from pytest_probe import frameworks
 from pytest_probe.errors import FrameworkTooOld, SettingsError, UnsafeArguments
 from pytest_probe.frameworks.paddle import version
-from pytest_probe.frameworks.paddle.defaults import EPS
+from pytest_probe.frameworks.paddle.references import EPS
 from pytest_probe.frameworks.paddle.signatures import bind
 from pytest_probe.model.arguments import BoundCall, Leaf
 from pytest_probe.model.run import Way

@@ -10,8 +10,8 @@ import pytest
 paddle = pytest.importorskip("paddle")
 
 from pytest_probe.check import Checker, Conditions
-from pytest_probe.frameworks.paddle.widening import border
-from pytest_probe.frameworks.widened import reference_run
+from pytest_probe.frameworks.base import reference_run
+from pytest_probe.frameworks.paddle.references import border
 from pytest_probe.model.run import Way
 from pytest_probe.registry import Registry
 

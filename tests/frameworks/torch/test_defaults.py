@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from pytest_probe.frameworks.base import LookedUp
-from pytest_probe.frameworks.torch.defaults import EPS, as_single, runs_plain
+from pytest_probe.frameworks.torch.references import EPS, as_single, runs_plain
 
 SMALL = torch.linspace(1e-4, 1e-3, 8, dtype=torch.float64)
 LARGEST = torch.finfo(torch.float16).max

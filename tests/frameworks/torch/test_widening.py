@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pytest_probe.frameworks.torch.widening import border, widening
-from pytest_probe.frameworks.widened import reference_run
+from pytest_probe.frameworks.base import reference_run
+from pytest_probe.frameworks.torch.references import border, widening
 from pytest_probe.model.run import Way
 
 

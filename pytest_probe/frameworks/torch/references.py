@@ -1,0 +1,336 @@
+"""PyTorch: how a function becomes its own reference, and what changes while a reference runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from types import BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType
+from typing import Any
+
+import torch
+from msgspec import Struct
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
+
+from pytest_probe.errors import SettingsError
+from pytest_probe.frameworks.base import Functions, border_dtype, looked_up
+from pytest_probe.frameworks.torch.arrays import to_array
+from pytest_probe.frameworks.torch.dispatch import DispatchMode
+from pytest_probe.model.comparison import Choice
+
+# Some defaults are a number of the tensors' dtype, which float64 would make another call of. Compiled functions of
+# torch run without the mode that writes them down: it sees calls from Python alone, so it would see nothing inside one.
+
+# u_c of float32: what kernels of float32 and of all narrower dtypes compute in.
+EPS = torch.finfo(torch.float32).eps
+CallArguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def epsilon(args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallArguments:
+    """rms_norm(x, shape, weight, eps): that of the arithmetic, float32 for everything narrower."""
+    if kwargs.get("eps") is not None or (len(args) > 3 and args[3] is not None):
+        return args, kwargs
+    return args[:3], {**kwargs, "eps": EPS}
+
+
+def relative_tolerance(args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallArguments:
+    """pinv and matrix_rank(A, *, atol, rtol), or with one tolerance in their place."""
+    if len(args) > 1 or any(kwargs.get(name) is not None for name in ("atol", "rtol", "tol", "rcond")):
+        return args, kwargs
+    return args, {**kwargs, "rtol": _cut_off(args, kwargs)}
+
+
+def cut_off(args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallArguments:
+    """lstsq(A, B, rcond)."""
+    if kwargs.get("rcond") is not None or (len(args) > 2 and args[2] is not None):
+        return args, kwargs
+    return args[:2], {**kwargs, "rcond": _cut_off(args, kwargs)}
+
+
+def _cut_off(args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+    """Below which share of the largest singular value one counts as zero."""
+    matrix = args[0] if args else kwargs["input"]
+    return float(EPS * max(matrix.shape[-2:]))
+
+
+def clamp_limits(largest: float, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallArguments:
+    """nan_to_num(x, nan, posinf, neginf)."""
+    given = {**dict(zip(("nan", "posinf", "neginf"), args[1:], strict=False)), **kwargs}
+    ends = {"posinf": largest, "neginf": -largest}
+    return args[:1], {**given, **{name: end for name, end in ends.items() if given.get(name) is None}}
+
+
+DEFAULTS: Mapping[Any, Callable[[tuple[Any, ...], dict[str, Any]], CallArguments]] = {
+    torch.nn.functional.rms_norm: epsilon,
+    torch.rms_norm: epsilon,
+    torch.linalg.matrix_rank: relative_tolerance,
+    torch.linalg.pinv: relative_tolerance,
+    torch.linalg.lstsq: cut_off,
+}
+
+# These take the largest number of the dtype, which float64 has another of.
+LIMITED = frozenset((torch.nan_to_num, torch.nan_to_num_, torch.Tensor.nan_to_num, torch.Tensor.nan_to_num_))
+
+
+COMPILED = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
+
+
+class DefaultsMode(TorchFunctionMode):
+    """Writes these defaults down, as they are for float32 and for tensors whose largest number this is."""
+
+    def __init__(self, largest: float) -> None:
+        super().__init__()
+        self._largest = largest
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        change = partial(clamp_limits, self._largest) if func in LIMITED else DEFAULTS.get(func, _unchanged)
+        args, kwargs = change(args, kwargs or {})
+        return func(*args, **kwargs)
+
+
+def _unchanged(args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallArguments:
+    return args, kwargs
+
+
+def as_single(function: Callable[..., Any], largest: float, /, *args: Any, **kwargs: Any) -> Any:
+    """The function's result under these defaults."""
+    called = looked_up(function)
+    if runs_plain(called):
+        return called(*args, **kwargs)
+    with DefaultsMode(largest):
+        return called(*args, **kwargs)
+
+
+def runs_plain(function: Callable[..., Any]) -> bool:
+    """Is it one of torch's compiled functions without such a default? A mode would see nothing that it calls."""
+    if not isinstance(function, COMPILED) or function in LIMITED or function in DEFAULTS:
+        return False
+    if getattr(torch._C._VariableFunctions, function.__name__, None) is function:
+        return True
+    # A class of its methods, or the module that holds it.
+    owner = getattr(function, "__objclass__", None) or getattr(function, "__self__", None)
+    return str(getattr(owner, "__module__", None) or getattr(owner, "__name__", "")).startswith("torch.")
+
+
+# In a run of a user's reference, casts and factories of floating dtypes that are narrower than the run's give that of
+# the run. A border between two kernels rounds values and their gradient, in runs that are asked to.
+
+# By the dtype of the run.
+WIDE: Mapping[str, Mapping[torch.dtype, torch.dtype]] = {
+    "float64": {
+        torch.float16: torch.float64,
+        torch.bfloat16: torch.float64,
+        torch.float32: torch.float64,
+        torch.complex32: torch.complex128,
+        torch.complex64: torch.complex128,
+    },
+    "float32": {
+        torch.float16: torch.float32,
+        torch.bfloat16: torch.float32,
+        torch.complex32: torch.complex64,
+    },
+}
+# The dtype of a kernel that reads the bits of its tensor is no cast.
+BITS = (torch.ops.aten.view.dtype,)
+
+
+class _Widening(DispatchMode):
+    def __init__(self, dtype: str, casts: list[str]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._wider = WIDE[dtype]
+        self._casts = casts
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func not in BITS:
+            wide = tuple(self._wide(value, func) for value in args)
+            kwargs = {key: self._wide(value, func) for key, value in (kwargs or {}).items()}
+            return func(*wide, **kwargs)
+        return func(*args, **(kwargs or {}))
+
+    def _wide(self, value: Any, func: Any) -> Any:
+        if not isinstance(value, torch.dtype) or value not in self._wider:
+            return value
+        self._casts.append(str(func))
+        return self._wider[value]
+
+
+@contextmanager
+def widening(dtype: str, casts: list[str]) -> Iterator[None]:
+    """In here a kernel that is asked for a narrower floating dtype gives dtype; casts gets its name."""
+    with _Widening(dtype, casts):
+        yield
+
+
+def border(tensor: torch.Tensor) -> torch.Tensor:
+    """See Framework.border."""
+    dtype = border_dtype()
+    if not dtype or not tensor.is_floating_point():
+        return tensor
+    passed: torch.Tensor = _Border.apply(tensor, getattr(torch, dtype))  # type: ignore[no-untyped-call]
+    return passed
+
+
+class _Border(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        context.dtype = dtype
+        return _rounded(tensor, dtype)
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return _rounded(gradient, context.dtype), None
+
+
+def _rounded(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    # In a reference's run casts give float64: this one narrows.
+    with _disable_current_modes():
+        return tensor.to(dtype).to(tensor.dtype)
+
+
+# Which elements a function chooses, and what it chooses them from.
+
+ATEN = torch.ops.aten
+# Kernels that choose: the place of the argument `dim` and its default, None for the flattened tensor.
+CHOOSING: Mapping[Any, tuple[int, int | None]] = {
+    ATEN.topk.default: (2, -1),
+    ATEN.sort.default: (1, -1),
+    ATEN.sort.stable: (2, -1),
+    ATEN.argmax.default: (1, None),
+    ATEN.argmin.default: (1, None),
+    ATEN.max.dim: (1, None),
+    ATEN.min.dim: (1, None),
+    ATEN.kthvalue.default: (2, -1),
+    ATEN.median.dim: (1, None),
+    ATEN.nanmedian.dim: (1, None),
+    ATEN.mode.default: (1, -1),
+    ATEN.cummax.default: (1, None),
+    ATEN.cummin.default: (1, None),
+}
+
+
+def noting(function: Callable[..., Any], noted: list[Choice]) -> Callable[..., Any]:
+    """The function, which adds to `noted` each choice that it makes."""
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        with _Noting(noted):
+            return function(*args, **kwargs)
+
+    return called
+
+
+class _Noting(DispatchMode):
+    def __init__(self, noted: list[Choice]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._noted = noted
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func in CHOOSING:
+            place, default = CHOOSING[func]
+            dim = args[place] if len(args) > place else (kwargs or {}).get("dim", default)
+            indices = result[1] if isinstance(result, (tuple, list)) else result
+            self._noted.append(Choice(to_array(args[0]).copy(), dim, to_array(indices).copy()))
+        return result
+
+
+# Modules as functions of their parameters and buffers.
+
+# What a compiled Module puts before the names of the one that it was made of.
+_COMPILED = "_orig_mod."
+
+
+def functions(function: Callable[..., Any], reference: Callable[..., Any]) -> Functions:
+    """Two functions, of which each may be a Module; see Framework.functions."""
+    own = _State.of(function) if isinstance(function, torch.nn.Module) else None
+    others = _State.of(reference) if isinstance(reference, torch.nn.Module) else None
+    if own is None and others is None:
+        return Functions(function, reference)
+    if own is None or others is None:
+        # The other side knows nothing of these, so that no gradient and no change of theirs can be compared.
+        state = own or others
+        assert state is not None
+        call = _Call(function, own, writes=False), _Call(reference, others, writes=False)
+        return Functions(*call, {"module": state.tensors}, _named("module", state.tensors))
+    _check_alike(own, others)
+    buffers = {name: tensor for name, tensor in others.tensors.items() if name not in own.tensors}
+    fixed = {name for name, tensor in own.tensors.items() if name in own.buffers or not tensor.requires_grad}
+    constant = _named("module", fixed) | _named("reference", buffers)
+    tensors = {"module": own.tensors, **({"reference": buffers} if buffers else {})}
+    return Functions(_Call(function, own), _Call(reference, others), tensors, constant)
+
+
+def _named(root: str, names: Any) -> frozenset[str]:
+    return frozenset(f"kwargs.{root}.{name}" for name in names)
+
+
+class _State(Struct, frozen=True):
+    """A Module's parameters and buffers, by the names that it would have uncompiled; buffers names the latter."""
+
+    module: torch.nn.Module
+    tensors: Mapping[str, torch.Tensor]
+    buffers: frozenset[str]
+
+    @classmethod
+    def of(cls, module: torch.nn.Module) -> _State:
+        parameters = {_plain(name): tensor for name, tensor in module.named_parameters()}
+        buffers = {_plain(name): tensor for name, tensor in module.named_buffers()}
+        return cls(module, {**parameters, **buffers}, frozenset(buffers))
+
+    def own_names(self) -> dict[str, str]:
+        """The names that the Module itself gives, by ours."""
+        named = (*self.module.named_parameters(), *self.module.named_buffers())
+        return {_plain(name): name for name, _ in named}
+
+
+def _plain(name: str) -> str:
+    return name.replace(_COMPILED, "")
+
+
+def _check_alike(own: _State, others: _State) -> None:
+    """Raises SettingsError where the Modules have other parameters, or other shapes."""
+    lonely = [
+        f"{name} of the {side}"
+        for side, first, second in (("function", own, others), ("reference", others, own))
+        for name in first.tensors
+        if name not in first.buffers and name not in second.tensors
+    ]
+    if lonely:
+        advice = "two Modules must name their parameters alike; make the reference a function of its tensors instead"
+        raise SettingsError("probe.check: reference", type(others.module).__name__, f"{advice}: {', '.join(lonely)}")
+    for name in own.tensors:
+        first, second = own.tensors[name].shape, others.tensors.get(name, own.tensors[name]).shape
+        if first != second:
+            found = f"{name} is {list(second)} there and {list(first)} in the function; they must be alike"
+            raise SettingsError("probe.check: reference", type(others.module).__name__, found)
+
+
+class _Call:
+    """Calls a function, or a Module with the parameters and buffers that it is given."""
+
+    def __init__(self, function: Callable[..., Any], state: _State | None, *, writes: bool = True) -> None:
+        self._function = function
+        self._state = state
+        self._writes = writes
+        self.__name__ = getattr(function, "__name__", type(function).__name__)
+
+    def __call__(self, *args: Any, module: Any, reference: Any = None, **kwargs: Any) -> Any:
+        if self._state is None:
+            return self._function(*args, **kwargs)
+        given = {**module, **(reference or {})}
+        named = {own: given[name] for name, own in self._state.own_names().items()}
+        if not self._writes:
+            buffers = self._state.buffers
+            named = {name: each.clone() if _plain(name) in buffers else each for name, each in named.items()}
+        before = dict(named)
+        result = torch.func.functional_call(self._state.module, named, args, kwargs)
+        for name, tensor in before.items():
+            if named[name] is not tensor:
+                _write(named[name], tensor)
+        return result
+
+
+def _write(assigned: torch.Tensor, tensor: torch.Tensor) -> None:
+    """What a Module made one of its tensors, as a change of the one that it was given."""
+    with torch.no_grad():
+        (tensor if assigned.shape == tensor.shape else tensor.resize_(assigned.shape)).copy_(assigned)
