@@ -27,7 +27,7 @@ EVERYWHERE = frozenset("bfloat16 bool complex cpu float int".split())
 EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "features/gate/baseline.py": {"a setting": "repeat"},
     "features/benchmark/benchmark.py": {"a class": "random"},
-    "capture/cli/capture.py": {"a value of an option": "all"},
+    "capture/cli.py": {"a value of an option": "all"},
     "features/shard/cli.py": {"a setting": "mode"},
     "features/timing/options.py": {"an option": "mode"},
     "cli/record.py": {"fields of what is shown": "stack type"},

@@ -52,7 +52,7 @@ def recording(name: str = frameworks.DEFAULT) -> Recording:
 
 def timing(name: str, stopwatch: Stopwatch) -> Timing:
     """What times the calls of a program. Raises as `recording` does."""
-    made: Timing = frameworks.capture_part(name, "profiling.hooks").made(stopwatch)
+    made: Timing = frameworks.capture_part(name, "timing").made(stopwatch)
     return made
 
 

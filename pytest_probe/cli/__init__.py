@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from pytest_probe.capture.cli import capture, time
+from pytest_probe.capture import cli as capture
 from pytest_probe.capture.kernel import kernel_line
 from pytest_probe.cli import show
 from pytest_probe.cli.show import USAGE_ERROR
@@ -52,7 +52,7 @@ def _arguments(given: list[str]) -> argparse.Namespace:
     versions = f"pytest-probe {version('pytest-probe')}\n{kernel_line()}"
     parser.add_argument("--version", action="version", version=versions)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (show, compare, capture, time, baseline, merge, report, history):
+    for command in (show, compare, capture, baseline, merge, report, history):
         command.add_parser(commands)
     if given and not given[0].startswith("-") and given[0] not in commands.choices:
         raise SettingsError("COMMAND", given[0], one_of(commands.choices, given[0]))

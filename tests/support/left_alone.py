@@ -16,8 +16,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from pathlib import Path
 
-from pytest_probe.capture.cli.capture import ProgramCapture
-from pytest_probe.capture.cli.program import execute, logging_apart
+from pytest_probe.capture.cli import ProgramCapture, execute, logging_apart
 
 SUBCLASS = """
 class Counted(torch.Tensor):

@@ -22,11 +22,9 @@ from pytest_probe.capture.recorder import Recorder, Scope
 from pytest_probe.capture.snapshot import NamedEntry, PlainEntry, Tree, seen_tensors
 from pytest_probe.errors import OverflowFound
 from pytest_probe.frameworks.paddle.capture.bindings import Bindings, CompiledRegions
-from pytest_probe.frameworks.paddle.capture.distributed import collectives
-from pytest_probe.frameworks.paddle.capture.gradients import Watched, differentiable
-from pytest_probe.frameworks.paddle.capture.modules import Modules
+from pytest_probe.frameworks.paddle.capture.gradients import Modules, Watched, differentiable
 from pytest_probe.frameworks.paddle.capture.names import RecordedFunction, RecordedFunctions, functions_at
-from pytest_probe.frameworks.paddle.capture.values import Values, may_be_far, overflown, place
+from pytest_probe.frameworks.paddle.capture.values import Values, collectives, may_be_far, overflown, place
 
 # Asked at every call.
 _grads = paddle.is_grad_enabled

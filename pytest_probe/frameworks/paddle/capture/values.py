@@ -13,7 +13,7 @@ import pickle
 import weakref
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from ctypes import string_at
 from pathlib import Path
 from typing import Any
@@ -22,16 +22,15 @@ import ml_dtypes
 import msgspec
 import numpy as np
 import paddle
+import paddle.distributed as dist
 from msgspec import UNSET
 
 from pytest_probe.capture import kernel
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.frequent_values import copy_sample, layout_of, memory_at, places, span
-from pytest_probe.capture.put_off import HUGE, SMALL_BYTES, CountedSnapshots
 from pytest_probe.capture.snapshot import PlainEntry, Seen, Tree
-from pytest_probe.capture.statistics import count_large, fill_from, fill_small_from
+from pytest_probe.capture.statistics import HUGE, SMALL_BYTES, CountedSnapshots, count_large, fill_from, fill_small_from
 from pytest_probe.frameworks.paddle.arrays import FLOATS, name_of
-from pytest_probe.frameworks.paddle.capture import distributed
 from pytest_probe.frameworks.paddle.capture.distant import DistantStatistics
 from pytest_probe.numerics.arrays import contiguous
 
@@ -96,7 +95,7 @@ class Values(CountedSnapshots):
             # Paddle takes the name of a dtype in its place.
             str: lambda value: PlainEntry("paddle.dtype", value) if value in _ARRAYS else text(value),
             paddle.Size: lambda value: [self.take(int(item)) for item in value],
-            distributed.GROUP: distributed.group,
+            GROUP: group,
             **dict.fromkeys((_Place, *_Place.__subclasses__(), *_places()), place),
         }
 
@@ -295,3 +294,24 @@ def _countable(array: np.ndarray) -> np.ndarray:
     if array.dtype.kind not in _COUNTED or array.dtype == np.float16:
         return array.astype(np.float32)
     return array
+
+
+# Collectives of paddle.distributed, and how their groups look in a dump.
+
+
+_COLLECTIVES = (
+    "all_reduce all_gather broadcast reduce reduce_scatter alltoall alltoall_single scatter gather send recv isend "
+    "irecv barrier batch_isend_irecv".split()
+)
+GROUP: Any = dist.communication.group.Group
+
+
+def collectives() -> Iterator[tuple[str, Any]]:
+    """By the names of their records. They write to tensors without Paddle counting it."""
+    for name in _COLLECTIVES:
+        if hasattr(dist, name):
+            yield f"Distributed.{name}", getattr(dist, name)
+
+
+def group(value: Any) -> Tree:
+    return {"type": "paddle.ProcessGroup", "group_ranks": list(value.ranks)}

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
+import weakref
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import ModuleType
 from typing import Any, TypeAlias
 
 import torch
+import torch.distributed as dist
 
 from pytest_probe.capture.frames import remove_our_frames
-from pytest_probe.frameworks.torch.capture.modes import Presence
+from pytest_probe.capture.snapshot import PlainEntry, Tree
+from pytest_probe.frameworks.torch.capture.modes import Presence, patched
 
 # Makes the call, and records it under a name: name, function, args, kwargs.
 CallHandler: TypeAlias = Callable[[str, Callable[..., Any], Sequence[Any], Mapping[str, Any]], Any]
@@ -79,3 +84,170 @@ def wrapped(owner: ModuleType, prefix: str, names: Sequence[str], call: CallHand
         for name, one in put.items():
             if getattr(owner, name, None) is one:
                 setattr(owner, name, one.function)
+
+
+# torch.distributed's collectives as records: what a rank sent and received. A replay cannot make them alone.
+
+
+# Collectives, and the parameter that each writes to.
+_WRITTEN = {
+    "all_reduce": "tensor",
+    "all_gather": "tensor_list",
+    "all_gather_into_tensor": "output_tensor",
+    "reduce_scatter": "output",
+    "reduce_scatter_tensor": "output",
+    "broadcast": "tensor",
+    "reduce": "tensor",
+    "all_to_all": "output_tensor_list",
+    "all_to_all_single": "output",
+    "gather": "gather_list",
+    "scatter": "tensor",
+    "recv": "tensor",
+    "irecv": "tensor",
+    "send": "",
+    "isend": "",
+    "barrier": "",
+    "batch_isend_irecv": "p2p_op_list",
+}
+
+
+@contextmanager
+def collectives(call: CallHandler, distrust: Callable[[Any], None]) -> Iterator[None]:
+    """Record collectives while this is open; distrust is called with tensors that they write to."""
+
+    def made(name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        results: list[Any] = []
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            result = function(*args, **kwargs)
+            results.append(result)
+            written = _written(name.partition(".")[2], function, args, kwargs)
+            for tensor in _tensors(written):
+                distrust(tensor)
+            # Of a call that gives a handle the values are there only when the program has waited for it.
+            return written if result is None or isinstance(result, int) else result
+
+        call(name, run, args, kwargs)
+        return results[0]
+
+    names = [name for name in _WRITTEN if hasattr(dist, name)]
+    with wrapped(dist, "Distributed", names, made), patched(dist.P2POp, "__init__", _with_plain_function):
+        yield
+
+
+def encodings(take: Callable[[Any], Tree]) -> dict[type, Callable[[Any], Tree]]:
+    """How the arguments of collectives look in a dump, by their types."""
+    return {
+        dist.ProcessGroup: _group,
+        dist.ReduceOp: lambda value: PlainEntry("torch.distributed.ReduceOp", str(value.op)),
+        dist.ReduceOp.RedOpType: lambda value: PlainEntry("torch.distributed.ReduceOp", str(value)),
+        dist.P2POp: lambda value: {
+            "class_type": "torch.distributed.P2POp",
+            "tensor": take(value.tensor),
+            "op": value.op.__name__,
+            "peer": value.peer,
+            "tag": value.tag,
+            "group_id": _group_id(dist.get_process_group_ranks(value.group)),
+        },
+    }
+
+
+def _with_plain_function(original: Callable[..., None], operation: Any, /, op: Any, *args: Any, **kwargs: Any) -> None:
+    """torch.distributed asks of its operations which function they are, and means its own."""
+    original(operation, op.function if isinstance(op, Wrapped) else op, *args, **kwargs)
+
+
+def _written(name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    given = inspect.signature(function).bind(*args, **kwargs).arguments
+    return given.get(_WRITTEN[name])
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dist.P2POp):
+        yield value.tensor
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors(item)
+
+
+def _group(group: Any) -> Tree:
+    ranks = dist.get_process_group_ranks(group)
+    return {"type": "torch.ProcessGroup", "group_ranks": ranks, "group_id": _group_id(ranks)}
+
+
+def _group_id(ranks: list[int]) -> str:
+    """msprobe's name of a group: CRC-32 of its ranks as text, 8 hex digits."""
+    return f"{zlib.crc32(str(ranks).encode()):08x}"
+
+
+# Memory that nothing was written to yet: no call has computed what it holds, NaN for instance.
+
+
+# They hand out memory as it is; so does what makes a tensor larger.
+ALLOCATING = frozenset(
+    "empty empty_like empty_strided empty_permuted empty_quantized new new_empty new_empty_strided resize resize_ "
+    "resize_as resize_as_ resize_as_sparse_ set_".split()
+)
+# They give elements on as they are, or write to some and leave the others: without a NaN of their own.
+MOVING = frozenset(
+    "__getitem__ alias as_strided bfloat16 broadcast_tensors broadcast_to cat chunk clone concat concatenate "
+    "contiguous cpu cuda detach diagonal diagonal_scatter double dsplit dstack expand expand_as fill_diagonal_ "
+    "flatten flip fliplr flipud float gather get H half hsplit hstack imag index_copy index_copy_ index_fill "
+    "index_fill_ index_put index_put_ index_select masked_fill masked_fill_ masked_scatter masked_scatter_ "
+    "masked_select mH moveaxis movedim mT narrow narrow_copy permute pin_memory positive put put_ ravel real "
+    "repeat repeat_interleave requires_grad_ reshape reshape_as resolve_conj resolve_neg roll rot90 scatter "
+    "scatter_ select select_scatter slice slice_scatter split split_with_sizes squeeze squeeze_ stack swapaxes "
+    "swapdims T t t_ take take_along_dim tensor_split tile to transpose transpose_ type type_as unbind unflatten "
+    "unfold unsafe_split unsqueeze unsqueeze_ view view_as view_as_complex view_as_real vsplit vstack where".split()
+)
+
+
+class Uninitialised:
+    """The storages that were handed out and not wholly written to since, by their address."""
+
+    def __init__(self) -> None:
+        self._storages: dict[int, Callable[[], Any]] = {}
+
+    def holds(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Does the call of this record's name ("Torch.empty", "Tensor.view") leave what such memory holds in its
+        result?"""
+        api = name.partition(".")[2].partition(".")[0]
+        if api in ALLOCATING:
+            return True
+        return bool(self._storages) and api in MOVING and any(map(self._is, tensors([*args, *kwargs.values()])))
+
+    def add(self, result: Any) -> None:
+        """The memory of these tensors is not written to yet."""
+        if len(self._storages) > 10_000:
+            self._storages = {address: one for address, one in list(self._storages.items()) if one() is not None}
+        for tensor in tensors(result):
+            # Tensors without memory of their own have no values either.
+            with suppress(Exception):
+                storage = tensor.untyped_storage()
+                self._storages[storage.data_ptr()] = weakref.ref(storage)
+
+    def written(self, result: Any) -> None:
+        """A call has computed these tensors: the memory that one fills is written to."""
+        if not self._storages:
+            return
+        for tensor in tensors(result):
+            if self._is(tensor) and tensor.numel() * tensor.itemsize >= tensor.untyped_storage().nbytes():
+                self._storages.pop(tensor.untyped_storage().data_ptr(), None)
+
+    def _is(self, tensor: torch.Tensor) -> bool:
+        with suppress(Exception):
+            storage = tensor.untyped_storage()
+            known = self._storages.get(storage.data_ptr())
+            return known is not None and known() is storage
+        return False
+
+
+def tensors(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors among arguments or results, in lists and tuples."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors(item)

@@ -24,12 +24,10 @@ from pytest_probe.capture.frames import ASKING_CODE, CallStacks, remove_our_fram
 from pytest_probe.capture.hooks import CallHooks, functions, modules
 from pytest_probe.capture.recorder import Recorder, Scope
 from pytest_probe.capture.snapshot import NamedEntry, Seen, Tree, seen_tensors
-from pytest_probe.frameworks.torch.capture.functions import TAKEN, outermost, wrapped
-from pytest_probe.frameworks.torch.capture.gradients import Gradient, Seats, Wanting, Watched, wanting
+from pytest_probe.frameworks.torch.capture.functions import TAKEN, Uninitialised, outermost, wrapped
+from pytest_probe.frameworks.torch.capture.gradients import Gradient, Modules, Seats, Wanting, Watched, wanting
 from pytest_probe.frameworks.torch.capture.modes import Presence, transforming, unseen
-from pytest_probe.frameworks.torch.capture.modules import Modules
 from pytest_probe.frameworks.torch.capture.names import ALIASING, RecordedFunction, RecordedFunctions, by_operator
-from pytest_probe.frameworks.torch.capture.uninitialised import Uninitialised
 from pytest_probe.frameworks.torch.capture.values import Values
 
 Taken = TypeVar("Taken")
@@ -86,7 +84,7 @@ class TorchHooks(CallHooks):
         for prefix, module in self._namespaces:
             self._functions.enter_context(wrapped(module, prefix, functions(module), call))
         if torch.distributed.is_available():
-            from pytest_probe.frameworks.torch.capture.distributed import collectives, encodings
+            from pytest_probe.frameworks.torch.capture.functions import collectives, encodings
 
             self._values.leaves.update(encodings(self._values.take))
             self._functions.enter_context(collectives(call, self._values.distrust))

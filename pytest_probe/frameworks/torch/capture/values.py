@@ -17,9 +17,16 @@ from msgspec import UNSET
 
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.frequent_values import Layout, Places, copy_sample, fill_from_samples, layout_of, places, span
-from pytest_probe.capture.put_off import HUGE, SMALL_BYTES, CountedSnapshots
 from pytest_probe.capture.snapshot import MemoryFormat, PlainEntry, Seen, Tree
-from pytest_probe.capture.statistics import fill_from, fill_sample_from, fill_small_from, unpack
+from pytest_probe.capture.statistics import (
+    HUGE,
+    SMALL_BYTES,
+    CountedSnapshots,
+    fill_from,
+    fill_sample_from,
+    fill_small_from,
+    unpack,
+)
 from pytest_probe.frameworks.torch.capture.statistics import (
     compiled_dtypes,
     count_large,

@@ -12,9 +12,8 @@ import torch
 from msgspec import UNSET, json
 
 from pytest_probe.capture.config import read_config
-from pytest_probe.capture.put_off import SMALL_BYTES
 from pytest_probe.capture.snapshot import Seen
-from pytest_probe.capture.statistics import MAX_KEPT_INTEGERS, unpack
+from pytest_probe.capture.statistics import MAX_KEPT_INTEGERS, SMALL_BYTES, unpack
 from pytest_probe.frameworks.torch.capture.statistics import count_large, faster_alone, vector
 from pytest_probe.frameworks.torch.capture.values import Values
 

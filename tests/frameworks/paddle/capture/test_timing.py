@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pytest_probe import timing
-from tests.frameworks.torch.capture.profiling.test_hooks import counts
+from tests.frameworks.torch.capture.test_timing import counts
 
 paddle = pytest.importorskip("paddle")
 F = paddle.nn.functional

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from pytest_probe import timing
 from pytest_probe.capture.profiling import track
 from pytest_probe.capture.timing import Timed
-from pytest_probe.frameworks.torch.capture.profiling import nodes
+from pytest_probe.frameworks.torch.capture import nodes
 
 a, b = torch.ones(3), torch.ones(3)
 square = torch.ones(3, 3)
