@@ -22,8 +22,8 @@ from hypothesis.extra import numpy as hnp
 from benchmarks.fuzzing.faults import FAULTS, Fault
 from benchmarks.fuzzing.running import BOTH, checker, found, search, seeded, trials
 from pytest_probe.check import Checker
-from pytest_probe.model.arguments import Arguments, Leaf
 from pytest_probe.model.dump import Call, Surroundings, TensorSpec
+from pytest_probe.model.run import Arguments, Leaf
 
 SMALL = ("Torch.exp", "Functional.relu", "Torch.add", "Functional.softmax", "Torch.sum", "Functional.embedding")
 EXAMPLES, SEEDS = 200, 11

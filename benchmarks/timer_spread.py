@@ -55,8 +55,7 @@ def child(budget: float) -> None:
 
     from pytest_probe import frameworks
     from pytest_probe.features.timing.blocks import times
-    from pytest_probe.model.arguments import Arguments, Leaf
-    from pytest_probe.model.run import MeasuredCall, Way
+    from pytest_probe.model.run import Arguments, Leaf, MeasuredCall, Way
 
     framework = frameworks.load("pytorch")
     device = framework.device("cpu")

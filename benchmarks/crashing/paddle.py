@@ -14,7 +14,7 @@ import paddle
 
 from benchmarks.crashing.search import Call, Subject, flat
 from pytest_probe.frameworks.paddle import allowlist, safety, signatures
-from pytest_probe.model.arguments import Leaf
+from pytest_probe.model.run import Leaf
 
 SHAPES = [(2, 3), (3,), (), (0, 3), (4, 4), (2, 3, 4, 4), (2, 3, 5), (1,), (3, 2)]
 DTYPES = ["float32"] * 7 + ["int64"] * 3 + ["bool", "int32", "float64", "complex64"]

@@ -21,7 +21,7 @@ import pytest
 from msgspec import Struct
 
 from benchmarks.hostile.watching import Watch
-from pytest_probe.system.memory import available_memory
+from pytest_probe.system.machine import available_memory
 
 SECONDS = 10.0  # of CPU, since others use the machine as well
 PATIENCE = 40.0  # of the clock: what waits uses no CPU

@@ -16,11 +16,10 @@ from msgspec.structs import replace
 from pytest_probe.check.perturbed import Perturbation, PerturbedRuns
 from pytest_probe.check.replay import Reference, Replay, results
 from pytest_probe.check.run_kinds import KINDS
-from pytest_probe.model.arguments import Arguments, Leaf, with_leaves, with_value
 from pytest_probe.model.comparison import Assumption, Comparison, Evidence, RunKind
 from pytest_probe.model.device_modes import Mode
 from pytest_probe.model.dump import Direction
-from pytest_probe.model.run import Jitter, Way
+from pytest_probe.model.run import Arguments, Jitter, Leaf, Way, with_leaves, with_value
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
 from pytest_probe.user_errors import allowing_refusal
 

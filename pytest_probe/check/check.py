@@ -35,11 +35,10 @@ from pytest_probe.errors import (
     Unsupported,
     UnsupportedDtype,
 )
-from pytest_probe.model.arguments import Arguments, floats_of
 from pytest_probe.model.case import DIRECTIONS, Case, Demands, Pair
 from pytest_probe.model.dump import Direction, Dump, Record
 from pytest_probe.model.measurement import CaseTime
-from pytest_probe.model.run import Way
+from pytest_probe.model.run import Arguments, Way, floats_of
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.standards.finite import Finite
 from pytest_probe.user_errors import noting_interrupts

@@ -16,10 +16,9 @@ from pytest_probe.check.perturbed import Perturbation, PerturbedRuns
 from pytest_probe.check.prepare import cast_of, default_dtype, narrow_dtype, python_numbers
 from pytest_probe.check.replay import Reference, Replay, results
 from pytest_probe.check.structure import Sides
-from pytest_probe.model.arguments import Array, BoundCall, Leaf, floats_of
 from pytest_probe.model.comparison import Assumption, Choice, ComparedCase, Comparison
 from pytest_probe.model.dump import Direction
-from pytest_probe.model.run import Way
+from pytest_probe.model.run import Array, BoundCall, Leaf, Way, floats_of
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.closeness import widened_dtype
 from pytest_probe.numerics.dtypes import (

@@ -21,10 +21,9 @@ from pytest_probe.check.resolve import Resolver
 from pytest_probe.check.stored_outputs import AFTER_THE_CALL, NOT_STORED
 from pytest_probe.errors import LostArgument, NoKernel, OutOfMemory, RecordError, TooLarge, UnknownAPI, Unsupported
 from pytest_probe.inputs import StoredTensors
-from pytest_probe.model.arguments import Arguments, Leaf, map_tree, mapped, with_value
 from pytest_probe.model.case import Case
 from pytest_probe.model.dump import Call, DtypeSpec, Lost, TensorSpec, named_tensors
-from pytest_probe.model.run import Device, Run
+from pytest_probe.model.run import Arguments, Device, Leaf, Run, map_tree, mapped, with_value
 from pytest_probe.numerics.closeness import widened_dtype
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, round_to, widen
 

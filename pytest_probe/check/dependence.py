@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from pytest_probe.check.kept import Kept
 from pytest_probe.check.replay import Replay, results
-from pytest_probe.model.arguments import Leaf, with_leaves
 from pytest_probe.model.dump import Direction
+from pytest_probe.model.run import Leaf, with_leaves
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, is_floating, widen
 from pytest_probe.numerics.noise_ratio import root_mean_square
 from pytest_probe.user_errors import allowing_refusal

@@ -17,8 +17,8 @@ from msgspec import Struct
 
 from pytest_probe.errors import DeviceMemoryError, TooLargeForDevice
 from pytest_probe.model.run import Device
-from pytest_probe.system.locks import DeviceLock
-from pytest_probe.system.memory import release_frames
+from pytest_probe.system.files import DeviceLock
+from pytest_probe.system.machine import release_frames
 from pytest_probe.user_errors import first_line
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from pytest_probe.check.replay import Replay
 from pytest_probe.check.structure import Sides, backward_sides, named_gradients
 from pytest_probe.errors import DeviceRaised, NoReference, NotRecorded, Unsupported
 from pytest_probe.inputs.generated import generate, round_to_dtype
-from pytest_probe.model.arguments import Arguments
 from pytest_probe.model.case import Case
 from pytest_probe.model.dump import Call, TensorSpec
+from pytest_probe.model.run import Arguments
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.numerics.random_streams import RecordStreams
 from pytest_probe.user_errors import exception_line

@@ -26,10 +26,10 @@ from pytest_probe.check.structure import (
     with_gradients_promised,
     with_promises,
 )
-from pytest_probe.model.arguments import Array, Leaf, floats_of, mapped
 from pytest_probe.model.case import Case
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.device_modes import Behaviour
+from pytest_probe.model.run import Array, Leaf, floats_of, mapped
 from pytest_probe.model.verdict import SEVERITY, ArgumentRow, OutputVerdict, Verdict, conclusion
 from pytest_probe.numerics.dtypes import AnyArray, dtype_name, is_complex, widen
 from pytest_probe.standards.api_class import classes_of

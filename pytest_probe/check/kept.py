@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from msgspec import Struct
 
-from pytest_probe.model.arguments import Leaf
 from pytest_probe.model.case import Case
-from pytest_probe.model.run import Run, Wanted
+from pytest_probe.model.run import Leaf, Run, Wanted
 from pytest_probe.numerics.closeness import reference_array, same_bytes
 from pytest_probe.numerics.dtypes import AnyArray
 

@@ -28,12 +28,12 @@ from pytest_probe.errors import (
     TooLargeForDevice,
     Unsupported,
 )
-from pytest_probe.model.arguments import Leaf, floats_of
 from pytest_probe.model.case import Case, floating_dtypes
 from pytest_probe.model.measurement import CaseMemory, CaseTime
+from pytest_probe.model.run import Leaf, floats_of
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.numerics.dtypes import NARROW_DTYPES
-from pytest_probe.system.memory import out_of_memory
+from pytest_probe.system.machine import out_of_memory
 from pytest_probe.user_errors import ends_run, raised
 
 if TYPE_CHECKING:

@@ -14,11 +14,10 @@ from pytest_probe.check.borders import check_gradients_of_borders
 from pytest_probe.check.kept import Kept
 from pytest_probe.check.replay import NO_CALL, Reference, Replay, results
 from pytest_probe.check.run_kinds import KINDS, way_of
-from pytest_probe.model.arguments import Leaf
 from pytest_probe.model.comparison import RunKind
 from pytest_probe.model.device_modes import Mode
 from pytest_probe.model.dump import Direction
-from pytest_probe.model.run import Jitter, Kernel, Steps, Way
+from pytest_probe.model.run import Jitter, Kernel, Leaf, Steps, Way
 from pytest_probe.numerics import noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, widen
 from pytest_probe.numerics.random_streams import RandomStreams

@@ -9,7 +9,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from pytest_probe.errors import Unsupported
-from pytest_probe.model.arguments import (
+from pytest_probe.model.dump import Call, DtypeSpec, Lost
+from pytest_probe.model.run import (
     Arguments,
     BoundCall,
     Leaf,
@@ -18,7 +19,6 @@ from pytest_probe.model.arguments import (
     with_leaves,
     with_value,
 )
-from pytest_probe.model.dump import Call, DtypeSpec, Lost
 from pytest_probe.numerics.dtypes import float_format, is_floating, round_to, widen
 from pytest_probe.standards.api_class import classes_of, details
 

@@ -40,9 +40,8 @@ from pytest_probe.errors import (
     Unsupported,
     UnsupportedDtype,
 )
-from pytest_probe.model.arguments import floats_of, with_leaves
 from pytest_probe.model.dump import Call
-from pytest_probe.model.run import Device, Run, Wanted, Way, on_device
+from pytest_probe.model.run import Device, Run, Wanted, Way, floats_of, on_device, with_leaves
 from pytest_probe.numerics.closeness import equal_in_float64, reference_array, same_bytes
 from pytest_probe.numerics.dtypes import numpy_dtype
 from pytest_probe.standards.api_class import classes_of, details

@@ -19,10 +19,21 @@ from pytest_probe import frameworks
 from pytest_probe.check.kept import Keep, Kept, KeptResults, Made, kept_run, taken_run
 from pytest_probe.check.prepare import default_dtype
 from pytest_probe.frameworks.base import Widened
-from pytest_probe.model.arguments import Arguments, BoundCall, Leaf, floats_of, with_leaves
 from pytest_probe.model.case import Demands
 from pytest_probe.model.dump import Call
-from pytest_probe.model.run import Device, Returned, Run, State, Wanted, Way
+from pytest_probe.model.run import (
+    Arguments,
+    BoundCall,
+    Device,
+    Leaf,
+    Returned,
+    Run,
+    State,
+    Wanted,
+    Way,
+    floats_of,
+    with_leaves,
+)
 from pytest_probe.model.verdict import EMULATED
 from pytest_probe.numerics.closeness import reference_array, same_bytes
 from pytest_probe.numerics.dtypes import AnyArray, is_floating

@@ -23,9 +23,9 @@ from pytest_probe.check.prepare import (
 )
 from pytest_probe.check.replay import NO_CALL, Candidate
 from pytest_probe.frameworks.base import LookedUp
-from pytest_probe.model.arguments import Arguments, BoundCall, with_leaves
 from pytest_probe.model.case import Demands, Pair
 from pytest_probe.model.dump import Call, Record
+from pytest_probe.model.run import Arguments, BoundCall, with_leaves
 from pytest_probe.numerics.dtypes import float_format
 from pytest_probe.user_errors import guarded
 

@@ -19,9 +19,9 @@ from pytest_probe.check.sources import DeviceSource, possible_autocast
 from pytest_probe.check.stored_outputs import AFTER_THE_CALL, StoredOutputs, check_stored
 from pytest_probe.errors import NoKernel, UnknownAPI, Unsupported
 from pytest_probe.inputs import StoredTensors
-from pytest_probe.model.arguments import Arguments, floats_of
 from pytest_probe.model.case import Case
 from pytest_probe.model.dump import Call, Dump, Lost, leaves
+from pytest_probe.model.run import Arguments, floats_of
 from pytest_probe.model.verdict import EMULATED
 from pytest_probe.numerics.dtypes import NARROW_DTYPES
 from pytest_probe.standards.api_class import classes_of

@@ -17,9 +17,8 @@ from pytest_probe.check.replay import Reference, Replay, Source
 from pytest_probe.check.resolve import Resolved
 from pytest_probe.check.structure import described, dtypes_fit, outputs_agree, recorded
 from pytest_probe.errors import DeviceRaised, HookFailed, NoKernel, ProbeError, ReplayDiffers, Unsupported
-from pytest_probe.model.arguments import Arguments, with_leaves
 from pytest_probe.model.dump import Call
-from pytest_probe.model.run import Device, Run, on_device
+from pytest_probe.model.run import Arguments, Device, Run, on_device, with_leaves
 from pytest_probe.numerics.closeness import near
 from pytest_probe.numerics.dtypes import NARROW_DTYPES, AnyArray, dtype_name, is_floating
 from pytest_probe.standards.api_class import classes_of

@@ -21,11 +21,10 @@ from pytest_probe.check.device_memory import noting_device_memory
 from pytest_probe.check.prepare import narrow_dtype
 from pytest_probe.check.replay import Reference, Replay
 from pytest_probe.errors import NoReference
-from pytest_probe.inputs.strides import contiguous_strides
-from pytest_probe.model.arguments import floats_of
+from pytest_probe.inputs.memory import contiguous_strides
 from pytest_probe.model.case import Demands
 from pytest_probe.model.dump import Call, TensorSpec
-from pytest_probe.model.run import Device, Layout, Returned, Run
+from pytest_probe.model.run import Device, Layout, Returned, Run, floats_of
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.closeness import distance, reference_array, same_bytes, widened_dtype
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, numpy_dtype

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from pytest_probe.errors import HookFailed
-from pytest_probe.model.arguments import Arguments
 from pytest_probe.model.comparison import Comparison
-from pytest_probe.model.run import Device
+from pytest_probe.model.run import Arguments, Device
 from pytest_probe.model.verdict import SEVERITY, OutputVerdict, Verdict
 from pytest_probe.standards import STANDARDS, Standard
 from pytest_probe.user_errors import reporting_failures_of

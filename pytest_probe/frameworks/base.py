@@ -11,11 +11,22 @@ from typing import Any, BinaryIO, Protocol, TypeAlias
 import numpy as np
 from msgspec import Struct, field
 
-from pytest_probe.model.arguments import Arguments, BoundCall
-from pytest_probe.model.clock import Clock
 from pytest_probe.model.comparison import Choice, Comparison, KnownFinding
 from pytest_probe.model.dump import Argument
-from pytest_probe.model.run import Device, Kernel, MeasuredCall, MemoryUse, Returned, Run, State, Wanted, Way
+from pytest_probe.model.measurement import Clock
+from pytest_probe.model.run import (
+    Arguments,
+    BoundCall,
+    Device,
+    Kernel,
+    MeasuredCall,
+    MemoryUse,
+    Returned,
+    Run,
+    State,
+    Wanted,
+    Way,
+)
 
 # A framework's context in which casts and factories of narrower dtypes give this one; the list gets an item for each.
 Widening: TypeAlias = Callable[[str, list[str]], AbstractContextManager[object]]

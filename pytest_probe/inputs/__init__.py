@@ -3,7 +3,7 @@
 In: a recorded call. Out: its arguments as NumPy arrays, the same for the same seed.
 """
 
-from pytest_probe.inputs.build import build
+from pytest_probe.inputs.build import StoredTensors, build
 from pytest_probe.inputs.memory import (
     arguments_on_device,
     bytes_of_run,
@@ -12,8 +12,7 @@ from pytest_probe.inputs.memory import (
     check_size,
     memory_needed,
 )
-from pytest_probe.inputs.stored import StoredTensors
-from pytest_probe.system.memory import available_memory
+from pytest_probe.system.machine import available_memory
 
 __all__ = [
     "StoredTensors",

@@ -28,8 +28,8 @@ from pytest_probe.inputs.roles import (
     Weights,
     Within,
 )
-from pytest_probe.model.arguments import BoundCall
 from pytest_probe.model.dump import Call, TensorSpec, named_tensors
+from pytest_probe.model.run import BoundCall
 
 
 class RoleCall:

@@ -11,8 +11,8 @@ from pytest_probe.inputs import role_rules as rules
 from pytest_probe.inputs.generated import kind_of
 from pytest_probe.inputs.role_rules import RoleCall, RoleRule, RoleRules
 from pytest_probe.inputs.roles import Count, Index, Mask, Role, Size, Sorted, Triangle
-from pytest_probe.model.arguments import BoundCall
 from pytest_probe.model.dump import Argument, Call, TensorSpec, named_tensors
+from pytest_probe.model.run import BoundCall
 
 
 class _Item(NamedTuple):

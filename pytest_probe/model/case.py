@@ -8,9 +8,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from pytest_probe.model.arguments import Arguments
 from pytest_probe.model.dump import Call, Direction, Dump, Record, named_tensors
 from pytest_probe.model.result import PortableId
+from pytest_probe.model.run import Arguments
 from pytest_probe.numerics.dtypes import is_complex, is_floating
 
 # In this order, since the backward uses the run of the forward.

@@ -9,9 +9,9 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pytest_probe.model.arguments import BoundCall
 from pytest_probe.model.device_modes import Mode
 from pytest_probe.model.dump import Direction
+from pytest_probe.model.run import BoundCall
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray
 from pytest_probe.numerics.float32_sums import Order
 

@@ -9,6 +9,7 @@ import msgspec
 
 from pytest_probe.model.baseline import Compared
 from pytest_probe.model.details import Details
+from pytest_probe.model.dump import Direction
 from pytest_probe.model.measurement import CaseMemory, CaseTime
 from pytest_probe.model.verdict import EMULATED, SEVERITY, SLOWER, Diagnosis, Element, Outcome, OutputVerdict, Verdict
 from pytest_probe.system.text import printable, printable_line
@@ -247,3 +248,34 @@ def worst_metric(result: Result, metric: str) -> float | None:
 
 def rank(value: float) -> float:
     return math.inf if math.isnan(value) else value
+
+
+# Calls of a search that end their process: what is told before each, and what is known of those that did.
+
+
+# How the notes of a search begin, which a run's summary shows.
+FUZZED = "fuzz: "
+
+
+class AnnouncedCall(msgspec.Struct, frozen=True):
+    """A call that is about to run: key tells its arguments, text shows them."""
+
+    key: str
+    text: str
+    direction: Direction = "forward"
+
+    def __str__(self) -> str:
+        return self.text if self.direction == "forward" else f"{self.text}, {self.direction}"
+
+
+class FatalCall(msgspec.Struct, frozen=True):
+    """A call that ended its process. id is the portable id of its search, reason how the process died, kind that of the
+    verdict on such a death."""
+
+    id: str
+    call: AnnouncedCall
+    reason: str
+    kind: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.call}: {self.reason}"

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from pytest_probe.features.timeout.plugin import Limit
-from pytest_probe.model.fatal_call import AnnouncedCall
+from pytest_probe.model.result import AnnouncedCall
 from pytest_probe.model.run import side_listener
 from pytest_probe.plugin.items import NoticeItem, ProbeItem
 from pytest_probe.plugin.session import Probe

@@ -24,12 +24,11 @@ from pytest_probe.features.gate.gate import Gate, Judgement
 from pytest_probe.features.gate.plugin import gate_in_worker
 from pytest_probe.features.html.details import ShownInDetail
 from pytest_probe.features.timing.other_times import OtherTimes, slower
-from pytest_probe.model import clock
+from pytest_probe.model import measurement
 from pytest_probe.model.case import Case
 from pytest_probe.model.dump import Dump
-from pytest_probe.model.fatal_call import AnnouncedCall
 from pytest_probe.model.measurement import CaseTime
-from pytest_probe.model.result import PortableId
+from pytest_probe.model.result import AnnouncedCall, PortableId
 from pytest_probe.model.verdict import SEVERITY, Verdict
 from pytest_probe.plugin.item_hooks import ItemHooks
 from pytest_probe.plugin.run_dumps import RunDumps
@@ -321,7 +320,7 @@ class Probe:
         for seconds in WAITS:
             if not time.is_slower or checked.subject is None:
                 break
-            clock.sleep(min(seconds, self._patience))
+            measurement.sleep(min(seconds, self._patience))
             self._patience = max(0.0, self._patience - seconds)
             time = min(time, others.compare(self.checker.timed_again(checked), identity), key=_factor)
         verdict = replace(verdict, time=time)

@@ -12,12 +12,12 @@ from msgspec import Struct
 from pytest_probe.errors import SettingsError
 from pytest_probe.inputs.fills import FILLS, describe_array, fill_values, resize, values_like
 from pytest_probe.inputs.generated import generate, kind_of, round_to_dtype
-from pytest_probe.inputs.strides import LAYOUTS, layout_strides
-from pytest_probe.model.arguments import Leaf
+from pytest_probe.inputs.memory import LAYOUTS, layout_strides
 from pytest_probe.model.dump import TensorSpec
+from pytest_probe.model.run import Leaf
 from pytest_probe.numerics.dtypes import DTYPES
 from pytest_probe.records.fields import Fields
-from pytest_probe.records.msprobe.values import tensor as read_tensor
+from pytest_probe.records.msprobe.entries import tensor as read_tensor
 from pytest_probe.system.decoding import one_of
 
 Take = Callable[[Any], Any]

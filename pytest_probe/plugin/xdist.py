@@ -20,8 +20,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from pytest_probe.errors import SettingsError
-from pytest_probe.model.fatal_call import FUZZED, AnnouncedCall, FatalCall
-from pytest_probe.model.result import PortableId, Result
+from pytest_probe.model.result import FUZZED, AnnouncedCall, FatalCall, PortableId, Result
 from pytest_probe.model.run import RECORDED
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.plugin.report_results import carry

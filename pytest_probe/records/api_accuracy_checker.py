@@ -24,10 +24,10 @@ from msgspec import Struct
 
 from pytest_probe.errors import DumpError, RecordError
 from pytest_probe.model.dump import Argument, Call, Dump, Frame, Record, TensorSpec
-from pytest_probe.records import lazy_json, salvage
+from pytest_probe.records import raw_json
 from pytest_probe.records.fields import ArgumentFields, limited_depth, quoted
 from pytest_probe.records.msprobe.call_sites import StackFile
-from pytest_probe.records.msprobe.values import LEAVES, tensor
+from pytest_probe.records.msprobe.entries import LEAVES, tensor
 from pytest_probe.system import archive
 from pytest_probe.system.process import paused_gc
 from pytest_probe.system.text import printable_line
@@ -236,13 +236,13 @@ class CheckerReader:
 
     def sniff(self, path: Path, head: bytes) -> bool:
         """Is this a JSON object with entries as "Torch*cat*0": {"args": ...}?"""
-        text = lazy_json.without_mark(head)
+        text = raw_json.without_mark(head)
         return bool(_BEGINS.match(text)) and bool(_FORWARD.search(text))
 
     def read(self, path: Path) -> Dump:
         """Read the dump. Raises DumpError where no entry can be found in it."""
         damage: list[str] = []
-        content = lazy_json.read_bytes(path)
+        content = raw_json.read_bytes(path)
         rank = _RANK.search(content)
         forward = _entries(path, content, "forward", damage)
         backward = _backward(_companion(path, "backward"), path, damage)
@@ -290,7 +290,7 @@ def _backward(path: Path, forward: Path, damage: list[str]) -> Mapping[str, msgs
     if path == forward:
         return {}
     try:
-        content = lazy_json.read_bytes(path)
+        content = raw_json.read_bytes(path)
     except OSError:
         return {}
     try:
@@ -303,10 +303,10 @@ def _backward(path: Path, forward: Path, damage: list[str]) -> Mapping[str, msgs
 def _entries(path: Path, content: bytearray, direction: str, damage: list[str]) -> Mapping[str, msgspec.Raw]:
     """The entries of one of the files; appends what is damaged. Raises DumpError where there are none."""
     try:
-        return lazy_json.parse(content)
+        return raw_json.parse(content)
     except (ValueError, RecursionError) as error:
         reason = str(error)
-    saved, words = salvage.salvage_file(path, _ENTRY[direction], reason)
+    saved, words = raw_json.salvage_file(path, _ENTRY[direction], reason)
     damage.append(words)
     return saved.entries
 

@@ -18,7 +18,7 @@ import msgspec
 
 from pytest_probe.errors import NotRebuilt, RecordError
 from pytest_probe.model.dump import Argument, Number
-from pytest_probe.records.lazy_json import TOKENS
+from pytest_probe.records.raw_json import TOKENS
 
 LeafReader: TypeAlias = Callable[["Fields", Mapping[str, Any], str], Argument]
 

@@ -20,7 +20,7 @@ import msgspec
 from pytest_probe.errors import LostArgument
 from pytest_probe.model.dump import Argument, Call, DeviceSpec, DtypeSpec, Dump, Number, Record, TensorSpec
 from pytest_probe.numerics.dtypes import float_format, is_complex, is_floating, numpy_dtype
-from pytest_probe.records import lazy_json, paddle, salvage
+from pytest_probe.records import paddle, raw_json
 from pytest_probe.records.fields import (
     DUMP_DTYPES,
     MAX_ENTRY,
@@ -217,7 +217,7 @@ class PaddleApexReader:
 
     def sniff(self, path: Path, head: bytes) -> bool:
         """Is this a JSON object with keys as "paddle.add*0"?"""
-        text = lazy_json.without_mark(head)
+        text = raw_json.without_mark(head)
         return bool(_FIRST.match(text)) or (text.lstrip().startswith(b"{") and bool(_WITH_ARGUMENTS.search(text)))
 
     def read(self, path: Path) -> Dump:
@@ -257,16 +257,16 @@ def whole_of(file: Path) -> Path | None:
 
 def _load(path: Path) -> tuple[Mapping[str, msgspec.Raw], list[str], tuple[str, ...], bool]:
     """Entries, notes and damage of a dump file, and whether it names files of tensors."""
-    buffer = lazy_json.read_bytes(path)
+    buffer = raw_json.read_bytes(path)
     stored = b'"real_data_path"' in buffer
     try:
-        entries = lazy_json.parse(buffer)
+        entries = raw_json.parse(buffer)
         # A view, since a copy is as large as the file.
         whole = memoryview(buffer)[buffer.find(b"{") : buffer.rfind(b"}") + 1]
-        return entries, salvage.repetitions(msgspec.Raw(whole), entries), (), stored
+        return entries, raw_json.repetitions(msgspec.Raw(whole), entries), (), stored
     except (ValueError, RecursionError) as error:
         reason = str(error)
-    saved, words = salvage.salvage_file(path, _ENTRY, reason)
+    saved, words = raw_json.salvage_file(path, _ENTRY, reason)
     return saved.entries, [], (words,), stored
 
 

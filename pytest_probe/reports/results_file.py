@@ -13,8 +13,7 @@ import msgspec
 from pytest_probe.errors import ResultsError, SettingsError
 from pytest_probe.model.result import Result
 from pytest_probe.system import archive
-from pytest_probe.system.files import open_regular, replacing
-from pytest_probe.system.locks import try_lock
+from pytest_probe.system.files import open_regular, replacing, try_lock
 
 SCHEMA = 1
 RESULTS, RUN = "results.jsonl", "run.json"

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from pytest_probe.errors import NoReference, OutOfMemory
-from pytest_probe.model.fatal_call import AnnouncedCall, FatalCall
+from pytest_probe.model.result import AnnouncedCall, FatalCall
 from pytest_probe.model.run import Side
 from pytest_probe.model.verdict import Verdict
 

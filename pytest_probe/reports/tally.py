@@ -11,9 +11,8 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
-from pytest_probe.model.fatal_call import FUZZED
 from pytest_probe.model.measurement import CaseTime, microseconds
-from pytest_probe.model.result import Plain, Result, number, rank
+from pytest_probe.model.result import FUZZED, Plain, Result, number, rank
 from pytest_probe.model.verdict import NON_DETERMINISTIC, SEVERITY, UNDECIDED, Outcome
 
 # Cases in each of the two lists.

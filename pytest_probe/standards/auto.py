@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_probe.model.arguments import BoundCall
 from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.run import BoundCall
 from pytest_probe.model.verdict import TABLE_METRIC, OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, dtype_name, float_format, widen
 from pytest_probe.numerics.noise_ratio import FAN_IN_CAP, FAN_IN_START, nearest_run

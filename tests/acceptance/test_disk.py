@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from pytest_probe.system.locks import try_lock
+from pytest_probe.system.files import try_lock
 from tests.acceptance.conftest import DumpMaker, entries, forward, tensor
 
 # In a child: no file may become larger than so many bytes.
@@ -96,7 +96,7 @@ def test_a_capture_below_a_file(pytester: pytest.Pytester) -> None:
 
 HOLDER = """
 import sys
-from pytest_probe.system.locks import try_lock
+from pytest_probe.system.files import try_lock
 file = open(sys.argv[1], "ab")
 print(try_lock(file), flush=True)
 sys.stdin.read()
@@ -124,7 +124,7 @@ def test_a_run_holds_its_folder(pytester: pytest.Pytester, make_dump: DumpMaker)
     make_dump(data={"Torch.argmax.0.forward": ARGMAX})
     pytester.makeconftest(
         """
-        from pytest_probe.system.locks import try_lock
+        from pytest_probe.system.files import try_lock
 
         def pytest_probe_verdict(case, verdict):
             with open("out/results.jsonl", "ab") as file:

@@ -28,8 +28,8 @@ from pytest_probe.model.dump import (
     TensorSpec,
 )
 from pytest_probe.records.fields import DUMP_DTYPES
-from pytest_probe.records.lazy_json import quote_tokens
 from pytest_probe.records.msprobe.entries import decode
+from pytest_probe.records.raw_json import quote_tokens
 
 pytestmark = pytest.mark.compat
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from pytest_probe.check import Case, Checker, Conditions, floating_dtypes, preview
 from pytest_probe.check.judging import _range
-from pytest_probe.model.arguments import Arguments
+from pytest_probe.model.run import Arguments
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
 from tests.check.conftest import Make, Plant, failed, judged, normal

@@ -10,8 +10,8 @@ from msgspec import structs
 from pytest_probe.check.prepare import prepared
 from pytest_probe.errors import DeviceRaised, HookFailed, NoKernel, ReplayDiffers, UnknownAPI, Unsupported
 from pytest_probe.frameworks.torch.signatures import bind
-from pytest_probe.model.arguments import Arguments, Leaf
 from pytest_probe.model.dump import Call, Lost, SizeSpec, Surroundings
+from pytest_probe.model.run import Arguments, Leaf
 from pytest_probe.numerics.dtypes import numpy_dtype, widen
 from tests.support.replaying import leaf, normal, replay
 

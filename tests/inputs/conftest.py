@@ -9,8 +9,8 @@ import pytest
 
 from pytest_probe.frameworks.torch.signatures import bind
 from pytest_probe.inputs import StoredTensors, build
-from pytest_probe.model.arguments import Arguments
 from pytest_probe.model.dump import Call
+from pytest_probe.model.run import Arguments
 
 Build = Callable[..., Arguments]
 

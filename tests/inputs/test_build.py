@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from pytest_probe.errors import RecordError, Unsupported
-from pytest_probe.model.arguments import Array, Leaf
 from pytest_probe.model.dump import DtypeSpec, SizeSpec, TensorSpec
+from pytest_probe.model.run import Array, Leaf
 from pytest_probe.numerics.random_streams import RecordStreams
 from tests.inputs.conftest import Build
 

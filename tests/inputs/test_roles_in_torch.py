@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pytest_probe.model.arguments import Leaf
 from pytest_probe.model.dump import TensorSpec
+from pytest_probe.model.run import Leaf
 from tests.inputs.conftest import Build
 
 torch = pytest.importorskip("torch")

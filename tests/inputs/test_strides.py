@@ -7,8 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_probe.errors import Unsupported
-from pytest_probe.inputs.memory import check_size, memory_needed
-from pytest_probe.inputs.strides import is_layout, without_repeats
+from pytest_probe.inputs.memory import check_size, is_layout, memory_needed, without_repeats
 from pytest_probe.model.dump import Call, TensorSpec
 from tests.inputs.conftest import Build
 

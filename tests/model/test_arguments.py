@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_probe.model.arguments import (
+from pytest_probe.model.run import (
     Arguments,
     BoundCall,
     Leaf,

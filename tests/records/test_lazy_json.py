@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pytest_probe.records import lazy_json
+from pytest_probe.records import raw_json
 
 _TEXTS = st.one_of(
     st.text(st.characters(codec="utf-8"), max_size=12),
@@ -46,7 +46,7 @@ def test_bare_words_are_quoted_and_nothing_else_is_touched(
 ) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=ascii_only, separators=(",", ":") if tight else None)
     data = bytearray(text.encode())
-    lazy_json.quote_tokens(data)
+    raw_json.quote_tokens(data)
     assert len(data) == len(text.encode())
     assert json.loads(data) == _quoted(value)
 
@@ -64,35 +64,35 @@ def test_an_evenly_spaced_object_is_complete_unless_a_key_occurs_twice(
     pairs = [f'"{key}":{colon}{value}' for key, value in zip(keys, values, strict=False)]
     raw = msgspec.Raw(f"{{{lead}{f',{comma}'.join(pairs)}{tail}}}".encode())
     if len(set(keys)) > 1:
-        assert lazy_json.is_complete(raw, lazy_json.members(raw)) == (len(set(keys)) == len(keys))
+        assert raw_json.is_complete(raw, raw_json.members(raw)) == (len(set(keys)) == len(keys))
 
 
 @pytest.mark.parametrize("text", ['{"a": 1, "b":1}', '{"\\u0061": 1, "b": 1}', '{"é": 1, "b": 1}', '{"a": 1}', "{}"])
 def test_an_unevenly_spaced_or_escaped_object_is_undecided(text: str) -> None:
     raw = msgspec.Raw(text.encode())
-    assert not lazy_json.is_complete(raw, lazy_json.members(raw))
+    assert not raw_json.is_complete(raw, raw_json.members(raw))
 
 
 def test_members_are_views_into_the_buffer() -> None:
     data = bytearray(b'{"a": [1, NaN], "b": {"c": -Infinity}}')
-    found = lazy_json.parse(data)
+    found = raw_json.parse(data)
     assert {key: bytes(raw) for key, raw in found.items()} == {"a": b'[1, "N"]', "b": b'{"c": "-Infini"}'}
     data[7:8] = b"2"
     assert bytes(found["a"]) == b'[2, "N"]'
 
 
 def test_tokens_are_the_numbers_that_were_meant() -> None:
-    assert lazy_json.TOKENS["Infini"] == math.inf
-    assert lazy_json.TOKENS["-Infini"] == -math.inf
-    assert math.isnan(lazy_json.TOKENS["N"])
+    assert raw_json.TOKENS["Infini"] == math.inf
+    assert raw_json.TOKENS["-Infini"] == -math.inf
+    assert math.isnan(raw_json.TOKENS["N"])
 
 
 def test_a_byte_order_mark_moves_no_offset(tmp_path: Path) -> None:
     path = tmp_path / "dump.json"
     path.write_bytes(b'\xef\xbb\xbf{"a": 1}')
-    data = lazy_json.read_bytes(path)
+    data = raw_json.read_bytes(path)
     assert data == b'   {"a": 1}'
-    assert bytes(lazy_json.parse(data)["a"]) == b"1"
+    assert bytes(raw_json.parse(data)["a"]) == b"1"
 
 
 @pytest.mark.parametrize(
@@ -100,4 +100,4 @@ def test_a_byte_order_mark_moves_no_offset(tmp_path: Path) -> None:
 )
 def test_what_is_no_object_raises_a_value_error(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
-        lazy_json.parse(bytearray(text.encode("utf-8", "surrogateescape")))
+        raw_json.parse(bytearray(text.encode("utf-8", "surrogateescape")))

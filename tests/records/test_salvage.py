@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pytest_probe.records import salvage
+from pytest_probe.records import raw_json
 
 # How an entry of msprobe begins.
 _ENTRY = re.compile(r'"[^"\\\s]+\.(?:forward|backward|parameters_grad)(?:\.\d+)?"\s*:\s*\{')
@@ -17,11 +17,11 @@ def _dump(entries: dict[str, Any] = _ENTRIES, **header: Any) -> str:
     return json.dumps({"task": "statistics", "level": "L1", **header, "data": entries}, indent=1)
 
 
-def _salvage(text: str) -> salvage.Salvage:
-    return salvage.salvage(bytearray(text.encode()), _ENTRY, "data")
+def _salvage(text: str) -> raw_json.Salvage:
+    return raw_json.salvage(bytearray(text.encode()), _ENTRY, "data")
 
 
-def _kept(saved: salvage.Salvage) -> str:
+def _kept(saved: raw_json.Salvage) -> str:
     return "".join(name.split(".")[2] for name in saved.entries)
 
 
@@ -48,7 +48,7 @@ def test_the_hole_says_where_it_is() -> None:
     text = _dump()
     cut = text.index("NaN", text.index("add.2"))
     hole = _salvage(text[:cut]).hole
-    assert hole == salvage.Hole(cut, text[:cut].count("\n") + 1, "Torch.add.2.forward", "Torch.add.1.forward")
+    assert hole == raw_json.Hole(cut, text[:cut].count("\n") + 1, "Torch.add.2.forward", "Torch.add.1.forward")
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_keys_behind_the_entries_are_read() -> None:
 
 def test_a_name_that_is_no_utf8_is_a_hole() -> None:
     data = bytearray(_dump().encode().replace(b"add.1", b"add\xff.1"))
-    saved = salvage.salvage(data, _ENTRY, "data")
+    saved = raw_json.salvage(data, _ENTRY, "data")
     assert (_kept(saved), saved.holes) == ("023", 1)
 
 
@@ -121,5 +121,5 @@ def test_a_number_too_long_for_python_is_no_traceback() -> None:
 
 def test_repeated_keys_are_counted() -> None:
     text = b'{"a": NaN, "b":[1, {"a": 2}], "\\u0061": 3, "c": {}}'
-    assert salvage.repeated_keys(text) == {"a": 2}
-    assert salvage.repeated_keys(b"{ }") == {}
+    assert raw_json.repeated_keys(text) == {"a": 2}
+    assert raw_json.repeated_keys(b"{ }") == {}

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_probe.frameworks.torch.calls import TorchCalls
 from pytest_probe.frameworks.torch.framework import TorchDevice
-from pytest_probe.model import clock
+from pytest_probe.model import measurement
 from tests.support.devices import Emulated
 
 
@@ -44,7 +44,7 @@ class FakeClock:
 def fake_clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     """Takes the place of the host's time."""
     fake = FakeClock()
-    monkeypatch.setattr(clock, "now", lambda: fake.time)
+    monkeypatch.setattr(measurement, "now", lambda: fake.time)
     return fake
 
 
@@ -53,7 +53,7 @@ class Machine(FakeClock):
 
     def __init__(self) -> None:
         super().__init__()
-        self.costs: dict[str, float] = {"nothing": 1e-4, "matmul": 2e-3}
+        self.costs: dict[str, float] = {"_nothing": 1e-4, "matmul": 2e-3}
         self.default = 1e-3
         self.slept: list[float] = []
 
@@ -80,8 +80,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
         found.slept.append(seconds)
         found.time += seconds
 
-    monkeypatch.setattr(clock, "now", lambda: found.time)
-    monkeypatch.setattr(clock, "sleep", sleep)
+    monkeypatch.setattr(measurement, "now", lambda: found.time)
+    monkeypatch.setattr(measurement, "sleep", sleep)
     monkeypatch.setattr(TorchDevice, "call", call)
     monkeypatch.setattr(Emulated, "call", call)
     monkeypatch.setattr(TorchCalls, "backward_again", gradients)

@@ -14,9 +14,8 @@ from pytest_probe.check.replay import Replay
 from pytest_probe.check.resolve import Resolver
 from pytest_probe.check.sources import DeviceSource, possible_autocast
 from pytest_probe.frameworks.torch.framework import TorchDevice, TorchFramework
-from pytest_probe.model.arguments import Arguments, Leaf
 from pytest_probe.model.dump import Call, Record, TensorSpec
-from pytest_probe.model.run import Device
+from pytest_probe.model.run import Arguments, Device, Leaf
 from pytest_probe.numerics.dtypes import numpy_dtype
 
 FRAMEWORK = TorchFramework()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_probe.system.locks import DeviceLock
+from pytest_probe.system.files import DeviceLock
 
 if sys.platform == "win32":
     pytest.skip("Windows has no locks that several processes can share", allow_module_level=True)
@@ -20,7 +20,7 @@ HOLDS = """
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from pytest_probe.system.locks import DeviceLock
+from pytest_probe.system.files import DeviceLock
 
 lock = DeviceLock(Path(sys.argv[1]), nullcontext)
 print("asks", flush=True)

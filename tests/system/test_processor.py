@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_probe.system import processor
+from pytest_probe.system import machine
 
 
 @pytest.mark.parametrize(
@@ -31,4 +31,4 @@ def test_the_largest_cache(
         return iter(right(tmp_path if "cache" in self.name else self, pattern))
 
     monkeypatch.setattr(Path, "glob", glob)
-    assert processor.last_level_cache.__wrapped__() == expected
+    assert machine.last_level_cache.__wrapped__() == expected

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from msgspec import Struct
 
-from pytest_probe.model.arguments import BoundCall
+from pytest_probe.model.run import BoundCall
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.standards.api_class import classes_of, details
 

@@ -16,8 +16,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.check.replay import Reference, Replay, results
-from pytest_probe.model.arguments import Leaf, with_leaves
 from pytest_probe.model.dump import Direction
+from pytest_probe.model.run import Leaf, with_leaves
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray
 from pytest_probe.numerics.random_streams import RandomStreams
 from pytest_probe.user_errors import allowing_refusal

@@ -22,9 +22,8 @@ from pytest_probe.check.reference import other_reading
 from pytest_probe.check.replay import Replay
 from pytest_probe.check.structure import Compared, Sides, changed_arguments, nearest_structure
 from pytest_probe.errors import NoReference
-from pytest_probe.model.arguments import with_leaves
 from pytest_probe.model.dump import Direction
-from pytest_probe.model.run import Run, Wanted
+from pytest_probe.model.run import Run, Wanted, with_leaves
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, widen
 from pytest_probe.numerics.noise_ratio import root_mean_square

@@ -24,13 +24,12 @@ from pytest_probe.features.fuzz.shrinking import shrink
 from pytest_probe.features.fuzz.templates import Template
 from pytest_probe.features.fuzz.trial import Judged, Target, Trials
 from pytest_probe.frameworks.base import LiteralCall
-from pytest_probe.model.arguments import Arguments, Leaf, floats_of
 from pytest_probe.model.dump import TENSOR_FOLDER, Direction, DtypeSpec
-from pytest_probe.model.fatal_call import FUZZED, FatalCall
+from pytest_probe.model.result import FUZZED, FatalCall
+from pytest_probe.model.run import Arguments, Leaf, floats_of
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.numerics.dtypes import AnyArray
-from pytest_probe.system.files import replacing
-from pytest_probe.system.locks import try_lock
+from pytest_probe.system.files import replacing, try_lock
 
 # Kinds of broken contracts that are shrunk, each by a search of its own.
 _CONTRACTS = 3

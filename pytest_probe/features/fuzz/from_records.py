@@ -28,8 +28,8 @@ from pytest_probe.features.fuzz.templates import (
 from pytest_probe.features.fuzz.trial import Trials
 from pytest_probe.frameworks.base import Signatures
 from pytest_probe.inputs.generated import kind_of
-from pytest_probe.model.arguments import BoundCall, map_tree
 from pytest_probe.model.dump import Call, Lost, TensorSpec, leaves, named_tensors
+from pytest_probe.model.run import BoundCall, map_tree
 
 # Records of an API that are drawn around, each of another structure or other sizes.
 _MAX_RECORDS = 8

@@ -27,7 +27,7 @@ from pytest_probe.features.fuzz.drawn import DrawnCall, DrawnTensor
 from pytest_probe.features.fuzz.strategy import calls
 from pytest_probe.features.fuzz.templates import Template, TensorSlot
 from pytest_probe.features.fuzz.trial import Judged, Trials
-from pytest_probe.model.arguments import Arguments, Leaf
+from pytest_probe.model.run import Arguments, Leaf
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.numerics.dtypes import NARROW_DTYPES, numpy_dtype
 

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from pytest_probe.check.check import Checker
 from pytest_probe.features.fuzz.search import Fails
 from pytest_probe.features.fuzz.trial import Judged, Trials
-from pytest_probe.model.arguments import Arguments, Leaf, map_tree, mapped, with_leaves
 from pytest_probe.model.dump import Call, TensorSpec
+from pytest_probe.model.run import Arguments, Leaf, map_tree, mapped, with_leaves
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
 
 # Calls that are made for it at most.

@@ -20,7 +20,7 @@ from pytest_probe.features.fuzz.regimes import FEW_NUMBERS, MIXED, RECORDED, REG
 from pytest_probe.features.fuzz.templates import Choice, DimOf, Key, SizeOf, Template, TensorSlot
 from pytest_probe.frameworks.python.binding import works_in_place
 from pytest_probe.inputs.generated import kind_of
-from pytest_probe.model.arguments import map_tree
+from pytest_probe.model.run import map_tree
 
 _Draw: TypeAlias = "Callable[[st.SearchStrategy[Any]], Any]"
 

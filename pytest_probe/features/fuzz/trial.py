@@ -17,10 +17,10 @@ from pytest_probe.check.judging import KNOWN
 from pytest_probe.check.outcome import Checked
 from pytest_probe.errors import HookFailed, NoReference
 from pytest_probe.features.fuzz.drawn import arguments_text
-from pytest_probe.model.arguments import Arguments, Leaf, mapped
 from pytest_probe.model.case import Case, Demands
 from pytest_probe.model.dump import Call, Direction, Dump, Record
-from pytest_probe.model.fatal_call import AnnouncedCall, FatalCall
+from pytest_probe.model.result import AnnouncedCall, FatalCall
+from pytest_probe.model.run import Arguments, Leaf, mapped
 from pytest_probe.model.verdict import OutputVerdict, Verdict
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, is_floating, widen
 from pytest_probe.numerics.ulp import ulp_distance

@@ -13,10 +13,10 @@ import msgspec
 from msgspec import Struct, field
 
 from pytest_probe.errors import ResultsError, SettingsError
-from pytest_probe.model.arguments import Array, Leaf
 from pytest_probe.model.baseline import KeptCase, KeptOutput, KeptTime, Spread, number
 from pytest_probe.model.case import Case
 from pytest_probe.model.dump import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec, TensorSpec
+from pytest_probe.model.run import Array, Leaf
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.reports.identity import Identity
 from pytest_probe.reports.identity import differences as unequal

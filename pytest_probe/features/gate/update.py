@@ -19,8 +19,7 @@ from pytest_probe.model.baseline import Compared, KeptCase
 from pytest_probe.model.result import PortableId
 from pytest_probe.options import BITS
 from pytest_probe.reports.identity import differences as unequal
-from pytest_probe.system.files import replacing
-from pytest_probe.system.locks import try_lock
+from pytest_probe.system.files import replacing, try_lock
 
 # Seconds that another update of the same file is waited for.
 _LOCK_TIMEOUT = 60.0

@@ -18,11 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from msgspec import Struct
 
-from pytest_probe.model import clock
-from pytest_probe.model.arguments import Arguments, Leaf
-from pytest_probe.model.clock import Clock
-from pytest_probe.model.measurement import Warmth
-from pytest_probe.model.run import Device, MeasuredCall, Way
+from pytest_probe.model import measurement
+from pytest_probe.model.measurement import Clock, Warmth
+from pytest_probe.model.run import Arguments, Device, Leaf, MeasuredCall, Way
 from pytest_probe.numerics.dtypes import round_to
 from pytest_probe.system.process import paused_gc
 
@@ -79,7 +77,7 @@ class Times(Struct, frozen=True):
 def times(device: Clock, ready: _Ready, empty: _Ready, budget: float, most: float = math.inf) -> Times:
     """The times of a call within so many seconds of the host, warm-up included. ready gives calls, empty gives calls
     of a function that does nothing; most is how many calls may be ready at a time. Raises what a call raises."""
-    began = clock.now()
+    began = measurement.now()
     with paused_gc():
         first = _seconds(device, ready(1))
         # What a library loads at its first call is no part of the next one.
@@ -109,8 +107,8 @@ def _marks(device: Clock, calls: _Calls) -> tuple[Any, Any]:
 def _warmed_up(device: Clock, ready: _Ready, first: float, most: float) -> tuple[float, int]:
     """The least seconds of a call in the warm-up, whose blocks grow until they are long enough, and how many calls it
     made."""
-    began, made, size, one = clock.now(), 0, 1, first
-    while made < WARM_UP_CALLS or clock.now() - began < WARM_UP_SECONDS:
+    began, made, size, one = measurement.now(), 0, 1, first
+    while made < WARM_UP_CALLS or measurement.now() - began < WARM_UP_SECONDS:
         one = min(one, _seconds(device, ready(size)) / size)
         made += size
         size = min(2 * size, _size(device, one, most))
@@ -126,10 +124,10 @@ def _size(device: Clock, one: float, most: float) -> int:
 def _blocks(device: Clock, ready: _Ready, size: int, end: float, one: float) -> list[float]:
     """Seconds of a call by block. Marks are read at the end, so that nothing waits for the device in between; what it
     was asked for by then takes no longer than what is left."""
-    left = max(end - clock.now(), 0.0)
+    left = max(end - measurement.now(), 0.0)
     planned = math.ceil(left / (size * one)) if one > 0 else FEWEST
     marks: list[tuple[Any, Any]] = []
-    while len(marks) < FEWEST or (len(marks) < planned and clock.now() < end):
+    while len(marks) < FEWEST or (len(marks) < planned and measurement.now() < end):
         marks.append(_marks(device, ready(size)))
     return [device.seconds(*pair) / size for pair in marks]
 

@@ -15,12 +15,11 @@ from pytest_probe.check.runner import CaseRunner
 from pytest_probe.features.timing.blocks import Ceilings, Times, times
 from pytest_probe.features.timing.subject import Subject, Work, alone, of_replay, work
 from pytest_probe.frameworks.base import Measuring
-from pytest_probe.model.arguments import Leaf
 from pytest_probe.model.case import Case
 from pytest_probe.model.measurement import CaseMemory, CaseTime, Throughput, TimeNote, Warmth
-from pytest_probe.model.run import Device, on_device
+from pytest_probe.model.run import Device, Leaf, on_device
 from pytest_probe.numerics.dtypes import is_floating
-from pytest_probe.system.memory import release_frames
+from pytest_probe.system.machine import release_frames
 from pytest_probe.user_errors import exception_line, first_line
 
 # Sets of inputs that take turns at most: smaller inputs would lie in the cache in a program as well, where the call

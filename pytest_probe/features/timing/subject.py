@@ -24,11 +24,21 @@ from pytest_probe.check.runner import CaseRunner
 from pytest_probe.check.structure import described, dtypes_fit, recorded, shapes_fit
 from pytest_probe.errors import DeviceRaised, NoKernel, NotMeasured, ReplayDiffers
 from pytest_probe.frameworks.base import looked_up
-from pytest_probe.model.arguments import Arguments, BoundCall, Leaf, floats_of, with_leaves
 from pytest_probe.model.case import Case
 from pytest_probe.model.dump import Call
 from pytest_probe.model.measurement import Shape
-from pytest_probe.model.run import Device, MeasuredCall, Run, Wanted, Way
+from pytest_probe.model.run import (
+    Arguments,
+    BoundCall,
+    Device,
+    Leaf,
+    MeasuredCall,
+    Run,
+    Wanted,
+    Way,
+    floats_of,
+    with_leaves,
+)
 from pytest_probe.numerics.closeness import same_bytes
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, round_to, widen
 from pytest_probe.numerics.random_streams import RecordStreams

@@ -25,9 +25,8 @@ from pytest_probe.frameworks.paddle.devices import memory_errors
 from pytest_probe.frameworks.paddle.rounding import rounding
 from pytest_probe.frameworks.paddle.state import OfUser
 from pytest_probe.frameworks.python.calls import Binder, BoundTensors, PythonCalls, Results
-from pytest_probe.model.arguments import Array, Leaf
 from pytest_probe.model.dump import DeviceSpec, DtypeSpec, SizeSpec
-from pytest_probe.model.run import Device, Layout, Steps, Wanted, Way
+from pytest_probe.model.run import Array, Device, Layout, Leaf, Steps, Wanted, Way
 from pytest_probe.numerics.dtypes import is_complex, is_floating, widen
 
 

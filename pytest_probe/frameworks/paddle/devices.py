@@ -11,12 +11,12 @@ import numpy as np
 import paddle
 
 from pytest_probe.frameworks.paddle.arrays import Tensor, name_of, to_array, to_tensor
-from pytest_probe.model.clock import Clock, EventClock, HostClock
+from pytest_probe.model.measurement import Clock, EventClock, HostClock
 from pytest_probe.model.run import Device, MemoryUse
 from pytest_probe.numerics.closeness import same_bytes
 from pytest_probe.numerics.dtypes import numpy_dtype
-from pytest_probe.system.processor import last_level_cache as cache_of_processor
-from pytest_probe.system.processor import processor
+from pytest_probe.system.machine import last_level_cache as cache_of_processor
+from pytest_probe.system.machine import processor
 from pytest_probe.user_errors import MemoryErrors, causes, said
 
 _core: Any = paddle.base.core

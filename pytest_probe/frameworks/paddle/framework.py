@@ -20,7 +20,7 @@ from pytest_probe.frameworks.paddle.devices import EmulatedDevice, is_device_mem
 from pytest_probe.frameworks.paddle.references import border, widening
 from pytest_probe.frameworks.paddle.script import LITERAL, SCRIPT
 from pytest_probe.frameworks.python.framework import PythonDevice, PythonFramework
-from pytest_probe.model.clock import Clock
+from pytest_probe.model.measurement import Clock
 from pytest_probe.model.run import Device, MemoryUse, Way
 from pytest_probe.user_errors import said
 

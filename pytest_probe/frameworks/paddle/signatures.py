@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from pytest_probe.frameworks.paddle.optimizers import OPTIMIZERS
 from pytest_probe.frameworks.python.binding import Signature, bound_call, operator_name, unbound_call
-from pytest_probe.model.arguments import BoundCall
+from pytest_probe.model.run import BoundCall
 
 # The first part of each name that a dump has.
 NATIVE = "paddle"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pytest_probe.frameworks.paddle.signatures import bind
-from pytest_probe.model.arguments import BoundCall, Leaf
+from pytest_probe.model.run import BoundCall, Leaf
 
 Shape = tuple[int, ...]
 # Of float64, in which references run.

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from pytest_probe.model.arguments import BoundCall
+from pytest_probe.model.run import BoundCall
 
 # Operators by the name of the API that they are.
 OPERATORS = {"truediv": "div", "floordiv": "floor_divide", "mod": "remainder", "and": "bitwise_and", "or": "bitwise_or"}

@@ -18,8 +18,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.frameworks.base import Bound, Repeated, reference_run
-from pytest_probe.model.arguments import Leaf, map_tree
-from pytest_probe.model.run import Device, Layout, MeasuredCall, Returned, Run, Wanted, Way, on_reference
+from pytest_probe.model.run import (
+    Device,
+    Layout,
+    Leaf,
+    MeasuredCall,
+    Returned,
+    Run,
+    Wanted,
+    Way,
+    map_tree,
+    on_reference,
+)
 from pytest_probe.user_errors import MemoryErrors
 
 # What a call takes, and results hold, as it is.

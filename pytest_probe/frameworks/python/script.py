@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from pytest_probe.errors import Unsupported
 from pytest_probe.frameworks.base import LiteralCall
-from pytest_probe.model.arguments import Arguments, Leaf, mapped
+from pytest_probe.model.run import Arguments, Leaf, mapped
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
 
 SAVED = 'found = {name[7:]: value for name, value in saved.items() if name.startswith("actual.")}\n'

@@ -29,9 +29,8 @@ from pytest_probe.frameworks.torch.devices import memory_errors
 from pytest_probe.frameworks.torch.rounding import StepsMode
 from pytest_probe.frameworks.torch.safety import check_backward
 from pytest_probe.frameworks.torch.state import OfUser
-from pytest_probe.model.arguments import Array, Leaf
 from pytest_probe.model.dump import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec
-from pytest_probe.model.run import Device, Layout, MeasuredCall, Run, Way
+from pytest_probe.model.run import Array, Device, Layout, Leaf, MeasuredCall, Run, Way
 
 Found = tuple[torch.Tensor | None, ...]
 

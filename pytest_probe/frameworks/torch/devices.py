@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch.autograd import profiler
 
-from pytest_probe.model.clock import Clock, EventClock, HostClock
+from pytest_probe.model.measurement import Clock, EventClock, HostClock
 from pytest_probe.model.run import Device, MemoryUse
-from pytest_probe.system.processor import last_level_cache as cache_of_processor
-from pytest_probe.system.processor import processor
+from pytest_probe.system.machine import last_level_cache as cache_of_processor
+from pytest_probe.system.machine import processor
 from pytest_probe.user_errors import MemoryErrors, causes, said
 
 # How a torch that has no such device, or does not say, answers.

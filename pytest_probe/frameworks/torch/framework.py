@@ -23,8 +23,8 @@ from pytest_probe.frameworks.torch.lost_arguments import completions, solved
 from pytest_probe.frameworks.torch.references import border, widening
 from pytest_probe.frameworks.torch.script import LITERAL, SCRIPT
 from pytest_probe.frameworks.torch.signatures import canonical
-from pytest_probe.model.clock import Clock
 from pytest_probe.model.dump import Argument
+from pytest_probe.model.measurement import Clock
 from pytest_probe.model.run import Device, Kernel, MemoryUse, on_reference
 from pytest_probe.user_errors import first_line, said
 

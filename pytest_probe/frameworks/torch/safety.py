@@ -15,8 +15,8 @@ import torch
 import torch._prims_common
 
 from pytest_probe.errors import UnsafeArguments
-from pytest_probe.model.arguments import BoundCall, Leaf
 from pytest_probe.model.dump import leaves
+from pytest_probe.model.run import BoundCall, Leaf
 
 # Kernels over lists of tensors: they walk along all lists by the length and the sizes of the first.
 LISTED = ("_foreach_", "_fused_")

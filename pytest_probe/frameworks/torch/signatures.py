@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pytest_probe.frameworks.python.binding import Signature, bound_call, operator_name, unbound_call
-from pytest_probe.model.arguments import BoundCall
 from pytest_probe.model.dump import SizeSpec
+from pytest_probe.model.run import BoundCall
 
 # How torch spells what a dump calls by its prefix; the longest comes first.
 SPELLINGS = (

@@ -18,7 +18,7 @@ import msgspec
 
 from pytest_probe.errors import DumpError
 from pytest_probe.model.dump import TENSOR_FOLDER, Dump, Record
-from pytest_probe.records import lazy_json, salvage
+from pytest_probe.records import raw_json
 from pytest_probe.records.fields import quoted
 from pytest_probe.records.msprobe.call_sites import ConstructFile, StackFile
 from pytest_probe.records.msprobe.entries import decode, gradients
@@ -116,19 +116,19 @@ def _load(path: Path) -> tuple[dict[str, Any], dict[str, msgspec.Raw], list[str]
     except (ValueError, RecursionError) as error:
         reason = str(error)
     # After the except block, whose traceback would keep the first buffer alive.
-    saved, words = salvage.salvage_file(path, _ENTRY, reason, "data")
+    saved, words = raw_json.salvage_file(path, _ENTRY, reason, "data")
     return saved.header, saved.entries, [], (words,)
 
 
 def _load_undamaged(path: Path) -> tuple[dict[str, Any], dict[str, msgspec.Raw], list[str]]:
     """Header, entries and notes of an undamaged dump file."""
-    top = lazy_json.parse(lazy_json.read_bytes(path))
+    top = raw_json.parse(raw_json.read_bytes(path))
     raw = top.pop("data", None)
     if raw is None:
-        raise DumpError(path, "has no entries: the key 'data' is missing", salvage.ADVICE)
-    entries = lazy_json.members(raw)
+        raise DumpError(path, "has no entries: the key 'data' is missing", raw_json.ADVICE)
+    entries = raw_json.members(raw)
     header = {key: msgspec.json.decode(value) for key, value in top.items()}
-    return header, entries, salvage.repetitions(raw, entries)
+    return header, entries, raw_json.repetitions(raw, entries)
 
 
 def _records(entries: Mapping[str, msgspec.Raw], skipped: Counter[str]) -> Iterator[Record]:

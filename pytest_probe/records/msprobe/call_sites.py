@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from pytest_probe.model.dump import Frame
-from pytest_probe.records import lazy_json
+from pytest_probe.records import raw_json
 from pytest_probe.system.text import printable, printable_line
 
 # As traceback prints a frame: `File FILE, line 7, in FUNCTION, ` and the code in the next line. 9 digits suffice for
@@ -47,7 +47,7 @@ class StackFile:
     @cached_property
     def _raw(self) -> Mapping[str, msgspec.Raw]:
         try:
-            found = lazy_json.parse(lazy_json.read_bytes(self.path))
+            found = raw_json.parse(raw_json.read_bytes(self.path))
         except (OSError, ValueError, RecursionError):
             return {}
         if not found or not _SHARED.match(next(iter(found.values()))):
@@ -115,7 +115,7 @@ class ConstructFile:
     @cached_property
     def _parents(self) -> Mapping[str, str | None]:
         try:
-            raw = lazy_json.parse(lazy_json.read_bytes(self.path))
+            raw = raw_json.parse(raw_json.read_bytes(self.path))
         except (OSError, ValueError, RecursionError):
             return {}
         return {entry: _parent_module(value) for entry, value in raw.items()}

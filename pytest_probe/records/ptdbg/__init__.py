@@ -12,10 +12,10 @@ from typing import Any
 
 from pytest_probe.errors import NoTensors
 from pytest_probe.model.dump import Argument, Call, Dump, Gradients, Lost, Number, Record, TensorSpec
-from pytest_probe.records import lazy_json
+from pytest_probe.records import raw_json
 from pytest_probe.records.fields import PLAIN, Fields, quoted
 from pytest_probe.records.ptdbg.lines import VALUE, SortedLines, Stacks, elements, is_ptdbg, numbered, sort_lines, wrong
-from pytest_probe.records.salvage import ADVICE
+from pytest_probe.records.raw_json import ADVICE
 from pytest_probe.system import archive
 from pytest_probe.system.process import paused_gc
 
@@ -193,7 +193,7 @@ class PtdbgReader:
     def read(self, path: Path) -> Dump:
         """Read the dump. A line that belongs to no record is damage."""
         with paused_gc(), archive.open_file(path) as file:
-            found = sort_lines(lazy_json.without_mark(file.read()))
+            found = sort_lines(raw_json.without_mark(file.read()))
             records = tuple(_records(found))
         folder = path.with_suffix("")
         stored = archive.is_folder(folder)

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct, field
 
 from pytest_probe.model.dump import Direction, Frame
-from pytest_probe.records import lazy_json
+from pytest_probe.records import raw_json
 from pytest_probe.records.fields import MAX_ENTRY
 from pytest_probe.system.text import printable, printable_line
 
@@ -83,7 +83,7 @@ class SortedLines(Struct):
 
 def is_ptdbg(head: bytes) -> bool:
     """Does a line begin as ptdbg's do?"""
-    return bool(_ANYWHERE.search(lazy_json.without_mark(head)))
+    return bool(_ANYWHERE.search(raw_json.without_mark(head)))
 
 
 def sort_lines(content: bytes) -> SortedLines:
@@ -206,7 +206,7 @@ def elements(line: bytes) -> list[object] | None:
         decoded = msgspec.json.decode(line)
     except (ValueError, RecursionError):
         quoted = bytearray(line)
-        lazy_json.quote_tokens(quoted)
+        raw_json.quote_tokens(quoted)
         try:
             decoded = msgspec.json.decode(quoted)
         except (ValueError, RecursionError):

@@ -14,8 +14,7 @@ import torch.nn.functional as F
 from pytest_probe.features.cache import cache as cache_module
 from pytest_probe.features.cache.cache import Cache
 from pytest_probe.features.cache.folder import Folder
-from pytest_probe.model.arguments import mapped
-from pytest_probe.model.run import Device
+from pytest_probe.model.run import Device, mapped
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
 from tests.check.conftest import Make, normal

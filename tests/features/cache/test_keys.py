@@ -13,10 +13,9 @@ import torch
 import torch.nn.functional as F
 
 from pytest_probe.features.cache.keys import Unkeyed, belongs_to, digest, digest_of_array
-from pytest_probe.model.arguments import Leaf
 from pytest_probe.model.device_modes import Mode
 from pytest_probe.model.dump import DtypeSpec
-from pytest_probe.model.run import Wanted, Way
+from pytest_probe.model.run import Leaf, Wanted, Way
 
 NAMES = frozenset({"input.0", "input.1", "kwargs.weight"})
 DIFFERENT: tuple[Any, ...] = (

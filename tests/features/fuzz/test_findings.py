@@ -12,8 +12,8 @@ import pytest
 
 from pytest_probe.errors import DumpError
 from pytest_probe.features.fuzz.findings import Finding, append
-from pytest_probe.model.arguments import Arguments, Leaf
 from pytest_probe.model.dump import DtypeSpec, Lost, TensorSpec
+from pytest_probe.model.run import Arguments, Leaf
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.records import read_dump
 

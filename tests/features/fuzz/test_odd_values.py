@@ -12,8 +12,8 @@ import torch
 from benchmarks.fuzzing.running import checker, trials
 from pytest_probe.features.fuzz.regimes import Limits, floats
 from pytest_probe.inputs.generated import round_to_dtype
-from pytest_probe.model.arguments import Arguments, Leaf
 from pytest_probe.model.dump import Call, Surroundings, TensorSpec
+from pytest_probe.model.run import Arguments, Leaf
 
 
 def drawn(regime: str, dtype: str, shape: tuple[int, ...], power: float, seed: int) -> Leaf:

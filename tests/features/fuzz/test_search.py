@@ -20,7 +20,7 @@ from pytest_probe.check import Checker
 from pytest_probe.features.fuzz.findings import SearchResult, search_result, verdict_of
 from pytest_probe.features.fuzz.search import Effort, Search
 from pytest_probe.features.fuzz.templates import Pattern, Template, TensorSlot, table, template_from_table
-from pytest_probe.model.fatal_call import AnnouncedCall, FatalCall
+from pytest_probe.model.result import AnnouncedCall, FatalCall
 
 Announce: TypeAlias = "Callable[[AnnouncedCall], AbstractContextManager[None]]"
 # One search each takes seconds; benchmarks/fuzz_faults.py makes ten, and those of the others.

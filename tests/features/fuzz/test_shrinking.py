@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pytest_probe.features.fuzz.shrinking import cut_sizes
-from pytest_probe.model.arguments import Arguments, Leaf
 from pytest_probe.model.dump import Call, Surroundings, TensorSpec
+from pytest_probe.model.run import Arguments, Leaf
 
 
 def call(*shapes: tuple[int, ...]) -> tuple[Call, Arguments]:

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.fuzzing.running import checker, trials
-from pytest_probe.model.arguments import Arguments, Leaf
 from pytest_probe.model.dump import Call, Surroundings, TensorSpec
+from pytest_probe.model.run import Arguments, Leaf
 from pytest_probe.numerics.dtypes import numpy_dtype
 from tests.evidence.test_calls import slanted
 

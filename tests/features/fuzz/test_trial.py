@@ -10,8 +10,8 @@ import torch
 
 from benchmarks.fuzzing.running import checker, search, trials
 from pytest_probe.features.fuzz.trial import exact_elements
-from pytest_probe.model.arguments import Arguments, Leaf
 from pytest_probe.model.dump import Call, Surroundings, TensorSpec
+from pytest_probe.model.run import Arguments, Leaf
 
 
 def naive_reduction(input: torch.Tensor) -> torch.Tensor:

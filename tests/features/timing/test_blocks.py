@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_probe.features.timing.blocks import FEWEST, WARM_UP_CALLS, WARM_UP_SECONDS, Times, times
-from pytest_probe.model import clock
-from pytest_probe.model.clock import HostClock
+from pytest_probe.model import measurement
+from pytest_probe.model.measurement import HostClock
 from tests.support.fake_clock import FakeClock
 
 MICRO, MILLI = 1e-6, 1e-3
@@ -136,7 +136,7 @@ def test_the_hosts_clock_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -
         happened.append("now")
         return float(len(happened))
 
-    monkeypatch.setattr(clock, "now", now)
+    monkeypatch.setattr(measurement, "now", now)
     device = HostClock(lambda: happened.append("wait"))
     assert device.seconds(device.mark(), device.mark()) == 2.0
     assert happened == ["wait", "now", "wait", "now"]

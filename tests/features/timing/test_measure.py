@@ -16,9 +16,8 @@ from pytest_probe.features.timing.measure import SETS, CaseCall, TimeAndMemory, 
 from pytest_probe.features.timing.subject import Subject, Work, work
 from pytest_probe.frameworks.base import looked_up
 from pytest_probe.frameworks.torch.framework import TorchFramework
-from pytest_probe.model.arguments import Arguments, Leaf
 from pytest_probe.model.measurement import CaseTime
-from pytest_probe.model.run import MemoryUse
+from pytest_probe.model.run import Arguments, Leaf, MemoryUse
 from pytest_probe.registry import Registry
 from tests.check.conftest import Bench, Make, normal
 from tests.support.devices import Emulated

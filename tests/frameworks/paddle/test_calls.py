@@ -11,9 +11,8 @@ paddle = pytest.importorskip("paddle")
 from pytest_probe import frameworks
 from pytest_probe.errors import Unsupported
 from pytest_probe.frameworks.paddle.arrays import restrided, to_array, to_tensor
-from pytest_probe.model.arguments import Array, Leaf
 from pytest_probe.model.dump import DtypeSpec
-from pytest_probe.model.run import Jitter, Run, Steps, Wanted, Way
+from pytest_probe.model.run import Array, Jitter, Leaf, Run, Steps, Wanted, Way
 
 F = paddle.nn.functional
 WIDE = Way(dtype="float64")

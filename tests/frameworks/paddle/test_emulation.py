@@ -10,9 +10,8 @@ paddle = pytest.importorskip("paddle")
 
 from pytest_probe import frameworks
 from pytest_probe.errors import SettingsError
-from pytest_probe.model.arguments import Leaf
 from pytest_probe.model.dump import DtypeSpec
-from pytest_probe.model.run import Run, Wanted, Way
+from pytest_probe.model.run import Leaf, Run, Wanted, Way
 
 FRAMEWORK = frameworks.load("paddle")
 DEVICE = FRAMEWORK.emulating("cpu")

@@ -12,8 +12,7 @@ from pytest_probe.errors import FrameworkTooOld, SettingsError, UnsafeArguments
 from pytest_probe.frameworks.paddle import version
 from pytest_probe.frameworks.paddle.references import EPS
 from pytest_probe.frameworks.paddle.signatures import bind
-from pytest_probe.model.arguments import BoundCall, Leaf
-from pytest_probe.model.run import Way
+from pytest_probe.model.run import BoundCall, Leaf, Way
 
 FRAMEWORK = frameworks.load("paddle")
 

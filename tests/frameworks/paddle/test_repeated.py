@@ -12,9 +12,8 @@ paddle = pytest.importorskip("paddle")
 
 from pytest_probe import frameworks
 from pytest_probe.frameworks.paddle.framework import PaddleDevice
-from pytest_probe.model.arguments import Arguments, Leaf
-from pytest_probe.model.run import MeasuredCall, MemoryUse, Wanted, Way
-from pytest_probe.system.processor import last_level_cache
+from pytest_probe.model.run import Arguments, Leaf, MeasuredCall, MemoryUse, Wanted, Way
+from pytest_probe.system.machine import last_level_cache
 
 FRAMEWORK = frameworks.load("paddle")
 CPU = FRAMEWORK.device("cpu")

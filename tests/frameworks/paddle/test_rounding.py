@@ -11,8 +11,7 @@ paddle = pytest.importorskip("paddle")
 
 from pytest_probe import frameworks
 from pytest_probe.frameworks.paddle.decomposed import DECOMPOSED
-from pytest_probe.model.arguments import Leaf
-from pytest_probe.model.run import Steps, Wanted, Way
+from pytest_probe.model.run import Leaf, Steps, Wanted, Way
 
 F = paddle.nn.functional
 FRAMEWORK = frameworks.load("paddle")

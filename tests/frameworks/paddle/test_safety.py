@@ -12,7 +12,7 @@ pytest.importorskip("paddle")
 from pytest_probe.errors import UnsafeArguments
 from pytest_probe.frameworks.paddle.safety import check_arguments
 from pytest_probe.frameworks.paddle.signatures import bind
-from pytest_probe.model.arguments import Leaf
+from pytest_probe.model.run import Leaf
 
 X = Leaf(np.ones((3, 5), np.float32))
 NOTHING = Leaf(np.ones((3, 0), np.float32))

@@ -13,7 +13,7 @@ import pytest
 paddle = pytest.importorskip("paddle")
 
 from pytest_probe import frameworks
-from pytest_probe.model.arguments import Arguments, Leaf
+from pytest_probe.model.run import Arguments, Leaf
 
 X = np.array([[1.0, -2.0], [3.0, 4.0]], dtype=np.float32)
 

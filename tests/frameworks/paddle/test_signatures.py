@@ -12,7 +12,7 @@ import pytest
 
 from pytest_probe.frameworks.paddle.signatures import SIGNATURES, bind, canonical
 from pytest_probe.frameworks.python.binding import Signature
-from pytest_probe.model.arguments import BoundCall
+from pytest_probe.model.run import BoundCall
 
 A, B = np.zeros((2, 3)), np.ones((3, 4))
 INTEGERS = np.arange(3)

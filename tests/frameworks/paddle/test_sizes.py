@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pytest_probe.frameworks.paddle.sizes import bytes_inside
-from pytest_probe.model.arguments import Leaf
+from pytest_probe.model.run import Leaf
 
 
 def big(*shape: int) -> Leaf:

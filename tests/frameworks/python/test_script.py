@@ -14,7 +14,7 @@ import pytest
 from pytest_probe import frameworks
 from pytest_probe.frameworks.base import LiteralCall
 from pytest_probe.frameworks.python.script import literal
-from pytest_probe.model.arguments import Arguments, Leaf
+from pytest_probe.model.run import Arguments, Leaf
 from tests.support.installed import needs_paddle
 
 pytestmark = pytest.mark.slow

@@ -14,9 +14,8 @@ from pytest_probe.errors import Unsupported
 from pytest_probe.frameworks.torch.arrays import to_array, to_tensor
 from pytest_probe.frameworks.torch.calls import CALLS, ENTRY, backward
 from pytest_probe.frameworks.torch.framework import TorchDevice
-from pytest_probe.model.arguments import Array, Leaf
 from pytest_probe.model.dump import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec
-from pytest_probe.model.run import Run, Wanted, Way
+from pytest_probe.model.run import Array, Leaf, Run, Wanted, Way
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype
 
 REFERENCE = Way(dtype="float64")

@@ -9,7 +9,7 @@ import torch
 
 from pytest_probe.errors import HookFailed
 from pytest_probe.frameworks.torch.devices import hardware, is_device_memory, memory_errors, memory_left, release_memory
-from pytest_probe.system.processor import processor
+from pytest_probe.system.machine import processor
 
 
 def test_the_cpu_has_a_name_and_instructions() -> None:

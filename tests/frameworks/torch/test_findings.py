@@ -12,8 +12,8 @@ import torch
 from pytest_probe.check import Checker, Conditions
 from pytest_probe.features.fuzz.trial import Target, Trials
 from pytest_probe.frameworks.torch.kernels import FINDINGS, Finding
-from pytest_probe.model.arguments import Arguments, Leaf
 from pytest_probe.model.dump import Call, Surroundings, TensorSpec
+from pytest_probe.model.run import Arguments, Leaf
 from pytest_probe.numerics.dtypes import widen
 from pytest_probe.registry import Registry
 

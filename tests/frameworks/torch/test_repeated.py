@@ -10,10 +10,9 @@ import torch
 
 from pytest_probe import frameworks
 from pytest_probe.frameworks.torch.framework import TorchDevice
-from pytest_probe.model.arguments import Arguments, Leaf
-from pytest_probe.model.clock import HostClock
-from pytest_probe.model.run import MeasuredCall, MemoryUse, Wanted, Way
-from pytest_probe.system.processor import last_level_cache
+from pytest_probe.model.measurement import HostClock
+from pytest_probe.model.run import Arguments, Leaf, MeasuredCall, MemoryUse, Wanted, Way
+from pytest_probe.system.machine import last_level_cache
 from tests.support.devices import Emulated
 
 FRAMEWORK = frameworks.load("pytorch")

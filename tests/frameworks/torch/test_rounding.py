@@ -11,8 +11,7 @@ from pytest_probe.frameworks.torch.calls import CALLS
 from pytest_probe.frameworks.torch.cpu16.loops import beyond_vectors
 from pytest_probe.frameworks.torch.cpu16.sequential import fuses, looped
 from pytest_probe.frameworks.torch.rounding import StepsMode
-from pytest_probe.model.arguments import Leaf
-from pytest_probe.model.run import Kernel, Steps, Wanted, Way
+from pytest_probe.model.run import Kernel, Leaf, Steps, Wanted, Way
 from pytest_probe.numerics.dtypes import AnyArray
 
 X = torch.linspace(0.1, 3.0, 20, dtype=torch.float64)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pytest_probe.frameworks.torch.script import SCRIPT
-from pytest_probe.model.arguments import Arguments, Leaf
+from pytest_probe.model.run import Arguments, Leaf
 
 
 def made(*args: object, path: str = "torch.cat", **kwargs: object) -> str:

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 
 from pytest_probe.frameworks.python.binding import Signature
 from pytest_probe.frameworks.torch.signatures import SIGNATURES, bind, canonical, spelled
-from pytest_probe.model.arguments import BoundCall, Leaf
 from pytest_probe.model.dump import SizeSpec, TensorSpec
+from pytest_probe.model.run import BoundCall, Leaf
 
 # Entries that torch does not tell, or tells otherwise, and why.
 EXCEPTIONS: Mapping[str, str] = {

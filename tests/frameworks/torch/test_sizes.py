@@ -12,7 +12,7 @@ import torch.nn.functional as functional
 
 from pytest_probe.check.replay import FLOAT64
 from pytest_probe.frameworks.torch import sizes
-from pytest_probe.model.arguments import Leaf
+from pytest_probe.model.run import Leaf
 from tests.support.replaying import leaf, normal
 
 LIMIT = 1 << 30

@@ -25,8 +25,8 @@ from pytest_probe.model.dump import (
     TensorSpec,
 )
 from pytest_probe.records import read_dump
-from pytest_probe.records.lazy_json import quote_tokens
 from pytest_probe.records.msprobe.entries import decode
+from pytest_probe.records.raw_json import quote_tokens
 
 _PATH = Path("dump.json")
 _REBUILT = "a tensor, an array, a number, text, a dtype, a range or slice, or lists, tuples and dicts of them"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pytest_probe.model.dump import DtypeSpec, Lost, TensorSpec
 from pytest_probe.records.fields import DUMP_DTYPES
-from pytest_probe.records.paddle_lines.parser import Unparsed, parse
+from pytest_probe.records.paddle_lines import Unparsed, parse
 
 
 def _float32(*shape: int) -> TensorSpec:

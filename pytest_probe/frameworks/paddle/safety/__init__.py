@@ -20,7 +20,7 @@ from pytest_probe.frameworks.paddle.safety.shapes import (
     listed,
     shape_of,
 )
-from pytest_probe.model.arguments import BoundCall, Leaf
+from pytest_probe.model.run import BoundCall, Leaf
 
 # Arguments of optimizers' steps that have the parameter's shape, and such as are single numbers.
 _AS_PARAMETER = (

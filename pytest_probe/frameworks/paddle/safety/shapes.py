@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pytest_probe.model.arguments import BoundCall, Leaf
+from pytest_probe.model.run import BoundCall, Leaf
 
 
 def array_at(bound: BoundCall, name: str) -> np.ndarray | None:

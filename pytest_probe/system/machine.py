@@ -1,4 +1,4 @@
-"""How much memory a process may take, and what happens when it runs out in the middle of a case.
+"""The processor of this machine, the memory that a process may take, and what happens when that runs out inside a case.
 
 NumPy and torch both raise MemoryError then. Code of this package that catches exceptions and continues must not catch
 this one.
@@ -8,12 +8,38 @@ from __future__ import annotations
 
 import functools
 import os
+import platform
 import traceback
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
 from pathlib import Path, PurePosixPath
 
 from pytest_probe.errors import OutOfMemory
 from pytest_probe.user_errors import causes, first_line
+
+
+@cache
+def processor() -> str:
+    """The processor's name, as far as the system gives it: libraries choose kernels by it."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() in ("model name", "Processor", "cpu model"):
+                return value.strip()
+    return platform.processor() or platform.machine()
+
+
+@cache
+def last_level_cache() -> int:
+    """Bytes of the largest cache that the first core sees, 0 where the system does not say."""
+    found = [0]
+    for size in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        with suppress(OSError, ValueError, LookupError):
+            text = size.read_text().strip()
+            found.append(int(text[:-1]) * {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}[text[-1]])
+    return max(found)
+
 
 # Bytes. Chosen: a usual machine for training; a larger one skips calls that it could run.
 _UNKNOWN_MEMORY = 1 << 36
