@@ -24,6 +24,7 @@ from pytest_probe.model.device_modes import Behaviour, behaviour
 from pytest_probe.model.run import RECORDED, Device, Way
 from pytest_probe.model.verdict import Diagnosis
 from pytest_probe.standards.diagnosis import Depth
+from pytest_probe.system.machine import share_cores
 
 if TYPE_CHECKING:
     from pytest_probe.check.kept import KeptResults, ReferenceCache
@@ -99,6 +100,7 @@ class Setup:
         framework = frameworks.load(self.name)
         if self.conditions.workers > 1:
             framework.share_threads(self.conditions.workers)
+            share_cores(self.conditions.workers)
         return framework
 
     @cached_property

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from pytest_probe.check.replay import Replay
 from pytest_probe.check.structure import Sides, backward_sides, named_gradients
 from pytest_probe.errors import DeviceRaised, NoReference, NotRecorded, Unsupported
-from pytest_probe.inputs.generated import generate, round_to_dtype
+from pytest_probe.inputs.generated import generate_in
 from pytest_probe.model.case import Case
 from pytest_probe.model.dump import Call, TensorSpec
 from pytest_probe.model.run import Arguments
@@ -80,7 +80,7 @@ def _seeded(call: Call, names: Sequence[str], every: Sequence[str], count: int) 
 def generated(case: Case, name: str, output: AnyArray, seed: int) -> AnyArray:
     """The incoming gradient of an output, where none was recorded: of its shape and dtype."""
     spec = TensorSpec(output.dtype.name, output.shape)
-    return round_to_dtype(generate(spec, RecordStreams(case.record.name, seed).at(f"grad.{name}")), spec.dtype)
+    return generate_in(spec, RecordStreams(case.record.name, seed).at(f"grad.{name}"), spec.dtype)
 
 
 def gradient_sides(replay: Replay) -> list[Sides]:

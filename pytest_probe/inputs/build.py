@@ -16,8 +16,9 @@ import numpy as np
 from msgspec import Struct, field
 
 from pytest_probe.errors import LostArgument, RecordError, Unsupported
+from pytest_probe.inputs.draws import round_to_dtype
 from pytest_probe.inputs.fills import plant, supposed
-from pytest_probe.inputs.generated import generate, kind_of, round_to_dtype
+from pytest_probe.inputs.generated import draw, generate_in, kind_of
 from pytest_probe.inputs.memory import is_layout, offset, without_repeats
 from pytest_probe.inputs.role_table import is_planted, roles
 from pytest_probe.inputs.roles import NoValues, Role
@@ -30,6 +31,8 @@ from pytest_probe.system import archive
 # A file may hold a little more than its tensor: headers, padding, the rest of a small storage.
 _FILE_FACTOR = 4
 _FILE_EXTRA = 1 << 20
+# Bytes from which on a file is read into its array: pages of a mapped file would be in memory beside it.
+_READ = 1 << 22
 # What every error about a file can advise.
 _GENERATE = "--probe-inputs=generated makes values from the statistics instead"
 _NAMED = "in a folder that --probe-data-dir=DIR names"
@@ -105,8 +108,9 @@ class StoredTensors(Struct, frozen=True):
                 return self._of_archive(path)
             if path.suffix != ".npy":
                 return self.load(path)
-            # Mapped, not read: a header that promises more than the file holds is refused before memory is taken.
-            return np.array(np.load(path, mmap_mode="r", allow_pickle=False))
+            # Mapped first: a header that promises more than the file holds is refused before memory is taken.
+            mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+            return np.array(mapped) if mapped.nbytes < _READ else np.load(path, allow_pickle=False)
         except MemoryError:
             raise
         except Exception as failure:  # damage makes a framework raise whatever it happens to trip over
@@ -252,7 +256,7 @@ class _Builder:
         first = self._first.get(path, path)
         values = self._made.get(first)
         if values is None:
-            values = self._made[first] = round_to_dtype(self._values(spec, first), self._target(spec))
+            values = self._made[first] = self._values(spec, first, self._target(spec))
         return Leaf(values, spec.requires_grad, spec.stride if is_layout(spec) else None, offset(spec))
 
     def _target(self, spec: TensorSpec) -> str:
@@ -261,9 +265,9 @@ class _Builder:
             return spec.dtype
         return self._dtype if kind == "float" else _COMPLEX_OF.get(self._dtype, spec.dtype)
 
-    def _values(self, spec: TensorSpec, path: str) -> AnyArray:
+    def _values(self, spec: TensorSpec, path: str, dtype: str) -> AnyArray:
         if self._kind != "generated" and spec.data_name is not None:
-            return self._files.array(spec, *self._files.place(self._record, path))
+            return round_to_dtype(self._files.array(spec, *self._files.place(self._record, path)), dtype)
         if self._kind == "stored":
             entry, field = self._files.place(self._record, path)
             raise Unsupported(
@@ -271,18 +275,18 @@ class _Builder:
                 kind="no stored tensors",
             )
         if self._kind != "generated" and spec.values is not None:
-            return np.array(spec.values, spec.dtype).reshape(spec.shape)
-        return self._generated(spec, path)
+            return round_to_dtype(np.array(spec.values, spec.dtype).reshape(spec.shape), dtype)
+        return self._generated(spec, path, dtype)
 
-    def _generated(self, spec: TensorSpec, path: str) -> AnyArray:
+    def _generated(self, spec: TensorSpec, path: str, dtype: str) -> AnyArray:
         own, stream, role = without_repeats(spec), self._streams.at(_stream(path)), self._roles.get(path)
         if role is not None and own.size:
-            values = self._of_role(role, own, stream, path)
+            values = round_to_dtype(self._of_role(role, own, stream, path), dtype)
         elif kind_of(spec.dtype) == "float" and is_planted(self._bound, path):
-            values = generate(supposed(own), stream)
-            plant(values, own, stream)
+            numbers = plant(draw(supposed(own), stream, dtype), own, stream)
+            values = round_to_dtype(numbers, dtype).reshape(own.shape)
         else:
-            values = generate(own, stream)
+            values = generate_in(own, stream, dtype)
         return values if own is spec else np.array(np.broadcast_to(values, spec.shape))
 
     def _of_role(self, role: Role, spec: TensorSpec, stream: np.random.Generator, path: str) -> AnyArray:

@@ -12,7 +12,8 @@ import math
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_probe.inputs.generated import generate, integer_range, kind_of
+from pytest_probe.inputs.draws import Draw, Numbers, Replaced, sum_of_squares, whole
+from pytest_probe.inputs.generated import draw, generate, integer_range, kind_of
 from pytest_probe.model.dump import TensorSpec
 from pytest_probe.numerics.dtypes import AnyArray, Float64Array, numpy_dtype, widen
 
@@ -66,8 +67,9 @@ def _zeros(spec: TensorSpec) -> float:
     return max(1 - found / wanted, 0.0) if abs(mean) * wanted / found < top else 0.0
 
 
-def plant(values: AnyArray, spec: TensorSpec, rng: np.random.Generator) -> None:
-    """Put a few zeros, one of them -0.0 where numbers are negative, and ties into generated floats, in place.
+def plant(numbers: Numbers, spec: TensorSpec, rng: np.random.Generator) -> Numbers:
+    """Put a few zeros, one of them -0.0 where numbers are negative, and ties into generated floats, in place where they
+    are in memory.
 
     The smallest numbers of a window become the zeros, near ones the ties, and one more number keeps the mean. One tie
     is at the top of a row, where maxima are looked for, unless the norm would grow by it. Extremes stay. Nothing is
@@ -76,21 +78,27 @@ def plant(values: AnyArray, spec: TensorSpec, rng: np.random.Generator) -> None:
     """
     low, high = spec.min, spec.max
     if low is None or high is None or spec.size < _LEAST or not -math.inf < low < high < math.inf:
-        return
-    flat, width = values.reshape(-1), spec.shape[-1] if 8 <= spec.shape[-1] < spec.size else spec.size
+        return numbers
+    width = spec.shape[-1] if 8 <= spec.shape[-1] < spec.size else spec.size
     start = int(rng.integers(spec.size // width)) * width
-    gained = _tie_top(flat[start : start + min(width, _LONGEST)], (low, high), _GROWTH * _square(spec, flat))
-    window = _Window(flat[start : start + _WINDOW].tolist(), float(low), float(high))
+    longest = min(width, _LONGEST)
+    end = min(start + max(longest, _WINDOW), spec.size)
+    near = numbers.part(start, end) if isinstance(numbers, Draw) else numbers[start:end]
+    gained = _tie_top(near[:longest], (low, high), _GROWTH * _square(spec, numbers))
+    window = _Window(near[:_WINDOW].tolist(), float(low), float(high))
     window.tie_nearest()
     if low <= 0 <= high:
         window.add_zeros()
     window.keep_total(gained)
-    flat[start : start + _WINDOW] = window.numbers
+    near[:_WINDOW] = window.numbers
+    return Replaced(numbers, start, near) if isinstance(numbers, Draw) else numbers
 
 
-def _square(spec: TensorSpec, values: Float64Array) -> float:
+def _square(spec: TensorSpec, numbers: Numbers) -> float:
     """The sum of squares, as far as the dump gives it."""
-    return spec.norm**2 if spec.norm is not None and math.isfinite(spec.norm) else float(values.dot(values))
+    if spec.norm is not None and math.isfinite(spec.norm):
+        return spec.norm**2
+    return sum_of_squares(numbers)
 
 
 def _tie_top(row: Float64Array, extremes: tuple[float, float], growth: float) -> float:
@@ -185,9 +193,7 @@ def values_like(spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
     """Values with the statistics of a tensor, with zeros and ties as tensors of programs have them."""
     if kind_of(spec.dtype) != "float":
         return generate(spec, rng)
-    values = generate(supposed(spec), rng)
-    plant(values, spec, rng)
-    return values
+    return whole(plant(draw(supposed(spec), rng), spec, rng)).reshape(spec.shape)
 
 
 def resize(spec: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:

@@ -1,6 +1,7 @@
 """Values for a tensor of which a dump has only shape, dtype and statistics.
 
-They are float64, complex128, int64, uint64 or bool in the tensor's shape; `round_to_dtype` brings them to a dtype. The
+They are float64, complex128, int64, uint64 or bool in the tensor's shape; `generate_in` brings them to a dtype, large
+ones as they are drawn. The
 draw depends on the recorded dtype and statistics, never on the dtype of the case. Where a dump has the shares of values
 that occur many times (zeros, a most frequent value, whole rows of one value), the generated numbers have them too, and
 the other numbers give what Mean and Norm then leave.
@@ -17,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.inputs import moments
+from pytest_probe.inputs.draws import Constant, Draw, Merged, Numbers, Rows, constant, round_to_dtype, whole, written
 from pytest_probe.inputs.moments import Statistics
 from pytest_probe.model.dump import TensorSpec
 from pytest_probe.numerics.dtypes import (
@@ -33,20 +35,23 @@ from pytest_probe.numerics.dtypes import (
 _TWO_VALUES = 0.95
 
 
-def floats_with_masses(spec: TensorSpec, rng: np.random.Generator, wanted: Statistics) -> Float64Array:
+def floats_with_masses(spec: TensorSpec, rng: np.random.Generator, wanted: Statistics) -> Numbers:
     """Float64 numbers of the wanted statistics, shape (spec.size,), with the spec's shares of frequent values."""
     if not (spec.zeros or spec.mode or spec.constant_rows) or wanted.low == wanted.high:
-        return moments.floats(rng, spec.size, wanted)
+        return moments.drawn(rng, spec.size, wanted)
     rows = constant_rows(spec, rng)
     width = spec.size // rows.size
     if rows.all():
         norm = None if wanted.norm is None else wanted.norm / math.sqrt(width)
         return np.repeat(moments.floats(rng, rows.size, wanted._replace(norm=norm)), width)
-    values = np.empty((rows.size, width))
     of_rows = _row_values(spec, rng, wanted, int(np.count_nonzero(rows)))
-    values[rows] = of_rows[:, None]
     left = _Left.of(spec.size, wanted).without(of_rows, width)
-    values[~rows] = _others(spec, rng, left, of_rows, width).reshape(-1, width)
+    others = _others(spec, rng, left, of_rows, width)
+    if isinstance(others, Draw):
+        return Rows(rows, of_rows, others)
+    values = np.empty((rows.size, width))
+    values[rows] = of_rows[:, None]
+    values[~rows] = others.reshape(-1, width)
     return values.reshape(-1)
 
 
@@ -101,24 +106,33 @@ def _row_values(spec: TensorSpec, rng: np.random.Generator, wanted: Statistics, 
     return np.clip(rng.normal(middle, spread, count), wanted.low, wanted.high)
 
 
-def _others(spec: TensorSpec, rng: np.random.Generator, left: _Left, rows: Float64Array, width: int) -> Float64Array:
+def _others(spec: TensorSpec, rng: np.random.Generator, left: _Left, rows: Float64Array, width: int) -> Numbers:
     """The elements outside of constant rows."""
     counts = {0.0: spec.zeros or 0.0, **dict([spec.mode] if spec.mode else [])}
     extremes = (left.wanted.low, left.wanted.high)
     if sum(counts.values()) >= _TWO_VALUES and set(counts) == set(extremes) and left.total is not None:
-        return moments.floats(rng, left.count, left.statistics(left))
-    values, free = np.empty(left.count), np.ones(left.count, bool)
+        return moments.drawn(rng, left.count, left.statistics(left))
+    chosen: list[tuple[float, BoolArray]] = []
     rest = left
     for value, share in counts.items():
         wished = round(share * spec.size) - width * int(np.count_nonzero(rows == value))
         # The rest has both extremes.
         count = min(wished - (value in extremes), rest.count - 2)
         if count > 0 and extremes[0] <= value <= extremes[1]:
-            places = np.flatnonzero(free)
-            chosen = places[moments.choice(rng, places.size, count)]
-            values[chosen], free[chosen] = value, False
+            chosen.append((value, moments.choice(rng, rest.count, count)))
             rest = rest.without(np.array([value]), count)
-    values[free] = moments.floats(rng, rest.count, rest.statistics(left))
+    numbers = moments.drawn(rng, rest.count, rest.statistics(left))
+    for value, places in reversed(chosen):
+        numbers = _with_value(numbers, value, places)
+    return numbers
+
+
+def _with_value(numbers: Numbers, value: float, places: BoolArray) -> Numbers:
+    """The numbers with a value put between them, so that it stands at these places."""
+    if isinstance(numbers, Draw):
+        return Merged(places, Constant(places.size - numbers.size, value), numbers)
+    values = np.full(places.size, value)
+    values[~places] = numbers
     return values
 
 
@@ -144,17 +158,22 @@ def kind_of(dtype: str) -> DtypeKind:
 
 def generate(spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
     """Values with the recorded statistics. Raises ValueError where the dtype is not known."""
+    return whole(draw(spec, rng)).reshape(spec.shape)
+
+
+def generate_in(spec: TensorSpec, rng: np.random.Generator, dtype: str) -> AnyArray:
+    """The same in a dtype."""
+    return round_to_dtype(draw(spec, rng, dtype), dtype).reshape(spec.shape)
+
+
+def draw(spec: TensorSpec, rng: np.random.Generator, dtype: str = "") -> Numbers:
+    """The same values, flat; in a dtype already where many can only be drawn one after another."""
     kind = kind_of(spec.dtype)
     if kind == "integer":
-        return moments.integers(rng, spec.size, *integer_range(spec)).reshape(spec.shape)
-    make = {"bool": _booleans, "float": _floats, "complex": _complex}[kind]
-    return make(spec, rng).reshape(spec.shape)
-
-
-def round_to_dtype(values: AnyArray, dtype: str) -> AnyArray:
-    """The values in a dtype. Floats beyond its range become inf (NaN where it has none), silently."""
-    with np.errstate(all="ignore"):
-        return values.astype(numpy_dtype(dtype), copy=False)
+        return moments.integers(rng, spec.size, *integer_range(spec), dtype)
+    if kind == "float":
+        return _floats(spec, rng, dtype or "float64")
+    return _booleans(spec, rng) if kind == "bool" else _complex(spec, rng)
 
 
 def integer_range(spec: TensorSpec) -> tuple[int, int]:
@@ -180,13 +199,13 @@ def _booleans(spec: TensorSpec, rng: np.random.Generator) -> BoolArray:
     return moments.choice(rng, spec.size, (spec.size + 1) // 2)
 
 
-def _floats(spec: TensorSpec, rng: np.random.Generator) -> Float64Array:
+def _floats(spec: TensorSpec, rng: np.random.Generator, dtype: str = "float64") -> Numbers:
     top, bottom = spec.max, spec.min
     if top is None or bottom is None:
-        return _unknown_floats(spec, rng)
+        return _unknown_floats(spec, rng, dtype)
     top, bottom = float(top), float(bottom)
     if spec.size < 2 or top == bottom:
-        return np.full(spec.size, top)
+        return constant(spec.size, top)
     if not (math.isfinite(top) and math.isfinite(bottom)):
         return _with_special_values(spec, rng, bottom, top)
     form = _float_format(spec.dtype)
@@ -201,9 +220,10 @@ def _floats(spec: TensorSpec, rng: np.random.Generator) -> Float64Array:
 _float_format = cache(float_format)  # a look-up by name instead of a NumPy dtype's slow name
 
 
-def _unknown_floats(spec: TensorSpec, rng: np.random.Generator) -> Float64Array:
-    values = rng.standard_normal(spec.size)
-    return np.exp2(np.rint(values)) if spec.dtype == "float8_e8m0fnu" else values  # powers of two, without sign
+def _unknown_floats(spec: TensorSpec, rng: np.random.Generator, dtype: str) -> AnyArray:
+    if spec.dtype == "float8_e8m0fnu":  # powers of two, without sign
+        return np.exp2(np.rint(rng.standard_normal(spec.size)))
+    return written(spec.size, dtype, rng.standard_normal)
 
 
 def _complex(spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
@@ -211,7 +231,7 @@ def _complex(spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
     if spec.max is None or spec.min is None:
         parts = rng.standard_normal((2, spec.size)) / math.sqrt(2)
         return np.asarray(parts[0] + 1j * parts[1])
-    modulus = _floats(_modulus_spec(spec), rng)
+    modulus = whole(_floats(_modulus_spec(spec), rng))
     values: AnyArray = np.exp(2j * math.pi * rng.random(spec.size))
     # inf times a phase would be NaN in one part.
     usual = np.isfinite(modulus)
@@ -253,7 +273,7 @@ def _finite_part(spec: TensorSpec, rng: np.random.Generator, bottom: float, top:
     high = spec.high if spec.high is not None else _finite(top)
     if low is not None and high is not None:
         if math.isfinite(low) and math.isfinite(high):
-            return floats_with_masses(spec, rng, moments.Statistics(min(low, high), max(low, high)))
+            return whole(floats_with_masses(spec, rng, moments.Statistics(min(low, high), max(low, high))))
         return np.asarray(np.where(moments.choice(rng, spec.size, spec.size // 2), low, high))  # nothing was finite
     if high is not None:
         return _hanging(spec, rng, high)
@@ -291,8 +311,9 @@ def _masked(spec: TensorSpec, rng: np.random.Generator, hidden: float, values: F
     if shared == hidden:
         values[whole] = hidden
         left -= int(np.count_nonzero(whole))
-    places = np.flatnonzero(hideable)
-    values[places[moments.choice(rng, places.size, left)]] = hidden
+    chosen = np.zeros(spec.size, bool)
+    chosen[hideable] = moments.choice(rng, int(np.count_nonzero(hideable)), left)
+    values[chosen] = hidden
     return values
 
 

@@ -41,6 +41,23 @@ def last_level_cache() -> int:
     return max(found)
 
 
+class _Workers:
+    count = 1
+
+
+def share_cores(workers: int) -> None:
+    """So many processes like this one run here: each leaves the others their cores."""
+    _Workers.count = workers
+
+
+def usable_cores() -> int:
+    """How many threads this process may keep busy: the cores it may run on, at most as many as OMP_NUM_THREADS says."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    said = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    limit = int(said) if said.isdigit() and int(said) else cores
+    return max(1, min(cores // _Workers.count, limit))
+
+
 # Bytes. Chosen: a usual machine for training; a larger one skips calls that it could run.
 _UNKNOWN_MEMORY = 1 << 36
 # Where Linux shows control groups, and the file that holds a group's limit: of version 2, and of version 1.

@@ -8,7 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from pytest_probe.inputs.generated import generate, round_to_dtype
+from pytest_probe.inputs.draws import round_to_dtype
+from pytest_probe.inputs.generated import generate
 from pytest_probe.model.dump import TensorSpec
 
 INF, NAN = math.inf, math.nan

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import BinaryIO
 
@@ -49,6 +50,17 @@ def test_any_shape_is_read_and_may_be_written_to(files: StoredTensors, shape: tu
     array = files.array(spec("a.npy", shape), ENTRY, FIELD)
     array[...] = 2
     assert array.shape == shape
+
+
+def test_a_large_file_is_read_into_its_array(files: StoredTensors, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[StoredTensors.__module__], "_READ", 1)
+    for order in ("C", "F"):
+        values = np.array([[1, 2, 3], [4, 5, 6]], np.float32, order=order)
+        np.save(files.data_dirs[0] / "a.npy", values)
+        array = files.array(spec("a.npy", (2, 3)), ENTRY, FIELD)
+        assert array.tolist() == values.tolist()
+        array[...] = 0
+        assert np.load(files.data_dirs[0] / "a.npy").tolist() == values.tolist()
 
 
 def test_other_files_go_through_the_framework(files: StoredTensors) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,3 +33,17 @@ def test_the_largest_cache(
 
     monkeypatch.setattr(Path, "glob", glob)
     assert machine.last_level_cache.__wrapped__() == expected
+
+
+@pytest.mark.parametrize(
+    ("said", "workers", "expected"),
+    [("", 1, 6), ("", 2, 3), ("", 20, 1), ("1", 1, 1), ("4,2", 1, 4), ("16", 1, 6), ("many", 1, 6), ("0", 1, 6)],
+)
+def test_cores_are_those_that_the_process_may_use_and_shares(
+    monkeypatch: pytest.MonkeyPatch, said: str, workers: int, expected: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(6)), raising=False)
+    monkeypatch.setattr(machine._Workers, "count", 1)
+    monkeypatch.setenv("OMP_NUM_THREADS", said)
+    machine.share_cores(workers)
+    assert machine.usable_cores() == expected

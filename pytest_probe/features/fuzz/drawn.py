@@ -12,8 +12,9 @@ from msgspec.structs import replace
 
 from pytest_probe.features.fuzz.regimes import Limits, floats
 from pytest_probe.frameworks.base import Signatures
+from pytest_probe.inputs.draws import round_to_dtype
 from pytest_probe.inputs.fills import resize
-from pytest_probe.inputs.generated import generate, kind_of, round_to_dtype
+from pytest_probe.inputs.generated import generate, kind_of
 from pytest_probe.inputs.memory import layout_strides
 from pytest_probe.inputs.role_table import roles
 from pytest_probe.inputs.roles import Role

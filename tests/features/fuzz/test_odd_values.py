@@ -11,7 +11,7 @@ import torch
 
 from benchmarks.fuzzing.running import checker, trials
 from pytest_probe.features.fuzz.regimes import Limits, floats
-from pytest_probe.inputs.generated import round_to_dtype
+from pytest_probe.inputs.draws import round_to_dtype
 from pytest_probe.model.dump import Call, Surroundings, TensorSpec
 from pytest_probe.model.run import Arguments, Leaf
 
