@@ -16,21 +16,19 @@ from pytest_probe.numerics.noise_ratio import FAN_IN_CAP, FAN_IN_START, nearest_
 from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.api_class import details
 from pytest_probe.standards.base import Standard
-from pytest_probe.standards.classes.discrete import Discrete, OwnIntegers
+from pytest_probe.standards.classes.discrete import Discrete, OwnIntegers, SelectionStandard, is_index
 from pytest_probe.standards.classes.factorisation import Factorisation
 from pytest_probe.standards.classes.indexed_writes import Writes
 from pytest_probe.standards.classes.nearest_resize import Neighbours
 from pytest_probe.standards.classes.random import OwnDtype, Random, Uninitialised
-from pytest_probe.standards.classes.selection import SelectionStandard, is_index
 from pytest_probe.standards.classes.ties import Ties
 from pytest_probe.standards.exact import Exact, correctly_rounded
 from pytest_probe.standards.noise.stages import BETWEEN_STEPS
 from pytest_probe.standards.noise.standard import NoiseStandard
 from pytest_probe.standards.noise.summed_terms import summed_terms
-from pytest_probe.standards.tools.metrics import differing, is_float
-from pytest_probe.standards.tools.rules import RuleVerdict
+from pytest_probe.standards.tools.release import RuleVerdict
 from pytest_probe.standards.tools.table import BENCHMARK, Rule, Table, packaged
-from pytest_probe.standards.tools.tool import justification, justified, measured_for, ruled
+from pytest_probe.standards.tools.tool import differing, is_float, justification, justified, measured_for, ruled
 
 # The first class of the API decides. Those that cannot be compared come first, bit for bit comes last.
 FORWARD: tuple[tuple[str, Standard], ...] = (

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_probe.cli import main
 from pytest_probe.options import NAMED, OPTIONS
-from pytest_probe.reports.identity import MAY_DIFFER, Use, differences
+from pytest_probe.reports.results_file import MAY_DIFFER, Use, differences
 from tests.acceptance.conftest import DumpMaker
 
 RUN = ("--probe-dump=dump.json", "-p", "no:randomly")

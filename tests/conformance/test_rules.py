@@ -19,8 +19,8 @@ import pytest
 from pytest_probe.numerics.tool_metrics import Measures
 from pytest_probe.standards.tools import COMPARES as COMPARE
 from pytest_probe.standards.tools import TOOLS
-from pytest_probe.standards.tools.rules import RuleVerdict, accuracy_reached
-from pytest_probe.standards.tools.three_party import Compare, ComparedMetric
+from pytest_probe.standards.tools.release import RuleVerdict, accuracy_reached
+from pytest_probe.standards.tools.tool import Compare, ComparedMetric
 from pytest_probe.standards.tools.tool import status as status_by
 from tests.conformance.agreement import Agreement
 from tests.conformance.peer_tables import PeerRow, read_rows

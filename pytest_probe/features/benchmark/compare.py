@@ -34,8 +34,8 @@ from pytest_probe.numerics.tool_metrics import Measures
 from pytest_probe.standards import STANDARDS
 from pytest_probe.standards.api_class import classes_of
 from pytest_probe.standards.tools import COMPARES
-from pytest_probe.standards.tools.rules import RuleVerdict
-from pytest_probe.standards.tools.three_party import Decision
+from pytest_probe.standards.tools.release import RuleVerdict
+from pytest_probe.standards.tools.tool import Decision
 
 # Standards that judge by an output's distance from the reference; other ones of our own judge what has no one value.
 _BY_VALUE = ("noise", "exact")

@@ -27,8 +27,7 @@ from pytest_probe.features.cluster.messages import (
     Ready,
     RunFacts,
 )
-from pytest_probe.features.cluster.parts import Dealing
-from pytest_probe.features.cluster.sending import Sending, sizes_of, start_of
+from pytest_probe.features.cluster.sending import Dealing, Sending, sizes_of, start_of
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.plugin.items import ProbeItem
 from pytest_probe.plugin.order import costs_of, sharing_runs

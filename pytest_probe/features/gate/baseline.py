@@ -18,8 +18,8 @@ from pytest_probe.model.case import Case
 from pytest_probe.model.dump import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec, TensorSpec
 from pytest_probe.model.run import Array, Leaf
 from pytest_probe.model.verdict import Verdict
-from pytest_probe.reports.identity import Identity
-from pytest_probe.reports.identity import differences as unequal
+from pytest_probe.reports.results_file import Identity
+from pytest_probe.reports.results_file import differences as unequal
 from pytest_probe.system.files import open_regular
 
 _PLAIN = (type(None), bool, int, float, complex, str, slice, type(...), DtypeSpec, MemoryFormatSpec, SizeSpec)

@@ -18,7 +18,7 @@ from pytest_probe.features.gate.baseline import Baseline, Header, comparable, di
 from pytest_probe.model.baseline import Compared, KeptCase
 from pytest_probe.model.result import PortableId
 from pytest_probe.options import BITS
-from pytest_probe.reports.identity import differences as unequal
+from pytest_probe.reports.results_file import differences as unequal
 from pytest_probe.system.files import replacing, try_lock
 
 # Seconds that another update of the same file is waited for.

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from pytest_probe.errors import ResultsError, SettingsError
 from pytest_probe.model.result import Result
-from pytest_probe.reports.identity import Identity, check
+from pytest_probe.reports.results_file import Identity, check
 from pytest_probe.reports.running import TIMEOUT
 from pytest_probe.reports.selected import ITEMS, Items, RunEnd, fault_lines, faults, ids_in, is_of_test, read_items
 from pytest_probe.system.files import open_regular, temporary_path, try_lock

@@ -17,9 +17,8 @@ from pytest_probe.check.cost import MOST_PARTS, shard_of
 from pytest_probe.errors import ResultsError, SettingsError
 from pytest_probe.model.result import Result
 from pytest_probe.model.verdict import SEVERITY
-from pytest_probe.reports.identity import differences
 from pytest_probe.reports.junit import properties
-from pytest_probe.reports.results_file import RESULTS, RUN, ResultsWriter, lines_of, read_results
+from pytest_probe.reports.results_file import RESULTS, RUN, ResultsWriter, differences, lines_of, read_results
 from pytest_probe.reports.selected import (
     ITEMS,
     Items,

@@ -1,8 +1,146 @@
-"""What an output that failed looks like: how much is wrong, where, and why.
+"""What an output that failed looks like: how much is wrong, where, and the first cause that explains it.
 
-A family of causes is a Recogniser, CAUSES lists them, the most specific first.
+A family of causes is a Recogniser, CAUSES lists them, the most specific first. A cause is looked for with runs for 50
+errors of an API, and for ten if they found none. A change of arguments is run only if it may explain what is wrong.
 """
 
-from pytest_probe.standards.diagnosis.diagnose import CAUSES, Depth, diagnose
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.device_modes import ACCUMULATIONS, MODES
+from pytest_probe.model.verdict import Diagnosis, OutputVerdict
+from pytest_probe.numerics import regions, statistics
+from pytest_probe.numerics.dtypes import is_complex, is_floating, widen
+from pytest_probe.numerics.ulp import ulp_distance
+from pytest_probe.standards.base import Standard
+from pytest_probe.standards.diagnosis.arguments import ChangedArgument
+from pytest_probe.standards.diagnosis.copies import Argument, Moved
+from pytest_probe.standards.diagnosis.failed_output import (
+    Cause,
+    FailedOutput,
+    Recogniser,
+    failed_output,
+    part_of,
+    wrong_elements,
+)
+from pytest_probe.standards.diagnosis.precision import DeviceMode, IntegerStep, NarrowerResult, OneStep, RoundedInside
+from pytest_probe.standards.diagnosis.ranges import Constant, NotFinite, ValueRange
+from pytest_probe.standards.diagnosis.terms import Combination, Factor, Power, Sign, SliceFactor, SliceOffset, SliceTerm
+
+# Judges that compare no element with an element name what is wrong themselves.
+OWN_WORDS = frozenset(("random", "factorisation", "uninitialised", "structure", "mutated"))
+# Elements that recognisers look at: of a larger output the part of it that is most wrong.
+PART = 1 << 21
+
+CAUSES: Sequence[Recogniser] = (
+    NotFinite(),
+    DeviceMode([MODES["ftz"]]),
+    DeviceMode([MODES["truncate"]]),
+    Constant(),
+    Sign(),
+    Argument(),
+    Moved(),
+    NarrowerResult(),
+    OneStep(),
+    IntegerStep(),
+    DeviceMode([MODES[name] for name in ("tf32", "hf32", "bf16x3", "bf16")]),
+    Factor(),
+    ChangedArgument(),
+    Factor(near_one=True),
+    Power(),
+    SliceTerm(),
+    Combination(sliced=False),
+    SliceFactor(),
+    SliceOffset(),
+    Combination(sliced=True),
+    ValueRange(),
+    DeviceMode([MODES["reduced-reduction"], *ACCUMULATIONS]),
+    RoundedInside(),
+)
+
+
+# How far to search for a cause; quick: only causes that need no run of the reference.
+Depth: TypeAlias = Literal["none", "quick", "whole"]
+# They ask for such runs, some for hundreds.
+RUNNING = (DeviceMode, ChangedArgument)
+
+
+def diagnose(
+    standard: Standard, comparison: Comparison, verdict: OutputVerdict, depth: Depth = "whole"
+) -> Diagnosis | None:
+    """What is wrong with an output that failed; None for one that is not judged element by element.
+
+    Arrays of one shape: a number, a place, a cause. Where only the sign of zeros differs there is no cause.
+    """
+    if verdict.standard in OWN_WORDS or not comparison.actual.size or comparison.actual.dtype.kind not in "biufcV":
+        return None
+    wrong, allowed = wrong_elements(comparison, verdict)
+    if not wrong.any():
+        return None
+    where = regions.describe(wrong, _names(comparison))
+    cause, by_runs = None, False
+    if not is_complex(comparison.actual.dtype):
+        cause, by_runs = _cause(failed_output(standard, comparison, verdict, wrong, allowed, where), depth)
+    return Diagnosis(
+        wrong=int(np.count_nonzero(wrong)),
+        size=wrong.size,
+        not_finite=_not_finite(comparison),
+        errors=_spread(comparison),
+        where=where,
+        cause=cause.words if cause else "",
+        family=cause.family if cause else "",
+        quick=depth == "quick",
+        by_runs=by_runs,
+    )
+
+
+def _cause(failed: FailedOutput, depth: Depth) -> tuple[Cause | None, bool]:
+    """The first cause that explains it, and whether runs of the reference found it."""
+    part = part_of(failed, PART)
+    with np.errstate(all="ignore"):
+        for recogniser in CAUSES:
+            by_runs = isinstance(recogniser, RUNNING)
+            found = recogniser.explain(part) if depth == "whole" or not by_runs else None
+            if found is not None:
+                return found, by_runs
+    return None, False
+
+
+def _spread(comparison: Comparison) -> str:
+    """How distances are spread, in ULP; of integers their differences."""
+    actual, expected = comparison.actual, comparison.expected
+    if is_floating(actual.dtype) or is_complex(actual.dtype):
+        return f"{statistics.spread_line(ulp_distance(actual, expected, actual.dtype))} ULP"
+    return statistics.spread_line(np.abs(actual.astype(np.float64) - expected.astype(np.float64)))
+
+
+def _not_finite(comparison: Comparison) -> Mapping[str, tuple[int, int]]:
+    """How many elements are NaN, inf and -inf, on the device's side and on the reference's; without those of none."""
+    if comparison.actual.dtype.kind in "iub":
+        return {}
+    sides = [widen(side) for side in (comparison.actual, comparison.expected)]
+    counts = {"NaN": [_count(np.isnan(side)) for side in sides]}
+    counts["inf"] = [_count(np.isinf(side)) for side in sides]
+    return {name: (found[0], found[1]) for name, found in counts.items() if any(found)}
+
+
+def _count(found: Any) -> int:
+    return int(np.count_nonzero(found))
+
+
+def _names(comparison: Comparison) -> Mapping[int, str]:
+    """What dimensions mean, if known for the API."""
+    rank, classes = comparison.actual.ndim, comparison.classes
+    if "attention" in classes and rank == 4:
+        return {1: "head"}
+    channels = {"terms_of_kernel", "terms_of_transposed_kernel", "windows", "running_statistics"}
+    weight = comparison.name in ("grad.input.1", "grad.kwargs.weight")
+    return {1: "channel"} if classes & channels and rank > 2 and not weight else {}
+
 
 __all__ = ["CAUSES", "Depth", "diagnose"]

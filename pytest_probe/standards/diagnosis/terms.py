@@ -1,24 +1,198 @@
-"""Terms that are missing, or there twice: multiples of arguments in what the output is off by."""
+"""Products and shifts of the reference (negated, a factor, a power, a factor or a shift of each slice); and terms that
+are missing, or there twice: multiples of arguments in what the output is off by.
+"""
 
 from __future__ import annotations
 
 import itertools
+import math
+import warnings
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 
 import numpy as np
+from msgspec import Struct
 
 from pytest_probe.numerics.dtypes import Float64Array
-from pytest_probe.standards.diagnosis.factors import slices_within
+from pytest_probe.numerics.statistics import has_distinct
 from pytest_probe.standards.diagnosis.failed_output import (
     MIN_WRONG_ELEMENTS,
+    NEARLY_ALL,
     Cause,
     FailedOutput,
     broadcast_or_none,
     part_of,
 )
 
+# Elements of a slice, and slices: a factor of its own explains a slice of fewer.
+SLICE, SLICES = 4, 2
+# How near a factor must come to a number of the call to be called by it, in roundoffs of the dtype.
+_NEAR_FACTOR = 64.0
+# Of a factor that few numbers show: 64 and below are some 2,500 quotients, which chance meets in one of 50 cases.
+LARGEST_QUOTIENT = 64
+# A factor as near to 1 is what cut operands leave as well.
+NEAR_ONE = 2.0**-8
+POWERS = ((2.0, "squared"), (0.5, "the root is taken"), (-1.0, "the reciprocal"))
+
+
+class Sign:
+    def explain(self, failed: FailedOutput) -> Cause | None:
+        if failed.uniform and failed.factors[0] > 0:
+            return None
+        if failed.explained(-failed.expected):
+            return Cause("factor", "negated")
+        if failed.explained(np.abs(failed.expected)):
+            return Cause("factor", "without its sign")
+        return None
+
+
+class Factor(Struct, frozen=True):
+    """A number that all wrong elements are multiplied by: one near 1, or another."""
+
+    near_one: bool = False
+
+    def explain(self, failed: FailedOutput) -> Cause | None:
+        if not failed.floating:
+            return None
+        if failed.count < MIN_WRONG_ELEMENTS:
+            return None if self.near_one else self._of_few(failed)
+        # One number for another has some factor, however often.
+        if not has_distinct(failed.expected[failed.wrong], MIN_WRONG_ELEMENTS):
+            return None
+        for factor in failed.factors:
+            if (abs(factor - 1) < NEAR_ONE) != self.near_one:
+                continue
+            if failed.explained(factor * failed.expected, max(1.0, abs(factor)) * failed.allowed):
+                start = "the wrong ones" if failed.confined else "all"
+                return Cause("factor", f"{start} times {_factor_words(failed, factor)}")
+        return None
+
+    def _of_few(self, failed: FailedOutput) -> Cause | None:
+        """A few numbers have some factor always; it tells where it is a number of the call's own, or a simple one."""
+        factor = next(iter(failed.factors), 1.0)
+        for value, words in _simple(failed, factor):
+            if failed.explained(value * failed.expected, max(1.0, abs(value)) * failed.allowed):
+                return Cause("factor", f"all times {words}")
+        return None
+
+
+def _simple(failed: FailedOutput, factor: float) -> Iterator[tuple[float, str]]:
+    """Numbers of the call near the factor, and quotients of small numbers."""
+    known = _known(failed, factor)
+    if known:
+        yield factor, known
+    quotient = Fraction(factor).limit_denominator(LARGEST_QUOTIENT)
+    if 0 < abs(quotient.numerator) <= LARGEST_QUOTIENT or quotient.denominator == 1:
+        yield float(quotient), str(quotient)
+
+
+def _factor_words(failed: FailedOutput, factor: float) -> str:
+    return _known(failed, factor) or f"{1 + float(f'{factor - 1:.2g}'):.12g}"
+
+
+def _known(failed: FailedOutput, factor: float) -> str:
+    """The factor as a number of the call: 2, 1/64, 64/63, log2(e); "" where it is none."""
+    near = _NEAR_FACTOR * max(failed.comparison.roundoff, 2.0**-24)
+    extents = {size for _, value in failed.inputs() for size in (*value.shape, value.size)} | set(failed.wrong.shape)
+    for size in sorted(size for size in extents if size > 1):
+        for value, words in (
+            (float(size), f"{size}"),
+            (1 / size, f"1/{size}"),
+            (size / (size - 1), f"{size}/{size - 1}"),
+            ((size - 1) / size, f"{size - 1}/{size}"),
+            (math.sqrt(size), f"sqrt({size})"),
+            (1 / math.sqrt(size), f"1/sqrt({size})"),
+        ):
+            if abs(abs(factor) / value - 1) < near:
+                return f"{'-' if factor < 0 else ''}{words}"
+    named = (
+        (2.0, "2"),
+        (0.5, "1/2"),
+        (4.0, "4"),
+        (0.25, "1/4"),
+        (math.log2(math.e), "log2(e)"),
+        (math.log(2), "ln(2)"),
+    )
+    found = next((words for value, words in named if abs(abs(factor) / value - 1) < near), "")
+    return f"{'-' if factor < 0 else ''}{found}" if found else ""
+
+
+class Power:
+    def explain(self, failed: FailedOutput) -> Cause | None:
+        magnitude = np.abs(failed.expected)
+        for power, words in POWERS:
+            with np.errstate(all="ignore"):
+                values = np.copysign(magnitude**power, failed.expected)
+                allowed = failed.allowed * np.maximum(1.0, np.abs(power) * magnitude ** (power - 1))
+            if np.isfinite(values).mean() >= NEARLY_ALL and failed.explained(values, allowed):
+                return Cause("factor", words)
+        return None
+
+
+class SliceFactor:
+    """A factor for each index of some dimensions: a sum, a norm or a scale is wrong that runs over the others."""
+
+    def explain(self, failed: FailedOutput) -> Cause | None:
+        used = failed.wrong & np.isfinite(failed.actual) & np.isfinite(failed.expected)
+        for within in slices_within(failed) if failed.floating else ():
+            below = np.sum(np.where(used, failed.expected, 0.0) ** 2, axis=within, keepdims=True)
+            above = np.sum(np.where(used, failed.expected * failed.actual, 0.0), axis=within, keepdims=True)
+            factors = np.divide(above, below, out=np.ones_like(above), where=below > 0)
+            allowed = np.maximum(1.0, np.abs(factors)) * failed.allowed
+            if not failed.explained(factors * failed.expected, allowed, least=2 * MIN_WRONG_ELEMENTS):
+                continue
+            low, high = (f"{value:.4g}" for value in (factors[below > 0].min(), factors[below > 0].max()))
+            words = f"a factor for {_each(failed, within)}, {low} to {high}: a sum, norm or scale is wrong"
+            return Cause("factor", words)
+        return None
+
+
+class SliceOffset:
+    """A number that is added to each slice, or to everything."""
+
+    def explain(self, failed: FailedOutput) -> Cause | None:
+        if failed.count < 2 * MIN_WRONG_ELEMENTS:
+            return None
+        gap = np.where(failed.wrong, failed.actual - failed.expected, np.nan)
+        gap = np.where(np.isfinite(gap), gap, np.nan)
+        every = tuple(range(gap.ndim))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # slices without a wrong element
+            for within in (every, *slices_within(failed)):
+                shift = np.nan_to_num(np.nanmedian(gap, axis=within, keepdims=True))
+                if failed.explained(failed.expected + shift, least=2 * MIN_WRONG_ELEMENTS):
+                    return Cause("offset", self._words(failed, within, shift))
+        return None
+
+    def _words(self, failed: FailedOutput, within: tuple[int, ...], shift: Float64Array) -> str:
+        if len(within) == failed.wrong.ndim:
+            return f"all plus {float(shift.ravel()[0]):.4g}"
+        return f"a number added for {_each(failed, within)}, {float(shift.min()):.4g} to {float(shift.max()):.4g}"
+
+
+def slices_within(failed: FailedOutput) -> Iterator[tuple[int, ...]]:
+    """The sets of dimensions that a slice may run over, the longest slices first; each slice has enough that is wrong
+    to tell its number."""
+    shape = failed.wrong.shape
+    sets = [found for size in range(1, len(shape)) for found in itertools.combinations(range(len(shape)), size)]
+    for found in sorted(sets, key=lambda each: -math.prod(shape[axis] for axis in each)):
+        counts = np.count_nonzero(failed.wrong, axis=found)
+        slices = np.count_nonzero(counts)
+        if slices >= SLICES and np.median(counts[counts > 0]) >= SLICE:
+            yield found
+
+
+def _each(failed: FailedOutput, within: tuple[int, ...]) -> str:
+    others = [axis for axis in range(failed.wrong.ndim) if axis not in within]
+    if len(others) == 1:
+        return f"each index of dim {others[0]}"
+    return f"each index of dims {', '.join(map(str, others))}"
+
+
+# Terms that are missing, or there twice.
+
 # How near 1 a coefficient must be to be called missing, or twice.
-NEAR = 1e-2
+_ONE_TOLERANCE = 1e-2
 # Elements that are looked at, arguments of which there may be multiples, elements of a slice for each multiple.
 PART, TERMS, EACH = 1 << 16, 5, 8
 # Slices that are looked at one by one.
@@ -116,7 +290,7 @@ def _words(basis: Sequence[Term], factors: Float64Array, *, same: bool) -> str:
     names = [name for name, _ in basis]
     if not same:
         return f"off by multiples of {' and '.join(names)}, others for each slice"
-    if len(names) == 1 and abs(abs(float(factors[0])) - 1) < NEAR:
+    if len(names) == 1 and abs(abs(float(factors[0])) - 1) < _ONE_TOLERANCE:
         return f"{names[0]} {'added once too often' if factors[0] > 0 else 'missing'}"
     return "off by " + " and ".join(f"{float(f):.4g} times {name}" for f, name in zip(factors, names, strict=True))
 

@@ -10,11 +10,9 @@ from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import Metric
 from pytest_probe.numerics.conventions import Convention
 from pytest_probe.numerics.tool_metrics import applying, measure
-from pytest_probe.standards.tools.metrics import is_float
 from pytest_probe.standards.tools.release import packaged_release
 from pytest_probe.standards.tools.table import RULES, Table
-from pytest_probe.standards.tools.three_party import Compare
-from pytest_probe.standards.tools.tool import Tool
+from pytest_probe.standards.tools.tool import Compare, Tool, is_float
 
 NAMES = ("msprobe", "msprobe-1.0", "msprobe-8", "msprobe-26", "paddleapex", "mindspore", "ptdbg", "benchmark")
 # What decides beside a benchmark where the standard is none of them.

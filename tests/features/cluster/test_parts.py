@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_probe.features.cluster.parts import MAX_PART_COST, Dealing
+from pytest_probe.features.cluster.sending import MAX_PART_COST, Dealing
 
 
 def all_of(dealing: Dealing, processes: int) -> list[list[int]]:

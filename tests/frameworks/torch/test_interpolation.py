@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_probe.frameworks.torch.interpolation import INTERPOLATION
+from pytest_probe.frameworks.torch.decompositions import INTERPOLATION
 
 SCALES = (1.7, 0.6, 1.06)
 

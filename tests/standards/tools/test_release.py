@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from pytest_probe.numerics.tool_metrics import Measures
 from pytest_probe.standards.tools import Tool
 from pytest_probe.standards.tools.release import packaged_release, read_release
-from pytest_probe.standards.tools.three_party import Compare
+from pytest_probe.standards.tools.tool import Compare
 from tests.support.asking import comparison
 
 PAGE = Path(__file__).parents[3] / "docs" / "extending.md"

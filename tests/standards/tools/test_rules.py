@@ -10,19 +10,18 @@ from msgspec.structs import replace
 
 from pytest_probe.numerics.tool_metrics import Measures
 from pytest_probe.standards.tools import COMPARES, TOOLS
-from pytest_probe.standards.tools.release import packaged_release
-from pytest_probe.standards.tools.rules import (
+from pytest_probe.standards.tools.release import (
     RuleVerdict,
     absolute_threshold,
     accumulative,
     accuracy_reached,
     binary,
+    packaged_release,
     thousandth,
     ulp,
 )
 from pytest_probe.standards.tools.table import RuleLimits, packaged
-from pytest_probe.standards.tools.three_party import Compare, ComparedMetric, Ratios, compared, worst_ratio
-from pytest_probe.standards.tools.tool import status
+from pytest_probe.standards.tools.tool import Compare, ComparedMetric, Ratios, compared, status, worst_ratio
 
 FLOAT32_ULP, ULP_16_BIT = (packaged().limits["ulp"][dtype] for dtype in ("float32", "float16"))
 LIMITS = COMPARES["benchmark"].how.limits

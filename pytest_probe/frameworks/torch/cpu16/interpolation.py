@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from pytest_probe.frameworks.torch.cpu16.sequential import rounded_once
-from pytest_probe.frameworks.torch.interpolation import cubic_taps, neighbours
+from pytest_probe.frameworks.torch.decompositions import cubic_taps, neighbours
 
 # Height and width together of an output that a kernel computes that rounds once.
 SMALL_LINE = 128
