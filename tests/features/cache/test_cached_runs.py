@@ -161,6 +161,7 @@ def test_a_check_of_a_kernel_uses_it(pytester: pytest.Pytester) -> None:
     ],
 )
 def test_sizes(pytester: pytest.Pytester, text: str, size: int) -> None:
+    (pytester.path / "conftest.py").unlink()
     config = pytester.parseconfig("--probe-cache=cache", f"--probe-cache-size={text}")
     settings = parse(config, paths_given=False)
     assert (settings.cache, settings.cache_size) == (pytester.path / "cache", size)
