@@ -18,6 +18,8 @@ Tensor = torch.Tensor
 Step: TypeAlias = Callable[[Tensor], Tensor]
 LENGTHS = (24, 40, 32)
 CHUNK = 16
+# Three chunks: each of the faults shows in them.
+TOKENS = 48
 
 
 class Pipeline(Struct, frozen=True):
@@ -267,8 +269,8 @@ def flash_inputs(generator: torch.Generator, dtype: torch.dtype) -> Sequence[Ten
 
 
 def scan_inputs(generator: torch.Generator, dtype: torch.dtype) -> Sequence[Tensor]:
-    sides = [normal(generator, dtype, 4, 64, 16, scale=0.25), normal(generator, dtype, 4, 64, 16)]
-    return [*sides, normal(generator, dtype, 4, 64, 32), -0.1 * torch.rand(4, 64, generator=generator)]
+    sides = [normal(generator, dtype, 4, TOKENS, 16, scale=scale) for scale in (0.25, 1.0)]
+    return [*sides, normal(generator, dtype, 4, TOKENS, 32), -0.1 * torch.rand(4, TOKENS, generator=generator)]
 
 
 def retention_inputs(generator: torch.Generator, dtype: torch.dtype) -> Sequence[Tensor]:
@@ -276,7 +278,7 @@ def retention_inputs(generator: torch.Generator, dtype: torch.dtype) -> Sequence
 
 
 def gated_inputs(generator: torch.Generator, dtype: torch.dtype) -> Sequence[Tensor]:
-    gate = (-0.1 * torch.rand(4, 64, 16, generator=generator)).to(dtype)
+    gate = (-0.1 * torch.rand(4, TOKENS, 16, generator=generator)).to(dtype)
     return [*scan_inputs(generator, dtype)[:3], gate]
 
 

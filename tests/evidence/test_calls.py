@@ -15,7 +15,7 @@ from pytest_probe.frameworks.torch.framework import TorchDevice
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
 
-pytestmark = pytest.mark.usefixtures("causes_once")
+pytestmark = pytest.mark.usefixtures("no_causes")
 
 Function = Callable[..., Any]
 

@@ -18,7 +18,7 @@ from pytest_probe.check import Checker, Conditions
 from pytest_probe.registry import Registry
 from tests.support.devices import Emulated
 
-pytestmark = pytest.mark.usefixtures("causes_once")
+pytestmark = pytest.mark.usefixtures("no_causes")
 
 Tensor = torch.Tensor
 
