@@ -12,21 +12,13 @@ import torch
 from pytest_probe.check import Checker, Conditions
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
+from tests.evidence.pairs import each_dtype_once
 from tests.evidence.pipelines import PIPELINES, normal
 from tests.support.devices import Emulated
 
 pytestmark = pytest.mark.usefixtures("no_causes")
 DEVICES, DTYPES = ("cpu", "npu"), ("bfloat16", "float16")
-# Each pipeline and fault on both devices and in both dtypes; all four pairs where there is time.
-PLACES = pytest.mark.parametrize(
-    ("dtype", "device"),
-    [
-        ("bfloat16", "cpu"),
-        ("float16", "npu"),
-        pytest.param("bfloat16", "npu", marks=pytest.mark.exhaustive),
-        pytest.param("float16", "cpu", marks=pytest.mark.exhaustive),
-    ],
-)
+PLACES = each_dtype_once(*DTYPES, other="npu")
 FAULTS = [(name, fault) for name, pipeline in PIPELINES.items() for fault in pipeline.faults]
 
 

@@ -11,6 +11,7 @@ from benchmarks.infinities import cases, wrongly_judged
 from pytest_probe.check import Checker, Conditions
 from pytest_probe.registry import Registry
 from tests.evidence.infinities import CASES, INF, ZERO_TIMES, Case, Function, places, spoiled, wrong_answers
+from tests.evidence.pairs import each_dtype_once
 from tests.support.devices import Emulated
 
 pytestmark = pytest.mark.usefixtures("causes_once")
@@ -38,8 +39,7 @@ def test_the_right_answer_passes(name: str, device: str, dtype: str) -> None:
     assert verdict(case, case.function, getattr(torch, dtype), device)[0] == "pass"
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("device", ["cpu", "other"])
+@each_dtype_once(*DTYPES, other="other")
 @pytest.mark.parametrize("name", CASES)
 def test_each_wrong_answer_is_an_error(name: str, device: str, dtype: str) -> None:
     case, of = CASES[name], getattr(torch, dtype)
@@ -66,8 +66,7 @@ def test_where_zero_times_nan_decides_and_kernels_differ_it_is_a_warning(name: s
     assert (found, str(differ) in reason) == (("warning", True) if differ else ("pass", False))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("device", ["cpu", "other"])
+@each_dtype_once(*DTYPES, other="other")
 @pytest.mark.parametrize("name", ZERO_TIMES)
 def test_a_number_that_is_no_sum_of_the_other_terms_is_an_error(name: str, device: str, dtype: str) -> None:
     case, of = ZERO_TIMES[name], getattr(torch, dtype)

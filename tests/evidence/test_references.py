@@ -8,6 +8,7 @@ import torch
 from pytest_probe.check import Checker, Conditions
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
+from tests.evidence.pairs import each_dtype_once
 from tests.evidence.references import FAULTS, WRITTEN, Function, inputs, kernel
 from tests.support.devices import Emulated
 
@@ -35,8 +36,7 @@ def test_a_kernel_that_rounds_once_passes(name: str, dtype: str, device: str) ->
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("device", ["cpu", "npu"])
-@pytest.mark.parametrize("dtype", DTYPES)
+@each_dtype_once(*DTYPES, other="npu")
 @pytest.mark.parametrize("name", WRITTEN)
 def test_a_fault_is_found_as_with_dtypes_of_the_arguments(name: str, dtype: str, device: str, fault: str) -> None:
     written = WRITTEN[name]
