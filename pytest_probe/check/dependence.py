@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct, field
@@ -13,6 +13,7 @@ from pytest_probe.check.kept import Kept
 from pytest_probe.check.replay import Replay, results
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import Leaf, with_leaves
+from pytest_probe.numerics.arrays import blocks
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, is_floating, widen
 from pytest_probe.numerics.noise_ratio import root_mean_square
 from pytest_probe.user_errors import allowing_refusal
@@ -46,6 +47,10 @@ class Counts(Struct):
         before = self.values.get(exchange.argument, 1.0)
         self.values[exchange.argument] = before * _values(moved, exchange.chosen)
 
+    def is_settled(self, most: float) -> bool:
+        """Does no exchange of an argument with so many values change what is told?"""
+        return not self.apart and max(self.values.values()) >= most
+
     def terms(self) -> int | None:
         if self.apart and self.values:
             return 1
@@ -76,17 +81,26 @@ class Dependence(Struct):
         return self._counts[name].terms() if name in self._counts else None
 
     def _measured(self) -> dict[str, Counts]:
-        """By output; those that an exchange makes vanish or change their shape have none. One run is held at a time."""
-        plain = self._run({})
+        """By output; those that an exchange makes vanish or change their shape have none. One run is held at a time.
+
+        Integers come first: the call may refuse others. Then the largest arguments: where an element depends on all
+        values of one, as far as an exchange tells, smaller ones change nothing any more.
+        """
+        plain = {name: _Plain.of(array) for name, array in self._run({}, None).items()}
         counts = {name: Counts() for name in plain}
-        for argument, array in self._arrays().items():
+        for argument, array in sorted(self._arrays().items(), key=_order):
+            least = array.size if is_floating(array.dtype) else math.inf
+            asked = [name for name, one in counts.items() if not one.is_settled(least)]
             for axis, size in enumerate(array.shape):
-                if size > 1:
+                if size > 1 and asked:
                     exchange = Exchange(argument, array.ndim - axis, _half(size))
-                    found = self._run({argument: exchanged(array, axis, exchange.chosen)})
-                    counts = {name: one for name, one in counts.items() if _is_alike(name, found, plain)}
-                    for name, one in counts.items():
-                        one.add(exchange, _moved(plain[name], found[name]))
+                    found = self._run({argument: exchanged(array, axis, exchange.chosen)}, asked)
+                    for name in asked:
+                        if plain[name].is_like(found.get(name)):
+                            counts[name].add(exchange, plain[name].moved(found[name]))
+                        else:
+                            counts.pop(name)
+                    asked = [name for name in asked if name in counts]
         return counts
 
     def _arrays(self) -> dict[str, AnyArray]:
@@ -96,7 +110,9 @@ class Dependence(Struct):
             **{f"grad.{name}": array for name, array in incoming.items()},
         }
 
-    def _run(self, changed: Mapping[str, AnyArray]) -> Found:
+    def _run(self, changed: Mapping[str, AnyArray], asked: Sequence[str] | None) -> Found:
+        """The results of a run on changed arguments; of those that the call writes to only the asked ones, if any are
+        named."""
         reference = self.replay.reference
         leaves: dict[str, Leaf] = {
             name: replace(leaf, array=changed.get(name, leaf.array)) for name, leaf in reference.leaves.items()
@@ -106,9 +122,14 @@ class Dependence(Struct):
         # The record's own arguments were checked before they ran; numbers of boxes that are exchanged add up to others.
         reference.framework.check_arguments(changed_call.bound)
         if self.direction == "forward":
-            return results(reference.again(leaves, reference.way, None), reference.changed)
+            written = reference.changed if asked is None else reference.changed.intersection(asked)
+            return results(reference.again(leaves, reference.way, None), written)
         incoming = {name: changed.get(f"grad.{name}", array) for name, array in self.replay.incoming.items()}
         return reference.framework.gradients(reference.again(leaves, reference.way, reference.wanted), incoming)
+
+
+def _order(item: tuple[str, AnyArray]) -> tuple[bool, int]:
+    return is_floating(item[1].dtype), -item[1].size
 
 
 def _kept(counts: dict[str, Counts]) -> Kept:
@@ -117,10 +138,6 @@ def _kept(counts: dict[str, Counts]) -> Kept:
 
 def _taken(kept: Kept) -> dict[str, Counts]:
     return {name: Counts(apart, values) for name, (apart, values) in kept.told.items()}
-
-
-def _is_alike(name: str, found: Found, plain: Found) -> bool:
-    return name in found and found[name].shape == plain[name].shape
 
 
 def _half(size: int) -> BoolArray:
@@ -141,28 +158,51 @@ def exchanged(array: AnyArray, axis: int, chosen: BoolArray) -> AnyArray:
     return moved
 
 
-def _moved(plain: AnyArray, found: AnyArray) -> BoolArray:
-    """Which elements of an output are others."""
-    first, second = widen(plain), widen(found)
-    typical = root_mean_square(np.abs(first[np.isfinite(first)]))
-    with np.errstate(invalid="ignore", over="ignore"):
-        small = np.maximum(NOTHING * np.abs(first), NOTHING_OF_ALL * typical)
-        same = (np.abs(second - first) <= small) | (first == second) | (np.isnan(first) & np.isnan(second))
-    return np.asarray(~same)
+class _Plain(Struct, frozen=True):
+    """An output as it is without any exchange. nothing: what moves an element by less, of any size, adds nothing."""
+
+    array: AnyArray
+    nothing: float
+
+    @classmethod
+    def of(cls, array: AnyArray) -> _Plain:
+        values = widen(array)
+        return cls(array, NOTHING_OF_ALL * root_mean_square(np.abs(values[np.isfinite(values)])))
+
+    def is_like(self, found: AnyArray | None) -> bool:
+        return found is not None and found.shape == self.array.shape
+
+    def moved(self, found: AnyArray) -> BoolArray:
+        """Which elements are others."""
+        moved = np.empty(self.array.shape, bool)
+        flat, start = moved.reshape(-1), 0
+        with np.errstate(invalid="ignore", over="ignore"):
+            for first, second in blocks(np.ascontiguousarray(self.array), np.ascontiguousarray(found)):
+                flat[start : start + first.size] = self._moved(widen(first), widen(second))
+                start += first.size
+        return moved
+
+    def _moved(self, first: AnyArray, second: AnyArray) -> BoolArray:
+        small = np.maximum(NOTHING * np.abs(first), self.nothing)
+        moved: BoolArray = ~(np.abs(second - first) <= small)
+        if moved.any() and not np.isfinite(first).all():
+            moved &= ~((first == second) | (np.isnan(first) & np.isnan(second)))
+        return moved
 
 
 def _within(moved: BoolArray, exchange: Exchange) -> bool:
     """Do only those elements move that stand at exchanged indices, as where the call works element by element?"""
     if exchange.dimension > moved.ndim or moved.shape[-exchange.dimension] != len(exchange.chosen):
         return False
-    others = np.compress(~exchange.chosen, moved, axis=moved.ndim - exchange.dimension)
-    return bool(moved.any() and not others.any())
+    axis = moved.ndim - exchange.dimension
+    touched = np.asarray(moved.any(axis=tuple(other for other in range(moved.ndim) if other != axis)))
+    return bool(touched.any() and not touched[~exchange.chosen].any())
 
 
 def _values(moved: BoolArray, chosen: BoolArray) -> float:
     """How many of the indices one element depends on: of w that are exchanged with a chance each, none is in
     (1 - share)^w of all elements. All of them, where fewer move than one index alone would have moved."""
-    unchanged = 1.0 - float(np.mean(moved)) if moved.size else 1.0
+    unchanged = 1.0 - np.count_nonzero(moved) / moved.size if moved.size else 1.0
     share = float(chosen.mean())
     if not unchanged or unchanged > 1 - share / 2:
         return float(len(chosen))

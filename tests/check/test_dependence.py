@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_probe.check.dependence import Dependence, exchanged
+from pytest_probe.check.dependence import Dependence, _Plain, exchanged
 from tests.support.replaying import leaf, normal, replay
 
 ROWS, WIDTH = 40, 300
@@ -73,3 +73,33 @@ def test_chosen_indices_take_what_follows_and_floats_are_smaller() -> None:
     chosen = np.array([True, False, True])
     assert exchanged(np.array([4.0, 8.0, 16.0]), 0, chosen).tolist() == [6.0, 8.0, 3.0]
     assert exchanged(np.array([[1, 2, 3]]), 1, chosen).tolist() == [[2, 2, 1]]
+
+
+def test_many_tensors_take_few_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one norm of a list depends on is settled by the largest of the others."""
+    sizes = [(30, 7), (50, 40), (9, 9), (45, 40), *((5, width) for width in range(2, 40))]
+    made = replay("Torch._foreach_norm", [normal(*size, seed=place) for place, size in enumerate(sizes)])
+    runs: list[None] = []
+    run = type(made.reference.framework).run
+
+    def watched(self: Any, *args: Any) -> Any:
+        runs.append(None)
+        return run(self, *args)
+
+    monkeypatch.setattr(type(made.reference.framework), "run", watched)
+    found = Dependence(made, "forward")
+    assert {found.terms(f"output.{place}") for place in range(len(sizes)) if place != 1} == {2000}
+    assert found.terms("output.1") == 2000
+    assert len(runs) <= 5
+
+
+def test_elements_that_are_others() -> None:
+    inf, nan = np.inf, np.nan
+    plain = np.array([1.0, 1.0, 0.0, 0.0, inf, inf, inf, nan, nan, 1.0, -inf])
+    found = np.array([1.0 + 2.0**-40, 1.001, 2.0**-60, 0.1, inf, -inf, 1.0, nan, 1.0, nan, -inf])
+    # Of inf nothing is told.
+    expected = [False, True, False, True, False, False, False, False, True, True, False]
+    for count in (1, 3000):  # one block, and several
+        moved = _Plain.of(np.tile(plain, count)).moved(np.tile(found, count))
+        assert moved.tolist() == expected * count
+    assert _Plain.of(plain[:4]).moved(found[:4]).tolist() == expected[:4]
