@@ -1,7 +1,7 @@
-"""Faults in outputs of millions of elements, where a part is judged first: `python benchmarks/large_faults.py [SIZE]`.
+"""Faults in outputs of millions of elements, of calls that are cut: `python benchmarks/large_faults.py [SIZE]`.
 
 Each fault is planted in operators of rows and of elements, forward or backward, in three dtypes, on the CPU and under
-another device name. Each is judged twice: by a part of the output first, as the rule does for large ones, and by the
+another device name. Each is judged twice: in pieces, as large calls are, and by the
 whole output. A line a fault has how many of its cases are errors in either way, and a last table the verdicts and the
 CPU time of healthy ones. SIZE is how many elements outputs have, 2^20 where it is not given.
 """
@@ -28,7 +28,7 @@ from pytest_probe.check import (  # noqa: E402
     Conditions,
     judging,
 )
-from pytest_probe.check.large import parts  # noqa: E402
+from pytest_probe.check.large import cuts  # noqa: E402
 from pytest_probe.registry import Registry  # noqa: E402
 from tests.support.devices import Emulated  # noqa: E402
 
@@ -122,9 +122,9 @@ def no_cause(*_: object) -> None:
 
 
 def both_ways(*args: Any) -> tuple[str, str]:
-    """The verdict by a part first, and by the whole."""
+    """The verdict in pieces, and by the whole."""
     first = verdict(*args)
-    with mock.patch.object(parts, "LARGE", sys.maxsize):
+    with mock.patch.object(cuts, "LARGE", sys.maxsize):
         return first, verdict(*args)
 
 
@@ -139,18 +139,18 @@ def main() -> None:
     warnings.simplefilter("ignore")
     size = int(sys.argv[1]) if len(sys.argv) > 1 else 2**20
     with mock.patch.object(judging, "diagnose", no_cause):
-        print("| fault | cases | errors by a part first | by the whole |\n|---|---|---|---|")
+        print("| fault | cases | errors in pieces | by the whole |\n|---|---|---|---|")
         for label, fault in FAULTS.items():
             found = [both_ways(*place, size, fault) for place in places()]
             first, whole = (sum(pair[side] == "error" for pair in found) for side in (0, 1))
             print(f"| {label} | {len(found)} | {first} | {whole} |", flush=True)
-        print("\n| healthy | verdicts | CPU s by a part first | by the whole |\n|---|---|---|---|")
+        print("\n| healthy | verdicts | CPU s in pieces | by the whole |\n|---|---|---|---|")
         for name in CALLS:
             verdicts, seconds = Counter[str](), [0.0, 0.0]
             for place in (place for place in places() if place[0] == name):
-                for side, least in enumerate((parts.LARGE, sys.maxsize)):
+                for side, least in enumerate((cuts.LARGE, sys.maxsize)):
                     start = time.process_time()
-                    with mock.patch.object(parts, "LARGE", least):
+                    with mock.patch.object(cuts, "LARGE", least):
                         verdicts[verdict(*place, size, None)] += 1
                     seconds[side] += time.process_time() - start
             print(f"| {name} | {dict(verdicts)} | {seconds[0]:.1f} | {seconds[1]:.1f} |", flush=True)

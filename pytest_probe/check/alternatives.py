@@ -150,7 +150,7 @@ def _same(first: AnyArray, second: AnyArray) -> bool:
 def with_arguments(replay: Replay, direction: Direction, values: Mapping[str, Any]) -> dict[str, AnyArray]:
     """The outputs, or gradients, of the reference with other values in some places; {} where it does not run so."""
     reference = replay.reference
-    if reference.contraction is not None:
+    if reference.is_partial:
         return {}
     arguments, leaves = _placed(reference.candidate.arguments, values)
     changed = replace(reference, candidate=replace(reference.candidate, arguments=arguments), leaves=leaves)
@@ -174,7 +174,7 @@ def computed(
     gradients."""
     if direction == "forward":
         return results(reference.again(reference.leaves, way, None), like.changed)
-    return reference.framework.gradients(reference.again(reference.leaves, way, reference.wanted), incoming)
+    return reference.gradients_of(reference.leaves, way, incoming)
 
 
 def _placed(arguments: Arguments, values: Mapping[str, Any]) -> tuple[Arguments, dict[str, Leaf]]:

@@ -37,8 +37,7 @@ def check_gradients_of_borders(bordered: Reference, reference: Reference, incomi
 
 def _gradients(reference: Reference, incoming: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
     """Of a run of their own: the graph of the first may be used up."""
-    run = reference.again(reference.leaves, reference.way, reference.wanted)
-    return reference.framework.gradients(run, incoming)
+    return reference.gradients_of(reference.leaves, reference.way, incoming)
 
 
 @contextmanager

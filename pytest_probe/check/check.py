@@ -65,9 +65,7 @@ def check(case: Case, runner: CaseRunner, replay: Replay | None = None, measurin
             raise
         except UNDECIDED as error:
             return undecided(runner.setup, case, error, in_both=True)
-    judging = Judging(runner.setup)
-    outputs = judging.paired(case, replay)
-    judged = judging.judged(case, outputs)
+    judged = Judging(runner.setup, runner.whole).of(case, replay)
     # The run serves the backward, which uses up its graph.
     forward = replay if case.direction == "forward" else None
     found = Checked(case, verdict_on(judged, runner.setup.conditions.standard), forward, judged.worst)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from pytest_probe.check.alternatives import Alternatives, OutputRuns, with_arguments
 from pytest_probe.check.dependence import Dependence
-from pytest_probe.check.large.parts import part_of
+from pytest_probe.check.large.cuts import is_large
 from pytest_probe.check.perturbed import Perturbation, PerturbedRuns
 from pytest_probe.check.prepare import cast_of, default_dtype, narrow_dtype, python_numbers
 from pytest_probe.check.replay import Reference, Replay, results
@@ -25,7 +25,6 @@ from pytest_probe.numerics.dtypes import (
     NARROW_DTYPES,
     WIDE_DTYPES,
     AnyArray,
-    BoolArray,
     float_format,
     is_complex,
     is_floating,
@@ -57,19 +56,6 @@ class CaseEvidence(OutputRuns, frozen=True):
 
     def with_arguments(self, values: Mapping[str, Any]) -> AnyArray | None:
         return with_arguments(self.replay, self.direction, values).get(self.name)
-
-    def part(self, comparison: Comparison, among: BoolArray) -> tuple[Comparison, float] | None:
-        part = part_of(self.replay, self.direction, self.name, comparison.expected, among)
-        if part is None:
-            return None
-        actual, expected = (
-            {comparison.name: part.cut.taken(side)} for side in (comparison.actual, comparison.expected)
-        )
-        sides = Sides(part.replay, actual, expected, ())
-        found = next(comparisons(sides, self.direction, self.seed, by_class=self.by_class))
-        if isinstance(found, OutputVerdict):
-            return None
-        return replace(found, precision=comparison.precision, plotted=comparison.plotted), part.cut.share
 
     def choices(self) -> tuple[Sequence[Choice], ...]:
         reference = self.replay.reference
@@ -153,7 +139,20 @@ def comparisons(
         evidence = CaseEvidence(runs.of(roundoff), *of_output)
         mixed = roundoff == DOUBLE and any(dtype not in WIDE_DTYPES for dtype in floats.values())
         single = CaseEvidence(runs.of(SINGLE), *of_output) if mixed else None
-        yield Comparison(name, case, actual, expected, precision, roundoff, evidence, single=single)
+        sampled = sides.sample is not None
+        large = not sampled and is_large(reference.leaves, [expected.shape])
+        yield Comparison(
+            name,
+            case,
+            actual,
+            expected,
+            precision,
+            roundoff,
+            evidence,
+            single=single,
+            sampled=sampled,
+            large=large,
+        )
 
 
 class _Runs(Struct, frozen=True):

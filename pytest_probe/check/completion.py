@@ -148,7 +148,7 @@ class Completing(Struct, frozen=True):
         resolved = self.resolver.record(case.record, call, arguments, as_recorded=False)
         reference = self.references.of(resolved, self.device)
         # A call that is too large for a reference in full is run once in its own dtypes.
-        return reference.run if reference.contraction is None else reference.in_own_dtypes(self.device)
+        return reference.run if not reference.is_partial else reference.in_own_dtypes(self.device)
 
     def _arguments(self, case: Case, call: Call) -> Arguments:
         return inputs.build(

@@ -49,7 +49,8 @@ class Conditions(Struct, frozen=True):
     which processes lock the devices that they share.
     cache: what keeps numbers of the reference side. judged: are results
     judged, or do records run on the device alone, to be measured? measuring: what measures each case's time and memory,
-    None where neither is asked for. plotted: verdicts carry what plots draw."""
+    None where neither is asked for. plotted: verdicts carry what plots draw. saves_all: the
+    tensors of all cases are saved, in full."""
 
     device: str | None = None
     seed: int = 0
@@ -70,6 +71,13 @@ class Conditions(Struct, frozen=True):
     measuring: Measuring | None = None
     whole_diagnoses: int | None = None
     plotted: bool = False
+    saves_all: bool = False
+
+    @property
+    def judges_parts(self) -> bool:
+        """May a part of a large output tell what all of it is? By the noise standard, which says of each other element
+        that it is within its limits; of one run of the device; and where a user does not ask for all tensors."""
+        return self.standard in ("auto", "noise") and self.repeat == 1 and not self.saves_all and self.judged
 
     @property
     def judges_stored(self) -> bool:

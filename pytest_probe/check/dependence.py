@@ -125,7 +125,7 @@ class Dependence(Struct):
             written = reference.changed if asked is None else reference.changed.intersection(asked)
             return results(reference.again(leaves, reference.way, None), written)
         incoming = {name: changed.get(f"grad.{name}", array) for name, array in self.replay.incoming.items()}
-        return reference.framework.gradients(reference.again(leaves, reference.way, reference.wanted), incoming)
+        return reference.gradients_of(leaves, reference.way, incoming)
 
 
 def _order(item: tuple[str, AnyArray]) -> tuple[bool, int]:

@@ -83,8 +83,8 @@ def generated(case: Case, name: str, output: AnyArray, seed: int) -> AnyArray:
     return generate_in(spec, RecordStreams(case.record.name, seed).at(f"grad.{name}"), spec.dtype)
 
 
-def gradient_sides(replay: Replay) -> list[Sides]:
-    """The gradients of both sides in each reading; the graph of the source gives them once."""
+def gradient_sides(replay: Replay, given: Mapping[str, AnyArray] | None = None) -> list[Sides]:
+    """The gradients of both sides in each reading. given: those of the source, whose graph gives them once."""
     readings = list(replay.readings())
     try:
         expected = [reading.reference.gradients(replay.incoming) for reading in readings]
@@ -92,7 +92,7 @@ def gradient_sides(replay: Replay) -> list[Sides]:
         raise
     except Exception as error:
         raise NoReference(f"the gradient in float64 raised {exception_line(error)}") from error
-    actual = named_gradients(replay.source.gradients(replay))
+    actual = named_gradients(replay.source.gradients(replay) if given is None else given)
     names = replay.reference.wanted.names if replay.reference.wanted is not None else frozenset()
     sides = ({name: value for name, value in side.items() if name in names} for side in expected)
     return [

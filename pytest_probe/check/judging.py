@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,15 @@ from pytest_probe.check.comparisons import comparisons
 from pytest_probe.check.conditions import Setup
 from pytest_probe.check.determinism import Repeats
 from pytest_probe.check.gradients import backward_replays, gradient_sides, large_gradients
-from pytest_probe.check.large.sampler import Sampler, compared_in_samples, placed
-from pytest_probe.check.replay import Replay
+from pytest_probe.check.large.pieces import Pieces
+from pytest_probe.check.large.sampler import Sampler, compared_in_samples
+from pytest_probe.check.replay import Reference, Replay, results
+from pytest_probe.check.sources import replayed_in_full
 from pytest_probe.check.structure import (
     Compared,
     Sides,
     backward_sides,
+    changed_and_not_returned,
     forward_sides,
     named_gradients,
     nearest_structure,
@@ -33,6 +36,7 @@ from pytest_probe.model.run import Array, Leaf, floats_of, mapped
 from pytest_probe.model.verdict import SEVERITY, ArgumentRow, OutputVerdict, Verdict, conclusion
 from pytest_probe.numerics.dtypes import AnyArray, dtype_name, is_complex, widen
 from pytest_probe.standards.api_class import classes_of
+from pytest_probe.standards.auto import opening
 from pytest_probe.standards.base import Standard
 from pytest_probe.standards.baseline_metrics import baseline_metrics, crc
 from pytest_probe.standards.device_modes import under_modes
@@ -60,9 +64,64 @@ class Judged(Struct, frozen=True):
 
 
 class Judging(Struct, frozen=True):
-    """Judges replays by a run's standard."""
+    """Judges replays by a run's standard; whole gives the reference in full of a call that was cut."""
 
     setup: Setup
+    whole: Callable[[Reference], Reference]
+
+    def of(self, case: Case, replay: Replay) -> Judged:
+        """The verdicts on a case: of a call that is cut by its pieces, and in full where these do not show that all is
+        right."""
+        if replay.reference.corner is None:
+            return self.judged(case, self.paired(case, replay))
+        if case.direction == "forward":
+            judged = self._in_pieces(case, [(replay, results(replay.actual, changed_and_not_returned(replay)))])
+            return judged or self.judged(case, self.paired(case, self._in_full(replay)))
+        parts = [
+            (part, part.source.gradients(part)) for part in backward_replays(case, replay, self.setup.conditions.seed)
+        ]
+        judged = self._in_pieces(case, parts)
+        if judged is not None:
+            return judged
+        sides = (gradient_sides(self._in_full(part), given) for part, given in parts)
+        return self.judged(case, Compared.of(*map(nearest_structure, sides)))
+
+    def _in_full(self, replay: Replay) -> Replay:
+        return replayed_in_full(replay, self.whole(replay.reference))
+
+    def _in_pieces(self, case: Case, parts: Sequence[tuple[Replay, Mapping[str, AnyArray]]]) -> Judged | None:
+        """The verdicts, where all outputs pass; None where they do not, or are no pieces. parts are replays with what
+        their sources gave."""
+        found: list[Sides] = []
+        notes: tuple[str, ...] = ()
+        for replay, actual in parts:
+            promised = with_promises(Sides(replay, {}, {}, ()), self.setup.device)
+            pieces = Pieces.of(promised.replay, case.direction, actual, case.record.name)
+            sides = None if promised.structural or pieces is None else self._places(case, pieces)
+            if sides is None:
+                return None
+            found += sides
+        given = {name: value for _, actual in parts for name, value in actual.items()}
+        compared = Compared(found[0].replay, given, tuple(found))
+        outputs, worst = self._outputs(case, compared)
+        if any(output.verdict != "pass" for output in outputs):
+            return None
+        return Judged(outputs, worst, worst.replay, notes)
+
+    def _places(self, case: Case, pieces: Pieces) -> tuple[Sides, ...] | None:
+        """Both sides where elements are judged; None where that is a large part, or drawn ones do not pass."""
+        drawn = pieces.drawn()
+        try:
+            verdicts = self._by_rule(case, drawn, by_class=True)
+        except UNREADABLE:
+            return None
+        if any(verdict.verdict != "pass" for verdict in verdicts):
+            return None
+        tests = {verdict.name.removeprefix("grad."): opening(verdict) for verdict in verdicts}
+        known = {name: test for name, test in tests.items() if test is not None}
+        if known.keys() != tests.keys():
+            return None
+        return pieces.in_reading(drawn).judged_places(drawn, known)
 
     def paired(self, case: Case, replay: Replay) -> Compared:
         """Both sides' outputs in the case's direction, or their gradients: a graph gives these once."""
@@ -126,7 +185,7 @@ class Judging(Struct, frozen=True):
             why = f"judged by noise, because the rule of {case.api} cannot read these arguments ({first_line(error)})"
             judged = tuple(_with_reason(verdict, why) for verdict in self._by_rule(case, sides, by_class=False))
         if sides.sample is not None:
-            judged = tuple(placed(item, sides.sample) for item in judged)
+            judged = tuple(map(sides.sample.placed, judged))
         return (*sides.structural, *judged)
 
     def _by_rule(self, case: Case, sides: Sides, *, by_class: bool) -> tuple[OutputVerdict, ...]:
@@ -210,9 +269,13 @@ def _with_crc_of_whole(
     """Metrics are of a sample, the bits of all that the device gave."""
     if sides.sample is None:
         return outputs
-    whole = crc(compared.actual[sides.sample.name])
     return tuple(
-        replace(output, baseline={**output.baseline, "crc": whole}) if "crc" in output.baseline else output
+        replace(
+            output,
+            baseline={**output.baseline, "crc": crc(compared.actual[output.name.removeprefix("grad.")])},
+        )
+        if "crc" in output.baseline
+        else output
         for output in outputs
     )
 

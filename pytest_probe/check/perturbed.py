@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pytest_probe.check.borders import check_gradients_of_borders
 from pytest_probe.check.kept import Kept
-from pytest_probe.check.replay import NO_CALL, Reference, Replay, results
+from pytest_probe.check.replay import NO_CALL, Reference, Replay
 from pytest_probe.check.run_kinds import KINDS, way_of
 from pytest_probe.model.comparison import RunKind
 from pytest_probe.model.device_modes import Mode
@@ -245,9 +245,9 @@ class PerturbedRuns:
         before = untied if kind == "untied" else _as_it_is
         leaves = self._moved_leaves(reference, before, move, size, inward or how.together, dtype)
         if how.direction == "forward":
-            return results(reference.again(leaves, way, None), reference.changed)
+            return reference.results_of(leaves, way)
         incoming = {name: perturbed(array, draw, size, inward, dtype) for name, array in self._incoming.items()}
-        return reference.framework.gradients(reference.again(leaves, way, reference.wanted), incoming)
+        return reference.gradients_of(leaves, way, incoming)
 
     def _way(self, kind: RunKind, reference: Reference) -> Way:
         """How a run of a kind is made, under the mode that is assumed."""

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from pytest_probe import frameworks, inputs
 from pytest_probe.check.borders import check_outputs_of_borders
 from pytest_probe.check.kept import Keep, Kept, KeptResults, Made, kept_run, taken_run
+from pytest_probe.check.large.cuts import Corner, corner_of, is_large
 from pytest_probe.check.prepare import (
     default_dtype,
     has_inexact_floats,
@@ -51,19 +52,27 @@ if TYPE_CHECKING:
     from pytest_probe.frameworks.base import Framework
 
 
+# Classes of APIs whose results hang on a generator, on memory, or on no tensor.
+NEVER_CUT = frozenset(("random", "uninitialised", "factory"))
+
+
 class ReferenceRuns(Struct, frozen=True):
     """Runs the calls that a case may be, in a way. memory is the bytes that may be taken, cached what earlier runs kept
-    of the case."""
+    of the case. cuts: of a large call that can be cut only a corner is run."""
 
     framework: Framework
     way: Way = FLOAT64
     memory: int = 1 << 62
     cached: KeptResults | None = None
+    cuts: bool = False
 
     def of(self, resolved: Resolved, device: Device) -> Reference:
         """The reference of a case. device is asked what it says where the reference raises. Raises Unsupported or
         HookFailed; NoReference where a function that another one is compared with raises, TooLarge before a run that
         would take too much memory."""
+        corner = self._corner(resolved)
+        if corner is not None:
+            return self._of_corner(resolved, corner)
         if resolved.call is NO_CALL:
             return self._of_pair(resolved)
         # Which function the record is, the corner of a large call tells as well.
@@ -86,6 +95,47 @@ class ReferenceRuns(Struct, frozen=True):
             contraction=resolved.contraction,
             demands=resolved.demands,
             cached=self.cached,
+        )
+
+    def whole(self, reference: Reference) -> Reference:
+        """Of a call that was cut the reference in full. Raises TooLarge before a run that would take too much memory,
+        and NoReference."""
+        candidate = reference.candidate
+        inputs.check_run(self._bytes_inside(candidate), self.memory)
+        try:
+            return replace(reference, corner=None, cached=self.cached).ran()
+        except (MemoryError, NoReference, UnsupportedDtype):
+            raise
+        except Exception as error:
+            raise NoReference(f"float64 on the CPU raised {exception_line(error)}") from error
+
+    def _corner(self, resolved: Resolved) -> Corner | None:
+        """A corner of a large call that can be cut; None where it is no such call, or may be several."""
+        candidate, call = resolved.candidates[0], resolved.call
+        shapes = [spec.shape for spec in call.output_specs()]
+        if not self.cuts or resolved.contraction is not None or not is_large(candidate.arguments.tensors, shapes):
+            return None
+        several = any(other.path != candidate.path for other in resolved.candidates)
+        strides = resolved.demands is not None and resolved.demands.strides
+        if several or strides or candidate.borders is not None or not classes_of(candidate.name).isdisjoint(NEVER_CUT):
+            return None
+        found = corner_of(self.framework, candidate, self.way, lambda item: self._run(item, resolved.backward))
+        return found if found is None or found.fits(call.returned()) else None
+
+    def _of_corner(self, resolved: Resolved, corner: Corner) -> Reference:
+        candidate = resolved.candidates[0]
+        notes = () if candidate.widened is None else candidate.widened.notes
+        return Reference(
+            self.framework,
+            candidate,
+            resolved.call,
+            candidate.arguments.tensors,
+            corner.run,
+            corner.wanted,
+            self.way,
+            (*resolved.notes, *candidate.notes, *notes),
+            corner=corner,
+            demands=resolved.demands,
         )
 
     def _of_pair(self, resolved: Resolved) -> Reference:
@@ -307,6 +357,9 @@ def other_reading(reference: Reference) -> Reference | None:
     rounding = functools.partial(with_rounded_floats, candidate.reference, narrow, tensors, read)
     reading = replace(candidate, reference=rounding, reading=f"{narrow.name} {sorted(tensors)}")
     notes = (*reference.notes, "Python floats rounded to the tensors' dtype, as the device does")
+    found = replace(reference, candidate=reading, notes=notes)
+    if reference.corner is not None:
+        return found
     with allowing_refusal():  # beyond the call's domain there (a probability that rounds to 1)
-        return replace(reference, candidate=reading, notes=notes).ran()
+        return found.ran()
     return None

@@ -41,6 +41,7 @@ from pytest_probe.user_errors import allowing_refusal
 
 if TYPE_CHECKING:
     from pytest_probe.check.large.contractions import Contraction
+    from pytest_probe.check.large.cuts import Corner
     from pytest_probe.frameworks.base import Framework
 
 # By what an argument is moved to see whether the call writes to it: far more than a roundoff.
@@ -91,9 +92,9 @@ class Reference(Struct, frozen=True, dict=True):
 
     leaves holds the arguments' arrays by name ("input.0", "kwargs.weight"); way is how it runs, run what it gave.
     autocast is the dtype of the autocast that the recorded dtypes call for, "" for none; narrow tells that it rounds
-    wider inputs, inside that no output's dtype shows it. contraction: too large for a reference in full; run is that of
-    a corner. demands: what is asked of results besides, None where they are a record's own. cached: what earlier runs
-    kept of this case, None without a cache.
+    wider inputs, inside that no output's dtype shows it. contraction, corner: too large for a reference in full;
+    run is that of a corner. demands: what is asked of results besides, None where they are a record's own. cached: what
+    earlier runs kept of this case, None without a cache.
     """
 
     framework: Framework
@@ -108,6 +109,7 @@ class Reference(Struct, frozen=True, dict=True):
     narrow: bool = False
     inside: bool = False
     contraction: Contraction | None = None
+    corner: Corner | None = None
     demands: Demands | None = None
     cached: KeptResults | None = None
 
@@ -151,6 +153,11 @@ class Reference(Struct, frozen=True, dict=True):
         )
         return replace(self, run=run)
 
+    @property
+    def is_partial(self) -> bool:
+        """Is its run that of a corner, since the whole is too large?"""
+        return self.contraction is not None or self.corner is not None
+
     @cached_property
     def bound(self) -> BoundCall:
         """The call's arguments by name."""
@@ -189,7 +196,7 @@ class Reference(Struct, frozen=True, dict=True):
         assert self.wanted is not None
         asked = replace(self, wanted=replace(self.wanted, names=names))
         # Of a large call the corner stands for it.
-        return asked if self.contraction is not None else asked.ran()
+        return asked if self.is_partial else asked.ran()
 
     def unmarked(self) -> Reference:
         """The reference of a record that does not tell which arguments required grad."""
@@ -202,9 +209,10 @@ class Reference(Struct, frozen=True, dict=True):
             return frozenset()
         if self.run.handle is None:  # kept by an earlier run, which has compared them
             return self.run.changed
+        leaves = self.leaves if self.corner is None else self.corner.leaves
         silent = (
             name
-            for name, leaf in self.leaves.items()
+            for name, leaf in leaves.items()
             if name not in self.run.changed and not same_bytes(self.run.after(name), reference_array(leaf.array))
         )
         return self.run.changed.union(silent)
@@ -213,7 +221,7 @@ class Reference(Struct, frozen=True, dict=True):
         """Does the call write to an argument that is as it was? A running mean stays what it is beside a batch that has
         the same; another value shows what the call does."""
         leaf = self.leaves[name]
-        if self.contraction is not None or not is_floating(leaf.array.dtype):
+        if self.is_partial or not is_floating(leaf.array.dtype):
             return False
         values = reference_array(leaf.array)
         other = np.where(values == 0, ANOTHER, values * (1 + ANOTHER))
@@ -277,9 +285,34 @@ class Reference(Struct, frozen=True, dict=True):
         return self.kept_arrays(lambda: ("gradients", self.wanted, incoming), lambda: self._gradients(incoming))
 
     def _gradients(self, incoming: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
-        # A run that was kept has no graph.
-        run = self.again(self.leaves, self.way, self.wanted) if self.run.handle is None else self.run
-        return self.framework.gradients(run, incoming)
+        if self.run.handle is None or self.corner is not None:  # a run that was kept has no graph
+            return self.gradients_of(self.leaves, self.way, incoming)
+        return self.framework.gradients(self.run, incoming)
+
+    def gradients_of(
+        self, leaves: Mapping[str, Leaf], way: Way, incoming: Mapping[str, AnyArray]
+    ) -> dict[str, AnyArray]:
+        """The gradients of the wanted arguments in a further run; where that is made of pieces, of those arguments that
+        are not cut."""
+        if self.corner is None or not _sums_exactly(way):
+            return self.framework.gradients(self.again(leaves, way, self.wanted), incoming)
+        cut = self.corner.cut
+
+        def piece(window: slice) -> dict[str, AnyArray]:
+            run = self.again(cut.leaves_at(leaves, window), way, self.wanted)
+            return self.framework.gradients(run, cut.incoming_at(incoming, window))
+
+        return cut.joined(leaves, piece)
+
+    def results_of(self, leaves: Mapping[str, Leaf], way: Way) -> dict[str, AnyArray]:
+        """Outputs and changed arguments in a further run; where that is made of pieces, the outputs that they add up
+        to."""
+        if self.corner is None or not _sums_exactly(way):
+            return results(self.again(leaves, way, None), self.changed)
+        cut = self.corner.cut
+        return cut.joined(
+            leaves, lambda window: results(self.again(cut.leaves_at(leaves, window), way, None), self.changed)
+        )
 
 
 def _recorded_gradients(call: Call, *, in_place: bool) -> bool:
@@ -288,6 +321,11 @@ def _recorded_gradients(call: Call, *, in_place: bool) -> bool:
         return call.gradients is not None or (call.surroundings is not None and call.surroundings.grad)
     # What is written to in place requires grad as it did before, whatever the mode.
     return not in_place and any(spec.requires_grad for spec in call.output_specs())
+
+
+def _sums_exactly(way: Way) -> bool:
+    """Are sums in such a run those of float64, which may be made of pieces? What rounds them hangs on their order."""
+    return way.dtype == "float64" and way.steps is None
 
 
 def results(run: Run, changed: frozenset[str]) -> dict[str, AnyArray]:

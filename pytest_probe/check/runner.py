@@ -84,8 +84,12 @@ class CaseRunner(Struct, frozen=True):
         return replace(found, demands=case.demands)
 
     def reference(self, resolved: Resolved) -> Reference:
-        """The one whose run in float64 is like the record."""
+        """The one whose run in float64 is like the record; of a large call that can be cut, of a corner."""
         return self._emulated(self._references.of(resolved, self.setup.device))
+
+    def whole(self, reference: Reference) -> Reference:
+        """The reference in full of a call that was cut."""
+        return self._references.whole(reference)
 
     @property
     def device(self) -> DeviceSource:
@@ -99,7 +103,10 @@ class CaseRunner(Struct, frozen=True):
 
     @property
     def _references(self) -> ReferenceRuns:
-        return ReferenceRuns(self.setup.framework, self.setup.reference, self._memory, self.cached)
+        conditions = self.setup.conditions
+        return ReferenceRuns(
+            self.setup.framework, self.setup.reference, self._memory, self.cached, conditions.judges_parts
+        )
 
     @property
     def _memory(self) -> int:

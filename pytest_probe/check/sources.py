@@ -53,7 +53,7 @@ class DeviceSource(Struct, frozen=True):
             with self.running():
                 return reference.under_test(self.device, state)
         except (DeviceRaised, NoKernel):
-            if state == reference.wanted or reference.contraction is not None or reference.runs(state):
+            if state == reference.wanted or reference.is_partial or reference.runs(state):
                 raise
         with self.running():
             return reference.under_test(self.device, reference.wanted)
@@ -135,6 +135,11 @@ class CallerResult(Struct, frozen=True):
 def replayed(reference: Reference, source: Source) -> Replay:
     """Both sides, with the other reading of the call."""
     return Replay(reference, source, source.forward(reference), other_reading(reference))
+
+
+def replayed_in_full(replay: Replay, reference: Reference) -> Replay:
+    """The replay of a call that was cut beside its reference in full."""
+    return replace(replay, reference=reference, rounded=replay.rounded and other_reading(reference))
 
 
 def settled_on_cpu(reference: Reference, autocast: str) -> Reference:
@@ -226,7 +231,5 @@ def _cast(reference: Reference, autocast: str, *, inside: bool) -> Reference:
     leaves = rounded_leaves(reference.leaves, autocast)
     candidate = replace(cast.candidate, arguments=with_leaves(cast.candidate.arguments, leaves))
     cast = replace(cast, leaves=leaves, candidate=candidate)
-    # A large call's reference is run by its sampler.
-    if cast.contraction is not None:
-        return cast
-    return cast.ran()
+    # A large call's reference runs in samples or pieces.
+    return cast if cast.is_partial else cast.ran()

@@ -31,6 +31,7 @@ from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, nump
 from pytest_probe.user_errors import allowing_refusal
 
 if TYPE_CHECKING:
+    from pytest_probe.check.large.pieces import Sampled
     from pytest_probe.check.large.sampler import Sample
 
 
@@ -42,7 +43,7 @@ class Sides(Struct, frozen=True):
     actual: Mapping[str, Any]
     expected: Mapping[str, Any]
     structural: tuple[OutputVerdict, ...]
-    sample: Sample | None = None
+    sample: Sample | Sampled | None = None
     other_reading: Sides | None = None
 
 
@@ -97,15 +98,13 @@ def _one_sided(actual: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterat
 
 def forward_sides(replay: Replay) -> Sides:
     """Return values and changed arguments of both sides."""
-    changed = tuple(_changed_on_device_alone(replay))
+    changed = tuple(changed_on_device_alone(replay))
     written = frozenset(name for name in changed if replay.reference.writes(name))
     if written:
         replay = replace(replay, reference=replay.reference.with_written(written))
     reference = replay.reference
     actual, expected = dict(replay.actual.outputs), dict(reference.run.outputs)
-    # What is changed and returned is judged once, as an output.
-    returned = replay.actual.returned.items() & reference.run.returned.items()
-    beside = sorted(reference.changed - {argument for _, argument in returned})
+    beside = sorted(changed_and_not_returned(replay))
     # A dump has arguments as they were before the call.
     if beside and not replay.source.tells_changes:
         words = f"not judged, because a dump does not store what the call wrote there: {', '.join(beside)}"
@@ -121,9 +120,16 @@ def forward_sides(replay: Replay) -> Sides:
     return Sides(replay, actual, expected, (*troubles, *_mutated(replay, alone)))
 
 
+def changed_and_not_returned(replay: Replay) -> frozenset[str]:
+    """The arguments that the reference changes, but for those that both sides return: they are judged once, as
+    outputs."""
+    returned = replay.actual.returned.items() & replay.reference.run.returned.items()
+    return replay.reference.changed - {argument for _, argument in returned}
+
+
 def changed_arguments(replay: Replay) -> Iterator[OutputVerdict]:
     """Verdicts on arguments that only the device changed."""
-    return _mutated(replay, _changed_on_device_alone(replay))
+    return _mutated(replay, changed_on_device_alone(replay))
 
 
 def _mutated(replay: Replay, names: Iterable[str]) -> Iterator[OutputVerdict]:
@@ -133,7 +139,8 @@ def _mutated(replay: Replay, names: Iterable[str]) -> Iterator[OutputVerdict]:
         yield OutputVerdict(name, array.shape, array.dtype.name, "error", "mutated", reason)
 
 
-def _changed_on_device_alone(replay: Replay) -> Iterator[str]:
+def changed_on_device_alone(replay: Replay) -> Iterator[str]:
+    """The arguments that the device changed and the reference does not."""
     known = replay.reference.changed
     for name, leaf in replay.reference.leaves.items():
         if name not in known and not same_bytes(replay.actual.after(name), leaf.array):

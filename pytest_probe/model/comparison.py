@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pytest_probe.model.device_modes import Mode
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import BoundCall
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray
+from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.numerics.float32_sums import Order
 
 # Kinds of further runs. A method of Evidence has the name of each and says what it is, and KINDS in check/run_kinds.py
@@ -184,11 +184,6 @@ class Evidence:
         incoming gradients ("incoming.output.0"), arrays for tensors; None where it does not run like that."""
         return None
 
-    def part(self, comparison: Comparison, among: BoolArray) -> tuple[Comparison, float] | None:
-        """The same comparison of a part of a large output, that has all elements of `among` (the output's shape), and
-        its share of the output; None where the output is small, or is not made of parts."""
-        return None
-
     def choices(self) -> tuple[Sequence[Choice], ...]:
         """The choices that the call makes inside, in their order: in float64, and in its own dtypes on the CPU."""
         return ()
@@ -250,7 +245,8 @@ class Comparison(Struct, frozen=True):
     precision is the dtype whose half ulp the output is granted: its own, or narrower where a wider tensor carries
     16-bit values. roundoff is that of the arithmetic inside, u_c. terms is how many values meet in one element, where
     that was measured. single holds runs by float32's roundoff, where u_c is float64's and a floating argument is
-    narrower. plotted tells that the run makes plots.
+    narrower. plotted tells that the run makes plots, sampled that this is
+    part of an output; of a large call each further run is dear.
     """
 
     name: str
@@ -264,6 +260,8 @@ class Comparison(Struct, frozen=True):
     terms: int | None = None
     single: Evidence | None = None
     plotted: bool = False
+    sampled: bool = False
+    large: bool = False
 
     @property
     def call(self) -> BoundCall:

@@ -36,18 +36,40 @@ def describe(actual: npt.ArrayLike, expected: npt.ArrayLike) -> dict[str, float 
         raise ValueError(f"actual has shape {values.shape}, expected {wanted.shape}")
     if values.dtype.kind in "iub":
         return _describe_discrete(values, wanted)
-    layout = float_format(values.dtype)
-    with np.errstate(all="ignore"):
-        rows = [_measure(widen(a), widen(e), layout) for a, e in blocks(values, wanted)]
-    size = max(values.size, 1)
-    return {
-        "max_abs": max((row.max_abs for row in rows), default=0.0),
-        "max_rel": max((row.max_rel for row in rows), default=0.0),
-        "max_ulp": max((row.max_ulp for row in rows), default=0.0),
-        "mean_ulp": sum(row.sum_ulp for row in rows) / size,
-        "mismatch": sum(row.differing for row in rows) / size,
-        "nonfinite_mismatch": sum(row.nonfinite for row in rows),
-    }
+    found = Description()
+    found.add(values, wanted)
+    return found.metrics()
+
+
+class Description:
+    """The metrics of `describe` of a tensor that is seen piece by piece."""
+
+    def __init__(self) -> None:
+        self._largest = {"max_abs": 0.0, "max_rel": 0.0, "max_ulp": 0.0}
+        self._sum_ulp = 0.0
+        self._differing = self._nonfinite = self.size = 0
+
+    def add(self, actual: AnyArray, expected: AnyArray) -> list[str]:
+        """Take a piece; the metrics whose largest value is in it."""
+        layout = float_format(actual.dtype)
+        before = dict(self._largest)
+        with np.errstate(all="ignore"):
+            for row in (_measure(widen(a), widen(e), layout) for a, e in blocks(actual, expected)):
+                self._largest = {name: max(value, getattr(row, name)) for name, value in self._largest.items()}
+                self._sum_ulp += row.sum_ulp
+                self._differing += row.differing
+                self._nonfinite += row.nonfinite
+        self.size += actual.size
+        return [name for name, value in self._largest.items() if value > before[name]]
+
+    def metrics(self) -> dict[str, float | int]:
+        size = max(self.size, 1)
+        return {
+            **self._largest,
+            "mean_ulp": self._sum_ulp / size,
+            "mismatch": self._differing / size,
+            "nonfinite_mismatch": self._nonfinite,
+        }
 
 
 class _Row(NamedTuple):

@@ -173,6 +173,7 @@ class Probe:
                 self._measuring,
                 None if self.config.get_verbosity() >= VERBOSE else WHOLE_DIAGNOSES,
                 settings.plots,
+                settings.save == "all",
             ),
             self.registry,
             adjust_inputs=_adjustment(hook.pytest_probe_inputs, user_code.inputs),

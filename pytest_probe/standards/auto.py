@@ -3,7 +3,8 @@ the API is at error, though the correctly rounded result would pass it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 from msgspec.structs import replace
@@ -14,6 +15,7 @@ from pytest_probe.model.verdict import TABLE_METRIC, OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, dtype_name, float_format, widen
 from pytest_probe.numerics.noise_ratio import FAN_IN_CAP, FAN_IN_START, nearest_run
 from pytest_probe.numerics.ulp import ulp
+from pytest_probe.standards import exact
 from pytest_probe.standards.api_class import details
 from pytest_probe.standards.base import Standard
 from pytest_probe.standards.classes.discrete import Discrete, OwnIntegers, SelectionStandard, is_index
@@ -23,6 +25,7 @@ from pytest_probe.standards.classes.nearest_resize import Neighbours
 from pytest_probe.standards.classes.random import OwnDtype, Random, Uninitialised
 from pytest_probe.standards.classes.ties import Ties
 from pytest_probe.standards.exact import Exact, correctly_rounded
+from pytest_probe.standards.noise.opening import Opening
 from pytest_probe.standards.noise.stages import BETWEEN_STEPS
 from pytest_probe.standards.noise.standard import NoiseStandard
 from pytest_probe.standards.noise.summed_terms import summed_terms
@@ -93,6 +96,16 @@ BY_ARGUMENT: tuple[tuple[str, Standard], ...] = (
     ("discrete_with", Discrete()),
     ("nearest_with", Neighbours()),
 )
+
+
+def opening(verdict: OutputVerdict) -> Callable[[AnyArray, AnyArray], BoolArray] | None:
+    """Tells which elements of a part of an output, the device's and the reference's, its passing sample does not answer
+    for; None where the sample's judge looks at more than elements."""
+    if verdict.basis is None or not isinstance(verdict.basis.comparison, Comparison):
+        return None
+    if verdict.basis.measured is None:
+        return partial(exact.differing, verdict.basis.comparison)
+    return Opening.of(verdict.basis.comparison, verdict.basis.measured)
 
 
 def _by_arguments(comparison: Comparison) -> Standard | None:

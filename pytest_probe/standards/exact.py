@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Comparison
-from pytest_probe.model.verdict import Element, OutputVerdict
+from pytest_probe.model.verdict import Basis, Element, OutputVerdict
 from pytest_probe.numerics import metrics
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, is_complex, is_floating, round_to
 from pytest_probe.numerics.ulp import ulp_distance
@@ -37,6 +38,7 @@ class Exact:
                 "pass",
                 self.name,
                 metrics=measured,
+                basis=Basis(comparison, None) if comparison.sampled else None,
             )
         count = int(np.count_nonzero(~same))
         reason = f"{count:,} of {same.size:,} {differ}"
@@ -51,6 +53,12 @@ class Exact:
             measured,
             worst,
         )
+
+
+def differing(comparison: Comparison, actual: AnyArray, expected: AnyArray) -> BoolArray:
+    """All elements of another part of an output where that part does not pass as well, none else."""
+    passes = Exact().judge(replace(comparison, actual=actual, expected=expected)).verdict == "pass"
+    return np.full(actual.shape, not passes)
 
 
 def correctly_rounded(expected: AnyArray, dtype: np.dtype) -> AnyArray:

@@ -106,6 +106,14 @@ class Sample(Struct, frozen=True):
         """How much of the tensor it is."""
         return self.actual.size / math.prod(self.shape)
 
+    def placed(self, output: OutputVerdict) -> OutputVerdict:
+        """A verdict on the sample as one on the whole tensor."""
+        worst = tuple(replace(element, index=self.index(element.index)) for element in output.worst)
+        # Neighbours in a sample are none in the tensor: what was found of places says nothing.
+        found = None if output.diagnosis is None else replace(output.diagnosis, where="", cause="", family="")
+        metrics = {**output.metrics, "sampled": self.share}
+        return replace(output, shape=self.shape, worst=worst, metrics=metrics, diagnosis=found, basis=None)
+
     def index(self, index: tuple[int, ...]) -> tuple[int, ...]:
         """Where an element of the sample is in the whole tensor."""
         return tuple(
@@ -312,12 +320,3 @@ def _missing(sampler: Sampler, actual: Mapping[str, Any]) -> Iterator[OutputVerd
         yield OutputVerdict(
             f"grad.{name}", array.shape, array.dtype.name, "error", "structure", "the device gives no gradient"
         )
-
-
-def placed(output: OutputVerdict, sample: Sample) -> OutputVerdict:
-    """A verdict on a sample as one on the whole tensor."""
-    worst = tuple(replace(element, index=sample.index(element.index)) for element in output.worst)
-    # Neighbours in a sample are none in the tensor: what was found of places says nothing.
-    found = None if output.diagnosis is None else replace(output.diagnosis, where="", cause="", family="")
-    metrics = {**output.metrics, "sampled": sample.share}
-    return replace(output, shape=sample.shape, worst=worst, metrics=metrics, diagnosis=found)

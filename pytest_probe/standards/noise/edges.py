@@ -35,7 +35,7 @@ NEVER_CROSSED = 0.9
 def crossed(comparison: Comparison, stage: Stage) -> str:
     """What is wrong where only runs that cross an edge explain an error, and no rounding leads across; "" where that is
     nowhere so."""
-    if stage.spread is None or stage.center.dtype.kind != "f":
+    if stage.spread is None or stage.center.dtype.kind != "f" or is_smooth(comparison):
         return ""
     with np.errstate(invalid="ignore"):
         off = np.abs(widen(comparison.actual) - stage.center)
@@ -142,6 +142,12 @@ LEAST, MOST = 4.0, 1024.0
 STEPS, NARROW_STEPS, EVERYWHERE, VISIBLE = 4096.0, 16.0, 0.75, 0.01
 
 
+def is_smooth(comparison: Comparison) -> bool:
+    """Has the function no edge and no choice, and its gradient none either? Asked where runs that would show one are
+    dear."""
+    return comparison.large and "smooth" in comparison.classes
+
+
 def unstable(comparison: Comparison, spread: Spread) -> BoolArray | None:
     """Which elements are unstable; None where that cannot be told, and for sums of products, which choose nothing.
     spread is the scatter of the runs that the output is judged by, of which some may jump where these do not."""
@@ -149,11 +155,15 @@ def unstable(comparison: Comparison, spread: Spread) -> BoolArray | None:
         return None
     expected, dtype = comparison.expected, comparison.actual.dtype
     moved = spread_of(comparison.evidence.perturbed(RUNS), expected, dtype)
-    less = spread_of(comparison.evidence.perturbed_less(RUNS), expected, dtype)
-    if moved is None or less is None:
+    if moved is None:
         return None
-    # Neither linear nor quadratic in the shift: it jumps in both, or in the larger alone.
-    found = (moved.size < LEAST * less.size) | (moved.size > MOST * less.size)
+    found = np.zeros(expected.shape, dtype=bool)
+    if not is_smooth(comparison):
+        less = spread_of(comparison.evidence.perturbed_less(RUNS), expected, dtype)
+        if less is None:
+            return None
+        # Neither linear nor quadratic in the shift: it jumps in both, or in the larger alone.
+        found = (moved.size < LEAST * less.size) | (moved.size > MOST * less.size)
     values = np.abs(expected)
     own = np.maximum(moved.size, comparison.roundoff * values)
     coarser = NARROW_STEPS * float_format(comparison.precision).roundoff / comparison.roundoff

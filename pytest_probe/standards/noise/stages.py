@@ -11,16 +11,12 @@ from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.numerics import noise_ratio
-from pytest_probe.numerics.dtypes import WIDE_DTYPES, AnyArray, BoolArray, float_format, widen
+from pytest_probe.numerics.dtypes import WIDE_DTYPES, AnyArray, float_format, widen
 from pytest_probe.numerics.noise_ratio import Limits, Noise, Spread
 from pytest_probe.numerics.statistics import design_effect
-from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.noise import added_in_order
 from pytest_probe.standards.noise.summed_terms import may_use_winograd, repeats, summed_terms
 
-# A row that errs so many times as much as drawn elements is judged itself. Chosen: it adds a tenth of the rows of a
-# norm's gradient in bfloat16, none of a softmax's.
-FARTHER = 1.5
 # Digits of float32.
 SINGLE = 24
 # Perturbed runs of each stage, so that most outputs pass without one.
@@ -323,31 +319,6 @@ def _limited(comparison: Comparison, stage: Stage, limits: Limits) -> Stage:
     if comparison.elementwise and noise.largest <= limits.largest and noise.rms > limits.rms:
         limits = noise_ratio.for_copies(limits, comparison.expected)
     return replace(stage, limits=limits)
-
-
-def may_be_above(comparison: Comparison, drawn: Comparison, stage: Stage, limit: float) -> BoolArray:
-    """Which elements may be above a limit beside runs, where drawn elements of the output are within theirs in a stage:
-    not those that are within them for what each element is granted of the RMS of all. Nor, where steps in 16 bit
-    explain the drawn ones, those that are no farther off than these, in ulps or in what each is granted, but for rows
-    that are farther off as a whole."""
-    size = None if stage.spread is None else stage.spread.size
-    least = 0.0 if size is None else floor_of(comparison) * noise_ratio.root_mean_square(size)
-    everywhere = Spread.of(np.full(comparison.expected.shape, least)) if least else None
-    ratios = noise_of(comparison, everywhere, floor=0.0).ratios
-    # What no run moves from zero is granted less.
-    above = ~(ratios <= limit) | ((comparison.expected == 0) & (ratios > 0))
-    if stage.source == BETWEEN_STEPS:
-        off, usual = _steps_off(comparison, least), _steps_off(drawn, least)
-        rows = np.sqrt(np.mean(np.square(off), axis=-1, keepdims=True))
-        above &= ~(off <= np.max(usual, initial=0.0)) | ~(rows <= FARTHER * noise_ratio.root_mean_square(usual))
-    return np.asarray(above)
-
-
-def _steps_off(comparison: Comparison, least: float) -> AnyArray:
-    """How far elements are off, in ulps of theirs, or in `least` where that is more."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        unit = np.fmax(ulp(comparison.expected, comparison.precision), least)
-        return np.asarray(np.abs(widen(comparison.actual) - comparison.expected) / unit)
 
 
 def run_spread(comparison: Comparison, runs: list[AnyArray]) -> Spread | None:

@@ -14,13 +14,13 @@ from msgspec.structs import replace
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import UNDECIDED, Basis, Metric, Outcome, OutputVerdict
 from pytest_probe.numerics import metrics, noise_ratio
-from pytest_probe.numerics.dtypes import AnyArray, dtype_name, float_format, round_to
+from pytest_probe.numerics.dtypes import AnyArray, dtype_name, float_format, round_to, widen
 from pytest_probe.numerics.error_plots import histogram
 from pytest_probe.numerics.noise_ratio import Bias, Noise, Spread
 from pytest_probe.standards.exact import Exact, elements
 from pytest_probe.standards.noise import edges, far_off, other_terms, stages, steps
 from pytest_probe.standards.noise.added_in_order import Added, added_in_order
-from pytest_probe.standards.noise.edges import unstable
+from pytest_probe.standards.noise.edges import is_smooth, unstable
 from pytest_probe.standards.noise.stages import AMONG_THEMSELVES, BETWEEN_STEPS, EQUAL_TERMS, STAGES, Measured, Stage
 from pytest_probe.standards.noise.summed_terms import summed_terms
 
@@ -48,7 +48,7 @@ class NoiseStandard:
         measured = metrics.describe(comparison.actual, comparison.expected)
         if _is_right(comparison, measured):
             return _verdict(comparison, stages.of_right(comparison), "pass", measured=measured)
-        return _passed_in_part(self, comparison, measured) or self._judged(comparison, measured)
+        return self._judged(comparison, measured)
 
     def _judged(self, comparison: Comparison, measured: Mapping[str, Metric]) -> OutputVerdict:
         known = Measured()
@@ -73,27 +73,6 @@ class NoiseStandard:
                 if found != "error":
                     return _verdict(comparison, beside_others, "warning", left_out.words, measured)
         return _verdict(comparison, stage, outcome, reason, measured)
-
-
-def _passed_in_part(
-    standard: NoiseStandard, comparison: Comparison, measured: Mapping[str, Metric]
-) -> OutputVerdict | None:
-    """The verdict on a large output of which a part tells that it passes: all elements that may be above the limits,
-    and others that are drawn. None where the whole must tell."""
-    part = comparison.evidence.part(comparison, np.zeros(comparison.expected.shape, dtype=bool))
-    if part is None:
-        return None
-    stage, outcome, _ = _decided(part[0], Measured())
-    if outcome == "pass":
-        limit = min(stage.limits.largest, stages.limits_of(_of_few_terms(comparison)).largest)
-        part = comparison.evidence.part(comparison, stages.may_be_above(comparison, part[0], stage, limit))
-    if outcome != "pass" or part is None:
-        return None
-    found = standard._judged(part[0], measured)
-    if found.verdict != "pass":
-        return None
-    metrics = {**found.metrics, "sampled": float(f"{part[1]:.3g}")}
-    return replace(found, shape=comparison.actual.shape, metrics=metrics)
 
 
 def _is_right(comparison: Comparison, measured: Mapping[str, Metric]) -> bool:
@@ -136,11 +115,11 @@ def _decided(comparison: Comparison, known: Measured) -> tuple[Stage, Outcome, s
 
 def _matters(comparison: Comparison, stage: Stage) -> bool:
     """May the output pass only since it is assumed to be a sum of many terms? Attention always is one of some."""
-    few = _of_few_terms(comparison)
+    few = of_few_terms(comparison)
     return not stages.noise_of(few, stage.spread).within(stages.limits_of(few))
 
 
-def _of_few_terms(comparison: Comparison) -> Comparison:
+def of_few_terms(comparison: Comparison) -> Comparison:
     """The comparison without the terms that it is assumed to be a sum of."""
     if not summed_terms(comparison).assumed:
         return comparison
@@ -220,6 +199,9 @@ def decided(comparison: Comparison, verdict: OutputVerdict) -> Stage:
 def decide(comparison: Comparison, known: Measured) -> Stage:
     """The first stage within its limits, else the first that unstable elements brought there, else the last with the
     limits of the rule."""
+    stepped = _by_one_run_of_steps(comparison) if comparison.large else None
+    if stepped is not None:
+        return stepped
     last = far_off.by_all_runs(comparison, known)
     if last is not None:
         return last
@@ -238,6 +220,19 @@ def decide(comparison: Comparison, known: Measured) -> Stage:
     return next(stage for stage in reversed(found) if stage.source not in (AMONG_THEMSELVES, EQUAL_TERMS))
 
 
+def _by_one_run_of_steps(comparison: Comparison) -> Stage | None:
+    """The stage of 16-bit steps, where one run of these gives the CPU's output bit for bit: no further run can show it
+    farther off. None else."""
+    if not comparison.case.on_cpu or not stages.may_round_between(comparison) or stages.rounds_inside(comparison):
+        return None
+    runs = comparison.evidence.narrow_steps(1)
+    if not runs or not np.array_equal(widen(round_to(runs[0], comparison.actual.dtype)), widen(comparison.actual)):
+        return None
+    expected = comparison.expected
+    noise = Noise(np.zeros(expected.shape), 0.0, 0.0, int(np.count_nonzero(expected)), 0)
+    return Stage(noise, stages.STEPS, 1, BETWEEN_STEPS, None, runs[0])
+
+
 def _without_unstable(comparison: Comparison, stage: Stage, known: Measured) -> Stage | None:
     """The stage where unstable elements grant the others nothing; None where that leaves it within its limits."""
     spread, floor = stage.spread, stages.floor_of(comparison)
@@ -246,6 +241,9 @@ def _without_unstable(comparison: Comparison, stage: Stage, known: Measured) -> 
     moved = replace(comparison, expected=stage.center)
     # It passes without c RMS(S), so that no unstable element granted anything.
     if _without_floor(moved, stage, spread, known).within(stage.limits):
+        return None
+    # Without a choice no element moves farther in such runs than all do.
+    if stage.source == "float64" and is_smooth(comparison):
         return None
     jumps = unstable(comparison, spread)
     if jumps is None or not jumps.any():
@@ -389,5 +387,5 @@ def _verdict(
         found,
         worst,
         noise_ratios=histogram(noise.ratios) if comparison.plotted else None,
-        basis=Basis(comparison, stage) if outcome == "error" else None,
+        basis=Basis(comparison, stage) if outcome == "error" or comparison.sampled else None,
     )

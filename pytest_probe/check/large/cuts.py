@@ -1,0 +1,296 @@
+"""Calls that can be cut along one dimension: what they give at some places follows from the same places of the
+arguments that are cut, and from the others as a whole. Their reference runs piece by piece, and never as a whole.
+
+No table says which calls can be cut like that. Two windows that touch, of different sizes, must give in float64 what
+the one window over both gives: each element of an output, and of the gradient of an argument that is cut. What has no
+such dimension, as the gradient of a weight or a loss, must be the sum of both, or their mean by places.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_probe.model.dump import TensorSpec
+from pytest_probe.model.run import Leaf, Run, Wanted, Way, with_leaves
+from pytest_probe.numerics.dtypes import AnyArray, widen
+from pytest_probe.numerics.random_streams import RandomStreams
+from pytest_probe.user_errors import allowing_refusal
+
+if TYPE_CHECKING:
+    from pytest_probe.check.replay import Candidate
+    from pytest_probe.frameworks.base import Framework
+
+# Elements of the largest tensor from which a call is cut. Below it a case takes a tenth of a second.
+LARGE = 2**20
+# Elements of the largest tensor in a piece: 2 MiB of float64, which stay in a core's cache.
+PIECE = 2**18
+# Elements of the windows that show whether a call can be cut, and the least places that a dimension must have.
+WINDOW, LEAST = 2**12, 16
+# What another order of the same float64 operations may change, of an element and of the RMS.
+SAME = 1e-12
+_STREAMS = RandomStreams()
+
+Places: TypeAlias = slice | AnyArray
+Found: TypeAlias = Mapping[str, AnyArray]
+
+
+class Cut(Struct, frozen=True):
+    """Along which dimension each tensor is cut: leaves by argument, outputs by output; what is in neither stays whole.
+    extent is the number of places there; flat tells that each tensor that is cut counts as one-dimensional. means are
+    the outputs that are the mean of what pieces give, by their places, and not the sum."""
+
+    extent: int
+    leaves: Mapping[str, int]
+    outputs: Mapping[str, int]
+    flat: bool = False
+    means: frozenset[str] = frozenset()
+
+    def at(self, name: str, array: AnyArray, places: Places) -> AnyArray:
+        """Some places of an argument, an output or its incoming gradient, or an argument's gradient; the whole of one
+        that is not cut."""
+        axis = self.axis(name)
+        if axis is None:
+            return array
+        return array.reshape(-1)[places] if self.flat else array[(slice(None),) * axis + (places,)]
+
+    def leaves_at(self, leaves: Mapping[str, Leaf], places: Places) -> dict[str, Leaf]:
+        """The arguments at some places; a tensor that was passed twice stays one."""
+        taken: dict[tuple[int, bool], AnyArray] = {}
+        found = {}
+        for name, leaf in leaves.items():
+            key = id(leaf.array), name in self.leaves
+            if key not in taken:
+                taken[key] = self.at(name, leaf.array, places)
+            found[name] = Leaf(taken[key], leaf.requires_grad)
+        return found
+
+    def incoming_at(self, incoming: Found, places: Places) -> dict[str, AnyArray]:
+        """The incoming gradients of outputs at some places."""
+        return {name: self._share(name, self.at(name, array, places), places) for name, array in incoming.items()}
+
+    def _share(self, name: str, array: AnyArray, places: Places) -> AnyArray:
+        """What a piece adds to an output, or to its gradient."""
+        if name not in self.means:
+            return array
+        count = places.stop - places.start if isinstance(places, slice) else places.size
+        return np.asarray(widen(array) * (count / self.extent))
+
+    def joined(
+        self, leaves: Mapping[str, Leaf], piece: Callable[[slice], Mapping[str, AnyArray]]
+    ) -> dict[str, AnyArray]:
+        """Of what all pieces give, the sums of what is not cut."""
+        sums: dict[str, AnyArray] = {}
+        for window in self.windows(max(leaf.array.size for leaf in leaves.values())):
+            self.add(sums, piece(window), window)
+        return sums
+
+    def add(self, sums: dict[str, AnyArray], found: Mapping[str, AnyArray], window: slice) -> None:
+        """Add what a piece gives of what is not cut."""
+        for name, array in found.items():
+            if self.axis(name) is None:
+                share = self._share(name, widen(array), window)
+                sums[name] = sums[name] + share if name in sums else share
+
+    def axis(self, name: str) -> int | None:
+        """Of an argument or an output; None for one that stays whole."""
+        return self.outputs.get(name, self.leaves.get(name))
+
+    def fits(self, name: str, whole: tuple[int, ...], piece: tuple[int, ...]) -> bool:
+        """Can an output, or an argument, of this shape have such a piece?"""
+        axis = self.axis(name)
+        if axis is None:
+            return whole == piece
+        if self.flat:
+            return math.prod(whole) == self.extent
+        return whole == (*piece[:axis], self.extent, *piece[axis + 1 :])
+
+    def windows(self, size: int) -> Iterator[slice]:
+        """All places, in pieces of at most about PIECE elements of a tensor of `size` elements."""
+        step = max(1, PIECE * self.extent // max(size, 1))
+        for start in range(0, self.extent, step):
+            yield slice(start, min(start + step, self.extent))
+
+
+class Corner(Struct, frozen=True):
+    """A window of a call that can be cut: its leaves, the run of them, and what that can give gradients of."""
+
+    cut: Cut
+    leaves: Mapping[str, Leaf]
+    run: Run
+    wanted: Wanted | None
+
+    def fits(self, recorded: Sequence[tuple[str, Any]]) -> bool:
+        """Have the outputs of the whole call the recorded names and shapes?"""
+        if not recorded:
+            return True
+        wanted = dict(recorded)
+        return wanted.keys() == self.run.outputs.keys() and all(
+            not isinstance(spec, TensorSpec) or self.cut.fits(name, spec.shape, self.run.outputs[name].shape)
+            for name, spec in wanted.items()
+        )
+
+
+def is_large(leaves: Mapping[str, Leaf], outputs: Iterable[tuple[int, ...]]) -> bool:
+    """Is a call so large that it should be cut? outputs are the recorded shapes."""
+    sizes = [leaf.array.size for leaf in leaves.values()]
+    return max([*sizes, *map(math.prod, outputs)], default=0) >= LARGE
+
+
+def corner_of(
+    framework: Framework,
+    candidate: Candidate,
+    way: Way,
+    run: Callable[[Candidate], tuple[Run, Wanted | None]],
+) -> Corner | None:
+    """A window of the call, and how it is cut; None where it cannot be. run gives the reference's run of a candidate,
+    and what that can give gradients of."""
+    leaves = candidate.arguments.tensors
+    for cut in _possible(leaves):
+        with allowing_refusal():
+            found = _Trial(framework, candidate, way, run, cut, leaves).corner()
+            if found is not None:
+                return found
+    return None
+
+
+def _possible(leaves: Mapping[str, Leaf]) -> Iterator[Cut]:
+    """As one-dimensional where all shapes are equal, else along each dimension of the largest tensor, the longest
+    first, in each way in which the others may have that dimension."""
+    largest = max(leaves.values(), key=lambda leaf: leaf.array.size).array
+    equal = [name for name, leaf in leaves.items() if leaf.array.shape == largest.shape]
+    if largest.ndim > 1 and all(leaf.array.size == 1 or name in equal for name, leaf in leaves.items()):
+        yield Cut(largest.size, dict.fromkeys(equal, 0), {}, flat=True)
+    tried: list[dict[str, int]] = []
+    for axis in sorted(range(largest.ndim), key=lambda axis: -largest.shape[axis]):
+        extent = largest.shape[axis]
+        if extent < LEAST:
+            return
+        for place in (_from_the_right, _from_the_left, _alone):
+            axes = {}
+            for name, leaf in leaves.items():
+                own = axis if leaf.array.ndim == largest.ndim else place(axis, leaf.array.ndim, largest.ndim)
+                if 0 <= own < leaf.array.ndim and leaf.array.shape[own] == extent:
+                    axes[name] = own
+            if axes not in tried:
+                tried.append(axes)
+                yield Cut(extent, axes, {})
+
+
+def _from_the_right(axis: int, own: int, largest: int) -> int:
+    """As tensors are broadcast."""
+    return axis - (largest - own)
+
+
+def _from_the_left(axis: int, own: int, largest: int) -> int:
+    """As indices lead to rows."""
+    return axis
+
+
+def _alone(axis: int, own: int, largest: int) -> int:
+    """As a norm's weight has the dimension of channels."""
+    return 0 if own == 1 else -1
+
+
+class _Trial(Struct, frozen=True):
+    """Three windows of a call: two that touch, and the one over both."""
+
+    framework: Framework
+    candidate: Candidate
+    way: Way
+    run: Callable[[Candidate], tuple[Run, Wanted | None]]
+    cut: Cut
+    leaves: Mapping[str, Leaf]
+
+    def corner(self) -> Corner | None:
+        extent = self.cut.extent
+        cut_elements = max(self.leaves[name].array.size for name in self.cut.leaves) // extent
+        size = max(1, min(WINDOW // max(cut_elements, 1), (extent - 1) // 4))
+        first = extent // 3
+        windows = slice(first, first + size), slice(first + size, first + 2 * size + 1)
+        both = slice(first, first + 2 * size + 1)
+        leaves = self.cut.leaves_at(self.leaves, both)
+        run, wanted = self.run(replace(self.candidate, arguments=with_leaves(self.candidate.arguments, leaves)))
+        parts = [self._again(self.cut.leaves_at(self.leaves, window), wanted) for window in windows]
+        outputs = _axes(run, parts, size)
+        if outputs is None or not run.changed <= self.cut.leaves.keys():
+            return None
+        # Counted from the first window's first place, as for a call that is no larger.
+        own = replace(self.cut, outputs=outputs, extent=2 * size + 1)
+        for means in (frozenset[str](), run.outputs.keys() - outputs.keys()):
+            cut = replace(own, means=frozenset(means))
+            if _agree(cut, _arrays(run), [_arrays(part) for part in parts], size):
+                break
+        else:
+            return None
+        if wanted is not None and not self._gradients_agree(cut, run, parts, size):
+            return None
+        return Corner(replace(cut, extent=extent), leaves, run, wanted)
+
+    def _again(self, leaves: Mapping[str, Leaf], wanted: Wanted | None) -> Run:
+        arguments = with_leaves(self.candidate.arguments, leaves)
+        return self.framework.run(self.candidate.reference, arguments.args, arguments.kwargs, self.way, wanted)
+
+    def _gradients_agree(self, cut: Cut, run: Run, parts: list[Run], size: int) -> bool:
+        incoming = {
+            name: _STREAMS.at(f"cut\0{name}").standard_normal(run.outputs[name].shape) for name in run.differentiable
+        }
+        found = [
+            self.framework.gradients(part, cut.incoming_at(incoming, window))
+            for part, window in zip(parts, _halves(size), strict=True)
+        ]
+        return _agree(replace(cut, means=frozenset()), self.framework.gradients(run, incoming), found, size)
+
+
+def _halves(size: int) -> tuple[slice, slice]:
+    return slice(0, size), slice(size, 2 * size + 1)
+
+
+def _axes(run: Run, parts: list[Run], size: int) -> dict[str, int] | None:
+    """The dimension in which each output of two windows differs, of those that differ; None where one is no array."""
+    found = {}
+    for name, value in run.outputs.items():
+        values = [part.outputs.get(name) for part in parts]
+        shapes = [value.shape for value in (value, *values) if isinstance(value, np.ndarray)]
+        if len(shapes) < 3 or len({len(shape) for shape in shapes}) > 1:
+            return None
+        axes = [axis for axis, extents in enumerate(zip(*shapes, strict=True)) if len(set(extents)) > 1]
+        if not axes:  # a sum, or a mean
+            continue
+        if len(axes) != 1 or [shape[axes[0]] for shape in shapes] != [2 * size + 1, size, size + 1]:
+            return None
+        found[name] = axes[0]
+    return found
+
+
+def _arrays(run: Run) -> dict[str, Any]:
+    return {**run.outputs, **{name: run.after(name) for name in run.changed}}
+
+
+def _agree(cut: Cut, whole: Mapping[str, Any], parts: list[dict[str, Any]], size: int) -> bool:
+    """Do two parts give what the whole of both gives?"""
+    if not whole or any(part.keys() != whole.keys() for part in parts):
+        return False
+    sums: dict[str, AnyArray] = {}
+    for part, window in zip(parts, _halves(size), strict=True):
+        cut.add(sums, part, window)
+    for name, wanted in whole.items():
+        axis = cut.axis(name)
+        found = sums[name] if axis is None else np.concatenate([part[name] for part in parts], axis=axis)
+        if found.shape != wanted.shape or not _is_same(found, wanted, parts[0][name] if axis is None else wanted):
+            return False
+    return True
+
+
+def _is_same(found: AnyArray, wanted: AnyArray, terms: AnyArray) -> bool:
+    """But for the order of float64 operations; terms are of the size of what is added."""
+    if found.dtype.kind not in "fc":
+        return bool(np.array_equal(found, wanted))
+    finite = np.abs(terms[np.isfinite(terms)])
+    usual = float(np.sqrt(np.mean(np.square(finite)))) if finite.size else 0.0
+    return bool(np.allclose(found, wanted, rtol=SAME, atol=SAME * usual, equal_nan=True))

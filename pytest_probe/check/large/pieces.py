@@ -1,0 +1,286 @@
+"""Large calls that can be cut: the reference runs piece by piece, each element is looked at once, and the standard
+judges drawn places and all those that its limits for the drawn ones leave open.
+
+Gradients of arguments that are not cut are the sums of what the pieces give, and are judged as any output is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pytest_probe.check.large.cuts import Cut
+from pytest_probe.check.replay import Reference, Replay, results
+from pytest_probe.check.structure import Sides, changed_and_not_returned, changed_on_device_alone, nearest_structure
+from pytest_probe.model.dump import Direction
+from pytest_probe.model.run import with_leaves
+from pytest_probe.model.verdict import Metric, OutputVerdict
+from pytest_probe.numerics.closeness import widened_dtype
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, widen
+from pytest_probe.numerics.metrics import Description
+from pytest_probe.numerics.random_streams import RandomStreams
+from pytest_probe.numerics.ulp import ulp_distance
+
+# Elements that are drawn: the error of an RMS of so many is 0.2 %, and a shift by a hundredth of a scale is five
+# standard errors.
+DRAWN = 2**18
+# Of an output that is small beside the arguments, where that is no more than a 16th of the places.
+FEWEST = 2**12
+# A larger share of the places costs as much as the whole.
+MOST = 1 / 4
+_STREAMS = RandomStreams()
+
+# Which elements of a piece, device's and reference's, the limits leave open.
+Open = Callable[[AnyArray, AnyArray], BoolArray]
+
+
+class Sampled(Struct, frozen=True):
+    """Verdicts on places of tensors: which ones, and the shapes of the whole tensors. described: metrics of the whole,
+    where each element was looked at."""
+
+    cut: Cut
+    places: AnyArray
+    shapes: Mapping[str, tuple[int, ...]]
+    described: Mapping[str, Mapping[str, Metric]] = field(default_factory=dict)
+
+    def placed(self, output: OutputVerdict) -> OutputVerdict:
+        """A verdict on the sample as one on the whole tensor."""
+        name = output.name.removeprefix("grad.")
+        shape = self.shapes[name]
+        worst = tuple(replace(element, index=self._index(name, element.index)) for element in output.worst)
+        metrics = {**output.metrics, **self.described.get(name, {}), "sampled": self.share}
+        return replace(output, shape=shape, worst=worst, metrics=metrics, basis=None)
+
+    @property
+    def share(self) -> float:
+        return float(f"{self.places.size / self.cut.extent:.3g}")
+
+    def _index(self, name: str, index: tuple[int, ...]) -> tuple[int, ...]:
+        axis = 0 if self.cut.flat else self.cut.axis(name) or 0
+        place = int(self.places[index[axis]])
+        if self.cut.flat:
+            return tuple(int(each) for each in np.unravel_index(place, self.shapes[name]))
+        return (*index[:axis], place, *index[axis + 1 :])
+
+
+class Pieces(Struct, frozen=True):
+    """A replay whose reference is cut, and what the source gave: outputs and changed arguments by name, or gradients by
+    argument. key draws the places."""
+
+    replay: Replay
+    cut: Cut
+    direction: Direction
+    actual: Mapping[str, AnyArray]
+    key: str
+
+    @classmethod
+    def of(cls, replay: Replay, direction: Direction, actual: Mapping[str, AnyArray], key: str) -> Pieces | None:
+        """None where both sides differ in structure."""
+        assert replay.reference.corner is not None
+        found = cls(replay, replay.reference.corner.cut, direction, actual, key)
+        return found if found._is_alike() else None
+
+    def _is_alike(self) -> bool:
+        reference = self.replay.reference
+        if self.direction == "backward":
+            leaves = {name: leaf.array for name, leaf in reference.leaves.items()}
+            wanted = frozenset() if reference.wanted is None else reference.wanted.names
+            return self.actual.keys() == wanted and all(
+                array.shape == leaves[name].shape for name, array in self.actual.items()
+            )
+        changed = changed_and_not_returned(self.replay)
+        corner = results(reference.run, changed)
+        return (
+            self.actual.keys() == corner.keys()
+            and (self.replay.source.tells_changes or not changed)
+            and not any(changed_on_device_alone(self.replay))
+            and all(_fits(self.cut, name, array, corner[name]) for name, array in self.actual.items())
+        )
+
+    def drawn(self) -> Sides:
+        """Both sides at drawn places, in the reading that the source's results are nearest to."""
+        generator = _STREAMS.at(f"places\0{self.key}\0{self.direction}")
+        return self._sides(np.unique(generator.integers(self.cut.extent, size=self._count)))
+
+    @property
+    def _count(self) -> int:
+        """How many places have as many elements as shall be drawn."""
+        by_largest = math.ceil(DRAWN * self.cut.extent / self._largest)
+        smallest = min((self.actual[name].size for name in self.names), default=1)
+        return max(1, by_largest, min(math.ceil(FEWEST * self.cut.extent / smallest), self.cut.extent // 16))
+
+    @property
+    def _largest(self) -> int:
+        """Elements of the largest tensor."""
+        arrays = [*self.actual.values(), *(leaf.array for leaf in self.replay.reference.leaves.values())]
+        return max(array.size for array in arrays)
+
+    def _sides(self, places: AnyArray, described: Mapping[str, Mapping[str, Metric]] | None = None) -> Sides:
+        actual = {name: np.ascontiguousarray(self.cut.at(name, self.actual[name], places)) for name in self.names}
+        shapes = {name: self.actual[name].shape for name in self.names}
+        sample = Sampled(self.cut, places, shapes, described or {})
+        found = []
+        for reading in self._readings(places):
+            expected = reference_results(reading, self.direction)
+            prefix = "grad." if self.direction == "backward" else ""
+            found.append(
+                Sides(
+                    reading,
+                    {f"{prefix}{name}": array for name, array in actual.items()},
+                    {f"{prefix}{name}": expected[name] for name in actual},
+                    (),
+                    sample,
+                )
+            )
+        return replace(nearest_structure(found), other_reading=None)
+
+    @property
+    def names(self) -> list[str]:
+        """Of the tensors that are cut."""
+        return [name for name in self.actual if self.cut.axis(name) is not None]
+
+    def _readings(self, places: AnyArray) -> Iterator[Replay]:
+        incoming = self.cut.incoming_at(self.replay.incoming, places)
+        for reading in self.replay.readings():
+            part = _at(reading.reference, self.cut, places, self.direction)
+            yield replace(reading, reference=part, rounded=None, incoming=incoming)
+
+    def in_reading(self, sides: Sides) -> Pieces:
+        """In the reading that a sample was taken in."""
+        reading = next(
+            each
+            for each in self.replay.readings()
+            if each.reference.candidate.reading == sides.replay.reference.candidate.reading
+        )
+        return replace(self, replay=replace(reading, rounded=None))
+
+    def judged_places(self, drawn: Sides, tests: Mapping[str, Open]) -> tuple[Sides, ...] | None:
+        """Both sides at the drawn places and wherever a test leaves an element open, then the sums of all pieces; None
+        where too much is open. tests are those of the tensors that are cut, by name."""
+        scan = _Scan(self.cut, {name: _Looked(self.cut, name, tests[name]) for name in self.names}, self._most)
+        if not self._looked_through(scan):
+            return None
+        if not self.names:
+            return (self._sums(scan.sums),)
+        assert isinstance(drawn.sample, Sampled)
+        further = np.concatenate([drawn.sample.places, *(looked.places() for looked in scan.looked.values())])
+        described = {name: looked.metrics() for name, looked in scan.looked.items()}
+        sides = self._sides(np.unique(further), described)
+        return (sides, self._sums(scan.sums)) if scan.sums else (sides,)
+
+    @property
+    def _most(self) -> int:
+        return int(MOST * self.cut.extent)
+
+    def _looked_through(self, scan: _Scan) -> bool:
+        """Does the scan of all pieces leave few places open? The reference computes a piece while the last one is
+        compared."""
+        with ThreadPoolExecutor(1) as compared:
+            before: Future[bool] | None = None
+            for window in self.cut.windows(self._largest):
+                found = self._piece(window)
+                if before is not None and not before.result():
+                    return False
+                actual = {name: self.cut.at(name, self.actual[name], window) for name in self.names}
+                before = compared.submit(scan.add, window, actual, found)
+            return before is None or before.result()
+
+    def _piece(self, window: slice) -> dict[str, AnyArray]:
+        reference = self.replay.reference
+        leaves = self.cut.leaves_at(reference.leaves, window)
+        if self.direction == "forward":
+            return results(reference.again(leaves, reference.way, None), reference.changed)
+        run = reference.again(leaves, reference.way, reference.wanted)
+        return reference.framework.gradients(run, self.cut.incoming_at(self.replay.incoming, window))
+
+    def _sums(self, sums: Mapping[str, AnyArray]) -> Sides:
+        """What each piece adds to; further runs are made of pieces as well."""
+        replay, prefix = self.replay, ""
+        if self.direction == "backward":
+            reference, prefix = replay.reference, "grad."
+            assert reference.wanted is not None
+            wanted = replace(reference.wanted, names=frozenset(sums))
+            replay = replace(replay, reference=replace(reference, wanted=wanted))
+        actual = {f"{prefix}{name}": self.actual[name] for name in sums}
+        return Sides(replay, actual, {f"{prefix}{name}": array for name, array in sums.items()}, ())
+
+
+class _Looked:
+    """What was seen of one tensor: its metrics, open places, and where it is farthest off."""
+
+    def __init__(self, cut: Cut, name: str, test: Open) -> None:
+        self._axis = 0 if cut.flat else cut.axis(name) or 0
+        self._test = test
+        self.described = Description()
+        self._open: list[AnyArray] = []
+        self._farthest: dict[str, int] = {}
+
+    def add(self, start: int, actual: AnyArray, expected: AnyArray) -> int:
+        """Take a piece that begins at a place; the number of its places that are open."""
+        # Of integers none may differ, and those of the sample say all.
+        for metric in () if actual.dtype.kind in "iub" else self.described.add(actual, expected):
+            self._farthest[metric] = start + self._place_of_largest(metric, actual, expected)
+        others = tuple(axis for axis in range(actual.ndim) if axis != self._axis)
+        places = np.flatnonzero(self._test(actual, expected).any(axis=others))
+        self._open.append(places + start)
+        return places.size
+
+    def _place_of_largest(self, metric: str, actual: AnyArray, expected: AnyArray) -> int:
+        with np.errstate(all="ignore"):
+            off = np.abs(widen(actual) - expected)
+            if metric == "max_rel":
+                off = np.where(expected == 0, 0.0, off / np.abs(expected))
+            elif metric == "max_ulp":
+                off = ulp_distance(actual, expected, actual.dtype)
+        return int(np.unravel_index(int(np.argmax(off)), off.shape)[self._axis])
+
+    def metrics(self) -> dict[str, Metric]:
+        return dict(self.described.metrics()) if self.described.size else {}
+
+    def places(self) -> AnyArray:
+        return np.concatenate([*self._open, np.fromiter(self._farthest.values(), np.int64)]).astype(np.int64)
+
+
+class _Scan(Struct):
+    """All tensors of a case, piece after piece: those that are cut, and sums of the others. most: open places of all
+    tensors from which on the scan is in vain."""
+
+    cut: Cut
+    looked: Mapping[str, _Looked]
+    most: int
+    sums: dict[str, AnyArray] = field(default_factory=dict)
+    open: int = 0
+
+    def add(self, window: slice, actual: Mapping[str, AnyArray], expected: Mapping[str, AnyArray]) -> bool:
+        """Take a piece; False where too many places are open."""
+        self.cut.add(self.sums, expected, window)
+        for name, looked in self.looked.items():
+            self.open += looked.add(window.start, actual[name], expected[name])
+        return self.open <= self.most
+
+
+def _at(reference: Reference, cut: Cut, places: AnyArray, direction: Direction) -> Reference:
+    """The reference of some places alone."""
+    leaves = cut.leaves_at(reference.leaves, places)
+    candidate = replace(reference.candidate, arguments=with_leaves(reference.candidate.arguments, leaves))
+    found = replace(reference, candidate=candidate, leaves=leaves, corner=None, cached=None)
+    return replace(found, run=found.again(leaves, found.way, found.wanted if direction == "backward" else None))
+
+
+def reference_results(replay: Replay, direction: Direction) -> dict[str, AnyArray]:
+    """What the reference gives in a direction: outputs and changed arguments, or gradients by argument."""
+    reference = replay.reference
+    if direction == "forward":
+        return results(reference.run, reference.changed)
+    run = reference.again(reference.leaves, reference.way, reference.wanted)
+    return reference.framework.gradients(run, replay.incoming)
+
+
+def _fits(cut: Cut, name: str, array: AnyArray, piece: AnyArray) -> bool:
+    """Is it what a whole tensor with such a piece is like?"""
+    return widened_dtype(array.dtype) == widened_dtype(piece.dtype) and cut.fits(name, array.shape, piece.shape)

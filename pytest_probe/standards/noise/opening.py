@@ -1,0 +1,66 @@
+"""What a passing sample of an output says of the other elements: which of them it does not answer for."""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_probe.model.comparison import Comparison
+from pytest_probe.numerics import noise_ratio
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, widen
+from pytest_probe.numerics.noise_ratio import Spread
+from pytest_probe.numerics.ulp import ulp
+from pytest_probe.standards.noise import stages
+from pytest_probe.standards.noise.stages import Stage
+from pytest_probe.standards.noise.standard import of_few_terms
+
+# A row that errs so many times as much as drawn elements is judged itself. Chosen: it adds a tenth of the rows of a
+# norm's gradient in bfloat16, none of a softmax's.
+FARTHER = 1.5
+
+
+class Opening(Struct, frozen=True):
+    """Tells which elements may be above a limit beside runs, where drawn elements of their output are within theirs in
+    a stage: not those that are within them for what each element is granted of the RMS of all. Nor, where steps in 16
+    bit explain the drawn ones, those that are no farther off than these, in ulps or in what each is granted, but for
+    rows that are farther off as a whole.
+
+    least is what each is granted; farthest and usual are how far the drawn ones are off, None without such steps.
+    """
+
+    comparison: Comparison
+    limit: float
+    least: float
+    farthest: float | None = None
+    usual: float = 0.0
+
+    @classmethod
+    def of(cls, drawn: Comparison, stage: Stage) -> Opening:
+        limit = min(stage.limits.largest, stages.limits_of(of_few_terms(drawn)).largest)
+        size = None if stage.spread is None else stage.spread.size
+        least = 0.0 if size is None else stages.floor_of(drawn) * noise_ratio.root_mean_square(size)
+        if stage.source != stages.BETWEEN_STEPS:
+            return cls(drawn, limit, least)
+        off = _steps_off(drawn, least)
+        return cls(drawn, limit, least, float(np.max(off, initial=0.0)), noise_ratio.root_mean_square(off))
+
+    def __call__(self, actual: AnyArray, expected: AnyArray) -> BoolArray:
+        """Those of a part of the output, of whatever shape."""
+        part = replace(self.comparison, actual=actual, expected=expected)
+        everywhere = Spread.of(np.full(expected.shape, self.least)) if self.least else None
+        ratios = stages.noise_of(part, everywhere, floor=0.0).ratios
+        # What no run moves from zero is granted less.
+        above = ~(ratios <= self.limit) | ((expected == 0) & (ratios > 0))
+        if self.farthest is not None:
+            off = _steps_off(part, self.least)
+            rows = np.sqrt(np.mean(np.square(off), axis=-1, keepdims=True))
+            above &= ~(off <= self.farthest) | ~(rows <= FARTHER * self.usual)
+        return np.asarray(above)
+
+
+def _steps_off(comparison: Comparison, least: float) -> AnyArray:
+    """How far elements are off, in ulps of theirs, or in `least` where that is more."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        unit = np.fmax(ulp(comparison.expected, comparison.precision), least)
+        return np.asarray(np.abs(widen(comparison.actual) - comparison.expected) / unit)

@@ -1,0 +1,342 @@
+"""A large call that can be cut is judged by drawn places and those left open, and faults are found as in the whole."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from pytest_probe.check import Checker, Conditions, judging
+from pytest_probe.check.large import cuts, pieces
+from pytest_probe.check.large.cuts import Cut
+from pytest_probe.model.verdict import OutputVerdict
+from pytest_probe.registry import Registry
+from tests.support.devices import Emulated
+
+Tensor = torch.Tensor
+SHAPE = 512, 64
+DTYPES, DEVICES = ("float32", "bfloat16", "float16"), ("cpu", "npu")
+
+
+@pytest.fixture(autouse=True)
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is large here, of many pieces that do not divide it."""
+    monkeypatch.setattr(cuts, "LARGE", 2**14)
+    monkeypatch.setattr(cuts, "PIECE", 3000)
+    monkeypatch.setattr(cuts, "WINDOW", 2**9)
+    monkeypatch.setattr(pieces, "DRAWN", 2**11)
+    monkeypatch.setattr(pieces, "FEWEST", 2**6)
+    monkeypatch.setattr(judging, "diagnose", lambda *_: None)
+
+
+def numbers(dtype: str, *shape: int, seed: int = 0) -> Tensor:
+    found = torch.randn(shape or SHAPE, generator=torch.Generator().manual_seed(seed))
+    return found.to(getattr(torch, dtype))
+
+
+def outputs(
+    function: Callable[..., Any],
+    reference: Callable[..., Any],
+    given: list[Any],
+    device: str = "cpu",
+    *,
+    backward: bool = False,
+) -> dict[str, OutputVerdict]:
+    registry = Registry.default()
+    registry.devices["npu"] = Emulated
+    checker = Checker(Conditions(device=device), registry)
+    found = checker.compare(function, reference, given, key="call", backward=backward)
+    return {output.name: output for verdict in found for output in verdict.outputs}
+
+
+def row(x: Tensor) -> Tensor:
+    return torch.linspace(0.5, 1.5, SHAPE[1], dtype=x.dtype, device=x.device)
+
+
+CUT: dict[str, Callable[[Tensor], Tensor]] = {
+    "elements": lambda x: F.gelu(x),
+    "elements and a row": lambda x: x * row(x),
+    "rows of softmax": lambda x: F.softmax(x, -1),
+    "columns of softmax": lambda x: F.softmax(x, 0),
+    "rows of a norm": lambda x: F.layer_norm(x, SHAPE[1:]),
+    "channels of a norm": lambda x: F.batch_norm(x, None, None, training=True),
+    "columns of a running sum": lambda x: x.cumsum(0),
+    "columns in another order": lambda x: x.flip(0),
+    "rows of a product": lambda x: x @ torch.eye(SHAPE[1], dtype=x.dtype, device=x.device).flip(0),
+}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", CUT)
+def test_a_healthy_call_passes(name: str, dtype: str, device: str) -> None:
+    found = outputs(CUT[name], CUT[name], [numbers(dtype)], device, backward=True)
+    assert [output.reason for output in found.values() if output.verdict != "pass"] == []
+    assert found["output.0"].shape == SHAPE
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_the_result_says_what_share_was_sampled(name: str) -> None:
+    found = outputs(CUT[name], CUT[name], [numbers("float32")])
+    assert 0 < found["output.0"].metrics["sampled"] <= 0.3  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("name", ["elements", "rows of softmax", "rows of a norm"])
+def test_so_does_that_of_gradients(name: str) -> None:
+    found = outputs(CUT[name], CUT[name], [numbers("float32")], backward=True)
+    assert 0 < found["grad.input.0"].metrics["sampled"] <= 0.3  # type: ignore[operator]
+
+
+WHOLE: dict[str, Callable[[Tensor], Tensor]] = {
+    "by the largest of all": lambda x: x / x.abs().max(),
+    "running sum of all": lambda x: x.flatten().cumsum(0).reshape(x.shape),
+    "neighbours on both sides": lambda x: x + x.roll((1, 1), (0, 1)),
+    "lower triangle": lambda x: x.tril(),
+    "by the number of rows": lambda x: x / x.numel(),
+    "the first row and column": lambda x: torch.cat([x[:1], x[1:] * 2])[:, :1] + x,
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_what_hangs_on_other_places_is_judged_in_full(name: str) -> None:
+    found = outputs(WHOLE[name], WHOLE[name], [numbers("float32")])["output.0"]
+    assert (found.verdict, "sampled" in found.metrics) == ("pass", False)
+
+
+def test_metrics_are_those_of_all_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    sampled = outputs(CUT["rows of softmax"], CUT["rows of softmax"], [numbers("float32")])["output.0"].metrics
+    monkeypatch.setattr(cuts, "LARGE", 2**40)
+    whole = outputs(CUT["rows of softmax"], CUT["rows of softmax"], [numbers("float32")])["output.0"].metrics
+    same = ("max_abs", "max_rel", "max_ulp", "mismatch", "nonfinite_mismatch")
+    assert {name: sampled[name] for name in same} == {name: whole[name] for name in same}
+    assert sampled["mean_ulp"] == pytest.approx(whole["mean_ulp"], rel=1e-12)
+
+
+Call = tuple[Callable[..., Any], list[Tensor]]
+
+
+def sums(dtype: str) -> dict[str, Call]:
+    """Calls with results that all rows add to."""
+    x, weight = numbers(dtype), numbers(dtype, SHAPE[1], seed=1)
+    targets = torch.randint(SHAPE[1], SHAPE[:1], generator=torch.Generator().manual_seed(2))
+    ids = torch.randint(SHAPE[0], (2048,), generator=torch.Generator().manual_seed(3))
+    return {
+        "a norm's weight": (lambda x, w: F.layer_norm(x, SHAPE[1:], w), [x, weight]),
+        "a broadcast argument": (torch.add, [x, weight]),
+        "a product's weight": (F.linear, [x, numbers(dtype, 32, SHAPE[1], seed=4)]),
+        "an embedding's weight": (F.embedding, [ids, x]),
+        "a sum": (lambda x: x.sum(), [x.abs()]),
+        "a mean of losses": (F.cross_entropy, [x, targets]),
+        "a sum of losses": (lambda x, y: F.mse_loss(x, y, reduction="sum"), [x, numbers(dtype, seed=5)]),
+    }
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", sums("float32"))
+def test_healthy_sums_over_pieces_pass(name: str, dtype: str, device: str) -> None:
+    function, given = sums(dtype)[name]
+    found = outputs(function, function, given, device, backward=True)
+    assert [output.reason for output in found.values() if output.verdict != "pass"] == []
+
+
+class Scaled(torch.autograd.Function):
+    """Itself, with a gradient that is 5 % too large."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient * 1.05
+
+
+def wrong_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with gradients of 16 and 32 bit that are 5 % too large."""
+
+    def wrong(*given: Tensor) -> Any:
+        scaled = [x if not x.is_floating_point() or x.dtype is torch.float64 else Scaled.apply(x) for x in given]
+        return function(*scaled)
+
+    return wrong
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", sums("float32"))
+def test_a_wrong_gradient_of_sums_is_found(name: str, dtype: str, device: str) -> None:
+    function, given = sums(dtype)[name]
+    found = outputs(wrong_gradients(function), function, given, device, backward=True)
+    wrong = [output.verdict for name, output in found.items() if name.startswith("grad.")]
+    assert "error" in wrong
+    assert "pass" not in wrong
+
+
+@pytest.mark.parametrize("name", ["a sum", "a mean of losses", "a sum of losses"])
+def test_a_wrong_sum_is_found(name: str) -> None:
+    function, given = sums("float32")[name]
+
+    def wrong(*given: Tensor) -> Tensor:
+        return function(*given) * (1.0 if given[0].dtype is torch.float64 else 1.001)
+
+    assert outputs(wrong, function, given)["output.0"].verdict == "error"
+
+
+@pytest.mark.parametrize("ignored", [(100,), (300, 511)])
+def test_a_mean_over_some_rows_is_right(ignored: tuple[int, ...]) -> None:
+    function, (x, targets) = sums("float32")["a mean of losses"]
+    targets[list(ignored)] = -100
+    found = outputs(function, function, [x, targets], backward=True)
+    assert {output.verdict for output in found.values()} == {"pass"}
+
+
+def test_a_changed_argument_is_judged_by_places() -> None:
+    def healthy(x: Tensor, y: Tensor) -> Tensor:
+        return x.mul_(0.9).add_(y, alpha=0.1)
+
+    def wrong(x: Tensor, y: Tensor) -> Tensor:
+        found = healthy(x, y)
+        if x.dtype is torch.float32:
+            found[400, 3] *= 1.001
+        return found
+
+    given = [numbers("float32"), numbers("float32", seed=1)]
+    passed, failed = (outputs(function, healthy, given) for function in (healthy, wrong))
+    assert [(name, one.verdict, "sampled" in one.metrics) for name, one in passed.items()] == [
+        ("output.0", "pass", True)
+    ]
+    assert failed["output.0"].verdict == "error"
+    assert failed["output.0"].worst[0].index == (400, 3)
+
+
+def test_an_argument_that_only_the_device_changes_is_an_error() -> None:
+    def wrong(x: Tensor, y: Tensor) -> Tensor:
+        if y.dtype is torch.float32:
+            y[500] = 0
+        return x * 2
+
+    found = outputs(wrong, lambda x, y: x * 2, [numbers("float32"), numbers("float32", seed=1)])
+    assert found["input.1"].verdict == "error"
+
+
+def test_copies_are_compared_bit_for_bit() -> None:
+    def wrong(x: Tensor) -> Tensor:
+        found = x.clone()
+        if x.dtype is torch.float32:
+            found[509, 63] = torch.nextafter(found[509, 63], torch.tensor(9.0))
+        return found
+
+    checker = Checker(Conditions(device="cpu"), Registry.default())
+    for function, verdict in ((torch.clone, "pass"), (wrong, "error")):
+        (found,) = checker.compare(function, torch.clone, [numbers("float32")], api="Torch.clone")
+        assert found.verdict == verdict
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_the_device_rounds_a_python_float_or_does_not(dtype: str) -> None:
+    def rounds(x: Tensor, factor: float) -> Tensor:
+        return x * factor if x.dtype is torch.float64 else x * torch.tensor(factor, dtype=x.dtype)
+
+    for function in (rounds, torch.mul):
+        found = outputs(function, torch.mul, [numbers(dtype), 0.1])["output.0"]
+        assert (found.verdict, "sampled" in found.metrics) == ("pass", True)
+
+
+def at(place: Any, change: Callable[[Tensor], Any]) -> Callable[[Tensor], Tensor]:
+    def planted(right: Tensor) -> Tensor:
+        wrong = right.clone()
+        wrong[place] = change(right[place])
+        return wrong
+
+    return planted
+
+
+FAULTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "one element": at((301, 33), lambda right: right + 0.25 * right.abs().max()),
+    "one element, NaN": at((301, 33), lambda right: math.nan),
+    "one element, inf": at((301, 33), lambda right: math.inf),
+    "the last 7 elements": at((-1, slice(-7, None)), torch.zeros_like),
+    "one row, 5 % too large": at(301, lambda right: right * 1.05),
+    "a stale row": lambda right: at(301, lambda _: right[300])(right),
+    "a tile": at((slice(64, 96), slice(16, 48)), lambda right: right * 1.05),
+    "all": lambda right: right * 1.02,
+    "a tail": at(slice(-16, None), torch.zeros_like),
+}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("name", ["elements", "rows of softmax", "rows of a norm"])
+def test_a_fault_in_rows_that_are_not_drawn_is_found(name: str, fault: str, dtype: str, device: str) -> None:
+    def wrong(x: Tensor) -> Tensor:
+        right = CUT[name](x)
+        return right if x.dtype is torch.float64 else FAULTS[fault](right)
+
+    assert outputs(wrong, CUT[name], [numbers(dtype)], device)["output.0"].verdict == "error"
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_shift_of_a_part_of_an_ulp_is_found(dtype: str, device: str) -> None:
+    def wrong(x: Tensor) -> Tensor:
+        right = F.gelu(x)
+        if x.dtype is torch.float64:
+            return right
+        up = torch.nextafter(right, torch.full((), math.inf, dtype=right.dtype))
+        return torch.where(torch.arange(x.numel(), device=x.device).reshape(x.shape) % 2 == 0, up, right)
+
+    assert outputs(wrong, F.gelu, [numbers(dtype)], device)["output.0"].verdict == "error"
+
+
+WRONG: dict[str, Callable[[Tensor], Tensor]] = {
+    "transposed": lambda x: x.T * 2,
+    "another dtype": lambda x: (x * 2).to(torch.int32),
+    "a row less": lambda x: (x * 2)[:-1],
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_another_shape_or_dtype_is_an_error(name: str) -> None:
+    def wrong(x: Tensor) -> Tensor:
+        return x * 2 if x.dtype is torch.float64 else WRONG[name](x)
+
+    assert outputs(wrong, lambda x: x * 2, [numbers("float32")])["output.0"].verdict == "error"
+
+
+ARRAY = np.arange(12.0).reshape(2, 6)
+
+
+def test_a_dimension_is_cut_of_the_tensors_that_have_it() -> None:
+    cut = Cut(6, {"input.0": 1, "input.1": 0}, {"output.0": 1})
+    places = np.array([1, 5])
+    assert cut.at("input.0", ARRAY, places).tolist() == [[1, 5], [7, 11]]
+    assert cut.at("input.1", ARRAY[0], places).tolist() == [1, 5]
+    assert cut.at("input.2", ARRAY, places) is ARRAY
+    assert [cut.fits("output.0", shape, (4, 2)) for shape in ((4, 6), (4, 5), (6, 4))] == [True, False, False]
+
+
+def test_a_flat_cut_takes_elements_in_order() -> None:
+    cut = Cut(12, {"input.0": 0}, {"output.0": 0}, flat=True)
+    assert cut.at("input.0", ARRAY, slice(5, 8)).tolist() == [5, 6, 7]
+    assert cut.fits("output.0", (2, 6), (3,))
+    assert not cut.fits("output.0", (2, 5), (3,))
+
+
+def test_windows_have_all_places_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuts, "PIECE", 10)
+    assert [(part.start, part.stop) for part in Cut(7, {}, {}).windows(28)] == [(0, 2), (2, 4), (4, 6), (6, 7)]
+
+
+def test_a_mean_takes_its_share_of_pieces() -> None:
+    cut, sums = Cut(4, {"input.0": 0}, {}, means=frozenset({"output.0"})), dict[str, Any]()
+    for window, mean in ((slice(0, 1), 8.0), (slice(1, 4), 4.0)):
+        cut.add(sums, {"output.0": np.array(mean)}, window)
+    assert sums["output.0"] == 5.0
+    assert cut.incoming_at({"output.0": np.array(2.0)}, slice(0, 1))["output.0"] == 0.5
