@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from pytest_probe.check.structure import (
     with_gradients_promised,
     with_promises,
 )
+from pytest_probe.errors import TooLarge
 from pytest_probe.model.case import Case
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.device_modes import Behaviour
@@ -71,29 +72,38 @@ class Judging(Struct, frozen=True):
 
     def of(self, case: Case, replay: Replay) -> Judged:
         """The verdicts on a case: of a call that is cut by its pieces, and in full where these do not show that all is
-        right."""
+        right. Where the whole is too large for that, what a sample shows counts."""
         if replay.reference.corner is None:
             return self.judged(case, self.paired(case, replay))
-        if case.direction == "forward":
-            judged = self._in_pieces(case, [(replay, results(replay.actual, changed_and_not_returned(replay)))])
-            return judged or self.judged(case, self.paired(case, self._in_full(replay)))
-        parts = [
-            (part, part.source.gradients(part)) for part in backward_replays(case, replay, self.setup.conditions.seed)
-        ]
-        judged = self._in_pieces(case, parts)
-        if judged is not None:
-            return judged
-        sides = (gradient_sides(self._in_full(part), given) for part, given in parts)
-        return self.judged(case, Compared.of(*map(nearest_structure, sides)))
+        parts = list(self._given(case, replay))
+        found = self._in_pieces(case, parts)
+        if found is not None and all(output.verdict == "pass" for output in found.outputs):
+            return found
+        try:
+            return self.judged(case, self._in_full(case, parts))
+        except TooLarge:
+            if found is None:
+                raise
+            return found
 
-    def _in_full(self, replay: Replay) -> Replay:
-        return replayed_in_full(replay, self.whole(replay.reference))
+    def _given(self, case: Case, replay: Replay) -> Iterator[tuple[Replay, Mapping[str, AnyArray]]]:
+        """Replays of a call that is cut, and what the source gave for each."""
+        if case.direction == "forward":
+            yield replay, results(replay.actual, changed_and_not_returned(replay))
+            return
+        for part in backward_replays(case, replay, self.setup.conditions.seed):
+            yield part, part.source.gradients(part)
+
+    def _in_full(self, case: Case, parts: Sequence[tuple[Replay, Mapping[str, AnyArray]]]) -> Compared:
+        whole = [(replayed_in_full(part, self.whole(part.reference)), given) for part, given in parts]
+        if case.direction == "forward":
+            return self.paired(case, whole[0][0])
+        return Compared.of(*(nearest_structure(gradient_sides(part, given)) for part, given in whole))
 
     def _in_pieces(self, case: Case, parts: Sequence[tuple[Replay, Mapping[str, AnyArray]]]) -> Judged | None:
-        """The verdicts, where all outputs pass; None where they do not, or are no pieces. parts are replays with what
-        their sources gave."""
+        """The verdicts of the pieces; None where both sides differ in structure, or the judge of the API looks at more
+        than elements."""
         found: list[Sides] = []
-        notes: tuple[str, ...] = ()
         for replay, actual in parts:
             promised = with_promises(Sides(replay, {}, {}, ()), self.setup.device)
             pieces = Pieces.of(promised.replay, case.direction, actual, case.record.name)
@@ -102,21 +112,18 @@ class Judging(Struct, frozen=True):
                 return None
             found += sides
         given = {name: value for _, actual in parts for name, value in actual.items()}
-        compared = Compared(found[0].replay, given, tuple(found))
-        outputs, worst = self._outputs(case, compared)
-        if any(output.verdict != "pass" for output in outputs):
-            return None
-        return Judged(outputs, worst, worst.replay, notes)
+        outputs, worst = self._outputs(case, Compared(found[0].replay, given, tuple(found)))
+        return Judged(outputs, worst, worst.replay)
 
     def _places(self, case: Case, pieces: Pieces) -> tuple[Sides, ...] | None:
-        """Both sides where elements are judged; None where that is a large part, or drawn ones do not pass."""
+        """Both sides where elements are judged: drawn ones, and if these pass those that they leave open."""
         drawn = pieces.drawn()
         try:
             verdicts = self._by_rule(case, drawn, by_class=True)
         except UNREADABLE:
             return None
         if any(verdict.verdict != "pass" for verdict in verdicts):
-            return None
+            return (drawn,)
         tests = {verdict.name.removeprefix("grad."): opening(verdict) for verdict in verdicts}
         known = {name: test for name, test in tests.items() if test is not None}
         if known.keys() != tests.keys():

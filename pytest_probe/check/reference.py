@@ -73,6 +73,8 @@ class ReferenceRuns(Struct, frozen=True):
         corner = self._corner(resolved)
         if corner is not None:
             return self._of_corner(resolved, corner)
+        if self.cuts and resolved.contraction is None:
+            inputs.check_size(resolved.call, resolved.dtype, self.memory)
         if resolved.call is NO_CALL:
             return self._of_pair(resolved)
         # Which function the record is, the corner of a large call tells as well.
@@ -100,8 +102,8 @@ class ReferenceRuns(Struct, frozen=True):
     def whole(self, reference: Reference) -> Reference:
         """Of a call that was cut the reference in full. Raises TooLarge before a run that would take too much memory,
         and NoReference."""
-        candidate = reference.candidate
-        inputs.check_run(self._bytes_inside(candidate), self.memory)
+        inputs.check_size(reference.call, None, self.memory)
+        inputs.check_run(self._bytes_inside(reference.candidate), self.memory)
         try:
             return replace(reference, corner=None, cached=self.cached).ran()
         except (MemoryError, NoReference, UnsupportedDtype):

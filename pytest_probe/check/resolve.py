@@ -42,7 +42,7 @@ class Resolved(Struct, frozen=True):
 
     contraction is the call where that is too large for a reference in full. autocast is the dtype of the autocast that
     it may have run under, "" for none; as_recorded: its results have the recorded dtypes. demands: what is asked of
-    results besides.
+    results besides. dtype: what its floating tensors were cast to, None: as recorded.
     """
 
     record: str
@@ -55,6 +55,7 @@ class Resolved(Struct, frozen=True):
     as_recorded: bool = True
     notes: tuple[str, ...] = ()
     demands: Demands | None = None
+    dtype: str | None = None
 
     def corner(self) -> Resolved:
         """Of a large call that on the first places of each index, which shows the function as well; else itself."""

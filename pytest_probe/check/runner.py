@@ -60,7 +60,8 @@ class CaseRunner(Struct, frozen=True):
         """The arguments of a call, within the memory that may be taken."""
         if case.pair is not None:
             return case.pair.arguments
-        inputs.check_size(call, case.dtype, self._memory)
+        # Before it runs in full that is asked again.
+        inputs.check_size(call, case.dtype, self._memory, in_pieces=self.setup.conditions.judges_parts)
         self.setup.memory.check(lambda: inputs.arguments_on_device(call, case.dtype))
         arguments = case.arguments or inputs.build(
             call,
@@ -81,7 +82,7 @@ class CaseRunner(Struct, frozen=True):
         as_recorded = case.dtype is None
         autocast = possible_autocast(call, arguments, self.setup.device.name) if as_recorded else ""
         found = self.resolver.record(case.record, call, arguments, as_recorded=as_recorded, autocast=autocast)
-        return replace(found, demands=case.demands)
+        return replace(found, demands=case.demands, dtype=case.dtype)
 
     def reference(self, resolved: Resolved) -> Reference:
         """The one whose run in float64 is like the record; of a large call that can be cut, of a corner."""

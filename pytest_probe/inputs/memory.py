@@ -95,12 +95,18 @@ def _strides_in_order(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[i
 _HELD_TWICE = 2
 # Bytes an element: the reference and one perturbed run, float64 each.
 _WIDE_COPIES = 16
+# Of a call whose reference runs in pieces, what is there in full: arguments and results, and the framework's copies of
+# both.
+_OWN_COPIES = 3
 # Runs whose tensors are there at a time: the reference, a perturbed one, the device's.
 _RUNS = 3
 
 
-def memory_needed(call: Call, dtype: str | None) -> int:
-    """Bytes that checking the call in a dtype (None: as recorded) will take, roughly, all of its tensors together."""
+def memory_needed(call: Call, dtype: str | None, *, in_pieces: bool = False) -> int:
+    """Bytes that checking the call in a dtype (None: as recorded) will take, roughly, all of its tensors together.
+    in_pieces: with a reference that runs in pieces."""
+    if in_pieces:
+        return _total(call, lambda own: _OWN_COPIES * _bytes_on_device(own, dtype))
     return _total(call, lambda own: _bytes_per_element(own, dtype))
 
 
@@ -116,9 +122,9 @@ def _total(call: Call, each: Callable[[str], int]) -> int:
     return needed
 
 
-def check_size(call: Call, dtype: str | None, available: int) -> None:
+def check_size(call: Call, dtype: str | None, available: int, *, in_pieces: bool = False) -> None:
     """Refuse a call that needs more than the available bytes. Raises TooLarge."""
-    needed = memory_needed(call, dtype)
+    needed = memory_needed(call, dtype, in_pieces=in_pieces)
     if needed <= available:
         return
     field, spec = max(_all_tensors(call), key=lambda item: _extent(item[1]))

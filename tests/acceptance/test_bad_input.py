@@ -162,7 +162,7 @@ def test_a_tensor_beyond_the_memory(pytester: pytest.Pytester, make_dump: DumpMa
     assert kind == "too large"
     start = f"{dump}: Functional.gelu.0.forward: input_args.0: found float32 of shape [1000000, 1000000];"
     assert reason.startswith(start)
-    assert " checking the call takes about 80,000.0 GB, more than the " in reason
+    assert " checking the call takes about 24,000.0 GB, more than the " in reason
 
 
 @pytest.mark.parametrize(

@@ -185,9 +185,9 @@ def test_what_was_taken_is_given_back(pytester: pytest.Pytester, make_dump: Dump
 
 def test_inputs_that_do_not_fit(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     """The address space's limit counts, not only the machine's memory."""
-    large = tensor(10**8)
+    large = tensor(10**9)
     make_dump(data={"Functional.gelu.0.forward": forward(large, output=large), **GOOD})
     limited(pytester).assert_outcomes(passed=5, skipped=1)
     found = results(pytester)["Functional.gelu.0.forward"]
     assert found["kind"] == "too large"
-    assert "; checking the call takes about 8.0 GB, more than the " in found["reason"]
+    assert "; checking the call takes about 24.0 GB, more than the " in found["reason"]

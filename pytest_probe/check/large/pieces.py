@@ -160,18 +160,18 @@ class Pieces(Struct, frozen=True):
         return replace(self, replay=replace(reading, rounded=None))
 
     def judged_places(self, drawn: Sides, tests: Mapping[str, Open]) -> tuple[Sides, ...] | None:
-        """Both sides at the drawn places and wherever a test leaves an element open, then the sums of all pieces; None
-        where too much is open. tests are those of the tensors that are cut, by name."""
+        """Both sides at the drawn places and wherever a test leaves an element open, then the sums of all pieces. None
+        where so much is open that the whole must tell. tests are those of the tensors that are cut, by name."""
         scan = _Scan(self.cut, {name: _Looked(self.cut, name, tests[name]) for name in self.names}, self._most)
         if not self._looked_through(scan):
             return None
+        sums = (self._sums(scan.sums),) if scan.sums else ()
         if not self.names:
-            return (self._sums(scan.sums),)
+            return sums
         assert isinstance(drawn.sample, Sampled)
         further = np.concatenate([drawn.sample.places, *(looked.places() for looked in scan.looked.values())])
         described = {name: looked.metrics() for name, looked in scan.looked.items()}
-        sides = self._sides(np.unique(further), described)
-        return (sides, self._sums(scan.sums)) if scan.sums else (sides,)
+        return (self._sides(np.unique(further), described), *sums)
 
     @property
     def _most(self) -> int:

@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from pytest_probe import inputs
 from pytest_probe.check import Checker, Conditions, judging
 from pytest_probe.check.large import cuts, pieces
 from pytest_probe.check.large.cuts import Cut
@@ -340,3 +341,13 @@ def test_a_mean_takes_its_share_of_pieces() -> None:
         cut.add(sums, {"output.0": np.array(mean)}, window)
     assert sums["output.0"] == 5.0
     assert cut.incoming_at({"output.0": np.array(2.0)}, slice(0, 1))["output.0"] == 0.5
+
+
+def test_a_sample_tells_where_the_whole_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(x: Tensor) -> Tensor:
+        return x * 2 if x.dtype is torch.float64 else x * 2.001
+
+    monkeypatch.setattr(inputs, "available_memory", lambda *_: 2**16)
+    for function, verdict in ((lambda x: x * 2, "pass"), (wrong, "error")):
+        found = outputs(function, lambda x: x * 2, [numbers("float32")])["output.0"]
+        assert (found.verdict, found.shape, "sampled" in found.metrics) == (verdict, SHAPE, True)
