@@ -346,9 +346,10 @@ def _bytes_on_device(case: Case) -> Callable[[], int]:
 def preview(case: Case, registry: Registry, conditions: Conditions | None = None) -> Verdict | None:
     """The skip that is known without running the case; None where it would run."""
     setup = Setup(conditions or Conditions(device="cpu"), registry, case.dump.framework)
+    in_pieces = setup.conditions.judges_parts
     try:
         call = case.dump.decode(case.record)
-        inputs.check_size(call, case.dtype, inputs.available_memory())
+        inputs.check_size(call, case.dtype, inputs.available_memory(), in_pieces=in_pieces)
         check_complete(case, call)
         if case.api not in registry.references or case.api not in registry.calls:
             setup.framework.candidates(case.record.namespace, case.record.api, registry.namespaces)
