@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from pytest_probe.model.case import Case
 from pytest_probe.model.run import Leaf, Run, Wanted
-from pytest_probe.numerics.closeness import reference_array, same_bytes
+from pytest_probe.numerics.closeness import is_reference_array, reference_array
 from pytest_probe.numerics.dtypes import AnyArray
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def kept_run(run: Run, leaves: Mapping[str, Leaf], wanted: Wanted | None) -> Kep
     changed = [
         name
         for name, value in after.items()
-        if name in run.changed or not same_bytes(value, reference_array(leaves[name].array))
+        if name in run.changed or not is_reference_array(value, leaves[name].array)
     ]
     values: dict[str, Any] = {f"{OUTPUT}{name}": value for name, value in run.outputs.items()}
     values |= {f"{AFTER}{name}": after[name] for name in changed}

@@ -5,7 +5,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_probe.numerics.closeness import distance, equal_in_float64, near, reference_array, same_bytes
+from pytest_probe.numerics.arrays import BLOCK
+from pytest_probe.numerics.closeness import (
+    distance,
+    equal_in_float64,
+    is_reference_array,
+    near,
+    reference_array,
+    same_bytes,
+)
 from pytest_probe.numerics.dtypes import numpy_dtype
 
 BF16 = numpy_dtype("bfloat16")
@@ -23,6 +31,29 @@ def test_same_bytes(size: int) -> None:
     assert not same_bytes(array, other)
     assert same_bytes(array[::2], array[::2].copy())
     assert same_bytes(array.astype(BF16), array.astype(BF16))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "bool", "complex128", "float64"])
+@pytest.mark.parametrize("place", [0, BLOCK, 100_002])
+def test_one_element_of_many_is_another(dtype: str, place: int) -> None:
+    array = np.zeros(100_003, numpy_dtype(dtype))
+    other = array.copy()
+    assert same_bytes(array, other)
+    other[place] = 1
+    assert not same_bytes(array, other)
+    # Every second of twice as many.
+    wide = np.zeros((100_003, 2), array.dtype)
+    wide[:, 0] = other
+    assert same_bytes(wide[:, 0], other)
+    assert not same_bytes(wide[:, 0], array)
+    if dtype != "bool":
+        assert near(array, array.copy())
+        assert not near(array, other)
+        assert distance({"a": other}, {"a": array.astype(reference_array(array).dtype)}) == pytest.approx(1)
+    assert is_reference_array(reference_array(other), other)
+    assert not is_reference_array(reference_array(array), other)
+    assert not is_reference_array(reference_array(other)[1:], other)
+    assert is_reference_array(other, other) is (dtype in ("bool", "complex128", "float64"))
 
 
 @pytest.mark.parametrize(
