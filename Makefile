@@ -17,6 +17,9 @@ RELEASES := $(TORCH_RELEASES:%=$(VENV)-torch-%/installed)
 MSPROBE := 1.0.4 1.2.2 8.3.3 26.2.0
 PEERS := $(MSPROBE:%=$(VENV)-msprobe-%/installed)
 
+# Hundreds of processes import the same modules.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo demo-paddle test test-fast exhaustive test-paddle lint format snapshots conformance conformance-paddle compat verdict-quality wheel-demo test-without-torch test-without-kernel clean
 
 demo: $(INSTALLED)

@@ -59,6 +59,10 @@ def counting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    """Runs pytest without the plugins that only the tests of them need."""
+    """Runs pytest without the plugins that only the tests of them need.
+
+    It writes no bytecode: of a module that a test writes twice within a second the first would run again."""
     monkeypatch.setenv("PYTEST_ADDOPTS", WITHOUT_OTHERS)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setattr("sys.dont_write_bytecode", True)
     return pytester

@@ -65,14 +65,11 @@ def git(*words: str) -> None:
     subprocess.run(["git", *identity, *words], check=True, capture_output=True)
 
 
-def test_an_operator_that_gets_worse_by_a_commit(
-    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_operator_that_gets_worse_by_a_commit(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     kernels = pytester.makepyfile(kernels="import torch\n\ndef exp(x):\n    return torch.exp(x)\n")
     pytester.makeconftest("def pytest_probe_register(registry):\n    import kernels\n\n"
                           "    registry.calls['Torch.exp'] = lambda x: kernels.exp(x)\n")  # fmt: skip
     pytester.syspathinsert()
-    monkeypatch.setattr("sys.dont_write_bytecode", True)
     make_dump(data=DATA)
     model = pytester.makepyfile(model="import torch\n\ndef forward(x):\n    return torch.exp(x)\n")
     frame = f"File {model}, line 4, in forward, \n return torch.exp(x)"
