@@ -55,7 +55,7 @@ def results(pytester: pytest.Pytester) -> dict[str, dict[str, object]]:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_an_archive_is_its_folder(pytester: pytest.Pytester, folder: Path, name: str) -> None:
+def test_an_archive_gives_the_results_of_its_folder(pytester: pytest.Pytester, folder: Path, name: str) -> None:
     """With the same portable ids, digests, stored tensors and numbers; nothing is unpacked."""
     args = ("--probe-out=out", "--probe-inputs=stored")
     pytester.runpytest("--probe-dump=run", *args).assert_outcomes(passed=4)
@@ -92,7 +92,7 @@ def test_with_workers_of_which_one_dies(pytester: pytest.Pytester, folder: Path,
     assert list((pytester.path / "temp").iterdir()) == []
 
 
-def test_a_killed_run_leaves_nothing(pytester: pytest.Pytester, folder: Path) -> None:
+def test_a_killed_run_leaves_no_temporary_file(pytester: pytest.Pytester, folder: Path) -> None:
     pytester.makeconftest("import os, signal\ndef pytest_runtest_call(item):\n    os.kill(os.getpid(), signal.SIGKILL)")
     packed(folder, "run.tar.gz")
     assert pytester.runpytest_subprocess("--probe-dump=run.tar.gz").ret == -signal.SIGKILL
@@ -132,7 +132,7 @@ def test_gzip_of_a_dump_also_where_it_was_cut(pytester: pytest.Pytester, make_du
     assert result.ret == pytest.ExitCode.TESTS_FAILED
 
 
-def test_patterns(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_a_pattern_selects_the_dumps_it_matches(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     for rank in (0, 2, 10):
         make_dump(f"run/rank{rank}/dump.json", {ARGMAX: entries()[ARGMAX]})
     (pytester.path / "run/rank2/dump.json").write_text("")

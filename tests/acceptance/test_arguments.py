@@ -132,7 +132,9 @@ def test_ids_outside_rootdir_are_absolute(pytester: pytest.Pytester, make_dump: 
         (["-o", "probe_namespaces=NPU"], "probe_namespaces*'NPU' *; give lines of the form Prefix=python.module"),
     ],
 )
-def test_wrong_values(pytester: pytest.Pytester, make_dump: DumpMaker, args: list[str], message: str) -> None:
+def test_an_unusable_option_value_is_a_usage_error(
+    pytester: pytest.Pytester, make_dump: DumpMaker, args: list[str], message: str
+) -> None:
     make_dump(data=ONE)
     pytester.mkdir("empty")
     (pytester.path / "a[1]").touch()

@@ -154,7 +154,7 @@ def test_a_skip_shows_its_message(pytester: pytest.Pytester, make_dump: DumpMake
         result.stdout.fnmatch_lines([f"SKIPPED [[]2[]] *:*: {message} (Functional.relu.0.forward)"])
 
 
-def test_a_tensor_beyond_the_memory(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_a_tensor_larger_than_memory_is_skipped_as_too_large(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     huge = tensor(10**6, 10**6)
     dump = make_dump(data={"Functional.gelu.0.forward": forward(huge, output=huge), **GOOD})
     probe(pytester).assert_outcomes(passed=5, skipped=1)
@@ -174,7 +174,9 @@ def test_a_tensor_beyond_the_memory(pytester: pytest.Pytester, make_dump: DumpMa
     ],
     ids=["digits", "text", "list"],
 )
-def test_a_value_beyond_all_bounds(pytester: pytest.Pytester, make_dump: DumpMaker, value: str, found: str) -> None:
+def test_a_value_beyond_all_bounds_is_skipped_undecoded(
+    pytester: pytest.Pytester, make_dump: DumpMaker, value: str, found: str
+) -> None:
     """It is refused before it is decoded."""
     record = forward(tensor(2, 3), {"type": "int", "value": "VALUE"}, output=tensor(2, 3))
     dump = make_dump(data={"Torch.add.0.forward": record, **GOOD})
@@ -329,14 +331,18 @@ def test_a_dump_of_modules_only_says_what_to_record(pytester: pytest.Pytester, m
     assert reasons(pytester, "skip") == {"(empty)": ("no API calls in the dump", f"{dump}: {message}")}
 
 
-def test_a_dump_of_another_framework(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_a_dump_of_an_unsupported_framework_fails_with_a_reason(
+    pytester: pytest.Pytester, make_dump: DumpMaker
+) -> None:
     dump = make_dump(framework="mindspore")
     probe(pytester).assert_outcomes(failed=1)
     message = f"{dump}: it was recorded with mindspore, whose calls cannot run yet; give a dump of pytorch, paddle"
     assert reasons(pytester, "error") == {"(framework)": ("", message)}
 
 
-def test_without_torch(pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_framework_fails_and_says_how_to_install_it(
+    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_dump()
     monkeypatch.setitem(pytest_probe.frameworks.MODULES, "pytorch", "no_such_torch")
     result = probe(pytester)
@@ -367,7 +373,7 @@ def test_nothing_is_written_beside_a_dump(pytester: pytest.Pytester, make_dump: 
     assert sorted(path.name for path in folder.iterdir()) == ["dump.json", "stack.json"]
 
 
-def test_a_byte_order_mark(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_a_dump_with_a_byte_order_mark_is_read(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     dump = make_dump(data=GOOD)
     dump.write_text(dump.read_text(), encoding="utf-8-sig")
     probe(pytester).assert_outcomes(passed=5)

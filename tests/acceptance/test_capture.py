@@ -137,7 +137,7 @@ def test_steps_end_with_those_of_the_first_optimizer(program: Path, tmp_path: Pa
     ]
 
 
-def test_a_module_and_a_configuration(program: Path, tmp_path: Path) -> None:
+def test_capture_runs_a_module_under_a_configuration_file(program: Path, tmp_path: Path) -> None:
     told = {"task": "structure", "step": [0], "structure": {"list": ["linear"]}}
     (tmp_path / "config.json").write_text(json.dumps(told))
     assert captured(tmp_path, "--config", "config.json", "-m", "train", "0").returncode == 0
@@ -153,7 +153,7 @@ def test_a_program_that_raises_leaves_what_it_called(tmp_path: Path) -> None:
     assert names(dump) == ["Torch.ones.0.forward"]
 
 
-def test_it_says_once_where_how_many_and_how_large(first_step: Recording) -> None:
+def test_capture_reports_calls_size_and_folder_in_one_line(first_step: Recording) -> None:
     (dump,) = first_step.folder.glob("dumps/step0/*/dump.json")
     forwards = sum(name.endswith(".forward") for name in names(dump))
     pattern = rf"pytest-probe: recorded {forwards} calls of 1 step, [\d.]+ kB, [\d.]+ s a step: dumps\n"
@@ -265,7 +265,7 @@ def test_a_disk_that_fills_ends_the_recording_alone(tmp_path: Path, total: float
         (["--step=x", "train.py"], "'x' cannot be used"),
     ],
 )
-def test_arguments_that_cannot_be_used(program: Path, tmp_path: Path, args: list[str], words: str) -> None:
+def test_unusable_arguments_of_capture_are_refused(program: Path, tmp_path: Path, args: list[str], words: str) -> None:
     ran = captured(tmp_path, *args)
     assert ran.returncode == 2
     assert words in ran.stderr

@@ -102,7 +102,7 @@ def test_parameters_and_buffers_are_judged(pytester: pytest.Pytester, args: list
     run(pytester, body, *args).assert_outcomes(passed=8)
 
 
-def test_a_module_beside_a_function(pytester: pytest.Pytester) -> None:
+def test_a_module_is_checked_against_a_function_and_the_reverse(pytester: pytest.Pytester) -> None:
     body = """
     def normed(x):
         return batch_norm(x, None, None, training=True)
@@ -140,7 +140,9 @@ def test_a_module_beside_a_function(pytester: pytest.Pytester) -> None:
         ),
     ],
 )
-def test_a_module_that_is_wrong(pytester: pytest.Pytester, function: str, reference: str, reason: str) -> None:
+def test_a_wrong_module_fails_and_names_what_differs(
+    pytester: pytest.Pytester, function: str, reference: str, reason: str
+) -> None:
     result = run(pytester, f"def test_mine(probe): checked(probe, {function}, {reference})")
     result.assert_outcomes(failed=1)
     text = " ".join(line.removeprefix("E").strip() for line in result.outlines if line.startswith("E  "))
@@ -202,7 +204,7 @@ def test_a_wrong_api_says_which_is_meant(pytester: pytest.Pytester, api: str, me
     "api",
     ["Functional.gelu", "torch.nn.functional.gelu", "Torch.sigmoid", "Tensor.add_", "NPU.gelu", "NPU.own", "", None],
 )
-def test_a_known_api(pytester: pytest.Pytester, api: str | None) -> None:
+def test_a_check_accepts_a_known_api(pytester: pytest.Pytester, api: str | None) -> None:
     pytester.makeconftest("def pytest_probe_register(registry): registry.references['NPU.own'] = lambda x: x")
     body = f"""
     def test_mine(probe):

@@ -11,7 +11,7 @@ from pytest_probe.cli import main
 from tests.acceptance.conftest import NAMES, DumpMaker
 
 
-def test_show(make_dump: DumpMaker, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_lists_records_with_dtype_and_elements(make_dump: DumpMaker, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", str(make_dump())]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "dump.json: 4 records (pytorch, statistics, L1); no items: 1 Module entry"
@@ -35,7 +35,7 @@ def test_show(make_dump: DumpMaker, capsys: pytest.CaptureFixture[str]) -> None:
         (["--dtype=bfloat16", "--api=relu"], [f"{name}[bfloat16]" for name in NAMES[:2]]),
     ],
 )
-def test_selection(
+def test_show_lists_the_selected_records_only(
     make_dump: DumpMaker, capsys: pytest.CaptureFixture[str], args: list[str], expected: list[str]
 ) -> None:
     assert main(["show", *args, str(make_dump())]) == 0
@@ -69,7 +69,7 @@ def test_a_reader_that_leaves_is_no_error(make_dump: DumpMaker) -> None:
     assert (process.returncode, errors) == (0, b"")
 
 
-def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_of_show_says_that_nothing_runs(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         main(["show", "--help"])
     assert "Nothing is run, and no conftest.py is read" in " ".join(capsys.readouterr().out.split())

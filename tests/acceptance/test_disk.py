@@ -86,7 +86,7 @@ def test_a_folder_that_cannot_be_made(pytester: pytest.Pytester, make_dump: Dump
     result.stderr.fnmatch_lines(["ERROR: --probe-out: '*out' cannot be used; it cannot be written to: *"])
 
 
-def test_a_capture_below_a_file(pytester: pytest.Pytester) -> None:
+def test_a_capture_into_a_folder_below_a_file_fails_the_run(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("import torch\ndef test_one(): torch.ones(2)")
     (pytester.path / "file").touch()
     result = pytester.runpytest("--probe-capture=file/out")
@@ -103,7 +103,7 @@ sys.stdin.read()
 """
 
 
-def test_two_runs_at_once_in_one_folder(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_a_second_run_in_a_folder_in_use_is_refused(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump(data={"Torch.argmax.0.forward": ARGMAX})
     file = pytester.mkdir("out") / "results.jsonl"
     holder = subprocess.Popen(
@@ -120,7 +120,7 @@ def test_two_runs_at_once_in_one_folder(pytester: pytest.Pytester, make_dump: Du
     assert pytester.runpytest(*args).ret == 0
 
 
-def test_a_run_holds_its_folder(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_a_run_locks_its_results_until_it_ends(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump(data={"Torch.argmax.0.forward": ARGMAX})
     pytester.makeconftest(
         """

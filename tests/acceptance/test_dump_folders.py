@@ -150,7 +150,7 @@ def test_nothing_beside_a_dump_outside_the_project_is_imported(
         (WORKER, f"cases/run/dump.json::{NAME}"),
     ],
 )
-def test_the_projects_own_conftests_serve(
+def test_the_conftests_of_the_project_serve_dumps(
     pytester: pytest.Pytester, folder: Path, workers: tuple[str, ...], target: str
 ) -> None:
     (folder.parent / "cases").mkdir()

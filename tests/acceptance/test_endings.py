@@ -74,7 +74,9 @@ def _functions_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_each_ending_fails_its_item(pytester: pytest.Pytester, make_dump: DumpMaker, place: str) -> None:
+def test_an_exception_that_ends_a_process_fails_its_item(
+    pytester: pytest.Pytester, make_dump: DumpMaker, place: str
+) -> None:
     data: dict[str, Any] = {}
     for number in range(len(ENDINGS)):
         x = tensor(number + 1)

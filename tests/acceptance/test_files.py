@@ -18,7 +18,9 @@ def results(pytester: pytest.Pytester) -> list[dict[str, Any]]:
 
 @pytest.mark.usefixtures("planted")
 @pytest.mark.parametrize("workers", ["0", "2"])
-def test_what_a_run_writes(pytester: pytest.Pytester, make_dump: DumpMaker, workers: str) -> None:
+def test_a_run_writes_its_results_run_and_junit_files(
+    pytester: pytest.Pytester, make_dump: DumpMaker, workers: str
+) -> None:
     """Two workers write and report as one."""
     make_dump()
     files = ["--probe-out=out", "--junitxml=junit.xml"]
@@ -128,7 +130,7 @@ def test_nothing_is_written_unasked_or_while_collecting(pytester: pytest.Pyteste
         ("all", [], NAMES[:5]),
     ],
 )
-def test_saved_tensors(
+def test_save_keeps_tensors_and_a_script_of_the_chosen_cases(
     pytester: pytest.Pytester, make_dump: DumpMaker, save: str, args: list[str], saved: list[str]
 ) -> None:
     make_dump()
@@ -141,7 +143,7 @@ def test_saved_tensors(
 
 
 @pytest.mark.usefixtures("planted")
-def test_the_other_family_of_junit(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_junit_of_family_xunit1_has_the_properties(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     pytester.runpytest("--probe-dump=dump.json", "--junitxml=junit.xml", "-o", "junit_family=xunit1")
     junit_is_whole(pytester)

@@ -124,7 +124,7 @@ def test_an_exception_of_the_function_is_shown_where_it_was_raised(pytester: pyt
         ("lambda x: my_gelu(x.add_(1)), reference=lambda x: gelu(x + 1)", "*the device changed this argument; *"),
     ],
 )
-def test_what_cannot_be_compared_fails(pytester: pytest.Pytester, check: str, reason: str) -> None:
+def test_a_check_of_outputs_that_cannot_be_compared_fails(pytester: pytest.Pytester, check: str, reason: str) -> None:
     text = f"""
     def test_gelu(probe):
         probe.check({check}, inputs=[probe.tensor((4, 4))])
@@ -149,7 +149,7 @@ def test_no_kernel_on_the_device_skips(pytester: pytest.Pytester) -> None:
     ]
 
 
-def test_results_and_properties(pytester: pytest.Pytester) -> None:
+def test_checks_are_in_results_and_junit_properties(pytester: pytest.Pytester) -> None:
     text = """
     def test_gelu(probe):
         x = probe.tensor((64, 32), "bfloat16")
@@ -234,7 +234,7 @@ def test_tensors_depend_on_the_test_the_order_and_the_seed_alone(pytester: pytes
     assert len({*first.split(), *second.split(), *other.split()}) == 9
 
 
-def test_values_of_tensors(pytester: pytest.Pytester) -> None:
+def test_the_fixture_draws_tensors_in_the_asked_range(pytester: pytest.Pytester) -> None:
     text = """
     def test_tensors(probe):
         x = probe.tensor((2, 50), torch.float16, low=-3, high=5)
@@ -361,7 +361,9 @@ def test_gradients_of_a_marked_test(pytester: pytest.Pytester, make_dump: DumpMa
         ("probe_case.check(probe_case.args[0].mul_(2).relu_())", "failed"),
     ],
 )
-def test_an_in_place_record(pytester: pytest.Pytester, make_dump: DumpMaker, body: str, outcome: str) -> None:
+def test_a_check_of_an_in_place_record_must_give_its_result(
+    pytester: pytest.Pytester, make_dump: DumpMaker, body: str, outcome: str
+) -> None:
     make_dump(data={"Tensor.relu_.0.forward": entries()["Functional.relu.0.forward"]})
     text = f"""
     @pytest.mark.probe(dump="dump.json")

@@ -33,7 +33,7 @@ from tests.acceptance.conftest import DumpMaker
         ),
     ],
 )
-def test_the_header(
+def test_the_header_states_the_conditions_of_the_run(
     pytester: pytest.Pytester, make_dump: DumpMaker, args: list[str], conditions: str, decides: str
 ) -> None:
     make_dump()
@@ -44,7 +44,7 @@ def test_the_header(
     result.stdout.fnmatch_lines([f"probe: *, {conditions}", f"probe: {decides}"], consecutive=True)
 
 
-def test_a_warning_is_called_so(pytester: pytest.Pytester, make_dump: DumpMaker, planted: None) -> None:
+def test_a_warning_is_reported_as_warned(pytester: pytest.Pytester, make_dump: DumpMaker, planted: None) -> None:
     make_dump()
     result = pytester.runpytest("--probe-dump=dump.json", "-v", "--probe-api=linear")
     result.stdout.fnmatch_lines(

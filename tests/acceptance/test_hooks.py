@@ -21,7 +21,9 @@ def test_a_call_is_replaced_on_the_device_only(pytester: pytest.Pytester, make_d
     assert run(pytester, conftest, "--probe-api=relu", "--probe-api=linear") == {"failed": 1, "passed": 1}
 
 
-def test_a_namespace_with_its_reference(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_a_registered_namespace_is_checked_against_its_reference(
+    pytester: pytest.Pytester, make_dump: DumpMaker
+) -> None:
     make_dump(data={"Mine.double.0.forward": forward(tensor(4), output=tensor(4))})
     pytester.makepyfile(my_kernels="def double(x): return x + x")
     conftest = """

@@ -116,7 +116,9 @@ def test_a_dropout_that_draws_nothing_is_judged_by_value(pytester: pytest.Pytest
         run(pytester, f"--probe-standard={standard}").assert_outcomes(failed=1)
 
 
-def test_a_real_difference_is_found(pytester: pytest.Pytester, first: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_device_differs_from_the_benchmark(
+    pytester: pytest.Pytester, first: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytester.makeconftest(WRONG)
     result = run(pytester, f"--probe-benchmark={first}", "--probe-out=wrong")
     result.assert_outcomes(passed=12, failed=4, skipped=3)

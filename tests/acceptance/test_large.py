@@ -60,7 +60,7 @@ def test_nothing_is_said_where_nothing_is_sampled(pytester: pytest.Pytester, mak
         result.stdout.no_fnmatch_line("*judged by samples*")
 
 
-def test_only_what_is_selected_counts(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_only_selected_cases_are_counted_as_sampled(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_large(make_dump)
     one = pytester.runpytest("--probe-dump=dump.json", "--probe-flops=4e5", "--probe-direction=forward")
     one.stdout.fnmatch_lines(["probe: 1 case takes more than 4e+05 float64 operations *"])
@@ -84,7 +84,7 @@ def test_a_wrong_element_that_checksums_point_at(pytester: pytest.Pytester, make
     )
 
 
-def test_the_ini_may_say_it(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_the_ini_file_sets_the_limit_of_operations(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_large(make_dump)
     pytester.makeini("[pytest]\nprobe_flops = 4e5\nprobe_reference_device = cpu\n")
     pytester.runpytest("--probe-dump=dump.json").stdout.re_match_lines([LINE])

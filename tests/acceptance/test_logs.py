@@ -82,7 +82,7 @@ def test_an_option_of_logging_is_obeyed(pytester: pytest.Pytester, make_dump: Du
     assert "in a call" in run(pytester, make_dump, "-o", "log_cli=true", factor=1.0)
 
 
-def test_formats_are_obeyed(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_captured_logs_follow_the_log_format(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     assert "<kernel> in a call" in run(pytester, make_dump, "--log-format=<%(name)s> %(message)s")
 
 

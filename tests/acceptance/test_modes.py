@@ -42,7 +42,9 @@ ARGUMENTS = ("--probe-dump=dump.json", "--probe-api=*linear*", "--probe-device=c
         ("tf32,none", "'tf32,none' cannot be used; auto and none stand alone"),
     ],
 )
-def test_a_wrong_mode(pytester: pytest.Pytester, make_dump: DumpMaker, value: str, words: str) -> None:
+def test_an_unknown_mode_is_a_usage_error(
+    pytester: pytest.Pytester, make_dump: DumpMaker, value: str, words: str
+) -> None:
     make_dump()
     result = pytester.runpytest("--probe-dump=dump.json", f"--probe-allow={value}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -71,7 +73,7 @@ def test_allowed_it_passes_and_the_results_say_so(pytester: pytest.Pytester, mak
     assert (run["settings"]["allow"], run["devices"][0]["modes"]) == (["ftz", "tf32"], "ftz, tf32")
 
 
-def test_the_command_repeats_the_modes(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_the_command_to_reproduce_has_the_allowed_modes(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     pytester.makeconftest(CONFTEST)
     make_dump()
     result = pytester.runpytest(*ARGUMENTS, "--probe-allow=none")

@@ -26,7 +26,7 @@ def command(*args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([script, *args], capture_output=True, text=True, timeout=120)
 
 
-def test_versions() -> None:
+def test_both_commands_print_the_version() -> None:
     told = command("--version")
     assert (told.returncode, told.stdout) == (0, f"pytest-probe 0.1.0\n{kernel.kernel_line()}\n")
     listed = subprocess.run(
@@ -49,7 +49,9 @@ def test_versions() -> None:
         ("--probe-direction=forwards", "did you mean forward?"),
     ],
 )
-def test_an_option(pytester: pytest.Pytester, make_dump: DumpMaker, option: str, meant: str) -> None:
+def test_a_misspelt_option_is_suggested(
+    pytester: pytest.Pytester, make_dump: DumpMaker, option: str, meant: str
+) -> None:
     make_dump()
     result = pytester.runpytest("--probe-dump=dump.json", option)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -71,7 +73,9 @@ def test_an_option_and_a_key_of_the_projects_own_stay(pytester: pytest.Pytester,
 
 
 @pytest.mark.parametrize(("key", "status"), [("probe_devcie", 4), ("probe_wqwqwq", 0)])
-def test_a_key(pytester: pytest.Pytester, make_dump: DumpMaker, key: str, status: int) -> None:
+def test_a_misspelt_ini_key_is_suggested(
+    pytester: pytest.Pytester, make_dump: DumpMaker, key: str, status: int
+) -> None:
     make_dump()
     pytester.makeini(f"[pytest]\n{key} = cpu\n")
     result = pytester.runpytest("--probe-dump=dump.json", "--collect-only")
@@ -91,7 +95,9 @@ def test_a_key(pytester: pytest.Pytester, make_dump: DumpMaker, key: str, status
         (["--probe-standards-file=rules.yaml"], "*rules.yaml: Functional.lineer matches no record; *.linear?"),
     ],
 )
-def test_an_api(pytester: pytest.Pytester, make_dump: DumpMaker, args: list[str], line: str) -> None:
+def test_a_misspelt_api_of_a_rules_file_is_suggested(
+    pytester: pytest.Pytester, make_dump: DumpMaker, args: list[str], line: str
+) -> None:
     make_dump()
     rule = "{bfloat16: {standard: ulp, over_ratio: 0.01, justification: why}}"
     # bilinear is an API, and so no misspelling of linear.
@@ -129,7 +135,9 @@ def test_m_selects_an_api(pytester: pytest.Pytester, make_dump: DumpMaker, api: 
         ("dump='dump.json', direction='forwad'", "*'forwad' cannot be used; * (did you mean forward?)"),
     ],
 )
-def test_the_marker(pytester: pytest.Pytester, make_dump: DumpMaker, arguments: str, line: str) -> None:
+def test_a_misspelt_value_of_the_marker_is_suggested(
+    pytester: pytest.Pytester, make_dump: DumpMaker, arguments: str, line: str
+) -> None:
     make_dump()
     pytester.makepyfile(test_mine=MARKED.format(arguments=arguments))
     result = pytester.runpytest()
@@ -144,7 +152,7 @@ def test_a_marked_test_is_selected_by_its_records(pytester: pytest.Pytester, mak
     assert [line for line in result.outlines if "::" in line] == ["test_mine.py::test_mine[Functional.linear.0]"]
 
 
-def test_a_dtype_of_the_fixture(pytester: pytest.Pytester) -> None:
+def test_a_misspelt_dtype_of_the_fixture_is_suggested(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_mine="def test_mine(probe):\n    probe.tensor((2, 3), 'bflaot16')\n")
     result = pytester.runpytest()
     result.assert_outcomes(failed=1)
@@ -165,11 +173,11 @@ def test_a_dtype_of_the_fixture(pytester: pytest.Pytester) -> None:
         (["show", "dump.json", "--dtype=flaot16"], "(did you mean float16?)"),
     ],
 )
-def test_a_command(args: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_misspelt_command_is_suggested(args: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(args) == 2
     assert words in capsys.readouterr().err
 
 
-def test_an_api_of_show(make_dump: DumpMaker, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_misspelt_api_of_show_is_suggested(make_dump: DumpMaker, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", str(make_dump()), "--api=Functional.realu", "--skip-api=linear"]) == 0
     assert capsys.readouterr().err == "Functional.realu matches no record; did you mean Functional.relu?\n"

@@ -42,7 +42,7 @@ def old(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Py
 @pytest.mark.parametrize(
     "options", [("--probe-dump={dump}",), ("--probe-dump={dump}", "-n1"), ("--probe-capture=new",)]
 )
-def test_a_run_that_needs_it_says_so(old: pytest.Pytester, options: tuple[str, ...]) -> None:
+def test_a_run_that_needs_a_framework_refuses_an_old_one(old: pytest.Pytester, options: tuple[str, ...]) -> None:
     result = old.runpytest_subprocess(*(option.format(dump=DUMP) for option in options))
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     (said,) = [line for line in result.errlines if line]
@@ -51,7 +51,7 @@ def test_a_run_that_needs_it_says_so(old: pytest.Pytester, options: tuple[str, .
 
 
 @pytest.mark.compat
-def test_a_test_of_a_kernel_says_so(old: pytest.Pytester) -> None:
+def test_a_test_of_a_kernel_is_an_error_with_an_old_framework(old: pytest.Pytester) -> None:
     old.makepyfile(KERNEL)
     result = old.runpytest_subprocess("-rE")
     result.assert_outcomes(errors=1)
@@ -59,14 +59,14 @@ def test_a_test_of_a_kernel_says_so(old: pytest.Pytester) -> None:
     result.stdout.no_fnmatch_line("*Traceback*")
 
 
-def test_other_tests_do_not_import_it(old: pytest.Pytester) -> None:
+def test_tests_without_cases_import_no_framework(old: pytest.Pytester) -> None:
     old.makepyfile("def test_mine(): pass")
     result = old.runpytest_subprocess("-s")
     result.assert_outcomes(passed=1)
     result.stdout.no_fnmatch_line("*torch was imported*")
 
 
-def test_commands_say_so(old: pytest.Pytester) -> None:
+def test_commands_refuse_an_old_framework(old: pytest.Pytester) -> None:
     old.makefile(".py", train="import torch")
     for command in (["show", str(DUMP)], ["capture", "train.py"]):
         code = f"import sys; from pytest_probe.cli import main; sys.exit(main({command}))"
@@ -75,7 +75,7 @@ def test_commands_say_so(old: pytest.Pytester) -> None:
         assert result.errlines == [f"pytest-probe: error: {SENTENCE}"]
 
 
-def test_recording_says_so(old: pytest.Pytester) -> None:
+def test_recording_refuses_an_old_framework(old: pytest.Pytester) -> None:
     result = old.run(sys.executable, "-c", RECORDING)
     assert result.outlines == ["torch was imported", SENTENCE, SENTENCE]
 

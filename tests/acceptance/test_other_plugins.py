@@ -140,7 +140,7 @@ def test_allure_tells_the_dtypes_of_a_case_apart(
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-def test_the_last_run_counts(
+def test_the_last_of_repeated_runs_counts(
     pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
     make_dump()
@@ -158,7 +158,7 @@ def test_the_last_run_counts(
 
 
 @pytest.mark.parametrize("reruns", [0, 1])
-def test_a_worker_that_dies(
+def test_reruns_count_the_death_of_a_worker(
     pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch, reruns: int
 ) -> None:
     make_dump()
@@ -186,7 +186,7 @@ def test_a_worker_that_dies(
 
 
 @pytest.mark.parametrize(("method", "workers"), [("signal", 0), ("thread", 1)])
-def test_what_hangs_fails_alone(
+def test_a_case_that_pytest_timeout_ends_fails_alone(
     pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch, method: str, workers: int
 ) -> None:
     make_dump()
@@ -228,7 +228,7 @@ def test_a_limit_outside_the_call_is_said_as_it_is(pytester: pytest.Pytester, ma
 
 
 @pytest.mark.parametrize("workers", [pytest.param(0, id="serial"), pytest.param(2, id="n2")])
-def test_a_shuffled_run(
+def test_a_shuffled_run_has_the_same_results(
     pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
     make_dump()
@@ -248,7 +248,9 @@ def test_a_shuffled_run(
         assert (ran.folder / "calls").read_text() == "x"
 
 
-def test_repeated_tests(pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pytest_repeat_repeats_tests_and_no_items_of_dumps(
+    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """pytest-repeat repeats test functions, whose ids differ; an item of a dump runs once."""
     make_dump()
     pytester.makepyfile(

@@ -44,7 +44,7 @@ ALL_SECTIONS = {"stdout setup": "before it", "stdout call": "in a call", "stdout
     ("hooks", "sections", "workers"),
     [("", {"stdout call": "in a call"}, "-n0"), (HOOKS, ALL_SECTIONS, "-n0"), (HOOKS, ALL_SECTIONS, "-n1")],
 )
-def test_what_is_printed(
+def test_output_of_a_case_is_shown_by_phase(
     pytester: pytest.Pytester, make_dump: DumpMaker, hooks: str, sections: dict[str, str], workers: str
 ) -> None:
     make_dump()

@@ -64,7 +64,9 @@ def told(result: pytest.RunResult) -> list[str]:
 
 
 @pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["serial", "n1"])
-def test_a_wrong_device(pytester: pytest.Pytester, dump: Path, workers: list[str]) -> None:
+def test_a_device_that_overflows_is_found_with_its_call(
+    pytester: pytest.Pytester, dump: Path, workers: list[str]
+) -> None:
     pytester.makeconftest(CONFTEST)
     args = ("--probe-dump=dump.json", "--probe-standard=finite", "--probe-device=wrong", *workers)
     result = pytester.runpytest(*args)
@@ -90,7 +92,7 @@ def test_saturation_fails_where_warnings_do(pytester: pytest.Pytester, dump: Pat
     assert pytester.runpytest(*args).parseoutcomes() == {"failed": 3, "passed": 1}
 
 
-def test_a_healthy_device(pytester: pytest.Pytester, dump: Path) -> None:
+def test_normal_overflows_pass_on_a_healthy_device(pytester: pytest.Pytester, dump: Path) -> None:
     pytester.makeconftest(CONFTEST)
     for device in ("cpu", "sim"):
         result = pytester.runpytest(
@@ -101,7 +103,7 @@ def test_a_healthy_device(pytester: pytest.Pytester, dump: Path) -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", "recorded"])
-def test_a_real_dump(pytester: pytest.Pytester, device: str) -> None:
+def test_a_dump_of_msprobes_overflow_check_is_judged(pytester: pytest.Pytester, device: str) -> None:
     with tarfile.open(DATA / "msprobe-8.3.3/overflow.tgz") as archive:
         archive.extractall(pytester.path)
     args = ("--probe-dump=step0", "--probe-standard=finite", f"--probe-device={device}", "--probe-out=out")

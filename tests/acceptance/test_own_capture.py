@@ -21,7 +21,7 @@ pytestmark = pytest.mark.compat
 
 @pytest.mark.parametrize("task", ["statistics", "tensor"])
 @pytest.mark.parametrize("model", models.ALL)
-def test_capture_then_check(model: str, task: str, pytester: pytest.Pytester) -> None:
+def test_a_captured_model_passes_its_check(model: str, task: str, pytester: pytest.Pytester) -> None:
     seed_all(11)
     step = models.ALL[model]()
     debugger = PrecisionDebugger(dump_path=pytester.path / "dumps", task=task)

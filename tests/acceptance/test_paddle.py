@@ -51,7 +51,7 @@ def torch_dump(pytester: pytest.Pytester) -> Path:
     return pytester.path / "gpt/dump.json"
 
 
-def test_a_dump(pytester: pytest.Pytester, lines: Path) -> None:
+def test_items_of_a_paddle_dump_pass(pytester: pytest.Pytester, lines: Path) -> None:
     result = pytester.runpytest(f"--probe-dump={lines}", "-v")
     result.assert_outcomes(passed=4, skipped=1)
     result.stdout.fnmatch_lines(["probe: cpu, paddle 3.*, ftz allowed*", "*paddle.matmul.1.forward*PASSED*"])
@@ -59,13 +59,15 @@ def test_a_dump(pytester: pytest.Pytester, lines: Path) -> None:
     result.stdout.no_fnmatch_line("probe:*torch*")
 
 
-def test_the_demo(pytester: pytest.Pytester) -> None:
+def test_all_items_of_the_paddle_demo_pass(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest(f"--probe-dump={ROOT / 'cases/paddle-gpt'}", "-q")
     result.assert_outcomes(passed=130)
 
 
 @pytest.mark.parametrize(("factor", "outcome"), [(1.0, {"passed": 6}), (1 + 1e-9, {"failed": 6})])
-def test_a_dropout_in_float64(pytester: pytest.Pytester, factor: float, outcome: dict[str, int]) -> None:
+def test_dropout_in_float64_passes_with_the_probability_in_either_dtype(
+    pytester: pytest.Pytester, factor: float, outcome: dict[str, int]
+) -> None:
     """Operators keep the probability in float32; where Paddle writes out the steps it has the tensor's own dtype."""
     (pytester.path / "calls.txt").write_text(DROPOUTS, encoding="utf-8")
     pytester.makeconftest(
@@ -206,7 +208,7 @@ def test_the_command_of_a_failing_item_is_emulated_too(pytester: pytest.Pytester
 
 
 @pytest.mark.parametrize("mode", ["time,mem", "acc,time,mem"])
-def test_time_and_memory(pytester: pytest.Pytester, lines: Path, mode: str) -> None:
+def test_time_and_memory_of_paddle_calls_are_measured(pytester: pytest.Pytester, lines: Path, mode: str) -> None:
     args = [f"--probe-dump={lines}", f"--probe-mode={mode}", "--probe-time-budget=0", "--probe-out=out"]
     pytester.runpytest(*args).assert_outcomes(passed=4, skipped=1)
     found = [json.loads(line) for line in (pytester.path / "out/results.jsonl").read_text().splitlines()]

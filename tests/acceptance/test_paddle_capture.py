@@ -107,7 +107,7 @@ def apis(folder: Path) -> set[str]:
 
 @pytest.mark.parametrize("task", ["statistics", "tensor"])
 @pytest.mark.parametrize("model", paddle_models.ALL)
-def test_capture_then_check(model: str, task: str, pytester: pytest.Pytester) -> None:
+def test_a_captured_paddle_model_passes_its_check(model: str, task: str, pytester: pytest.Pytester) -> None:
     folder = pytester.path / "dumps"
     assert losses(model, folder, task) == losses(model, None)
     assert apis(folder) >= PRESENT[model]
@@ -118,7 +118,7 @@ def test_capture_then_check(model: str, task: str, pytester: pytest.Pytester) ->
 
 
 @pytest.mark.parametrize(("model", "api"), [("cnn", "*conv2d"), ("gpt", "*adamw_"), ("gpt", "*softmax")])
-def test_another_device(model: str, api: str, pytester: pytest.Pytester) -> None:
+def test_a_wrong_device_fails_a_captured_paddle_model(model: str, api: str, pytester: pytest.Pytester) -> None:
     losses(model, pytester.path / "dumps")
     pytester.makeconftest(OTHER_DEVICES)
     for device in ("other", "wrong"):
@@ -138,7 +138,7 @@ def test_calls_between_layers_are_checked(pytester: pytest.Pytester) -> None:
 
 
 @pytest.mark.parametrize("mode", ["random", "real_data"])
-def test_files_of_paddleapex(mode: str, pytester: pytest.Pytester) -> None:
+def test_the_tracer_writes_paddleapex_files_that_pass(mode: str, pytester: pytest.Pytester) -> None:
     config = pytester.path / "tool_config.yaml"
     config.write_text(f"dump_root_path: {pytester.path / 'dumps'}\ndump_mode: {mode}\ntarget_step: [1]\n")
     paddle.seed(7)
@@ -154,7 +154,7 @@ def test_files_of_paddleapex(mode: str, pytester: pytest.Pytester) -> None:
     assert outcomes["passed"] > 100
 
 
-def test_workers(pytester: pytest.Pytester) -> None:
+def test_a_paddle_dump_passes_with_two_workers(pytester: pytest.Pytester) -> None:
     losses("cnn", pytester.path / "dumps")
     outcomes = pytester.runpytest("--probe-dump=dumps", "-n", "2").parseoutcomes()
     assert set(outcomes) == {"passed"}

@@ -50,7 +50,7 @@ def test_collecting_needs_no_paddle(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["*forward_rank0_all.json::(framework)"])
 
 
-def test_show(pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_lists_records_of_paddle_dumps(pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(pytester.path / "conftest.py"))
     unpack_real(pytester.path)
     shutil.copy(LINES, pytester.path / "lines.txt")

@@ -79,7 +79,7 @@ def test_every_optimizer_of_paddle_is_checked_here() -> None:
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_capture_then_check(name: str, pytester: pytest.Pytester) -> None:
+def test_a_captured_paddle_optimizer_passes_its_check(name: str, pytester: pytest.Pytester) -> None:
     folder = pytester.path / "dumps"
     assert trained(name, folder) == trained(name, None)
     (path,) = folder.glob("step1/*/dump.json")
@@ -89,7 +89,7 @@ def test_capture_then_check(name: str, pytester: pytest.Pytester) -> None:
     assert set(outcomes) <= {"passed", "warnings"}, outcomes
 
 
-def test_another_device(pytester: pytest.Pytester) -> None:
+def test_a_wrong_device_fails_paddle_optimizers(pytester: pytest.Pytester) -> None:
     for name in OPERATORS:
         trained(name, pytester.path / "dumps" / name.replace(" ", "-"))
     pytester.makeconftest(OTHER_DEVICES)

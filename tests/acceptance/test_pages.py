@@ -94,7 +94,9 @@ def _page_cases() -> Iterator[Any]:
 
 @pytest.mark.parametrize("page", list(_page_cases()))
 @pytest.mark.usefixtures("folder")
-def test_blocks_run(page: str, pytester: pytest.Pytester, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_code_blocks_of_a_page_run_and_print_what_it_shows(
+    page: str, pytester: pytest.Pytester, capfd: pytest.CaptureFixture[str]
+) -> None:
     found = blocks(page)
     left_out = []
     for block, following in zip(found, [*found[1:], None], strict=True):

@@ -36,7 +36,9 @@ def on_a_terminal(*args: str) -> str:
 
 
 @pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["serial", "n1"])
-def test_one_line_on_a_terminal(pytester: pytest.Pytester, make_dump: DumpMaker, workers: list[str]) -> None:
+def test_a_terminal_shows_one_progress_line(
+    pytester: pytest.Pytester, make_dump: DumpMaker, workers: list[str]
+) -> None:
     make_dump()
     pytester.makeconftest(PLANTED)
     shown = on_a_terminal(*RUN, *workers)

@@ -149,7 +149,7 @@ def test_a_gradient_that_is_wrong_or_missing(pytester: pytest.Pytester, gradient
     result.stdout.fnmatch_lines([reason])
 
 
-def test_strides_of_gradients(pytester: pytest.Pytester) -> None:
+def test_strides_of_gradients_are_compared_where_asked(pytester: pytest.Pytester) -> None:
     check = "product(lambda g, h: (g.t().contiguous().t(), h)), reference=mul, inputs=[x, w], backward=True"
     checked(pytester, check).assert_outcomes(passed=1)
     result = checked(pytester, f"{check}, strides=True")

@@ -29,7 +29,7 @@ def run(pytester: pytest.Pytester, path: Path, *args: str) -> pytest.RunResult:
 
 
 @pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["serial", "n1"])
-def test_real_dumps(pytester: pytest.Pytester, workers: list[str]) -> None:
+def test_dumps_of_ptdbg_pass(pytester: pytest.Pytester, workers: list[str]) -> None:
     unpack("v2.3-all", pytester.path / "old")
     unpack("v4-all", pytester.path / "new")
     unpack_checker(pytester.path / "checker")
@@ -40,7 +40,7 @@ def test_real_dumps(pytester: pytest.Pytester, workers: list[str]) -> None:
     assert any("29 forward, 19 backward; 151 lines of values, 0 of stacks" in line for line in result.outlines)
 
 
-def test_a_damaged_dump(pytester: pytest.Pytester) -> None:
+def test_a_damaged_line_of_ptdbg_costs_no_other_record(pytester: pytest.Pytester) -> None:
     found = {key: value for n in range(3) for key, value in values(f"Torch_neg_{n}", [X], -X).items()}
     path = write(pytester.path, found, "oops", '["Torch_neg_1_forward_input.1", 2]')
     result = run(pytester, path)
@@ -69,7 +69,7 @@ def test_a_wrong_device_fails_and_says_what_was_supposed(pytester: pytest.Pytest
     assert "called at /me.py:7 in f: s" in text
 
 
-def test_stacks_alone(pytester: pytest.Pytester) -> None:
+def test_ptdbg_lines_without_tensors_are_skipped(pytester: pytest.Pytester) -> None:
     path = write(pytester.path, {}, stack("Torch_neg_0_forward"), stack("Torch_neg_1_forward"), stored=False)
     result = run(pytester, path)
     result.assert_outcomes(skipped=2)
@@ -84,7 +84,7 @@ def test_gradients_alone_are_no_items(pytester: pytest.Pytester) -> None:
     assert line.endswith("no items: 19 backward entries, of the last autograd node: compared and not replayed")
 
 
-def test_a_pickle(pytester: pytest.Pytester) -> None:
+def test_a_pickle_is_refused_unread(pytester: pytest.Pytester) -> None:
     (pytester.path / "dump.pkl").write_bytes(pickle.dumps({"a": print}))
     result = run(pytester, pytester.path / "dump.pkl")
     result.assert_outcomes(failed=1)

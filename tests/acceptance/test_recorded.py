@@ -106,7 +106,7 @@ def write(folder: Path, name: str, values: torch.Tensor) -> dict[str, Any]:
         ([1.0, -2.5, 3.0], "error", ""),
     ],
 )
-def test_an_in_place_call(
+def test_a_stored_output_of_an_in_place_call_is_judged(
     pytester: pytest.Pytester, make_dump: DumpMaker, before: list[float], verdict: str, kind: str
 ) -> None:
     folder = pytester.path / "stored"
@@ -132,7 +132,7 @@ def test_arguments_that_a_call_changes_beside_are_named(pytester: pytest.Pyteste
     assert found["notes"] == ["not judged, because a dump does not store what the call wrote there: input.1, input.2"]
 
 
-def test_under_autocast(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_stored_outputs_under_autocast_are_judged(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     folder = pytester.path / "stored"
     generator = torch.Generator().manual_seed(0)
     x, weight = torch.randn(8, 16, generator=generator), torch.randn(4, 16, generator=generator)

@@ -92,7 +92,7 @@ def test_gradients_are_repeated_too(pytester: pytest.Pytester, make_dump: DumpMa
     assert note.startswith("non-deterministic: 1 of 3 runs differ from the first; grad.input.0: 6 of 6 elements, ")
 
 
-def test_a_healthy_device_is_alike(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_a_deterministic_device_has_equal_repeats(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     result = pytester.runpytest("--probe-dump=dump.json", "--probe-repeat=3", "--probe-out=out", "--junitxml=junit.xml")
     result.assert_outcomes(passed=5, skipped=1)
@@ -136,7 +136,7 @@ def test_own_functions_are_repeated(pytester: pytest.Pytester) -> None:
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "x", "1.5", "9999999999"])
-def test_a_wrong_number(pytester: pytest.Pytester, make_dump: DumpMaker, value: str) -> None:
+def test_an_unusable_number_of_repeats_is_refused(pytester: pytest.Pytester, make_dump: DumpMaker, value: str) -> None:
     make_dump()
     result = pytester.runpytest("--probe-dump=dump.json", f"--probe-repeat={value}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR

@@ -53,7 +53,9 @@ def test_strict_fails_warnings(pytester: pytest.Pytester, make_dump: DumpMaker) 
 
 
 @pytest.mark.usefixtures("planted")
-def test_terminal_text(pytester: pytest.Pytester, make_dump: DumpMaker, snapshot: SnapshotAssertion) -> None:
+def test_the_terminal_text_of_a_failing_run_is_as_kept(
+    pytester: pytest.Pytester, make_dump: DumpMaker, snapshot: SnapshotAssertion
+) -> None:
     make_dump()
     result = pytester.runpytest(
         "--probe-dump=dump.json", "--probe-device=cpu", "--probe-seed=3", "-p", "no:cacheprovider"
@@ -110,7 +112,9 @@ def test_a_hook_that_raises_shows_its_own_line_alone(pytester: pytest.Pytester, 
         ),
     ],
 )
-def test_selection(pytester: pytest.Pytester, make_dump: DumpMaker, args: list[str], expected: list[str]) -> None:
+def test_options_select_the_collected_items(
+    pytester: pytest.Pytester, make_dump: DumpMaker, args: list[str], expected: list[str]
+) -> None:
     make_dump()
     assert collect(pytester, "--probe-dump=dump.json", *args) == expected
 
@@ -127,7 +131,7 @@ def test_last_failed_stepwise_and_exitfirst(pytester: pytest.Pytester, make_dump
     pytester.runpytest("--probe-dump=dump.json", "--sw", "--sw-skip").assert_outcomes(failed=2)
 
 
-def test_durations(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_durations_of_pytest_list_items(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     result = pytester.runpytest("--probe-dump=dump.json", "--durations=1", "--durations-min=0")
     result.stdout.fnmatch_lines(["*s *dump.json::*"])
@@ -143,14 +147,18 @@ def test_quiet_and_no_summary(pytester: pytest.Pytester, make_dump: DumpMaker) -
 
 
 @pytest.mark.parametrize("plugin", ["terminal", "cacheprovider", "junitxml", "xdist"])
-def test_without_plugin(pytester: pytest.Pytester, make_dump: DumpMaker, plugin: str) -> None:
+def test_a_run_without_an_optional_plugin_of_pytest_writes_results(
+    pytester: pytest.Pytester, make_dump: DumpMaker, plugin: str
+) -> None:
     make_dump()
     result = pytester.runpytest("--probe-dump=dump.json", "-p", f"no:{plugin}", "--probe-out=out")
     assert result.ret == 0
     assert len((pytester.path / "out/results.jsonl").read_text().splitlines()) == 6
 
 
-def test_without_autoload(pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plugin_named_without_autoload_runs_items(
+    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_dump()
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     result = pytester.runpytest("-p", "pytest_probe.plugin", "--probe-dump=dump.json")
@@ -209,7 +217,7 @@ def test_reproduces_by_the_printed_command(pytester: pytest.Pytester, make_dump:
             again.assert_outcomes(failed=1)
 
 
-def test_two_dumps_of_one_name(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_two_dumps_of_one_name_have_ids_of_their_own(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     for rank in ("rank0", "rank1"):
         make_dump(f"step0/{rank}/dump.json", {"Torch.argmax.0.forward": entries()["Torch.argmax.0.forward"]})
     result = pytester.runpytest("--probe-dump=step0", "--probe-out=out")

@@ -46,7 +46,7 @@ def names(junit: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("runs")
-def test_slurm() -> None:
+def test_the_slurm_scripts_run_and_merge_shards() -> None:
     array, merge = ((FILES / f"probe-{name}.sbatch").read_text() for name in ("shards", "merge"))
     asked = dict(line.split()[1].removeprefix("--").split("=") for line in array.splitlines() if line.startswith("#SB"))
     assert asked["array"] == "0-7"
@@ -59,7 +59,7 @@ def test_slurm() -> None:
 
 
 @pytest.mark.usefixtures("runs")
-def test_kubernetes() -> None:
+def test_the_kubernetes_job_runs_and_merges_shards() -> None:
     job = yaml.safe_load((FILES / "kubernetes.yaml").read_text())
     assert (job["apiVersion"], job["kind"]) == ("batch/v1", "Job")
     spec = job["spec"]
@@ -79,7 +79,7 @@ def test_kubernetes() -> None:
 
 
 @pytest.mark.usefixtures("runs")
-def test_gitlab() -> None:
+def test_the_gitlab_jobs_run_and_merge_shards() -> None:
     jobs = yaml.safe_load((FILES / "gitlab.yml").read_text())
     probe, merge = jobs["probe"], jobs["probe-merge"]
     assert isinstance(probe["parallel"], int)
@@ -93,7 +93,7 @@ def test_gitlab() -> None:
 
 
 @pytest.mark.parametrize("name", ["probe-shards.sbatch", "probe-merge.sbatch"])
-def test_scripts_are_whole(name: str) -> None:
+def test_the_scripts_of_schedulers_are_valid_shell(name: str) -> None:
     shell_of = shutil.which("bash")
     assert shell_of is not None
     told = subprocess.run([shell_of, "-n", str(FILES / name)], capture_output=True, text=True)

@@ -20,7 +20,7 @@ NORM = Record("Torch.linalg.norm.12", "Torch", "linalg.norm", 12, b"")
         ("Functional.*", "Functional.*"),
     ],
 )
-def test_spellings(glob: str, expected: str) -> None:
+def test_a_pattern_matches_other_spellings_of_an_api(glob: str, expected: str) -> None:
     assert signatures().spelled(glob) == expected
 
 

@@ -28,7 +28,7 @@ def described(capsys: pytest.CaptureFixture[str], *args: object) -> list[dict[st
     return found
 
 
-def test_a_record_of_ptdbg(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_describes_a_record_of_ptdbg(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     calls = {key: value for n in range(3) for key, value in values(f"Torch_f_{n}", [[X, 2], None, True], X).items()}
     frames = stack("Torch_f_1_forward", ("/lib/torch/x.py", 3, "g", "f()"), ("/me/train.py", 7, "step", "y = f(x)"))
     path = write(tmp_path, calls | {"Torch_f_1_backward_input.0": X}, frames)
@@ -101,7 +101,7 @@ def test_statistics_of_real_dumps_are_those_of_the_file(
     assert f" {count} entries: " in listed
 
 
-def test_a_real_dump_of_msprobe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_describes_a_record_of_msprobe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (path,) = (unpack_msprobe(name, tmp_path) for name in TENSORS)
     data = json.loads(path.read_text())["data"]
     record = next(key for key in data if not key.startswith("Module")).rpartition(".")[0]
@@ -114,7 +114,7 @@ def test_a_real_dump_of_msprobe(tmp_path: Path, capsys: pytest.CaptureFixture[st
     ]
 
 
-def test_the_modules_of_a_call(make_dump: DumpMaker, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_names_the_modules_of_a_call(make_dump: DumpMaker, capsys: pytest.CaptureFixture[str]) -> None:
     path = make_dump()
     parents = {
         "Functional.linear.0.forward": "Module.net.fc.Linear.forward.0",
@@ -129,13 +129,13 @@ def test_the_modules_of_a_call(make_dump: DumpMaker, capsys: pytest.CaptureFixtu
     assert "in modules" not in shown(capsys, path, "Functional.linear.0")
 
 
-def test_gradients_of_msprobe(make_dump: DumpMaker, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_lists_the_gradients_of_a_record(make_dump: DumpMaker, capsys: pytest.CaptureFixture[str]) -> None:
     (found,) = described(capsys, make_dump(), "torch.nn.functional.linear")
     assert [each["name"] for each in found["gradients"]] == ["input.0", "output.0", "output.1"]
     assert [each["verdict"] for each in found["replay"]] == ["run", "run"]
 
 
-def test_a_glob_and_all_records(make_dump: DumpMaker, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_describes_matching_records_or_all(make_dump: DumpMaker, capsys: pytest.CaptureFixture[str]) -> None:
     path = make_dump()
     names = ["Functional.relu.0", "Functional.linear.0", "Torch.argmax.0", "Torch.load.0"]
     assert [each["record"] for each in described(capsys, path, "Torch.*")] == names[2:]
@@ -145,7 +145,7 @@ def test_a_glob_and_all_records(make_dump: DumpMaker, capsys: pytest.CaptureFixt
     assert (found["replay"][0]["verdict"], found["replay"][0]["kind"]) == ("skip", "outside the allow-list")
 
 
-def test_a_record_that_is_broken(make_dump: DumpMaker, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_says_what_is_wrong_with_a_broken_record(make_dump: DumpMaker, capsys: pytest.CaptureFixture[str]) -> None:
     content = entries()
     content["Functional.relu.0.forward"]["input_args"][0]["shape"] = -1
     path = make_dump(data=content)
@@ -154,14 +154,16 @@ def test_a_record_that_is_broken(make_dump: DumpMaker, capsys: pytest.CaptureFix
     assert "  replay forward: skip: broken record: " in text
 
 
-def test_the_checker_of_2023(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_describes_a_record_of_the_api_accuracy_checker(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = shown(capsys, unpack_checker(tmp_path) / "real_data", "Torch*softmax*0")
     assert "    kwargs.dim  int" in text
     assert "file Torch*softmax*0.0.pt" in text
     assert "(missing)" not in text
 
 
-def test_two_dumps_and_a_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_describes_a_record_in_each_of_two_dumps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, second = (write(tmp_path / name, values("Torch_relu_0", [X], X)) for name in "ab")
     assert [each["dump"] for each in described(capsys, first, second, "*relu*")] == ["a/dump.pkl", "b/dump.pkl"]
     assert shown(capsys, first, second).count("Torch.relu.0.forward") == 2

@@ -90,7 +90,7 @@ def test_a_file_that_configures_other_tools_changes_nothing(
     assert (root, names) == (str(project), [f"below/dump.json::{NAME}"])
 
 
-def test_with_workers(pytester: pytest.Pytester, project: Path) -> None:
+def test_a_path_after_a_space_keeps_the_rootdir_with_workers(pytester: pytest.Pytester, project: Path) -> None:
     configured(project)
     result = pytester.runpytest_subprocess("--probe-dump", "dump.json", "-n1", "-v")
     result.assert_outcomes(passed=1)
@@ -106,7 +106,9 @@ def test_with_tests_and_other_options(pytester: pytest.Pytester, project: Path) 
     assert names == ["test_mine.py::test_mine", f"dump.json::{NAME}"]
 
 
-def test_in_the_environment(pytester: pytest.Pytester, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_after_a_space_in_the_environment_is_refused_outside(
+    pytester: pytest.Pytester, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     configured(project)
     monkeypatch.setenv("PYTEST_ADDOPTS", "--probe-dump ../elsewhere/dump.json")
     refused(pytester.runpytest(), "--probe-dump=../elsewhere/dump.json")

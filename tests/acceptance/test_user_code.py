@@ -59,7 +59,7 @@ def run(pytester: pytest.Pytester, make_dump: DumpMaker, conftest: str, *args: s
         ),
     ],
 )
-def test_its_item_fails(
+def test_an_error_in_a_hook_fails_its_item(
     pytester: pytest.Pytester, make_dump: DumpMaker, conftest: str, args: list[str], lines: list[str]
 ) -> None:
     result = run(pytester, make_dump, conftest, *args)
@@ -94,7 +94,7 @@ def test_its_item_fails(
         ("", ["--probe-api="], "ERROR: --probe-api: '' cannot be used; give a value, or leave the option out"),
     ],
 )
-def test_usage_errors(
+def test_an_error_of_registration_is_a_usage_error(
     pytester: pytest.Pytester, make_dump: DumpMaker, conftest: str, args: list[str], line: str
 ) -> None:
     result = run(pytester, make_dump, conftest, *args)
@@ -102,7 +102,7 @@ def test_usage_errors(
     result.stderr.fnmatch_lines([line])
 
 
-def test_what_matches_nothing_is_said(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_names_that_match_no_record_are_suggested(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     conftest = f"{REGISTER}registry.references['Functional.linaer'] = abs"
     run(pytester, make_dump, conftest, "--probe-api=Functional.rleu").stdout.fnmatch_lines(
         [

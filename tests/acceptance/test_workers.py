@@ -115,7 +115,7 @@ FAULTS = """
 """
 
 
-def test_each_death_is_one_result(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_the_death_of_a_worker_is_one_result_of_its_item(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     pytester.makeconftest(FAULTS)
     files = ["--probe-out=out", "--junitxml=junit.xml"]

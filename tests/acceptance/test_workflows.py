@@ -75,7 +75,7 @@ class Machine:
         return "".join(self.run(command, variables) for command in commands)
 
 
-def test_github(machine: Machine) -> None:
+def test_the_github_workflow_is_valid_and_its_commands_run(machine: Machine) -> None:
     workflow = yaml.safe_load(page("yaml", "runs-on"))
     assert {*workflow} == {"name", True, "jobs"}  # YAML 1.1 reads `on` as true
     for job in workflow["jobs"].values():
@@ -91,7 +91,7 @@ def test_github(machine: Machine) -> None:
     assert Path("results/results.jsonl").is_file()
 
 
-def test_gitlab(machine: Machine) -> None:
+def test_the_gitlab_pipeline_is_valid_and_its_commands_run(machine: Machine) -> None:
     pipeline = yaml.safe_load(page("yaml", "stages:"))
     stages = pipeline.pop("stages")
     assert all(job.keys() <= GITLAB_JOB for job in pipeline.values())
@@ -112,7 +112,7 @@ def _matrix(rows: list[dict[str, list[str]]]) -> list[dict[str, str]]:
     return [dict(zip(row, values, strict=True)) for row in rows for values in product(*row.values())]
 
 
-def test_jenkins(machine: Machine) -> None:
+def test_the_jenkins_pipeline_is_balanced_and_its_commands_run(machine: Machine) -> None:
     text = page("groovy", "pipeline {")
     code = re.sub(r"'[^'\n]*'", "''", text)
     assert all(code.count(left) == code.count(right) for left, right in ("{}", "()"))

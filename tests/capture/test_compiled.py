@@ -61,7 +61,9 @@ def both(
 
 
 @pytest.mark.parametrize("model", models.ALL)
-def test_models(model: str, compiled: ModuleType, tmp_path: Path) -> None:
+def test_models_are_recorded_alike_with_and_without_the_kernel(
+    model: str, compiled: ModuleType, tmp_path: Path
+) -> None:
     def record(folder: Path) -> dict[str, Any]:
         torch.manual_seed(0)
         step = models.ALL[model]()
@@ -101,7 +103,7 @@ def test_every_dtype_size_and_layout(compiled: ModuleType, tmp_path: Path) -> No
     assert both(record, compiled, tmp_path, frozenset({"measure", "summary", "sample"})) == []
 
 
-def test_a_paddle_model(compiled: ModuleType, tmp_path: Path) -> None:
+def test_a_paddle_model_is_recorded_alike_with_and_without_the_kernel(compiled: ModuleType, tmp_path: Path) -> None:
     paddle = pytest.importorskip("paddle")
     from tests.support import paddle_models
 

@@ -47,7 +47,7 @@ def steps(
 
 @pytest.mark.parametrize("task", ["statistics", "tensor", "structure"])
 @pytest.mark.parametrize("model", models.ALL)
-def test_the_program_runs_as_without(model: str, task: str, tmp_path: Path) -> None:
+def test_a_recorded_model_has_the_losses_of_a_plain_run(model: str, task: str, tmp_path: Path) -> None:
     seed_all(7)
     alone = steps(models.ALL[model]())
     state = torch.get_rng_state()
@@ -277,7 +277,7 @@ def test_tuples_and_shared_memory(tmp_path: Path) -> None:
     assert found["Tensor.permute.0.forward"]["output"][0]["stride"] == [1, 4]
 
 
-def test_data_of_tensors(tmp_path: Path) -> None:
+def test_tensors_are_stored_as_they_were_at_the_call(tmp_path: Path) -> None:
     x = torch.arange(6.0).view(2, 3)
 
     def program() -> None:
@@ -296,7 +296,7 @@ def test_data_of_tensors(tmp_path: Path) -> None:
     assert content(tmp_path)["dump_data_dir"] == str(folder)
 
 
-def test_the_head_and_the_stacks(tmp_path: Path) -> None:
+def test_the_header_and_stacks_of_a_dump_are_written(tmp_path: Path) -> None:
     recorded(tmp_path, lambda: [torch.ones(1) for _ in range(3)])
     head = content(tmp_path)
     assert (head["task"], head["level"], head["framework"], head["dump_data_dir"]) == (
@@ -363,18 +363,18 @@ def test_overflows_are_counted_and_end_the_program(tmp_path: Path) -> None:
     assert forwards(entries(tmp_path)) == ["Torch.log.0", "Torch.log.2"]
 
 
-def test_overflows_of_gradients(tmp_path: Path) -> None:
+def test_the_overflow_check_stops_at_an_infinite_gradient(tmp_path: Path) -> None:
     with pytest.raises(OverflowFound, match=r"Tensor\.sqrt\.0\.backward"):
         recorded(tmp_path, lambda: torch.zeros(1, requires_grad=True).sqrt().backward(), task="overflow_check")
 
 
-def test_overflows_of_float8(tmp_path: Path) -> None:
+def test_the_overflow_check_stops_at_a_nan_of_float8(tmp_path: Path) -> None:
     x, y = (torch.tensor([1.0, last]).to(torch.float8_e4m3fn) for last in (torch.nan, 2.0))
     with pytest.raises(OverflowFound, match=r"Tensor\.clone\.1\.forward"):
         recorded(tmp_path, lambda: (y.clone(), x.clone()), task="overflow_check")
 
 
-def test_a_call_that_raises_raises(tmp_path: Path) -> None:
+def test_a_call_that_raises_is_left_out_of_the_dump(tmp_path: Path) -> None:
     def program() -> None:
         text: Any = "x"
         with pytest.raises(TypeError, match="must be Tensor"):
@@ -422,7 +422,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptu
     assert "the program continues" in errors[0].message
 
 
-def test_one_capture_at_a_time(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_capture_inside_another_records_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with capture(tmp_path / "first"), capture(tmp_path / "second"):
         torch.ones(2)
     assert forwards(entries(tmp_path / "first")) == ["Torch.ones.0"]
@@ -440,7 +440,9 @@ def test_a_dump_that_is_there_stays(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert "there is a dump already" in caplog.text
 
 
-def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_disk_ends_the_recording_with_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def full(*args: Any) -> Any:
         raise OSError(28, "No space left on device")
 

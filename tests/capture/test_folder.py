@@ -64,7 +64,9 @@ def test_steps_of_one_capture_are_not_refused(tmp_path: Path) -> None:
         ([], None, 1, True),
     ],
 )
-def test_what_lies_there_already(there: list[str], rank: int | None, ranks: int, free: bool, tmp_path: Path) -> None:
+def test_a_folder_with_an_earlier_dump_is_refused(
+    there: list[str], rank: int | None, ranks: int, free: bool, tmp_path: Path
+) -> None:
     earlier(tmp_path, *there)
     if free:
         take(str(tmp_path), rank, ranks, overwrite=False)
@@ -85,7 +87,9 @@ def test_what_lies_there_already(there: list[str], rank: int | None, ranks: int,
         ("rank0_steps", None, 1, True),
     ],
 )
-def test_files_of_paddleapex(name: str, rank: int | None, ranks: int, free: bool, tmp_path: Path) -> None:
+def test_a_folder_with_paddleapex_files_is_refused(
+    name: str, rank: int | None, ranks: int, free: bool, tmp_path: Path
+) -> None:
     folder = tmp_path / name
     folder.mkdir()
     for file in ("forward_rank0_all.json", "forward_rank0_half.json", "paddle.exp*0.0.pt"):

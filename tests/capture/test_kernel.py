@@ -72,12 +72,12 @@ def check_masses(compiled: ModuleType, array: np.ndarray, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", kernel.DTYPES)
-def test_every_dtype(compiled: ModuleType, name: str) -> None:
+def test_statistics_of_every_dtype_equal_numpys(compiled: ModuleType, name: str) -> None:
     check_sizes(compiled, name)
 
 
 @pytest.mark.parametrize("name", FLOATS)
-def test_zeros_and_repeats(compiled: ModuleType, name: str) -> None:
+def test_zeros_and_repeats_are_counted(compiled: ModuleType, name: str) -> None:
     check_repeats(compiled, name)
 
 
@@ -93,7 +93,9 @@ SAMPLES = [((1, 1, 1), (0, 0, 0)), ((32, 2, 4), (64, 30, 1)), ((5, 3, 2), (1, 20
 
 @pytest.mark.parametrize(("extents", "strides"), SAMPLES)
 @pytest.mark.parametrize("name", FLOATS)
-def test_samples(compiled: ModuleType, name: str, extents: tuple[int, ...], strides: tuple[int, ...]) -> None:
+def test_a_sample_has_the_elements_of_numpy(
+    compiled: ModuleType, name: str, extents: tuple[int, ...], strides: tuple[int, ...]
+) -> None:
     check_sample(compiled, name, extents, strides)
 
 
@@ -110,7 +112,7 @@ def check_sample(compiled: ModuleType, name: str, extents: tuple[int, ...], stri
 
 @given(name=st.sampled_from(kernel.DTYPES), size=st.integers(1, 300), seed=st.integers(0, 2**32 - 1))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_elements(compiled: ModuleType, name: str, size: int, seed: int) -> None:
+def test_statistics_of_any_elements_equal_numpys(compiled: ModuleType, name: str, size: int, seed: int) -> None:
     check_statistics(compiled, drawn(dtype_of(name), size, seed), name)
 
 
@@ -212,11 +214,11 @@ def check_stacks(compiled: ModuleType) -> None:
         compiled.stack(1)
 
 
-def test_stacks(compiled: ModuleType) -> None:
+def test_stacks_of_frames_equal_pythons(compiled: ModuleType) -> None:
     check_stacks(compiled)
 
 
-def test_no_integers_repeat(compiled: ModuleType) -> None:
+def test_repeats_of_integers_are_refused(compiled: ModuleType) -> None:
     array = np.zeros(3, np.int32)
     with pytest.raises(ValueError, match="dtype's number"):
         compiled.summary(array.ctypes.data, 3, kernel.DTYPES.index("int32"))

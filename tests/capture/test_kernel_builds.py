@@ -208,7 +208,7 @@ def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     sys.modules.pop("made_kernel", None)
 
 
-def test_no_kernel_was_built() -> None:
+def test_a_missing_kernel_is_named_as_not_built() -> None:
     assert kernel.load("pytest_probe.capture.no_kernel") == (None, "none was built for this Python")
 
 

@@ -25,7 +25,7 @@ def counted(array: np.ndarray) -> Seen:
     seed=st.integers(0, 2**32 - 1),
     positive=st.booleans(),
 )
-def test_any_array(dtype: str, size: int, seed: int, positive: bool) -> None:
+def test_statistics_of_large_arrays_equal_numpys(dtype: str, size: int, seed: int, positive: bool) -> None:
     wide = np.random.default_rng(seed).normal(0, 20, size)
     array = (np.abs(wide) if positive or dtype == "uint8" else wide).astype(dtype)
     seen, exact = counted(array), array.astype(np.float64)

@@ -48,7 +48,9 @@ def written(folder: Path, content: Any) -> Path:
 
 
 @pytest.mark.parametrize("release", BUNDLED)
-def test_the_file_of_a_release(release: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_configuration_that_a_release_brings_is_read(
+    release: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = written(tmp_path, BUNDLED[release])
     seeded = "seed" in BUNDLED[release]
     wanted = CaptureConfig("./dump_path", seed=1234 if seeded else None, deterministic=False if seeded else None)
@@ -61,14 +63,14 @@ def test_the_file_of_a_release(release: str, tmp_path: Path, caplog: pytest.LogC
     assert len(caplog.records) == 1
 
 
-def test_all_releases_are_there() -> None:
+def test_the_configurations_of_22_releases_are_tested() -> None:
     assert len(BUNDLED) == 22
     assert {"1.0.1", "1.0.4", "1.2.2", "8.3.3", "26.2.0"} < BUNDLED.keys()
     assert len(GUIDES) > 80
 
 
 @pytest.mark.parametrize("example", GUIDES, ids=[f"{at}-{each['guide']}" for at, each in enumerate(GUIDES)])
-def test_an_example_of_a_guide(example: dict[str, Any], tmp_path: Path) -> None:
+def test_an_example_of_a_guide_is_read_or_refused_by_name(example: dict[str, Any], tmp_path: Path) -> None:
     content = example["content"]
     path = written(tmp_path, content)
     named = next((content[key] for key in ("task", "level") if content.get(key) in REFUSED), None)

@@ -37,7 +37,7 @@ def test_lists_of_apis_know_globs_and_prefixes() -> None:
     assert not asked.wants_api("Torch.mul")
 
 
-def test_steps_and_ranks() -> None:
+def test_only_asked_steps_and_ranks_are_recorded() -> None:
     asked = scope(step=["1-2"], rank=[0])
     assert [step for step in range(4) if asked.wants_step(step)] == [1, 2]
     assert asked.wants_rank(None)

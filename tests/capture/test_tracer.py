@@ -46,7 +46,7 @@ def traced(config: Path, steps: int = 1) -> None:
         tracer.stop()
 
 
-def test_an_entry(tmp_path: Path) -> None:
+def test_the_tracer_writes_entries_as_paddleapex_does(tmp_path: Path) -> None:
     traced(written(tmp_path))
     found = entries(tmp_path)
     assert list(found) == ["paddle.to_tensor*0", "paddle.exp*0", "paddle.Tensor.__add__*0", "paddle.sum*0"]
@@ -90,7 +90,7 @@ def test_what_paddleapex_could_not_run_is_left_out(tmp_path: Path) -> None:
     assert list(entries(tmp_path)) == names
 
 
-def test_steps(tmp_path: Path) -> None:
+def test_the_tracer_writes_a_folder_for_each_target_step(tmp_path: Path) -> None:
     traced(written(tmp_path, target_step=[1, 3]), steps=5)
     assert sorted(path.name for path in (tmp_path / "dumps").iterdir()) == ["rank0_step1", "rank0_step3"]
 
@@ -157,7 +157,7 @@ def test_a_variable_names_the_configuration(tmp_path: Path, monkeypatch: pytest.
     assert list(entries(tmp_path)) == ["paddle.ones*0"]
 
 
-def test_a_copy_elsewhere(tmp_path: Path) -> None:
+def test_the_tracer_copies_its_files_to_the_remote_path(tmp_path: Path) -> None:
     traced(written(tmp_path, Async_dump=True, remote_path=str(tmp_path / "far")))
     name = "rank0_step0/forward_rank0_all.json"
     assert (tmp_path / "far" / name).read_text() == (tmp_path / "dumps" / name).read_text()
@@ -170,7 +170,7 @@ def test_a_copy_that_fails_loses_nothing(tmp_path: Path, caplog: pytest.LogCaptu
     assert any("is not copied" in record.getMessage() for record in caplog.records)
 
 
-def test_a_debugger_writes_them_too(tmp_path: Path) -> None:
+def test_a_capture_in_the_layout_of_paddleapex_writes_its_files(tmp_path: Path) -> None:
     def run(**options: Any) -> None:
         with capture(tmp_path / "dumps", framework="paddle", layout="paddleapex", **options):
             paddle.log(paddle.zeros([2]))

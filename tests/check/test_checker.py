@@ -75,7 +75,7 @@ def test_an_argument_that_the_reference_leaves_as_it_was_by_chance(function: Any
     assert failed(found) == wrong
 
 
-def test_foreach(bench: Make, plant: Plant) -> None:
+def test_each_tensor_of_a_foreach_call_is_judged(bench: Make, plant: Plant) -> None:
     made = bench("Torch._foreach_add_", torch._foreach_add_, [normal(5), normal(4, seed=1)], 0.5)
     found = made.check()
     assert (found.verdict, judged(found)) == ("pass", ["output.0", "output.1"])
@@ -84,7 +84,7 @@ def test_foreach(bench: Make, plant: Plant) -> None:
     assert failed(made.check()) == {"output.1": "noise"}
 
 
-def test_out(bench: Make, plant: Plant) -> None:
+def test_a_tensor_given_as_out_is_judged(bench: Make, plant: Plant) -> None:
     made = bench("Torch.add", torch.add, normal(5), normal(5, seed=1), out=torch.zeros(5))
     assert made.check().verdict == "pass"
     made.release()
@@ -97,7 +97,7 @@ def only_inputs_have_gradients(data: dict[str, Any]) -> None:
         data["Functional.batch_norm.0.forward"]["input_args"][index]["requires_grad"] = False
 
 
-def test_running_statistics(bench: Make, plant: Plant) -> None:
+def test_running_statistics_are_judged_as_outputs(bench: Make, plant: Plant) -> None:
     args = (normal(8, 4), normal(4), normal(4).abs() + 1, normal(4), normal(4), True, 0.1)
     made = bench("Functional.batch_norm", F.batch_norm, *args, backward=True, edit=only_inputs_have_gradients)
     found = made.check()
@@ -240,7 +240,7 @@ def test_both_directions_share_one_forward_run(bench: Make, plant: Plant) -> Non
     assert len(runs) == 4
 
 
-def test_save(bench: Make, tmp_path: Path) -> None:
+def test_a_run_saves_its_inputs_outputs_and_gradients(bench: Make, tmp_path: Path) -> None:
     bench("Torch.load", lambda x: x, normal(5)).run().save(tmp_path / "none.pt")
     assert not (tmp_path / "none.pt").exists()
     made = bench("Torch.mul", torch.mul, normal(5), normal(5, seed=1), backward=True)
@@ -307,7 +307,7 @@ def test_dropout_on_another_device_has_no_witness(bench: Make) -> None:
     assert bench("Functional.dropout", F.dropout, normal(500), 0.3, True, **options).check().verdict == "error"
 
 
-def test_a_named_standard(bench: Make) -> None:
+def test_a_named_standard_judges_all_outputs(bench: Make) -> None:
     made = bench("Torch.exp", torch.exp, normal(500), conditions={"standard": "exact"})
     found = made.check()
     assert {output.standard for output in found.outputs} == {"exact"}
@@ -331,14 +331,14 @@ def test_a_case_cast_to_another_dtype(bench: Make, dtype: str, direction: str) -
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex64, torch.complex128])
-def test_recorded_dtypes(bench: Make, dtype: torch.dtype) -> None:
+def test_calls_in_each_recorded_dtype_pass(bench: Make, dtype: torch.dtype) -> None:
     made = bench(
         "Torch.matmul", torch.matmul, normal(4, 8, dtype=dtype), normal(8, 3, dtype=dtype, seed=1), backward=True
     )
     assert {made.check("forward").verdict, made.check("backward").verdict} == {"pass"}
 
 
-def test_a_fault_in_complex_numbers(bench: Make, plant: Plant) -> None:
+def test_a_conjugated_complex_factor_is_an_error(bench: Make, plant: Plant) -> None:
     a, b = normal(4, 8, dtype=torch.complex64), normal(8, 3, dtype=torch.complex64, seed=1)
     made = bench("Torch.matmul", torch.matmul, a, b)
     plant(torch, "matmul", lambda right, x, y: right(x, y.conj()))
@@ -451,7 +451,7 @@ def test_sums_through_an_index_are_not_exact(bench: Make) -> None:
 # Skips and reports
 
 
-def test_a_broken_record(bench: Make) -> None:
+def test_a_broken_record_is_skipped_with_its_field(bench: Make) -> None:
     def edit(data: dict[str, Any]) -> None:
         data["Torch.exp.0.forward"]["input_args"][0]["shape"] = "many"
 
@@ -496,17 +496,17 @@ def test_a_failing_case_shows_its_arguments(bench: Make, plant: Plant) -> None:
         (np.array([np.inf, -1, 2]), "-1 .. 2, 1 not finite"),
     ],
 )
-def test_ranges(array: Any, text: str) -> None:
+def test_the_range_of_an_array_is_written_short(array: Any, text: str) -> None:
     assert _range(array) == text
 
 
 @pytest.mark.parametrize(("name", "kind"), [("Torch.load", "outside the allow-list"), ("Torch.exp", None)])
-def test_preview(bench: Make, name: str, kind: str | None) -> None:
+def test_a_preview_tells_which_cases_are_skipped(bench: Make, name: str, kind: str | None) -> None:
     made = bench(name, torch.exp, normal(5))
     found = preview(made.case(), Registry.default())
     assert (found.kind if found is not None else None) == kind
 
 
-def test_floating_dtypes(bench: Make) -> None:
+def test_floating_dtypes_of_a_record_are_listed(bench: Make) -> None:
     made = bench("Torch.where", torch.where, torch.tensor([True]), normal(1), normal(1, dtype=torch.complex64))
     assert floating_dtypes(made.dump.decode(made.dump.records[0])) == ("complex64", "float32")

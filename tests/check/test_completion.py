@@ -44,7 +44,7 @@ COUNTER = "Tensor.add_.0.forward"
 
 
 @pytest.mark.parametrize(("name", "count", "keywords"), [("v2.3-all", 28, 1), ("v4-all", 26, 2)])
-def test_real_dumps_replay(tmp_path: Path, name: str, count: int, keywords: int) -> None:
+def test_ptdbg_dumps_pass_with_completed_arguments(tmp_path: Path, name: str, count: int, keywords: int) -> None:
     """All runs, and passes, but a counter that no earlier record stored. Of some calls a keyword is missing, of those
     in place the input, and of an optimizer's step the learning rate: the outputs tell."""
     told = verdicts(unpack(name, tmp_path), device="cpu")
@@ -127,7 +127,7 @@ WINDOWS: dict[str, tuple[str, list[Any], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("value", WINDOWS)
-def test_windows(tmp_path: Path, value: str) -> None:
+def test_windows_are_completed_from_the_output(tmp_path: Path, value: str) -> None:
     call, inputs, outputs = WINDOWS[value]
     verdict = found(tmp_path, call, inputs, outputs)
     assert (verdict.verdict, verdict.notes[:1]) == ("pass", noted(value)), verdict.reason
@@ -231,12 +231,12 @@ def test_outputs_that_a_filter_left_out(tmp_path: Path, device: str) -> None:
 
 
 @pytest.mark.parametrize("call", ["Tensor_mul_", "Tensor___iadd__", "Tensor___setitem__", "Functional_relu_"])
-def test_in_place(tmp_path: Path, call: str) -> None:
+def test_an_input_stored_after_an_in_place_call_is_a_skip(tmp_path: Path, call: str) -> None:
     verdict = found(tmp_path, call, [X, Y], T)
     assert (verdict.verdict, verdict.kind) == ("skip", STORED_LATE)
 
 
-def test_sixteen_bit(tmp_path: Path) -> None:
+def test_arguments_of_16_bit_calls_are_completed(tmp_path: Path) -> None:
     """ptdbg 4 stores bfloat16 as float32; half its ulp is above a thousandth."""
     wide = RNG.standard_normal((16, 16)).astype(np.float32)
     narrow = torch.from_numpy(wide).bfloat16()
@@ -287,7 +287,7 @@ def test_what_is_known_without_a_run(tmp_path: Path) -> None:
     assert second is None
 
 
-def test_only_time(tmp_path: Path) -> None:
+def test_arguments_are_completed_where_only_time_is_measured(tmp_path: Path) -> None:
     """Where nothing is judged the call is found all the same."""
     path = write(tmp_path, values("Torch_softmax_0", [X], T.softmax(1).numpy()))
     (verdict,) = verdicts(path, judged=False, measuring=TimeAndMemory(0.01)).values()

@@ -94,7 +94,7 @@ def test_numpy_and_warnings_raise_nothing_inside() -> None:
 
 
 @pytest.mark.parametrize("further", [nullcontext(), failing(False), failing(True)])
-def test_what_was_set_comes_back(further: AbstractContextManager[None]) -> None:
+def test_error_settings_and_warning_filters_are_restored(further: AbstractContextManager[None]) -> None:
     with np.errstate(all="raise"), warnings.catch_warnings():
         warnings.simplefilter("error")
         before = list(warnings.filters)

@@ -94,7 +94,7 @@ def saturated(tensor: torch.Tensor) -> torch.Tensor:
         (torch, "exp", (torch.full((4,), 200.0),), saturated, "warning", "saturated"),
     ],
 )  # fmt: skip
-def test_planted_faults(
+def test_planted_overflows_are_classified(
     bench: Make,
     monkeypatch: pytest.MonkeyPatch,
     device: str,
@@ -135,7 +135,7 @@ def test_planted_faults(
         (F, "mse_loss", (torch.full((400,), 0.0, dtype=HALF), torch.full((400,), 200.0, dtype=HALF)), None),
     ],
 )  # fmt: skip
-def test_healthy_devices(
+def test_overflows_of_healthy_devices_are_normal(
     bench: Make, monkeypatch: pytest.MonkeyPatch, device: str, owner: Any, api: str, args: Any, wanted: str | None
 ) -> None:
     if owner is torch.linalg:
@@ -157,7 +157,9 @@ def test_a_planted_fault_in_complex_numbers(bench: Make, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("device", ["cpu", "other"])
-def test_inherited(bench: Make, monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+def test_an_overflow_of_the_arguments_is_skipped_as_inherited(
+    bench: Make, monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
     x = torch.tensor([1.0, torch.inf, -torch.inf, 2.0])
     verdict = judged(bench, monkeypatch, device, kept, F, "relu", x)
     assert (verdict.verdict, verdict.kind) == ("skip", "inherited overflow")
@@ -178,7 +180,7 @@ def test_random_values_that_are_not_finite_are_none_to_judge(bench: Make, monkey
     assert (verdict.verdict, verdict.kind) == ("skip", "random values")
 
 
-def test_gradients(bench: Make) -> None:
+def test_an_overflow_of_the_gradient_alone_is_normal(bench: Make) -> None:
     made = bench(
         "Torch.sqrt", torch.sqrt, torch.zeros(4), backward=True, conditions={"standard": "finite"}
     )  # fmt: skip
@@ -195,7 +197,7 @@ def unpacked(folder: Path) -> Path:
 
 @pytest.mark.parametrize("device", ["cpu", "recorded"])
 @pytest.mark.parametrize("stored", [True, False])
-def test_a_real_dump(tmp_path: Path, device: str, stored: bool) -> None:
+def test_the_overflow_dump_of_msprobe_is_classified(tmp_path: Path, device: str, stored: bool) -> None:
     """With its tensors, and with their statistics alone."""
     path = unpacked(tmp_path)
     if not stored:
@@ -246,7 +248,7 @@ def test_recorded_gradients_by_their_statistics(bench: Make, top: float, wanted:
     assert (verdict.verdict, verdict.kind) == ("skip" if wanted else "pass", wanted)
 
 
-def test_statistics_of_ptdbg(tmp_path: Path) -> None:
+def test_overflows_in_statistics_of_ptdbg_are_classified(tmp_path: Path) -> None:
     """Without tensors its records cannot run, and their statistics are judged."""
     found = {
         **values("Torch_exp_0", [EXP80.numpy()], EXP80.exp().numpy()),

@@ -120,7 +120,7 @@ EXTREME: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize("api", EXTREME)
-def test_extreme_values_pass(api: str) -> None:
+def test_extreme_values_are_no_error_in_paddle(api: str) -> None:
     found = check(api.partition(" ")[0], *EXTREME[api])
     # Where perturbed runs overflow nobody can judge: a warning.
     assert not [verdict.reason for verdict in found.values() if verdict.verdict not in ("pass", "warning")]
@@ -128,7 +128,7 @@ def test_extreme_values_pass(api: str) -> None:
 
 @pytest.mark.parametrize("api", HEALTHY)
 @pytest.mark.parametrize("allow", ["auto", "tf32"])
-def test_a_device_of_another_name(api: str, allow: str) -> None:
+def test_paddle_calls_pass_on_another_device_under_any_mode(api: str, allow: str) -> None:
     """Paddle emulates no mode: one that is allowed excuses nothing, and stands in nobody's way."""
     found = check(api.partition(" ")[0], *HEALTHY[api], device="other", allow=allow)
     assert {verdict.verdict for verdict in found.values()} == {"pass"}
@@ -163,7 +163,7 @@ def test_a_wrong_device_of_another_name(api: str, allow: str) -> None:
     assert check(api, *HEALTHY[api], device="wrong", allow=allow)["forward"].verdict == "error"
 
 
-def test_a_gradient_that_is_lost(plant: Plant) -> None:
+def test_a_lost_gradient_of_paddle_is_an_error(plant: Plant) -> None:
     plant(F, "linear", lambda right, x, weight, bias: right(x, weight.detach(), bias))
     found = check(FUNCTIONAL + "linear", *HEALTHY[FUNCTIONAL + "linear"])
     assert found["forward"].verdict == "pass"
@@ -215,7 +215,7 @@ def test_a_kernel_that_neither_side_has() -> None:
     assert (found.verdict, found.kind) == ("skip", "unsupported by the device")
 
 
-def test_a_dtype_by_its_name() -> None:
+def test_paddle_calls_with_a_dtype_by_name_pass() -> None:
     assert check("cast", tensor(4, 4), DtypeSpec("float64"))["forward"].verdict == "pass"
     assert check(FUNCTIONAL + "softmax", tensor(4, 4), dtype=DtypeSpec("float64"))["forward"].verdict == "pass"
 
@@ -231,7 +231,7 @@ def test_bits_are_those_of_the_devices_dtype() -> None:
 
 
 @pytest.mark.parametrize("variances", [[0.1, 0.2, 0.3, 0.4], (1.0, 1.0, 1.0, 1.0), tensor(5, 4)])
-def test_variances_of_boxes(variances: Any, plant: Plant) -> None:
+def test_variances_of_boxes_are_judged(variances: Any, plant: Plant) -> None:
     """The float64 kernel misreads a list of them."""
     call: tuple[Any, ...] = (tensor(5, 4), variances, tensor(5, 3, 4), "decode_center_size", False)
     assert check("vision.ops.box_coder", *call, axis=1)["forward"].verdict == "pass"
@@ -253,7 +253,7 @@ def test_tensors_of_several_dtypes_have_no_kernel() -> None:
 
 
 @pytest.mark.parametrize(("api", "args"), [("amax", (tensor(0, 5), 0)), ("argmin", (tensor(0), 0))])
-def test_the_largest_of_nothing(api: str, args: tuple[Any, ...]) -> None:
+def test_the_maximum_of_an_empty_tensor_is_refused(api: str, args: tuple[Any, ...]) -> None:
     assert check(api, *args)["forward"].kind == "unsafe arguments"
 
 

@@ -43,7 +43,7 @@ def test_floats_move_uniformly_with_unit_variance() -> None:
     assert abs(xi.mean()) < 0.02
 
 
-def test_zeros_stay() -> None:
+def test_perturbed_zeros_stay_zero() -> None:
     assert moved([0.0, -0.0, 1.0, 2.0])[:2].tolist() == [0.0, 0.0]
 
 
@@ -69,7 +69,7 @@ def test_a_constant_moves_towards_zero() -> None:
 
 
 @pytest.mark.parametrize("values", [[np.inf, 1.0, 2.0, -np.inf, np.nan], [np.nan, np.nan], [np.inf, np.inf]])
-def test_what_is_not_finite_stays(values: list[float]) -> None:
+def test_perturbed_infinities_and_nan_stay(values: list[float]) -> None:
     found, given = moved(values), np.asarray(values)
     kept = ~np.isfinite(given)
     assert np.array_equal(found[kept], given[kept], equal_nan=True)
@@ -124,7 +124,7 @@ def test_the_same_key_gives_the_same_runs() -> None:
         ("perturbed_narrow", ROOT * 2.0**-8),
     ],
 )
-def test_how_far_inputs_move(kind: RunKind, most: float) -> None:
+def test_perturbed_inputs_move_by_a_roundoff_of_the_dtype(kind: RunKind, most: float) -> None:
     x = leaf(np.linspace(1, 2, 500))
     made = runs_of(replay("Torch.neg", x), narrow="bfloat16")
     (run,) = made.output("output.0", kind, 1)
@@ -165,7 +165,7 @@ def test_other_inputs_are_no_other_way(kind: RunKind) -> None:
         ("narrow_steps_inside", Way(dtype="float64", steps=Steps("bfloat16", fine=True))),
     ],
 )
-def test_ways(kind: RunKind, way: Way) -> None:
+def test_each_kind_of_run_has_its_way_to_compute(kind: RunKind, way: Way) -> None:
     assert way_of(kind, "bfloat16", FLOAT64, frozenset(("input.1",))) == way
 
 
@@ -183,7 +183,7 @@ def test_changed_arguments_are_outputs() -> None:
     assert np.allclose(run, [2, 3])
 
 
-def test_gradients() -> None:
+def test_perturbed_runs_give_gradients() -> None:
     made = replay("Torch.mul", normal(5), normal(5, seed=1), backward=True)
     made = replace(made, incoming={"output.0": np.ones(5, np.float32)})
     (run,) = runs_of(made, direction="backward").output("input.0", "perturbed", 1)
@@ -225,7 +225,7 @@ def test_a_call_that_never_bears_it_has_no_runs() -> None:
     assert len(calls) == 2 + 3
 
 
-def test_labels_stay() -> None:
+def test_perturbed_labels_stay() -> None:
     labels = np.array([1.0, -1.0] * 4)
     made = replay("Torch.add", leaf(np.arange(1.0, 9.0)), leaf(labels))
     fixed = Perturbation("key", "forward", U, fixed=frozenset({"input.0"}))

@@ -148,7 +148,7 @@ def test_what_required_grad_decides_which_kernel_is_judged(api: str, mark: bool,
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
-def test_in_another_dtype_too(dtype: str, probe: Make) -> None:
+def test_recorded_gradient_needs_choose_the_kernel_in_another_dtype_too(dtype: str, probe: Make) -> None:
     q, mask = normal(2, 4, 64, 32).requires_grad_(), normal(64, 64)
     made = probe(lambda: attention(q, mask), backward=True)
     assert [verdict.verdict for verdict in made.check(dtype=dtype)] == ["pass"]
@@ -248,7 +248,7 @@ def test_grad_mode_is_recorded(grad: bool, probe: Make) -> None:
     assert (made.check()[0].verdict, modes) == ("pass", [grad])
 
 
-def test_autocast(probe: Make) -> None:
+def test_a_call_under_autocast_runs_the_recorded_kernels(probe: Make) -> None:
     x, weight = normal(2, 3, 4), normal(5, 4).requires_grad_()
 
     def call() -> Any:
@@ -259,7 +259,7 @@ def test_autocast(probe: Make) -> None:
     assert (made.check()[0].verdict, made.device.seen[-1]) == ("pass", kernels(call))
 
 
-def test_strides(probe: Make) -> None:
+def test_recorded_strides_run_the_recorded_kernel(probe: Make) -> None:
     x, weight = normal(3, 2, 4).transpose(0, 1), normal(5, 4)
     made = probe(lambda: F.linear(x, weight))
     ran = kernels(lambda: F.linear(x, weight))
@@ -268,7 +268,7 @@ def test_strides(probe: Make) -> None:
 
 
 @pytest.mark.parametrize("view", [slice(1, None), slice(3, 7), slice(None, None, 2)])
-def test_alignment(view: slice, probe: Make) -> None:
+def test_recorded_views_keep_alignment_and_strides(view: slice, probe: Make) -> None:
     x = normal(40, 3)[view]
     made = probe(lambda: torch.add(x, 1.0))
     assert made.check()[0].verdict == "pass"

@@ -224,14 +224,14 @@ def test_outputs_unlike_the_record(outputs: list[str]) -> None:
     assert caught.value.kind == "replay differs from the record"
 
 
-def test_a_dtype_unlike_the_record() -> None:
+def test_an_output_dtype_unlike_the_record_is_refused() -> None:
     with pytest.raises(DeviceRaised, match=r"^the device gave float32\[2\], recorded: float64\[2\]$"):
         replay("Torch.exp", leaf([1, 2]), outputs=["float64[2]"])
     with pytest.raises(ReplayDiffers, match=r"^torch.exp gave float32\[2\] under autocast, recorded: float16\[2\]$"):
         replay("Torch.exp", leaf([1, 2]), outputs=["float16[2]"])
 
 
-def test_another_dtype_was_asked_for() -> None:
+def test_a_dtype_that_was_asked_for_may_differ_from_the_record() -> None:
     made = replay("Torch.exp", leaf([1, 2], "bfloat16"), outputs=["float32[2]"], as_recorded=False)
     assert made.actual.outputs["output.0"].dtype == BF16
 
@@ -243,7 +243,7 @@ def raising(error: Exception) -> Any:
     return function
 
 
-def test_both_sides_raise() -> None:
+def test_a_call_that_both_sides_refuse_is_unsupported() -> None:
     with pytest.raises(
         Unsupported, match=r"^cpu raised RuntimeError: mat1 and mat2 .*; the reference raised Runt"
     ) as caught:
@@ -251,7 +251,7 @@ def test_both_sides_raise() -> None:
     assert caught.value.kind == "device and reference both raise"
 
 
-def test_only_the_reference_raises() -> None:
+def test_an_error_of_the_reference_alone_is_the_hooks_fault() -> None:
     said = (
         r"^the reference registered for Torch.exp raised ValueError: no float64\n  .*test_replay.py:\d+: raise error$"
     )
@@ -259,19 +259,19 @@ def test_only_the_reference_raises() -> None:
         replay("Torch.exp", leaf([1]), references={"Torch.exp": raising(ValueError("no float64"))})
 
 
-def test_only_the_device_raises() -> None:
+def test_an_error_of_the_device_alone_is_the_devices_fault() -> None:
     with pytest.raises(DeviceRaised, match=r"^cpu raised ValueError: broken\n  .*test_replay.py:\d+: raise error$"):
         replay("Torch.exp", leaf([1]), calls={"Torch.exp": raising(ValueError("broken"))})
 
 
-def test_the_device_has_no_kernel() -> None:
+def test_a_missing_kernel_of_the_device_is_named() -> None:
     with pytest.raises(NoKernel, match=r"^cpu: exp not implemented for 'Half'$"):
         replay("Torch.exp", leaf([1]), calls={"Torch.exp": raising(RuntimeError("exp not implemented for 'Half'"))})
     with pytest.raises(NoKernel):
         replay("Torch.masked_fill", leaf([1.0], "float16"), leaf([True], "bool"), -1e9, as_recorded=False)
 
 
-def test_a_call_that_gives_text() -> None:
+def test_a_call_that_gives_text_is_unsupported() -> None:
     with pytest.raises(Unsupported, match=r"^torch.Tensor.type returns text") as caught:
         replay("Tensor.type", leaf([1]))
     assert caught.value.kind == "no numbers"
@@ -301,7 +301,7 @@ def test_running_statistics_that_cannot_be_differentiated_are_not_wanted() -> No
     assert made.reference.changed == {"input.1", "input.2"}
 
 
-def test_what_cannot_be_differentiated() -> None:
+def test_calls_without_gradients_want_none() -> None:
     assert replay("Torch.argmax", normal(3), backward=True).reference.wanted is None
     assert replay("Torch.exp", normal(3)).reference.wanted is None
 

@@ -141,5 +141,5 @@ def test_numbers_beside_tensors_that_are_cast(tmp_path: Path, monkeypatch: pytes
         ("torch.nn.functional.multi_head_attention_forward", False),
     ],
 )
-def test_what_an_autocast_casts_itself(path: str, itself: bool) -> None:
+def test_autocast_casts_kernels_and_no_compositions(path: str, itself: bool) -> None:
     assert casts(path) == itself

@@ -93,7 +93,7 @@ def test_a_small_number_beside_large_ones() -> None:
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("density", [False, True])
-def test_histograms(weighted: bool, density: bool) -> None:
+def test_histograms_pass_with_weights_and_as_density(weighted: bool, density: bool) -> None:
     for bins in range(3, 9):
         x = normal(5, bins, scale=4)
         more = {"weight": normal(bins, 5).t()} if weighted else {}
@@ -342,7 +342,7 @@ def test_a_bessel_function_of_few_elements(dtype: torch.dtype, factor: float) ->
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_lstms(dtype: torch.dtype) -> None:
+def test_healthy_lstms_pass_and_a_scaled_gradient_does_not(dtype: torch.dtype) -> None:
     """In bfloat16 oneDNN computes them, and keeps gates for the backward in 16 bit."""
     for seed in range(3):
         generator = torch.Generator().manual_seed(seed)
@@ -436,7 +436,7 @@ def attended(
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_peaked_attention(dtype: torch.dtype) -> None:
+def test_peaked_attention_passes_and_its_faults_do_not(dtype: torch.dtype) -> None:
     """Scores of 50, as trained models have them: a roundoff of a 16-bit query is all of a weight there."""
     right = functools.partial(F.scaled_dot_product_attention, is_causal=True)
     api = "Functional.scaled_dot_product_attention"
@@ -471,7 +471,7 @@ def slanted(right: Function, place: int, factor: float, *args: torch.Tensor) -> 
 
 
 @pytest.mark.parametrize("size", [1e-4, 1e-5])
-def test_a_factor_on_subnormal_numbers(size: float) -> None:
+def test_a_factor_on_subnormal_results_is_an_error(size: float) -> None:
     """Each is within a unit of the right one; on average they are not."""
     args = (normal(32, 64, scale=size).half(), (0.1 * normal(64, 32)).t().half())
     assert outcomes(F.linear, *args, api="Functional.linear") == ["pass", "pass"]
@@ -486,7 +486,7 @@ def test_a_factor_on_subnormal_numbers(size: float) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("function", [F.embedding, functools.partial(F.embedding_bag, mode="sum")])
-def test_sparse_gradients(function: Function, dtype: torch.dtype) -> None:
+def test_sparse_gradients_are_judged_by_their_sums(function: Function, dtype: torch.dtype) -> None:
     """A row for every use: judged is what they add up to."""
     index = torch.arange(40).view(4, 10) % 7
     right, api = functools.partial(function, sparse=True), "Functional.embedding_bag"
@@ -599,7 +599,7 @@ def test_the_modulus_of_complex_numbers_is_rounded() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", [f"{name}_window" for name in ("hann", "hamming", "bartlett", "blackman", "kaiser")])
 @pytest.mark.parametrize("count", [400, 512, 1000])
-def test_long_windows(count: int, name: str, dtype: torch.dtype) -> None:
+def test_long_windows_pass_and_scaled_ones_do_not(count: int, name: str, dtype: torch.dtype) -> None:
     """Every factor is rounded, and in bfloat16 the places themselves."""
 
     def window(scale: torch.Tensor) -> torch.Tensor:

@@ -63,14 +63,16 @@ def check(counts: Counts) -> None:
     assert counts.share("skip") <= MOST_SKIPPED
 
 
-def test_the_test_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_faults_planted_in_the_test_data_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     counts = counted(unpack(name, tmp_path) for name in DUMPS)
     with capsys.disabled():
         print(f"\ntest data: {counts}")
     check(counts)
 
 
-def test_a_corpus(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> None:
+def test_faults_planted_in_a_given_corpus_are_found(
+    request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = request.config.getoption("corpus")
     if folder is None:
         pytest.skip("give a folder of dumps: --corpus=DIR")

@@ -51,7 +51,7 @@ def test_other_indices_of_the_same_values_are_right() -> None:
 
 
 @pytest.mark.parametrize("kind", ["torch", "tf32"])
-def test_the_table(kind: str) -> None:
+def test_the_table_counts_healthy_flagged_and_found_calls(kind: str) -> None:
     options = ["--source=calls", f"--device-kind={kind}", "--dtypes=float32", "--api=Torch.mm", "--samples=2"]
     printed = subprocess.run([sys.executable, str(SCRIPT), *options, "--alarms"], capture_output=True, text=True)
     assert printed.returncode == 0, printed.stderr
@@ -63,7 +63,7 @@ def test_the_table(kind: str) -> None:
 
 
 @needs_paddle
-def test_the_table_of_paddle() -> None:
+def test_the_table_has_rows_of_paddles_devices() -> None:
     kinds = ("paddle", "another name", "dropped term")
     options = ["--framework=paddle", "--dtypes=float32", "--api=paddle.mm", "--samples=2", "--standard=auto"]
     options += [f"--device-kind={kind}" for kind in kinds]

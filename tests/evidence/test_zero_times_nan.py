@@ -57,7 +57,7 @@ def test_a_product_in_place_of_a_choice_is_an_error(name: str, dtype: str, devic
     assert torch_verdict(CALLS[name], dtype, device, multiplied).verdict == "error"
 
 
-def test_what_the_formula_gives() -> None:
+def test_the_formula_counts_the_nan_of_each_call() -> None:
     found = {name: int(nan_counts(call)[0]) for name, call in CALLS.items()}
     assert found["linear, NaN in the weight"] == 4  # one column, of four rows
     assert found["conv2d, NaN in the weight"] == 2 * 7 * 7  # one channel of two images, padding included

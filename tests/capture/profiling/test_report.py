@@ -36,7 +36,7 @@ def test_durations_have_three_digits(microseconds: float | None, text: str) -> N
     assert report.duration(microseconds) == text
 
 
-def test_the_table(clock: Clock) -> None:
+def test_the_table_has_calls_times_and_shares(clock: Clock) -> None:
     program = Program(clock, nested=True)
     for _ in range(3):
         program.call("Functional.softmax", 1_000, lambda: program.call("Tensor.softmax", 5_000))

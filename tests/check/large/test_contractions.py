@@ -44,7 +44,9 @@ def made(api: str, *args: Any, **kwargs: Any) -> Contraction:
         ("Functional.conv_transpose2d", [tensor(2, 3, 4, 4), tensor(3, 7, 2, 2)], {}, 2 * 2 * 3 * 7 * 4 * 16),
     ],
 )
-def test_flops(api: str, args: list[Any], kwargs: dict[str, Any], flops: float) -> None:
+def test_operations_of_contractions_are_counted(
+    api: str, args: list[Any], kwargs: dict[str, Any], flops: float
+) -> None:
     assert made(api, *args, **kwargs).flops == flops
 
 
@@ -77,11 +79,11 @@ def test_arrays_count_as_tensors_do() -> None:
         ("Torch.einsum", ["ij,jk", tensor(3, 3), tensor(3, 5)], {}),
     ],
 )
-def test_other_calls(api: str, args: list[Any], kwargs: dict[str, Any]) -> None:
+def test_a_call_that_is_no_contraction_has_none(api: str, args: list[Any], kwargs: dict[str, Any]) -> None:
     assert contraction(bind(api, args, kwargs)) is None
 
 
-def test_names_alone() -> None:
+def test_the_kind_of_contraction_follows_from_the_name() -> None:
     names = ["Functional.linear", "Torch.linalg.norm", "Tensor.__matmul__", "Torch.addbmm", "Torch.conv2d"]
     assert [contraction_kind(canonical(name)) for name in names] == ["linear", "", "matmul", "summed", "convolution"]
 
@@ -108,7 +110,7 @@ def test_what_is_stretched_has_no_index() -> None:
     assert made("Torch.addmm", tensor(3, 1), tensor(3, 5), tensor(5, 7)).addends == {"input.0": ("row", None)}
 
 
-def test_the_shape_of_an_output() -> None:
+def test_a_contraction_fits_outputs_of_its_shape_only() -> None:
     found = made("Functional.conv2d", tensor(2, 3, 9, 9), tensor(7, 3, 3, 3))
     assert [found.fits(shape) for shape in ((2, 7, 4, 4), (2, 6, 4, 4), (2, 7, 4))] == [True, False, False]
 
@@ -129,7 +131,7 @@ def test_free_indices_of_batches() -> None:
     assert set(free_indices(found, "input.0")) == {"row", "sum"}
 
 
-def test_cut() -> None:
+def test_cut_takes_the_sampled_indices_of_a_dimension() -> None:
     array = np.arange(12).reshape(3, 4)
     places = {"row": np.array([0, 2]), "other": np.array([0])}
     assert cut(array, ("row", None), places).tolist() == [[0, 1, 2, 3], [8, 9, 10, 11]]

@@ -32,7 +32,7 @@ def test_along_the_first_dimension() -> None:
     assert Checksums(SIGNS[:2], 2).signed(ARRAY, 0).tolist() == [[-5, -5, -5, -5, -5]]
 
 
-def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checksums_are_equal_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     array = np.random.default_rng(0).standard_normal((7, 3, 5)).astype(np.float32)
     made = [Checksums.of(array.shape[axis], 2, np.random.default_rng(1)) for axis in range(3)]
     whole = [made[axis].signed(array, axis) for axis in range(3)]
@@ -53,7 +53,7 @@ def test_blocks_are_no_larger_than_the_dimension() -> None:
     assert Checksums.of(10, 99, np.random.default_rng(0)).size == 10
 
 
-def test_places_of_blocks() -> None:
+def test_a_wrong_checksum_points_at_the_places_of_its_block() -> None:
     made = Checksums(SIGNS, 2)
     assert made.places(np.array([2, 0, 1]), 3).tolist() == [4]
     assert made.places(np.array([2, 0, 1]), 4).tolist() == [4, 0, 1]
@@ -231,7 +231,7 @@ class OneElement:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("direction", ["forward", "backward"])
-def test_healthy_kernels_pass(bench: Make, dtype: torch.dtype, direction: str) -> None:
+def test_sampled_outputs_of_healthy_kernels_pass(bench: Make, dtype: torch.dtype, direction: str) -> None:
     found = bench("Functional.linear", F.linear, *linear(dtype), backward=True, conditions=SMALL).check(direction)
     assert (found.verdict, found.reason) == ("pass", "")
     assert all(0 < float(output.metrics["sampled"]) < 0.5 for output in found.outputs[:2])
@@ -240,14 +240,16 @@ def test_healthy_kernels_pass(bench: Make, dtype: torch.dtype, direction: str) -
     )
 
 
-def test_what_was_sampled_is_said(bench: Make) -> None:
+def test_a_note_says_the_share_that_was_sampled(bench: Make) -> None:
     found = bench("Functional.linear", F.linear, *linear(), backward=True, conditions=SMALL).check()
     share = found.outputs[0].metrics["sampled"]
     assert found.notes == (f"sampled: output.0: {share:.2%} of its elements",)
 
 
 @pytest.mark.parametrize(("dtype", "factor"), [(torch.float32, 1.001), (torch.float16, 1.03), (torch.bfloat16, 1.5)])
-def test_one_wrong_element(bench: Make, plant: Plant, dtype: torch.dtype, factor: float) -> None:
+def test_one_wrong_element_of_a_large_output_is_found(
+    bench: Make, plant: Plant, dtype: torch.dtype, factor: float
+) -> None:
     made = bench("Functional.linear", F.linear, *linear(dtype), conditions=SMALL)
     wrong = OneElement(factor)
     plant(F, "linear", wrong)
@@ -263,7 +265,9 @@ def test_one_wrong_element(bench: Make, plant: Plant, dtype: torch.dtype, factor
         (lambda right, x, w, b: right(x, w, b * 1.01), {"grad.input.2"}),
     ],
 )
-def test_a_gradient_that_is_scaled(bench: Make, plant: Plant, wrong: Function, names: set[str]) -> None:
+def test_a_scaled_gradient_of_a_large_call_is_found(
+    bench: Make, plant: Plant, wrong: Function, names: set[str]
+) -> None:
     made = bench("Functional.linear", F.linear, *linear(), backward=True, conditions=SMALL)
     plant(F, "linear", wrong)
     assert failed(made.check("backward")).keys() == names
@@ -277,7 +281,9 @@ def test_a_gradient_that_is_scaled(bench: Make, plant: Plant, wrong: Function, n
         (lambda right, x, w, b: right(x, w.add_(1), b), "changed this argument"),
     ],
 )
-def test_what_differs_in_structure(bench: Make, plant: Plant, wrong: Function, reason: str) -> None:
+def test_a_large_output_of_another_structure_is_an_error(
+    bench: Make, plant: Plant, wrong: Function, reason: str
+) -> None:
     made = bench("Functional.linear", F.linear, *linear(), conditions=SMALL)
     plant(F, "linear", wrong)
     found = made.check()
@@ -285,7 +291,7 @@ def test_what_differs_in_structure(bench: Make, plant: Plant, wrong: Function, r
     assert reason in found.reason
 
 
-def test_a_gradient_that_is_missing(bench: Make, plant: Plant) -> None:
+def test_a_missing_gradient_of_a_large_call_is_an_error(bench: Make, plant: Plant) -> None:
     made = bench("Functional.linear", F.linear, *linear(), backward=True, conditions=SMALL)
     plant(F, "linear", lambda right, x, w, b: right(x, w.detach(), b))
     assert failed(made.check("backward")) == {"grad.input.1": "structure"}
@@ -336,13 +342,13 @@ def test_a_case_below_the_budget_is_judged_in_full(bench: Make) -> None:
     assert found.notes == ()
 
 
-def test_in_another_dtype(bench: Make) -> None:
+def test_a_large_call_is_sampled_in_another_dtype_too(bench: Make) -> None:
     made = bench("Functional.linear", F.linear, *linear(), conditions=SMALL)
     found = made.checker.check(replace(made.case(), dtype="bfloat16"))
     assert (found.verdict, found.dtype, "sampled" in found.outputs[0].metrics) == ("pass", "bfloat16", True)
 
 
-def test_a_reference_device_by_name(bench: Make) -> None:
+def test_a_reference_device_with_a_number_is_used(bench: Make) -> None:
     made = bench("Functional.linear", F.linear, *linear(), backward=True, conditions={"reference_device": "cpu:0"})
     assert [made.check(direction).verdict for direction in ("forward", "backward")] == ["pass", "pass"]
     assert made.checker.setup.describe()["reference_device"] == "cpu:0"

@@ -160,13 +160,17 @@ def test_cases_on_one_side_only_are_listed(pytester: pytest.Pytester, benchmark:
         (["--probe-benchmark=base", "--probe-inputs=generated"], "*its run has inputs auto, this run has generated; *"),
     ],
 )
-def test_another_runs_inputs(pytester: pytest.Pytester, benchmark: str, args: list[str], message: str) -> None:
+def test_a_benchmark_with_other_inputs_is_refused(
+    pytester: pytest.Pytester, benchmark: str, args: list[str], message: str
+) -> None:
     result = run(pytester, *args)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: {message}"])
 
 
-def test_another_dump_of_that_name(pytester: pytest.Pytester, benchmark: str, make_dump: DumpMaker) -> None:
+def test_a_benchmark_of_another_dump_of_that_name_is_refused(
+    pytester: pytest.Pytester, benchmark: str, make_dump: DumpMaker
+) -> None:
     make_dump(data={**DATA, "Torch.cos.0.forward": forward(X, output=X)})
     result = run(pytester, f"--probe-benchmark={benchmark}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -175,7 +179,9 @@ def test_another_dump_of_that_name(pytester: pytest.Pytester, benchmark: str, ma
     )
 
 
-def test_compare(pytester: pytest.Pytester, benchmark: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_writes_tables_and_fails_where_rows_differ(
+    pytester: pytest.Pytester, benchmark: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytester.makeconftest(CONFTEST.format(error="2.5 * 2**-24"))
     run(pytester, "--probe-out=out")
     capsys.readouterr()
@@ -202,7 +208,7 @@ def test_compare(pytester: pytest.Pytester, benchmark: str, capsys: pytest.Captu
         (["base", "base", "--standard=nosie"], "--standard: 'nosie' cannot be used; give one of msprobe, "),
     ],
 )
-def test_what_cannot_be_compared(
+def test_compare_refuses_unusable_arguments(
     benchmark: str, capsys: pytest.CaptureFixture[str], args: list[str], message: str
 ) -> None:
     capsys.readouterr()

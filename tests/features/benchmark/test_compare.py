@@ -45,7 +45,7 @@ def filled(cells: dict[str, str]) -> dict[str, str]:
     return {name: cell for name, cell in cells.items() if cell.strip()}
 
 
-def test_ratios_of_errors(tmp_path: Path) -> None:
+def test_a_ratio_of_errors_above_its_limit_is_an_error(tmp_path: Path) -> None:
     found = compare(rows(row("Torch.exp.0.forward", rmse=3e-7)), rows(row("Torch.exp.0.forward")), "msprobe")
     assert [item.status for item in found] == ["error"]
     write_compared(tmp_path, STAMP, found)
@@ -110,7 +110,7 @@ def test_what_is_on_one_side_only_is_listed(tmp_path: Path) -> None:
     ]
 
 
-def test_a_row_an_api_call(tmp_path: Path) -> None:
+def test_compared_results_have_a_row_for_each_call(tmp_path: Path) -> None:
     forward, backward = "Torch.exp.0.forward", "Torch.exp.0.backward"
     both = rows(row(forward), row(forward, key=f"{forward}.output.1", rmse=1.0), row(backward))
     write_compared(tmp_path, STAMP, compare(both, rows(row(forward), *list(both.values())[2:]), "msprobe"))

@@ -45,7 +45,7 @@ def test_equal_verdicts_and_metrics(
     assert computed() < 0.1 * without
 
 
-def test_equal_with_paddle(tmp_path: Path, folder: Path) -> None:
+def test_cached_verdicts_of_paddle_are_equal(tmp_path: Path, folder: Path) -> None:
     pytest.importorskip("paddle")
     from tests.support.paddle_dumps import unpack as unpack_paddle
 
@@ -97,7 +97,7 @@ def test_another_device_pays_for_itself_alone(bench: Make, folder: Path, compute
         assert computed() < (1 if outcome == "pass" else 20)
 
 
-def test_a_backward_alone(bench: Make, folder: Path) -> None:
+def test_a_backward_checked_alone_is_cached(bench: Make, folder: Path) -> None:
     conditions = {"cache": Cache(folder)}
     runs = [bench("Functional.gelu", F.gelu, X, backward=True, conditions=conditions).check("backward") for _ in BOTH]
     assert repr(runs[0]) == repr(runs[1]) == repr(found(bench, None)[1])
@@ -238,7 +238,7 @@ def test_what_takes_no_time_is_not_kept(bench: Make, folder: Path, monkeypatch: 
     assert not files(folder)
 
 
-def test_a_sampled_call(bench: Make, folder: Path, computed: Callable[[], int]) -> None:
+def test_samples_of_a_large_call_are_cached(bench: Make, folder: Path, computed: Callable[[], int]) -> None:
     """One that is too large for a reference in full: its samples are kept."""
     x, weight = normal(96, 128), normal(80, 128, seed=1)
 

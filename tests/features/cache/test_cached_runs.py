@@ -122,7 +122,7 @@ def test_a_kill_and_two_runs_at_once_leave_a_good_cache(
         assert results(pytester.path / folder) == expected
 
 
-def test_the_folder_is_bounded(pytester: pytest.Pytester) -> None:
+def test_the_cache_stays_below_its_size(pytester: pytest.Pytester) -> None:
     run_here(pytester, *RUN, "--probe-cache=cache", "--probe-cache-size=500kB").assert_outcomes(passed=6)
     sizes = [path.stat().st_size for path in (pytester.path / "cache").iterdir()]
     assert 0 < sum(sizes) <= 500_000
@@ -160,7 +160,7 @@ def test_a_check_of_a_kernel_uses_it(pytester: pytest.Pytester) -> None:
         ("7B", 7),
     ],
 )
-def test_sizes(pytester: pytest.Pytester, text: str, size: int) -> None:
+def test_sizes_of_the_cache_are_parsed(pytester: pytest.Pytester, text: str, size: int) -> None:
     (pytester.path / "conftest.py").unlink()
     config = pytester.parseconfig("--probe-cache=cache", f"--probe-cache-size={text}")
     settings = parse(config, paths_given=False)
@@ -184,7 +184,7 @@ def test_sizes(pytester: pytest.Pytester, text: str, size: int) -> None:
         (["--probe-cache=c", "--probe-cache-size=tenGB"], "--probe-cache-size: 'tenGB' cannot be used; give a size"),
     ],
 )
-def test_what_cannot_be_used(pytester: pytest.Pytester, args: list[str], message: str) -> None:
+def test_unusable_cache_options_are_refused(pytester: pytest.Pytester, args: list[str], message: str) -> None:
     result = run_here(pytester, *RUN, *args)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: {message}*"])

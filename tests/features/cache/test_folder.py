@@ -143,7 +143,7 @@ def test_no_damage_gives_other_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"probe-reference\0", b"\0" * 200 + b"probe-reference\0"])
-def test_what_is_no_entry(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_entry_is_not_read(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "entry"
     path.write_bytes(content)
     assert Entry.read(path) is None

@@ -185,7 +185,7 @@ def begun(pytester: pytest.Pytester, *args: str) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_node_that_goes_away(pytester: pytest.Pytester, make_dump: DumpMaker, cluster: Any) -> None:
+def test_cases_of_a_lost_node_run_elsewhere(pytester: pytest.Pytester, make_dump: DumpMaker, cluster: Any) -> None:
     """Its cases run elsewhere."""
     node = cluster.add_node(num_cpus=1, resources={"gone": 1}, object_store_memory=100 * 2**20)
     make_dump(data=relus(60))
@@ -198,7 +198,7 @@ def test_a_node_that_goes_away(pytester: pytest.Pytester, make_dump: DumpMaker, 
     assert "60 passed" in said
 
 
-def test_a_host_that_is_killed(pytester: pytest.Pytester, make_dump: DumpMaker, cluster: Any) -> None:
+def test_cases_of_a_killed_host_run_elsewhere(pytester: pytest.Pytester, make_dump: DumpMaker, cluster: Any) -> None:
     make_dump(data=relus(40))
     pytester.makeconftest(SLOW)
     process = begun(pytester)
@@ -208,7 +208,7 @@ def test_a_host_that_is_killed(pytester: pytest.Pytester, make_dump: DumpMaker, 
     assert len(written(pytester)) == 40
 
 
-def test_no_host_is_left(pytester: pytest.Pytester, make_dump: DumpMaker, cluster: Any) -> None:
+def test_a_run_without_hosts_ends_with_an_error(pytester: pytest.Pytester, make_dump: DumpMaker, cluster: Any) -> None:
     node = cluster.add_node(num_cpus=0, resources={"lonely": 1}, object_store_memory=100 * 2**20)
     make_dump(data=relus(40))
     pytester.makeconftest(SLOW)
@@ -388,7 +388,7 @@ def test_ray_is_not_installed(pytester: pytest.Pytester, make_dump: DumpMaker, m
 
 
 @pytest.mark.parametrize("listens", [False, True])
-def test_nobody_answers(
+def test_an_address_that_does_not_answer_is_a_usage_error(
     pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch, listens: bool
 ) -> None:
     """At an address where nothing listens, or something that is no Ray."""
@@ -409,7 +409,7 @@ def test_nobody_answers(
     )
 
 
-def test_another_version_on_a_node(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_a_node_with_another_version_is_refused(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     pytester.makeconftest(
         """
@@ -424,7 +424,7 @@ def test_another_version_on_a_node(pytester: pytest.Pytester, make_dump: DumpMak
     result.stderr.fnmatch_lines(["ERROR: *; node * has Python 3.*, and this process 3.99; install the same"])
 
 
-def test_a_node_with_another_device(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_a_node_with_other_hardware_is_refused(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump(data=relus(30))
     pytester.makeconftest(
         SLOW
@@ -446,7 +446,7 @@ def test_a_node_with_another_device(pytester: pytest.Pytester, make_dump: DumpMa
     assert "cpu (a rare one)" in notes[0]
 
 
-def test_beside_a_baseline(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_a_cluster_run_is_compared_with_a_baseline(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     """Written here, and compared there; what got worse fails."""
     make_dump()
     run(

@@ -32,7 +32,7 @@ def of(*args: Any, api: str = "gelu", **kwargs: Any) -> str:
         of(X, api="relu"),
     ],
 )
-def test_another_call_has_another_one(other: str) -> None:
+def test_another_call_has_another_fingerprint(other: str) -> None:
     assert other != of(X)
     assert len(other) == 8
 

@@ -107,7 +107,9 @@ def test_an_operator_that_gets_worse_by_a_commit(pytester: pytest.Pytester, make
 
 @pytest.mark.usefixtures("baseline")
 @pytest.mark.parametrize("workers", ["0", "1"])
-def test_what_got_worse_fails_alone(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: str) -> None:
+def test_only_the_case_that_got_worse_fails(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: str
+) -> None:
     monkeypatch.setenv("ERROR", "1")
     result = run(pytester, BASELINE, "-n", workers, "--junitxml=junit.xml", "--probe-out=out")
     result.assert_outcomes(passed=2, failed=1)
@@ -191,7 +193,7 @@ VERDICTS = """
         ("pass", "skip", (), {"skipped": 1}),
     ],
 )
-def test_verdicts(
+def test_a_change_of_verdict_decides_the_outcome(
     pytester: pytest.Pytester,
     make_dump: DumpMaker,
     monkeypatch: pytest.MonkeyPatch,
@@ -319,7 +321,7 @@ def test_what_others_write_meanwhile_stays(pytester: pytest.Pytester, monkeypatc
 
 
 @pytest.mark.usefixtures("baseline")
-def test_a_read_only_file(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_only_baseline_is_not_written(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ERROR", "1")
     os.chmod("base.jsonl", 0o444)
     before = Path("base.jsonl").read_bytes()
@@ -367,7 +369,9 @@ def test_a_baseline_that_cannot_be_used(pytester: pytest.Pytester, edit: Any, wo
         ('{"schema": 1}\n', "*base.jsonl:1: *required field `seed`*"),
     ],
 )
-def test_a_file_that_is_none(pytester: pytest.Pytester, make_dump: DumpMaker, content: str | None, words: str) -> None:
+def test_a_file_that_is_no_baseline_is_refused(
+    pytester: pytest.Pytester, make_dump: DumpMaker, content: str | None, words: str
+) -> None:
     make_dump(data=DATA)
     if content is not None:
         Path("base.jsonl").write_text(content)
@@ -540,7 +544,7 @@ def test_a_device_of_the_projects_own(
 
 
 @pytest.mark.usefixtures("baseline")
-def test_a_worker_that_dies(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_death_of_a_worker_leaves_the_baseline(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     before = Path("base.jsonl").read_bytes()
     pytester.makeconftest(
         CONFTEST.replace("right = ", 'os._exit(1) if os.environ.get("ERROR") else None\n        right = ')

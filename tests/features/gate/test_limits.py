@@ -24,7 +24,7 @@ def worse(before: KeptOutput, now: KeptOutput, spread: Spread | None = None) -> 
 
 
 @pytest.mark.parametrize(("elements", "factor"), [(0, 6.5), (9, 6.5), (10, 3.4), (29, 3.4), (30, 1.8), (1e9, 1.8)])
-def test_calibrated(elements: float, factor: float) -> None:
+def test_the_limit_of_rmse_falls_with_the_elements(elements: float, factor: float) -> None:
     assert rmse_limit(elements) == factor
 
 

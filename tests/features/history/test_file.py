@@ -83,7 +83,7 @@ def is_whole(path: Path) -> None:
         assert file.execute(query).fetchall() == [(300,)]
 
 
-def test_a_run_and_its_cases(tmp_path: Path) -> None:
+def test_a_run_is_kept_with_its_cases(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     results = [made_result(0), made_result(1, "error"), structs.replace(made_result(2), verdict="skip", outputs=())]
     append(path, *results, folder="out")
@@ -127,7 +127,7 @@ def test_a_run_that_goes_on_takes_the_place_of_its_beginning(tmp_path: Path) -> 
     assert rows(path, "SELECT count(*) FROM runs") == [(3,)]
 
 
-def test_two_writers_at_once(tmp_path: Path) -> None:
+def test_two_writers_at_once_lose_no_run(tmp_path: Path) -> None:
     path = tmp_path / "h.db"
     writers = [writer(path, name, 8) for name in "ab"]
     assert [process.wait(120) for process in writers] == [0, 0]
@@ -136,7 +136,7 @@ def test_two_writers_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("moment", range(5))
-def test_a_writer_that_is_killed(tmp_path: Path, moment: int) -> None:
+def test_a_killed_writer_leaves_a_whole_file(tmp_path: Path, moment: int) -> None:
     path = tmp_path / "h.db"
     append(path, *made_results(300))
     process = writer(path, "killed", 1000)
@@ -157,7 +157,7 @@ def test_what_fails_in_the_middle_leaves_nothing(tmp_path: Path, monkeypatch: py
     assert rows(path, "SELECT count(*) FROM runs") == [(1,)]
 
 
-def test_a_newer_schema(tmp_path: Path) -> None:
+def test_a_history_of_a_newer_schema_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "h.db"
     append(path, made_result(0))
     with sqlite3.connect(path) as file:
@@ -168,14 +168,14 @@ def test_a_newer_schema(tmp_path: Path) -> None:
         append(path, made_result(0))
 
 
-def test_what_is_no_sqlite_file(tmp_path: Path) -> None:
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "h.db"
     path.write_text("no database at all, but long enough to be taken for one " * 50)
     with pytest.raises(SettingsError, match="cannot be used as a history: file is not a database"):
         check(path)
 
 
-def test_the_database_of_another_program(tmp_path: Path) -> None:
+def test_a_database_of_another_program_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "h.db"
     with sqlite3.connect(path) as file:
         file.execute("CREATE TABLE runs (id INTEGER)")
@@ -242,14 +242,14 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_runs_since(path: Path) -> None:
+def test_runs_since_a_date_are_listed(path: Path) -> None:
     with open_history(path) as file:
         assert [run.id for run in runs(file)] == [1, 2, 3, 4]
         assert [run.id for run in runs(file, "2026-11-2")] == [2, 3, 4]
         assert runs(file, "2026-11-21")[0].errors == 1
 
 
-def test_a_metric_over_runs(path: Path) -> None:
+def test_a_metric_has_a_point_for_each_run(path: Path) -> None:
     with open_history(path) as file:
         found = points(file, "Functional.linear", "noise_ratio")
         assert [(point.run.id, point.cases) for point in found] == [(1, 2), (2, 2), (3, 2)]
@@ -261,7 +261,7 @@ def test_a_metric_over_runs(path: Path) -> None:
         assert points(file, "Functional.unknown", "noise_ratio") == []
 
 
-def test_what_got_worse(path: Path) -> None:
+def test_cases_that_got_worse_between_runs_are_listed(path: Path) -> None:
     cases = [*made_results(2)]
     before = [float(case.outputs[0].metrics["noise_ratio"] or 0) for case in cases]
     with open_history(path) as file:
@@ -281,7 +281,7 @@ def test_the_run_before_is_of_the_same_dumps(path: Path) -> None:
     assert previous(known, known[3]) is None
 
 
-def test_factors() -> None:
+def test_the_factor_of_a_worse_case() -> None:
     assert Worse("x", ("pass", "pass"), 2.0, 6.0).factor == 3
     assert Worse("x", ("pass", "pass"), 0.0, 6.0).factor == math.inf
     assert Worse("x", ("pass", "pass"), None, 6.0).factor == 1

@@ -69,7 +69,7 @@ def test_the_page_has_lines_over_runs(pytester: pytest.Pytester, make_dump: Dump
     assert embedded(Path("later.html"), "history") == found
 
 
-def test_what_cannot_be_a_history(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_a_file_that_is_no_history_is_a_usage_error(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     Path("h.db").write_text("this is no database " * 100)
     result = run(pytester)
@@ -129,7 +129,7 @@ def test_ways_to_name_it(history: str, capsys: pytest.CaptureFixture[str], api: 
     assert lines[-1] == "the largest in run 5: dump.json::Functional.linear.0.forward"
 
 
-def test_between_two_runs(history: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_history_lists_cases_that_got_worse_between_two_runs(history: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["history", history, "--between=1,4"]) == 0
     assert capsys.readouterr().out.splitlines()[-2:] == [
         "between run 1 and run 4: 1 case got worse by verdict or noise_ratio",
@@ -152,7 +152,7 @@ def test_between_two_runs(history: str, capsys: pytest.CaptureFixture[str]) -> N
     ],
 )
 @pytest.mark.usefixtures("history")
-def test_what_cannot_be_used(
+def test_unusable_arguments_of_history_are_refused(
     args: list[str], words: str, make_dump: DumpMaker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_dump()

@@ -23,7 +23,7 @@ def collected(*results: object) -> Collected:
     return found
 
 
-def test_a_row() -> None:
+def test_a_row_of_the_page_refers_to_shared_names() -> None:
     found = collected(made_result(7))
     row = json.loads(found.rows[0])
     names = {kind: list(each.places) for kind, each in found.names.items()}

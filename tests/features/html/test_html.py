@@ -27,7 +27,9 @@ def run(pytester: pytest.Pytester, *args: str) -> pytest.RunResult:
 
 @pytest.mark.usefixtures("planted")
 @pytest.mark.parametrize("workers", ["0", "1"])
-def test_the_page_of_a_run(pytester: pytest.Pytester, make_dump: DumpMaker, workers: str) -> None:
+def test_the_page_has_the_verdicts_and_details_of_the_run(
+    pytester: pytest.Pytester, make_dump: DumpMaker, workers: str
+) -> None:
     make_dump()
     assert run(pytester, HTML, "-n", workers).ret == 1
     assert verdicts(PAGE) == PLANTED_VERDICTS
@@ -103,7 +105,7 @@ def test_of_many_the_worst_are_shown(pytester: pytest.Pytester, make_dump: DumpM
 
 
 @pytest.mark.usefixtures("planted")
-def test_the_same_page_afterwards(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_report_writes_the_page_of_the_run(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     run(pytester, HTML, "--probe-out=out")
     assert main(["report", "out", "-o", "later.html"]) == 0
@@ -112,7 +114,7 @@ def test_the_same_page_afterwards(pytester: pytest.Pytester, make_dump: DumpMake
 
 
 @pytest.mark.usefixtures("planted")
-def test_a_run_that_went_on(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_the_page_of_a_resumed_run_has_all_verdicts(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     run(pytester, "--probe-out=out", "-x")
     run(pytester, "--probe-out=out", "--probe-resume", HTML)
@@ -120,7 +122,7 @@ def test_a_run_that_went_on(pytester: pytest.Pytester, make_dump: DumpMaker) -> 
 
 
 @pytest.mark.usefixtures("planted")
-def test_merged_shards(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_the_page_of_merged_shards_has_all_verdicts(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     for shard in "12":
         run(pytester, f"--probe-shard={shard}/2", f"--probe-out=out{shard}")
@@ -150,7 +152,7 @@ def test_beside_a_benchmark_and_a_baseline(pytester: pytest.Pytester, make_dump:
         assert changed == {"Functional.relu.0.forward": "pass"}
 
 
-def test_two_folders(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_report_compares_two_folders(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     run(pytester, "--probe-out=one")
     run(pytester, "--probe-out=two", "--probe-seed=7", "--probe-api=Functional.*")
@@ -172,7 +174,7 @@ def test_unlike_dumps_are_listed(pytester: pytest.Pytester, make_dump: DumpMaker
     assert "of other dumps" in beside["notes"][0]
 
 
-def test_a_run_without_cases(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_the_page_of_a_run_without_cases_says_so(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     assert run(pytester, HTML, "--probe-api=Torch.none").ret == pytest.ExitCode.NO_TESTS_COLLECTED
     assert "This run has no cases" in PAGE.read_text()
@@ -198,7 +200,7 @@ def test_a_file_that_cannot_be_written(
 
 
 @pytest.mark.parametrize("option", ["html", "history"])
-def test_a_device_stays_one(pytester: pytest.Pytester, make_dump: DumpMaker, option: str) -> None:
+def test_a_fifo_is_not_replaced_by_a_page(pytester: pytest.Pytester, make_dump: DumpMaker, option: str) -> None:
     make_dump()
     os.mkfifo("pipe")
     result = run(pytester, f"--probe-{option}=pipe")
@@ -208,7 +210,9 @@ def test_a_device_stays_one(pytester: pytest.Pytester, make_dump: DumpMaker, opt
     assert Path("pipe").is_fifo()
 
 
-def test_without_jinja2(pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_without_jinja2_is_a_usage_error(
+    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_dump()
     right = importlib.util.find_spec
     monkeypatch.setattr(

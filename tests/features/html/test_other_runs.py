@@ -36,7 +36,7 @@ def beside(here: list[Result], there: list[Result], **more: object) -> dict[str,
     return found.data()
 
 
-def test_what_moved_most_comes_first() -> None:
+def test_the_cases_that_moved_most_come_first() -> None:
     cases = [made_result(number) for number in range(4)]
     found = beside([cases[0], changed(cases[1], 2), changed(cases[2], 0.125), cases[3]], cases)
     assert (found["common"], found["moved"]) == (4, 2)
@@ -55,7 +55,7 @@ def test_a_changed_verdict_comes_before_all_else() -> None:
     assert [(move[0], move[1]) for move in moves] == [(1, "pass"), (0, "pass")]
 
 
-def test_what_is_on_one_side() -> None:
+def test_cases_on_one_side_are_listed() -> None:
     one, two, three = (made_result(number) for number in range(3))
     found = beside([one, two], [two, three])
     assert (found["only_here"], found["here"]) == (1, [0])
@@ -75,7 +75,7 @@ def test_unlike_runs_are_listed() -> None:
     assert (found["only_here"], found["only_there"]) == (3, 3)
 
 
-def test_a_benchmark_of_another_dtype() -> None:
+def test_a_benchmark_of_another_dtype_is_compared_and_a_run_is_not() -> None:
     case = made_result(0)
     there = structs.replace(case, id=f"{case.id}[bfloat16]")
     for kind, common in (("benchmark", 1), ("run", 0)):
@@ -84,7 +84,7 @@ def test_a_benchmark_of_another_dtype() -> None:
         assert found.data()["common"] == common
 
 
-def test_a_baselines_case() -> None:
+def test_a_case_of_a_baseline_keeps_its_worst_metrics() -> None:
     outputs = (
         KeptOutput("output.0", 1e-8, 2.0, 0.25, 3.0, 4, None, 10, 10),
         KeptOutput("output.1", 1e-8, 1.0, 0.5, "inf", 4, None, 10, 10),
@@ -101,7 +101,7 @@ def test_a_baselines_case() -> None:
         (math.inf, "_"), (math.nan, "_"),
     ],
 )  # fmt: skip
-def test_letters(value: float | None, letter: str) -> None:
+def test_a_value_has_its_letter_in_the_sparkline(value: float | None, letter: str) -> None:
     assert Sparklines("noise_ratio", ["a"], {"x": [value]}).data(["x", "y"])["lines"] == [letter, ""]
 
 
@@ -123,6 +123,6 @@ def test_the_last_runs_of_a_history(tmp_path: Path) -> None:
     assert len(both.runs) == 13
 
 
-def test_without_a_history(tmp_path: Path) -> None:
+def test_no_history_gives_no_sparklines(tmp_path: Path) -> None:
     assert sparklines(None, ["x"]) is None
     assert sparklines(tmp_path / "none.db", ["x"]) is None

@@ -42,7 +42,7 @@ def test_the_policy_knows_the_script_and_the_style(tmp_path: Path) -> None:
         assert b64decode(digest[1]) == hashlib.sha256(inside[1].encode()).digest()
 
 
-def test_nothing_is_from_elsewhere(tmp_path: Path) -> None:
+def test_the_page_refers_to_no_other_host(tmp_path: Path) -> None:
     text = text_of(tmp_path, *made_results(10, 2))
     assert set(re.findall(r"https?://[^\s\"']+", text)) == {"http://www.w3.org/2000/svg"}
     assert not re.search(r"<(link|img|iframe|object|embed)\b|\bsrc=|\bhref=\"(?!#)|@import|url\(", text)
@@ -71,7 +71,7 @@ def test_a_page_replaces_another_whole(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
 
 
-def test_tiles() -> None:
+def test_tiles_show_the_conditions_of_the_run() -> None:
     found = {tile.name: (tile.text, tuple(tile.more)) for tile in tiles(FACTS, 1.5)}
     assert found["Device"] == ("cpu", ("a CPU",))
     assert found["Seed"] == ("0", ("1 run of each case",))

@@ -100,7 +100,7 @@ def test_ratios_are_counted_where_plots_are_made_alone() -> None:
     assert found.noise_ratios is None
 
 
-def test_arguments() -> None:
+def test_the_page_lists_the_arguments_of_a_case() -> None:
     checker = Checker(Conditions("cpu"), Registry.default())
     (case,) = checker.pairs(F.gelu, F.gelu, (X,))
     assert isinstance(case, Case)

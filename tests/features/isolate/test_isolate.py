@@ -30,7 +30,7 @@ def test_results_are_those_of_a_run_without_it(pytester: pytest.Pytester, make_d
 
 
 @pytest.mark.parametrize("other", ["-n2", "-n1"])
-def test_it_goes_with_no_workers(pytester: pytest.Pytester, make_dump: DumpMaker, other: str) -> None:
+def test_isolation_with_workers_is_refused(pytester: pytest.Pytester, make_dump: DumpMaker, other: str) -> None:
     make_dump()
     result = pytester.runpytest("--probe-dump=dump.json", "--probe-isolate", other)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -38,7 +38,7 @@ def test_it_goes_with_no_workers(pytester: pytest.Pytester, make_dump: DumpMaker
     result.stderr.fnmatch_lines([f"ERROR: --probe-isolate: True cannot be used; {wanted}"])
 
 
-def test_an_unknown_device(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_an_unknown_device_in_isolation_is_a_usage_error(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     """The process of the cases knows the devices; nothing runs."""
     make_dump()
     result = pytester.runpytest("--probe-dump=dump.json", "--probe-isolate", "--probe-device=tpu")

@@ -47,7 +47,9 @@ def test_github_marks_the_line_of_the_call(
     )
 
 
-def test_github_shows_ten(pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_github_annotates_ten_failures_at_most(
+    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_dump(data={f"Torch.exp.{number}.forward": forward(X, output=X) for number in range(12)})
     pytester.makeconftest(
         "import torch\ndef pytest_probe_register(registry):\n    registry.calls['Torch.exp'] = lambda x: x\n"
@@ -60,7 +62,7 @@ def test_github_shows_ten(pytester: pytest.Pytester, make_dump: DumpMaker, monke
 
 
 @pytest.mark.usefixtures("planted")
-def test_markdown(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_markdown_lists_the_failed_cases(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     assert run(pytester, "--probe-markdown=page.md").ret == 1
     page = Path("page.md").read_text()

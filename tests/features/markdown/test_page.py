@@ -20,7 +20,7 @@ def test_commands_escape_what_would_end_them(monkeypatch: pytest.MonkeyPatch) ->
     assert list(error_commands([elsewhere] * 12)) == ["::error file=/other/x.py,title=a::b"] * 10
 
 
-def test_the_page_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_summary_of_a_github_step_is_found_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "page.md")
     assert step_summary() is None

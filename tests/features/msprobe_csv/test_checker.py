@@ -41,7 +41,7 @@ def rows(path: Path) -> list[Sequence[str]]:
         return list(csv.reader(file))
 
 
-def test_details(tmp_path: Path) -> None:
+def test_details_have_the_columns_of_the_checker(tmp_path: Path) -> None:
     both = [output(measures=MEASURES), output(dtype="int64", shape=[], measures={"binary_mismatch_ratio": 0.0})]
     written(tmp_path, outcome("Torch.add.0.forward", "error", *both))
     header, first, second = rows(tmp_path / f"accuracy_checking_details_{STAMP}.csv")
@@ -65,7 +65,7 @@ def test_the_dtype_of_the_reference(tmp_path: Path, dtype: str, bench: str) -> N
     assert rows(tmp_path / f"accuracy_checking_details_{STAMP}.csv")[1][1:3] == [f"torch.{bench}", f"torch.{dtype}"]
 
 
-def test_a_row_an_api_call(tmp_path: Path) -> None:
+def test_checker_results_have_a_row_for_each_call(tmp_path: Path) -> None:
     written(
         tmp_path,
         outcome("Torch.add.0.forward"),

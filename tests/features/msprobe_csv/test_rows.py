@@ -26,7 +26,7 @@ def folder_of(folder: Path, *outcomes: Any) -> Path:
     return folder
 
 
-def test_a_folder_of_ours(tmp_path: Path) -> None:
+def test_rows_of_a_folder_of_results_are_read(tmp_path: Path) -> None:
     found = read_rows(
         folder_of(
             tmp_path,
@@ -100,14 +100,14 @@ def test_a_details_file_is_read_as_it_was_written(tmp_path: Path) -> None:
         ("none", "", "it cannot be read: .*No such file"),
     ],
 )
-def test_what_is_no_run(tmp_path: Path, name: str, text: str, trouble: str) -> None:
+def test_a_file_that_is_no_run_is_refused(tmp_path: Path, name: str, text: str, trouble: str) -> None:
     if text:
         (tmp_path / name).write_text(text, encoding="utf-8")
     with pytest.raises(SettingsError, match=trouble):
         read_rows(tmp_path / name)
 
 
-def test_a_folder_without_a_run(tmp_path: Path) -> None:
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="it holds 0 details files and no results"):
         read_rows(tmp_path)
 

@@ -42,7 +42,7 @@ def undisturbed(pytester: pytest.Pytester, make_dump: DumpMaker) -> list[str]:
 
 
 @pytest.mark.parametrize("workers", ["0", "1"])
-def test_a_killed_run_goes_on(pytester: pytest.Pytester, undisturbed: list[str], workers: str) -> None:
+def test_a_killed_run_is_resumed(pytester: pytest.Pytester, undisturbed: list[str], workers: str) -> None:
     """A worker that is killed is replaced, and its case runs again; a run that is killed is resumed."""
     pytester.makeconftest(KILLER.format(once=True))
     out = [*RUN, "--probe-out=out", "-n", workers]
@@ -71,7 +71,7 @@ def test_a_killed_run_goes_on(pytester: pytest.Pytester, undisturbed: list[str],
     assert (run["verdicts"], run["not_run"], run["exit_status"]) == ({"pass": 5, "skip": 1}, 0, 0)
 
 
-def test_two_deaths_are_enough(pytester: pytest.Pytester, undisturbed: list[str]) -> None:
+def test_a_case_that_killed_two_runs_is_an_error(pytester: pytest.Pytester, undisturbed: list[str]) -> None:
     pytester.makeconftest(KILLER.format(once=False))
     out = [*RUN, "--probe-out=out"]
     assert pytester.runpytest_subprocess(*out).ret == -9
@@ -88,7 +88,7 @@ def test_two_deaths_are_enough(pytester: pytest.Pytester, undisturbed: list[str]
 
 @pytest.mark.usefixtures("planted")
 @pytest.mark.parametrize("workers", ["0", "1"])
-def test_a_finished_run_is_repeated(pytester: pytest.Pytester, make_dump: DumpMaker, workers: str) -> None:
+def test_a_finished_run_is_reported_again(pytester: pytest.Pytester, make_dump: DumpMaker, workers: str) -> None:
     make_dump()
     out = [*RUN, "--probe-out=out"]
     first = pytester.runpytest(*out)
@@ -133,7 +133,7 @@ def refused(pytester: pytest.Pytester, *args: str) -> str:
     return result.stderr.str()
 
 
-def test_what_cannot_be_resumed(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_resume_refuses_a_folder_of_other_settings(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     path = make_dump()
     assert "--probe-resume: True cannot be used; it needs the folder" in refused(pytester)
     assert "run.json cannot be read (No such file or directory)" in refused(pytester, "--probe-out=out")

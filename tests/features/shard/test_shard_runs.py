@@ -211,7 +211,7 @@ def test_a_shard_that_run_json_names_wrongly_is_refused(
     assert f"run.json: settings.shard is {shard!r}; expected I/N" in capsys.readouterr().err
 
 
-def test_what_cannot_be_merged(
+def test_merge_refuses_folders_that_are_no_shards(
     pytester: pytest.Pytester, folders: list[Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytester.runpytest(*RUN, "--probe-out=whole")

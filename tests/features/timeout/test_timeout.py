@@ -69,7 +69,9 @@ def test_a_run_that_hangs_ends(pytester: pytest.Pytester, make_dump: DumpMaker) 
         ("5", "probe: cases are limited by --probe-timeout=2 s, which is not longer *=5 s"),
     ],
 )
-def test_beside_pytests_own(pytester: pytest.Pytester, make_dump: DumpMaker, pytests: str, said: str) -> None:
+def test_the_shorter_of_two_time_limits_is_said(
+    pytester: pytest.Pytester, make_dump: DumpMaker, pytests: str, said: str
+) -> None:
     make_dump()
     if pytests == "5":
         pytester.makeconftest(HANGS)

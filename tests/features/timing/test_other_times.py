@@ -125,7 +125,7 @@ def test_the_spread_of_all_runs_is_that_of_both_parts(first: list[float], second
     assert both.spread >= max(one.spread, other.spread, 1.0)
 
 
-def test_no_times_have_no_spread() -> None:
+def test_the_spread_of_no_time_is_none_and_of_zero_infinite() -> None:
     assert KeptTime.of([]) is None
     assert KeptTime(0.0, 1.0).spread == math.inf
 

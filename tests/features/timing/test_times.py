@@ -424,7 +424,7 @@ def test_repeats_measure_the_spread_at_once(pytester: pytest.Pytester) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_cannot_be_used(pytester: pytest.Pytester, args: list[str], words: str) -> None:
+def test_unusable_time_options_are_refused(pytester: pytest.Pytester, args: list[str], words: str) -> None:
     if any("judged" in arg for arg in args):
         run(pytester, "--probe-out=judged", "--probe-baseline=judged.jsonl", "--probe-baseline-update", mode="acc")
     result = pytester.runpytest("--probe-dump=dump.json", *args)

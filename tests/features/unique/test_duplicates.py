@@ -49,7 +49,7 @@ def test_the_range_is_that_of_all_and_the_rest_that_of_the_largest_norm(tmp_path
     assert (spec.max, spec.min, spec.mean, spec.norm) == (3.0, -7.0, -2.0, 9.0)
 
 
-def test_gradients_likewise(tmp_path: Path) -> None:
+def test_gradients_of_equal_calls_are_joined(tmp_path: Path) -> None:
     data: dict[str, Any] = {}
     for number, (largest, norm) in enumerate([(1.0, 2.0), (9.0, 1.5)]):
         data[f"Functional.relu.{number}.forward"] = forward(X, output=X)
@@ -77,7 +77,7 @@ def test_gradients_likewise(tmp_path: Path) -> None:
         {**forward(X, output=X), "input_kwargs": {"inplace": {"type": "bool", "value": False}}},
     ],
 )
-def test_what_is_not_alike(tmp_path: Path, other: dict[str, Any]) -> None:
+def test_calls_that_differ_are_kept_apart(tmp_path: Path, other: dict[str, Any]) -> None:
     numbers, call = folded(tmp_path, relu(Max=3.0), other)
     assert numbers == [0, 1]
     assert call.args[0].max == 3.0

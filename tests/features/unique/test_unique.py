@@ -123,7 +123,7 @@ def test_the_gpt_step_has_few_items(pytester: pytest.Pytester) -> None:
     run.stdout.fnmatch_lines(["112/338 tests collected (226 deselected)*"])
 
 
-def test_a_death_counts_them_too(pytester: pytest.Pytester, alike: Path) -> None:
+def test_the_death_of_a_case_counts_its_duplicates(pytester: pytest.Pytester, alike: Path) -> None:
     pytester.makeconftest(
         """
         import os, signal

@@ -43,12 +43,12 @@ def test_every_operator_is_there() -> None:
     assert {name for name in OPERATORS if not {name, f"{name}_"} & set(dir(paddle._C_ops))} == set()
 
 
-def test_another_namespace() -> None:
+def test_a_namespace_that_is_not_paddle_is_refused() -> None:
     with pytest.raises(UnknownAPI, match=r"os is not paddle; allow it with probe_namespaces \(os=python.module\)"):
         candidates("os", "system", {})
 
 
-def test_a_namespace_of_the_users() -> None:
+def test_a_namespace_of_the_user_gives_its_functions_only() -> None:
     (found,) = candidates("mine", "median", {"mine": "statistics"})
     assert found.lookup()([1, 2, 9]) == 2
     with pytest.raises(UnknownAPI, match="is not a function there"):
@@ -75,13 +75,13 @@ def test_operators_that_count_their_arguments() -> None:
         operator("amax")(x, [1], False, None, 3, 4)
 
 
-def test_others() -> None:
+def test_operators_of_paddle_are_called_by_name() -> None:
     assert operator("scale")(paddle.ones([2]), 3.0, 1.0, True).tolist() == [4.0, 4.0]
     assert operator("cast")(paddle.ones([2]), paddle.int32).dtype == paddle.int32
 
 
 @pytest.mark.parametrize("value", [3, "float32", [1]])
-def test_what_is_no_dtype(value: Any) -> None:
+def test_a_value_in_the_place_of_a_dtype_is_refused(value: Any) -> None:
     with pytest.raises(TypeError, match="in the place of a dtype"):
         operator("full")([2], 1.0, value, paddle.CPUPlace())
 

@@ -56,7 +56,7 @@ def test_a_sparse_tensor_has_no_place() -> None:
         to_array(sparse)
 
 
-def test_strides() -> None:
+def test_a_restrided_tensor_has_strides_and_values() -> None:
     tensor = restrided(to_tensor(np.arange(6.0).reshape(2, 3)), (1, 2))
     assert (list(tensor.strides), to_array(tensor).tolist()) == ([1, 2], [[0, 1, 2], [3, 4, 5]])
 
@@ -71,7 +71,7 @@ def test_the_reference_is_float64_and_the_device_as_recorded() -> None:
     assert run(lambda x: x, Array(np.ones(2, np.float32))).outputs["output.0"].dtype == np.float64
 
 
-def test_complex_numbers() -> None:
+def test_the_modulus_of_complex_numbers_is_computed_in_float64() -> None:
     found = run(paddle.abs, Leaf(np.array([3 + 4j], np.complex64))).outputs["output.0"]
     assert (found.dtype, found.tolist()) == (np.float64, [5.0])
 
@@ -96,7 +96,7 @@ def test_a_gradient_comes_in_the_outputs_dtype() -> None:
     assert FRAMEWORK.gradients(done, {"output.0": np.ones(3)})["input.0"].dtype == np.float32
 
 
-def test_in_place() -> None:
+def test_gradients_of_in_place_calls_need_copies() -> None:
     given = leaf(3)
     with pytest.raises(ValueError, match="can't use inplace strategy"):
         run(paddle.Tensor.add_, given, given, wanted=Wanted(frozenset({"input.0"})))

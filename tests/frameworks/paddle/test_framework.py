@@ -17,7 +17,7 @@ from pytest_probe.model.run import BoundCall, Leaf, Way
 FRAMEWORK = frameworks.load("paddle")
 
 
-def test_what_it_says_of_itself() -> None:
+def test_the_framework_describes_itself() -> None:
     found = FRAMEWORK.describe()
     assert (found["framework"], found["version"]) == ("paddle", paddle.__version__)
     assert found["FLAGS_paddle_num_threads"] == "1"
@@ -49,7 +49,7 @@ def test_tensors_are_saved(tmp_path: Path) -> None:
     assert paddle.load(str(tmp_path / "saved.pt"))["input.0"].numpy().tolist() == [0, 1, 2]
 
 
-def test_an_old_release(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_release_of_paddle_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     version.check()
     monkeypatch.setattr(paddle, "__version__", "2.6.2")
     with pytest.raises(FrameworkTooOld, match=r"paddle 2.6.2 is installed, and pytest-probe needs paddle 3.0 or newer"):

@@ -106,7 +106,7 @@ def test_what_was_taken_while_recording_is_put_back_and_records_no_longer(tmp_pa
         del sys.modules[module.__name__]
 
 
-def test_signatures_stay(tmp_path: Path) -> None:
+def test_recorded_functions_keep_their_signatures(tmp_path: Path) -> None:
     before = inspect.getfullargspec(F.softmax), inspect.signature(paddle.matmul), F.softmax.__name__
     with capture(tmp_path, framework="paddle"):
         assert (inspect.getfullargspec(F.softmax), inspect.signature(paddle.matmul), F.softmax.__name__) == before
@@ -131,7 +131,7 @@ def test_inputs_are_taken_before_the_call(tmp_path: Path) -> None:
         lambda x, view: paddle._C_ops.sgd_(view, paddle.ones([1]), paddle.full([3], -4.0), None, False),
     ],
 )
-def test_writes_are_noticed(write: Callable[[Any, Any], object], tmp_path: Path) -> None:
+def test_a_write_to_a_tensor_makes_new_statistics(write: Callable[[Any, Any], object], tmp_path: Path) -> None:
     x = paddle.full([3], 2.0)
     view = x.reshape([3])
 
@@ -154,7 +154,7 @@ def test_memory_that_is_used_again_is_another_tensor(tmp_path: Path) -> None:
     assert [found[f"paddle.sign.{number}.forward"]["input_args"][0]["Max"] for number in range(50)] == list(range(50))
 
 
-def test_surroundings(tmp_path: Path) -> None:
+def test_no_grad_and_the_default_dtype_are_recorded(tmp_path: Path) -> None:
     x = paddle.ones([2])
     x.stop_gradient = False
 
@@ -303,7 +303,7 @@ def test_lists_scopes_and_halves(tmp_path: Path) -> None:
     assert "output" not in entry
 
 
-def test_stacks(tmp_path: Path) -> None:
+def test_stacks_begin_at_the_line_of_the_program(tmp_path: Path) -> None:
     import json
 
     recorded(tmp_path, lambda: paddle.tanh(paddle.ones([2])))

@@ -99,7 +99,7 @@ GRADIENTS = {
 }
 
 
-def test_l0(tmp_path: Path) -> None:
+def test_level_l0_records_modules_and_parameter_gradients(tmp_path: Path) -> None:
     model = net()
     found = recorded(tmp_path, lambda: step(model), level="L0", model=model)
     assert [name for name in found if ".forward." in name] == FORWARD
@@ -308,7 +308,7 @@ def run(model: Any, begin: Callable[[Any], None]) -> Any:
 
 
 @pytest.mark.parametrize("level", ["L0", "L1", "mix"])
-def test_the_run_does_not_change(level: str, tmp_path: Path) -> None:
+def test_recording_modules_changes_no_number(level: str, tmp_path: Path) -> None:
     debuggers: list[PrecisionDebugger] = []
 
     def begin(model: Any) -> None:

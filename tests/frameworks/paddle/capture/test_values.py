@@ -34,7 +34,7 @@ def fields(tree: dict[str, Any], *keys: str) -> list[Any]:
 
 @pytest.mark.parametrize("shape", [(6,), (3, 20_000)])
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16", "int8", "int64", "complex64"])
-def test_statistics(dtype: str, shape: tuple[int, ...]) -> None:
+def test_statistics_of_paddle_tensors_equal_numpys(dtype: str, shape: tuple[int, ...]) -> None:
     array = (np.arange(np.prod(shape)) % 61 - 7.0).reshape(shape)
     tensor = paddle.to_tensor(array).astype(dtype)
     magnitudes = np.abs(array) if dtype.startswith("complex") else array
@@ -45,25 +45,25 @@ def test_statistics(dtype: str, shape: tuple[int, ...]) -> None:
     assert found["Norm"] == pytest.approx(np.linalg.norm(magnitudes), rel=1e-6)
 
 
-def test_booleans() -> None:
+def test_true_elements_are_counted() -> None:
     assert fields(shown(paddle.to_tensor([True, False, True])), "Max", "Min", "True") == [True, False, 2]
     assert fields(shown(paddle.ones([20_000], "bool")), "Max", "Min", "True") == [True, True, 20_000]
 
 
 @pytest.mark.parametrize("size", [4, 20_000])
-def test_nan_and_inf(size: int) -> None:
+def test_nan_and_infinities_are_counted(size: int) -> None:
     array = np.ones(size, np.float32)
     array[:3] = [np.nan, np.inf, -np.inf]
     assert fields(shown(paddle.to_tensor(array)), "NaN", "Inf", "Negative_inf", "Max_except_inf_nan") == [1, 2, 1, 1.0]
 
 
-def test_no_dimension_and_no_element() -> None:
+def test_scalars_and_empty_tensors_have_statistics() -> None:
     assert fields(shown(paddle.to_tensor(2.5)), "Max", "Min") == [2.5, 2.5]
     assert fields(shown(paddle.zeros([0, 3])), "Max", "Min") == [None, None]
 
 
 @pytest.mark.parametrize("rows", [3, 300])
-def test_strides(rows: int) -> None:
+def test_strides_are_recorded_and_the_checksum_is_of_the_elements(rows: int) -> None:
     tensor = paddle.to_tensor(np.arange(rows * 64, dtype=np.float32).reshape(rows, 64))[:, ::2].t()
     found = shown(tensor, summary="md5")
     assert list(found["stride"]) == [2, 64]
@@ -93,11 +93,11 @@ def test_integers_keep_their_elements() -> None:
         (None, None),
     ],
 )
-def test_other_arguments(value: Any, expected: Any) -> None:
+def test_arguments_that_are_no_tensors_are_described(value: Any, expected: Any) -> None:
     assert shown(value) == expected
 
 
-def test_sizes_and_objects() -> None:
+def test_shapes_are_lists_of_integers_and_objects_their_type() -> None:
     assert shown(paddle.ones([2, 3]).shape) == [{"type": "int", "value": 2}, {"type": "int", "value": 3}]
     assert shown(object()) == {"type": "builtins.object"}
 
@@ -114,6 +114,6 @@ def test_files_are_as_those_of_paddle(dtype: str, tmp_path: Path) -> None:
     assert paddle.load(str(tmp_path / "ours.pt")).tolist() == tensor.tolist()
 
 
-def test_overflows() -> None:
+def test_infinite_floats_are_overflows_and_integers_are_none() -> None:
     assert overflown(np.array([1.0, np.inf]))
     assert not overflown(np.array([1, 2]))
