@@ -28,19 +28,24 @@ TORCH_COMPLEX = {"float64": torch.complex128, "float32": torch.complex64}
 
 def to_tensor(array: np.ndarray) -> torch.Tensor:
     """A tensor of its own memory, which torch may resize, with the array's values and dtype."""
-    plain = contiguous(array)
-    special = TO_TORCH.get(plain.dtype)
-    if special is None:
-        return torch.from_numpy(plain).clone()
-    carrier, dtype = special
-    return torch.from_numpy(plain.view(np.int16 if carrier is torch.int16 else np.uint8)).clone().view(dtype)
+    return _on_memory_of(array).clone()
 
 
 def to_wide_tensor(array: np.ndarray, dtype: str) -> torch.Tensor:
     """The same with floats as dtype (complex: of twice that width), copied once."""
-    if array.dtype == np.float32 and dtype != "float32":
-        return torch.from_numpy(contiguous(array)).to(getattr(torch, dtype))
-    return widened(to_tensor(array), dtype)
+    narrow = _on_memory_of(array)
+    wide = widened(narrow, dtype)
+    return narrow.clone() if wide is narrow else wide
+
+
+def _on_memory_of(array: np.ndarray) -> torch.Tensor:
+    """A tensor on the array's memory; on a copy where that is not contiguous."""
+    plain = contiguous(array)
+    special = TO_TORCH.get(plain.dtype)
+    if special is None:
+        return torch.from_numpy(plain)
+    carrier, dtype = special
+    return torch.from_numpy(plain.view(np.int16 if carrier is torch.int16 else np.uint8)).view(dtype)
 
 
 def to_array(tensor: torch.Tensor) -> np.ndarray:
