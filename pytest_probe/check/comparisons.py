@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from pytest_probe import frameworks
 from pytest_probe.check.alternatives import Alternatives, OutputRuns, with_arguments
 from pytest_probe.check.dependence import Dependence
 from pytest_probe.check.large.cuts import is_large
@@ -16,7 +18,7 @@ from pytest_probe.check.perturbed import Perturbation, PerturbedRuns
 from pytest_probe.check.prepare import cast_of, default_dtype, narrow_dtype, python_numbers
 from pytest_probe.check.replay import Reference, Replay, results
 from pytest_probe.check.structure import Sides
-from pytest_probe.model.comparison import Assumption, Choice, ComparedCase, Comparison
+from pytest_probe.model.comparison import Assumption, Choice, ComparedCase, Comparison, OwnResult
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import Array, BoundCall, Leaf, Way, floats_of
 from pytest_probe.model.verdict import OutputVerdict
@@ -74,8 +76,14 @@ class CaseEvidence(OutputRuns, frozen=True):
         return found
 
     def cpu_result(self) -> AnyArray | None:
-        if self.replay.source.name == "cpu":
-            return None
+        return None if self.replay.source.name == "cpu" else self._of_cpu()
+
+    def own_result(self) -> OwnResult | None:
+        reference = self.replay.reference
+        values = self._of_cpu() if self.replay.source.name == "cpu" and _is_own(reference) else None
+        return None if values is None else OwnResult(frameworks.MODULES[reference.framework.name], values)
+
+    def _of_cpu(self) -> AnyArray | None:
         reference, incoming = self.replay.reference, self.replay.incoming
         with allowing_refusal():  # no kernel there either
             found = reference.kept_arrays(lambda: ("cpu", self.direction, incoming, reference.state), self._on_cpu)
@@ -167,6 +175,16 @@ class _Runs(Struct, frozen=True):
             how = self.how if self.how.roundoff == roundoff else replace(self.how, roundoff=roundoff)
             self.made[roundoff] = PerturbedRuns(self.replay, how)
         return self.made[roundoff]
+
+
+def _is_own(reference: Reference) -> bool:
+    """Is the reference's function the framework's, and are its kernels?"""
+    found, framework = reference.candidate, reference.framework
+    function = found.widened.function if found.widened is not None else found.lookup and found.lookup()
+    while isinstance(function, functools.partial):
+        function = function.func
+    own = function is not None and frameworks.belongs_to(function, frameworks.MODULES[framework.name])
+    return own and framework.registered_kernels("cpu") is not None
 
 
 def _with_arrays(bound: BoundCall) -> BoundCall:

@@ -12,8 +12,9 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Mapping
-from types import CodeType, FunctionType
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
 from pytest_probe.errors import SettingsError, Unsupported
@@ -131,3 +132,21 @@ def _codes(function: object) -> tuple[CodeType, ...]:
     """The code of the functions that it makes."""
     code = getattr(function, "__code__", None)
     return () if code is None else tuple(each for each in code.co_consts if isinstance(each, CodeType))
+
+
+_COMPILED = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
+
+
+def belongs_to(function: Callable[..., Any], package: str) -> bool:
+    """Is it the package's own function, and none that somebody put in its place?"""
+    if isinstance(function, _COMPILED):
+        owner = getattr(function, "__objclass__", None) or function
+        module = getattr(owner, "__module__", None) or getattr(getattr(function, "__self__", None), "__name__", "")
+        return str(module).split(".", 1)[0] == package
+    if not isinstance(function, FunctionType) or package not in sys.modules:
+        return False
+    folders = map(Path, sys.modules[package].__path__)
+    own = any(Path(function.__code__.co_filename).is_relative_to(folder) for folder in folders)
+    # A decorator of the framework's may stand around a function of the user's.
+    inner = getattr(function, "__wrapped__", None)
+    return own and (inner is None or belongs_to(inner, package))

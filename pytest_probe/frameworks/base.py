@@ -62,16 +62,16 @@ class Widened:
     and 8-bit formats stay. In the case's own dtypes it runs as it is written."""
 
     def __init__(self, function: Callable[..., Any], widening: Widening) -> None:
-        self._function = function
+        self.function = function
         self._widening = widening
         self.casts: list[str] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not _running.dtype:
-            return self._function(*args, **kwargs)
+            return self.function(*args, **kwargs)
         self.casts = []
         with self._widening(_running.dtype, self.casts):
-            return self._function(*args, **kwargs)
+            return self.function(*args, **kwargs)
 
     @property
     def notes(self) -> tuple[str, ...]:

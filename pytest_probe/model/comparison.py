@@ -67,6 +67,13 @@ class Choice(Struct, frozen=True):
     indices: AnyArray
 
 
+class OwnResult(Struct, frozen=True):
+    """What a framework's own function gives on its CPU; framework is its name in messages."""
+
+    framework: str
+    values: AnyArray
+
+
 class Evidence:
     """Further runs of the call, made when a standard asks for one. This one has none: no run, no kernel, no mode.
 
@@ -173,6 +180,11 @@ class Evidence:
 
     def cpu_result(self) -> AnyArray | None:
         """The output of the framework's own CPU kernel in the case's dtype; None where there is none."""
+        return None
+
+    def own_result(self) -> OwnResult | None:
+        """What the framework's own function gives in the case's dtype, called once more, where its CPU is the device;
+        None where it is not, and of a function or a kernel of the user's."""
         return None
 
     def alternative(self, comparison: Comparison, assumption: Assumption) -> Comparison | None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.device import pretend
 from tests.device.conftest import ROOT, Train
+from tests.support.writing import entries, write_dump
 
 LOADED = """
 import sys
@@ -74,6 +76,17 @@ def test_products_of_rounded_operands(train: Train, device: pytest.Pytester) -> 
     _, failed, lines = check(device, train("gpt", "statistics").folder / "step0")
     assert {name.split(".")[1] for name in failed} == {"linear"}
     assert "behaves as TF32 inputs" in lines
+
+
+def test_nothing_of_the_cpus_own_rounding_counts(device: pytest.Pytester) -> None:
+    """torch's CPU kernel of xlogy rounds inside: here it passes for a kernel that is as good as that, and a fault does
+    not."""
+    x, y = (torch.rand(40, 30, generator=torch.Generator().manual_seed(seed)).bfloat16() for seed in (0, 1))
+    dump = write_dump(device.path, entries("Torch.xlogy.0", torch.xlogy, x, y))
+    assert check(device, dump)[0] == {"passed": 1}
+    with_kernel(device, "xlogy.Tensor", "aten.xlogy(*args) * 1.05")
+    outcomes, _, lines = check(device, dump)
+    assert (outcomes, "own 16-bit kernel here" in lines) == ({"failed": 1}, False)
 
 
 def test_running_statistics_that_a_fallback_forgets(train: Train, device: pytest.Pytester) -> None:

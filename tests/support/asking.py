@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from pytest_probe.frameworks.torch.signatures import bind
-from pytest_probe.model.comparison import Allowance, Assumption, ComparedCase, Comparison, Evidence, RunKind
+from pytest_probe.model.comparison import Allowance, Assumption, ComparedCase, Comparison, Evidence, OwnResult, RunKind
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype, round_to
 from pytest_probe.standards.api_class import classes_of
@@ -21,17 +21,23 @@ ONES = np.ones(100)
 
 
 class Given(Evidence, Struct, frozen=True):
-    """Evidence that a test gives: runs by kind, what the CPU's own kernel gives, and other references."""
+    """Evidence that a test gives: runs by kind, what the CPU's own kernel gives, other references, and what the
+    framework's own function gives where the CPU is the device."""
 
     made: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     cpu: Callable[[], AnyArray | None] = lambda: None
     other: Callable[[Comparison, Assumption], Comparison | None] = lambda comparison, assumption: None
+
+    own: AnyArray | None = None
 
     def runs(self, kind: RunKind, count: int) -> list[AnyArray]:
         return [np.asarray(run) for run in self.made.get(kind, ())][:count]
 
     def cpu_result(self) -> AnyArray | None:
         return self.cpu()
+
+    def own_result(self) -> OwnResult | None:
+        return None if self.own is None else OwnResult("torch", self.own)
 
     def alternative(self, comparison: Comparison, assumption: Assumption) -> Comparison | None:
         return self.other(comparison, assumption)
@@ -47,6 +53,7 @@ def comparison(
     runs: Mapping[str, Sequence[Any]] | None = None,
     cpu_result: Callable[[], AnyArray | None] = lambda: None,
     alternative: Callable[[Comparison, Assumption], Comparison | None] = lambda comparison, assumption: None,
+    own_result: AnyArray | None = None,
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
     terms: int = 1,
@@ -78,7 +85,7 @@ def comparison(
         wide,
         found.dtype if precision is None else precision,
         (DOUBLE if double else SINGLE) if roundoff is None else roundoff,
-        Given(runs or {}, cpu_result, alternative),
+        Given(runs or {}, cpu_result, alternative, own_result),
         allowance or Allowance(),
     )
 

@@ -17,7 +17,7 @@ from pytest_probe import frameworks
 from pytest_probe.check.conditions import Setup
 from pytest_probe.check.kept import Keep, Kept, Made
 from pytest_probe.features.cache.folder import Entry, Folder, Part
-from pytest_probe.features.cache.keys import Unkeyed, belongs_to, build_of, digest, digest_of_array, package_digest
+from pytest_probe.features.cache.keys import Unkeyed, build_of, digest, digest_of_array, package_digest
 from pytest_probe.features.cache.state import Entered, Witness, description, witness
 from pytest_probe.model.case import Case
 from pytest_probe.numerics.dtypes import AnyArray
@@ -84,7 +84,7 @@ class _CachedResults:
     def description(self, function: Callable[..., Any]) -> bytes | None:
         """What distinguishes a function from others of its name; None where it is not the framework's own."""
         try:
-            return description(function, self.package) if belongs_to(function, self.package) else None
+            return description(function, self.package) if frameworks.belongs_to(function, self.package) else None
         except Unkeyed:
             return None
 

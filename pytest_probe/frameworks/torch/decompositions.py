@@ -54,10 +54,10 @@ def linear_taps(extent: int, count: int, align: bool, scale: float | None) -> Ta
     yield (before + 1).clamp(max=extent - 1), share
 
 
-def cubic_taps(extent: int, count: int, align: bool, scale: float | None, dtype: torch.dtype = torch.float64) -> Taps:
+def cubic_taps(extent: int, count: int, align: bool, scale: float | None) -> Taps:
     places = coordinates(extent, count, align, scale)
     before = places.floor()
-    share = (places - before).clamp(0, 1).to(dtype)
+    share = (places - before).clamp(0, 1).double()
     for offset in (-1, 0, 1, 2):
         away = (share - offset).abs()
         near = ((CUBIC_A + 2) * away - (CUBIC_A + 3)) * away * away + 1

@@ -229,27 +229,31 @@ def between_steps(comparison: Comparison, runs: list[AnyArray], limits: Limits) 
     Such rounding is sampled as it happens, not estimated, so the limits are close; and where each step is known the
     output is measured against the nearest sample, not against the reference.
     """
-    evidence = comparison.evidence
-    sampled = evidence.narrow_steps(STAGES[-1])
-    inside = rounds_inside(comparison)
-    if inside:
-        runs = runs + evidence.perturbed_narrow(STAGES[-1]) + evidence.narrow_steps_inside(STAGES[-1])
-    elif "attention" in comparison.classes:
+    if rounds_inside(comparison):
+        return inside_kernel(comparison, runs, limits)
+    sampled = comparison.evidence.narrow_steps(STAGES[-1])
+    if "attention" in comparison.classes:
         # All of a row hangs on few roundings there, and one that falls to the other side moves all of it.
         runs = runs + _drawn_anew(comparison)
     spread = pooled_spread(comparison, run_spread(comparison, runs + sampled))
     # Sampled rounding has a direction: against R a healthy kernel would be off by all of it.
-    center = (
-        comparison.expected if inside or not sampled else nearest_sample(comparison, [comparison.expected, *sampled])
-    )
+    center = nearest_sample(comparison, [comparison.expected, *sampled]) if sampled else comparison.expected
     measured = noise_of(replace(comparison, expected=center), spread)
-    if inside:
-        growth = limits.rms / (noise_ratio.ELEMENTWISE_RMS if comparison.elementwise else noise_ratio.RMS)
-        close = Limits(min(limits.largest, INSIDE_LIMITS.largest), INSIDE_LIMITS.rms * growth)
-    else:
-        by_chance = STEPS.rms * noise_ratio.by_chance(measured.count)
-        close = Limits(_outlying(measured), max(STEPS_OF_MANY, by_chance))
+    by_chance = STEPS.rms * noise_ratio.by_chance(measured.count)
+    close = Limits(_outlying(measured), max(STEPS_OF_MANY, by_chance))
     return Stage(measured, close, STAGES[-1], BETWEEN_STEPS, spread, center)
+
+
+def inside_kernel(comparison: Comparison, runs: list[AnyArray], limits: Limits) -> Stage:
+    """Against R, beside what a roundoff of the 16-bit dtype does to inputs, between kernels, and in each step of the
+    decompositions: a kernel that rounds inside, nobody knows where."""
+    evidence = comparison.evidence
+    sampled = evidence.narrow_steps(STAGES[-1]) + evidence.narrow_steps_inside(STAGES[-1])
+    moved = runs + sampled + evidence.perturbed_narrow(STAGES[-1])
+    spread = pooled_spread(comparison, run_spread(comparison, moved))
+    growth = limits.rms / (noise_ratio.ELEMENTWISE_RMS if comparison.elementwise else noise_ratio.RMS)
+    close = Limits(min(limits.largest, INSIDE_LIMITS.largest), INSIDE_LIMITS.rms * growth)
+    return Stage(noise_of(comparison, spread), close, STAGES[-1], BETWEEN_STEPS, spread, comparison.expected)
 
 
 def _drawn_anew(comparison: Comparison) -> list[AnyArray]:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import UNDECIDED, Basis, Metric, Outcome, OutputVerdict
 from pytest_probe.numerics import metrics, noise_ratio
+from pytest_probe.numerics.closeness import same_bytes
 from pytest_probe.numerics.dtypes import AnyArray, dtype_name, float_format, round_to, widen
 from pytest_probe.numerics.error_plots import histogram
 from pytest_probe.numerics.noise_ratio import Bias, Noise, Spread
@@ -31,6 +32,7 @@ ROUNDED_INSIDE = {
     False: "rounds the operands of its products to 16 bit",
     True: "rounds the operands of its products, and what its recurrences hand on, to 16 bit",
 }
+OWN_KERNEL = "own 16-bit kernel here, which rounds inside"
 IN_SINGLE = (
     f"{UNDECIDED}the roundoff of float32 explains the error and that of float64 does not; an argument is narrower than "
     "float64"
@@ -67,6 +69,9 @@ class NoiseStandard:
             added = _added(comparison, stage)
             if added is not None:
                 return _verdict(comparison, stage, "warning", added.words, measured)
+            own = _of_own_kernel(comparison)
+            if own is not None:
+                return _verdict(comparison, own[0], "warning", f"{own[1]}: {reason}", measured)
             left_out = other_terms.left_out(comparison)
             if left_out is not None:
                 beside_others, found, _ = _decided(left_out.comparison, Measured())
@@ -90,6 +95,26 @@ def _in_single(comparison: Comparison) -> OutputVerdict | None:
     single = replace(comparison, roundoff=float_format("float32").roundoff, evidence=comparison.single, single=None)
     stage, outcome, _ = _decided(single, Measured())
     return _verdict(single, stage, "warning", IN_SINGLE) if outcome == "pass" else None
+
+
+def _of_own_kernel(comparison: Comparison) -> tuple[Stage, str] | None:
+    """What explains, in 16 bit, what the framework's own function gives on its CPU, bit for bit: rounding in steps that
+    are not written down; and the words for it. A function or a device of somebody else gets nothing from this."""
+    if not comparison.case.on_cpu or not stages.may_round_between(comparison) or stages.rounds_inside(comparison):
+        return None
+    own, actual = comparison.evidence.own_result(), comparison.actual
+    if own is None or not same_bytes(own.values, actual):
+        return None
+    # An overflow inside is no rounding.
+    rounded = round_to(comparison.expected, actual.dtype)
+    if (np.isfinite(widen(rounded)) & ~np.isfinite(widen(actual))).any():
+        return None
+    runs = comparison.evidence.perturbed(STAGES[-1]) + comparison.evidence.float32_steps(STAGES[-1])
+    stage = stages.inside_kernel(comparison, runs, stages.limits_of(comparison))
+    explained = stage.within_limits and _bias(comparison, stage) is None
+    if not explained and "narrow_unbounded" not in comparison.classes:
+        return None
+    return stage, f"{own.framework}'s {OWN_KERNEL}"
 
 
 def _added(comparison: Comparison, stage: Stage) -> Added | None:

@@ -12,7 +12,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.features.cache.keys import Unkeyed, belongs_to, digest, digest_of_array
+from pytest_probe import frameworks
+from pytest_probe.features.cache.keys import Unkeyed, digest, digest_of_array
 from pytest_probe.model.device_modes import Mode
 from pytest_probe.model.dump import DtypeSpec
 from pytest_probe.model.run import Leaf, Wanted, Way
@@ -79,10 +80,10 @@ def test_an_object_of_the_users_has_none() -> None:
 
 @pytest.mark.parametrize("function", [F.gelu, F.softmax, torch.tanh, torch.Tensor.add_, torch.einsum, F.max_pool2d])
 def test_functions_of_the_frameworks(function: Any) -> None:
-    assert belongs_to(function, "torch")
-    assert not belongs_to(function, "paddle")
+    assert frameworks.belongs_to(function, "torch")
+    assert not frameworks.belongs_to(function, "paddle")
 
 
 @pytest.mark.parametrize("function", [lambda x: x, torch.no_grad()(lambda x: x), np.sum, len, torch.nn.GELU()])
 def test_functions_that_are_not(function: Any) -> None:
-    assert not belongs_to(function, "torch")
+    assert not frameworks.belongs_to(function, "torch")

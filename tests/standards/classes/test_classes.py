@@ -24,6 +24,7 @@ from pytest_probe.standards import STANDARDS, Comparison
 from pytest_probe.standards.api_class import _classes
 from pytest_probe.standards.exact import correctly_rounded, identical
 from pytest_probe.standards.noise import far_off, stages
+from pytest_probe.standards.noise.standard import OWN_KERNEL
 from tests.support.calls.computing import COMPUTING
 from tests.support.calls.making import Call, Maker, Table
 from tests.support.calls.moving import KINKS, LABELS, MOVING, RANDOM
@@ -37,7 +38,7 @@ READ_BY_JUDGES = frozenset(
     "channel_dropout distribution inner_dropout attention sized_by_float unscaled running_statistics eps approximate "
     "contraction "
     "terms_of_last_dimension terms_of_kernel terms_of_transposed_kernel terms_of_reduction terms_of_row "
-    "terms_of_exponentials".split()
+    "terms_of_exponentials narrow_unbounded".split()
 )
 LISTS = {kind: names for kind, names in _classes().items() if kind not in READ_BY_JUDGES}
 # torch has no such API: see test_paddle_classes.py.
@@ -100,6 +101,11 @@ def ask(call: Call) -> Asked:
     verdicts = checker().compare(call.function, call.function, call.args, call.kwargs, api=call.api, backward=True)
     assert "error" not in {verdict.verdict for verdict in verdicts}, [verdict.reason for verdict in verdicts]
     return Asked(call, tuple(ASKING.asked), verdicts)
+
+
+def passes(verdict: OutputVerdict) -> bool:
+    """Or is it a warning, since torch's own kernel rounds in steps that are not written down?"""
+    return verdict.verdict == "pass" or (verdict.verdict == "warning" and OWN_KERNEL in verdict.reason)
 
 
 def table_for(kind: str) -> Table:
@@ -315,7 +321,7 @@ def test_an_entry_is_what_its_list_says(kind: str, entry: str) -> None:
         PROOFS[kind](item)
         for comparison, verdict in item.of("backward" if kind in BACKWARD else "forward"):
             label = f"{comparison.actual.dtype} {comparison.name}"
-            assert verdict.verdict == "pass", f"{label}: {verdict.reason}"
+            assert passes(verdict), f"{label}: {verdict.reason}"
             if kind not in BLIND and comparison.actual.size:
                 assert judged(comparison, spoiled(comparison.actual)) == "error", label
 
@@ -325,7 +331,7 @@ def test_gradients_of_equal_values_pass(entry: str) -> None:
     for dtype in DTYPES:
         for call in calls("ties", entry, dtype, Tied):
             for comparison, verdict in ask(call).of("backward"):
-                assert verdict.verdict == "pass", f"{dtype} {comparison.name}: {verdict.reason}"
+                assert passes(verdict), f"{dtype} {comparison.name}: {verdict.reason}"
 
 
 @pytest.mark.parametrize("entry", CASTS)
@@ -337,7 +343,7 @@ def test_a_cast_is_exact(entry: str) -> None:
 
 @pytest.mark.parametrize(("kind", "entry"), [pair for pair in ENTRIES if pair[0] in NARROW])
 def test_an_entry_of_a_narrow_list_is_needed(monkeypatch: pytest.MonkeyPatch, kind: str, entry: str) -> None:
-    """Without the entry a healthy output fails in one of the dtypes that it is for, with it none."""
+    """Without the entry a healthy output does not pass in one of the dtypes that it is for, with it none."""
     name, _, only = entry.partition("@")
     flagged = 0
     # On processors that compute in float16, oneDNN would take float16 convolutions from torch's own kernels.
@@ -351,7 +357,7 @@ def test_an_entry_of_a_narrow_list_is_needed(monkeypatch: pytest.MonkeyPatch, ki
                     assert verdict.verdict == "pass", f"{dtype} {size} {comparison.name}: {verdict.reason}"
                     classes = frozenset(item for item in comparison.classes if "narrow" not in item)
                     unlisted = replace(comparison, case=replace(comparison.case, classes=classes))
-                    flagged += STANDARDS["auto"].judge(unlisted).verdict == "error"
+                    flagged += STANDARDS["auto"].judge(unlisted).verdict != "pass"
     assert flagged
 
 

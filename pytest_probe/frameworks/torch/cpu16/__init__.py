@@ -16,7 +16,6 @@ import torch
 from msgspec import Struct
 
 from pytest_probe.frameworks.torch.cpu16.narrow import kernels, steps
-from pytest_probe.frameworks.torch.cpu16.recurrent import LayersMode
 from pytest_probe.frameworks.torch.cpu16.reductions import DividingMode
 from pytest_probe.frameworks.torch.cpu16.sequential import ATOMIC
 
@@ -35,7 +34,6 @@ class CpuKernels(Struct, frozen=True):
     def modes(self) -> Iterator[AbstractContextManager[Any]]:
         """Modes that the call runs under: they see what is no kernel of its own."""
         yield DividingMode()
-        yield LayersMode(self.dtype)
 
 
 @functools.cache

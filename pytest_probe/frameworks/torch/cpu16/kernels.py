@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from pytest_probe.frameworks.torch.cpu16 import layouts
 from pytest_probe.frameworks.torch.cpu16.sequential import cascade, chain, lanes, rounded_once
 
 ATEN = torch.ops.aten
@@ -127,12 +126,10 @@ def batch_norm(
 ) -> Any:
     """Statistics are rounded before they are used; in bfloat16 each step towards them as well."""
     # Other layouts go to another kernel, which rounds at every element.
-    if not layouts.all_contiguous(x) or layouts.scattered(weight, bias, running_mean, running_var):
-        return layouts.batch_norm(dtype, x, weight, bias, running_mean, running_var, training, momentum, eps)
     if not training:
         return NotImplemented
     step = functools.partial(rounded_once, dtype=dtype) if dtype is torch.bfloat16 else _as_it_is
-    over, places = layouts.channelwise(x)
+    over, places = [dim for dim in range(x.ndim) if dim != 1], (1, -1, *[1] * (x.ndim - 2))
     count = x.new_tensor(float(x.numel() // x.shape[1]))
     mean = step(x.mean(over))
     squares = step((x - mean.view(places)).square().sum(over))
@@ -238,7 +235,6 @@ KERNELS: Mapping[Any, Callable[..., Any]] = {
     ATEN._native_batch_norm_legit.default: batch_norm_legit,
     ATEN._native_batch_norm_legit.no_stats: batch_norm_legit,
     ATEN._batch_norm_with_update.default: batch_norm_updating,
-    ATEN.native_batch_norm_backward.default: layouts.batch_norm_backward,
     ATEN.renorm.default: renorm,
     ATEN.embedding_renorm_.default: embedding_renorm,
     ATEN.histc.default: histc,

@@ -9,21 +9,18 @@ from typing import Any
 import torch
 
 from pytest_probe.frameworks.torch.attention import FLASH_BACKWARD, FLASH_FORWARD
-from pytest_probe.frameworks.torch.cpu16 import attention, composed, earlier, sequential
+from pytest_probe.frameworks.torch.cpu16 import attention, composed, sequential
 from pytest_probe.frameworks.torch.cpu16.composed import COMPOSED
 from pytest_probe.frameworks.torch.cpu16.formulas import FORMULAS, OF_DTYPE
-from pytest_probe.frameworks.torch.cpu16.grids import GRIDS
 from pytest_probe.frameworks.torch.cpu16.kernels import KERNELS
 from pytest_probe.frameworks.torch.cpu16.reductions import REDUCTIONS
 from pytest_probe.frameworks.torch.cpu16.sequential import SCATTERING
-from pytest_probe.frameworks.torch.cpu16.special import SPECIAL
-from pytest_probe.frameworks.torch.cpu16.windows import WINDOWS
 
 
 @functools.cache
 def steps(dtype: torch.dtype) -> Mapping[Any, Callable[..., Any]]:
     """Steps between kernels: a mode sees them, and rounds what passes from one to the next."""
-    known = {**FORMULAS, **OF_DTYPE.get(dtype, {}), **COMPOSED, **GRIDS, **earlier.installed(earlier.STEPS, dtype)}
+    known = {**FORMULAS, **OF_DTYPE.get(dtype, {}), **COMPOSED}
     return known | {variant: composed.in_place(known[func]) for func in known for variant in in_place_twins(func)}
 
 
@@ -34,8 +31,7 @@ def kernels(dtype: torch.dtype) -> Mapping[Any, Callable[..., Any]]:
         FLASH_FORWARD: attention.cpu_flash_forward,
         FLASH_BACKWARD: attention.cpu_flash_backward,
     }
-    old = earlier.installed(earlier.KERNELS, dtype)
-    known = {**SCATTERING, **REDUCTIONS, **WINDOWS, **KERNELS, **SPECIAL, **fused, **old}
+    known = {**SCATTERING, **REDUCTIONS, **KERNELS, **fused}
     known |= {variant: sequential.in_place(known[func]) for func in known for variant in in_place_twins(func)}
     return {func: functools.partial(kernel, dtype) for func, kernel in known.items()}
 

@@ -282,6 +282,18 @@ def rows_added(
     return piled(dtype, x.movedim(dim, 0), index.reshape(-1), terms).movedim(0, dim)
 
 
+def max_pool_backward(rank: int) -> Callable[..., torch.Tensor]:
+    """Gradients of maxima at indices, flat in each plane of the last `rank` dimensions."""
+
+    def function(dtype: torch.dtype, grad: torch.Tensor, x: torch.Tensor, *rest: Any) -> torch.Tensor:
+        extent = x.shape[x.ndim - rank :].numel()
+        planes = torch.arange(x.numel() // extent).view(-1, 1) * extent
+        places = rest[-1].reshape(len(planes), -1) + planes
+        return piled(dtype, x.new_zeros(x.numel()), places.reshape(-1), grad.reshape(-1)).view(x.shape)
+
+    return function
+
+
 # Sums that the CPU takes in float32, and other devices by atomic additions to the 16-bit tensor, each rounded.
 ATOMIC: Mapping[Any, Callable[..., Any]] = {
     ATEN.scatter_add.default: scatter_add,
@@ -302,4 +314,8 @@ SCATTERING: Mapping[Any, Callable[..., Any]] = {
     ATEN.scatter_reduce.two: scatter_mean,
     ATEN.index_reduce.default: index_reduce,
     ATEN._index_put_impl_.default: in_place(index_put),
+    ATEN.max_pool2d_with_indices_backward.default: max_pool_backward(2),
+    ATEN.max_pool3d_with_indices_backward.default: max_pool_backward(3),
+    ATEN.adaptive_max_pool2d_backward.default: max_pool_backward(2),
+    ATEN.adaptive_max_pool3d_backward.default: max_pool_backward(3),
 }

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from pytest_probe.frameworks.torch.cpu16.recurrent import LayersMode
 from pytest_probe.frameworks.torch.cpu16.reductions import DividingMode
 from pytest_probe.frameworks.torch.rounding import StepsMode
 
@@ -26,7 +25,7 @@ def threads(count: int) -> Iterator[None]:
 def different(function: Callable[..., torch.Tensor], args: Sequence[Any], dtype: torch.dtype) -> list[int]:
     """How many elements of the output, and of each gradient, the steps give otherwise than the kernel."""
     kernel = _results(function, args, dtype)
-    with DividingMode(), LayersMode(dtype), StepsMode(dtype, fine=False):
+    with DividingMode(), StepsMode(dtype, fine=False):
         steps = _results(function, [_wide(value) for value in args], dtype)
     return [int((~_same(one, other.to(dtype))).sum()) for one, other in zip(kernel, steps, strict=True)]
 
