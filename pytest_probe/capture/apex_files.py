@@ -21,7 +21,7 @@ from pytest_probe.capture.config import ApexOptions
 from pytest_probe.capture.snapshot import BackwardEntry, ForwardEntry, NamedEntry, PlainEntry, Seen, Tree
 from pytest_probe.system.files import write_whole
 
-log = logging.getLogger("pytest_probe")
+_log = logging.getLogger("pytest_probe")
 
 # The value that replaces gradients where some or all are missing.
 _FAILED = "Failed"
@@ -86,7 +86,7 @@ class ApexFiles:
             write_whole(path, text)
             size += len(text)
         if self._left_out:
-            log.info(
+            _log.info(
                 "pytest-probe: %d calls are left out of %s, at which PaddleAPEX's run_paddle.py would end: their "
                 "arguments have no form there, or they give something else than tensors",
                 self._left_out,
@@ -100,7 +100,7 @@ class ApexFiles:
         try:
             shutil.copytree(self._folder, remote / self._folder.name, dirs_exist_ok=True)
         except OSError as error:
-            log.error("pytest-probe: %s is not copied to %s (%s); it stays there", self._folder, remote, error)
+            _log.error("pytest-probe: %s is not copied to %s (%s); it stays there", self._folder, remote, error)
 
 
 def _can_be_run(body: ForwardEntry) -> bool:

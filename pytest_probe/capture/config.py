@@ -21,7 +21,7 @@ from pytest_probe.errors import SettingsError
 from pytest_probe.system.decoding import WrongField, decode
 from pytest_probe.system.files import open_regular
 
-log = logging.getLogger("pytest_probe")
+_log = logging.getLogger("pytest_probe")
 
 # They choose how msprobe works, concern its other tasks, or ask for what is recorded anyway.
 _WITHOUT_EFFECT = frozenset(
@@ -99,7 +99,7 @@ def _keys_with_effect(
 
 @functools.cache
 def _say(message: str) -> None:
-    log.warning(message)
+    _log.warning(message)
 
 
 class ApexOptions(Struct, frozen=True):

@@ -59,8 +59,8 @@ class _Capture:
         outcome = self._debugger.finish()
         logging.getLogger("pytest_probe").removeHandler(self._trouble)
         if is_worker(session.config):
-            told = {"troubles": self._trouble.messages, "outcome": outcome.numbers()}
-            session.config.workeroutput["probe_capture"] = told  # type: ignore[attr-defined]
+            output = {"troubles": self._trouble.messages, "outcome": outcome.numbers()}
+            session.config.workeroutput["probe_capture"] = output  # type: ignore[attr-defined]
             return
         self._processes.append(outcome)
         if self._trouble.messages:
@@ -68,10 +68,10 @@ class _Capture:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        told = getattr(node, "workeroutput", {}).get("probe_capture")
-        if told is not None:
-            self._trouble.messages += told["troubles"]
-            self._processes.append(Outcome(*told["outcome"]))
+        output = getattr(node, "workeroutput", {}).get("probe_capture")
+        if output is not None:
+            self._trouble.messages += output["troubles"]
+            self._processes.append(Outcome(*output["outcome"]))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         found = [outcome for outcome in self._processes if outcome.entries]
@@ -81,7 +81,7 @@ class _Capture:
             terminalreporter.write_line(f"probe: {trouble}", red=True)
 
     def _recorded(self, found: list[Outcome]) -> str:
-        total = functools.reduce(Outcome.beside, found)
+        total = functools.reduce(Outcome.with_process, found)
         processes = "" if len(found) < 2 else f" in {len(found)} processes"
         return f"recorded {total.recorded()}{processes}, {total.cost()}: {self._folder}"
 

@@ -146,7 +146,7 @@ class Recorder:
         self._writer: Writer | None = None
         self._asked = False
         self._running = False
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._taken = False
         self._opened = False
         self._full = False
@@ -230,7 +230,7 @@ class Recorder:
 
     def missing(self) -> str:
         """Why nothing was recorded where something should have been; "" where it was, or nothing was asked for."""
-        if self.outcome.entries or not self._taken or "another" in self._told:
+        if self.outcome.entries or not self._taken or "another" in self._warned:
             return ""
         if not self._opened:
             wanted = ", ".join(f"{each[0]}-{each[-1]}" if len(each) > 1 else str(each[0]) for each in self.config.steps)
@@ -269,8 +269,8 @@ class Recorder:
 
     def tell(self, about: str, message: str, *args: Any) -> None:
         """A warning, once for each thing it is about."""
-        if about not in self._told:
-            self._told.add(about)
+        if about not in self._warned:
+            self._warned.add(about)
             log.warning(message, *args)
 
     def overflowed(self, name: str) -> None:

@@ -196,10 +196,10 @@ def _wide_sums(flat: np.ndarray) -> tuple[float, float]:
 
 
 SMALL_BYTES = 16_384  # bytes up to which a copy, and statistics of many together, cost less than statistics at once
-TOGETHER = 131_072  # bytes of many tensors: what the cache holds
+_TOGETHER = 131_072  # bytes of many tensors: what the cache holds
 HUGE = 1 << 28  # bytes of a NumPy array from which on no values are looked at: it may be a file that is mapped
 
-Groups = dict[Any, tuple[list[bytes], list[Seen]]]
+_Groups = dict[Any, tuple[list[bytes], list[Seen]]]
 
 
 class CountedSnapshots(Snapshots):
@@ -217,8 +217,8 @@ class CountedSnapshots(Snapshots):
         raise NotImplementedError
 
     def _settle_small(self) -> None:
-        groups: Groups = defaultdict(lambda: ([], []))
-        room = TOGETHER
+        groups: _Groups = defaultdict(lambda: ([], []))
+        room = _TOGETHER
         for _ in range(len(self._small)):
             data, dtype, seen = self._small.popleft()
             if self._sums:
@@ -229,10 +229,10 @@ class CountedSnapshots(Snapshots):
             room -= len(data)
             if room < 0:
                 self._fill(groups)
-                room = TOGETHER
+                room = _TOGETHER
         self._fill(groups)
 
-    def _fill(self, groups: Groups) -> None:
+    def _fill(self, groups: _Groups) -> None:
         """Leaves no group."""
         while groups:
             dtype, (parts, seen) = groups.popitem()

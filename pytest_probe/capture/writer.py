@@ -21,7 +21,7 @@ from pytest_probe.capture.snapshot import ForwardEntry, NamedEntry
 
 _MIN_FREE_BYTES = 2_000_000_000
 _MIN_FREE_SHARE = 0.05
-log = logging.getLogger("pytest_probe")
+_log = logging.getLogger("pytest_probe")
 _LOOK_SECONDS = 0.25  # seconds between looks at the queue: what a killed process loses
 _QUEUE_ENTRIES = 4096  # entries
 _ENTRIES_A_WRITE = 256  # entries in one write
@@ -40,10 +40,10 @@ class Outcome(Struct, frozen=True):
 
     def plus(self, other: Outcome) -> Outcome:
         """The sum with another step's outcome."""
-        together = self.beside(other)
+        together = self.with_process(other)
         return replace(together, steps=self.steps + other.steps, seconds=self.seconds + other.seconds)
 
-    def beside(self, other: Outcome) -> Outcome:
+    def with_process(self, other: Outcome) -> Outcome:
         """The sum with another process's outcome of the same steps."""
         steps, seconds = max(self.steps, other.steps), max(self.seconds, other.seconds)
         return Outcome(self.calls + other.calls, self.entries + other.entries, self.size + other.size, steps, seconds)
@@ -188,7 +188,7 @@ class Writer:
     def _give_up(self, why: str) -> None:
         self._failed = True
         lost = self._queue[0][0].name if self._queue else "the end of the step"
-        log.error(
+        _log.error(
             "pytest-probe: %s %s; calls from %s on are not recorded, the program continues", self.folder, why, lost
         )
         self._queue.clear()

@@ -17,9 +17,9 @@ from pytest_probe.registry import Registry
 from pytest_probe.system import archive
 
 # Records before and after that are named.
-_BESIDE = 3
+_NEIGHBOURS = 3
 # Facts of a tensor that are shown separately from its statistics.
-_TOLD = ("dtype", "shape", "data_name", "place", "requires_grad", "ndarray", "stride", "address", "values")
+_NO_STATISTICS = ("dtype", "shape", "data_name", "place", "requires_grad", "ndarray", "stride", "address", "values")
 _PARTIAL = (
     "only positional arguments were recorded: a replay runs with what gives the stored output, as they stand or with "
     "values for what is missing"
@@ -51,8 +51,8 @@ class Described(Struct, frozen=True):
             "record": record.name,
             "api": f"{record.namespace}.{record.api}",
             "number": record.number,
-            "before": [each.name for each in dump.records[max(place - _BESIDE, 0) : place]],
-            "after": [each.name for each in dump.records[place + 1 : place + 1 + _BESIDE]],
+            "before": [each.name for each in dump.records[max(place - _NEIGHBOURS, 0) : place]],
+            "after": [each.name for each in dump.records[place + 1 : place + 1 + _NEIGHBOURS]],
             "called_from": _frame(user_frame(frames)),
             "stack": [_frame(frame) for frame in reversed(frames)],
             "modules": [*reversed(dump.modules(entry))],
@@ -81,7 +81,7 @@ class Described(Struct, frozen=True):
             return {"name": name, "type": kind, "value": None if isinstance(value, Lost) else _word(value)}
         found: dict[str, Any] = {"name": name, "type": "array" if value.ndarray else "tensor"}
         found |= {"dtype": value.dtype, "shape": list(value.shape), "requires_grad": value.requires_grad}
-        numbers = ((key, number) for key, number in asdict(value).items() if key not in _TOLD)
+        numbers = ((key, number) for key, number in asdict(value).items() if key not in _NO_STATISTICS)
         found |= {key: _number(number) for key, number in numbers if number is not None}
         if value.stride is not None:
             found["stride"] = list(value.stride)

@@ -11,13 +11,15 @@ import gc
 import importlib
 import importlib.util
 import os
+import re
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorType, WrapperDescriptorType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorType, ModuleType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
-from pytest_probe.errors import SettingsError, Unsupported
+from pytest_probe.errors import FrameworkTooOld, SettingsError, Unsupported
 from pytest_probe.system.process import paused_gc
 
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 # Name in a dump: the module to import, which is also the name of our extra. They are imported in this order, in which
 # no two of them break in one process.
 MODULES: Mapping[str, str] = {"pytorch": "torch", "paddle": "paddle"}
+# By module the first release that works: the first of torch with `torch.accelerator`, by which an accelerator of any
+# kind is found; the first of Paddle whose NumPy is that of the other frameworks.
+OLDEST: Mapping[str, tuple[int, int]] = {"torch": (2, 6), "paddle": (3, 0)}
 # The framework of what no dump names: functions that a test checks, programs that are captured.
 DEFAULT = "pytorch"
 
@@ -56,7 +61,7 @@ def load(name: str = DEFAULT) -> Framework:
         raise Unsupported(f"a dump of {name}; this version replays {', '.join(MODULES)}", "another framework")
     first = MODULES[name] not in sys.modules
     with paused_gc():
-        _check_installed(name)
+        check_installed(name)
         loaded: Framework = _part(MODULES[name], "framework").made()
     if first:
         # What the import made stays as long as the process: no collection needs to walk over all of it again.
@@ -69,18 +74,30 @@ def capture_part(name: str, part: str) -> Any:
     it is not installed, FrameworkTooOld where a newer one is needed."""
     if name not in MODULES:
         raise SettingsError("framework", name, f"give one of {', '.join(MODULES)}")
-    _check_installed(name)
+    check_installed(name)
     return _part(MODULES[name], f"capture.{part}")
 
 
-def _check_installed(name: str) -> None:
+def check_installed(name: str) -> None:
     """Before anything else of a framework's room is imported, which only works with the releases that it knows.
     Raises Unsupported where the framework is not installed, FrameworkTooOld where a newer one is needed."""
     module = MODULES[name]
     if importlib.util.find_spec(module) is None:
         reason = f"{module} is not installed: pip install 'pytest-probe[{module}]'"
         raise Unsupported(reason, "framework not installed")
-    _part(module, "version").check()
+    found = str(_imported(module).__version__)
+    numbers = re.match(r"(\d+)\.(\d+)", found)
+    if numbers is not None and tuple(map(int, numbers.groups())) < OLDEST[module]:
+        raise FrameworkTooOld(module, found, ".".join(map(str, OLDEST[module])))
+
+
+def _imported(module: str) -> ModuleType:
+    if module != "paddle":
+        return importlib.import_module(module)
+    with warnings.catch_warnings():
+        # Each import says that a compiler's cache is missing, which nothing here needs.
+        warnings.filterwarnings("ignore", message="No ccache found")
+        return importlib.import_module(module)
 
 
 def _part(module: str, part: str) -> Any:
@@ -89,7 +106,7 @@ def _part(module: str, part: str) -> Any:
 
 
 # What variables of the environment begin with that decide which kernels run, and how they split sums.
-NUMERIC = (
+_NUMERIC = (
     *(
         "ATEN_",
         "TORCH",
@@ -110,7 +127,7 @@ NUMERIC = (
 
 def environment() -> tuple[tuple[str, str], ...]:
     """The variables of the environment that decide how frameworks compute, with their values."""
-    return tuple(sorted(each for each in os.environ.items() if each[0].startswith(NUMERIC)))
+    return tuple(sorted(each for each in os.environ.items() if each[0].startswith(_NUMERIC)))
 
 
 # By module the function that makes such wrappers, and what they call the function inside: torch keeps its compiler out

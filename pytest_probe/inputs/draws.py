@@ -22,7 +22,7 @@ _TURN = 64
 # Numbers that a Philox generator makes at a time.
 _HELD = 4
 
-Made = TypeVar("Made")
+_Made = TypeVar("_Made")
 
 
 class Draw(ABC):
@@ -39,11 +39,11 @@ class Draw(ABC):
 Numbers: TypeAlias = AnyArray | Draw
 
 
-def by_blocks(size: int, work: Callable[[int, int], Made]) -> list[Made]:
+def by_blocks(size: int, work: Callable[[int, int], _Made]) -> list[_Made]:
     """What work(start, stop) gives for each block of so many elements, in their order, on all cores."""
     turn = _TURN * BLOCK
 
-    def of_turn(first: int) -> list[Made]:
+    def of_turn(first: int) -> list[_Made]:
         with np.errstate(all="ignore"):  # which each thread has of its own
             end = min(first + turn, size)
             return [work(start, min(start + BLOCK, end)) for start in range(first, end, BLOCK)]

@@ -12,7 +12,7 @@ from pytest_probe.model.dump import Call, TensorSpec, named_tensors
 from pytest_probe.numerics.dtypes import is_complex, is_floating, numpy_dtype
 
 # Bytes: no kernel needs a tensor's first element aligned to more, and torch's allocations are.
-ALIGNED = 64
+_ALIGNED = 64
 
 
 def is_layout(spec: TensorSpec) -> bool:
@@ -33,7 +33,7 @@ def offset(spec: TensorSpec) -> int:
     kernels are for aligned tensors only."""
     if not spec.address or not spec.size or spec.ndarray:
         return 0
-    count, rest = divmod(spec.address % ALIGNED, numpy_dtype(spec.dtype).itemsize)
+    count, rest = divmod(spec.address % _ALIGNED, numpy_dtype(spec.dtype).itemsize)
     return 0 if rest else count
 
 

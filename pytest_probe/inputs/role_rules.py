@@ -113,7 +113,7 @@ def take_along_dim(asked: RoleCall, spec: TensorSpec) -> Role | None:
     return (flat() if asked.get("dim") is None else along())(asked, spec)
 
 
-def label(asked: RoleCall, spec: TensorSpec) -> Role | None:
+def _label(asked: RoleCall, spec: TensorSpec) -> Role | None:
     """A class of `input`: (C), (N, C) or (N, C, ...), or along `class_dim` where the API says which it is."""
     shape, dim = asked.shape("input"), asked.get("class_dim")
     ignored = asked.get("ignore_index")
@@ -146,7 +146,7 @@ def among(name: str) -> RoleRule:
     return rule
 
 
-def corners(asked: RoleCall, spec: TensorSpec) -> Role | None:
+def _corners(asked: RoleCall, spec: TensorSpec) -> Role | None:
     """Boxes inside images of (N, C, H, W)."""
     image = asked.shape("input")
     return Boxes(image[-2:]) if len(image) == 4 and spec.shape[-1:] == (4,) else None
@@ -158,7 +158,7 @@ def cut_offs(asked: RoleCall, spec: TensorSpec) -> Role | None:
     return Index(last[-1]) if known else None
 
 
-def boxes(asked: RoleCall, spec: TensorSpec) -> Role | None:
+def _boxes(asked: RoleCall, spec: TensorSpec) -> Role | None:
     """How many boxes each image has."""
     return Parts(asked.shape("boxes")[0]) if asked.shape("boxes") else None
 
@@ -181,18 +181,20 @@ def bin(asked: RoleCall, spec: TensorSpec) -> Role | None:
 def unpool(dimensions: int) -> RoleRule:
     def rule(asked: RoleCall, spec: TensorSpec) -> Role | None:
         output = asked.output
-        plane = unpooled(asked, spec, dimensions) if output is None else output.shape[-dimensions:]
+        plane = _unpooled(asked, spec, dimensions) if output is None else output.shape[-dimensions:]
         return Places(None if plane is None else math.prod(plane), dimensions)
 
     return rule
 
 
-def unpooled(asked: RoleCall, spec: TensorSpec, dimensions: int) -> tuple[int, ...] | None:
+def _unpooled(asked: RoleCall, spec: TensorSpec, dimensions: int) -> tuple[int, ...] | None:
     """The plane that the call says, or that its windows lead to."""
     size, kernel = asked.get("output_size"), asked.get("kernel_size")
     if isinstance(size, (list, tuple)):
         return tuple(size[-dimensions:])
-    pairs = [each_of(value, dimensions) for value in (kernel, asked.get("stride") or kernel, asked.get("padding") or 0)]
+    pairs = [
+        _each_of(value, dimensions) for value in (kernel, asked.get("stride") or kernel, asked.get("padding") or 0)
+    ]
     if any(pair is None for pair in pairs):
         return None
     windows, steps, padding = (pair or [] for pair in pairs)
@@ -200,7 +202,7 @@ def unpooled(asked: RoleCall, spec: TensorSpec, dimensions: int) -> tuple[int, .
     return tuple((extent - 1) * step - 2 * pad + window for extent, window, step, pad in plane)
 
 
-def each_of(value: object, dimensions: int) -> list[int] | None:
+def _each_of(value: object, dimensions: int) -> list[int] | None:
     """One number a dimension; None for what is none."""
     values = list(value) if isinstance(value, (list, tuple)) else [value] * dimensions
     numbers = [each for each in values if type(each) is int]
@@ -298,7 +300,7 @@ def repeats(asked: RoleCall, spec: TensorSpec) -> Role | None:
     return Parts(asked.output.shape[axis]) if -len(asked.output.shape) <= axis < len(asked.output.shape) else None
 
 
-def running(asked: RoleCall, spec: TensorSpec) -> Role | None:
+def _running(asked: RoleCall, spec: TensorSpec) -> Role | None:
     """The role for a packed batch; otherwise this argument is the hidden state."""
     packed = asked.shape("data")
     return Running(packed[0]) if packed else None
@@ -316,18 +318,18 @@ def divergence_target(asked: RoleCall, spec: TensorSpec) -> Role | None:
 probability = always(Within(0.0, 1.0))
 positive = always(Within())
 signs = always(Signs())
-divisor = always(Divisor())
+_divisor = always(Divisor())
 definite = {"input": always(PositiveDefinite())}
 symmetric = {"input": always(Symmetric())}
-quotient = {"other": divisor}
+quotient = {"other": _divisor}
 count = {"input": nonzero}
-recurrent = {"batch_sizes": running}
-class_loss = {"target": label}
+recurrent = {"batch_sizes": _running}
+class_loss = {"target": _label}
 sized = {"size": size}
 positives = {"input": positive, "input.1": positive}
 chance = {"p": probability}
 number_range = {"start": size, "end": size, "step": size}
-regions = {"boxes": corners, "boxes_num": boxes}
+regions = {"boxes": _corners, "boxes_num": _boxes}
 segments = {"segment_ids": always(Sorted())}
 nodes = {"src_index": below("input", 0), "dst_index": below("input", 0)}
 positive_variance = {"running_var": positive}

@@ -28,7 +28,7 @@ class _Item(NamedTuple):
     advanced: bool
 
 
-def subscript_roles(
+def _subscript_roles(
     tensor: Argument, subscript: Argument, path: str, selection: Argument, overwrites: bool
 ) -> Iterator[tuple[str, TensorSpec, Role]]:
     """Path, tensor and role of each tensor in a subscript.
@@ -125,7 +125,7 @@ def _apply_rule(asked: RoleCall, name: str, rule: RoleRule) -> Iterator[tuple[st
         values = asked.get("values")
         overwrites = values is not None and not asked.get("accumulate")
         shaped = asked.output if values is None else values
-        yield from subscript_roles(asked.get("input"), value, path, shaped, overwrites)
+        yield from _subscript_roles(asked.get("input"), value, path, shaped, overwrites)
     elif isinstance(value, TensorSpec):
         role = rule(asked, value)
         if role is not None:

@@ -33,7 +33,7 @@ class KeptOutput(msgspec.Struct, frozen=True, array_like=True):
     @classmethod
     def of(cls, name: str, metrics: Mapping[str, Any]) -> KeptOutput:
         rmse, maximum, mean, ratio = (
-            rounded(metrics.get(key)) for key in ("rmse", "max_ulp", "mean_ulp", "noise_ratio")
+            _rounded(metrics.get(key)) for key in ("rmse", "max_ulp", "mean_ulp", "noise_ratio")
         )
         k, crc, carriers = metrics.get("k"), metrics.get("crc"), metrics.get("carriers")
         return cls(name, rmse, maximum, mean, ratio, k, crc, metrics["elements"], carriers)
@@ -56,7 +56,7 @@ class KeptTime(msgspec.Struct, frozen=True, array_like=True):
     @classmethod
     def of(cls, medians: Iterable[float]) -> KeptTime | None:
         """None of no medians."""
-        found = [rounded(median) for median in medians]
+        found = [_rounded(median) for median in medians]
         return cls(min(found), max(found), len(found)) if found else None
 
     def joined(self, other: KeptTime) -> KeptTime:
@@ -91,7 +91,7 @@ class Compared(msgspec.Struct, frozen=True, omit_defaults=True):
     bits: int = 0
 
 
-def rounded(value: Any) -> Any:
+def _rounded(value: Any) -> Any:
     """A metric with four digits, as JSON takes it; whole numbers without a fraction."""
     if value is None:
         return None

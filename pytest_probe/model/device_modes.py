@@ -17,7 +17,7 @@ ModeScope: TypeAlias = Literal["all", "matmul", "convolution"]
 # softmax, value; math: torch's own composition, query and key times the root of the scale.
 Attention: TypeAlias = Literal["fused", "early", "composed", "math"]
 # Between a mode and the products that a flag allows it for, as "tf32 in convolution".
-SCOPE_WORD = " in "
+_SCOPE_WORD = " in "
 
 
 class Mode(Struct, frozen=True):
@@ -78,10 +78,10 @@ def _inputs(bits: int) -> tuple[Mode, ...]:
 
 
 # Dtypes whose smallest normal number is 2^-126. float16's numbers all lie above it.
-FLUSHED = ("float32", "complex64", "bfloat16")
+_FLUSHED = ("float32", "complex64", "bfloat16")
 # Pieces of a sum. Where devices split one is not known: powers of two that a split-K kernel and a chain of blocks may
 # have. Chosen; of a real device none was measured.
-SPLITS, CHAINS = (2, 4, 8, 16), (16, 64, 256)
+_SPLITS, _CHAINS = (2, 4, 8, 16), (16, 64, 256)
 
 # What --probe-allow takes.
 MODES: Mapping[str, Behaviour] = {
@@ -91,11 +91,11 @@ MODES: Mapping[str, Behaviour] = {
         Behaviour("hf32", "HF32 inputs", _inputs(12)),
         Behaviour("bf16x3", "inputs of two bfloat16 numbers each (BF16x3)", (Mode(bits=8, split=True),)),
         Behaviour("bf16", "bfloat16 inputs", _inputs(8)),
-        Behaviour("ftz", "flush to zero", (Mode(flush=True), Mode(flush=True, fine=True)), dtypes=FLUSHED),
+        Behaviour("ftz", "flush to zero", (Mode(flush=True), Mode(flush=True, fine=True)), dtypes=_FLUSHED),
         Behaviour(
             "reduced-reduction",
             "partial sums rounded to 16 bit",
-            tuple(Mode(sums="narrow", chunks=count) for count in SPLITS),
+            tuple(Mode(sums="narrow", chunks=count) for count in _SPLITS),
             sampled=True,
             dtypes=NARROW_DTYPES,
         ),
@@ -119,7 +119,7 @@ ACCUMULATIONS: tuple[Behaviour, ...] = tuple(
         dtypes=("float32", *NARROW_DTYPES),
     )
     for dtype, bits in (("float16", 11), ("bfloat16", 8))
-    for count in CHAINS
+    for count in _CHAINS
 )
 
 
@@ -130,7 +130,7 @@ CUT_SUMS = Mode(cut=True, chunks=16)
 
 def behaviour(name: str) -> Behaviour:
     """The device mode of a name, as "tf32", or "tf32 in convolution" where a flag allows it there only."""
-    plain, _, scope = name.partition(SCOPE_WORD)
+    plain, _, scope = name.partition(_SCOPE_WORD)
     found = MODES[plain]
     if not scope:
         return found

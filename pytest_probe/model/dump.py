@@ -253,7 +253,7 @@ class Reader(Protocol):
 
 # To ask an abstract class costs as much as all else that is done with a leaf. Most are known by their types.
 TREES = (dict, Mapping)
-NESTED = (list, tuple, *TREES)
+_NESTED = (list, tuple, *TREES)
 ATOMS: frozenset[type] = frozenset((int, float, bool, str, type(None), TensorSpec))
 
 
@@ -268,7 +268,7 @@ def leaves(tree: Argument, path: str = "") -> Iterator[tuple[str, Argument]]:
         return
     for key, value in items:
         place = f"{path}.{key}" if path else str(key)
-        if type(value) in ATOMS or not isinstance(value, NESTED):
+        if type(value) in ATOMS or not isinstance(value, _NESTED):
             yield place, value
         else:
             yield from leaves(value, place)

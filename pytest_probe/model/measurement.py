@@ -10,7 +10,7 @@ import msgspec
 
 ClockName: TypeAlias = Literal["host", "events"]
 # Seconds that the marks around a block of calls vanish in.
-BLOCK = 1e-4
+_BLOCK = 1e-4
 
 
 def now() -> float:
@@ -44,7 +44,7 @@ class HostClock:
     None where a call returns no earlier."""
 
     name: ClockName = "host"
-    block = BLOCK
+    block = _BLOCK
 
     def __init__(self, wait: Callable[[], object] | None = None) -> None:
         self._wait = wait

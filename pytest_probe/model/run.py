@@ -126,7 +126,7 @@ class BoundCall(Struct, frozen=True):
         return replace(self, given=given)
 
 
-LEAVES = ATOMS | {Leaf, Array}
+_LEAVES = ATOMS | {Leaf, Array}
 
 
 def mapped(arguments: Arguments, change: Callable[[Any, str], Any]) -> Arguments:
@@ -145,7 +145,7 @@ def map_tree(tree: Any, path: str, change: Callable[[Any, str], Any]) -> Any:
 
 
 def _mapped(value: Any, path: str, change: Callable[[Any, str], Any]) -> Any:
-    return change(value, path) if type(value) in LEAVES else map_tree(value, path, change)
+    return change(value, path) if type(value) in _LEAVES else map_tree(value, path, change)
 
 
 def with_value(arguments: Arguments, path: str, value: Any) -> Arguments:

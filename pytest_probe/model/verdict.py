@@ -152,12 +152,12 @@ class Verdict(Struct, frozen=True):
 
 def conclusion(outputs: tuple[OutputVerdict, ...]) -> tuple[Outcome, str]:
     """The outcome of a case, and its reason: those of its worst output, by name."""
-    worst = worst_of(outputs)
+    worst = _worst_of(outputs)
     if worst is None:
         return "pass", ""
     return worst.verdict, f"{worst.name}: {worst.summary}" if worst.summary else ""
 
 
-def worst_of(outputs: tuple[OutputVerdict, ...]) -> OutputVerdict | None:
+def _worst_of(outputs: tuple[OutputVerdict, ...]) -> OutputVerdict | None:
     """The output that decides: the first of the most severe."""
     return max(outputs, key=lambda output: SEVERITY[output.verdict], default=None)

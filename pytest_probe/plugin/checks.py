@@ -30,7 +30,7 @@ from pytest_probe.plugin.reproduce import test_command
 from pytest_probe.plugin.saving import save, saved_file, saves
 from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.tensors import Request
-from pytest_probe.reports import junit, terminal
+from pytest_probe.reports import results_file, terminal
 
 RESULTS: pytest.StashKey[list[Result]] = pytest.StashKey()
 PACKAGE = Path(__file__).parent.parent
@@ -345,7 +345,10 @@ def complete(item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo
         return
     item.stash[RESULTS] = []
     worst = max(results, key=lambda outcome: SEVERITY[outcome.verdict])
-    item.user_properties[:] = [*junit.others(item.user_properties), *junit.properties(worst)]
+    item.user_properties[:] = [
+        *results_file.other_properties(item.user_properties),
+        *results_file.junit_properties(worst),
+    ]
     report.user_properties = list(item.user_properties)
     carry(report, worst, results)
     failure = call.excinfo.value if call.excinfo is not None else None

@@ -33,7 +33,7 @@ from pytest_probe.plugin.saving import NOT_SAVED
 from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.xdist import is_controller, workers_describe_devices
 from pytest_probe.records import user_frame
-from pytest_probe.reports import junit, terminal
+from pytest_probe.reports import results_file, terminal
 from pytest_probe.reports.results_file import RESULTS, RUN, ResultsWriter, digest, results_in
 from pytest_probe.reports.running import FOLDER, clear
 from pytest_probe.reports.selected import ITEMS, read_items, selected_in
@@ -174,7 +174,7 @@ class Reporting:
         lines = self._held.pop(item, "")
         if item in self._repeated:
             self._repeated.discard(item)
-            report.user_properties = junit.others(report.user_properties)
+            report.user_properties = results_file.other_properties(report.user_properties)
             return
         self._finished += 1
         if not lines:

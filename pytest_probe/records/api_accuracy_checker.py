@@ -56,7 +56,7 @@ _STORAGES: Mapping[str, str] = {
 }
 
 
-def stored_dtype_and_shape(path: Path) -> tuple[str, list[int]]:
+def _stored_dtype_and_shape(path: Path) -> tuple[str, list[int]]:
     """Bare dtype and shape of the tensor in a file. Raises OSError, or ValueError for what is no such file."""
     with archive.open_file(path) as file:
         try:
@@ -123,14 +123,14 @@ _TENSOR = "torch.Tensor"
 _FILE = "datapath"
 
 
-class Folders(Struct, frozen=True):
+class _Folders(Struct, frozen=True):
     """Where the files of tensors are looked up: of arguments, and of gradients."""
 
     arguments: tuple[Path, ...]
     gradients: tuple[Path, ...]
 
 
-def decode(path: Path, folders: Folders, record: Record) -> Call:
+def decode(path: Path, folders: _Folders, record: Record) -> Call:
     """The call that a record of the dump at path describes. Raises RecordError."""
     if record.forward is None:
         raise RecordError(path, f"{record.name}.backward", "", "no forward entry", "the forward entry of the same call")
@@ -200,7 +200,7 @@ class _EntryFields(ArgumentFields):
         if path is None or not path.resolve().is_relative_to(self.path.parent.resolve()):
             raise self.error(place, f"no file {name!r} in {_folder_names(self.folders)}", "the stored tensor there")
         try:
-            dtype, shape = stored_dtype_and_shape(path)
+            dtype, shape = _stored_dtype_and_shape(path)
         except (OSError, ValueError) as error:
             raise self.error(place, f"{path}, which cannot be read ({error})", "a stored tensor") from error
         return {**found, "dtype": dtype, "shape": shape}
@@ -249,7 +249,9 @@ class CheckerReader:
         skipped: Counter[str] = Counter()
         with paused_gc():
             records = tuple(_records(forward, backward, skipped))
-        folders = Folders(*(_folders(path, part, rank[1].decode() if rank else "") for part in ("forward", "backward")))
+        folders = _Folders(
+            *(_folders(path, part, rank[1].decode() if rank else "") for part in ("forward", "backward"))
+        )
         return Dump(
             path=path,
             framework="pytorch",

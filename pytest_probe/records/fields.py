@@ -266,7 +266,7 @@ def _range(fields: Fields, value: Mapping[str, Any], field: str) -> range:
     parts = fields.need(value, "value", field, list, "a list of start, stop and step")
     if len(parts) != 3 or not all(type(part) is int for part in parts) or not parts[2]:
         raise fields.error(f"{field}.value", quoted(parts), "three integers: start, stop, and a step that is not 0")
-    if not all(map(is_held, parts)) or len(range(*parts)) > _MAX_RANGE:
+    if not all(map(_is_held, parts)) or len(range(*parts)) > _MAX_RANGE:
         raise fields.error(f"{field}.value", quoted(f"range{tuple(parts)}"), f"at most {_MAX_RANGE:,} numbers")
     return range(*parts)
 
@@ -277,14 +277,14 @@ def _slice(fields: Fields, value: Mapping[str, Any], field: str) -> slice:
     if len(parts) != 3 or not whole:
         raise fields.error(f"{field}.value", quoted(parts), "three integers or nulls: start, stop and step")
     for index, part in enumerate(parts):
-        if part is not None and not is_held(part):
+        if part is not None and not _is_held(part):
             raise fields.error(f"{field}.value.{index}", quoted(part), _HELD)
     return slice(*parts)
 
 
 def _integer(fields: Fields, value: Mapping[str, Any], field: str) -> int:
     number: int = fields.need(value, "value", field, int, "an integer")
-    if not is_held(number):
+    if not _is_held(number):
         raise fields.error(f"{field}.value", quoted(number), _HELD)
     return number
 
@@ -296,7 +296,7 @@ def _text(fields: Fields, value: Mapping[str, Any], field: str) -> str:
     return text
 
 
-def is_held(number: int) -> bool:
+def _is_held(number: int) -> bool:
     return LEAST <= number <= LARGEST
 
 

@@ -68,7 +68,7 @@ class Unparsed(Exception):
         self.column, self.found, self.wanted = column, found, wanted
 
 
-class ParsedLine(Struct, frozen=True):
+class _ParsedLine(Struct, frozen=True):
     """A call that a line describes. Lost replaces a tensor that gave a size or an end of a slice; lost says whether
     there is one."""
 
@@ -78,7 +78,7 @@ class ParsedLine(Struct, frozen=True):
     lost: bool = False
 
 
-def parse(text: str) -> ParsedLine:
+def parse(text: str) -> _ParsedLine:
     """The call that a line describes. Raises Unparsed, or RecursionError where lists are nested too deep."""
     return _Line(text).call()
 
@@ -91,7 +91,7 @@ class _Line:
         self.at = 0
         self._indexes = self._lost = False
 
-    def call(self) -> ParsedLine:
+    def call(self) -> _ParsedLine:
         match = _API.match(self.text)
         if match is None:
             self.at = _end(_BLANK, self.text, 0)
@@ -103,7 +103,7 @@ class _Line:
         self.skip()
         if self.at < len(self.text):
             self.fail("the end of the line")
-        return ParsedLine(match[1], tuple(args), kwargs, self._lost)
+        return _ParsedLine(match[1], tuple(args), kwargs, self._lost)
 
     def arguments(self) -> tuple[list[Argument], dict[str, Argument]]:
         args: list[Argument] = []
@@ -361,7 +361,7 @@ def _is_good(line: bytes) -> bool:
     return True
 
 
-def _parsed(line: bytes) -> ParsedLine:
+def _parsed(line: bytes) -> _ParsedLine:
     if len(line) > MAX_ENTRY:
         raise Unparsed(1, f"a line of {len(line):,} bytes", f"at most {MAX_ENTRY:,}")
     try:

@@ -56,7 +56,7 @@ def tensor(fields: Fields, value: Mapping[str, Any], field: str) -> TensorSpec:
     )
 
 
-def is_rounded(spec: TensorSpec) -> bool:
+def _is_rounded(spec: TensorSpec) -> bool:
     """Is an integer tensor's value unknown: a range, or a power of ten that may be rounded up from another number?"""
     number = spec.max
     return number is None or number != spec.min or (abs(number) > 1 and math.log10(abs(number)).is_integer())
@@ -106,7 +106,7 @@ def decode(path: Path, record: Record) -> Call:
         return entry.call(entry.object(record.forward), backward=record.backward is not None)
 
 
-def has_backward(api: str, raw: Any) -> bool:
+def _has_backward(api: str, raw: Any) -> bool:
     """May the API have a gradient, and is there a floating tensor among the arguments of an entry that wants one?"""
     view = memoryview(raw)
     if view.nbytes > MAX_ENTRY or not _WANTED.search(view) or not has_gradient(api, view):
@@ -191,7 +191,7 @@ class _EntryFields(ArgumentFields):
         """A list of integers and tensors gives sizes, so that such a tensor's value must be known."""
         if any(type(value) is int for value in values):
             for index, value in enumerate(values):
-                if isinstance(value, TensorSpec) and value.data_name is None and is_rounded(value):
+                if isinstance(value, TensorSpec) and value.data_name is None and _is_rounded(value):
                     found = "a tensor whose value was not stored, and whose range is rounded"
                     raise LostArgument(self.path, self.name, f"{field}.{index}", found, "its value, which is a size")
         return values
@@ -278,5 +278,5 @@ def _records(entries: Mapping[str, msgspec.Raw], skipped: Counter[str]) -> Itera
             skipped[_UNNAMED] += 1
             continue
         full, namespace, name = map(printable_line, (f"{api}.{number}", namespace, name))
-        backward = raw if has_backward(name, raw) else None
+        backward = raw if _has_backward(name, raw) else None
         yield Record(full, sys.intern(namespace), sys.intern(name), int(number), raw, backward)

@@ -34,7 +34,7 @@ from pytest_probe.standards.tools.table import BENCHMARK, Rule, Table, packaged
 from pytest_probe.standards.tools.tool import differing, is_float, justification, justified, measured_for, ruled
 
 # The first class of the API decides. Those that cannot be compared come first, bit for bit comes last.
-FORWARD: tuple[tuple[str, Standard], ...] = (
+_FORWARD: tuple[tuple[str, Standard], ...] = (
     ("uninitialised", Uninitialised()),
     ("random", Random()),
     ("discrete", Discrete()),
@@ -44,7 +44,7 @@ FORWARD: tuple[tuple[str, Standard], ...] = (
     ("writes", Writes()),
     ("exact", Exact()),
 )
-BACKWARD: tuple[tuple[str, Standard], ...] = (
+_BACKWARD: tuple[tuple[str, Standard], ...] = (
     ("random", Random()),
     ("ties", Ties()),
     ("factorisation", Factorisation()),
@@ -64,7 +64,7 @@ class Auto:
         judge = _by_arguments(comparison) if comparison.direction == "forward" else None
         verdict = (judge or _by_class(comparison)).judge(comparison)
         if verdict.verdict == "pass" and verdict.standard == "noise":
-            return with_table(comparison, verdict, self.table, self.name)
+            return _with_table(comparison, verdict, self.table, self.name)
         return verdict
 
 
@@ -80,7 +80,7 @@ class OneRule:
         return (_by_class(comparison) if promised else self._standard).judge(comparison)
 
 
-class BinEdges:
+class _BinEdges:
     """Bin edges, by noise as a factory's numbers: they divide a range evenly, and may cross zero in it."""
 
     name = "noise"
@@ -91,7 +91,7 @@ class BinEdges:
 
 
 # Lists of "api@argument" in classes.yaml: where the argument is given, or has the value, this judge decides.
-BY_ARGUMENT: tuple[tuple[str, Standard], ...] = (
+_BY_ARGUMENT: tuple[tuple[str, Standard], ...] = (
     ("noise_with", NoiseStandard()),
     ("discrete_with", Discrete()),
     ("nearest_with", Neighbours()),
@@ -116,12 +116,12 @@ def _by_arguments(comparison: Comparison) -> Standard | None:
     if "second_output_selects" in classes and is_index(comparison):
         return SelectionStandard()
     if f"bin_edges@{comparison.name}" in classes:
-        return BinEdges()
+        return _BinEdges()
     if "noise_of_complex" in classes and _is_of_complex(comparison):
         return NoiseStandard()
     if "nearest" in classes:
         return Neighbours()
-    for kind, judge in BY_ARGUMENT:
+    for kind, judge in _BY_ARGUMENT:
         if any(_is_given(comparison.call, condition) for condition in details(classes, kind)):
             return judge
     return None
@@ -140,18 +140,18 @@ def _is_of_complex(comparison: Comparison) -> bool:
 
 
 def _by_class(comparison: Comparison) -> Standard:
-    judges = FORWARD if comparison.direction == "forward" else BACKWARD
+    judges = _FORWARD if comparison.direction == "forward" else _BACKWARD
     return next((judge for kind, judge in judges if kind in comparison.classes), NoiseStandard())
 
 
 # Perturbed runs. Chosen; no other number was measured.
-CHECK_RUNS = 2
+_CHECK_RUNS = 2
 # Rules that may warn of what noise passes. `thousandth` fails healthy 16-bit numbers, `accumulative` small ones, and
 # `benchmark` needs another run.
-WARN = ("absolute_threshold", "ulp", "binary")
+_WARN = ("absolute_threshold", "ulp", "binary")
 
 
-def with_table(comparison: Comparison, verdict: OutputVerdict, table: Table, standard: str) -> OutputVerdict:
+def _with_table(comparison: Comparison, verdict: OutputVerdict, table: Table, standard: str) -> OutputVerdict:
     """The verdict, or a warning that names the table's metric."""
     if _is_right(comparison, verdict):
         return verdict
@@ -203,20 +203,20 @@ def _at_a_tie(comparison: Comparison, reference: AnyArray) -> BoolArray:
 def _references(comparison: Comparison, steps: bool) -> Iterator[AnyArray]:
     yield comparison.expected
     if steps:
-        sampled = comparison.evidence.narrow_steps(CHECK_RUNS)
+        sampled = comparison.evidence.narrow_steps(_CHECK_RUNS)
         yield from sampled
         # The rest of a vectorised loop may round what the vectors do not.
         yield nearest_run(comparison.actual, [comparison.expected, *sampled])
     # As the limits of the noise rule grow: a table knows nothing of the length of a sum.
     growth = min(FAN_IN_CAP, max(1.0, summed_terms(comparison).count / FAN_IN_START) ** 0.5)
     with np.errstate(all="ignore"):
-        for run in comparison.evidence.perturbed_more(CHECK_RUNS):
+        for run in comparison.evidence.perturbed_more(_CHECK_RUNS):
             yield comparison.expected + growth * (run - comparison.expected)
 
 
 def _asked(rule: Rule, comparison: Comparison) -> bool:
     """What a project asks for itself, too; but healthy 16-bit numbers are often a thousandth off."""
-    if rule.name in WARN:
+    if rule.name in _WARN:
         return True
     narrow = float_format(comparison.actual.dtype).precision < float_format("float32").precision
     return bool(rule.justification) and rule.name != BENCHMARK and not (rule.name == "thousandth" and narrow)

@@ -14,11 +14,11 @@ from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.numerics.metrics import relative_rmse
 
 # Other numbers each time.
-UNREPEATABLE = frozenset(("random", "uninitialised"))
+_UNREPEATABLE = frozenset(("random", "uninitialised"))
 # Several results are right, so that the distance from one of them says nothing. By the standard that judged, and for
 # the standards that judge all alike, by the API's class.
-CHOSEN = frozenset(("selection", "factorisation", "discrete", "own_dtype", "ties"))
-FORWARD_ONLY, BACKWARD_ONLY = frozenset(("selection", "discrete", "own_dtype")), frozenset(("ties",))
+_CHOSEN = frozenset(("selection", "factorisation", "discrete", "own_dtype", "ties"))
+_FORWARD_ONLY, _BACKWARD_ONLY = frozenset(("selection", "discrete", "own_dtype")), frozenset(("ties",))
 
 
 def baseline_metrics(comparison: Comparison, verdict: OutputVerdict) -> Mapping[str, Metric]:
@@ -27,7 +27,7 @@ def baseline_metrics(comparison: Comparison, verdict: OutputVerdict) -> Mapping[
     noise_ratio and its k."""
     actual = comparison.actual
     found: dict[str, Metric] = {"elements": actual.size}
-    if verdict.standard in UNREPEATABLE or not UNREPEATABLE.isdisjoint(comparison.classes):
+    if verdict.standard in _UNREPEATABLE or not _UNREPEATABLE.isdisjoint(comparison.classes):
         return found
     if not _is_chosen(comparison, verdict) and actual.dtype.kind not in "iub":
         found |= _distances(comparison, verdict)
@@ -42,8 +42,8 @@ def crc(array: AnyArray) -> str:
 def _is_chosen(comparison: Comparison, verdict: OutputVerdict) -> bool:
     if verdict.standard in ("noise", "exact"):
         return False
-    other = BACKWARD_ONLY if comparison.direction == "forward" else FORWARD_ONLY
-    return verdict.standard in CHOSEN or not (CHOSEN - other).isdisjoint(comparison.classes)
+    other = _BACKWARD_ONLY if comparison.direction == "forward" else _FORWARD_ONLY
+    return verdict.standard in _CHOSEN or not (_CHOSEN - other).isdisjoint(comparison.classes)
 
 
 def _distances(comparison: Comparison, verdict: OutputVerdict) -> dict[str, Metric]:

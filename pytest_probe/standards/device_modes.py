@@ -26,16 +26,16 @@ from pytest_probe.standards.exact import correctly_rounded
 from pytest_probe.standards.noise.summed_terms import summed_terms
 
 # Sampled rounding is what the device does, but for where: limits of 8 and 1.
-SAMPLED_RMS = 1.0
+_SAMPLED_RMS = 1.0
 # Rounding has no direction: a common factor this many times its standard error away from 1 is something else.
-SCALED_T = 6.0
+_SCALED_T = 6.0
 # Of the share of elements that the mode would change. Chosen: a device that rounds so changes about as many, one that
 # does not changes next to none.
-IN_USE = 0.25
+_IN_USE = 0.25
 # Roundoffs that a kernel may be off by before it cuts, and runs that say where it is more, as many as the noise rule's.
-REACH, CUT_RUNS = 4.0, 4
+_REACH, _CUT_RUNS = 4.0, 4
 # What rounds to the smallest normal number may as well be below it.
-BORDER = 1.01
+_BORDER = 1.01
 
 
 def under_modes(
@@ -96,8 +96,8 @@ def emulations(comparison: Comparison, behaviour: Behaviour) -> Iterator[Compari
 def _cut(comparison: Comparison) -> Comparison:
     """The comparison to a device that cuts: what float32 inside may have come to, cut, counts as rounded."""
     expected, dtype = comparison.expected, comparison.precision
-    near = REACH * comparison.roundoff * np.abs(expected)
-    reached = [expected - near, expected + near, *comparison.evidence.perturbed(CUT_RUNS)]
+    near = _REACH * comparison.roundoff * np.abs(expected)
+    reached = [expected - near, expected + near, *comparison.evidence.perturbed(_CUT_RUNS)]
     ends = [truncated(value, dtype) for value in (np.minimum.reduce(reached), np.maximum.reduce(reached))]
     wide = widen(comparison.actual)
     cut = (wide >= ends[0]) & (wide <= ends[1])
@@ -121,7 +121,7 @@ def _flushed(comparison: Comparison, variants: Sequence[Mode]) -> Iterator[Compa
         return
     values = [comparison.expected, *(other.expected for other in others)]
     # Zero and the subnormal number are both right there.
-    small = np.minimum.reduce([np.abs(value) for value in values]) < SMALLEST_FLOAT32 * BORDER
+    small = np.minimum.reduce([np.abs(value) for value in values]) < SMALLEST_FLOAT32 * _BORDER
     actual = np.where(small, _zeroed(comparison.actual), comparison.actual)
     values.append(np.where(small, 0.0, comparison.expected))
     expected = noise_ratio.nearest_run(actual, values)
@@ -182,7 +182,7 @@ def _concerns(comparison: Comparison, behaviour: Behaviour) -> bool:
 
 def _sampled(comparison: Comparison, variants: Sequence[Mode]) -> Comparison | None:
     """The comparison with the mode's own rounding among its runs, and limits as close as sampled rounding deserves."""
-    scaled = is_scaled(comparison)
+    scaled = _is_scaled(comparison)
     if scaled and not all(mode.approximate for mode in variants):
         return None
     evidence = comparison.evidence
@@ -191,8 +191,8 @@ def _sampled(comparison: Comparison, variants: Sequence[Mode]) -> Comparison | N
     # A common factor, or an output that the mode left as it was, is no sampled rounding.
     if not samples or not _in_use(comparison, samples) or (scaled and not _approximated(comparison, samples)):
         return None
-    # Both limits shrink by what brings that of the RMS to SAMPLED_RMS.
-    close = SAMPLED_RMS / (noise_ratio.ELEMENTWISE_RMS if comparison.elementwise else noise_ratio.RMS)
+    # Both limits shrink by what brings that of the RMS to _SAMPLED_RMS.
+    close = _SAMPLED_RMS / (noise_ratio.ELEMENTWISE_RMS if comparison.elementwise else noise_ratio.RMS)
     allowance = replace(comparison.allowance, factor=comparison.allowance.factor * close, emulated=True)
     return replace(comparison, evidence=_SampledEvidence(evidence, samples), allowance=allowance)
 
@@ -218,7 +218,7 @@ def _in_use(comparison: Comparison, samples: Sequence[AnyArray]) -> bool:
     it does not, the mode was not in use, and does not explain the rest."""
     wanted = correctly_rounded(comparison.expected, comparison.actual.dtype)
     usual = np.mean([np.mean(round_to(sample, comparison.actual.dtype) != wanted) for sample in samples])
-    return bool(np.mean(comparison.actual != wanted) >= IN_USE * usual)
+    return bool(np.mean(comparison.actual != wanted) >= _IN_USE * usual)
 
 
 def _approximated(comparison: Comparison, samples: Sequence[AnyArray]) -> bool:
@@ -231,10 +231,10 @@ def _approximated(comparison: Comparison, samples: Sequence[AnyArray]) -> bool:
     return abs(fitted_factor(comparison)[0] - 1) <= usual
 
 
-def is_scaled(comparison: Comparison) -> bool:
+def _is_scaled(comparison: Comparison) -> bool:
     """Is the output the reference times a number that is not 1, beyond what chance gives?"""
     factor, error = fitted_factor(comparison)
-    return abs(factor - 1) > SCALED_T * error
+    return abs(factor - 1) > _SCALED_T * error
 
 
 def fitted_factor(comparison: Comparison) -> tuple[float, float]:

@@ -24,11 +24,11 @@ from pytest_probe.standards.exact import elements
 
 # normal: the reference is beyond the dtype's range, or not finite itself. abnormal: it is neither. saturated: the
 # device gives its largest number where the reference is beyond that. missed: another finite one.
-Overflow: TypeAlias = Literal["normal", "abnormal", "saturated", "missed"]
+_Overflow: TypeAlias = Literal["normal", "abnormal", "saturated", "missed"]
 INHERITED = "inherited overflow"
 # Roundoffs of the dtype by which a reference near its largest number may lie on either side of it.
-EDGE = 4.0
-_OUTCOMES: dict[Overflow, Outcome] = {"normal": "pass", "abnormal": "error", "missed": "error", "saturated": "warning"}
+_EDGE = 4.0
+_OUTCOMES: dict[_Overflow, Outcome] = {"normal": "pass", "abnormal": "error", "missed": "error", "saturated": "warning"}
 # No run has the numbers that a device draws, or finds in memory.
 _UNKNOWN = frozenset(("random", "uninitialised"))
 
@@ -66,14 +66,14 @@ class Finite:
         missed, saturated = missed & ~saturated, missed & saturated
         for kind, where in (("abnormal", abnormal), ("missed", missed)):
             if where.any():
-                return self._told(comparison, kind, where, lost, beyond)
+                return self._overflow_verdict(comparison, kind, where, lost, beyond)
         if not _inputs_are_finite(comparison):
             raise Unsupported(f"{comparison.name} is not finite, and neither is an argument", INHERITED)
         if saturated.any():
-            return self._told(comparison, "saturated", saturated, lost, beyond)
-        return self._told(comparison, "normal", lost, lost, beyond)
+            return self._overflow_verdict(comparison, "saturated", saturated, lost, beyond)
+        return self._overflow_verdict(comparison, "normal", lost, lost, beyond)
 
-    def _told(
+    def _overflow_verdict(
         self, comparison: Comparison, kind: Any, where: BoolArray, lost: BoolArray, beyond: BoolArray
     ) -> OutputVerdict:
         metrics = {OVERFLOW: kind, "not_finite": int(lost.sum()), "not_finite_expected": int(beyond.sum())}
@@ -125,7 +125,7 @@ def _at_edge(comparison: Comparison) -> BoolArray:
     narrow = np.empty(0, dtype).real.dtype if is_complex(dtype) else dtype
     with np.errstate(invalid="ignore"):
         return np.asarray(
-            np.abs(np.abs(comparison.expected) - largest) <= EDGE * float_format(narrow).roundoff * largest
+            np.abs(np.abs(comparison.expected) - largest) <= _EDGE * float_format(narrow).roundoff * largest
         )
 
 

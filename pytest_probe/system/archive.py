@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from pytest_probe.system import files
 
-Kind = Literal["zip", "tar", "gzip", ""]
+_Kind = Literal["zip", "tar", "gzip", ""]
 _GZIP, _ZIP, _TAR = b"\x1f\x8b", (b"PK\x03\x04", b"PK\x05\x06"), slice(257, 262)
 _MEMBERS = 1 << 20
 _BLOCK = 1 << 20
@@ -52,7 +52,7 @@ class _Archive(Protocol):
         """The content of a member that is not refused."""
 
 
-def kind(path: Path) -> Kind:
+def kind(path: Path) -> _Kind:
     """What the content of this file is. Raises OSError."""
     with files.open_regular(path) as file:
         head = file.read(512)

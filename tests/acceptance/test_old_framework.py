@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_probe.cli.show import USAGE_ERROR
-from pytest_probe.frameworks.torch.version import OLDEST
+from pytest_probe.frameworks import OLDEST
 
 ROOT = Path(__file__).parents[2]
 DUMP = ROOT / "cases/gpt/dump.json"
@@ -81,4 +81,4 @@ def test_recording_refuses_an_old_framework(old: pytest.Pytester) -> None:
 
 
 def test_the_oldest_release_is_what_the_package_asks_for() -> None:
-    assert f'torch = ["torch>={".".join(map(str, OLDEST))}"]' in (ROOT / "pyproject.toml").read_text()
+    assert f'torch = ["torch>={".".join(map(str, OLDEST["torch"]))}"]' in (ROOT / "pyproject.toml").read_text()

@@ -175,14 +175,17 @@ def _head(stopwatch: Stopwatch, section: Section, rows: Sequence[Spent]) -> str:
 
 def _cells(spent: Spent, optional: Sequence[str]) -> list[str]:
     times = (spent.p50, spent.p90, spent.p99, spent.least, spent.first)
-    told = {"errors": str(spent.errors), "memory": f"{spent.memory:+,} B" if spent.memory is not None else "-"}
+    optional_cells = {
+        "errors": str(spent.errors),
+        "memory": f"{spent.memory:+,} B" if spent.memory is not None else "-",
+    }
     return [
         f"{spent.share:.1%}",
         duration(spent.own),
         duration(spent.total),
         str(spent.calls),
         *map(duration, times),
-        *(duration(spent.device) if name == "device" else told[name] for name in optional),
+        *(duration(spent.device) if name == "device" else optional_cells[name] for name in optional),
     ]
 
 

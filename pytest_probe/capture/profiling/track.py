@@ -205,16 +205,16 @@ class ShapeRows:
 
     def of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Api:
         """shapes of the row: `float32[2, 3], int64[4]` in the order of the arguments; keyword arguments come last."""
-        named = (f"{key}={one}" for key, value in kwargs.items() for one in self._told((value,)))
-        told = ", ".join([*self._told(args), *named]) or "no tensors"
-        found = self._known.get(told)
+        named = (f"{key}={one}" for key, value in kwargs.items() for one in self._shapes((value,)))
+        text = ", ".join([*self._shapes(args), *named]) or "no tensors"
+        found = self._known.get(text)
         if found is None:
             api = self._api
-            found = Api(api.framework, api.name, api.direction, told, api, api.clock)
-            self._known[told] = found
+            found = Api(api.framework, api.name, api.direction, text, api, api.clock)
+            self._known[text] = found
         return found
 
-    def _told(self, values: Sequence[Any]) -> Iterator[str]:
+    def _shapes(self, values: Sequence[Any]) -> Iterator[str]:
         for value in values:
             if isinstance(value, self._tensor):
                 # Both classes have these by the same names.
@@ -224,7 +224,7 @@ class ShapeRows:
                 except Exception:  # nested tensors have no shape, and classes of a program's own raise what they like
                     yield "tensor[?]"
             elif isinstance(value, list | tuple):
-                yield from self._told(value)
+                yield from self._shapes(value)
 
 
 class WaitingClock:

@@ -206,7 +206,7 @@ class Cache:
         processors, and with the number of threads. It is read again for each case, since a user's hook may set
         threads."""
         framework = setup.framework.describe()
-        told = [framework.get(name, "") for name in ("framework", "version", "threads")]
+        framework_facts = [framework.get(name, "") for name in ("framework", "version", "threads")]
         places = [setup.framework.hardware(place) for place in ("cpu", setup.reference.place)]
         build = build_of(frameworks.MODULES[setup.name])
-        return package_digest(), np.__version__, ml_dtypes.__version__, told, places, self._variables, build
+        return package_digest(), np.__version__, ml_dtypes.__version__, framework_facts, places, self._variables, build

@@ -54,7 +54,7 @@ _LONGEST, _DEEPEST = 200, 6
 _TEXTS = frozenset({"__doc__", "__name__", "__qualname__", "__module__", "__file__", "__dict__", "__class__"})
 # Packages that run during a computation without a part in it (hypothesis watches garbage collection), and packages on
 # which frameworks and this package depend. Versions identify their functions.
-_BESIDE: tuple[str, ...] = (
+_WITHOUT_PART: tuple[str, ...] = (
     "_pytest",
     "pluggy",
     "pytest",
@@ -257,7 +257,7 @@ class _Description:
 
     def _is_trusted(self, module: str) -> bool:
         top = module.partition(".")[0]
-        return top in (self._package, _OWN, "builtins", *_BESIDE) or top in sys.stdlib_module_names
+        return top in (self._package, _OWN, "builtins", *_WITHOUT_PART) or top in sys.stdlib_module_names
 
 
 def _content(cell: Any) -> Any:
@@ -286,7 +286,7 @@ def _constant(value: Any) -> bytes:
     return f"{type(value).__name__} {text};".encode()
 
 
-_BESIDE += ("_distutils_hack", "typing_extensions", "opt_einsum", "sympy", "mpmath", "networkx")
+_WITHOUT_PART += ("_distutils_hack", "typing_extensions", "opt_einsum", "sympy", "mpmath", "networkx")
 
 
 class Entered:
@@ -358,7 +358,7 @@ def _lies_in(file: str, package: str) -> bool:
 def _folders(package: str) -> tuple[str, ...]:
     """Folders of the framework's own code, of this package's, and of the packages on which both depend."""
     found = [str(Path(__file__).parents[2])]
-    for name in (package, *_BESIDE):
+    for name in (package, *_WITHOUT_PART):
         spec = importlib.util.find_spec(name)
         if spec is not None:
             found += spec.submodule_search_locations or [spec.origin or ""]

@@ -91,7 +91,7 @@ class HostState(Struct):
 
     place: Place
     ready: bool = False
-    told: bool = False
+    informed: bool = False
     device: str | None = None
     devices: list[dict[str, str]] = field(default_factory=list)
     parts: dict[int, list[int]] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class HostState(Struct):
         """The host is lost, and with it this part; did that part run? Others follow one by one, and nothing is sent to
         it meanwhile."""
         if self.ready:
-            self.ready = self.told = False
+            self.ready = self.informed = False
             self.lost_with = min(self.parts, default=None)
         return part is not None and part == self.lost_with
 
@@ -127,15 +127,15 @@ class Cluster:
     def devices(self) -> list[dict[str, str]]:
         """What the first host that is ready says of its device, once a framework. Raises UsageError where none is
         usable."""
-        told = time.monotonic()
+        noticed = time.monotonic()
         while not self._devices and not self._is_left_alone:
             self._wait()
-            if time.monotonic() - told > _BUSY_NOTICE_SECONDS:
-                told = time.monotonic()
+            if time.monotonic() - noticed > _BUSY_NOTICE_SECONDS:
+                noticed = time.monotonic()
                 self._say("probe: no device of the cluster is free yet; the run goes on when one is")
         return self._devices
 
-    def told(self) -> list[dict[str, str]]:
+    def _known_devices(self) -> list[dict[str, str]]:
         """What all hosts so far have said of their devices, each once, with its node."""
         return list({str(device): device for host in self._hosts.values() for device in host.devices}.values())
 
@@ -149,7 +149,7 @@ class Cluster:
             if remote:
                 self._run_there(session, remote)
         finally:
-            self._reporting.know(nodes=self.told())
+            self._reporting.know(nodes=self._known_devices())
             self._pool.end()
         _raise_stop(session)
         return True
@@ -241,8 +241,8 @@ class Cluster:
         if not groups:
             return
         items = [item for group in groups for item in self._groups[group]]
-        if not host.told:
-            host.told = True
+        if not host.informed:
+            host.informed = True
             self._pool.tell(number, replace(self._what_is_known(), remark=self._remark(host)))
         self._number += 1
         host.parts[self._number] = groups

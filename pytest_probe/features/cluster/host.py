@@ -46,7 +46,7 @@ class Host:
         self._place = place
         self._kills = memory_kills()
         self._ready: Ready | None = None
-        self._told: RunFacts | None = None
+        self._facts: RunFacts | None = None
         self._busy = self._closing = False
         self._launch()
 
@@ -63,11 +63,11 @@ class Host:
             found = Ready(trouble=f"its process died {self._death().ending.words} while it started", broken=True)
         return replace(found, trouble=f"{found.trouble}\n{self._said()}".strip()) if found.broken else found
 
-    def tell(self, told: RunFacts) -> None:
+    def tell(self, facts: RunFacts) -> None:
         """Each process gets these facts before it gets cases."""
-        self._told = told
+        self._facts = facts
         with suppress(OSError):  # it has died, as the next cases will find
-            self._channel.send(told)
+            self._channel.send(facts)
 
     def run(self, cases: bytes, files: Mapping[str, Any]) -> Outcome:
         """Run pickled cases. files are tensors that they read, by their path among this host's files."""
@@ -126,8 +126,8 @@ class Host:
         self._channel = Channel(os.fdopen(read, "rb"), os.fdopen(write, "wb"))
         with suppress(OSError):
             self._channel.send(self._start)
-            if self._told is not None:
-                self._channel.send(self._told)
+            if self._facts is not None:
+                self._channel.send(self._facts)
 
     def _again(self, outcome: Outcome) -> Outcome:
         """The process is replaced. The new one gets ready while the controller thinks about the death."""

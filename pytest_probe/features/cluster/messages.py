@@ -187,7 +187,7 @@ class Pool(Protocol):
     def begin(self, start: Start) -> Sequence[Place]:
         """Start all hosts. Raises SettingsError."""
 
-    def tell(self, host: int, told: RunFacts) -> None:
+    def tell(self, host: int, facts: RunFacts) -> None:
         """Let a host know this before all that is sent to it from now on."""
 
     def replace(self, host: int) -> bool:

@@ -61,10 +61,10 @@ class _Node(Struct, frozen=True):
 def _facts(files: Sequence[tuple[str, int]], folders: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """The versions of the node that this runs on, and what it cannot read."""
     missing = [path for path, size in files if _size(path) != size]
-    return versions(), missing + [path for path in folders if not os.path.isdir(path)]
+    return _versions(), missing + [path for path in folders if not os.path.isdir(path)]
 
 
-def versions() -> dict[str, str]:
+def _versions() -> dict[str, str]:
     """What has to be the same on all nodes."""
     return {"Python": ".".join(platform.python_version_tuple()[:2]), **{name: _version(name) for name in _SAME}}
 
@@ -116,7 +116,7 @@ class RayPool:
                 self._nodes.remove(node)
                 continue
             theirs, missing = answer
-            for name, mine in versions().items():
+            for name, mine in _versions().items():
                 if theirs[name] != mine:
                     wanted = f"node {node.name} has {name} {theirs[name]}, and this process {mine}; install the same"
                     raise SettingsError(_OPTION, self._address, wanted)
@@ -134,8 +134,8 @@ class RayPool:
             self._launch(number)
         return self._places
 
-    def tell(self, host: int, told: RunFacts) -> None:
-        self._hosts[host].tell.remote(told)
+    def tell(self, host: int, facts: RunFacts) -> None:
+        self._hosts[host].tell.remote(facts)
 
     def replace(self, host: int) -> bool:
         nodes = ray.nodes()  # type: ignore[no-untyped-call]
@@ -247,9 +247,11 @@ class RayPool:
 
     def _check_health(self, given: str, end: float) -> None:
         """Is it Ray? Asked in a separate process, because Ray ends the process if it is not."""
-        told = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", given]
+        command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", given]
         try:
-            healthy = not subprocess.run(told, capture_output=True, timeout=max(1.0, end - time.monotonic())).returncode
+            healthy = not subprocess.run(
+                command, capture_output=True, timeout=max(1.0, end - time.monotonic())
+            ).returncode
         except subprocess.TimeoutExpired:
             healthy = False
         if not healthy:
@@ -269,8 +271,8 @@ class _RayHost:
     def ready(self) -> Any:
         return self._host.ready()
 
-    def tell(self, told: RunFacts) -> None:
-        self._host.tell(told)
+    def tell(self, facts: RunFacts) -> None:
+        self._host.tell(facts)
 
     @ray.method(concurrency_group=_CLOSING)
     def close(self) -> None:

@@ -8,7 +8,7 @@ from pytest_probe.option_types import Given, Type
 
 # Its calls are the same ones each time.
 QUICK = "quick"
-PROFILES = {QUICK: 25, "thorough": 1_000, "nightly": 10_000}
+_PROFILES = {QUICK: 25, "thorough": 1_000, "nightly": 10_000}
 
 
 class Calls(Type):
@@ -19,8 +19,8 @@ class Calls(Type):
         text = given.text
         if not text:
             return None
-        if text not in PROFILES and not (text.isascii() and text.isdigit() and 1 <= int(text) < 2**31):
-            raise given.wrong(f"give a number of calls, 1 or more, or {', '.join(PROFILES)}")
+        if text not in _PROFILES and not (text.isascii() and text.isdigit() and 1 <= int(text) < 2**31):
+            raise given.wrong(f"give a number of calls, 1 or more, or {', '.join(_PROFILES)}")
         if importlib.util.find_spec("hypothesis") is None:
             raise given.wrong("it needs hypothesis, which is not installed: pip install 'pytest-probe[fuzz]'")
         return text
@@ -34,4 +34,4 @@ class Calls(Type):
 
 def count(asked: str) -> int:
     """The calls of an API that are drawn."""
-    return PROFILES[asked] if asked in PROFILES else int(asked)
+    return _PROFILES[asked] if asked in _PROFILES else int(asked)

@@ -48,15 +48,15 @@ def run(arguments: argparse.Namespace) -> int:
         early = "" if folder is None else folder.check()
         if folder is not None and early:
             print(printable(f"warning: {folder.path}: {early}"))
-    beside = None if other is None else Comparison(_other(shown, other))
+    comparison = None if other is None else Comparison(_other(shown, other))
     collected = Collected()
     for result in shown.results():
         row = collected.add(result)
-        if beside is not None:
-            beside.add(row, result)
+        if comparison is not None:
+            comparison.add(row, result)
     lines = sparklines(arguments.history, collected.ids)
     try:
-        Page(shown.run, collected, beside, lines).write(arguments.out)
+        Page(shown.run, collected, comparison, lines).write(arguments.out)
     except OSError as error:
         raise SettingsError("--out", str(arguments.out), f"it cannot be written: {error.strerror}") from None
     print(f"written: {arguments.out}")

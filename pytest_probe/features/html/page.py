@@ -63,9 +63,9 @@ def _devices(run: RunFacts) -> _Tile:
 
 def _device(device: Mapping[str, str]) -> Iterator[str]:
     hardware, threads = device.get("hardware"), device.get("threads")
-    told = [hardware, f"{threads} threads" if threads and threads != "1" else None]
-    if any(told):
-        yield ", ".join(filter(None, told))
+    hardware_parts = [hardware, f"{threads} threads" if threads and threads != "1" else None]
+    if any(hardware_parts):
+        yield ", ".join(filter(None, hardware_parts))
     if device.get("state"):
         yield f"this process had set: {device['state']}"
 

@@ -17,8 +17,15 @@ from pytest_probe.check.cost import MOST_PARTS, shard_of
 from pytest_probe.errors import ResultsError, SettingsError
 from pytest_probe.model.result import Result
 from pytest_probe.model.verdict import SEVERITY
-from pytest_probe.reports.junit import properties
-from pytest_probe.reports.results_file import RESULTS, RUN, ResultsWriter, differences, lines_of, read_results
+from pytest_probe.reports.results_file import (
+    RESULTS,
+    RUN,
+    ResultsWriter,
+    differences,
+    junit_properties,
+    lines_of,
+    read_results,
+)
 from pytest_probe.reports.selected import (
     ITEMS,
     Items,
@@ -145,8 +152,8 @@ def _check_same(one: Shard, other: Shard) -> None:
         wanted = f"it is one of {other.parts} shards, {one.folder} is one of {one.parts}; give shards of one run"
         raise SettingsError(_COMMAND, str(other.folder), wanted)
     for found in differences(other.run.identity, one.run.identity, "merge"):
-        told = f"its run has {found.field} {found.before}, that of {one.folder} has {found.now}"
-        raise SettingsError(_COMMAND, str(other.folder), f"{told}; give shards of one run")
+        difference = f"its run has {found.field} {found.before}, that of {one.folder} has {found.now}"
+        raise SettingsError(_COMMAND, str(other.folder), f"{difference}; give shards of one run")
 
 
 def joined(shards: Sequence[Shard]) -> list[tuple[SelectedItem, Result]]:
@@ -236,9 +243,9 @@ def _add(suite: ElementTree.Element, node: str, worst: Result, each: Sequence[Re
     """What the item counts as, in addition to a test: "failures", "skipped" or ""."""
     classname, name = names(node)
     case = ElementTree.SubElement(suite, "testcase", classname=classname, name=name, time=f"{worst.duration:.3f}")
-    told = ElementTree.SubElement(case, "properties")
-    for key, value in properties(worst):
-        ElementTree.SubElement(told, "property", name=key, value=printable(str(value)))
+    properties = ElementTree.SubElement(case, "properties")
+    for key, value in junit_properties(worst):
+        ElementTree.SubElement(properties, "property", name=key, value=printable(str(value)))
     reason = printable(_reason(worst))
     if fails(worst, strict=strict):
         text = "\n".join(_reason(result) for result in each if fails(result, strict=strict))

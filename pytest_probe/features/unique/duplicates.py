@@ -134,8 +134,8 @@ class Folds(Struct):
     def add(self, dump: Dump, records: Iterable[Record]) -> None:
         outlines: _Outlines[Fold] = _Outlines()
         for place, record in enumerate(records):
-            told = outline(dump, record)
-            known = None if told is None else outlines.known(told, place, record)
+            key = outline(dump, record)
+            known = None if key is None else outlines.known(key, place, record)
             if known is not None:
                 known.others += 1
                 self._first[id(record)] = known
@@ -146,8 +146,8 @@ class Folds(Struct):
                 continue
             fold = self._put(dump, record, call)
             # Where tensors are stored, more than their ranges counts.
-            if told is not None and not call.partial and not _is_stored(call):
-                outlines.put(told, fold)
+            if key is not None and not call.partial and not _is_stored(call):
+                outlines.put(key, fold)
         for fold, record in outlines.widening():
             self._take(fold, dump.decode(record))
 
@@ -185,15 +185,15 @@ class Folds(Struct):
 
     def _key(self, dump: Dump, record: Record, call: Call) -> tuple[Any, ...]:
         place = (str(dump.path),) if self.stored and _is_stored(call) else ()
-        told = _Told(record.name)
+        fingerprint = _Fingerprint(record.name)
         return (
             dump.framework,
             f"{record.namespace}.{record.api}",
             place,
-            told.tree(call.args),
-            told.tree(dict(call.kwargs)),
-            told.outputs(call.outputs),
-            told.tree(call.gradients),
+            fingerprint.tree(call.args),
+            fingerprint.tree(dict(call.kwargs)),
+            fingerprint.outputs(call.outputs),
+            fingerprint.tree(call.gradients),
             call.seeded,
             None if call.outgoing is None else sorted((name, value is None) for name, value in call.outgoing.items()),
             call.unrecorded != "",
@@ -203,7 +203,7 @@ class Folds(Struct):
         )
 
 
-class _Told:
+class _Fingerprint:
     """What must be equal in calls that are alike. Tensors that share memory share it in all of them."""
 
     def __init__(self, name: str) -> None:

@@ -32,7 +32,7 @@ PUBLIC = frozenset(
 )
 # Listed as public, and no computation: they read and write files, run code that they are given, or set what the
 # process has.
-NO_COMPUTATION = frozenset(
+_NO_COMPUTATION = frozenset(
     "save load summary flops batch seed manual_seed grad set_flags get_flags set_printoptions set_default_dtype "
     "get_default_dtype get_rng_state set_rng_state get_cuda_rng_state set_cuda_rng_state enable_static disable_static "
     "in_dynamic_mode disable_signal_handler create_parameter from_dlpack to_dlpack from_numpy check_shape autocast "
@@ -41,7 +41,7 @@ NO_COMPUTATION = frozenset(
 )
 # Functions of tensors that say how one is stored, attach something to it, run what they are given, or take memory and
 # files from elsewhere.
-KEEPING = frozenset(
+_KEEPING = frozenset(
     "apply apply_ backward clear_grad clear_gradient copy_ create_parameter create_tensor cuda data_ptr element_size "
     "get_device get_map_tensor get_selected_rows get_strides get_tensor gradient numpy pin_memory reconstruct_from_ "
     "register_hook requires_grad_ retain_grads rows set_ set_string_list set_tensor set_value set_vocab stride value "
@@ -88,7 +88,7 @@ OTHERS: Mapping[str, str] = {
     "paddle.incubate.nn.functional": "fused_dot_product_attention fused_gate_attention fused_partial_rope swiglu",
     "paddle.signal": "frame overlap_add",
 }
-UNLISTED = frozenset(f"{module}.{name}" for module, names in OTHERS.items() for name in names.split())
+_UNLISTED = frozenset(f"{module}.{name}" for module, names in OTHERS.items() for name in names.split())
 
 
 def candidates(namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple[API, ...]:
@@ -112,7 +112,7 @@ def apis() -> Iterator[str]:
     """The names that `candidates` admits, but for operators, and those in namespaces that a user adds."""
     modules = {module: _module(module).__all__ for module in sorted(PUBLIC)} | {"paddle.Tensor": dir(paddle.Tensor)}
     named = (f"{module}.{name}" for module, names in modules.items() for name in names)
-    yield from (name for name in (*named, *sorted(UNLISTED)) if is_api(name.partition(".")[2]))
+    yield from (name for name in (*named, *sorted(_UNLISTED)) if is_api(name.partition(".")[2]))
 
 
 def _module(place: str) -> ModuleType:
@@ -150,9 +150,9 @@ def is_api(api: str) -> bool:
         return _is_method(name)
     if module == "paddle._C_ops":
         return name.rstrip("_") in OPERATORS and callable(getattr(paddle._C_ops, name, None))
-    if f"{module}.{name}" in UNLISTED:
+    if f"{module}.{name}" in _UNLISTED:
         return True
-    if module not in PUBLIC or name in NO_COMPUTATION:
+    if module not in PUBLIC or name in _NO_COMPUTATION:
         return False
     owner = _module(module)
     function = getattr(owner, name, None)
@@ -161,7 +161,7 @@ def is_api(api: str) -> bool:
 
 def _is_method(name: str) -> bool:
     """Is it a method of tensors that computes, an operator or a conversion?"""
-    if name in KEEPING or not callable(getattr(paddle.Tensor, name, None)):
+    if name in _KEEPING or not callable(getattr(paddle.Tensor, name, None)):
         return False
     return not name.startswith("_") or is_operator(name)
 
@@ -223,12 +223,12 @@ def _recurrent(function: Callable[..., Any], x: Any, states: Any, weights: Any, 
     ]
     frozen = [one for one in tensors if one.stop_gradient]
     if wanting and frozen:
-        trainable = iter(_Beside.apply(wanting[0], *frozen))
+        trainable = iter(_WithGradient.apply(wanting[0], *frozen))
         weights = [next(trainable) if one.stop_gradient else one for one in tensors]
     return function(x, states, weights, *others, **kwargs)
 
 
-class _Beside(paddle.autograd.PyLayer):  # type: ignore[misc]
+class _WithGradient(paddle.autograd.PyLayer):  # type: ignore[misc]
     """Tensors whose gradients are computed where that of another is asked for, to which they add nothing."""
 
     @staticmethod

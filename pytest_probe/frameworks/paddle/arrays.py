@@ -23,16 +23,16 @@ Tensor = Any
 CPU = paddle.CPUPlace()
 # NumPy has none of these: bfloat16 crosses as Paddle's own uint16, float8 as bytes.
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-BYTES: Mapping[np.dtype[Any], Any] = {
+_BYTES: Mapping[np.dtype[Any], Any] = {
     np.dtype(ml_dtypes.float8_e4m3fn): paddle.float8_e4m3fn,
     np.dtype(ml_dtypes.float8_e5m2): paddle.float8_e5m2,
 }
-FROM_BYTES = {dtype: scalar for scalar, dtype in BYTES.items()}
+_FROM_BYTES = {dtype: scalar for scalar, dtype in _BYTES.items()}
 # Integers that Paddle has no tensors of; its uint16 is bfloat16.
-NO_TENSORS = ("uint16", "uint32", "uint64")
-FLOATS = frozenset((paddle.float64, paddle.float32, paddle.float16, paddle.bfloat16, *BYTES.values()))
+_NO_TENSORS = ("uint16", "uint32", "uint64")
+FLOATS = frozenset((paddle.float64, paddle.float32, paddle.float16, paddle.bfloat16, *_BYTES.values()))
 COMPLEX = frozenset((paddle.complex64, paddle.complex128))
-NARROW = frozenset((paddle.float16, paddle.bfloat16, *BYTES.values()))
+_NARROW = frozenset((paddle.float16, paddle.bfloat16, *_BYTES.values()))
 COMPLEX_OF = {"float64": "complex128", "float32": "complex64"}
 
 
@@ -55,9 +55,9 @@ def to_tensor(array: np.ndarray, gradient: bool = False) -> Tensor:
     plain = contiguous(array)
     if plain.dtype == BFLOAT16:
         plain = plain.view(np.uint16)
-    elif plain.dtype in BYTES:
-        return _made(plain.view(np.uint8), gradient).view(BYTES[plain.dtype])
-    elif plain.dtype.name in NO_TENSORS:
+    elif plain.dtype in _BYTES:
+        return _made(plain.view(np.uint8), gradient).view(_BYTES[plain.dtype])
+    elif plain.dtype.name in _NO_TENSORS:
         raise Unsupported(f"a tensor of dtype {plain.dtype.name}, which Paddle has not", "dtype not supported")
     return _made(plain, gradient)
 
@@ -70,8 +70,8 @@ def to_array(tensor: Tensor) -> np.ndarray:
     """A CPU tensor's values, in its dtype. Raises Unsupported where NumPy has no place for them."""
     if not tensor.is_dense():
         raise Unsupported("a sparse tensor", "layout not supported")
-    if tensor.dtype in FROM_BYTES:
-        return np.asarray(tensor.view(paddle.uint8).numpy().view(FROM_BYTES[tensor.dtype]))
+    if tensor.dtype in _FROM_BYTES:
+        return np.asarray(tensor.view(paddle.uint8).numpy().view(_FROM_BYTES[tensor.dtype]))
     values = np.asarray(tensor.numpy())
     return values.view(BFLOAT16) if tensor.dtype == paddle.bfloat16 else values
 

@@ -40,11 +40,11 @@ def _layout(place: str, tensor: Tensor) -> Layout:
     return Layout(name_of(tensor.dtype), found, found == place, tuple(tensor.strides))
 
 
-RESULTS = Results(paddle.Tensor, paddle.Size, (paddle.dtype,), _layouts)
+_RESULTS = Results(paddle.Tensor, paddle.Size, (paddle.dtype,), _layouts)
 
 
 # Dtypes that quantised products take by their names only.
-AS_TEXT = ("kwargs.weight_dtype", "kwargs.compute_dtype")
+_AS_TEXT = ("kwargs.weight_dtype", "kwargs.compute_dtype")
 
 
 class PaddleBinder(Binder):
@@ -62,7 +62,7 @@ class PaddleBinder(Binder):
 
     def special(self, value: Any, name: str) -> Any:
         if isinstance(value, DtypeSpec):
-            return value.name if name in AS_TEXT else dtype_named(self._dtype(value.name))
+            return value.name if name in _AS_TEXT else dtype_named(self._dtype(value.name))
         if isinstance(value, DeviceSpec):
             return _place(self.way.place if self.way.device is None else self.way.device.name)
         if isinstance(value, SizeSpec):
@@ -106,7 +106,7 @@ class PaddleBinder(Binder):
 
 class PaddleCalls(PythonCalls):
     title = "Paddle"
-    results = RESULTS
+    results = _RESULTS
     binder = PaddleBinder
     memory_errors = memory_errors
     array = staticmethod(to_array)

@@ -15,12 +15,12 @@ from pytest_probe.numerics.dtypes import SMALLEST_FLOAT32
 _ops: Any = paddle._C_ops
 
 
-class Step(Protocol):
+class _Step(Protocol):
     def __call__(self, tensor: Tensor, *, library: bool = False) -> Tensor:
         """The result of a step inside an operator, as the next step reads it."""
 
 
-def _gelu(step: Step, x: Tensor, approximate: bool = False) -> Tensor:
+def _gelu(step: _Step, x: Tensor, approximate: bool = False) -> Tensor:
     if approximate:
         cube = step(step(x * step(x * x)) * 0.044715)
         inner = step(step(x + cube) * math.sqrt(2 / math.pi))
@@ -29,31 +29,31 @@ def _gelu(step: Step, x: Tensor, approximate: bool = False) -> Tensor:
     return step(x * 0.5) * share
 
 
-def _tanh_shrink(step: Step, x: Tensor) -> Tensor:
+def _tanh_shrink(step: _Step, x: Tensor) -> Tensor:
     return x - step(_ops.tanh(x), library=True)
 
 
-def _less_one(step: Step, x: Tensor) -> Tensor:
+def _less_one(step: _Step, x: Tensor) -> Tensor:
     """exp(x) - 1 of what is negative, in two steps."""
     return step(step(_ops.exp(_ops.minimum(x, paddle.zeros_like(x))), library=True) - 1)
 
 
-def _celu(step: Step, x: Tensor, alpha: float = 1.0) -> Tensor:
+def _celu(step: _Step, x: Tensor, alpha: float = 1.0) -> Tensor:
     return _ops.where(x > 0, x, _less_one(step, step(x / alpha)) * alpha)
 
 
-def _selu(step: Step, x: Tensor, scale: float, alpha: float) -> Tensor:
+def _selu(step: _Step, x: Tensor, scale: float, alpha: float) -> Tensor:
     grown = step(step(_ops.exp(_ops.minimum(x, paddle.zeros_like(x))), library=True) * alpha)
     return _ops.where(x > 0, x, step(grown - alpha)) * scale
 
 
-def _softplus(step: Step, x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+def _softplus(step: _Step, x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     scaled = step(x * beta)
     grown = step(1 + step(_ops.exp(_ops.clip(scaled, -1e30, threshold)), library=True))
     return _ops.where(scaled > threshold, x, step(_ops.log(grown), library=True) / beta)
 
 
-def _mish(step: Step, x: Tensor, threshold: float = 20.0) -> Tensor:
+def _mish(step: _Step, x: Tensor, threshold: float = 20.0) -> Tensor:
     grown = step(_softplus(step, x.detach(), 1.0, threshold))
     share = step(_ops.tanh(grown), library=True)
 
@@ -65,25 +65,25 @@ def _mish(step: Step, x: Tensor, threshold: float = 20.0) -> Tensor:
     return _with_backward(step, x, x.detach() * share, backward)
 
 
-def _logit(step: Step, x: Tensor, eps: float = 0.0) -> Tensor:
+def _logit(step: _Step, x: Tensor, eps: float = 0.0) -> Tensor:
     """What is cut to 1 - eps in float32 lies off the exact 1 - eps by up to 2^-25, which is much of eps."""
     low = np.float32(eps)
     inside = _ops.clip(x, float(low), float(1 - low)) if eps else x
     return _ops.log(step(inside / step(1 - inside)))
 
 
-def _logsigmoid(step: Step, x: Tensor) -> Tensor:
+def _logsigmoid(step: _Step, x: Tensor) -> Tensor:
     largest = _ops.maximum(-x, paddle.zeros_like(x))
     both = step(_ops.exp(-largest), library=True) + step(_ops.exp(step(-x - largest)), library=True)
     return -largest - step(_ops.log(step(both)), library=True)
 
 
-def _erfinv(step: Step, x: Tensor) -> Tensor:
+def _erfinv(step: _Step, x: Tensor) -> Tensor:
     """By the quantile of a normal distribution, at a probability that is rounded."""
     return _ops.erfinv(step((x + 1) / 2) * 2 - 1)
 
 
-def _prod(step: Step, x: Tensor, dims: Any, keepdim: bool, reduce_all: bool) -> Tensor:
+def _prod(step: _Step, x: Tensor, dims: Any, keepdim: bool, reduce_all: bool) -> Tensor:
     product = _ops.prod(x.detach(), dims, keepdim, reduce_all)
 
     def backward(gradient: Tensor, rounded: Tensor) -> Tensor:
@@ -102,14 +102,14 @@ def _kept(shape: Sequence[int], reduced: Sequence[int]) -> list[int]:
     return [left.pop(0) if left and left[0] == extent else 1 for extent in shape]
 
 
-def _tanh(step: Step, x: Tensor) -> Tensor:
+def _tanh(step: _Step, x: Tensor) -> Tensor:
     def backward(gradient: Tensor, rounded: Tensor) -> Tensor:
         return gradient * step(1 - step(rounded * rounded))
 
     return _with_backward(step, x, _ops.tanh(x.detach()), backward)
 
 
-def _stanh(step: Step, x: Tensor, inner: float = 0.67, outer: float = 1.7159) -> Tensor:
+def _stanh(step: _Step, x: Tensor, inner: float = 0.67, outer: float = 1.7159) -> Tensor:
     def backward(gradient: Tensor, rounded: Tensor) -> Tensor:
         share = step(_ops.tanh(step(x.detach() * inner)), library=True)
         return gradient * step(step(1 - step(share * share)) * (inner * outer))
@@ -117,7 +117,7 @@ def _stanh(step: Step, x: Tensor, inner: float = 0.67, outer: float = 1.7159) ->
     return _with_backward(step, x, _ops.stanh(x.detach(), inner, outer), backward)
 
 
-def _sigmoid(step: Step, x: Tensor) -> Tensor:
+def _sigmoid(step: _Step, x: Tensor) -> Tensor:
     share = step(1 / step(1 + step(_ops.exp(-x.detach()), library=True)))
 
     def backward(gradient: Tensor, rounded: Tensor) -> Tensor:
@@ -126,21 +126,21 @@ def _sigmoid(step: Step, x: Tensor) -> Tensor:
     return _with_backward(step, x, _ops.sigmoid(x.detach()), backward)
 
 
-def _expm1(step: Step, x: Tensor) -> Tensor:
+def _expm1(step: _Step, x: Tensor) -> Tensor:
     def backward(gradient: Tensor, rounded: Tensor) -> Tensor:
         return step(gradient * rounded) + gradient
 
     return _with_backward(step, x, _ops.expm1(x.detach()), backward)
 
 
-def _i0e(step: Step, x: Tensor) -> Tensor:
+def _i0e(step: _Step, x: Tensor) -> Tensor:
     def backward(gradient: Tensor, rounded: Tensor) -> Tensor:
         return gradient * (step(_ops.i1e(x.detach()), library=True) - _ops.sign(x.detach()) * rounded)
 
     return _with_backward(step, x, _ops.i0e(x.detach()), backward)
 
 
-def _i1e(step: Step, x: Tensor) -> Tensor:
+def _i1e(step: _Step, x: Tensor) -> Tensor:
     def backward(gradient: Tensor, rounded: Tensor) -> Tensor:
         share = step(_ops.sign(x.detach()) + step(1 / x.detach()))
         return gradient * (step(_ops.i0e(x.detach()), library=True) - step(rounded * share))
@@ -148,25 +148,25 @@ def _i1e(step: Step, x: Tensor) -> Tensor:
     return _with_backward(step, x, _ops.i1e(x.detach()), backward)
 
 
-def _exp(step: Step, x: Tensor) -> Tensor:
+def _exp(step: _Step, x: Tensor) -> Tensor:
     return _with_backward(step, x, _ops.exp(x.detach()), lambda gradient, rounded: gradient * rounded)
 
 
-def _sinh(step: Step, x: Tensor) -> Tensor:
+def _sinh(step: _Step, x: Tensor) -> Tensor:
     def backward(gradient: Tensor, rounded: Tensor) -> Tensor:
         return gradient * step(_ops.cosh(x.detach()), library=True)
 
     return _with_backward(step, x, _ops.sinh(x.detach()), backward)
 
 
-def _cosh(step: Step, x: Tensor) -> Tensor:
+def _cosh(step: _Step, x: Tensor) -> Tensor:
     def backward(gradient: Tensor, rounded: Tensor) -> Tensor:
         return gradient * step(_ops.sinh(x.detach()), library=True)
 
     return _with_backward(step, x, _ops.cosh(x.detach()), backward)
 
 
-def _cumprod(step: Step, x: Tensor, dim: int, exclusive: bool, reverse: bool) -> Tensor:
+def _cumprod(step: _Step, x: Tensor, dim: int, exclusive: bool, reverse: bool) -> Tensor:
     """The gradient is made of the products as float32 has them, each a number or an overflow."""
 
     def backward(gradient: Tensor, rounded: Tensor) -> Tensor:
@@ -176,7 +176,7 @@ def _cumprod(step: Step, x: Tensor, dim: int, exclusive: bool, reverse: bool) ->
     return _with_backward(step, x, _ops.cumprod(x.detach(), dim, exclusive, reverse), backward)
 
 
-def _elu(step: Step, x: Tensor, alpha: float = 1.0) -> Tensor:
+def _elu(step: _Step, x: Tensor, alpha: float = 1.0) -> Tensor:
     below = _less_one(step, x.detach()) * alpha
 
     def backward(gradient: Tensor, rounded: Tensor) -> Tensor:
@@ -185,7 +185,7 @@ def _elu(step: Step, x: Tensor, alpha: float = 1.0) -> Tensor:
     return _with_backward(step, x, _ops.where(x.detach() > 0, x.detach(), below), backward)
 
 
-def _with_backward(step: Step, x: Tensor, result: Tensor, backward: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+def _with_backward(step: _Step, x: Tensor, result: Tensor, backward: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
     """The result, whose gradient is made of the incoming one and of the result as a library of float32 has it."""
     return result if x.stop_gradient else _Written.apply(x, result, step(result, library=True), backward)
 
@@ -204,7 +204,7 @@ class _Written(paddle.autograd.PyLayer):  # type: ignore[misc]
 
 
 def _logcumsumexp(
-    step: Step, x: Tensor, axis: int, flatten: bool, exclusive: bool, reverse: bool, **out: Any
+    step: _Step, x: Tensor, axis: int, flatten: bool, exclusive: bool, reverse: bool, **out: Any
 ) -> Tensor:
     """Its gradient is summed up as a logarithm, whose roundoff is that of numbers of x's size."""
     result = _ops.logcumsumexp(x.detach(), axis, flatten, exclusive, reverse)
@@ -223,7 +223,7 @@ def _logcumsumexp(
     return _with_backward(step, x, result, backward)
 
 
-def _warpctc(step: Step, logits: Tensor, *how: Any, **named: Any) -> Tensor:
+def _warpctc(step: _Step, logits: Tensor, *how: Any, **named: Any) -> Tensor:
     """Sums of logarithms up to the loss, which are rounded as numbers of that size, as a library gives them. What is
     less likely than the smallest number is as likely as that. The gradient has the exponentials of such sums."""
     exact = paddle.nn.functional.log_softmax(logits.detach())
@@ -245,7 +245,7 @@ def _warpctc(step: Step, logits: Tensor, *how: Any, **named: Any) -> Tensor:
 
 
 def _group_norm(
-    step: Step, x: Tensor, scale: Tensor | None, bias: Tensor | None, eps: float, groups: int, layout: str
+    step: _Step, x: Tensor, scale: Tensor | None, bias: Tensor | None, eps: float, groups: int, layout: str
 ) -> Tensor:
     """Its gradient computes the normalised values back from the result, which a large bias has rounded."""
     result = _ops.group_norm(x, scale, bias, eps, groups, layout)

@@ -22,14 +22,14 @@ from pytest_probe.user_errors import MemoryErrors, causes, said
 _core: Any = paddle.base.core
 _flags: Any = _core.globals()
 # How a Paddle that has no such device, or does not say, answers.
-SILENT = (AttributeError, NotImplementedError, OSError, RuntimeError, TypeError, ValueError)
+_SILENT = (AttributeError, NotImplementedError, OSError, RuntimeError, TypeError, ValueError)
 # What changes the numbers of an accelerator, and how sums are split on the CPU.
-DESCRIBED = ("FLAGS_paddle_num_threads", "FLAGS_use_accuracy_compatible_kernel", "FLAGS_cudnn_deterministic")
+_DESCRIBED = ("FLAGS_paddle_num_threads", "FLAGS_use_accuracy_compatible_kernel", "FLAGS_cudnn_deterministic")
 
 
 def described() -> dict[str, str]:
     """Flags that this build has, by name."""
-    return {name: str(_flags[name]) for name in DESCRIBED if name in _flags.keys()}  # noqa: SIM118
+    return {name: str(_flags[name]) for name in _DESCRIBED if name in _flags.keys()}  # noqa: SIM118
 
 
 def accelerator() -> str | None:
@@ -83,27 +83,27 @@ def devices(kind: str) -> int:
 
 
 # What Paddle's allocators and C++ say, in lower case; on the CPU they raise MemoryError themselves.
-EXHAUSTED, DEVICE_RAN_OUT, HOST_RAN_OUT = "resourceexhausted", "out of memory", "fail to alloc memory"
-RAN_OUT = (EXHAUSTED, DEVICE_RAN_OUT, HOST_RAN_OUT, "bad_alloc")
+_EXHAUSTED, _DEVICE_RAN_OUT, _HOST_RAN_OUT = "resourceexhausted", "out of memory", "fail to alloc memory"
+_RAN_OUT = (_EXHAUSTED, _DEVICE_RAN_OUT, _HOST_RAN_OUT, "bad_alloc")
 
 
 def is_device_memory(error: BaseException) -> bool:
     """Paddle's error of that name, whose words are other ones where the host's allocator raises it."""
     return any(
-        DEVICE_RAN_OUT in words or (EXHAUSTED in words and HOST_RAN_OUT not in words)
+        _DEVICE_RAN_OUT in words or (_EXHAUSTED in words and _HOST_RAN_OUT not in words)
         for words in (said(each).lower() for each in causes(error))
     )
 
 
 def _ran_out(error: BaseException) -> bool:
     """Does Paddle, or code that it ran, say so in words of its own?"""
-    return any(words in said(each).lower() for each in causes(error) for words in RAN_OUT)
+    return any(words in said(each).lower() for each in causes(error) for words in _RAN_OUT)
 
 
 memory_errors = MemoryErrors(_ran_out)
 
 
-ALLOCATED = "Allocated"
+_ALLOCATED = "Allocated"
 
 
 def memory_use(device: str, call: Callable[[], object]) -> MemoryUse | None:
@@ -112,13 +112,13 @@ def memory_use(device: str, call: Callable[[], object]) -> MemoryUse | None:
     side = "host" if kind == "cpu" else "device"
 
     def counted(what: str) -> Any:
-        return getattr(_core, f"{side}_memory_stat_{what}")(ALLOCATED, int(number or 0))
+        return getattr(_core, f"{side}_memory_stat_{what}")(_ALLOCATED, int(number or 0))
 
     try:
         _waited(device)
         before = counted("current_value")
         counted("reset_peak_value")
-    except SILENT:
+    except _SILENT:
         return None
     result = call()
     _waited(device)
@@ -140,7 +140,7 @@ def clock(device: Device, *, own: bool) -> Clock:
         return HostClock(lambda: device.get(device.put(tiny)))
     if device.name == "cpu":
         return HostClock()
-    with suppress(*SILENT):
+    with suppress(*_SILENT):
         found = EventClock(partial(paddle.device.Event, device=device.name, enable_timing=True))
         found.seconds(found.mark(), found.mark())
         return found
@@ -157,7 +157,7 @@ def last_level_cache(device: str) -> int:
 # The 16-bit kernels that Paddle's CPU does have round each step, and are judged as 16 bit.
 
 
-SIXTEEN_BIT = (paddle.float16, paddle.bfloat16)
+_SIXTEEN_BIT = (paddle.float16, paddle.bfloat16)
 
 
 class EmulatedDevice:
@@ -195,7 +195,7 @@ class _Widened:
         if isinstance(tree, dict):
             return {key: self.widened(item) for key, item in tree.items()}
         if isinstance(tree, paddle.dtype):
-            return paddle.float32 if tree in SIXTEEN_BIT else tree
+            return paddle.float32 if tree in _SIXTEEN_BIT else tree
         if not _is_narrow_tensor(tree):
             return tree
         known = next((wide for narrow, wide in self._pairs if narrow is tree), None)
@@ -247,7 +247,7 @@ class _Cast(paddle.autograd.PyLayer):  # type: ignore[misc]
 
 
 def _is_narrow_tensor(leaf: Any) -> bool:
-    return isinstance(leaf, paddle.Tensor) and leaf.dtype in SIXTEEN_BIT
+    return isinstance(leaf, paddle.Tensor) and leaf.dtype in _SIXTEEN_BIT
 
 
 def _leaves(tree: Any) -> Iterator[Any]:

@@ -25,7 +25,7 @@ from pytest_probe.model.run import Device, MemoryUse, Way
 from pytest_probe.user_errors import said
 
 # What Paddle's errors say, in lower case, where a device has no kernel: it gives them no type of their own.
-NO_KERNEL = re.compile(
+_NO_KERNEL = re.compile(
     r"\(notfound\) the kernel with key|\(unimplemented\)|\(unavailable\)|kernel .* is not registered"
     r"|the data type of .* must be|dtype must be float32 or float64|such as 'float32' and 'float64'|not inexact"
     r"|type of data we are trying to retrieve .* does not match"
@@ -163,7 +163,7 @@ class PaddleFramework(PaddleCalls, PythonFramework):
         text = said(error)
         # Some functions assert their dtypes without a word.
         without_words = isinstance(error, AssertionError) and not text
-        return isinstance(error, NotImplementedError) or without_words or NO_KERNEL.search(text.lower()) is not None
+        return isinstance(error, NotImplementedError) or without_words or _NO_KERNEL.search(text.lower()) is not None
 
     @memory_errors
     def save(self, path: Path, arrays: Mapping[str, np.ndarray]) -> None:

@@ -19,13 +19,13 @@ from pytest_probe.model.comparison import Choice
 from pytest_probe.numerics.dtypes import float_format, numpy_dtype, round_to, widen
 
 # Dtypes that a recorded tensor may have where float64 takes its place.
-NATIVE = ("float32", "float16", "bfloat16")
+_NATIVE = ("float32", "float16", "bfloat16")
 # u_c of float32: what kernels of float32 and of all narrower dtypes compute in.
 EPS = float(np.finfo(np.float32).eps)
-CallArguments = tuple[tuple[Any, ...], dict[str, Any]]
+_CallArguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-def relative_tolerance(largest: float, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallArguments:
+def _relative_tolerance(largest: float, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _CallArguments:
     """matrix_rank(x, tol, hermitian, atol, rtol)."""
     given = len(args) > 1 and args[1] is not None
     if given or any(kwargs.get(name) is not None for name in ("tol", "atol", "rtol")):
@@ -33,7 +33,7 @@ def relative_tolerance(largest: float, args: tuple[Any, ...], kwargs: dict[str, 
     return args, {**kwargs, "rtol": _cut_off(args, kwargs)}
 
 
-def cut_off(largest: float, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallArguments:
+def cut_off(largest: float, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _CallArguments:
     """lstsq(x, y, rcond)."""
     if kwargs.get("rcond") is not None or (len(args) > 2 and args[2] is not None):
         return args, kwargs
@@ -46,22 +46,22 @@ def _cut_off(args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
     return float(EPS * max(matrix.shape[-2:]))
 
 
-def clamp_limits(largest: float, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallArguments:
+def _clamp_limits(largest: float, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _CallArguments:
     """nan_to_num(x, nan, posinf, neginf)."""
     given = {**dict(zip(("nan", "posinf", "neginf"), args[1:], strict=False)), **kwargs}
     ends = {"posinf": largest, "neginf": -largest}
     return args[:1], {**given, **{name: end for name, end in ends.items() if given.get(name) is None}}
 
 
-def bits(largest: float, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallArguments:
+def bits(largest: float, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _CallArguments:
     """view(x, shape_or_dtype): a dtype reads the bits that the tensor has on the device."""
     (x, wanted), args, kwargs = _first(("x", "shape_or_dtype"), args, kwargs)
     if isinstance(wanted, (str, paddle.dtype)) and is_float(x):
-        x = x.cast(next(dtype for dtype in NATIVE if float_format(dtype).max == largest))
+        x = x.cast(next(dtype for dtype in _NATIVE if float_format(dtype).max == largest))
     return (x, wanted, *args), kwargs
 
 
-def variances(largest: float, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallArguments:
+def _variances(largest: float, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _CallArguments:
     """box_coder(prior_box, prior_box_var, ...): the float64 kernel reads numbers as if they were float64."""
     (boxes, numbers), args, kwargs = _first(("prior_box", "prior_box_var"), args, kwargs)
     if isinstance(numbers, (list, tuple)):
@@ -79,12 +79,12 @@ def _first(
 
 
 # By canonical name.
-DEFAULTS: Mapping[str, Callable[[float, tuple[Any, ...], dict[str, Any]], CallArguments]] = {
-    "matrix_rank": relative_tolerance,
+DEFAULTS: Mapping[str, Callable[[float, tuple[Any, ...], dict[str, Any]], _CallArguments]] = {
+    "matrix_rank": _relative_tolerance,
     "lstsq": cut_off,
-    "nan_to_num": clamp_limits,
+    "nan_to_num": _clamp_limits,
     "view": bits,
-    "box_coder": variances,
+    "box_coder": _variances,
 }
 
 
@@ -102,7 +102,7 @@ def as_single(function: Callable[..., Any], largest: float, name: str, /, *args:
 
 
 # By the dtype of the run.
-WIDE = {
+_WIDE = {
     "float64": {
         paddle.float16: paddle.float64,
         paddle.bfloat16: paddle.float64,
@@ -118,7 +118,7 @@ def widening(dtype: str, casts: list[str]) -> Iterator[None]:
     """In here an operator that is asked for a narrower floating dtype gives dtype; casts gets its name."""
 
     def wide(name: str, operator: Callable[..., Any]) -> Callable[..., Any]:
-        return functools.partial(_called, WIDE[dtype], casts, name, operator)
+        return functools.partial(_called, _WIDE[dtype], casts, name, operator)
 
     with replaced(wide):
         yield
@@ -163,7 +163,7 @@ def _rounded(tensor: Tensor, dtype: str) -> Tensor:
 
 
 # Operators that choose: the place of the argument `axis` and its default, None for the flattened tensor.
-CHOOSING: Mapping[str, tuple[int, int | None]] = {
+_CHOOSING: Mapping[str, tuple[int, int | None]] = {
     "topk": (2, -1),
     "argsort": (1, -1),
     "argmax": (1, None),
@@ -175,14 +175,14 @@ CHOOSING: Mapping[str, tuple[int, int | None]] = {
     "max_with_index": (1, -1),
 }
 # Of argmax and argmin before Paddle 3.3: the place of the argument `flatten`.
-FLATTEN = 3
+_FLATTEN = 3
 
 
 def noting(function: Callable[..., Any], noted: list[Choice]) -> Callable[..., Any]:
     """The function, which adds to `noted` each choice that it makes."""
 
     def seen(name: str, operator: Callable[..., Any]) -> Callable[..., Any]:
-        return functools.partial(_noted, noted, name, operator) if name in CHOOSING else operator
+        return functools.partial(_noted, noted, name, operator) if name in _CHOOSING else operator
 
     def called(*args: Any, **kwargs: Any) -> Any:
         with replaced(seen):
@@ -193,9 +193,9 @@ def noting(function: Callable[..., Any], noted: list[Choice]) -> Callable[..., A
 
 def _noted(noted: list[Choice], name: str, operator: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     result = operator(*args, **kwargs)
-    place, default = CHOOSING[name]
+    place, default = _CHOOSING[name]
     axis = args[place] if len(args) > place else kwargs.get("axis", default)
-    flat = name in ("argmax", "argmin") and (args[FLATTEN] if len(args) > FLATTEN else kwargs.get("flatten", False))
+    flat = name in ("argmax", "argmin") and (args[_FLATTEN] if len(args) > _FLATTEN else kwargs.get("flatten", False))
     indices = result[1] if isinstance(result, (tuple, list)) else result
     noted.append(
         Choice(to_array(args[0]).copy(), None if flat or axis is None else int(axis), to_array(indices).copy())

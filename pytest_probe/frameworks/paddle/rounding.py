@@ -23,19 +23,19 @@ from pytest_probe.numerics.dtypes import ULP_FLOAT32
 
 _ops: Any = paddle._C_ops
 # Functions that no library rounds correctly.
-LIBRARY = frozenset(
+_LIBRARY = frozenset(
     "exp expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh sigmoid erf "
     "erfinv lgamma digamma pow elementwise_pow".split()
 )
 # Operators that only move values: rounding waits for the next that computes with them.
-MOVES = frozenset(
+_MOVES = frozenset(
     "assign cast concat stack pad pad3d index_select gather gather_nd flip tile roll where reshape transpose squeeze "
     "unsqueeze slice strided_slice split split_with_num unbind unstack expand expand_as flatten".split()
 )
 # Modules whose functions call operators, some by names of their own.
-CALLING = ("paddle.tensor.", "paddle.nn.", "paddle.incubate.nn.", "paddle.linalg", "paddle.special", "paddle.fft")
+_CALLING = ("paddle.tensor.", "paddle.nn.", "paddle.incubate.nn.", "paddle.linalg", "paddle.special", "paddle.fft")
 # Those of tensors that are written in C, and so pass by the module.
-METHODS = (
+_METHODS = (
     "__add__",
     "__radd__",
     "__sub__",
@@ -48,7 +48,7 @@ METHODS = (
 )
 
 
-class Rounding:
+class _Rounding:
     """One run whose intermediate results are rounded to float32 when a later operator reads them; the outputs are not.
     Gradients are rounded on the same way back. A library's functions are off by up to a float32 ulp, as seed draws it;
     by_chance: what is no number of float32 becomes either neighbour.
@@ -67,7 +67,7 @@ class Rounding:
         bare = name.strip("_")
         # The steps are those of real numbers.
         written = None if any(_is_complex(value) for value in args) else DECOMPOSED.get(bare)
-        moves, in_place = bare in MOVES, name.endswith("_") and not name.startswith("__")
+        moves, in_place = bare in _MOVES, name.endswith("_") and not name.startswith("__")
         moved = moves and any(self._inexact(value) for value in args)
         self._within = True
         try:
@@ -81,7 +81,7 @@ class Rounding:
             result = operator(*args, **kwargs) if written is None else written(self.step, *args, **kwargs)
         finally:
             self._within = False
-        self._note(result, moved or bare in LIBRARY)
+        self._note(result, moved or bare in _LIBRARY)
         return result
 
     def step(self, tensor: Tensor, *, library: bool = False) -> Tensor:
@@ -142,7 +142,7 @@ def _operators() -> Mapping[str, Callable[..., Any]]:
 def _bound() -> Sequence[tuple[Any, str, str]]:
     """Where Paddle's functions have an operator by a name of their own: the module, that name, and the operator's."""
     known = {id(operator): name for name, operator in _operators().items()}
-    modules = [module for path, module in sorted(sys.modules.items()) if path.startswith(CALLING)]
+    modules = [module for path, module in sorted(sys.modules.items()) if path.startswith(_CALLING)]
     return [
         (module, name, known[id(value)])
         for module in modules
@@ -157,8 +157,8 @@ def rounding(steps: Steps | None) -> Iterator[None]:
     if steps is None:
         yield
         return
-    run = Rounding(steps)
-    methods = {name: getattr(paddle.Tensor, name) for name in METHODS}
+    run = _Rounding(steps)
+    methods = {name: getattr(paddle.Tensor, name) for name in _METHODS}
     with replaced(lambda name, operator: functools.partial(run.called, name, operator)):
         try:
             for name, method in methods.items():
@@ -187,5 +187,5 @@ def replaced(change: Callable[[str, Callable[..., Any]], Callable[..., Any]]) ->
             setattr(module, name, before[operator_name])
 
 
-def _method(tensor: Tensor, run: Rounding, name: str, method: Callable[..., Any], *args: Any) -> Any:
+def _method(tensor: Tensor, run: _Rounding, name: str, method: Callable[..., Any], *args: Any) -> Any:
     return run.called(name, method, tensor, *args)

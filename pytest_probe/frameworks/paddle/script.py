@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytest_probe.frameworks.python.script import LiteralScript, Script
 
-HEAD = '''"""{title} again, on the tensors saved beside this file: python {name} [gpu]"""
+_HEAD = '''"""{title} again, on the tensors saved beside this file: python {name} [gpu]"""
 import sys
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import paddle
 paddle.set_device(sys.argv[1] if len(sys.argv) > 1 else "cpu")
 saved = paddle.load(str(Path(__file__).with_suffix(".pt")))
 '''
-TAIL = """for name, actual in found.items():
+_TAIL = """for name, actual in found.items():
     wide = "complex128" if actual.is_complex() else "float64"
     actual, expected = (side.astype(wide).numpy() for side in (actual, saved["expected." + name]))
     error = np.abs(actual - expected)
@@ -22,12 +22,12 @@ TAIL = """for name, actual in found.items():
     here, wanted, off = (side[worst] for side in (actual, expected, error))
     print(f"{name}: actual {here}, expected {wanted}, error {off}; the worst of {error.size:,}")
 """
-FORWARD = """result = {call}
+_FORWARD = """result = {call}
 outputs = result if isinstance(result, (tuple, list)) else [result]
 found = {{f"output.{{i}}": value for i, value in enumerate(outputs) if f"expected.output.{{i}}" in saved}}
 found |= {{name: saved[name] for name in saved if "expected." + name in saved}}
 """
-BACKWARD = """inputs = {{name: saved[name] for name in {wanted}}}
+_BACKWARD = """inputs = {{name: saved[name] for name in {wanted}}}
 for value in inputs.values():
     value.stop_gradient = False
 result = {call}
@@ -37,13 +37,13 @@ gradients = paddle.grad([outputs[i] for i in seeds], list(inputs.values()), list
 found = {{f"grad.{{name}}": gradient for name, gradient in zip(inputs, gradients)}}
 """
 
-SCRIPT = Script("paddle", "saved", HEAD, FORWARD, BACKWARD, TAIL)
+SCRIPT = Script("paddle", "saved", _HEAD, _FORWARD, _BACKWARD, _TAIL)
 
 
-LITERAL_MOVE = """    paddle.set_device(place)
+_LITERAL_MOVE = """    paddle.set_device(place)
     moved = [x.clone().to(place, dtype if x.is_floating_point() else None) for x in ({names})]
 """
-LITERAL_BACKWARD = """    inputs = [x for x in moved if x.is_floating_point()]
+_LITERAL_BACKWARD = """    inputs = [x for x in moved if x.is_floating_point()]
     for x in inputs:
         x.stop_gradient = False
     result = call(*map(laid_out, moved, strides))
@@ -52,7 +52,7 @@ LITERAL_BACKWARD = """    inputs = [x for x in moved if x.is_floating_point()]
     return [g for g in paddle.grad(outputs[: len(seeds)], inputs, seeds, allow_unused=True) if g is not None]
 
 """
-LITERAL_LAYOUT = """
+_LITERAL_LAYOUT = """
 def laid_out(x, how):
     strides, _ = how
     if strides is None or 0 in strides:
@@ -64,7 +64,7 @@ def laid_out(x, how):
     return storage.as_strided(x.shape, list(strides))
 
 """
-LITERAL_TAIL = """for actual, expected in zip({found}, run("cpu", "float64")):
+_LITERAL_TAIL = """for actual, expected in zip({found}, run("cpu", "float64")):
     actual = actual.detach().to("cpu", expected.dtype)
     expected = expected.detach()
     error = (actual - expected).abs() if expected.is_floating_point() else actual != expected
@@ -74,10 +74,10 @@ LITERAL_TAIL = """for actual, expected in zip({found}, run("cpu", "float64")):
 LITERAL = LiteralScript(
     "paddle",
     'paddle.set_device("cpu")\n',
-    LITERAL_MOVE,
-    LITERAL_BACKWARD,
-    LITERAL_LAYOUT,
-    LITERAL_TAIL,
+    _LITERAL_MOVE,
+    _LITERAL_BACKWARD,
+    _LITERAL_LAYOUT,
+    _LITERAL_TAIL,
     tensor="paddle.to_tensor({values}, dtype='{dtype}')",
     full="paddle.full({shape}, {value}, dtype='{dtype}')",
     changed="{full}.scatter({places}, {values})",

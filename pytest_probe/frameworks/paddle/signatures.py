@@ -248,8 +248,8 @@ SIGNATURES: Mapping[str, str] = {
     "lu_unpack": "LU/x pivots/y",
 }  # fmt: skip
 # Of an API in no list nothing is asked but its first argument.
-UNLISTED = "input/x"
-CHANNELS_LAST = ("NLC", "NHWC", "NDHWC", "NWC")
+_UNLISTED = "input/x"
+_CHANNELS_LAST = ("NLC", "NHWC", "NDHWC", "NWC")
 
 
 def spelled(glob: str) -> str:
@@ -293,7 +293,7 @@ def _text(api: str) -> str:
     *modules, name = api.split(".")
     plain = name if name.endswith("__") else name.strip("_")
     keys = (f"{modules[-1]}.{name}" if modules else "", name, plain, operator_name(name) or "")
-    return next((SIGNATURES[key] for key in keys if key in SIGNATURES), UNLISTED)
+    return next((SIGNATURES[key] for key in keys if key in SIGNATURES), _UNLISTED)
 
 
 def _settled(call: BoundCall) -> BoundCall:
@@ -322,7 +322,7 @@ def _affine(call: BoundCall) -> BoundCall:
 
 def _channels_first(call: BoundCall) -> BoundCall:
     """Where the channels come last the dimensions are others than the tables say."""
-    last = call.argument("data_format") in CHANNELS_LAST
+    last = call.argument("data_format") in _CHANNELS_LAST
     return _named(call, f"{call.name}_channels_last") if last else call
 
 

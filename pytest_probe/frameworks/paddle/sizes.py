@@ -15,24 +15,24 @@ import numpy as np
 from pytest_probe.frameworks.paddle.signatures import bind
 from pytest_probe.model.run import BoundCall, Leaf
 
-Shape = tuple[int, ...]
+_Shape = tuple[int, ...]
 # Of float64, in which references run.
-ITEM = 8
+_ITEM = 8
 # Of canonical names that Paddle has not, those that bind their arguments.
-OWN_NAMES = {"affine": "nn.functional.linear"}
+_OWN_NAMES = {"affine": "nn.functional.linear"}
 
 
 def bytes_inside(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], limit: int) -> int:
     """Bytes of what a call gives; see Framework.bytes_inside."""
-    call = bind(f"paddle.{OWN_NAMES.get(name, name)}", args, kwargs)
+    call = bind(f"paddle.{_OWN_NAMES.get(name, name)}", args, kwargs)
     try:
-        elements = max(SIZES.get(call.name, _broadcast)(call), 0)
+        elements = max(_SIZES.get(call.name, _broadcast)(call), 0)
     except (LookupError, TypeError, ValueError):
         return 0  # not called as the table has it: then the call itself says so
-    return ITEM * elements if ITEM * elements >= limit else 0
+    return _ITEM * elements if _ITEM * elements >= limit else 0
 
 
-def _shape(call: BoundCall, name: str) -> Shape:
+def _shape(call: BoundCall, name: str) -> _Shape:
     """Raises TypeError for what is no tensor."""
     value = call.argument(name)
     if not isinstance(value, Leaf):
@@ -99,7 +99,7 @@ def _steps(call: BoundCall) -> int:
 
 
 # By canonical name: how many elements a call gives.
-SIZES: Mapping[str, Callable[[BoundCall], int]] = {
+_SIZES: Mapping[str, Callable[[BoundCall], int]] = {
     **dict.fromkeys("full zeros ones empty rand randn normal uniform randint randperm log_normal".split(), _sized),
     **dict.fromkeys(("expand", "broadcast_to"), _expanded),
     "tile": _repeated,

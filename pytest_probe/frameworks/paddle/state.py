@@ -8,10 +8,10 @@ from typing import Any
 
 import paddle
 
-from pytest_probe.frameworks.python.process_state import FixedState, ProcessState, Setting, UsersState, in_words
+from pytest_probe.frameworks.python.framework import FixedState, ProcessState, Setting, UsersState, in_words
 
 # Flags that change numbers, or that end calls which give NaN. Not every build has each.
-FLAGS = (
+_FLAGS = (
     "FLAGS_check_nan_inf",
     "FLAGS_cudnn_deterministic",
     "FLAGS_embedding_deterministic",
@@ -45,7 +45,7 @@ def _set_flag(name: str, value: Any) -> None:
 
 
 def _of_flags() -> Iterator[Setting]:
-    for name in FLAGS:
+    for name in _FLAGS:
         if name in _flags.keys():  # noqa: SIM118 (no mapping of Python's)
             yield Setting(
                 name, "process", partial(_flags.__getitem__, name), partial(_set_flag, name), False, lambda _: "on"

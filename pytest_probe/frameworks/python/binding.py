@@ -13,11 +13,17 @@ from msgspec import Struct, field
 from pytest_probe.model.run import BoundCall
 
 # Operators by the name of the API that they are.
-OPERATORS = {"truediv": "div", "floordiv": "floor_divide", "mod": "remainder", "and": "bitwise_and", "or": "bitwise_or"}
+_OPERATORS = {
+    "truediv": "div",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+}
 # Those that Python calls with an `i` or an `r` before them, as __iadd__ and __radd__.
-PREFIXED = frozenset("add sub mul div truediv floordiv mod pow matmul and or xor lshift rshift".split())
+_PREFIXED = frozenset("add sub mul div truediv floordiv mod pow matmul and or xor lshift rshift".split())
 # Names that may be between double underscores: operators and conversions.
-CALCULATING = frozenset(name.rstrip("_") for name in operator.__all__) | frozenset(
+_CALCULATING = frozenset(name.rstrip("_") for name in operator.__all__) | frozenset(
     "bool complex float int long nonzero len reversed div idiv".split()
 )
 
@@ -59,15 +65,15 @@ def operator_name(name: str) -> str | None:
     if not (name.startswith("__") and name.endswith("__")):
         return None
     name = name[2:-2]
-    if name[0] in "ir" and name[1:] in PREFIXED:
+    if name[0] in "ir" and name[1:] in _PREFIXED:
         name = name[1:]
-    return OPERATORS.get(name, name)
+    return _OPERATORS.get(name, name)
 
 
 def is_operator(name: str) -> bool:
     """Is it an operator ("__iadd__", "__rsub__") or a conversion ("__float__")?"""
     core = name.removeprefix("__").removesuffix("__")
-    return name == f"__{core}__" and not CALCULATING.isdisjoint((core, core.removeprefix("r")))
+    return name == f"__{core}__" and not _CALCULATING.isdisjoint((core, core.removeprefix("r")))
 
 
 @functools.cache

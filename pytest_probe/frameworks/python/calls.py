@@ -33,7 +33,7 @@ from pytest_probe.model.run import (
 from pytest_probe.user_errors import MemoryErrors
 
 # What a call takes, and results hold, as it is.
-PLAIN = (bool, int, float, complex, str, type(None))
+_PLAIN = (bool, int, float, complex, str, type(None))
 
 
 class Results(Struct, frozen=True):
@@ -52,7 +52,7 @@ class Results(Struct, frozen=True):
 
     def plain(self, value: Any) -> Any:
         """An output that is no tensor: numbers and text as they are, arrays of NumPy's and its numbers as arrays."""
-        if isinstance(value, PLAIN):
+        if isinstance(value, _PLAIN):
             return value
         if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufc":
             return np.array(value)
@@ -61,7 +61,7 @@ class Results(Struct, frozen=True):
     def described(self, result: Any, outputs: Mapping[str, Any], device: Device | None) -> Returned:
         """The structure of a result, and the layouts of the tensors among its outputs."""
         layout = self.layouts(device)
-        known = (self.tensor, np.ndarray, np.generic, self.size, *PLAIN, np.dtype, enum.Enum, *self.names)
+        known = (self.tensor, np.ndarray, np.generic, self.size, *_PLAIN, np.dtype, enum.Enum, *self.names)
         unknown = {name: type(value).__name__ for name, value in outputs.items() if not isinstance(value, known)}
         layouts = {name: layout(value) for name, value in outputs.items() if isinstance(value, self.tensor)}
         return Returned(self._structure(result), layouts, unknown)
@@ -131,7 +131,7 @@ class Binder(ABC):
         if isinstance(value, Leaf):
             self.tensors[name] = tensor = self.tensor(value, name)
             return tensor
-        return value if isinstance(value, PLAIN) else self.special(value, name)
+        return value if isinstance(value, _PLAIN) else self.special(value, name)
 
     @abstractmethod
     def tensor(self, leaf: Leaf, name: str) -> Any:

@@ -14,7 +14,7 @@ from pytest_probe.frameworks.base import LiteralCall
 from pytest_probe.model.run import Arguments, Leaf, mapped
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
 
-SAVED = 'found = {name[7:]: value for name, value in saved.items() if name.startswith("actual.")}\n'
+_SAVED = 'found = {name[7:]: value for name, value in saved.items() if name.startswith("actual.")}\n'
 
 
 class Script(Struct, frozen=True):
@@ -42,52 +42,52 @@ class Script(Struct, frozen=True):
             # What takes part in the backward may be written to only in a copy.
             return f"inputs[{place!r}].clone()" if place in wanted else f"{self.given}[{place!r}]"
 
-        head = self.head.format(title=plain(title), name=plain(name))
+        head = self.head.format(title=_plain(title), name=_plain(name))
         try:
-            call = call_text(path, arguments, tensor) if path.startswith(f"{self.module}.") else ""
+            call = _call_text(path, arguments, tensor) if path.startswith(f"{self.module}.") else ""
         except Unsupported:
             call = ""
         if not call:
-            return head + SAVED + self.tail
+            return head + _SAVED + self.tail
         body = self.backward.format(call=call, wanted=list(wanted)) if wanted else self.forward.format(call=call)
         return head + body + self.tail
 
 
-def call_text(path: str, arguments: Arguments, tensor: Callable[[str], str]) -> str:
+def _call_text(path: str, arguments: Arguments, tensor: Callable[[str], str]) -> str:
     """The call of the function at `path`; tensor gives the text of the one at a place ("input.0").
 
     Raises Unsupported where arguments cannot be written down.
     """
 
     def written(value: Any, place: str) -> Any:
-        return Text(tensor(place) if isinstance(value, Leaf) else literal(value))
+        return _Text(tensor(place) if isinstance(value, Leaf) else literal(value))
 
     if not all(name.isidentifier() for name in arguments.kwargs):
         raise Unsupported("a keyword that is no name", "no literal")
     found = mapped(arguments, written)
-    texts = [tree_text(value) for value in found.args] + [
-        f"{name}={tree_text(value)}" for name, value in found.kwargs.items()
+    texts = [_tree_text(value) for value in found.args] + [
+        f"{name}={_tree_text(value)}" for name, value in found.kwargs.items()
     ]
     return f"{path}({', '.join(texts)})"
 
 
-def plain(text: str) -> str:
+def _plain(text: str) -> str:
     """What a dump names, without letters that mean something in a script."""
     return "".join(letter if letter.isalnum() or letter in "._-[]" else "_" for letter in text)
 
 
-class Text(str):
+class _Text(str):
     """A piece of the script."""
 
     __slots__ = ()
 
 
-def tree_text(value: Any) -> str:
-    if isinstance(value, Text):
+def _tree_text(value: Any) -> str:
+    if isinstance(value, _Text):
         return str(value)
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key!r}: {tree_text(item)}" for key, item in value.items()) + "}"
-    inside = ", ".join(map(tree_text, value))
+        return "{" + ", ".join(f"{key!r}: {_tree_text(item)}" for key, item in value.items()) + "}"
+    inside = ", ".join(map(_tree_text, value))
     return f"[{inside}]" if isinstance(value, list) else f"({inside},)"
 
 
@@ -104,10 +104,10 @@ def literal(value: Any) -> str:
 
 
 # Elements that are written out, and values of a tensor that is zero but for those.
-LONGEST, FEW = 4096, 64
+_LONGEST, _FEW = 4096, 64
 
 
-HEAD = '''"""{title}: python THIS_FILE [device]"""
+_HEAD = '''"""{title}: python THIS_FILE [device]"""
 import sys
 
 import {module}
@@ -119,10 +119,10 @@ def call({names}):
     return {call}
 
 '''
-RUN = """
+_RUN = """
 def run(place, dtype=None):
 """
-FORWARD = """    result = call(*map(laid_out, moved, strides))
+_FORWARD = """    result = call(*map(laid_out, moved, strides))
     return [x for x in (result if isinstance(result, (tuple, list)) else [result]) if {module}.is_tensor(x)]
 
 """
@@ -152,15 +152,15 @@ class LiteralScript(Struct, frozen=True):
 
         def written(value: Any, place: str) -> Any:
             if not isinstance(value, Leaf):
-                return Text(literal(value))
+                return _Text(literal(value))
             name = f"x{len(tensors)}"
             tensors[name] = value
-            return Text(name)
+            return _Text(name)
 
         try:
             tree = mapped(found.arguments, written)
-            texts = [tree_text(value) for value in tree.args]
-            texts += [f"{name}={tree_text(value)}" for name, value in tree.kwargs.items()]
+            texts = [_tree_text(value) for value in tree.args]
+            texts += [f"{name}={_tree_text(value)}" for name, value in tree.kwargs.items()]
             lines = [f"{name} = {self.tensor_text(leaf.array)}" for name, leaf in tensors.items()]
             seeds = "".join(f"{self.tensor_text(array)}, " for array in found.seeds.values())
             actual = [self.tensor_text(array) for array in found.actual]
@@ -168,7 +168,7 @@ class LiteralScript(Struct, frozen=True):
             return ""
         names = ", ".join(tensors)
         call = f"{found.path}({', '.join(texts)})"
-        head = HEAD.format(
+        head = _HEAD.format(
             title=_title(found.title),
             module=self.module,
             device=found.device,
@@ -178,8 +178,8 @@ class LiteralScript(Struct, frozen=True):
             call=call,
         )
         listed = f"{names}," if names else ""
-        rest = self.backward if found.wanted else FORWARD
-        body = RUN + (self.move + rest).format(names=listed, seeds=seeds, module=self.module)
+        rest = self.backward if found.wanted else _FORWARD
+        body = _RUN + (self.move + rest).format(names=listed, seeds=seeds, module=self.module)
         tail = f"found = [{', '.join(actual)}]\n\n" if actual else ""
         tail += self.tail.format(found="found" if actual else "run(device)")
         if all(leaf.strides is None and not leaf.offset for leaf in tensors.values()):
@@ -198,12 +198,12 @@ class LiteralScript(Struct, frozen=True):
         common, others = _common(flat)
         if not others.size:
             return self.full.format(shape=shape, value=_number(common), dtype=dtype)
-        if others.size <= min(FEW, array.size // 2):
+        if others.size <= min(_FEW, array.size // 2):
             full = self.full.format(shape=[array.size], value=_number(common), dtype=dtype)
             values = self.tensor.format(values=_listed(flat[others]), dtype=dtype)
             places = self.tensor.format(values=others.tolist(), dtype="int64")
             return f"{self.changed.format(full=full, places=places, values=values)}.reshape({shape})"
-        if array.size > LONGEST:
+        if array.size > _LONGEST:
             raise Unsupported(f"{array.size:,} different numbers", "no literal")
         return f"{self.tensor.format(values=_listed(flat), dtype=dtype)}.reshape({shape})"
 

@@ -21,7 +21,7 @@ from pytest_probe.frameworks.python.binding import is_operator, works_in_place
 
 # A record's first name, and the modules that may hold the rest: the first is what the name says, the others are
 # where newer captures lost the submodule (`Torch.svd` for torch.linalg.svd).
-NAMESPACES: Mapping[str, tuple[str, ...]] = {
+_NAMESPACES: Mapping[str, tuple[str, ...]] = {
     "Functional": ("torch.nn.functional",),
     "Tensor": ("torch.Tensor",),
     "Torch": ("torch", "torch.linalg", "torch.special", "torch.fft"),
@@ -37,13 +37,13 @@ CREATION = frozenset(
 )
 
 # Ignored as well, though they compute like any other.
-FORGOTTEN = frozenset(
+_FORGOTTEN = frozenset(
     "grouped_mm hardsigmoid hardswish scaled_grouped_mm scaled_mm sigmoid tanh upsample upsample_bilinear "
     "upsample_nearest new_empty new_empty_strided new_full new_ones new_tensor new_zeros stride unflatten".split()
 )
 
 # These say how a tensor is stored, attach something to it, or take memory and files from elsewhere.
-KEEPING = frozenset(
+_KEEPING = frozenset(
     "backward const_data_ptr data_ptr dim_order element_size get_device is_distributed is_pinned is_set_to is_shared "
     "module_load numpy pin_memory record_stream register_hook register_post_accumulate_grad_hook retain_grad "
     "storage_type untyped_storage share_memory_ set_ from_file from_numpy frombuffer".split()
@@ -52,7 +52,7 @@ KEEPING = frozenset(
 
 def candidates(namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple[API, ...]:
     """What a recorded name may mean; see Framework.candidates. namespaces are those that the user added."""
-    places = (namespaces[namespace],) if namespace in namespaces else NAMESPACES.get(namespace, ())
+    places = (namespaces[namespace],) if namespace in namespaces else _NAMESPACES.get(namespace, ())
     if not places:
         raise UnknownAPI(_no_namespace(namespace, api))
     found = [
@@ -68,7 +68,7 @@ def candidates(namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple
 
 def apis() -> Iterator[str]:
     """The names that `candidates` admits, but for those in namespaces that a user adds."""
-    for namespace, places in NAMESPACES.items():
+    for namespace, places in _NAMESPACES.items():
         for place in places:
             yield from (f"{namespace}.{name}" for name in dir(_owner(place)) if is_api(place, name))
 
@@ -76,7 +76,7 @@ def apis() -> Iterator[str]:
 def _no_namespace(namespace: str, api: str) -> str:
     if namespace in ("Distributed", "NPU_Distributed"):
         return f"{namespace}.{api}: communication between ranks cannot be replayed alone"
-    known, operators = ", ".join(NAMESPACES), f"torch.ops.{'aten' if namespace == 'Aten' else namespace}"
+    known, operators = ", ".join(_NAMESPACES), f"torch.ops.{'aten' if namespace == 'Aten' else namespace}"
     return (
         f"{namespace}.{api}: {namespace} is not one of {known}; allow it with probe_namespaces "
         f"({namespace}=python.module, or {namespace}={operators} for operators)"
@@ -137,10 +137,10 @@ def is_api(place: str, api: str) -> bool:
     function = getattr(owner, name, None)
     if not callable(function) or isinstance(function, (type, ModuleType)):
         return False
-    if owner in (torch, torch.Tensor) and name in KEEPING:
+    if owner in (torch, torch.Tensor) and name in _KEEPING:
         return False
     if id(function) in _ignored():
-        return name in FORGOTTEN or (owner is torch and name in CREATION)
+        return name in _FORGOTTEN or (owner is torch and name in CREATION)
     if owner is torch.Tensor:
         return is_operator(name) if name.startswith("_") else True
     if owner is torch and name.startswith(("_foreach_", "_fused_")):

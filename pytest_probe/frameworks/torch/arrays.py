@@ -1,19 +1,30 @@
-"""PyTorch: tensors from NumPy's arrays and back, and how they lie in memory."""
+"""PyTorch: tensors from NumPy's arrays and back, and the devices that they lie on: their memory and their clock."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from itertools import accumulate
+from operator import itemgetter
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import torch
+from torch.autograd import profiler
 
 from pytest_probe.errors import Unsupported, UnsupportedDtype
+from pytest_probe.model.measurement import Clock, EventClock, HostClock
+from pytest_probe.model.run import Device, MemoryUse
 from pytest_probe.numerics.arrays import contiguous
+from pytest_probe.system.machine import last_level_cache as cache_of_processor
+from pytest_probe.system.machine import processor
+from pytest_probe.user_errors import MemoryErrors, causes, said
 
 # NumPy has none of these: they cross as integers of the same width.
-CARRIERS: Mapping[torch.dtype, tuple[torch.dtype, type]] = {
+_CARRIERS: Mapping[torch.dtype, tuple[torch.dtype, type]] = {
     torch.bfloat16: (torch.int16, ml_dtypes.bfloat16),
     torch.float8_e4m3fn: (torch.uint8, ml_dtypes.float8_e4m3fn),
     torch.float8_e5m2: (torch.uint8, ml_dtypes.float8_e5m2),
@@ -21,8 +32,8 @@ CARRIERS: Mapping[torch.dtype, tuple[torch.dtype, type]] = {
     torch.float8_e5m2fnuz: (torch.uint8, ml_dtypes.float8_e5m2fnuz),
 }
 if hasattr(torch, "float8_e8m0fnu"):  # since torch 2.7
-    CARRIERS = {**CARRIERS, torch.float8_e8m0fnu: (torch.uint8, ml_dtypes.float8_e8m0fnu)}
-TO_TORCH = {np.dtype(scalar): (carrier, dtype) for dtype, (carrier, scalar) in CARRIERS.items()}
+    _CARRIERS = {**_CARRIERS, torch.float8_e8m0fnu: (torch.uint8, ml_dtypes.float8_e8m0fnu)}
+_TO_TORCH = {np.dtype(scalar): (carrier, dtype) for dtype, (carrier, scalar) in _CARRIERS.items()}
 TORCH_COMPLEX = {"float64": torch.complex128, "float32": torch.complex64}
 
 
@@ -41,7 +52,7 @@ def to_wide_tensor(array: np.ndarray, dtype: str) -> torch.Tensor:
 def _on_memory_of(array: np.ndarray) -> torch.Tensor:
     """A tensor on the array's memory; on a copy where that is not contiguous."""
     plain = contiguous(array)
-    special = TO_TORCH.get(plain.dtype)
+    special = _TO_TORCH.get(plain.dtype)
     if special is None:
         return torch.from_numpy(plain)
     carrier, dtype = special
@@ -61,7 +72,7 @@ def to_array(tensor: torch.Tensor) -> np.ndarray:
         tensor = tensor.clone()
     elif tensor.is_conj() or tensor.is_neg():
         tensor = tensor.resolve_conj().resolve_neg()
-    special = CARRIERS.get(tensor.dtype)
+    special = _CARRIERS.get(tensor.dtype)
     if special is None:
         return np.asarray(tensor.numpy())
     carrier, scalar = special
@@ -69,7 +80,7 @@ def to_array(tensor: torch.Tensor) -> np.ndarray:
 
 
 # Dtypes with a NaN that every device can fill memory with.
-WITH_NAN = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128))
+_WITH_NAN = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128))
 
 
 def widened(tensor: torch.Tensor, dtype: str) -> torch.Tensor:
@@ -98,7 +109,7 @@ def _room(tensor: torch.Tensor, strides: tuple[int, ...], offset: int) -> torch.
         return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
     # What lies between its elements no kernel may read, and NaN shows who does. What lies before may be read through
     # as_strided: the same on both sides.
-    between = math.nan if tensor.dtype in WITH_NAN else 0
+    between = math.nan if tensor.dtype in _WITH_NAN else 0
     memory = torch.full((offset + span,), between, dtype=tensor.dtype, device=tensor.device)
     memory[:offset] = 0
     return memory.as_strided(tensor.shape, strides, offset)
@@ -108,3 +119,139 @@ def copied(tensor: torch.Tensor, strides: tuple[int, ...] | None, offset: int) -
     """A copy to write to, laid out alike but for expanded dimensions, which nothing can write to."""
     plain = (strides is None and not offset) or (strides is not None and 0 in strides)
     return tensor.clone() if plain else laid_out(tensor, strides, offset)
+
+
+# The hardware, the memory and the clock of a device, as far as torch knows.
+
+
+# How a torch that has no such device, or does not say, answers.
+_SILENT = (AttributeError, AssertionError, ImportError, NotImplementedError, RuntimeError, TypeError, ValueError)
+
+
+def hardware(name: str) -> dict[str, str]:
+    """The hardware behind a device's name ("cuda:0"), the version of its driver, and of the libraries that torch was
+    built with for it; empty for a device of the project's own."""
+    kind, _, index = name.partition(":")
+    if kind == "cpu":
+        return {"hardware": f"{processor()}, {torch.backends.cpu.get_cpu_capability()}"}
+    found: dict[str, str] = {}
+    with suppress(*_SILENT):
+        module: Any = torch.get_device_module(kind)
+        found["hardware"] = str(module.get_device_name(int(index or 0)))
+    if kind == "cuda":
+        with suppress(*_SILENT):
+            # Private, and there is no public one.
+            found["driver"] = str(getattr(torch._C, "_cuda_getDriverVersion")())  # noqa: B009
+        with suppress(*_SILENT):
+            found["toolkit"] = str(torch.version.hip or torch.version.cuda)
+            cudnn: Any = torch.backends.cudnn
+            found["cudnn"] = str(cudnn.version())
+    return found
+
+
+# What torch's allocators, oneDNN and C++ say, in lower case.
+_DEVICE_RAN_OUT = "out of memory"
+_RAN_OUT = ("can't allocate memory", "cannot allocate memory", "not enough memory", _DEVICE_RAN_OUT, "bad_alloc")
+
+
+def memory_left(place: torch.device) -> int | None:
+    """Bytes that nobody has taken of a device's own memory; None for the host's, and where the device does not say."""
+    if place.type == "cpu":
+        return None
+    try:
+        left, _ = torch.get_device_module(place.type).mem_get_info(place)
+    except _SILENT:
+        return None
+    return int(left)
+
+
+def release_memory(place: torch.device) -> None:
+    """Empty the cache of a device's allocator, where it has one."""
+    if place.type != "cpu":
+        with suppress(*_SILENT):
+            torch.get_device_module(place.type).empty_cache()
+
+
+def is_device_memory(error: BaseException) -> bool:
+    """Torch's type for it, or the words of a backend that does not use it ("NPU out of memory"); no words of the CPU's
+    allocator."""
+    return any(
+        isinstance(each, torch.OutOfMemoryError) or _DEVICE_RAN_OUT in said(each).lower() for each in causes(error)
+    )
+
+
+def _ran_out(error: BaseException) -> bool:
+    """Is it such an error, or one that a project's own code made of it?"""
+    return any(
+        isinstance(each, torch.OutOfMemoryError | MemoryError) or any(words in said(each).lower() for words in _RAN_OUT)
+        for each in causes(error)
+    )
+
+
+memory_errors = MemoryErrors(_ran_out)
+
+
+# What Kineto calls an allocation, or a release.
+_MEMORY = "[memory]"
+
+
+def memory_use(place: torch.device, call: Callable[[], object]) -> MemoryUse | None:
+    """See Framework.memory_use."""
+    if place.type == "cpu":
+        return _profiled(call)
+    try:
+        module: Any = torch.get_device_module(place.type)
+        module.synchronize(place)
+        before = module.memory_allocated(place)
+        module.reset_peak_memory_stats(place)
+    except _SILENT:
+        return None
+    result = call()
+    module.synchronize(place)
+    peak, after = module.max_memory_allocated(place), module.memory_allocated(place)
+    del result
+    # A device that holds a call's tensors cannot have held nothing.
+    return MemoryUse(peak - before, after - before, "allocator") if peak else None
+
+
+def _profiled(call: Callable[[], object]) -> MemoryUse | None:
+    """By every allocation and release of the CPU's allocator, as Kineto has them: events of operators say what each of
+    them leaves, and not what it held."""
+    # One that a program has begun counts for that.
+    if profiler._is_profiler_enabled:
+        return None
+    with profiler.profile(use_kineto=True, profile_memory=True) as found:
+        result = call()
+    del result
+    recorded: Any = found.kineto_results
+    events = [(event.start_ns(), event.nbytes()) for event in recorded.events() if event.name() == _MEMORY]
+    held = list(accumulate((size for _, size in sorted(events, key=itemgetter(0))), initial=0))
+    return MemoryUse(max(held), held[-1], "profiler")
+
+
+def clock(device: Device, *, own: bool) -> Clock:
+    """own: it is a device of torch's own, and no project's."""
+    place = torch.device(device.name) if own else None
+    if place is not None and place.type == "cpu":
+        return HostClock()
+    if place is not None:
+        with suppress(*_SILENT):
+            found = EventClock(partial(torch.get_device_module(place.type).Event, enable_timing=True))
+            found.seconds(found.mark(), found.mark())
+            return found
+        with suppress(*_SILENT):
+            wait = partial(torch.get_device_module(place.type).synchronize, place)
+            wait()
+            return HostClock(wait)
+    tiny = torch.zeros(1)
+    return HostClock(lambda: device.get(device.put(tiny)))
+
+
+def last_level_cache(place: torch.device) -> int:
+    """Bytes; 0 where the device does not say."""
+    if place.type == "cpu":
+        return cache_of_processor()
+    with suppress(*_SILENT):
+        properties: Any = torch.get_device_module(place.type).get_device_properties(place)
+        return int(properties.L2_cache_size)
+    return 0

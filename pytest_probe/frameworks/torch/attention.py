@@ -17,8 +17,8 @@ from pytest_probe.model.device_modes import Attention
 FLASH_FORWARD: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 FLASH_BACKWARD: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 
-Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-Step = Callable[[torch.Tensor], torch.Tensor]
+_Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+_Step = Callable[[torch.Tensor], torch.Tensor]
 
 
 def _unchanged(tensor: torch.Tensor) -> torch.Tensor:
@@ -34,8 +34,8 @@ def flash_forward(
     *,
     attn_mask: torch.Tensor | None = None,
     scale: float | None = None,
-    product: Product = torch.matmul,
-    step: Step = _unchanged,
+    product: _Product = torch.matmul,
+    step: _Step = _unchanged,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The output, and the logarithm of the sum of each row's weights."""
     scores = step(scaled_scores(query, key, causal, attn_mask, scale, product))
@@ -55,8 +55,8 @@ def flash_backward(
     *,
     attn_mask: torch.Tensor | None = None,
     scale: float | None = None,
-    product: Product = torch.matmul,
-    step: Step = _unchanged,
+    product: _Product = torch.matmul,
+    step: _Step = _unchanged,
     how: Attention = "fused",
 ) -> tuple[torch.Tensor, ...]:
     """Gradients of query, key and value; the weights are computed again."""
@@ -78,7 +78,7 @@ def scale_of(query: torch.Tensor, scale: float | None) -> float:
 
 
 def scaled_scores(
-    query: torch.Tensor, key: torch.Tensor, causal: bool, mask: Any, scale: float | None, product: Product
+    query: torch.Tensor, key: torch.Tensor, causal: bool, mask: Any, scale: float | None, product: _Product
 ) -> torch.Tensor:
     """Scaled products of queries and keys, -inf where `causal` forbids, the mask added."""
     scores = product(query, key.transpose(-2, -1)) * scale_of(query, scale)

@@ -20,13 +20,13 @@ from pytest_probe.frameworks.torch.rounding import SplittingMode, StepsMode, acc
 from pytest_probe.model.run import Kernel
 
 # What an autocast casts to, and what it casts. float64 is left alone.
-NARROW_TENSORS = (torch.bfloat16, torch.float16)
-FLOAT_TENSORS = (*NARROW_TENSORS, torch.float32)
+_NARROW_TENSORS = (torch.bfloat16, torch.float16)
+_FLOAT_TENSORS = (*_NARROW_TENSORS, torch.float32)
 # By these an autocast casts; anything else that gives 16 bit was asked for by the call.
-CASTS = (torch.ops.aten.to, torch.ops.aten._to_copy)
+_CASTS = (torch.ops.aten.to, torch.ops.aten._to_copy)
 # Where torch registers kernels made of other operators that autograd has a formula for.
-PRODUCTS = (torch.ops.aten.bmm.default, torch.ops.aten.mm.default)
-COMPOSED_KEYS = ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
+_PRODUCTS = (torch.ops.aten.bmm.default, torch.ops.aten.mm.default)
+_COMPOSED_KEYS = ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
 
 
 @functools.cache
@@ -47,7 +47,7 @@ def _composed(func: Any) -> Any:
     has = functools.partial(torch._C._dispatch_has_kernel_for_dispatch_key, func._name)
     if has("CPU") or func._schema.is_mutable or only_moves(func):
         return None
-    found = [key for key in COMPOSED_KEYS if has(key)]
+    found = [key for key in _COMPOSED_KEYS if has(key)]
     return getattr(torch._C.DispatchKey, found[0]) if found else None
 
 
@@ -91,19 +91,19 @@ class KernelsMode(SplittingMode):
             return apart
         wide_args, wide_kwargs = tree_map_only(torch.Tensor, _wide, (args, kwargs))
         # An operator that is asked to compute in float32 would do so in its float64 twin.
-        if wide_kwargs.get("dtype") in FLOAT_TENSORS:
+        if wide_kwargs.get("dtype") in _FLOAT_TENSORS:
             wide_kwargs["dtype"] = torch.float64
         result = func(*args, **kwargs)
-        self.cast |= func.overloadpacket in CASTS and result.dtype in NARROW_TENSORS
+        self.cast |= func.overloadpacket in _CASTS and result.dtype in _NARROW_TENSORS
         if only_moves(func):
             return result
         found = [tensor for tensor in tree_leaves(result) if isinstance(tensor, torch.Tensor)]
-        if not any(tensor.dtype in FLOAT_TENSORS for tensor in found):
+        if not any(tensor.dtype in _FLOAT_TENSORS for tensor in found):
             return result
         exact = self._exact(func, wide_args, wide_kwargs, found)
         wanted = [tensor for tensor in tree_leaves(exact) if isinstance(tensor, torch.Tensor)]
         for tensor, number in zip(found, wanted, strict=True):
-            if tensor.dtype in FLOAT_TENSORS:
+            if tensor.dtype in _FLOAT_TENSORS:
                 # .data: autograd, which may have saved the tensor, sees no new version.
                 tensor.data.copy_(number)
         return result
@@ -128,10 +128,10 @@ class KernelsMode(SplittingMode):
         return result.to(self.operands).to(torch.float64) if self.separate else result
 
     def _exact(self, func: Any, args: Any, kwargs: Any, found: list[torch.Tensor]) -> Any:
-        narrow = next((tensor.dtype for tensor in found if tensor.dtype in NARROW_TENSORS), None)
+        narrow = next((tensor.dtype for tensor in found if tensor.dtype in _NARROW_TENSORS), None)
         try:
             if narrow is None:
-                return self._product(func, args) if func in PRODUCTS else func(*args, **kwargs)
+                return self._product(func, args) if func in _PRODUCTS else func(*args, **kwargs)
             if self.elsewhere:
                 return accelerator_kernel(func, narrow, separate=self.separate)(*args, **kwargs)
             with StepsMode(narrow, fine=False):
@@ -169,4 +169,4 @@ class WatchMode(DispatchMode):
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().to(torch.float64) if tensor.dtype in FLOAT_TENSORS else tensor.detach().clone()
+    return tensor.detach().to(torch.float64) if tensor.dtype in _FLOAT_TENSORS else tensor.detach().clone()

@@ -17,6 +17,7 @@ from pytest_probe.frameworks.torch.arrays import (
     TORCH_COMPLEX,
     copied,
     laid_out,
+    memory_errors,
     to_array,
     to_tensor,
     to_wide_tensor,
@@ -25,31 +26,30 @@ from pytest_probe.frameworks.torch.arrays import (
 from pytest_probe.frameworks.torch.autocast import KernelsMode
 from pytest_probe.frameworks.torch.cpu16 import cpu_kernels
 from pytest_probe.frameworks.torch.device_modes import emulated
-from pytest_probe.frameworks.torch.devices import memory_errors
 from pytest_probe.frameworks.torch.rounding import StepsMode
 from pytest_probe.frameworks.torch.safety import check_backward
 from pytest_probe.frameworks.torch.state import OfUser
 from pytest_probe.model.dump import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec
 from pytest_probe.model.run import Array, Device, Layout, Leaf, MeasuredCall, Run, Way
 
-Found = tuple[torch.Tensor | None, ...]
+_Found = tuple[torch.Tensor | None, ...]
 
 # torch's own entry to its engine, which torch.autograd.grad calls once it has compared the incoming gradients with
 # their outputs. It compares sizes as symbols, and imports sympy for that: 0.2 s and 34 MiB in each process.
 ENTRY = "_engine_run_backward"
-PARAMETERS = ("t_outputs", "args", "kwargs")
-PLAIN = (torch.Tensor, torch.nn.Parameter)
+_PARAMETERS = ("t_outputs", "args", "kwargs")
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def backward(
     outputs: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], incoming: Sequence[torch.Tensor]
-) -> Found:
+) -> _Found:
     """What torch.autograd.grad gives for outputs and their incoming gradients; None for a leaf that none hangs on. The
     graph is used up."""
     entry = _entry()
     if entry is None or not leaves or not _fit(outputs, incoming):
         return torch.autograd.grad(outputs, leaves, incoming, allow_unused=True, retain_graph=False)
-    found: Found = entry(tuple(outputs), tuple(incoming), False, False, tuple(leaves), True, accumulate_grad=False)
+    found: _Found = entry(tuple(outputs), tuple(incoming), False, False, tuple(leaves), True, accumulate_grad=False)
     return found
 
 
@@ -62,7 +62,7 @@ def _entry() -> Callable[..., Any] | None:
 @functools.cache
 def _is_known(entry: Callable[..., Any]) -> bool:
     try:
-        return tuple(inspect.signature(entry).parameters) == PARAMETERS
+        return tuple(inspect.signature(entry).parameters) == _PARAMETERS
     except (TypeError, ValueError):
         return False
 
@@ -73,8 +73,8 @@ def _fit(outputs: Sequence[torch.Tensor], incoming: Sequence[torch.Tensor]) -> b
     if torch._C._len_torch_function_stack():
         return False
     return all(
-        type(output) in PLAIN
-        and type(gradient) in PLAIN
+        type(output) in _PLAIN
+        and type(gradient) in _PLAIN
         and not output.is_nested
         and output.shape == gradient.shape
         and output.is_complex() == gradient.is_complex()
@@ -93,11 +93,11 @@ def _layout(place: torch.device, tensor: torch.Tensor) -> Layout:
     return Layout(dtype, str(tensor.device), tensor.device == place, strides)
 
 
-RESULTS = Results(torch.Tensor, torch.Size, (torch.dtype, torch.device, torch.layout, torch.memory_format), _layouts)
+_RESULTS = Results(torch.Tensor, torch.Size, (torch.dtype, torch.device, torch.layout, torch.memory_format), _layouts)
 
 
 # torch's own types among arguments.
-SPECS = ((torch.dtype, DtypeSpec), (torch.device, DeviceSpec), (torch.memory_format, MemoryFormatSpec))
+_SPECS = ((torch.dtype, DtypeSpec), (torch.device, DeviceSpec), (torch.memory_format, MemoryFormatSpec))
 
 
 def place(device: Device) -> torch.device:
@@ -179,7 +179,7 @@ class TorchBinder(Binder):
 
 class TorchCalls(PythonCalls):
     title = "torch"
-    results = RESULTS
+    results = _RESULTS
     binder = TorchBinder
     memory_errors = memory_errors
     array = staticmethod(to_array)
@@ -211,7 +211,7 @@ class TorchCalls(PythonCalls):
             return Leaf(array, value.requires_grad, None if value.is_contiguous() else value.stride())
         if isinstance(value, torch.Size):
             return SizeSpec(tuple(value))
-        for kind, spec in SPECS:
+        for kind, spec in _SPECS:
             if isinstance(value, kind):
                 return spec(str(value).removeprefix("torch."))
         return value

@@ -21,12 +21,12 @@ from pytest_probe.frameworks.torch import attention
 
 _ATEN = torch.ops.aten
 # Of the cubic convolution, as in torch's kernels.
-CUBIC_A = -0.75
+_CUBIC_A = -0.75
 # The same under antialiasing.
-SMOOTH = -0.5
+_SMOOTH = -0.5
 
 
-def coordinates(extent: int, count: int, align: bool, scale: float | None) -> torch.Tensor:
+def _coordinates(extent: int, count: int, align: bool, scale: float | None) -> torch.Tensor:
     """Where each place of an output lies in the input, in float32 as the kernels have it: off by 2^-24 of itself."""
     places = torch.arange(count, dtype=torch.float32)
     if align:
@@ -36,15 +36,15 @@ def coordinates(extent: int, count: int, align: bool, scale: float | None) -> to
 
 def neighbours(extent: int, count: int, align: bool, scale: float | None) -> tuple[torch.Tensor, torch.Tensor]:
     """For each place of an output the element before it, and how far it is behind that."""
-    places = coordinates(extent, count, align, scale).clamp(min=0)
+    places = _coordinates(extent, count, align, scale).clamp(min=0)
     before = places.long().clamp(max=extent - 1)
     return before, (places - before).clamp(0, 1).double()
 
 
-Taps = Iterator[tuple[torch.Tensor, torch.Tensor]]
+_Taps = Iterator[tuple[torch.Tensor, torch.Tensor]]
 
 
-def linear_taps(extent: int, count: int, align: bool, scale: float | None) -> Taps:
+def _linear_taps(extent: int, count: int, align: bool, scale: float | None) -> _Taps:
     """The elements that each place of an output is made of, and their weights."""
     if count == extent:  # whatever the scale says
         yield torch.arange(count), torch.ones(count, dtype=torch.float64)
@@ -54,31 +54,31 @@ def linear_taps(extent: int, count: int, align: bool, scale: float | None) -> Ta
     yield (before + 1).clamp(max=extent - 1), share
 
 
-def cubic_taps(extent: int, count: int, align: bool, scale: float | None) -> Taps:
-    places = coordinates(extent, count, align, scale)
+def cubic_taps(extent: int, count: int, align: bool, scale: float | None) -> _Taps:
+    places = _coordinates(extent, count, align, scale)
     before = places.floor()
     share = (places - before).clamp(0, 1).double()
     for offset in (-1, 0, 1, 2):
         away = (share - offset).abs()
-        near = ((CUBIC_A + 2) * away - (CUBIC_A + 3)) * away * away + 1
-        far = ((CUBIC_A * away - 5 * CUBIC_A) * away + 8 * CUBIC_A) * away - 4 * CUBIC_A
+        near = ((_CUBIC_A + 2) * away - (_CUBIC_A + 3)) * away * away + 1
+        far = ((_CUBIC_A * away - 5 * _CUBIC_A) * away + 8 * _CUBIC_A) * away - 4 * _CUBIC_A
         yield (before.long() + offset).clamp(0, extent - 1), near if offset in (0, 1) else far
 
 
-def triangle(away: torch.Tensor) -> torch.Tensor:
+def _triangle(away: torch.Tensor) -> torch.Tensor:
     return (1 - away).clamp(min=0)
 
 
-def cubic_weight(away: torch.Tensor) -> torch.Tensor:
-    near = ((SMOOTH + 2) * away - (SMOOTH + 3)) * away * away + 1
-    far = ((SMOOTH * away - 5 * SMOOTH) * away + 8 * SMOOTH) * away - 4 * SMOOTH
+def _cubic_weight(away: torch.Tensor) -> torch.Tensor:
+    near = ((_SMOOTH + 2) * away - (_SMOOTH + 3)) * away * away + 1
+    far = ((_SMOOTH * away - 5 * _SMOOTH) * away + 8 * _SMOOTH) * away - 4 * _SMOOTH
     return torch.where(away < 1, near, torch.where(away < 2, far, 0.0))
 
 
-def smooth_taps(reach: int, curve: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., Taps]:
+def _smooth_taps(reach: int, curve: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., _Taps]:
     """Of antialiasing: all elements that a curve reaches, which is as much wider as the output is coarser."""
 
-    def function(extent: int, count: int, align: bool, scale: float | None) -> Taps:
+    def function(extent: int, count: int, align: bool, scale: float | None) -> _Taps:
         step = ((extent - 1) / (count - 1) if count > 1 else 0.0) if align else (1 / scale if scale else extent / count)
         wide = max(step, 1.0)
         center = (torch.arange(count, dtype=torch.float32) + 0.5) * step
@@ -92,7 +92,7 @@ def smooth_taps(reach: int, curve: Callable[[torch.Tensor], torch.Tensor]) -> Ca
     return function
 
 
-def resized(taps: Callable[..., Taps]) -> Callable[..., Any]:
+def _resized(taps: Callable[..., _Taps]) -> Callable[..., Any]:
     """One dimension after the other, the last first. A single column is left to torch's kernel, which gives others."""
 
     def function(x: torch.Tensor, counts: Sequence[int], align: bool, *scales: float | None) -> Any:
@@ -110,7 +110,7 @@ def resized(taps: Callable[..., Taps]) -> Callable[..., Any]:
     return function
 
 
-def resized_backward(taps: Callable[..., Taps], copies: bool = True) -> Callable[..., torch.Tensor]:
+def _resized_backward(taps: Callable[..., _Taps], copies: bool = True) -> Callable[..., torch.Tensor]:
     """What each output got from an element goes back to it. Torch's own table splits the forward only.
 
     copies: where no size changes the kernel copies, whatever the scale says."""
@@ -133,23 +133,23 @@ def resized_backward(taps: Callable[..., Taps], copies: bool = True) -> Callable
 
 
 INTERPOLATION: Mapping[Any, Callable[..., Any]] = {
-    _ATEN._upsample_bilinear2d_aa.default: resized(smooth_taps(1, triangle)),
-    _ATEN._upsample_bicubic2d_aa.default: resized(smooth_taps(2, cubic_weight)),
-    _ATEN._upsample_bilinear2d_aa_backward.default: resized_backward(smooth_taps(1, triangle), copies=False),
-    _ATEN._upsample_bicubic2d_aa_backward.default: resized_backward(smooth_taps(2, cubic_weight), copies=False),
-    _ATEN.upsample_linear1d_backward.default: resized_backward(linear_taps),
-    _ATEN.upsample_bilinear2d_backward.default: resized_backward(linear_taps),
-    _ATEN.upsample_trilinear3d_backward.default: resized_backward(linear_taps),
-    _ATEN.upsample_bicubic2d_backward.default: resized_backward(cubic_taps),
+    _ATEN._upsample_bilinear2d_aa.default: _resized(_smooth_taps(1, _triangle)),
+    _ATEN._upsample_bicubic2d_aa.default: _resized(_smooth_taps(2, _cubic_weight)),
+    _ATEN._upsample_bilinear2d_aa_backward.default: _resized_backward(_smooth_taps(1, _triangle), copies=False),
+    _ATEN._upsample_bicubic2d_aa_backward.default: _resized_backward(_smooth_taps(2, _cubic_weight), copies=False),
+    _ATEN.upsample_linear1d_backward.default: _resized_backward(_linear_taps),
+    _ATEN.upsample_bilinear2d_backward.default: _resized_backward(_linear_taps),
+    _ATEN.upsample_trilinear3d_backward.default: _resized_backward(_linear_taps),
+    _ATEN.upsample_bicubic2d_backward.default: _resized_backward(cubic_taps),
 }
 
 
-Steps = Callable[..., Any]
+_Steps = Callable[..., Any]
 
 
 # Whose decomposition makes a matrix of a vector, to add up each of its rows: 2 GB for 16,000 elements. The kernel in
 # float64, rounded once, gives the same numbers.
-SQUARED = frozenset(
+_SQUARED = frozenset(
     {_ATEN.cumsum.default, _ATEN.cumsum.out, _ATEN.cumsum_.default, _ATEN.cumprod.default, _ATEN.cumprod.out}
     | {_ATEN.cumprod_.default}
 )
@@ -165,20 +165,20 @@ WHOLE_NUMBERS = frozenset(
     "add sub mul eq ne lt le gt ge abs neg maximum minimum bitwise_and bitwise_or bitwise_xor bitwise_not".split()
 )
 # Arguments with which some of them are more than that.
-MORE = frozenset(("alpha", "rounding_mode", "dtype"))
+_MORE = frozenset(("alpha", "rounding_mode", "dtype"))
 # Kernels without tensors.
-FACTORIES = frozenset({_ATEN.full.default, _ATEN.zeros.default, _ATEN.ones.default, _ATEN.empty_strided.default})
+_FACTORIES = frozenset({_ATEN.full.default, _ATEN.zeros.default, _ATEN.ones.default, _ATEN.empty_strided.default})
 
 
-def steps_of(func: Any, args: Any, kwargs: Mapping[str, Any]) -> Steps | None:
+def steps_of(func: Any, args: Any, kwargs: Mapping[str, Any]) -> _Steps | None:
     """What a kernel is made of; None for one that is a single step, or whose steps torch does not show."""
     steps = decompositions().get(func)
-    if steps is None or func in FACTORIES or _is_view(func):
+    if steps is None or func in _FACTORIES or _is_view(func):
         return None
     if "out" in kwargs:
         return steps
     name, kinds = func.overloadpacket.__name__, set(_kinds((args, kwargs.values())))
-    more = not MORE.isdisjoint(kwargs)
+    more = not _MORE.isdisjoint(kwargs)
     if kinds <= {torch.float64, torch.bool, float, int} and not more:
         if name in ONE_STEP:
             return None
@@ -190,18 +190,18 @@ def steps_of(func: Any, args: Any, kwargs: Mapping[str, Any]) -> Steps | None:
     return _inside(func, promoted=True) or steps
 
 
-def kernel(func: Any) -> Steps:
+def kernel(func: Any) -> _Steps:
     """What runs a kernel: for those that torch has for decompositions alone, the kernel that they decompose."""
-    stands_for: Steps = getattr(func, "impl_aten", func)
+    stands_for: _Steps = getattr(func, "impl_aten", func)
     return stands_for
 
 
 @functools.cache
-def decompositions() -> Mapping[Any, Steps]:
+def decompositions() -> Mapping[Any, _Steps]:
     import torch._decomp
     import torch._refs  # registers the rest of the table
 
-    found = {func: steps for func, steps in torch._decomp.decomposition_table.items() if func not in SQUARED}
+    found = {func: steps for func, steps in torch._decomp.decomposition_table.items() if func not in _SQUARED}
     return {
         **found,
         attention.FLASH_FORWARD: attention.flash_forward,
@@ -272,12 +272,12 @@ def _functional(func: Any) -> Any:
     return getattr(getattr(_ATEN, func.overloadpacket.__name__[:-1]), func._overloadname)
 
 
-def _written(steps: Steps, target: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+def _written(steps: _Steps, target: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     return target.copy_(steps(target, *args, **kwargs))
 
 
 @functools.cache
-def _inside(func: Any, *, promoted: bool) -> Steps | None:
+def _inside(func: Any, *, promoted: bool) -> _Steps | None:
     """torch's steps without what it puts around them; promoted: but for the promotion of dtypes, which float64 alone
     does not need. torch keeps its compiler out of that, and imports it for this, which takes 0.9 s. None where there is
     nothing to take away, or another form than the known one."""

@@ -21,18 +21,18 @@ from pytest_probe.model.device_modes import Mode, Rounding
 from pytest_probe.model.run import Jitter
 from pytest_probe.numerics.dtypes import SMALLEST_FLOAT32, ULP_FLOAT32
 
-ROUNDOFF_FLOAT32 = ULP_FLOAT32 / 2
+_ROUNDOFF_FLOAT32 = ULP_FLOAT32 / 2
 
-ATEN = torch.ops.aten
+_ATEN = torch.ops.aten
 # Of how many terms or more a flushed sum is perturbed by SMALLEST_FLOAT32, a 64th of all that it may lose of so many.
-MANY = 64
+_MANY = 64
 # What a device's float32 cannot tell from a number that rounds otherwise (1 - 1e-12 from 1) is taken for that number;
 # no jitter takes it back.
-SEEN_BITS = 30
+_SEEN_BITS = 30
 # Uniform numbers between -1 and 1 times this have unit variance.
-UNIFORM = 3.0**0.5
+_UNIFORM = 3.0**0.5
 # Arguments that a kernel writes to without its schema saying so: running statistics.
-WRITTEN: Mapping[Any, tuple[int, ...]] = {ATEN.native_batch_norm.default: (3, 4)}
+_WRITTEN: Mapping[Any, tuple[int, ...]] = {_ATEN.native_batch_norm.default: (3, 4)}
 
 
 def _power_error(result: torch.Tensor, *_: Any) -> torch.Tensor:
@@ -41,37 +41,37 @@ def _power_error(result: torch.Tensor, *_: Any) -> torch.Tensor:
 
 
 # What CUDA's fast intrinsics may be off by, of a result and arguments: the tables of the CUDA programming guide.
-INTRINSICS: Mapping[Any, Callable[..., Any]] = {
-    ATEN.exp.default: lambda r, x: r.abs() * ULP_FLOAT32 * (2 + 1.173 * x.abs()),
-    ATEN.exp2.default: lambda r, x: r.abs() * ULP_FLOAT32 * 2,
-    ATEN.log.default: lambda r, x: 2.0**-21.41 + r.abs() * ULP_FLOAT32 * 3,
-    ATEN.log2.default: lambda r, x: 2.0**-22 + r.abs() * ULP_FLOAT32 * 2,
-    ATEN.log10.default: lambda r, x: 2.0**-24 + r.abs() * ULP_FLOAT32 * 3,
-    ATEN.sin.default: lambda r, x: 2.0**-21.41,
-    ATEN.cos.default: lambda r, x: 2.0**-21.19,
-    ATEN.tanh.default: lambda r, x: r.abs() * 2.0**-11,
-    ATEN.div.Tensor: lambda r, x, y, **_: r.abs() * ULP_FLOAT32 * 2,
-    ATEN.reciprocal.default: lambda r, x: r.abs() * ULP_FLOAT32,
-    ATEN.sqrt.default: lambda r, x: r.abs() * ULP_FLOAT32 * 3,
-    ATEN.rsqrt.default: lambda r, x: r.abs() * ULP_FLOAT32 * 2,
-    ATEN.pow.Tensor_Scalar: lambda r, x, y: (
+_INTRINSICS: Mapping[Any, Callable[..., Any]] = {
+    _ATEN.exp.default: lambda r, x: r.abs() * ULP_FLOAT32 * (2 + 1.173 * x.abs()),
+    _ATEN.exp2.default: lambda r, x: r.abs() * ULP_FLOAT32 * 2,
+    _ATEN.log.default: lambda r, x: 2.0**-21.41 + r.abs() * ULP_FLOAT32 * 3,
+    _ATEN.log2.default: lambda r, x: 2.0**-22 + r.abs() * ULP_FLOAT32 * 2,
+    _ATEN.log10.default: lambda r, x: 2.0**-24 + r.abs() * ULP_FLOAT32 * 3,
+    _ATEN.sin.default: lambda r, x: 2.0**-21.41,
+    _ATEN.cos.default: lambda r, x: 2.0**-21.19,
+    _ATEN.tanh.default: lambda r, x: r.abs() * 2.0**-11,
+    _ATEN.div.Tensor: lambda r, x, y, **_: r.abs() * ULP_FLOAT32 * 2,
+    _ATEN.reciprocal.default: lambda r, x: r.abs() * ULP_FLOAT32,
+    _ATEN.sqrt.default: lambda r, x: r.abs() * ULP_FLOAT32 * 3,
+    _ATEN.rsqrt.default: lambda r, x: r.abs() * ULP_FLOAT32 * 2,
+    _ATEN.pow.Tensor_Scalar: lambda r, x, y: (
         r.abs() * ULP_FLOAT32 * (2 + 2 * r.abs().clamp(min=SMALLEST_FLOAT32).log2().abs())
     ),
-    ATEN.pow.Tensor_Tensor: lambda r, x, y: (
+    _ATEN.pow.Tensor_Tensor: lambda r, x, y: (
         r.abs() * ULP_FLOAT32 * (2 + 2 * r.abs().clamp(min=SMALLEST_FLOAT32).log2().abs())
     ),
 }
 
 # What a recurrence is made of, and what of that makes each kernel.
-MADE = ("product", "sum", "scaled product", "scaled sum")
+_MADE = ("product", "sum", "scaled product", "scaled sum")
 KINDS: Mapping[Any, str] = {
-    **dict.fromkeys((ATEN.add.Tensor, ATEN.add_.Tensor, ATEN.sub.Tensor, ATEN.addcmul.default), "sum"),
-    **dict.fromkeys((ATEN.mul.Tensor, ATEN.mul_.Tensor, ATEN.div.Tensor), "scaled"),
-    **dict.fromkeys((ATEN.mm.default, ATEN.bmm.default), "product"),
+    **dict.fromkeys((_ATEN.add.Tensor, _ATEN.add_.Tensor, _ATEN.sub.Tensor, _ATEN.addcmul.default), "sum"),
+    **dict.fromkeys((_ATEN.mul.Tensor, _ATEN.mul_.Tensor, _ATEN.div.Tensor), "scaled"),
+    **dict.fromkeys((_ATEN.mm.default, _ATEN.bmm.default), "product"),
 }
-SCALED = {kind: "scaled product" if "product" in kind else "scaled sum" for kind in MADE}
+_SCALED = {kind: "scaled product" if "product" in kind else "scaled sum" for kind in _MADE}
 
-Bilinear = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+_Bilinear = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def rounded_to_bits(tensor: torch.Tensor, bits: int, rounding: Rounding) -> torch.Tensor:
@@ -94,7 +94,7 @@ def rounded_to_bits(tensor: torch.Tensor, bits: int, rounding: Rounding) -> torc
     return torch.where(torch.isfinite(tensor), cut, tensor)
 
 
-class ModeEmulation(SplittingMode):
+class _ModeEmulation(SplittingMode):
     """One mode in one run. With jitter, operands (after their rounding) and results of kernels move by a roundoff."""
 
     def __init__(self, mode: Mode, jitter: Jitter | None) -> None:
@@ -102,7 +102,7 @@ class ModeEmulation(SplittingMode):
         self.mode = mode
         self.jitter = jitter
         self.generator = torch.Generator().manual_seed(jitter.seed if jitter is not None else 0)
-        self.recurrences = Recurrences() if mode.carried else None
+        self.recurrences = _Recurrences() if mode.carried else None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = self._computed(func, args, kwargs or {})
@@ -111,7 +111,7 @@ class ModeEmulation(SplittingMode):
         return result
 
     def _computed(self, func: Any, args: Any, kwargs: Any) -> Any:
-        product = PRODUCTS.get(func) if self._concerns(func) else None
+        product = _PRODUCTS.get(func) if self._concerns(func) else None
         if product is not None:
             return product(self, *args, **kwargs)
         if only_moves(func):
@@ -125,11 +125,11 @@ class ModeEmulation(SplittingMode):
     def _concerns(self, func: Any) -> bool:
         if not (self.mode.bits or self.mode.sums or self.mode.cut):
             return False
-        convolves = func in (ATEN.convolution.default, ATEN.convolution_backward.default)
+        convolves = func in (_ATEN.convolution.default, _ATEN.convolution_backward.default)
         return self.mode.scope in ("all", "convolution" if convolves else "matmul")
 
     def _decomposed(self, func: Any, args: Any, kwargs: Any) -> Any:
-        if func in INTRINSICS or func in self.split:
+        if func in _INTRINSICS or func in self.split:
             return NotImplemented
         steps = steps_of(func, args, kwargs)
         return NotImplemented if steps is None else self.composed(steps, func, args, kwargs)
@@ -139,7 +139,7 @@ class ModeEmulation(SplittingMode):
         if self.mode.flush and not func._schema.is_mutable:
             args, kwargs = _mapped(flushed, args), _mapped(flushed, kwargs)
         result = kernel(func)(*args, **kwargs)
-        for place in WRITTEN.get(func, ()):
+        for place in _WRITTEN.get(func, ()):
             # A flushed copy was written to in place of the program's tensor.
             if given[place] is not args[place]:
                 given[place].copy_(args[place])
@@ -159,23 +159,23 @@ class ModeEmulation(SplittingMode):
         longest = max((extent for shape in shapes for extent in shape), default=1)
 
         def without(tensor: torch.Tensor) -> torch.Tensor:
-            terms = longest if func in PRODUCTS else largest // max(tensor.numel(), 1)
+            terms = longest if func in _PRODUCTS else largest // max(tensor.numel(), 1)
             if terms < 2 or not tensor.is_floating_point():
                 return tensor
-            return tensor + SMALLEST_FLOAT32 * min(1.0, terms / MANY) * self._xi(tensor) / UNIFORM
+            return tensor + SMALLEST_FLOAT32 * min(1.0, terms / _MANY) * self._xi(tensor) / _UNIFORM
 
         return _mapped(without, result)
 
     def _approximate(self, func: Any, args: Any, kwargs: Any, result: Any) -> Any:
-        error = INTRINSICS.get(func)
+        error = _INTRINSICS.get(func)
         if error is None or self.jitter is None or not result.is_floating_point():
             return result
-        return result + self._xi(result) / UNIFORM * error(result, *args, **kwargs)
+        return result + self._xi(result) / _UNIFORM * error(result, *args, **kwargs)
 
     def _xi(self, tensor: torch.Tensor) -> torch.Tensor:
         real = tensor.real.dtype if tensor.is_complex() else tensor.dtype
         drawn = torch.rand(tensor.shape, generator=self.generator, dtype=real).to(tensor.device)
-        return (drawn * 2 - 1) * UNIFORM
+        return (drawn * 2 - 1) * _UNIFORM
 
     def _moved(self, tensor: torch.Tensor, roundoffs: float) -> torch.Tensor:
         if self.jitter is None or not (tensor.is_floating_point() or tensor.is_complex()):
@@ -193,16 +193,16 @@ class ModeEmulation(SplittingMode):
             return [self._moved(tensor, 1.0)]
         if self.jitter is not None and self.jitter.unsure and not tensor.is_complex():
             tensor = _shifted(tensor, self.jitter.unsure)
-        if bits < SEEN_BITS:
+        if bits < _SEEN_BITS:
             # Six bits more than float32 has: a number as near to a tie is one to the device.
-            tensor = rounded_to_bits(tensor, SEEN_BITS, "even")
+            tensor = rounded_to_bits(tensor, _SEEN_BITS, "even")
         high = rounded_to_bits(tensor, bits, rounding)
         if not self.mode.split:
             return [self._moved(high, 1.0)]
         return [self._moved(part, 1.0) for part in (high, rounded_to_bits(tensor - high, bits, rounding))]
 
     def product(
-        self, function: Bilinear, a: torch.Tensor, b: torch.Tensor, axes: tuple[int, int] | None
+        self, function: _Bilinear, a: torch.Tensor, b: torch.Tensor, axes: tuple[int, int] | None
     ) -> torch.Tensor:
         """function(a, b), bilinear, as the mode computes it; it sums over the axes of a and b, None: in one piece."""
         first, second = self._operands(a), self._operands(b)
@@ -220,7 +220,7 @@ class ModeEmulation(SplittingMode):
             total = part if total is None else self._as_sum(total + part)
             lost = lost + total * left.shape[axes[0]]
         assert total is not None
-        return total - lost * ROUNDOFF_FLOAT32 if self.mode.cut else total
+        return total - lost * _ROUNDOFF_FLOAT32 if self.mode.cut else total
 
     def _chunks(self, tensor: torch.Tensor, axis: int) -> tuple[torch.Tensor, ...]:
         return tensor.chunk(max(1, min(self.mode.chunks, tensor.shape[axis])), axis)
@@ -231,7 +231,7 @@ class ModeEmulation(SplittingMode):
         return tensor.to(getattr(torch, self.mode.sums)).to(tensor.dtype)
 
 
-class Recurrences:
+class _Recurrences:
     """Which results are what a recurrence hands on: the sum in h = a h + b, of the shape that h had before. A sum that
     nothing scales (x = x + f(x), total = total + part) is none: who keeps that in 16 bit has lost digits."""
 
@@ -246,7 +246,7 @@ class Recurrences:
             return False
         like = (value for value in args if isinstance(value, torch.Tensor) and value.shape == result.shape)
         before = {self._made[storage(value)][1] for value in like if storage(value) in self._made}
-        made = kind if kind != "scaled" else max((SCALED[made] for made in before), default="")
+        made = kind if kind != "scaled" else max((_SCALED[made] for made in before), default="")
         if made:
             self._made[storage(result)] = result, made
         # A backward begins with a product, where a forward begins with zeros.
@@ -287,18 +287,18 @@ def _mapped(change: Callable[[torch.Tensor], torch.Tensor], tree: Any) -> Any:
     return tree
 
 
-def _mm(mode: ModeEmulation, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def _mm(mode: _ModeEmulation, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return mode.product(torch.matmul, a, b, (-1, -2))
 
 
 def _addmm(
-    mode: ModeEmulation, bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, beta: Any = 1, alpha: Any = 1
+    mode: _ModeEmulation, bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, beta: Any = 1, alpha: Any = 1
 ) -> torch.Tensor:
     return _added(_mm(mode, a, b) * alpha, bias, beta)
 
 
 def _addbmm(
-    mode: ModeEmulation, bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, beta: Any = 1, alpha: Any = 1
+    mode: _ModeEmulation, bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, beta: Any = 1, alpha: Any = 1
 ) -> torch.Tensor:
     return _added(_mm(mode, a, b).sum(0) * alpha, bias, beta)
 
@@ -308,17 +308,17 @@ def _added(product: torch.Tensor, bias: torch.Tensor, beta: Any) -> torch.Tensor
 
 
 def _convolution(
-    mode: ModeEmulation, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *how: Any
+    mode: _ModeEmulation, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *how: Any
 ) -> torch.Tensor:
     transposed, groups = how[3], how[5]
     # Sums of groups run over a part of the channels, which no common axis cuts.
     axes = None if groups != 1 else (1, 0 if transposed else 1)
-    result = mode.product(lambda a, b: ATEN.convolution.default(a, b, None, *how), x, weight, axes)
+    result = mode.product(lambda a, b: _ATEN.convolution.default(a, b, None, *how), x, weight, axes)
     return result if bias is None else result + bias.reshape(-1, *[1] * (x.ndim - 2))
 
 
 def _convolution_backward(
-    mode: ModeEmulation,
+    mode: _ModeEmulation,
     gradient: torch.Tensor,
     x: torch.Tensor,
     weight: torch.Tensor,
@@ -330,7 +330,7 @@ def _convolution_backward(
 
     def gradient_of(g: torch.Tensor, a: torch.Tensor, b: torch.Tensor, place: int) -> torch.Tensor:
         mask = [place == index for index in range(3)]
-        found: torch.Tensor = ATEN.convolution_backward.default(g, a, b, bias_sizes, *how, mask)[place]
+        found: torch.Tensor = _ATEN.convolution_backward.default(g, a, b, bias_sizes, *how, mask)[place]
         return found
 
     axes = None if groups != 1 else (1, 1 if transposed else 0)
@@ -343,23 +343,23 @@ def _convolution_backward(
     return of_x, of_weight, gradient_of(gradient, x, weight, 2) if wanted[2] else None
 
 
-def _attention(mode: ModeEmulation, *args: Any, **kwargs: Any) -> Any:
+def _attention(mode: _ModeEmulation, *args: Any, **kwargs: Any) -> Any:
     return attention.flash_forward(*args, **kwargs, product=partial(_mm, mode), step=mode.step)
 
 
-def _attention_backward(mode: ModeEmulation, *args: Any, **kwargs: Any) -> Any:
+def _attention_backward(mode: _ModeEmulation, *args: Any, **kwargs: Any) -> Any:
     how = mode.mode.attention
     return attention.flash_backward(*args, **kwargs, product=partial(_mm, mode), step=mode.step, how=how)
 
 
-PRODUCTS: Mapping[Any, Callable[..., Any]] = {
-    ATEN.mm.default: _mm,
-    ATEN.bmm.default: _mm,
-    ATEN.addmm.default: _addmm,
-    ATEN.baddbmm.default: _addmm,
-    ATEN.addbmm.default: _addbmm,
-    ATEN.convolution.default: _convolution,
-    ATEN.convolution_backward.default: _convolution_backward,
+_PRODUCTS: Mapping[Any, Callable[..., Any]] = {
+    _ATEN.mm.default: _mm,
+    _ATEN.bmm.default: _mm,
+    _ATEN.addmm.default: _addmm,
+    _ATEN.baddbmm.default: _addmm,
+    _ATEN.addbmm.default: _addbmm,
+    _ATEN.convolution.default: _convolution,
+    _ATEN.convolution_backward.default: _convolution_backward,
     attention.FLASH_FORWARD: _attention,
     attention.FLASH_BACKWARD: _attention_backward,
 }
@@ -374,5 +374,5 @@ def emulated(mode: Mode | None, jitter: Jitter | None) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if mode.attention == "math":
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-        stack.enter_context(ModeEmulation(mode, jitter))
+        stack.enter_context(_ModeEmulation(mode, jitter))
         yield

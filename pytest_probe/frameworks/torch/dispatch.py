@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-COMPILER = "torch._dynamo"
+_COMPILER = "torch._dynamo"
 _disabling: Callable[..., Callable[..., Any]] | None = getattr(torch, "_disable_dynamo", None)
 
 
@@ -36,6 +36,6 @@ def _left_alone(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def seen(*args: Any, **kwargs: Any) -> Any:
-        return (disabled if COMPILER in sys.modules else method)(*args, **kwargs)
+        return (disabled if _COMPILER in sys.modules else method)(*args, **kwargs)
 
     return seen

@@ -14,10 +14,17 @@ import torch.overrides
 from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.base import API, Framework
 from pytest_probe.frameworks.python.framework import PythonDevice, PythonFramework
-from pytest_probe.frameworks.torch import allowlist, autocast, devices, kernels, references, safety, sizes, state
-from pytest_probe.frameworks.torch.arrays import to_array, to_tensor
+from pytest_probe.frameworks.torch import allowlist, arrays, autocast, kernels, references, safety, sizes, state
+from pytest_probe.frameworks.torch.arrays import (
+    hardware,
+    is_device_memory,
+    memory_errors,
+    memory_left,
+    release_memory,
+    to_array,
+    to_tensor,
+)
 from pytest_probe.frameworks.torch.calls import TorchCalls, place
-from pytest_probe.frameworks.torch.devices import hardware, is_device_memory, memory_errors, memory_left, release_memory
 from pytest_probe.frameworks.torch.kernels import registered
 from pytest_probe.frameworks.torch.lost_arguments import completions, solved
 from pytest_probe.frameworks.torch.references import border, widening
@@ -29,7 +36,7 @@ from pytest_probe.model.run import Device, Kernel, MemoryUse, on_reference
 from pytest_probe.user_errors import first_line, said
 
 # What torch's errors say, in lower case, where a device has no kernel: it gives them no type of their own.
-NO_KERNEL = (
+_NO_KERNEL = (
     "not implemented for",
     "could not run 'aten::",
     "no kernel image",
@@ -97,14 +104,14 @@ class TorchFramework(TorchCalls, PythonFramework):
         release_memory(place(device))
 
     def clock(self, device: Device) -> Clock:
-        return devices.clock(device, own=isinstance(device, TorchDevice))
+        return arrays.clock(device, own=isinstance(device, TorchDevice))
 
     @memory_errors
     def memory_use(self, device: Device, call: Callable[[], object]) -> MemoryUse | None:
-        return devices.memory_use(place(device), call)
+        return arrays.memory_use(place(device), call)
 
     def last_level_cache(self, device: Device) -> int:
-        return devices.last_level_cache(place(device))
+        return arrays.last_level_cache(place(device))
 
     def yardsticks(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
         return _copy, torch.matmul
@@ -179,7 +186,7 @@ class TorchFramework(TorchCalls, PythonFramework):
 
     def has_no_kernel(self, error: BaseException) -> bool:
         text = said(error).lower()
-        return isinstance(error, NotImplementedError) or any(words in text for words in NO_KERNEL)
+        return isinstance(error, NotImplementedError) or any(words in text for words in _NO_KERNEL)
 
     @memory_errors
     def load(self, file: Path | BinaryIO) -> np.ndarray:

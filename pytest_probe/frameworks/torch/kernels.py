@@ -66,9 +66,9 @@ def _may_run(key: str, device: str) -> bool:
 
 
 # From here on exp overflows in float32, and in the dtypes that compute in it.
-EXP_OVERFLOWS = 88.72
+_EXP_OVERFLOWS = 88.72
 # Below it the vectorised erf of bfloat16 is off.
-SMALL_ERF = 2.0**-12
+_SMALL_ERF = 2.0**-12
 
 
 class Finding(Struct, frozen=True):
@@ -83,7 +83,7 @@ class Finding(Struct, frozen=True):
 
 
 def _early(x: AnyArray, found: AnyArray) -> AnyArray:
-    return np.asarray((np.abs(x) >= EXP_OVERFLOWS) & np.isinf(found))
+    return np.asarray((np.abs(x) >= _EXP_OVERFLOWS) & np.isinf(found))
 
 
 FINDINGS = (
@@ -99,7 +99,7 @@ FINDINGS = (
         ("2.13",),
         ("bfloat16",),
         "erf of small bfloat16 numbers is off by up to twice the result",
-        lambda x, found: np.asarray((np.abs(x) < SMALL_ERF) & (np.abs(found) < 4 * np.abs(x))),
+        lambda x, found: np.asarray((np.abs(x) < _SMALL_ERF) & (np.abs(found) < 4 * np.abs(x))),
     ),
     Finding("sinh", ("2.13",), ("float32",), "sinh overflows where exp does", _early),
     Finding("cosh", ("2.13",), ("float32",), "cosh overflows where exp does", _early),

@@ -21,11 +21,11 @@ from msgspec import Struct
 from pytest_probe.model.dump import Argument, DtypeSpec, Lost, named_tensors
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
 
-Kind: TypeAlias = Literal["axis", "reduction", "flag", "dtype"]
+_Kind: TypeAlias = Literal["axis", "reduction", "flag", "dtype"]
 _AXES = frozenset(("dim", "axis", "dims"))
 # As functions written in Python take them, and as operators do.
 _WORDS, _NUMBERS = ("mean", "sum", "none", "batchmean"), (0, 1, 2)
-_ORDER: tuple[Kind, ...] = ("axis", "reduction", "flag", "dtype")
+_ORDER: tuple[_Kind, ...] = ("axis", "reduction", "flag", "dtype")
 
 
 class _Parameter(Struct, frozen=True):
@@ -33,7 +33,7 @@ class _Parameter(Struct, frozen=True):
     its name."""
 
     name: str
-    kind: Kind
+    kind: _Kind
     place: int
     words: bool
 
@@ -104,7 +104,7 @@ def _schemas(name: str) -> Iterator[_Parameter]:
                 yield _Parameter(each.name, kind, -1 if each.kwarg_only else place, words=False)
 
 
-def _kind(name: str, is_flag: bool) -> Kind | None:
+def _kind(name: str, is_flag: bool) -> _Kind | None:
     if name in _AXES:
         return "axis"
     if name in ("reduction", "dtype"):
@@ -116,47 +116,47 @@ def _kind(name: str, is_flag: bool) -> Kind | None:
 
 
 # Values by their places ("input.1", "kwargs.stride").
-Values: TypeAlias = Mapping[str, Any]
-Rule: TypeAlias = Callable[[Sequence[Any], AnyArray], Iterator[Values]]
+_Values: TypeAlias = Mapping[str, Any]
+_Rule: TypeAlias = Callable[[Sequence[Any], AnyArray], Iterator[_Values]]
 
 # A number that a program gives has few digits; one that was computed has all of float32's.
-DIGITS = range(1, 9)
+_DIGITS = range(1, 9)
 # A share of a number that its inputs' and output's rounding moves it by.
-NEAR = 1e-5
+_NEAR = 1e-5
 # Axes of which all orders are looked at: 120.
-MOST_AXES = 5
+_MOST_AXES = 5
 # The farthest that programs step, pad and spread a window.
-STRIDES, DILATIONS, WINDOWS = (1, 2, 4, 3), (1, 2, 3, 4), (2, 3, 1, 4, 5, 7)
+_STRIDES, _DILATIONS, _WINDOWS = (1, 2, 4, 3), (1, 2, 3, 4), (2, 3, 1, 4, 5, 7)
 
 
-def solved(name: str, args: Sequence[Any], output: AnyArray) -> Iterator[Values]:
+def solved(name: str, args: Sequence[Any], output: AnyArray) -> Iterator[_Values]:
     """What the lost arguments of a call may have been, likeliest first; nothing for an API that no rule knows.
 
     name is the API's, without its namespace ("permute"); args are the recorded positional arguments, with arrays for
     tensors and Lost in gaps; output is the first stored output.
     """
-    rule = RULES.get(name)
+    rule = _RULES.get(name)
     if rule is None or not args or not isinstance(args[0], np.ndarray):
         return
     with np.errstate(all="ignore"):
         yield from rule(args, output)
 
 
-def _scalar(of: Callable[[AnyArray, AnyArray], AnyArray]) -> Rule:
+def _scalar(of: Callable[[AnyArray, AnyArray], AnyArray]) -> _Rule:
     """The other operand, which is one number: of gives it by element, from the output and the first operand."""
 
-    def rule(args: Sequence[Any], output: AnyArray) -> Iterator[Values]:
+    def rule(args: Sequence[Any], output: AnyArray) -> Iterator[_Values]:
         if _is_lost(args, 1) and output.shape == args[0].shape:
             yield from ({"input.1": value} for value in _numbers(of(_wide(output), _wide(args[0]))))
 
     return rule
 
 
-def _alpha(sign: float) -> Rule:
+def _alpha(sign: float) -> _Rule:
     """The other operand, or what it is multiplied by."""
     other = _scalar(lambda out, x: sign * (out - x))
 
-    def rule(args: Sequence[Any], output: AnyArray) -> Iterator[Values]:
+    def rule(args: Sequence[Any], output: AnyArray) -> Iterator[_Values]:
         if len(args) < 2 or not isinstance(args[1], np.ndarray):
             yield from other(args, output)
             return
@@ -166,18 +166,18 @@ def _alpha(sign: float) -> Rule:
     return rule
 
 
-def _either(one: Rule, other: Rule) -> Rule:
+def _either(one: _Rule, other: _Rule) -> _Rule:
     """Python's operators have one name for both orders."""
     return lambda args, output: itertools.chain(one(args, output), other(args, output))
 
 
-def _slope(args: Sequence[Any], output: AnyArray) -> Iterator[Values]:
+def _slope(args: Sequence[Any], output: AnyArray) -> Iterator[_Values]:
     x = _wide(args[0])
     if _is_lost(args, 1) and output.shape == x.shape:
         yield from ({"kwargs.negative_slope": value} for value in _numbers((_wide(output) / x)[x < 0]))
 
 
-def _bounds(args: Sequence[Any], output: AnyArray) -> Iterator[Values]:
+def _bounds(args: Sequence[Any], output: AnyArray) -> Iterator[_Values]:
     """The least and the largest number of what was cut."""
     x, out = _wide(args[0]), _wide(output)
     if out.shape != x.shape or not out.size:
@@ -189,51 +189,51 @@ def _bounds(args: Sequence[Any], output: AnyArray) -> Iterator[Values]:
         yield {path: value for path, value in found.items() if value is not None}
 
 
-def _shape(args: Sequence[Any], output: AnyArray) -> Iterator[Values]:
+def _shape(args: Sequence[Any], output: AnyArray) -> Iterator[_Values]:
     if _is_lost(args, 1):
         yield {"input.1": list(output.shape)}
 
 
-def _order(args: Sequence[Any], output: AnyArray) -> Iterator[Values]:
-    if _is_lost(args, 1) and args[0].ndim <= MOST_AXES:
+def _order(args: Sequence[Any], output: AnyArray) -> Iterator[_Values]:
+    if _is_lost(args, 1) and args[0].ndim <= _MOST_AXES:
         for axes in itertools.permutations(range(args[0].ndim)):
             if np.array_equal(args[0].transpose(axes), output, equal_nan=is_floating(output.dtype)):
                 yield {"input.1": list(axes)}
 
 
-def _pair(args: Sequence[Any], output: AnyArray) -> Iterator[Values]:
+def _pair(args: Sequence[Any], output: AnyArray) -> Iterator[_Values]:
     if _is_lost(args, 1):
         for one, other in itertools.combinations(range(args[0].ndim), 2):
             if np.array_equal(args[0].swapaxes(one, other), output, equal_nan=is_floating(output.dtype)):
                 yield {"input.1": one, "input.2": other}
 
 
-def _normalized(args: Sequence[Any], output: AnyArray) -> Iterator[Values]:
+def _normalized(args: Sequence[Any], output: AnyArray) -> Iterator[_Values]:
     weights = [value.shape for value in args[1:] if isinstance(value, np.ndarray)]
     if _is_lost(args, 1):
         trailing = (args[0].shape[start:] for start in range(args[0].ndim - 1, -1, -1))
         yield from ({"input.1": list(shape)} for shape in (*weights[:1], *trailing))
 
 
-def _convolution(args: Sequence[Any], output: AnyArray) -> Iterator[Values]:
+def _convolution(args: Sequence[Any], output: AnyArray) -> Iterator[_Values]:
     """Alike in all dimensions, as most are."""
     if len(args) < 2 or not isinstance(args[1], np.ndarray) or args[0].ndim != args[1].ndim:
         return
     (_, channels, *sizes), (_, each, *window) = args[0].shape, args[1].shape
     groups, wanted = channels // max(each, 1), list(output.shape[2:])
-    for stride, dilation in itertools.product(STRIDES, DILATIONS):
+    for stride, dilation in itertools.product(_STRIDES, _DILATIONS):
         for padding in range(dilation * (max(window, default=1) - 1) + 1):
             if [_places(n, k, stride, padding, dilation) for n, k in zip(sizes, window, strict=True)] == wanted:
                 found = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
                 yield {f"kwargs.{name}": value for name, value in found.items()}
 
 
-def _pool(args: Sequence[Any], output: AnyArray) -> Iterator[Values]:
+def _pool(args: Sequence[Any], output: AnyArray) -> Iterator[_Values]:
     if not _is_lost(args, 1) or args[0].ndim != output.ndim:
         return
     sizes, wanted = args[0].shape[2:], list(output.shape[2:])
-    for window in WINDOWS:
-        for stride, padding in itertools.product(dict.fromkeys((window, *STRIDES)), range(window // 2 + 1)):
+    for window in _WINDOWS:
+        for stride, padding in itertools.product(dict.fromkeys((window, *_STRIDES)), range(window // 2 + 1)):
             if [_places(n, window, stride, padding, 1) for n in sizes] == wanted:
                 yield {"input.1": window, "kwargs.stride": stride, "kwargs.padding": padding}
 
@@ -257,11 +257,11 @@ def _numbers(values: AnyArray) -> Iterator[float]:
     if not usable.size:
         return
     found = float(np.median(usable))
-    short = (float(f"{found:.{digits}g}") for digits in DIGITS)
-    yield from dict.fromkeys((next((each for each in short if abs(each - found) <= NEAR * abs(found)), found), found))
+    short = (float(f"{found:.{digits}g}") for digits in _DIGITS)
+    yield from dict.fromkeys((next((each for each in short if abs(each - found) <= _NEAR * abs(found)), found), found))
 
 
-RULES: Mapping[str, Rule] = {
+_RULES: Mapping[str, _Rule] = {
     "add": _alpha(1.0),
     "sub": _either(_alpha(-1.0), _scalar(lambda out, x: out + x)),
     "rsub": _scalar(lambda out, x: out + x),

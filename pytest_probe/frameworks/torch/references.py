@@ -24,24 +24,24 @@ from pytest_probe.model.comparison import Choice
 
 # u_c of float32: what kernels of float32 and of all narrower dtypes compute in.
 EPS = torch.finfo(torch.float32).eps
-CallArguments = tuple[tuple[Any, ...], dict[str, Any]]
+_CallArguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-def epsilon(args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallArguments:
+def _epsilon(args: tuple[Any, ...], kwargs: dict[str, Any]) -> _CallArguments:
     """rms_norm(x, shape, weight, eps): that of the arithmetic, float32 for everything narrower."""
     if kwargs.get("eps") is not None or (len(args) > 3 and args[3] is not None):
         return args, kwargs
     return args[:3], {**kwargs, "eps": EPS}
 
 
-def relative_tolerance(args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallArguments:
+def _relative_tolerance(args: tuple[Any, ...], kwargs: dict[str, Any]) -> _CallArguments:
     """pinv and matrix_rank(A, *, atol, rtol), or with one tolerance in their place."""
     if len(args) > 1 or any(kwargs.get(name) is not None for name in ("atol", "rtol", "tol", "rcond")):
         return args, kwargs
     return args, {**kwargs, "rtol": _cut_off(args, kwargs)}
 
 
-def cut_off(args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallArguments:
+def cut_off(args: tuple[Any, ...], kwargs: dict[str, Any]) -> _CallArguments:
     """lstsq(A, B, rcond)."""
     if kwargs.get("rcond") is not None or (len(args) > 2 and args[2] is not None):
         return args, kwargs
@@ -54,29 +54,29 @@ def _cut_off(args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
     return float(EPS * max(matrix.shape[-2:]))
 
 
-def clamp_limits(largest: float, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallArguments:
+def _clamp_limits(largest: float, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _CallArguments:
     """nan_to_num(x, nan, posinf, neginf)."""
     given = {**dict(zip(("nan", "posinf", "neginf"), args[1:], strict=False)), **kwargs}
     ends = {"posinf": largest, "neginf": -largest}
     return args[:1], {**given, **{name: end for name, end in ends.items() if given.get(name) is None}}
 
 
-DEFAULTS: Mapping[Any, Callable[[tuple[Any, ...], dict[str, Any]], CallArguments]] = {
-    torch.nn.functional.rms_norm: epsilon,
-    torch.rms_norm: epsilon,
-    torch.linalg.matrix_rank: relative_tolerance,
-    torch.linalg.pinv: relative_tolerance,
+_DEFAULTS: Mapping[Any, Callable[[tuple[Any, ...], dict[str, Any]], _CallArguments]] = {
+    torch.nn.functional.rms_norm: _epsilon,
+    torch.rms_norm: _epsilon,
+    torch.linalg.matrix_rank: _relative_tolerance,
+    torch.linalg.pinv: _relative_tolerance,
     torch.linalg.lstsq: cut_off,
 }
 
 # These take the largest number of the dtype, which float64 has another of.
-LIMITED = frozenset((torch.nan_to_num, torch.nan_to_num_, torch.Tensor.nan_to_num, torch.Tensor.nan_to_num_))
+_LIMITED = frozenset((torch.nan_to_num, torch.nan_to_num_, torch.Tensor.nan_to_num, torch.Tensor.nan_to_num_))
 
 
 COMPILED = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
 
 
-class DefaultsMode(TorchFunctionMode):
+class _DefaultsMode(TorchFunctionMode):
     """Writes these defaults down, as they are for float32 and for tensors whose largest number this is."""
 
     def __init__(self, largest: float) -> None:
@@ -84,12 +84,12 @@ class DefaultsMode(TorchFunctionMode):
         self._largest = largest
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        change = partial(clamp_limits, self._largest) if func in LIMITED else DEFAULTS.get(func, _unchanged)
+        change = partial(_clamp_limits, self._largest) if func in _LIMITED else _DEFAULTS.get(func, _unchanged)
         args, kwargs = change(args, kwargs or {})
         return func(*args, **kwargs)
 
 
-def _unchanged(args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallArguments:
+def _unchanged(args: tuple[Any, ...], kwargs: dict[str, Any]) -> _CallArguments:
     return args, kwargs
 
 
@@ -98,13 +98,13 @@ def as_single(function: Callable[..., Any], largest: float, /, *args: Any, **kwa
     called = looked_up(function)
     if runs_plain(called):
         return called(*args, **kwargs)
-    with DefaultsMode(largest):
+    with _DefaultsMode(largest):
         return called(*args, **kwargs)
 
 
 def runs_plain(function: Callable[..., Any]) -> bool:
     """Is it one of torch's compiled functions without such a default? A mode would see nothing that it calls."""
-    if not isinstance(function, COMPILED) or function in LIMITED or function in DEFAULTS:
+    if not isinstance(function, COMPILED) or function in _LIMITED or function in _DEFAULTS:
         return False
     if getattr(torch._C._VariableFunctions, function.__name__, None) is function:
         return True
@@ -117,7 +117,7 @@ def runs_plain(function: Callable[..., Any]) -> bool:
 # the run. A border between two kernels rounds values and their gradient, in runs that are asked to.
 
 # By the dtype of the run.
-WIDE: Mapping[str, Mapping[torch.dtype, torch.dtype]] = {
+_WIDE: Mapping[str, Mapping[torch.dtype, torch.dtype]] = {
     "float64": {
         torch.float16: torch.float64,
         torch.bfloat16: torch.float64,
@@ -132,17 +132,17 @@ WIDE: Mapping[str, Mapping[torch.dtype, torch.dtype]] = {
     },
 }
 # The dtype of a kernel that reads the bits of its tensor is no cast.
-BITS = (torch.ops.aten.view.dtype,)
+_BITS = (torch.ops.aten.view.dtype,)
 
 
 class _Widening(DispatchMode):
     def __init__(self, dtype: str, casts: list[str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._wider = WIDE[dtype]
+        self._wider = _WIDE[dtype]
         self._casts = casts
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func not in BITS:
+        if func not in _BITS:
             wide = tuple(self._wide(value, func) for value in args)
             kwargs = {key: self._wide(value, func) for key, value in (kwargs or {}).items()}
             return func(*wide, **kwargs)
@@ -190,22 +190,22 @@ def _rounded(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 # Which elements a function chooses, and what it chooses them from.
 
-ATEN = torch.ops.aten
+_ATEN = torch.ops.aten
 # Kernels that choose: the place of the argument `dim` and its default, None for the flattened tensor.
-CHOOSING: Mapping[Any, tuple[int, int | None]] = {
-    ATEN.topk.default: (2, -1),
-    ATEN.sort.default: (1, -1),
-    ATEN.sort.stable: (2, -1),
-    ATEN.argmax.default: (1, None),
-    ATEN.argmin.default: (1, None),
-    ATEN.max.dim: (1, None),
-    ATEN.min.dim: (1, None),
-    ATEN.kthvalue.default: (2, -1),
-    ATEN.median.dim: (1, None),
-    ATEN.nanmedian.dim: (1, None),
-    ATEN.mode.default: (1, -1),
-    ATEN.cummax.default: (1, None),
-    ATEN.cummin.default: (1, None),
+_CHOOSING: Mapping[Any, tuple[int, int | None]] = {
+    _ATEN.topk.default: (2, -1),
+    _ATEN.sort.default: (1, -1),
+    _ATEN.sort.stable: (2, -1),
+    _ATEN.argmax.default: (1, None),
+    _ATEN.argmin.default: (1, None),
+    _ATEN.max.dim: (1, None),
+    _ATEN.min.dim: (1, None),
+    _ATEN.kthvalue.default: (2, -1),
+    _ATEN.median.dim: (1, None),
+    _ATEN.nanmedian.dim: (1, None),
+    _ATEN.mode.default: (1, -1),
+    _ATEN.cummax.default: (1, None),
+    _ATEN.cummin.default: (1, None),
 }
 
 
@@ -226,8 +226,8 @@ class _Noting(DispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if func in CHOOSING:
-            place, default = CHOOSING[func]
+        if func in _CHOOSING:
+            place, default = _CHOOSING[func]
             dim = args[place] if len(args) > place else (kwargs or {}).get("dim", default)
             indices = result[1] if isinstance(result, (tuple, list)) else result
             self._noted.append(Choice(to_array(args[0]).copy(), dim, to_array(indices).copy()))

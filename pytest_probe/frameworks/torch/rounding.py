@@ -29,7 +29,7 @@ Tensor = torch.Tensor
 # Infinities and NaN are what a call may have.
 _SILENT = np.errstate(invalid="ignore", over="ignore")
 # Products of two numbers in a product of matrices that is added up in order: more would take more than seconds.
-MOST = 1 << 28
+_MOST = 1 << 28
 
 
 def _adding_kernels(order: Order) -> Mapping[Any, Callable[..., Any]]:
@@ -79,7 +79,7 @@ def _product(add: Sum, first: Tensor, second: Tensor) -> Any:
     """A product of matrices, or of batches of them, a few rows of the result at a time."""
     if first.dtype is not torch.float64 or second.dtype is not torch.float64:
         return NotImplemented
-    if first.numel() * second.shape[-1] > MOST:
+    if first.numel() * second.shape[-1] > _MOST:
         return NotImplemented
     left, right = (tensor.detach().numpy().astype(np.float32) for tensor in (first, second))
     if left.ndim == 3:
@@ -137,12 +137,12 @@ def _convolution_elsewhere(rounded: Callable[[torch.Tensor], torch.Tensor], x: A
 # What a float32 kernel's number may be off by before it is rounded to 16 bit: four roundoffs of float32.
 COMPUTED = 2.0**-22
 # Functions that no library rounds correctly.
-LIBRARY = frozenset(
+_LIBRARY = frozenset(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh sigmoid erf "
     "erfc erfinv lgamma digamma pow".split()
 )
 # Kernels that only move values: rounding waits for the next that computes with them.
-MOVES = frozenset(
+_MOVES = frozenset(
     {
         _ATEN.clone.default, _ATEN._to_copy.default, _ATEN.copy_.default, _ATEN.cat.default, _ATEN.stack.default,
         _ATEN.constant_pad_nd.default, _ATEN.index_select.default, _ATEN.gather.default, _ATEN.flip.default,
@@ -152,17 +152,17 @@ MOVES = frozenset(
 
 
 # Kernels that cast a tensor of integers to the dtype of the other: the number of largest elements, in amax's gradient.
-CAST_COUNTS = frozenset({_ATEN.div.Tensor, _ATEN.mul.Tensor})
+_CAST_COUNTS = frozenset({_ATEN.div.Tensor, _ATEN.mul.Tensor})
 
 # Kernels whose results are some of their arguments' values, and those that are where they reduce by these.
-SELECTS = frozenset(
+_SELECTS = frozenset(
     "amax amin max min maximum minimum fmax fmin relu cummax cummin sort topk kthvalue median nanmedian mode".split()
 )
-REDUCES = frozenset(("amax", "amin", "max", "min"))
+_REDUCES = frozenset(("amax", "amin", "max", "min"))
 
 
 # Kernels that keep their statistics, all results but the first, in the dtype of their weights.
-NORMALISING = frozenset(
+_NORMALISING = frozenset(
     {_ATEN.native_layer_norm.default, _ATEN.native_group_norm.default, _ATEN.native_batch_norm.default}
 )
 
@@ -170,7 +170,7 @@ NORMALISING = frozenset(
 @functools.cache
 def only_moves(func: Any) -> bool:
     views = (item.alias_info is not None and not item.alias_info.is_write for item in func._schema.returns)
-    return func in MOVES or any(views)
+    return func in _MOVES or any(views)
 
 
 def computes(func: Any, args: Any) -> bool:
@@ -224,7 +224,7 @@ class StepsMode(SplittingMode):
         super().__init__()
         self.by_chance = by_chance
         self.computed = computed
-        self.library = LIBRARY if order is None else frozenset[str]()
+        self.library = _LIBRARY if order is None else frozenset[str]()
         self.sums = {} if order is None else _adding_kernels(order)
         self.made_of_sums = {} if order is None else steps()
         self.dtype = dtype
@@ -252,7 +252,7 @@ class StepsMode(SplittingMode):
         moved = (flag for key in inputs for _, flag in self.pending.get(key, ()))
         # What only moves a library's result moves its error as well.
         of_library = self.fine and (func.overloadpacket.__name__ in self.library or any(moved))
-        if func in CAST_COUNTS and not single and any(tensor.is_floating_point() for tensor in _tensors(args)):
+        if func in _CAST_COUNTS and not single and any(tensor.is_floating_point() for tensor in _tensors(args)):
             args = tuple(map(self._counted, args))
         result = NotImplemented if single else self._known(func)(*args, **kwargs)
         if result is NotImplemented:
@@ -289,10 +289,10 @@ class StepsMode(SplittingMode):
     def _is_choice(self, func: Any, args: Any, kwargs: Any) -> bool:
         """Are the results numbers that were there before? A backward may look for them among the arguments. Numbers
         that a reduction starts from are there if they are the dtype's."""
-        if func.overloadpacket.__name__ in SELECTS:
+        if func.overloadpacket.__name__ in _SELECTS:
             return True
         starts = (value for value in (*args, *kwargs.values()) if isinstance(value, float))
-        by_choice = any(isinstance(value, str) and value in REDUCES for value in args)
+        by_choice = any(isinstance(value, str) and value in _REDUCES for value in args)
         return by_choice and all(value == float(torch.tensor(value, dtype=self.dtype)) for value in starts)
 
     def _known(self, func: Any) -> Callable[..., Any]:
@@ -309,7 +309,7 @@ class StepsMode(SplittingMode):
         dtype of wide weights."""
         if func is attention.FLASH_FORWARD:
             return not self.fine
-        return func in NORMALISING and not self.wide.isdisjoint(inputs)
+        return func in _NORMALISING and not self.wide.isdisjoint(inputs)
 
     def _round(self, tensor: torch.Tensor, inexact: bool) -> None:
         if tensor.dtype is torch.float64:

@@ -19,24 +19,24 @@ from pytest_probe.model.dump import leaves
 from pytest_probe.model.run import BoundCall, Leaf
 
 # Kernels over lists of tensors: they walk along all lists by the length and the sizes of the first.
-LISTED = ("_foreach_", "_fused_")
+_LISTED = ("_foreach_", "_fused_")
 # Lists of fused optimisers that are empty where another argument does not ask for them, and that of the steps so far.
-OPTIONAL = {"max_exp_avg_sqs": "amsgrad", "momentum_buffer_list": "momentum"}
-STEPS = "state_steps"
-PRODUCTS = frozenset(["mm"])  # whose operands have shapes of their own
+_OPTIONAL = {"max_exp_avg_sqs": "amsgrad", "momentum_buffer_list": "momentum"}
+_STEPS = "state_steps"
+_PRODUCTS = frozenset(["mm"])  # whose operands have shapes of their own
 # Parts of quantisation libraries, which read packed memory as it is given.
-PACKED = ("fbgemm_", "quantized_")
+_PACKED = ("fbgemm_", "quantized_")
 
 
 def check_arguments(bound: BoundCall) -> None:
     """Raises UnsafeArguments where a call may end the process."""
     name = bound.api.rpartition(".")[2]
-    if bound.native and name.startswith(PACKED):
+    if bound.native and name.startswith(_PACKED):
         raise UnsafeArguments(
             f"{bound.api}: found a part of a quantisation library, whose kernels do not check the memory that they are "
             "given, expected an API that does; to run it all the same register a function for it"
         )
-    check = _lists if name.startswith(LISTED) else CHECKS.get(bound.name)
+    check = _lists if name.startswith(_LISTED) else _CHECKS.get(bound.name)
     problem = next(check(bound), None) if check is not None else None
     if problem is not None:
         raise UnsafeArguments(f"{bound.api}: found {problem}; its kernel would not check that, and may end the process")
@@ -67,19 +67,19 @@ def _channels_last(tensor: torch.Tensor) -> bool:
 
 def _lists(bound: BoundCall) -> Iterator[str]:
     lists = {name: value for name, value in bound.given.items() if isinstance(value, (list, tuple))}
-    for name, wanting in OPTIONAL.items():
+    for name, wanting in _OPTIONAL.items():
         if name in lists and not lists[name] and not bound.argument(wanting):
             del lists[name]
     if len({len(value) for value in lists.values()}) > 1:
         lengths = ", ".join(f"{bound.paths[name]} of {len(value)}" for name, value in lists.items())
         yield f"lists of other lengths, {lengths}, expected one length"
         return
-    steps = lists.pop(STEPS, ())
+    steps = lists.pop(_STEPS, ())
     if any(not isinstance(step, Leaf) or step.array.size != 1 for step in steps):
-        yield f"{bound.paths[STEPS]} with something else than single numbers, expected a tensor of one for each"
+        yield f"{bound.paths[_STEPS]} with something else than single numbers, expected a tensor of one for each"
     for place, values in enumerate(zip(*lists.values(), strict=True)):
         tensors = [value.array for value in values if isinstance(value, Leaf)]
-        if len({array.shape for array in tensors}) > 1 and bound.name not in PRODUCTS:
+        if len({array.shape for array in tensors}) > 1 and bound.name not in _PRODUCTS:
             yield f"shapes {_shapes(tensors)} at place {place} of the lists, expected one shape"
 
 
@@ -160,7 +160,7 @@ def _filled(bound: BoundCall) -> Iterator[str]:
 
 
 # By canonical name: what is wrong with the arguments of a call.
-CHECKS: Mapping[str, Callable[[BoundCall], Iterator[str]]] = {
+_CHECKS: Mapping[str, Callable[[BoundCall], Iterator[str]]] = {
     "segment_reduce": _segments,
     "lu_unpack": _pivots,
     "native_batch_norm": _batch_norm,

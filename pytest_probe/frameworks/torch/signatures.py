@@ -16,7 +16,7 @@ from pytest_probe.model.dump import SizeSpec
 from pytest_probe.model.run import BoundCall
 
 # How torch spells what a dump calls by its prefix; the longest comes first.
-SPELLINGS = (
+_SPELLINGS = (
     ("torch.nn.functional.", "Functional."),
     ("torch.Tensor.", "Tensor."),
     ("torch.ops.aten.", "Aten."),
@@ -25,9 +25,9 @@ SPELLINGS = (
     ("torch.", "Torch."),
 )
 # Namespaces of torch's own, in which a name means what it means there.
-NATIVE = ("Torch", "Functional", "Tensor")
+_NATIVE = ("Torch", "Functional", "Tensor")
 # APIs by another name.
-ALIASES = {"grid_sampler_2d": "grid_sample", "grid_sampler_3d": "grid_sample"}
+_ALIASES = {"grid_sampler_2d": "grid_sample", "grid_sampler_3d": "grid_sample"}
 # Parameters that several APIs have alike.
 _CONVOLUTION = "input weight bias stride=1 padding=0 dilation=1 groups=1"
 _TRANSPOSED = "input weight bias stride=1 padding=0 output_padding=0 groups=1 dilation=1"
@@ -205,12 +205,12 @@ SIGNATURES: Mapping[str, str] = {
     "lu_unpack": "LU/LU_data pivots/LU_pivots",
 }  # fmt: skip
 # Of an API in no list nothing is asked but its first argument.
-UNLISTED = "input"
+_UNLISTED = "input"
 
 
 def spelled(glob: str) -> str:
     """A glob with torch's own spelling replaced by the dump's: `torch.nn.functional.x` is `Functional.x`."""
-    for spelling, prefix in SPELLINGS:
+    for spelling, prefix in _SPELLINGS:
         if glob.startswith(spelling):
             return prefix + glob[len(spelling) :]
     return glob
@@ -229,7 +229,7 @@ def canonical(api: str) -> str:
     if operator is not None:
         return operator
     bare = name.removeprefix("_foreach_").rstrip("_")
-    return ALIASES.get(bare, bare)
+    return _ALIASES.get(bare, bare)
 
 
 def bind(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BoundCall:
@@ -238,7 +238,7 @@ def bind(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BoundCall:
     The values are whatever represents tensors there.
     """
     name = canonical(api) if api else ""
-    native = api.partition(".")[0] in NATIVE
+    native = api.partition(".")[0] in _NATIVE
     return bound_call(api, name, native, Signature.parsed(_text(api, args, kwargs)), args, kwargs)
 
 
@@ -250,7 +250,7 @@ def call(api: str, given: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str,
 def _text(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """The signature of a name, or of one of the forms in which torch takes its arguments."""
     own = canonical(api) if api else ""
-    form = FORMS[own](args, kwargs) if own in FORMS else ""
+    form = _FORMS[own](args, kwargs) if own in _FORMS else ""
     return form or _usual(api)
 
 
@@ -262,7 +262,7 @@ def _usual(api: str) -> str:
     plain = name if name.endswith("__") else name.rstrip("_")
     own_namespace = "Functional" if "functional" in namespace.lower() else namespace
     places = (f"{own_namespace}.{name}", f"{own_namespace}.{plain}")
-    return next((SIGNATURES[key] for key in (*places, plain, own) if key in SIGNATURES), UNLISTED)
+    return next((SIGNATURES[key] for key in (*places, plain, own) if key in SIGNATURES), _UNLISTED)
 
 
 def _packed(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
@@ -282,7 +282,7 @@ def _one_end_like(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
 
 
 # APIs that take their arguments in more than one form: the arguments decide which it is.
-FORMS: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any]], str]] = {
+_FORMS: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any]], str]] = {
     **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), _packed),
     "randint": _one_end,
     "randint_like": _one_end_like,

@@ -35,37 +35,37 @@ from pytest_probe.model.run import Array, Leaf, Way
 from pytest_probe.user_errors import said
 
 # These give what they take in another shape, whatever numbers they are given.
-RESHAPING = frozenset(
+_RESHAPING = frozenset(
     "chunk clone contiguous detach flatten movedim narrow permute reshape reshape_as select size split squeeze "
     "swapaxes swapdims t to transpose unbind unflatten unsqueeze view view_as".split()
 )
 # A product of two arguments is no bound on what these make of three.
-UNBOUNDED = frozenset("block_diag cartesian_prod combinations einsum meshgrid".split())
+_UNBOUNDED = frozenset("block_diag cartesian_prod combinations einsum meshgrid".split())
 # Numbers that these take are no sizes, but dimensions, classes, shares, or what their tensors have already.
-WITHOUT_SIZES = frozenset(
+_WITHOUT_SIZES = frozenset(
     "argmax argmin avg_pool1d avg_pool2d avg_pool3d batch_norm cat concat cross_entropy cumsum dropout embedding "
     "gather group_norm instance_norm layer_norm linear log_softmax logsumexp max max_pool1d max_pool2d max_pool3d mean "
     "min multi_head_attention_forward nll_loss norm normalize rms_norm scaled_dot_product_attention softmax sort "
     "stack std sum topk tril triu var vector_norm".split()
 )
-TENSORS = (Leaf, Array)
+_TENSORS = (Leaf, Array)
 # The numbers in their tensors are sizes.
-COUNTING = frozenset("bincount ctc_loss one_hot repeat_interleave".split())
+_COUNTING = frozenset("bincount ctc_loss one_hot repeat_interleave".split())
 # What is beyond torch's own count of bytes, and what it says then.
-BEYOND, OVERFLOWED = 1 << 63, "calculation overflowed"
+_BEYOND, _OVERFLOWED = 1 << 63, "calculation overflowed"
 # Tensors that a kernel may hold beside those that its arguments' sizes tell of: the coordinates of nonzero, copies.
-SLACK = 16
+_SLACK = 16
 # Values decide on a shape, or there is no kernel that tells it.
 # Whose numbers are the sizes of what they make, and nothing else.
-SIZED = frozenset(("empty", "ones", "rand", "randn", "zeros"))
-NOT_KNOWN = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
+_SIZED = frozenset(("empty", "ones", "rand", "randn", "zeros"))
+_NOT_KNOWN = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
 
 
 def bytes_inside(
     name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, limit: int
 ) -> int:
     """Bytes of tensors that a run holds at a time, its arguments apart; see Framework.bytes_inside."""
-    enough = limit / (8 * SLACK)
+    enough = limit / (8 * _SLACK)
     if _bound(name, args, kwargs, enough) <= enough:
         return 0
     way = replace(way, place="cpu")
@@ -77,34 +77,34 @@ def bytes_inside(
                 result = function(*bound.args, **bound.kwargs)
             outputs: int = sum(map(_dense, tree_leaves(result)))
             return max(held.peak, outputs)
-        except NOT_KNOWN:
+        except _NOT_KNOWN:
             pass
         except Exception as error:  # it raises on the real arguments, too
-            return BEYOND if OVERFLOWED in said(error) else held.peak
+            return _BEYOND if _OVERFLOWED in said(error) else held.peak
     return held.peak if held.peak > limit else _watched(function, args, kwargs, way, limit)
 
 
 def _bound(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], enough: float) -> float:
     """More elements than these a kernel of the call makes only by a small factor; a rougher bound that says enough is
     not refined."""
-    if name in RESHAPING:
+    if name in _RESHAPING:
         return 0.0
-    if name in UNBOUNDED:
+    if name in _UNBOUNDED:
         return math.inf
     if name in ("arange", "range"):
         return _steps(args, kwargs)
     shapes: list[tuple[int, ...]] = []
     numbers = [1.0]
     for value in _flat(args, kwargs):
-        if isinstance(value, TENSORS) and value.array.ndim:
+        if isinstance(value, _TENSORS) and value.array.ndim:
             shapes.append(value.array.shape)
-            numbers += _extremes(value.array) if name in COUNTING else ()
+            numbers += _extremes(value.array) if name in _COUNTING else ()
         elif value is not None:
             numbers += _numbers(value)
-    if name in SIZED:
+    if name in _SIZED:
         return math.prod(numbers)
     # One number may count for each of three dimensions: a kernel's size, a scale. A power would raise for inf.
-    factor = 1.0 if name in WITHOUT_SIZES else math.prod(numbers) * max(numbers) * max(numbers)
+    factor = 1.0 if name in _WITHOUT_SIZES else math.prod(numbers) * max(numbers) * max(numbers)
     rough = factor * max(map(max, shapes), default=1)
     for shape in shapes:
         rough *= math.prod(shape) or 1
@@ -146,7 +146,7 @@ def _flat(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
 
 def _numbers(value: Any) -> Sequence[float]:
     """What a number, or a tensor that is one, adds to the bound."""
-    if isinstance(value, TENSORS):
+    if isinstance(value, _TENSORS):
         value = value.array.item() if value.array.dtype.kind in "iuf" else 0
     if isinstance(value, SizeSpec):
         return [float(abs(extent)) for extent in value.shape if extent]
@@ -243,14 +243,14 @@ class _Watch(DispatchMode):
         return function(*args, **(kwargs or {}))
 
     def _size(self, function: Any, args: Any, kwargs: Any) -> int:
-        rule = BY_VALUES.get(function.overloadpacket.__name__)
+        rule = _BY_VALUES.get(function.overloadpacket.__name__)
         if rule is not None:
             return rule(*args, **kwargs)
         try:
             with _fake(real=True):
                 return sum(map(_dense, tree_leaves(function(*args, **kwargs))))
         except Exception as error:
-            return BEYOND if OVERFLOWED in said(error) else 0
+            return _BEYOND if _OVERFLOWED in said(error) else 0
 
 
 def _repeated(repeats: torch.Tensor, **others: Any) -> int:
@@ -277,7 +277,7 @@ def _binned(values: torch.Tensor, bins: Any, *others: Any, **named: Any) -> int:
 
 
 # Kernels whose output's size is known by the values of their arguments alone, or has no rule of torch's.
-BY_VALUES: Mapping[str, Callable[..., int]] = {
+_BY_VALUES: Mapping[str, Callable[..., int]] = {
     "repeat_interleave": _repeated,
     "bincount": _counted,
     "masked_select": _selected,

@@ -15,11 +15,11 @@ import torch.overrides
 import torch.utils._python_dispatch as dispatch
 from torch.utils._device import DeviceContext
 
-from pytest_probe.frameworks.python.process_state import FixedState, Owner, ProcessState, Setting, UsersState, in_words
+from pytest_probe.frameworks.python.framework import FixedState, Owner, ProcessState, Setting, UsersState, in_words
 
-SUBNORMAL = 5e-324
+_SUBNORMAL = 5e-324
 # Where torch keeps the precision of float32 products, the wider setting first.
-PRECISIONS = (("generic", "all"), ("mkldnn", "all"), ("mkldnn", "matmul"), ("mkldnn", "conv"), ("mkldnn", "rnn"))
+_PRECISIONS = (("generic", "all"), ("mkldnn", "all"), ("mkldnn", "matmul"), ("mkldnn", "conv"), ("mkldnn", "rnn"))
 
 _C: Any = torch._C
 _hooks_on_top: Callable[[bool], Any] = getattr(_C._autograd, "_top_saved_tensors_default_hooks", lambda _: None)
@@ -112,7 +112,7 @@ def _precisions() -> Iterator[Setting]:
         get, put = torch.get_float32_matmul_precision, torch.set_float32_matmul_precision
         yield Setting("float32_matmul_precision", "process", get, put, "highest")
         return
-    for backend, operator in PRECISIONS:
+    for backend, operator in _PRECISIONS:
         name = f"fp32_precision of {backend} {operator}"
         full = partial(_precision, read, backend, operator)
         yield Setting(name, "process", full, partial(write, backend, operator), "none")
@@ -124,18 +124,18 @@ def _precision(read: Callable[[str, str], str], backend: str, operator: str) -> 
     return "none" if found == "ieee" else found
 
 
-def flushes() -> bool:
+def _flushes() -> bool:
     """Does arithmetic take subnormal numbers for zero? There is no flag to read."""
-    return SUBNORMAL == 0.0
+    return _SUBNORMAL == 0.0
 
 
 def _names(modes: Sequence[Any]) -> str:
     return ", ".join(type(mode).__name__ for mode in modes)
 
 
-PRECISION_SETTINGS = tuple(_precisions())
-PRECISION_READS = [setting.read for setting in PRECISION_SETTINGS]
-PRECISE = [setting.fixed for setting in PRECISION_SETTINGS]
+_PRECISION_SETTINGS = tuple(_precisions())
+_PRECISION_READS = [setting.read for setting in _PRECISION_SETTINGS]
+_PRECISE = [setting.fixed for setting in _PRECISION_SETTINGS]
 # Modes come first: they would see what sets the others.
 SETTINGS = (
     Setting(
@@ -170,8 +170,8 @@ SETTINGS = (
         (False, False),
         lambda value: "warn" if value[1] else "on",
     ),
-    *PRECISION_SETTINGS,
-    Setting("flush_denormal", "process", flushes, torch.set_flush_denormal, False, lambda _: "on"),
+    *_PRECISION_SETTINGS,
+    Setting("flush_denormal", "process", _flushes, torch.set_flush_denormal, False, lambda _: "on"),
     Setting("warn_always", "process", torch.is_warn_always_enabled, torch.set_warn_always, False, lambda _: "on"),
 )
 
@@ -200,9 +200,9 @@ def _untouched() -> bool:
         or torch.get_default_dtype() is not torch.float32
         or _C._is_any_autocast_enabled()
         or _C._get_deterministic_algorithms()
-        or SUBNORMAL == 0.0
+        or _SUBNORMAL == 0.0
         or torch.is_warn_always_enabled()
-        or [read() for read in PRECISION_READS] != PRECISE
+        or [read() for read in _PRECISION_READS] != _PRECISE
     )
 
 
@@ -232,7 +232,7 @@ OfUser = partial(UsersState, Fixed.process)
 
 
 # model.device_modes splits a mode's name there.
-IN_MATMUL, IN_CONVOLUTION = " in matmul", " in convolution"
+_IN_MATMUL, _IN_CONVOLUTION = " in matmul", " in convolution"
 
 
 def allowed(device: str) -> Iterator[str]:
@@ -261,7 +261,7 @@ def plain_convolutions(dtype: str) -> bool:
 
 def _on_cpu() -> Iterator[str]:
     yield from _of_scopes(*(_fewer_bits(f"mkldnn.{operator}.fp32_precision") for operator in ("matmul", "conv")))
-    if flushes():
+    if _flushes():
         yield "ftz"
 
 
@@ -290,9 +290,9 @@ def _of_scopes(matmul: str | None, convolution: str | None) -> Iterator[str]:
         yield from () if matmul is None else (matmul,)
         return
     if matmul is not None:
-        yield matmul + IN_MATMUL
+        yield matmul + _IN_MATMUL
     if convolution is not None:
-        yield convolution + IN_CONVOLUTION
+        yield convolution + _IN_CONVOLUTION
 
 
 def _flag(owner: Any, path: str) -> Any:

@@ -43,7 +43,7 @@ _STATISTIC_KEYS = (
 )  # fmt: skip
 
 # The pattern of Dump.statistics. No plain argument has such a key: all are objects with a type.
-STATISTICS = re.compile(
+_STATISTICS = re.compile(
     rb'(?P<key>"(?:' + rb"|".join(_STATISTIC_KEYS) + rb")" + _COLON + rb")"
     rb"(?:(?P<number>" + _NUMBER + rb")" + _END + rb'|\[[^\]"]*\]|"[A-Za-z0-9+/=]*"' + _END + rb")"
 )  # fmt: skip
@@ -100,7 +100,7 @@ class MsprobeReader:
             notes=(*notes, *(f"unknown top-level key {key!r}" for key in header if key not in _KEYS)),
             damage=damage,
             skipped=dict(skipped),
-            statistics=STATISTICS,
+            statistics=_STATISTICS,
         )
 
 

@@ -104,15 +104,15 @@ def _limits(dtype: str) -> tuple[int, int]:
     return (0, 2 ** int(bits) - 1) if kind else (-(2 ** (int(bits) - 1)), 2 ** (int(bits) - 1) - 1)
 
 
-MEMORY_FORMATS = ("preserve_format", "contiguous_format", "channels_last", "channels_last_3d")
+_MEMORY_FORMATS = ("preserve_format", "contiguous_format", "channels_last", "channels_last_3d")
 
 
 def _memory_format(fields: Fields, value: Mapping[str, Any], field: str) -> MemoryFormatSpec:
     key = "format" if "format" in value else "value"
     text = fields.need(value, key, field, str, "the name of a memory format")
     name = text.removeprefix("torch.")
-    if name not in MEMORY_FORMATS:
-        raise fields.error(f"{field}.{key}", quoted(text), f"one of {', '.join(MEMORY_FORMATS)}")
+    if name not in _MEMORY_FORMATS:
+        raise fields.error(f"{field}.{key}", quoted(text), f"one of {', '.join(_MEMORY_FORMATS)}")
     return MemoryFormatSpec(name)
 
 

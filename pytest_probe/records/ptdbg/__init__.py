@@ -20,7 +20,7 @@ from pytest_probe.system import archive
 from pytest_probe.system.process import paused_gc
 
 # The wrapped namespaces of all releases.
-PREFIXES = ("Functional", "Tensor", "Torch", "VF", "NPU", "Aten", "Distributed")
+_PREFIXES = ("Functional", "Tensor", "Torch", "VF", "NPU", "Aten", "Distributed")
 # Written for a statistic that a tensor does not have; releases differ.
 _MISSING: tuple[object, ...] = ([], "Nan")
 _STATISTICS = (3, 4)
@@ -30,7 +30,7 @@ _SUFFIX = ".npy"
 # What reads a number of Python's, by the type that a line names.
 _SCALARS = {f"<class '{kind}'>": PLAIN[kind] for kind in ("bool", "int", "float")}
 # A value by its place in the entry: (1, 0) for "input.1.0".
-Place = tuple[int, ...]
+_Place = tuple[int, ...]
 
 
 def decode(path: Path, record: Record) -> Call:
@@ -39,10 +39,10 @@ def decode(path: Path, record: Record) -> Call:
     Raises RecordError for what cannot be understood, NoTensors where the dump has only its stack.
     """
     entry = _Entry(path, record, "forward")
-    if record.namespace not in PREFIXES:
+    if record.namespace not in _PREFIXES:
         line = next((number for number, _ in numbered(record.forward or b"")), 0)
         found = f"the prefix {record.namespace} in {entry.stem}"
-        raise entry.error(f"line {line}" if line else "", found, f"one of {', '.join(PREFIXES)}")
+        raise entry.error(f"line {line}" if line else "", found, f"one of {', '.join(_PREFIXES)}")
     if not record.forward:
         raise NoTensors(path, entry.name, "", "its stack alone: the dump holds no tensors", "lines with its arguments")
     values = entry.values(record.forward)
@@ -68,7 +68,7 @@ def gradients(path: Path, record: Record) -> Gradients:
     return {name: value if isinstance(value, TensorSpec) else None for name, value in named.items()}
 
 
-def statistics_of(raw: bytes) -> int:
+def _statistics_of(raw: bytes) -> int:
     """How many statistics the first line of an entry has; 0 where it has none."""
     line = next(numbered(raw))[1]
     found = elements(line)
@@ -81,11 +81,11 @@ class _Entry(Fields):
     def __init__(self, path: Path, record: Record, direction: str) -> None:
         super().__init__(path, f"{record.name}.{direction}")
         self.stem = f"{record.namespace}_{record.api}_{record.number}_{direction}"
-        self.origin: dict[tuple[str, Place], str] = {}
+        self.origin: dict[tuple[str, _Place], str] = {}
 
-    def values(self, raw: bytes) -> dict[tuple[str, Place], Argument]:
+    def values(self, raw: bytes) -> dict[tuple[str, _Place], Argument]:
         """The values of an entry by part ("input", "output") and place; the last one of a name counts."""
-        found: dict[tuple[str, Place], Argument] = {}
+        found: dict[tuple[str, _Place], Argument] = {}
         for number, line in numbered(raw):
             items = elements(line)
             if items is None or len(items) != VALUE:
@@ -95,7 +95,7 @@ class _Entry(Fields):
             found[part, place] = self.value(items, f"line {number}")
         return found
 
-    def place(self, name: Any, line: str) -> tuple[str, Place]:
+    def place(self, name: Any, line: str) -> tuple[str, _Place]:
         """What follows the call's name: "input.1.0" is the first element of the second argument."""
         text = name.removeprefix(f"{self.stem}_") if isinstance(name, str) else ""
         part, *numbers = text.split(".")
@@ -140,7 +140,7 @@ class _Entry(Fields):
             place=line,
         )
 
-    def nested(self, values: Mapping[Place, Argument], part: str, missing: Callable[[], Argument]) -> list[Argument]:
+    def nested(self, values: Mapping[_Place, Argument], part: str, missing: Callable[[], Argument]) -> list[Argument]:
         """The values of a part as nested lists, with `missing` in the gaps. Raises RecordError where one place has a
         value and a list."""
         tree: dict[int, Any] = {}
@@ -237,7 +237,7 @@ def _notes(found: SortedLines, records: tuple[Record, ...]) -> Iterator[str]:
 def _version(records: tuple[Record, ...]) -> str:
     """What wrote the dump: the releases differ in the number of statistics."""
     counts = {
-        statistics_of(raw)
+        _statistics_of(raw)
         for record in records[:_RECORDS_FOR_VERSION]
         for raw in (record.forward or record.node,)
         if raw

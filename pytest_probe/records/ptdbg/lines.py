@@ -20,7 +20,7 @@ from pytest_probe.records.fields import MAX_ENTRY
 from pytest_probe.system.text import printable, printable_line
 
 # Elements of a line with a tensor or a number: name, step, an empty list, dtype, shape, statistics; and of a stack's.
-VALUE, STACK = 6, 2
+VALUE, _STACK = 6, 2
 # How a line begins: the call's name as ptdbg writes it, "Tensor_add__4", its direction, and what of the call this is:
 # "input", with its place, ".1.0". A name has inner and trailing underscores, so only its ends are sure.
 _CALL = rb"([A-Za-z][A-Za-z0-9]*)_([A-Za-z_][A-Za-z0-9_.]{0,200})_(0|[1-9][0-9]{0,17})"
@@ -44,7 +44,7 @@ _EXAMPLE = "one as Torch_relu_0_forward_input.0"
 _WANTED = "a JSON array of 6 elements, or of 2 with a stack"
 
 
-class Entry(Struct):
+class _Entry(Struct):
     """One direction of a call: its stack, and its lines with values.
 
     Each piece is consecutive lines, after the number of the first one and a tab. names counts the names of an entry
@@ -60,21 +60,21 @@ class Entry(Struct):
         return b"\n".join(self.pieces)
 
 
-class CallLines(Struct):
+class _CallLines(Struct):
     """The lines of one call, "Tensor.add_.4"."""
 
     name: str
     namespace: str
     api: str
     number: int
-    entries: dict[Direction, Entry] = field(default_factory=dict)
+    entries: dict[Direction, _Entry] = field(default_factory=dict)
 
 
 class SortedLines(Struct):
     """What a file holds: the lines of calls in the order of their first ones, the names that occur twice, the errors of
     lines without a record, and the number of lines with values and with stacks."""
 
-    calls: dict[bytes, CallLines] = field(default_factory=dict)
+    calls: dict[bytes, _CallLines] = field(default_factory=dict)
     repeated: dict[str, int] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
     values: int = 0
@@ -90,7 +90,7 @@ def sort_lines(content: bytes) -> SortedLines:
     """Every line of a file, with its call. A broken line with a forward value belongs to its call, whose decoding
     raises an error; `broken` has the errors of all others."""
     found = SortedLines()
-    entries: dict[bytes, Entry] = {}
+    entries: dict[bytes, _Entry] = {}
     at, number = 0, 1
     while at < len(content):
         # A stack of a known entry needs no regular expression.
@@ -104,7 +104,7 @@ def sort_lines(content: bytes) -> SortedLines:
             entry = entries[run[1]] = _entry(run, found.calls)
             _add_values(found, entry, text, number, names)
             number += len(names)
-        elif known is not None and text.startswith(b'["') and _count(text) == STACK:
+        elif known is not None and text.startswith(b'["') and _count(text) == _STACK:
             known.stack = text
             found.stacks += 1
             number += 1
@@ -135,7 +135,7 @@ def _plain(line: bytes) -> bytes:
     return line.replace(b"NaN", b"0").replace(b"-Infinity", b"0").replace(b"Infinity", b"0")
 
 
-def _add_values(found: SortedLines, entry: Entry, lines: bytes, number: int, names: list[str]) -> None:
+def _add_values(found: SortedLines, entry: _Entry, lines: bytes, number: int, names: list[str]) -> None:
     # Nearly all entries are one piece, and need no count of names.
     if entry.pieces or len(set(names)) < len(names):
         counts = entry.names
@@ -164,11 +164,11 @@ def _add_line(found: SortedLines, line: bytes, number: int) -> None:
         found.stacks += 1
     else:
         _add_values(found, entry, line.lstrip(), number, [_line_name(match)])
-    if count != (STACK if part == _STACK_INFO else VALUE) and (part == _STACK_INFO or direction == b"backward"):
+    if count != (_STACK if part == _STACK_INFO else VALUE) and (part == _STACK_INFO or direction == b"backward"):
         found.broken.append(f"line {number}, {_line_name(match)}: found {_elements_found(count)}, expected {_WANTED}")
 
 
-def _entry(match: re.Match[bytes], calls: dict[bytes, CallLines]) -> Entry:
+def _entry(match: re.Match[bytes], calls: dict[bytes, _CallLines]) -> _Entry:
     """The entry of a line; a new one where it is the first."""
     name, namespace, api, number, direction = match.groups()[:5]
     stem = name[: name.rfind(b"_")]
@@ -176,10 +176,10 @@ def _entry(match: re.Match[bytes], calls: dict[bytes, CallLines]) -> Entry:
     if call is None:
         full = b"%b.%b.%b" % (namespace, api, number)
         texts = sys.intern(namespace.decode("ascii")), sys.intern(api.decode("ascii"))
-        call = calls[stem] = CallLines(full.decode("ascii"), *texts, int(number))
+        call = calls[stem] = _CallLines(full.decode("ascii"), *texts, int(number))
     way: Direction = "forward" if direction == b"forward" else "backward"
     if way not in call.entries:
-        call.entries[way] = Entry()
+        call.entries[way] = _Entry()
     return call.entries[way]
 
 
@@ -247,7 +247,7 @@ _MAX_LINE = 999_999_999  # more than any file has lines
 class Stacks(Struct, frozen=True):
     """The frames of every entry, decoded at the call. What is no frame is left out, and never an error."""
 
-    calls: Mapping[str, Mapping[Direction, Entry]]
+    calls: Mapping[str, Mapping[Direction, _Entry]]
 
     def __call__(self, entry: str) -> tuple[Frame, ...]:
         """The frames of an entry, innermost first; a backward entry has the frames of its forward."""
@@ -256,7 +256,7 @@ class Stacks(Struct, frozen=True):
         both = [entries[way].stack for way in ("backward", "forward") if way in entries]
         line = next(filter(None, both if direction == "backward" else both[-1:]), b"")
         decoded = elements(line) if line else None
-        frames = decoded[1] if decoded is not None and len(decoded) == STACK else None
+        frames = decoded[1] if decoded is not None and len(decoded) == _STACK else None
         return tuple(frame for item in frames if (frame := _frame(item))) if isinstance(frames, list) else ()
 
 

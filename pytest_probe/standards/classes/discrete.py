@@ -44,7 +44,7 @@ class SelectionStandard:
         extent = values.shape[dim]
         if actual.size and (actual.min() < 0 or actual.max() >= extent):
             return f"indices from {actual.min()} to {actual.max()} expected 0 to {extent - 1}"
-        if "distinct_indices" in comparison.classes and occurs_twice(actual, dim):
+        if "distinct_indices" in comparison.classes and _occurs_twice(actual, dim):
             return "an index occurs twice"
         chosen = np.take_along_axis(values, actual, dim)
         same = identical(chosen, np.take_along_axis(values, expected, dim))
@@ -76,15 +76,15 @@ def chosen_from(comparison: Comparison) -> tuple[AnyArray, int, AnyArray, AnyArr
     values = comparison.call.argument("input")
     if not isinstance(values, np.ndarray):
         return None
-    return along_one_rank(values, comparison.call.argument("dim"), comparison.actual, comparison.expected)
+    return _along_one_rank(values, comparison.call.argument("dim"), comparison.actual, comparison.expected)
 
 
-def occurs_twice(indices: AnyArray, dim: int) -> bool:
+def _occurs_twice(indices: AnyArray, dim: int) -> bool:
     """Does a row along dim name an element twice?"""
     return bool((np.diff(np.sort(indices, axis=dim), axis=dim) == 0).any())
 
 
-def along_one_rank(
+def _along_one_rank(
     values: AnyArray, dim: int | None, actual: AnyArray, expected: AnyArray
 ) -> tuple[AnyArray, int, AnyArray, AnyArray] | None:
     """The same for any tensor and a dimension of it; None for the flattened tensor."""
@@ -99,10 +99,10 @@ def along_one_rank(
 
 # Perturbed runs, and how far their inputs move, in roundoffs. As many runs as the noise rule makes at most; a roundoff
 # alone would be one rounding inside, and kernels have a few. Chosen, not measured.
-STEP_RUNS = 4
+_STEP_RUNS = 4
 # One of two equal values is in none of so many runs once in 65,536 elements.
-INDEX_RUNS = 16
-NEAR_STEPS = 4.0
+_INDEX_RUNS = 16
+_NEAR_STEPS = 4.0
 
 
 class Discrete:
@@ -142,9 +142,9 @@ class Discrete:
 
     def runs(self, comparison: Comparison) -> list[AnyArray]:
         """Where a step may fall to the other side."""
-        evidence, runs = comparison.evidence, comparison.evidence.perturbed_more(STEP_RUNS)
+        evidence, runs = comparison.evidence, comparison.evidence.perturbed_more(_STEP_RUNS)
         if comparison.case.narrow:
-            runs += evidence.perturbed_narrow(STEP_RUNS) + evidence.narrow_steps(STEP_RUNS)
+            runs += evidence.perturbed_narrow(_STEP_RUNS) + evidence.narrow_steps(_STEP_RUNS)
         return runs
 
     def fits(self, comparison: Comparison, runs: list[AnyArray]) -> AnyArray:
@@ -172,10 +172,10 @@ class OwnIntegers(Discrete):
 
     def runs(self, comparison: Comparison) -> list[AnyArray]:
         evidence, narrow = comparison.evidence, comparison.case.narrow
-        steps = evidence.narrow_steps(STEP_RUNS) if narrow else []
+        steps = evidence.narrow_steps(_STEP_RUNS) if narrow else []
         if narrow and not comparison.case.on_cpu:
             steps = evidence.composed_steps()
-        return evidence.perturbed_more(INDEX_RUNS) + steps
+        return evidence.perturbed_more(_INDEX_RUNS) + steps
 
     def fits(self, comparison: Comparison, runs: list[AnyArray]) -> AnyArray:
         near = np.maximum.reduce(runs) - np.minimum.reduce(runs) <= 1
@@ -197,13 +197,13 @@ def _points_alike(actual: AnyArray, expected: AnyArray, choice: Choice) -> AnyAr
     """Which of both indices point at equal elements of what is chosen from, whose choice names none twice if the
     reference's does not."""
     none = np.zeros(actual.shape, dtype=bool)
-    indices = along_one_rank(choice.values, choice.dim, actual, expected)
+    indices = _along_one_rank(choice.values, choice.dim, actual, expected)
     if indices is None:
         return none
     values, dim, actual, expected = indices
     if actual.size and (actual.min() < 0 or actual.max() >= values.shape[dim]):
         return none
-    if occurs_twice(actual, dim) and not occurs_twice(expected, dim):
+    if _occurs_twice(actual, dim) and not _occurs_twice(expected, dim):
         return none
     same = identical(np.take_along_axis(values, actual, dim), np.take_along_axis(values, expected, dim))
     return np.asarray(same).reshape(none.shape)
@@ -216,7 +216,7 @@ def _near_inexact_step(comparison: Comparison) -> AnyArray:
     if not is_floating(wanted.dtype):
         return np.zeros(wanted.shape, dtype=bool)
     with np.errstate(invalid="ignore"):
-        reach = NEAR_STEPS * comparison.roundoff * np.abs(comparison.expected)
+        reach = _NEAR_STEPS * comparison.roundoff * np.abs(comparison.expected)
         unit = ulp(comparison.expected, comparison.actual.dtype)
         near = np.abs(widen(comparison.actual) - comparison.expected) <= reach + unit / 2
         return np.asarray(near & (widen(wanted) != comparison.expected))

@@ -17,44 +17,44 @@ from pytest_probe.standards.api_class import details
 # Chances below this are no chance: one false alarm in 10^9 outputs.
 UNLIKELY = 1e-9
 # Values that the tests of a distribution look at: enough for a distance of 1.3 % to be seen. erf is called for each.
-COMPARED = 1 << 16
+_COMPARED = 1 << 16
 # Values that are searched for repetition. It bounds the memory of the transform, tens of MB; a longer period is not
 # found.
-LONGEST = 1 << 20
+_LONGEST = 1 << 20
 # Of a Poisson distribution: beyond, e^-rate may underflow, and there is a pass over all draws for each number.
-MOST_COUNTED = 500
+_MOST_COUNTED = 500
 # Values. More of them are in order by chance less often than once in 10^9: 13! is 6.2 x 10^9.
-FEW_DRAWS = 12
+_FEW_DRAWS = 12
 # Parts of an output that are summed apart. A tail of a 16th that was not written is wrong in a part of its own.
-PARTS = 16
+_PARTS = 16
 # Standard deviations. Four means are asked for each output: one is beyond 5.3 by chance once in 2 million outputs. The
 # sum of 12 uniform numbers, which is nearest to normal of what is drawn in its place, is 6.5 off in 100,000 draws.
-SIGMAS = 5.3
+_SIGMAS = 5.3
 # Draws from which on each mean is as good as normal. A normal number beyond 7 comes in a million draws once in 10^6
 # outputs, and moves a mean of fourth powers of 20,000 draws by 3 of its standard deviations.
-MANY_NORMAL, MANY_EVEN = (1, 1_000, 4_000, 20_000), (100, 100, 100, 100)
+_MANY_NORMAL, _MANY_EVEN = (1, 1_000, 4_000, 20_000), (100, 100, 100, 100)
 # Draws. Fewer leave room for what is a few per cent off, and the verdict says so.
 ENOUGH = 100_000
 
 # A healthy generator may draw on a grid that is coarser than the dtype; 4 times is what leaves torch's own alone, and
 # fewer distinct values than 3 of 4 expected are no chance from 32 on.
-COARSE, DISTINCT, FEW_VALUES = 4.0, 0.75, 32
+_COARSE, _DISTINCT, _FEW_VALUES = 4.0, 0.75, 32
 
-Distribution: TypeAlias = Callable[[AnyArray], AnyArray]
+_Distribution: TypeAlias = Callable[[AnyArray], AnyArray]
 
 
-class Law(Struct, frozen=True):
+class _Law(Struct, frozen=True):
     """A cumulative distribution of values between low and high. A value x counts as (x - shift) / scale, element by
     element where those are arrays. whole: of whole numbers. normal: what makes them standard normal, where there is
     such a function."""
 
-    upto: Distribution
+    upto: _Distribution
     low: float = -math.inf
     high: float = math.inf
     shift: Any = 0.0
     scale: Any = 1.0
     whole: bool = False
-    normal: Distribution | None = None
+    normal: _Distribution | None = None
 
 
 def _ramp(values: AnyArray) -> AnyArray:
@@ -62,7 +62,7 @@ def _ramp(values: AnyArray) -> AnyArray:
 
 
 # Of probabilities.
-EVEN = Law(_ramp, 0.0, 1.0)
+_EVEN = _Law(_ramp, 0.0, 1.0)
 
 
 def known(comparison: Comparison) -> bool:
@@ -77,9 +77,9 @@ def _distribution(comparison: Comparison) -> str:
 def failure_reason(comparison: Comparison) -> str | None:
     """What is wrong with the values of a random API that is `known`; None where nothing is."""
     values, name = widen(comparison.actual), _distribution(comparison)
-    if name in PATTERNS:
-        return PATTERNS[name](comparison, values)
-    law = LAWS[name](comparison)
+    if name in _PATTERNS:
+        return _PATTERNS[name](comparison, values)
+    law = _LAWS[name](comparison)
     scale = np.broadcast_to(law.scale, values.shape)
     if not values.size or not scale.all():
         return None  # no distribution, but the mean itself
@@ -106,9 +106,9 @@ def _step(comparison: Comparison, values: AnyArray) -> AnyArray:
     return np.nan_to_num(ulp(values, comparison.actual.dtype))
 
 
-def _off(law: Law, values: AnyArray, step: AnyArray) -> str | None:
+def _off(law: _Law, values: AnyArray, step: AnyArray) -> str | None:
     """How the values are distributed; each may be anywhere within its step."""
-    stride = max(1, values.size // COMPARED)
+    stride = max(1, values.size // _COMPARED)
     flat, steps = values.ravel()[::stride], step.ravel()[::stride]
     low, high = np.sort(law.upto(flat - steps)), np.sort(law.upto(flat + steps))
     return _kolmogorov(low, high) or _moments(law, values, step)
@@ -125,19 +125,19 @@ def _kolmogorov(low: AnyArray, high: AnyArray) -> str | None:
     return f"wrong distribution: Kolmogorov-Smirnov distance {distance:.3g} (limit {limit:.3g})"
 
 
-def _moments(law: Law, values: AnyArray, step: AnyArray) -> str | None:
+def _moments(law: _Law, values: AnyArray, step: AnyArray) -> str | None:
     """The means of polynomials that have mean 0 and variance 1 under the law, and do not correlate."""
-    flat, steps = values.ravel()[:LONGEST], step.ravel()[:LONGEST]
+    flat, steps = values.ravel()[:_LONGEST], step.ravel()[:_LONGEST]
     places = (flat - steps, flat, flat + steps)
     found = map(_hermite, map(law.normal, places)) if law.normal else map(_legendre, map(law.upto, places))
-    least = MANY_NORMAL if law.normal else MANY_EVEN
+    least = _MANY_NORMAL if law.normal else _MANY_EVEN
     for word, count, low, middle, high in zip(("mean", "width", "skewness", "tails"), least, *found, strict=True):
         if flat.size < count:
             continue
         unsure = np.maximum(np.abs(low - middle), np.abs(high - middle))
         sigmas = max(0.0, abs(float(np.mean(middle))) - float(np.mean(unsure))) * math.sqrt(flat.size)
-        if sigmas > SIGMAS:
-            return f"wrong distribution: {word} off by {sigmas:.3g} sigma (limit {SIGMAS:g})"
+        if sigmas > _SIGMAS:
+            return f"wrong distribution: {word} off by {sigmas:.3g} sigma (limit {_SIGMAS:g})"
     return None
 
 
@@ -161,10 +161,10 @@ def _whole_off(below: AnyArray, upto: AnyArray) -> str | None:
     # The same numbers each time, whatever the device drew: a verdict repeats.
     between = np.random.Generator(np.random.Philox(key=upto.size)).random(upto.shape)
     chances, none = below + between * (upto - below), np.zeros(upto.shape)
-    return _off(EVEN, chances, none) or _cut_off(EVEN, chances, none)
+    return _off(_EVEN, chances, none) or _cut_off(_EVEN, chances, none)
 
 
-def _cut_off(law: Law, values: AnyArray, step: AnyArray) -> str | None:
+def _cut_off(law: _Law, values: AnyArray, step: AnyArray) -> str | None:
     """Are there no values near an end, where as many draws should have some?"""
     flat, steps = values.ravel(), step.ravel()
     highest, lowest = int(flat.argmax()), int(flat.argmin())
@@ -177,25 +177,25 @@ def _cut_off(law: Law, values: AnyArray, step: AnyArray) -> str | None:
     return None
 
 
-def _too_few_values(law: Law, values: AnyArray, step: AnyArray) -> str | None:
+def _too_few_values(law: _Law, values: AnyArray, step: AnyArray) -> str | None:
     """Are there fewer distinct values than a grid that is 4 times as coarse as the dtype would leave, or is one value
     there more often than by chance?"""
     if np.ndim(law.shift) or np.ndim(law.scale):
         return None  # one value is another probability in each element
-    flat, steps = values.ravel()[:COMPARED], COARSE * step.ravel()[:COMPARED]
+    flat, steps = values.ravel()[:_COMPARED], _COARSE * step.ravel()[:_COMPARED]
     shares = law.upto(flat + steps / 2) - law.upto(flat - steps / 2)
     expected = float(np.sum(1 / (1 + (flat.size - 1) * shares)))
     found, places, counts = np.unique(flat, return_index=True, return_counts=True)
     most, distinct = int(counts.argmax()), found.size
     likely = flat.size * float(shares[places[most]])
-    if counts[most] > likely and beyond_chance(float(counts[most]), likely, likely):
+    if counts[most] > likely and _beyond_chance(float(counts[most]), likely, likely):
         return f"{counts[most]:,} of {flat.size:,} values are {found[most]:.4g}"
-    if expected < FEW_VALUES or distinct >= DISTINCT * expected:
+    if expected < _FEW_VALUES or distinct >= _DISTINCT * expected:
         return None
     return f"{distinct:,} distinct values among {flat.size:,}, where {expected:,.0f} are expected at least"
 
 
-def _repeated(actual: AnyArray, law: Law, values: AnyArray, step: AnyArray) -> str | None:
+def _repeated(actual: AnyArray, law: _Law, values: AnyArray, step: AnyArray) -> str | None:
     """Rows that are the same as the row before, where that is no chance: stale memory, a generator that stood still."""
     if actual.ndim < 2 or len(actual) < 2:
         return None
@@ -213,8 +213,8 @@ def _repeated(actual: AnyArray, law: Law, values: AnyArray, step: AnyArray) -> s
 def repetition(values: AnyArray, variance: float) -> str | None:
     """Do values between -1 and 1, of mean 0, come again so many elements later, as where blocks of a kernel draw the
     same numbers? By Bernstein's inequality for their products, every second of which is drawn for itself."""
-    values = values.ravel()[:LONGEST]
-    if values.size < FEW_DRAWS or not variance:
+    values = values.ravel()[:_LONGEST]
+    if values.size < _FEW_DRAWS or not variance:
         return None
     spectrum = np.fft.rfft(values, 2 * values.size)
     products = np.fft.irfft(np.abs(spectrum) ** 2)[1 : values.size]
@@ -228,19 +228,19 @@ def repetition(values: AnyArray, variance: float) -> str | None:
     return f"the values repeat {lag + 1:,} elements later: correlation {alike:.2g}"
 
 
-def beyond_chance(found: float, wanted: float, variance: float) -> bool:
+def _beyond_chance(found: float, wanted: float, variance: float) -> bool:
     """Is a sum too far from its mean, by Bernstein's inequality for terms of at most 1?"""
     off = abs(found - wanted)
     return off * off > 2 * math.log(2 / UNLIKELY) * (variance + off / 3)
 
 
-def _uniform(comparison: Comparison) -> Law:
+def _uniform(comparison: Comparison) -> _Law:
     low, high = float(comparison.call.argument("from")), float(comparison.call.argument("to"))
-    return Law(_ramp, 0.0, 1.0, low, high - low)
+    return _Law(_ramp, 0.0, 1.0, low, high - low)
 
 
-def _unit(comparison: Comparison) -> Law:
-    return Law(_ramp, 0.0, 1.0)
+def _unit(comparison: Comparison) -> _Law:
+    return _Law(_ramp, 0.0, 1.0)
 
 
 _erf = np.vectorize(math.erf, otypes=[float])
@@ -250,13 +250,13 @@ def _bell(values: AnyArray) -> AnyArray:
     return np.asarray((1 + _erf(values / math.sqrt(2))) / 2)
 
 
-def _standard_normal(comparison: Comparison) -> Law:
-    return Law(_bell, normal=_itself)
+def _standard_normal(comparison: Comparison) -> _Law:
+    return _Law(_bell, normal=_itself)
 
 
-def _normal(comparison: Comparison) -> Law:
+def _normal(comparison: Comparison) -> _Law:
     mean, std = comparison.call.argument("mean"), comparison.call.argument("std")
-    return Law(_bell, shift=_wide(mean), scale=_wide(std), normal=_itself)
+    return _Law(_bell, shift=_wide(mean), scale=_wide(std), normal=_itself)
 
 
 def _itself(values: AnyArray) -> AnyArray:
@@ -267,35 +267,35 @@ def _wide(value: Any) -> Any:
     return widen(value) if isinstance(value, np.ndarray) else float(value)
 
 
-def _log_normal(comparison: Comparison) -> Law:
+def _log_normal(comparison: Comparison) -> _Law:
     mean, std = float(comparison.call.argument("mean")), float(comparison.call.argument("std"))
 
     def upto(values: AnyArray) -> AnyArray:
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(values > 0, _bell((np.log(np.maximum(values, 1e-300)) - mean) / std), 0.0)
 
-    return Law(upto, low=0.0)
+    return _Law(upto, low=0.0)
 
 
-def _exponential(comparison: Comparison) -> Law:
+def _exponential(comparison: Comparison) -> _Law:
     rate = float(comparison.call.argument("lambd"))
-    return Law(lambda values: -np.expm1(-np.maximum(values, 0.0)), low=0.0, scale=1 / rate)
+    return _Law(lambda values: -np.expm1(-np.maximum(values, 0.0)), low=0.0, scale=1 / rate)
 
 
-def _cauchy(comparison: Comparison) -> Law:
+def _cauchy(comparison: Comparison) -> _Law:
     median, sigma = float(comparison.call.argument("median")), float(comparison.call.argument("sigma"))
-    return Law(lambda values: np.arctan(values) / np.pi + 0.5, shift=median, scale=sigma)
+    return _Law(lambda values: np.arctan(values) / np.pi + 0.5, shift=median, scale=sigma)
 
 
-def _geometric(comparison: Comparison) -> Law:
+def _geometric(comparison: Comparison) -> _Law:
     rate = math.log1p(-float(comparison.call.argument("p")))
-    return Law(lambda values: -np.expm1(np.maximum(values, 0.0) * rate), low=1.0, whole=True)
+    return _Law(lambda values: -np.expm1(np.maximum(values, 0.0) * rate), low=1.0, whole=True)
 
 
-def _integers(comparison: Comparison) -> Law:
+def _integers(comparison: Comparison) -> _Law:
     low, high = int(comparison.call.argument("low") or 0), int(comparison.call.argument("high") or 0)
     count = high - low
-    return Law(lambda values: np.clip((values + 1) / count, 0.0, 1.0), 0.0, count - 1.0, low, whole=True)
+    return _Law(lambda values: np.clip((values + 1) / count, 0.0, 1.0), 0.0, count - 1.0, low, whole=True)
 
 
 def _bernoulli(comparison: Comparison, values: AnyArray) -> str | None:
@@ -318,7 +318,7 @@ def _unlike_chances(values: AnyArray, chances: AnyArray, variances: AnyArray) ->
         return None
     weights = weights / largest
     found, wanted = float(np.sum(values * weights)), float(np.sum(chances * weights))
-    if not beyond_chance(found, wanted, float(np.sum(variances * weights**2))):
+    if not _beyond_chance(found, wanted, float(np.sum(variances * weights**2))):
         return None
     return "the ones do not follow each element's own probability"
 
@@ -331,9 +331,9 @@ def _poisson(comparison: Comparison, values: AnyArray) -> str | None:
     # Bernstein's inequality wants terms of at most 1: ten times the largest rate is seldom drawn.
     scale = max(1.0, float(np.max(rates, initial=0.0)) * 10)
     found = _sum_off(values / scale, rates / scale, rates / scale**2, f"times {scale:g}")
-    if found or not values.size or values.max() > MOST_COUNTED:
+    if found or not values.size or values.max() > _MOST_COUNTED:
         return found
-    stride = max(1, values.size // COMPARED)
+    stride = max(1, values.size // _COMPARED)
     return _whole_off(
         *_poisson_chances(values.ravel()[::stride], np.broadcast_to(rates, values.shape).ravel()[::stride])
     )
@@ -351,10 +351,10 @@ def _poisson_chances(values: AnyArray, rates: AnyArray) -> tuple[AnyArray, AnyAr
 
 def _sum_off(values: AnyArray, means: AnyArray, variances: AnyArray, what: str) -> str | None:
     """The sum of all, and of each of 16 parts, lest an unwritten tail drown in the whole."""
-    split = zip(*(np.array_split(array.ravel(), PARTS) for array in (values, means, variances)), strict=True)
+    split = zip(*(np.array_split(array.ravel(), _PARTS) for array in (values, means, variances)), strict=True)
     for part in ((values, means, variances), *split):
         found, wanted, variance = (float(np.sum(array)) for array in part)
-        if beyond_chance(found, wanted, variance):
+        if _beyond_chance(found, wanted, variance):
             return f"{found:,.4g} {what} of {part[0].size:,} where {wanted:,.4g} are expected"
     return None
 
@@ -362,7 +362,7 @@ def _sum_off(values: AnyArray, means: AnyArray, variances: AnyArray, what: str) 
 def _permutation(comparison: Comparison, values: AnyArray) -> str | None:
     if not np.array_equal(np.sort(values), np.arange(values.size)):
         return f"no permutation of 0 to {values.size - 1:,}"
-    return "in order" if values.size > FEW_DRAWS and np.array_equal(values, np.arange(values.size)) else None
+    return "in order" if values.size > _FEW_DRAWS and np.array_equal(values, np.arange(values.size)) else None
 
 
 def _multinomial(comparison: Comparison, values: AnyArray) -> str | None:
@@ -385,7 +385,7 @@ def _multinomial(comparison: Comparison, values: AnyArray) -> str | None:
 
 
 # By the names that classes.yaml gives to distributions.
-LAWS: Mapping[str, Callable[[Comparison], Law]] = {
+_LAWS: Mapping[str, Callable[[Comparison], _Law]] = {
     "unit": _unit,
     "uniform": _uniform,
     "standard_normal": _standard_normal,
@@ -396,7 +396,7 @@ LAWS: Mapping[str, Callable[[Comparison], Law]] = {
     "geometric": _geometric,
     "integers": _integers,
 }
-PATTERNS: Mapping[str, Callable[[Comparison, AnyArray], str | None]] = {
+_PATTERNS: Mapping[str, Callable[[Comparison, AnyArray], str | None]] = {
     "bernoulli": _bernoulli,
     "poisson": _poisson,
     "permutation": _permutation,

@@ -17,9 +17,9 @@ from pytest_probe.standards.noise.standard import NoiseStandard
 
 # Residuals in units of u |M| sqrt(n). Chosen: backward stable algorithms have small constants; nothing finer was
 # measured.
-LIMIT = 32.0
+_LIMIT = 32.0
 # Outputs that signs and basis leave alone.
-VALUES: Mapping[str, str] = {"svd": "output.1", "eigh": "output.0"}
+_VALUES: Mapping[str, str] = {"svd": "output.1", "eigh": "output.0"}
 # Eigenvalues that come in no order of their own.
 UNORDERED = ("eig", "eigvals")
 
@@ -44,17 +44,17 @@ class Factorisation:
         value = errors[words]
         measured = {**metrics.describe(comparison.actual, comparison.expected), words: value}
         shape, dtype = comparison.actual.shape, comparison.actual.dtype.name
-        if value <= LIMIT:
+        if value <= _LIMIT:
             return OutputVerdict(comparison.name, shape, dtype, "pass", self.name, "", measured)
         unit = "u sqrt(n)" if words == "orthogonality" else "u |M| sqrt(n)"
-        reason = f"{words} of {value:,.4g} {unit} (limit {LIMIT:g})"
+        reason = f"{words} of {value:,.4g} {unit} (limit {_LIMIT:g})"
         return OutputVerdict(comparison.name, shape, dtype, "error", self.name, reason, measured)
 
 
 def _gradient(comparison: Comparison) -> OutputVerdict:
     verdict = NoiseStandard().judge(comparison)
     # The gradient of singular values or eigenvalues alone is defined whatever signs the factors have.
-    hangs = set(comparison.case.incoming) != {VALUES.get(comparison.call.name)}
+    hangs = set(comparison.case.incoming) != {_VALUES.get(comparison.call.name)}
     if verdict.verdict == "error" and hangs and not _same_factors(comparison):
         free = "order" if comparison.call.name in UNORDERED else "signs or basis"
         found = f"it depends on the {free} of the factors, which an algorithm may choose"
@@ -122,12 +122,12 @@ def _errors(comparison: Comparison, matrix: AnyArray) -> Mapping[str, float]:
         found = _absolute(comparison, matrix, factors)
     except ValueError:  # another output has another shape than the reference's, and an error of its own
         return {}
-    if found and comparison.name == VALUES.get(name):
+    if found and comparison.name == _VALUES.get(name):
         found["spectrum"] = np.abs(widen(comparison.actual) - comparison.expected).max(-1, initial=0.0)
     norm = np.linalg.norm(matrix, axis=(-2, -1))
     size = max(matrix.shape[-2:])
     with np.errstate(divide="ignore"):
-        lost = np.minimum(size * comparison.allowance.lost / norm**2, 1 / LIMIT) if comparison.allowance.lost else 0.0
+        lost = np.minimum(size * comparison.allowance.lost / norm**2, 1 / _LIMIT) if comparison.allowance.lost else 0.0
     unit = _unit(comparison) * size**0.5 + lost
     # An error of a basis is one of unit vectors; all others are errors of the matrix.
     scales = {"orthogonality": np.ones_like(norm)}

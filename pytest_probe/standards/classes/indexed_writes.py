@@ -15,7 +15,7 @@ from pytest_probe.standards.api_class import details
 from pytest_probe.standards.exact import Exact, correctly_rounded, identical
 
 # Flat places, and the value for each.
-PlacedValues: TypeAlias = "tuple[AnyArray, AnyArray]"
+_PlacedValues: TypeAlias = "tuple[AnyArray, AnyArray]"
 
 
 class Writes:
@@ -40,10 +40,10 @@ class Writes:
         return verdict if verdict.verdict == "pass" else plain
 
 
-def _placed_values(comparison: Comparison) -> PlacedValues | None:
+def _placed_values(comparison: Comparison) -> _PlacedValues | None:
     kind = next(iter(details(comparison.classes, "written_places")), "")
     try:
-        return WRITERS[kind](comparison) if kind in WRITERS else None
+        return _WRITERS[kind](comparison) if kind in _WRITERS else None
     except (IndexError, TypeError, ValueError):
         return None  # not called as the table has it
 
@@ -52,7 +52,7 @@ def _flat(comparison: Comparison) -> AnyArray:
     return np.arange(comparison.actual.size).reshape(comparison.actual.shape)
 
 
-def _elements(comparison: Comparison) -> PlacedValues | None:
+def _elements(comparison: Comparison) -> _PlacedValues | None:
     """An index of each element along a dimension."""
     dim, index, source = map(comparison.call.argument, ("dim", "index", "source"))
     if not isinstance(index, np.ndarray) or source is None:
@@ -64,34 +64,34 @@ def _elements(comparison: Comparison) -> PlacedValues | None:
     return flat, values.ravel() if values.ndim else values
 
 
-def _slices(comparison: Comparison) -> PlacedValues | None:
+def _slices(comparison: Comparison) -> _PlacedValues | None:
     """An index of whole slices along a dimension."""
     dim, index, source = map(comparison.call.argument, ("dim", "index", "source"))
     return np.take(_flat(comparison), index, axis=dim).ravel(), source.ravel()
 
 
-def _indices(comparison: Comparison) -> PlacedValues | None:
+def _indices(comparison: Comparison) -> _PlacedValues | None:
     """An index a dimension, None for all of it."""
     indices = tuple(slice(None) if index is None else index for index in comparison.call.argument("index"))
     return _at(comparison, indices)
 
 
-def _subscript(comparison: Comparison) -> PlacedValues | None:
+def _subscript(comparison: Comparison) -> _PlacedValues | None:
     key = comparison.call.argument("index")
     return _at(comparison, tuple(key) if isinstance(key, list) else key)
 
 
-def _at(comparison: Comparison, key: Any) -> PlacedValues | None:
+def _at(comparison: Comparison, key: Any) -> _PlacedValues | None:
     places = _flat(comparison)[key]
     return places.ravel(), np.broadcast_to(comparison.call.argument("values"), places.shape).ravel()
 
 
-def _flattened(comparison: Comparison) -> PlacedValues | None:
+def _flattened(comparison: Comparison) -> _PlacedValues | None:
     index = comparison.call.argument("index").ravel()
     return index % max(comparison.actual.size, 1), comparison.call.argument("source").ravel()
 
 
-WRITERS: Mapping[str, Callable[[Comparison], PlacedValues | None]] = {
+_WRITERS: Mapping[str, Callable[[Comparison], _PlacedValues | None]] = {
     "elements": _elements,
     "slices": _slices,
     "indices": _indices,

@@ -19,7 +19,7 @@ from pytest_probe.standards.exact import Exact
 from pytest_probe.standards.noise.standard import NoiseStandard
 
 # Standard deviations by which the share of dropped elements may be off: chance exceeds them in one of 10^9 outputs.
-DROPOUT_SIGMAS = 6.0
+_DROPOUT_SIGMAS = 6.0
 
 
 class Random:
@@ -139,7 +139,7 @@ def _pattern_failure(kept: BoolArray, telling: BoolArray, probability: float, ch
         run, longest = _longest_run(telling & flags), _longest_likely(trials, chance)
         if run > longest:
             return f"{run:,} elements in a row are {word} where p = {probability:g} explains {longest:,}"
-    spread = DROPOUT_SIGMAS * (trials * probability * (1 - probability)) ** 0.5
+    spread = _DROPOUT_SIGMAS * (trials * probability * (1 - probability)) ** 0.5
     if abs(dropped - trials * probability) <= spread + 1:
         # A pattern that repeats itself may have the right share.
         return distributions.repetition(np.where(telling, ~kept - probability, 0.0), probability * (1 - probability))

@@ -33,9 +33,9 @@ from pytest_probe.standards.diagnosis.ranges import Constant, NotFinite, ValueRa
 from pytest_probe.standards.diagnosis.terms import Combination, Factor, Power, Sign, SliceFactor, SliceOffset, SliceTerm
 
 # Judges that compare no element with an element name what is wrong themselves.
-OWN_WORDS = frozenset(("random", "factorisation", "uninitialised", "structure", "mutated"))
+_OWN_WORDS = frozenset(("random", "factorisation", "uninitialised", "structure", "mutated"))
 # Elements that recognisers look at: of a larger output the part of it that is most wrong.
-PART = 1 << 21
+_PART = 1 << 21
 
 CAUSES: Sequence[Recogniser] = (
     NotFinite(),
@@ -67,7 +67,7 @@ CAUSES: Sequence[Recogniser] = (
 # How far to search for a cause; quick: only causes that need no run of the reference.
 Depth: TypeAlias = Literal["none", "quick", "whole"]
 # They ask for such runs, some for hundreds.
-RUNNING = (DeviceMode, ChangedArgument)
+_RUNNING = (DeviceMode, ChangedArgument)
 
 
 def diagnose(
@@ -77,7 +77,7 @@ def diagnose(
 
     Arrays of one shape: a number, a place, a cause. Where only the sign of zeros differs there is no cause.
     """
-    if verdict.standard in OWN_WORDS or not comparison.actual.size or comparison.actual.dtype.kind not in "biufcV":
+    if verdict.standard in _OWN_WORDS or not comparison.actual.size or comparison.actual.dtype.kind not in "biufcV":
         return None
     wrong, allowed = wrong_elements(comparison, verdict)
     if not wrong.any():
@@ -101,10 +101,10 @@ def diagnose(
 
 def _cause(failed: FailedOutput, depth: Depth) -> tuple[Cause | None, bool]:
     """The first cause that explains it, and whether runs of the reference found it."""
-    part = part_of(failed, PART)
+    part = part_of(failed, _PART)
     with np.errstate(all="ignore"):
         for recogniser in CAUSES:
-            by_runs = isinstance(recogniser, RUNNING)
+            by_runs = isinstance(recogniser, _RUNNING)
             found = recogniser.explain(part) if depth == "whole" or not by_runs else None
             if found is not None:
                 return found, by_runs

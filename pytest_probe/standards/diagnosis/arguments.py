@@ -24,25 +24,25 @@ from pytest_probe.standards.api_class import details
 from pytest_probe.standards.diagnosis.failed_output import NEARLY_ALL, Cause, FailedOutput, Family
 
 # What frameworks and models use for eps, 1e-3 to 1e-12, and an eps that was forgotten.
-EPS_VALUES = (0.0, 1e-3, 1e-5, 1e-6, 1e-8, 1e-12)
-SMALL = 1e-2
+_EPS_VALUES = (0.0, 1e-3, 1e-5, 1e-6, 1e-8, 1e-12)
+_SMALL = 1e-2
 # Elements of a tile of a kernel's loop; pieces of a dimension that are tried one by one.
-TILES = (4, 8, 16, 32, 64, 128)
-PIECES = 4
+_TILES = (4, 8, 16, 32, 64, 128)
+_PIECES = 4
 # Bits of a cut operand, the leading one among them: of bfloat16 to one less than float32's.
-BITS = range(8, 24)
-NARROW = ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
+_BITS = range(8, 24)
+_NARROW = ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
 # Runs of the reference for one output, and elements of it beyond which none is made; where a run takes long, as many as
 # give so many elements in all.
-RUNS, LARGEST, ELEMENTS = 400, 1 << 20, 1 << 24
+_RUNS, _LARGEST, _ELEMENTS = 400, 1 << 20, 1 << 24
 
 # Of the errors' size: what moves the output by less explains none of it.
-TOO_LITTLE = 0.25
+_TOO_LITTLE = 0.25
 
-Tensors: TypeAlias = Mapping[str, AnyArray]
+_Tensors: TypeAlias = Mapping[str, AnyArray]
 
 
-class Change(Struct, frozen=True):
+class _Change(Struct, frozen=True):
     """Other values of some arguments, and what that is called. lost: the values were left out, and may as well have
     been taken twice. series: changes of one name move the output less and less."""
 
@@ -57,10 +57,10 @@ class ChangedArgument:
     """The output is what the reference gives for other arguments. Likelier changes come first."""
 
     def explain(self, failed: FailedOutput) -> Cause | None:
-        if not failed.whole or failed.wrong.size > LARGEST:
+        if not failed.whole or failed.wrong.size > _LARGEST:
             return None
         comparison, paths = failed.comparison, failed.comparison.call.paths
-        runs = min(RUNS, ELEMENTS // failed.wrong.size)
+        runs = min(_RUNS, _ELEMENTS // failed.wrong.size)
         ended: set[str] = set()
         for change in itertools.islice(changes(failed), runs):
             if change.series in ended or not _may_explain(failed, change):
@@ -78,7 +78,7 @@ class ChangedArgument:
         return None
 
 
-def _may_explain(failed: FailedOutput, change: Change) -> bool:
+def _may_explain(failed: FailedOutput, change: _Change) -> bool:
     """Does the change concern nearly all that is wrong? What works element by element gives other numbers only where
     its arguments are others."""
     comparison, shape = failed.comparison, failed.wrong.shape
@@ -104,24 +104,24 @@ def _moves_little(failed: FailedOutput, values: Float64Array) -> bool:
     wrong = failed.wrong
     with np.errstate(invalid="ignore", over="ignore"):
         moved, error = (np.abs(side[wrong] - failed.expected[wrong]) for side in (values, failed.actual))
-    return bool(np.median(moved) < TOO_LITTLE * np.median(error))
+    return bool(np.median(moved) < _TOO_LITTLE * np.median(error))
 
 
-def changes(failed: FailedOutput) -> Iterator[Change]:
+def changes(failed: FailedOutput) -> Iterator[_Change]:
     call, case = failed.comparison.call, failed.comparison.case
     tensors = {name: value for name, value in call.given.items() if isinstance(value, np.ndarray) and value.size}
     yield from _texts(failed)
     for name, value in call.given.items():
         yield from _numbers(name, value)
     for name, value in case.incoming.items():
-        yield Change("argument", "as with incoming gradients of 1", {f"incoming.{name}": np.ones_like(value)})
+        yield _Change("argument", "as with incoming gradients of 1", {f"incoming.{name}": np.ones_like(value)})
     # Rounded arguments, and numbers such as eps, may come to one factor; no tensor does that is left out or moved.
     kinds = (_forgotten, _swapped, _rounded, _moved, _scaled, _cut, _shortened, _truncated)
     for kind in (_rounded, _truncated) if failed.uniform else kinds:
         yield from kind(tensors)
 
 
-def _texts(failed: FailedOutput) -> Iterator[Change]:
+def _texts(failed: FailedOutput) -> Iterator[_Change]:
     """A text that chooses among formulas."""
     call = failed.comparison.call
     for name in details(failed.comparison.classes, "approximate"):
@@ -129,77 +129,77 @@ def _texts(failed: FailedOutput) -> Iterator[Change]:
         place = name if name in call.paths else f"kwargs.{name}"
         for value in ("none", "tanh"):
             instead = "the default" if given is None else repr(given)
-            yield Change("argument", f"as with {name} = {value!r} instead of {instead}", {place: value})
+            yield _Change("argument", f"as with {name} = {value!r} instead of {instead}", {place: value})
 
 
-def _numbers(name: str, value: Any) -> Iterator[Change]:
+def _numbers(name: str, value: Any) -> Iterator[_Change]:
     if isinstance(value, bool):
-        yield Change("argument", f"as with {name} = {not value} instead of {value}", {name: not value})
+        yield _Change("argument", f"as with {name} = {not value} instead of {value}", {name: not value})
         return
     if not isinstance(value, (int, float)):
         return
     others: tuple[float, ...]
     if isinstance(value, int):
         others = (value + 1, value - 1, 0, 1, -value)
-    elif abs(value) <= SMALL:
-        others = (*EPS_VALUES, -value)
+    elif abs(value) <= _SMALL:
+        others = (*_EPS_VALUES, -value)
     else:
         others = (0.0, 1.0, -value, 1 / value, value * value, 1 - value, abs(value) ** 0.5, 2 * value, value / 2)
     for other in dict.fromkeys(others):
         if other != value:
-            yield Change("argument", f"as with {name} = {other:g} instead of {value:g}", {name: other})
+            yield _Change("argument", f"as with {name} = {other:g} instead of {value:g}", {name: other})
 
 
-def _forgotten(tensors: Tensors) -> Iterator[Change]:
+def _forgotten(tensors: _Tensors) -> Iterator[_Change]:
     for name, value in tensors.items():
-        yield Change("term", f"as with zeros for {name}", {name: np.zeros_like(value)})
+        yield _Change("term", f"as with zeros for {name}", {name: np.zeros_like(value)})
         if value.dtype.kind == "b":
-            yield Change("argument", f"as with the opposite of {name}", {name: ~value})
-            yield Change("argument", f"as with True for {name}", {name: np.ones_like(value)})
+            yield _Change("argument", f"as with the opposite of {name}", {name: ~value})
+            yield _Change("argument", f"as with True for {name}", {name: np.ones_like(value)})
         elif is_floating(value.dtype):
-            yield Change("argument", f"as with ones for {name}", {name: np.ones_like(value)})
-            yield Change("argument", f"as with -{name}", {name: -value})
+            yield _Change("argument", f"as with ones for {name}", {name: np.ones_like(value)})
+            yield _Change("argument", f"as with -{name}", {name: -value})
             for step in (1, -1):
                 shifted = (widen(value) + step).astype(value.dtype)
-                yield Change("argument", f"as with {name} {'+' if step > 0 else '-'} 1", {name: shifted})
+                yield _Change("argument", f"as with {name} {'+' if step > 0 else '-'} 1", {name: shifted})
         elif value.dtype.kind in "iu":
-            yield Change("argument", f"as with {name} + 1", {name: value + value.dtype.type(1)})
-            yield Change("argument", f"as with {name} - 1", {name: value - value.dtype.type(1)})
+            yield _Change("argument", f"as with {name} + 1", {name: value + value.dtype.type(1)})
+            yield _Change("argument", f"as with {name} - 1", {name: value - value.dtype.type(1)})
 
 
-def _swapped(tensors: Tensors) -> Iterator[Change]:
+def _swapped(tensors: _Tensors) -> Iterator[_Change]:
     for (first, left), (second, right) in itertools.combinations(tensors.items(), 2):
         if left.shape == right.shape and left.dtype == right.dtype:
-            yield Change("argument", f"as with {first} and {second} swapped", {first: right, second: left})
-            yield Change("argument", f"as with {second} for {first}", {first: right})
-            yield Change("argument", f"as with {first} for {second}", {second: left})
+            yield _Change("argument", f"as with {first} and {second} swapped", {first: right, second: left})
+            yield _Change("argument", f"as with {second} for {first}", {first: right})
+            yield _Change("argument", f"as with {first} for {second}", {second: left})
 
 
-def _rounded(tensors: Tensors) -> Iterator[Change]:
+def _rounded(tensors: _Tensors) -> Iterator[_Change]:
     floats = {name: value for name, value in tensors.items() if is_floating(value.dtype)}
     groups = [[name] for name in floats] + ([list(floats)] if len(floats) > 1 else [])
-    for dtype in NARROW:
+    for dtype in _NARROW:
         narrow = numpy_dtype(dtype)
         for group in groups:
             if all(narrow.itemsize < floats[name].dtype.itemsize for name in group):
                 values = {
                     name: np.asarray(round_to(widen(floats[name]), narrow)).astype(floats[name].dtype) for name in group
                 }
-                yield Change("precision", f"as with {_join_names(group)} rounded to {dtype}", values)
+                yield _Change("precision", f"as with {_join_names(group)} rounded to {dtype}", values)
 
 
-def _truncated(tensors: Tensors) -> Iterator[Change]:
+def _truncated(tensors: _Tensors) -> Iterator[_Change]:
     """Numbers that lose their last bits, as units with narrow operands cut them."""
     floats = {name: value for name, value in tensors.items() if value.dtype == np.float32}
     for group in [list(floats)] + ([[name] for name in floats] if len(floats) > 1 else []):
-        for bits in BITS if group else ():
+        for bits in _BITS if group else ():
             mask = np.uint32(2**32 - (1 << (24 - bits)))
             values = {name: (floats[name].view(np.uint32) & mask).view(np.float32) for name in group}
             names = _join_names(group)
-            yield Change("precision", f"as with {names} cut to {bits} bits", values, series=f"cut {names}")
+            yield _Change("precision", f"as with {names} cut to {bits} bits", values, series=f"cut {names}")
 
 
-def _groups(tensors: Tensors) -> Iterator[list[str]]:
+def _groups(tensors: _Tensors) -> Iterator[list[str]]:
     """Each tensor, and those of one shape together, as key and value are."""
     yield from ([name] for name in tensors)
     shapes = dict.fromkeys(value.shape for value in tensors.values() if value.ndim)
@@ -211,13 +211,13 @@ def _groups(tensors: Tensors) -> Iterator[list[str]]:
             yield names[1:]
 
 
-def _moved(tensors: Tensors) -> Iterator[Change]:
+def _moved(tensors: _Tensors) -> Iterator[_Change]:
     for group in _groups(tensors):
         shape = tensors[group[0]].shape
         for words, move in _moves(shape):
             values = {name: move(tensors[name]) for name in group}
             if any(not np.array_equal(value, tensors[name], equal_nan=False) for name, value in values.items()):
-                yield Change("moved", f"as with {_join_names(group)} {words}", values)
+                yield _Change("moved", f"as with {_join_names(group)} {words}", values)
 
 
 def _moves(shape: Sequence[int]) -> Iterator[tuple[str, Callable[[AnyArray], AnyArray]]]:
@@ -239,7 +239,7 @@ def _first(value: AnyArray, axis: int) -> AnyArray:
     return np.repeat(np.take(value, [0], axis), value.shape[axis], axis)
 
 
-def _scaled(tensors: Tensors) -> Iterator[Change]:
+def _scaled(tensors: _Tensors) -> Iterator[_Change]:
     for name, value in tensors.items():
         if not is_floating(value.dtype) or not value.ndim:
             continue
@@ -247,32 +247,32 @@ def _scaled(tensors: Tensors) -> Iterator[Change]:
         scales = {"2": 2.0, "1/2": 0.5, "ln(2)": np.log(2), "log2(e)": 1 / np.log(2)}
         scales |= {f"sqrt({extent})": extent**0.5, f"1/sqrt({extent})": extent**-0.5} if extent > 1 else {}
         for words, scale in scales.items():
-            yield Change("argument", f"as with {words} times {name}", {name: widen(value) * scale})
+            yield _Change("argument", f"as with {words} times {name}", {name: widen(value) * scale})
 
 
 def _ends(extent: int) -> list[int]:
     """How many elements a loop may leave out at its end: one or two, what is no whole tile, the last tile."""
-    ends = {1, 2, *(extent % tile for tile in TILES), *(tile for tile in TILES if extent % tile == 0)}
+    ends = {1, 2, *(extent % tile for tile in _TILES), *(tile for tile in _TILES if extent % tile == 0)}
     return sorted(end for end in ends if 0 < end < extent)
 
 
-def _cut(tensors: Tensors) -> Iterator[Change]:
+def _cut(tensors: _Tensors) -> Iterator[_Change]:
     """Zeros for a piece of a tensor."""
     for name, value in tensors.items():
         if not is_floating(value.dtype):
             continue
         for axis, extent in enumerate(value.shape):
             pieces = [(extent - end, extent, f"the last {end}") for end in _ends(extent)]
-            for tile in (*TILES, extent // 2, extent // 3, extent // 4):
-                if tile and extent / tile <= PIECES:
+            for tile in (*_TILES, extent // 2, extent // 3, extent // 4):
+                if tile and extent / tile <= _PIECES:
                     pieces += [(at, at + tile, f"{at}:{at + tile}") for at in range(0, extent - 1, tile)]
             for start, end, words in pieces:
                 short = np.array(value)
                 np.moveaxis(short, axis, 0)[start:end] = 0
-                yield Change("term", f"as without {words} of dim {axis} of {name}", {name: short}, lost=True)
+                yield _Change("term", f"as without {words} of dim {axis} of {name}", {name: short}, lost=True)
 
 
-def _shortened(tensors: Tensors) -> Iterator[Change]:
+def _shortened(tensors: _Tensors) -> Iterator[_Change]:
     """The end of a dimension left out of all tensors that share it, as keys and values do."""
     for axis in (-1, -2, 0):
         sharing: dict[int, list[str]] = {}
@@ -283,7 +283,7 @@ def _shortened(tensors: Tensors) -> Iterator[Change]:
             for group in (names, names[1:]) if len(names) > 1 else (names,):
                 for end in _ends(extent):
                     values = {name: np.take(tensors[name], np.arange(extent - end), axis) for name in group}
-                    yield Change("term", f"as without the last {end} of dim {axis} of {_join_names(group)}", values)
+                    yield _Change("term", f"as without the last {end} of dim {axis} of {_join_names(group)}", values)
 
 
 def _join_names(names: Sequence[str]) -> str:

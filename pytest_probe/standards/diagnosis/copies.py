@@ -12,14 +12,14 @@ from pytest_probe.numerics.dtypes import BoolArray, Float64Array
 from pytest_probe.standards.diagnosis.failed_output import NEARLY_ALL, Cause, FailedOutput, broadcast_or_none
 
 # Slices of one dimension that are compared with one another, and elements of each that are looked at first.
-SLICES, PROBES = 512, 32
+_SLICES, _PROBES = 512, 32
 # Elements of a slice: shorter ones are alike by chance.
-SLICE = 4
+_SLICE = 4
 # Of the wrong elements, what other values in any order may explain.
-CHANCE = 0.5
+_CHANCE = 0.5
 
-Map: TypeAlias = npt.NDArray[np.int64]
-Change: TypeAlias = Callable[[Float64Array], Float64Array]
+_Map: TypeAlias = npt.NDArray[np.int64]
+_Change: TypeAlias = Callable[[Float64Array], Float64Array]
 
 
 class Argument:
@@ -27,10 +27,10 @@ class Argument:
 
     def explain(self, failed: FailedOutput) -> Cause | None:
         for name, values in failed.inputs() if failed.floating else ():
-            wide = broadcast_or_none(values, failed.wrong.shape) if values.size >= SLICE else None
+            wide = broadcast_or_none(values, failed.wrong.shape) if values.size >= _SLICE else None
             if wide is None:
                 continue
-            if failed.explained(wide, everywhere=False, least=2 * SLICE) and failed.by_chance(wide) < CHANCE:
+            if failed.explained(wide, everywhere=False, least=2 * _SLICE) and failed.by_chance(wide) < _CHANCE:
                 return Cause("moved", f"equals {name}")
         return None
 
@@ -40,7 +40,7 @@ class Moved:
 
     def explain(self, failed: FailedOutput) -> Cause | None:
         # Numbers in another order have no common factor, or it tells as much.
-        if failed.expected.size < SLICE or failed.uniform:
+        if failed.expected.size < _SLICE or failed.uniform:
             return None
         # Where a row or two are wrong, those say more than a shift of all.
         kinds = (self._slice, self._all) if failed.confined else (self._all, self._slice)
@@ -49,7 +49,7 @@ class Moved:
 
     def _all(self, failed: FailedOutput) -> str:
         for words, values, allowed, stayed in _orders(failed.expected, failed.allowed):
-            if failed.explained(values, allowed, among=stayed) and failed.by_chance(values) < CHANCE:
+            if failed.explained(values, allowed, among=stayed) and failed.by_chance(values) < _CHANCE:
                 return words
         return ""
 
@@ -63,7 +63,7 @@ class Moved:
         if found is None:
             return ""
         values, allowed = (np.take(side, found, axis) for side in (failed.expected, failed.allowed))
-        if not failed.explained(values, allowed) or failed.by_chance(values) >= CHANCE:
+        if not failed.explained(values, allowed) or failed.by_chance(values) >= _CHANCE:
             return ""
         return _map_words(found, axis, failed.wrong.ndim)
 
@@ -76,7 +76,7 @@ def _orders(
         yield words, change(expected), change(allowed), stayed
 
 
-def _changes(shape: tuple[int, ...]) -> Iterator[tuple[str, Change, BoolArray]]:
+def _changes(shape: tuple[int, ...]) -> Iterator[tuple[str, _Change, BoolArray]]:
     every = np.ones(shape, dtype=bool)
     places = np.indices(shape, sparse=True)
     for axis, extent in enumerate(shape):
@@ -122,19 +122,19 @@ class _Transpose:
         return np.ascontiguousarray(np.swapaxes(values, -1, -2)).reshape(values.shape)
 
 
-def _matching(failed: FailedOutput, axis: int) -> Map | None:
+def _matching(failed: FailedOutput, axis: int) -> _Map | None:
     """For each slice the slice of the reference that it equals, itself where it is right; None where one has none."""
     extent = failed.wrong.shape[axis]
     actual, expected, allowed, wrong = (
         np.moveaxis(side, axis, 0).reshape(extent, -1)
         for side in (failed.actual, failed.expected, failed.allowed, failed.wrong)
     )
-    if not 2 <= extent <= SLICES or actual.shape[1] < SLICE:
+    if not 2 <= extent <= _SLICES or actual.shape[1] < _SLICE:
         return None
     bad = np.flatnonzero(wrong.mean(axis=1) > 1 - NEARLY_ALL)
     if not bad.size:
         return None
-    columns = np.linspace(0, actual.shape[1] - 1, min(PROBES, actual.shape[1])).astype(np.int64)
+    columns = np.linspace(0, actual.shape[1] - 1, min(_PROBES, actual.shape[1])).astype(np.int64)
     found = np.arange(extent)
     for index in bad:
         distance = np.abs(expected[:, columns] - actual[index, columns]) <= allowed[:, columns]
@@ -146,7 +146,7 @@ def _matching(failed: FailedOutput, axis: int) -> Map | None:
     return found
 
 
-def _map_words(found: Map, axis: int, rank: int) -> str:
+def _map_words(found: _Map, axis: int, rank: int) -> str:
     """What the map does, in words."""
     places = np.arange(found.size)
     moved = np.flatnonzero(found != places)

@@ -61,7 +61,7 @@ NEARLY_ALL = 0.95
 MIN_WRONG_ELEMENTS = 4
 # An explanation must divide the median distance of the wrong elements by this: an element that is right only because
 # its limit is wide explains nothing.
-MIN_IMPROVEMENT = 4.0
+_MIN_IMPROVEMENT = 4.0
 
 # Roundoffs that a kernel may be off by at a value other than the expected one.
 _ROUNDOFFS = 4.0
@@ -166,7 +166,7 @@ class FailedOutput(Struct, frozen=True, dict=True):
             there = right if among is None else right[among]
             if np.count_nonzero(there) < NEARLY_ALL * there.size:
                 return False
-        return not self._beyond_rounding(values, wrong) * MIN_IMPROVEMENT > self._beyond_rounding(self.expected, wrong)
+        return not self._beyond_rounding(values, wrong) * _MIN_IMPROVEMENT > self._beyond_rounding(self.expected, wrong)
 
     def _beyond_rounding(self, values: Float64Array, wrong: BoolArray) -> float:
         """The median distance of the wrong elements beyond half an ulp of the output."""

@@ -24,23 +24,23 @@ from pytest_probe.standards.diagnosis.failed_output import (
     wrong_elements,
 )
 
-NARROWER = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+_NARROWER = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 # Steps of a narrower dtype that a result may be off by which went through it.
-REACH = 2.0
+_REACH = 2.0
 # Elements on the same side of the reference, of those that a step to one side explains.
-ONE_SIDED = 0.9
+_ONE_SIDED = 0.9
 # What rounding inside leaves, in the middle, of an element or of the output's RMS: float16 to float8.
-LEAST, MOST = 2.0**-16, 2.0**-6.5
+_LEAST, _MOST = 2.0**-16, 2.0**-6.5
 # Of the wrong elements, how many more on one side than on the other; correlation of neighbours' errors.
-BALANCED, SMOOTH = 0.35, 0.35
-MANY = 32
+_BALANCED, _SMOOTH = 0.35, 0.35
+_MANY = 32
 # Of the elements, what a mode may leave wrong that explains the others.
-FEW = 0.05
+_FEW = 0.05
 # How much farther than one run an element may move in several, and how often the limits of the last stage are taken by
 # that of equal terms. Chosen, far above both.
-MORE, WIDEST = 4.0, 8.0
+_MORE, _WIDEST = 4.0, 8.0
 # Of the elements, what another way of rounding changes: where all are off by one, that was added.
-PARTLY = 0.75
+_PARTLY = 0.75
 
 
 class DeviceMode(Struct, frozen=True):
@@ -71,7 +71,7 @@ class DeviceMode(Struct, frozen=True):
         if not behaviour.rounds or behaviour.sampled:
             return None
         wrong, _ = wrong_elements(emulated, found)
-        if not 0 < np.count_nonzero(wrong) <= FEW * wrong.size:
+        if not 0 < np.count_nonzero(wrong) <= _FEW * wrong.size:
             return None
         return Cause("precision", f"behaves as {behaviour.words}, but for {regions.describe(wrong)}")
 
@@ -102,7 +102,7 @@ def _still_wrong(failed: FailedOutput, emulated: Comparison) -> bool:
             return False
         scatter = np.maximum(moved, noise_ratio.root_mean_square(moved))
         error = np.abs(failed.actual - failed.expected)
-        beyond = (error > MORE * failed.allowed) & (error > MORE * WIDEST * limit * scatter)
+        beyond = (error > _MORE * failed.allowed) & (error > _MORE * _WIDEST * limit * scatter)
     return bool(np.any(failed.wrong & stays & beyond))
 
 
@@ -129,13 +129,13 @@ class NarrowerResult:
             return None
         bits = float_format(failed.comparison.precision).precision
         own = round_to(expected, failed.comparison.precision)
-        for name in NARROWER:
+        for name in _NARROWER:
             dtype = numpy_dtype(name)
             if float_format(dtype).precision >= bits:
                 continue
             if _on_grid(actual, dtype) < NEARLY_ALL or _on_grid(own, dtype) >= 0.5:
                 continue
-            near = np.abs(actual - expected) <= REACH * ulp(expected, dtype) + failed.allowed[used]
+            near = np.abs(actual - expected) <= _REACH * ulp(expected, dtype) + failed.allowed[used]
             if np.mean(near) >= NEARLY_ALL:
                 return Cause("precision", f"all results are {name} numbers: rounded to {name}")
         return None
@@ -150,7 +150,7 @@ class OneStep:
     """Nearly everything is the next number, to one side."""
 
     def explain(self, failed: FailedOutput) -> Cause | None:
-        if failed.count < MANY or not failed.floating:
+        if failed.count < _MANY or not failed.floating:
             return None
         dtype, used = failed.comparison.actual.dtype, failed.expected != 0
         rounded = np.asarray(round_to(failed.expected, dtype), dtype=np.float64)
@@ -171,7 +171,7 @@ class IntegerStep:
 
     def explain(self, failed: FailedOutput) -> Cause | None:
         if (
-            not MIN_WRONG_ELEMENTS <= failed.count <= PARTLY * failed.wrong.size
+            not MIN_WRONG_ELEMENTS <= failed.count <= _PARTLY * failed.wrong.size
             or failed.comparison.actual.dtype.kind == "b"
         ):
             return None
@@ -193,7 +193,7 @@ class RoundedInside:
     """Errors without direction, as small as those of a narrower dtype inside."""
 
     def explain(self, failed: FailedOutput) -> Cause | None:
-        if not failed.floating or failed.count < max(MANY, failed.wrong.size / 4):
+        if not failed.floating or failed.count < max(_MANY, failed.wrong.size / 4):
             return None
         finite = np.isfinite(failed.actual) & np.isfinite(failed.expected)
         if np.count_nonzero(finite) < NEARLY_ALL * finite.size:
@@ -202,7 +202,7 @@ class RoundedInside:
         rms = float(np.sqrt(np.mean(failed.expected[finite] ** 2)))
         size = np.abs(gap) / np.maximum(np.abs(np.where(finite, failed.expected, 0.0)), rms)
         middle = float(np.median(size[failed.wrong]))
-        if not LEAST < middle < MOST or not np.quantile(size[failed.wrong], 0.99) < 16 * middle:
+        if not _LEAST < middle < _MOST or not np.quantile(size[failed.wrong], 0.99) < 16 * middle:
             return None
         if _directed(gap, failed):
             return None
@@ -218,10 +218,10 @@ def _directed(gap: Float64Array, failed: FailedOutput) -> bool:
         np.argsort(values, axis=None, kind="stable") for name, values in failed.inputs() if values.shape == gap.shape
     ]
     orders += [np.argsort(failed.expected, axis=None, kind="stable"), np.arange(gap.size)]
-    if abs(float(signs.mean())) > BALANCED or abs(float((signs * np.sign(failed.expected)).mean())) > BALANCED:
+    if abs(float(signs.mean())) > _BALANCED or abs(float((signs * np.sign(failed.expected)).mean())) > _BALANCED:
         return True
     runs = [signs.ravel()[order] for order in orders]
-    return any(abs(float(np.mean(run[1:] * run[:-1]))) > SMOOTH for run in runs)
+    return any(abs(float(np.mean(run[1:] * run[:-1]))) > _SMOOTH for run in runs)
 
 
 def _share(size: float) -> str:

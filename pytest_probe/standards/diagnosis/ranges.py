@@ -21,14 +21,14 @@ class ValueRange:
     def explain(self, failed: FailedOutput) -> Cause | None:
         # If nearly all elements are wrong, the few right ones may be so by chance.
         where = (
-            separating(failed, failed.wrong)
+            _separating(failed, failed.wrong)
             if not failed.confined and failed.count <= _MOST_WRONG * failed.wrong.size
             else ""
         )
         return Cause("range", f"wrong wherever {where}, right elsewhere") if where else None
 
 
-def separating(failed: FailedOutput, chosen: BoolArray) -> str:
+def _separating(failed: FailedOutput, chosen: BoolArray) -> str:
     """The side of a number that nearly all chosen elements lie on, and few others, "input is below -3"; "" for none."""
     count = int(np.count_nonzero(chosen))
     if count < MIN_WRONG_ELEMENTS or chosen.size - count < MIN_WRONG_ELEMENTS:
@@ -119,7 +119,7 @@ class Constant:
             return Cause("range", f"clamped at {value:.6g}")
         if not _nearly_all(actual == actual[0]) or np.unique(expected).size < 2 * _FEW_ELEMENTS:
             return None
-        where = separating(failed, failed.actual == actual[0])
+        where = _separating(failed, failed.actual == actual[0])
         if not where and not failed.confined:
             return None
         if where:
@@ -130,7 +130,7 @@ class Constant:
         if _nearly_all((failed.actual == 0)[failed.expected != 0]):
             return Cause("unwritten", "zeros everywhere")
         # A zero is not wrong where the right number is next to zero.
-        where = separating(failed, failed.actual == 0)
+        where = _separating(failed, failed.actual == 0)
         if where:
             return Cause("range", f"zero wherever {where}")
         return Cause("unwritten", "zeros, as memory that nothing was written to" if failed.confined else "zeros")

@@ -25,14 +25,14 @@ from pytest_probe.standards.diagnosis.failed_output import (
 )
 
 # Elements of a slice, and slices: a factor of its own explains a slice of fewer.
-SLICE, SLICES = 4, 2
+_SLICE, _SLICES = 4, 2
 # How near a factor must come to a number of the call to be called by it, in roundoffs of the dtype.
 _NEAR_FACTOR = 64.0
 # Of a factor that few numbers show: 64 and below are some 2,500 quotients, which chance meets in one of 50 cases.
-LARGEST_QUOTIENT = 64
+_LARGEST_QUOTIENT = 64
 # A factor as near to 1 is what cut operands leave as well.
-NEAR_ONE = 2.0**-8
-POWERS = ((2.0, "squared"), (0.5, "the root is taken"), (-1.0, "the reciprocal"))
+_NEAR_ONE = 2.0**-8
+_POWERS = ((2.0, "squared"), (0.5, "the root is taken"), (-1.0, "the reciprocal"))
 
 
 class Sign:
@@ -60,7 +60,7 @@ class Factor(Struct, frozen=True):
         if not has_distinct(failed.expected[failed.wrong], MIN_WRONG_ELEMENTS):
             return None
         for factor in failed.factors:
-            if (abs(factor - 1) < NEAR_ONE) != self.near_one:
+            if (abs(factor - 1) < _NEAR_ONE) != self.near_one:
                 continue
             if failed.explained(factor * failed.expected, max(1.0, abs(factor)) * failed.allowed):
                 start = "the wrong ones" if failed.confined else "all"
@@ -81,8 +81,8 @@ def _simple(failed: FailedOutput, factor: float) -> Iterator[tuple[float, str]]:
     known = _known(failed, factor)
     if known:
         yield factor, known
-    quotient = Fraction(factor).limit_denominator(LARGEST_QUOTIENT)
-    if 0 < abs(quotient.numerator) <= LARGEST_QUOTIENT or quotient.denominator == 1:
+    quotient = Fraction(factor).limit_denominator(_LARGEST_QUOTIENT)
+    if 0 < abs(quotient.numerator) <= _LARGEST_QUOTIENT or quotient.denominator == 1:
         yield float(quotient), str(quotient)
 
 
@@ -120,7 +120,7 @@ def _known(failed: FailedOutput, factor: float) -> str:
 class Power:
     def explain(self, failed: FailedOutput) -> Cause | None:
         magnitude = np.abs(failed.expected)
-        for power, words in POWERS:
+        for power, words in _POWERS:
             with np.errstate(all="ignore"):
                 values = np.copysign(magnitude**power, failed.expected)
                 allowed = failed.allowed * np.maximum(1.0, np.abs(power) * magnitude ** (power - 1))
@@ -134,7 +134,7 @@ class SliceFactor:
 
     def explain(self, failed: FailedOutput) -> Cause | None:
         used = failed.wrong & np.isfinite(failed.actual) & np.isfinite(failed.expected)
-        for within in slices_within(failed) if failed.floating else ():
+        for within in _slices_within(failed) if failed.floating else ():
             below = np.sum(np.where(used, failed.expected, 0.0) ** 2, axis=within, keepdims=True)
             above = np.sum(np.where(used, failed.expected * failed.actual, 0.0), axis=within, keepdims=True)
             factors = np.divide(above, below, out=np.ones_like(above), where=below > 0)
@@ -158,7 +158,7 @@ class SliceOffset:
         every = tuple(range(gap.ndim))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # slices without a wrong element
-            for within in (every, *slices_within(failed)):
+            for within in (every, *_slices_within(failed)):
                 shift = np.nan_to_num(np.nanmedian(gap, axis=within, keepdims=True))
                 if failed.explained(failed.expected + shift, least=2 * MIN_WRONG_ELEMENTS):
                     return Cause("offset", self._words(failed, within, shift))
@@ -170,7 +170,7 @@ class SliceOffset:
         return f"a number added for {_each(failed, within)}, {float(shift.min()):.4g} to {float(shift.max()):.4g}"
 
 
-def slices_within(failed: FailedOutput) -> Iterator[tuple[int, ...]]:
+def _slices_within(failed: FailedOutput) -> Iterator[tuple[int, ...]]:
     """The sets of dimensions that a slice may run over, the longest slices first; each slice has enough that is wrong
     to tell its number."""
     shape = failed.wrong.shape
@@ -178,7 +178,7 @@ def slices_within(failed: FailedOutput) -> Iterator[tuple[int, ...]]:
     for found in sorted(sets, key=lambda each: -math.prod(shape[axis] for axis in each)):
         counts = np.count_nonzero(failed.wrong, axis=found)
         slices = np.count_nonzero(counts)
-        if slices >= SLICES and np.median(counts[counts > 0]) >= SLICE:
+        if slices >= _SLICES and np.median(counts[counts > 0]) >= _SLICE:
             yield found
 
 
@@ -194,12 +194,12 @@ def _each(failed: FailedOutput, within: tuple[int, ...]) -> str:
 # How near 1 a coefficient must be to be called missing, or twice.
 _ONE_TOLERANCE = 1e-2
 # Elements that are looked at, arguments of which there may be multiples, elements of a slice for each multiple.
-PART, TERMS, EACH = 1 << 16, 5, 8
+_PART, _TERMS, _EACH = 1 << 16, 5, 8
 # Slices that are looked at one by one.
-FEW_SLICES = 8
+_FEW_SLICES = 8
 
-REFERENCE, ONE = "the right result", "1"
-Term = tuple[str, Float64Array]
+_REFERENCE, _ONE = "the right result", "1"
+_Term = tuple[str, Float64Array]
 
 
 class SliceTerm:
@@ -210,7 +210,7 @@ class SliceTerm:
         if len(shape) < 2 or failed.wrong[0].size < MIN_WRONG_ELEMENTS:
             return None
         bad = np.flatnonzero(failed.wrong.reshape(shape[0], -1).any(axis=1)).tolist()
-        if len(bad) > FEW_SLICES:
+        if len(bad) > _FEW_SLICES:
             return None
         for name, values in failed.inputs():
             if values.shape[1:] == shape[1:] and values.shape[0] > 1:
@@ -241,35 +241,35 @@ class Combination:
     def explain(self, failed: FailedOutput) -> Cause | None:
         if not failed.floating:
             return None
-        failed = part_of(failed, PART)
-        if failed.wrong.size > 2 * PART or failed.count < 2 * EACH:
+        failed = part_of(failed, _PART)
+        if failed.wrong.size > 2 * _PART or failed.count < 2 * _EACH:
             return None
         for basis, within in self._forms(failed):
             words = self._fitted(failed, basis, within)
             if words:
-                return Cause("factor" if basis[0][0] == REFERENCE else "term", words)
+                return Cause("factor" if basis[0][0] == _REFERENCE else "term", words)
         return None
 
-    def _forms(self, failed: FailedOutput) -> Iterator[tuple[Sequence[Term], tuple[int, ...]]]:
+    def _forms(self, failed: FailedOutput) -> Iterator[tuple[Sequence[_Term], tuple[int, ...]]]:
         """What may be added, the fewest terms first, and over which dimensions alike."""
-        terms = list(itertools.islice(_terms(failed), TERMS))
+        terms = list(itertools.islice(_terms(failed), _TERMS))
         every = tuple(range(failed.wrong.ndim))
         for size in (1, 2):
             for chosen in itertools.combinations(terms, size):
                 if not self._sliced:
-                    if chosen[0][0] != ONE or size > 1:  # a number alone is an offset
+                    if chosen[0][0] != _ONE or size > 1:  # a number alone is an offset
                         yield chosen, every
                     continue
-                yield from ((chosen, within) for within in slices_within(failed))
+                yield from ((chosen, within) for within in _slices_within(failed))
                 # Three terms and a number: of smooth numbers they make anything.
-                if size == 1 or chosen[0][0] != ONE:
-                    basis = ((REFERENCE, failed.expected), *chosen)
-                    yield from ((basis, within) for within in (every, *slices_within(failed)))
+                if size == 1 or chosen[0][0] != _ONE:
+                    basis = ((_REFERENCE, failed.expected), *chosen)
+                    yield from ((basis, within) for within in (every, *_slices_within(failed)))
 
-    def _fitted(self, failed: FailedOutput, basis: Sequence[Term], within: tuple[int, ...]) -> str:
+    def _fitted(self, failed: FailedOutput, basis: Sequence[_Term], within: tuple[int, ...]) -> str:
         used = failed.wrong & np.isfinite(failed.actual) & np.isfinite(failed.expected)
         slices = max(1, int(np.count_nonzero(used.any(axis=within))))
-        if np.count_nonzero(used) < EACH * len(basis) * slices:
+        if np.count_nonzero(used) < _EACH * len(basis) * slices:
             return ""
         gap = np.where(used, failed.actual - failed.expected, 0.0)
         rows = [np.where(used, values, 0.0) for _, values in basis]
@@ -281,12 +281,12 @@ class Combination:
             return ""
         spread = [np.expand_dims(factors[..., place], within) for place in range(len(basis))]
         values = failed.expected + sum((f * values for f, (_, values) in zip(spread, basis, strict=True)), np.zeros(()))
-        if not failed.explained(values, least=2 * EACH):
+        if not failed.explained(values, least=2 * _EACH):
             return ""
         return _words(basis, factors, same=len(within) == failed.wrong.ndim)
 
 
-def _words(basis: Sequence[Term], factors: Float64Array, *, same: bool) -> str:
+def _words(basis: Sequence[_Term], factors: Float64Array, *, same: bool) -> str:
     names = [name for name, _ in basis]
     if not same:
         return f"off by multiples of {' and '.join(names)}, others for each slice"
@@ -295,10 +295,10 @@ def _words(basis: Sequence[Term], factors: Float64Array, *, same: bool) -> str:
     return "off by " + " and ".join(f"{float(f):.4g} times {name}" for f, name in zip(factors, names, strict=True))
 
 
-def _terms(failed: FailedOutput) -> Iterator[Term]:
+def _terms(failed: FailedOutput) -> Iterator[_Term]:
     """Arguments and forward outputs in the output's shape, those of one number for each channel too."""
     shape = failed.wrong.shape
-    yield ONE, np.ones(shape)
+    yield _ONE, np.ones(shape)
     for name, values in itertools.chain(failed.outputs(), failed.inputs()):
         if values.size < MIN_WRONG_ELEMENTS or values.ndim > len(shape) or not np.isfinite(values).all():
             continue

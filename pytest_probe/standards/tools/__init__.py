@@ -38,7 +38,7 @@ COMPARES: Mapping[str, Compare] = {
     if tool.release.three_party is not None
 }
 # The release whose thresholds count where the standard has none for the columns of msprobe's files.
-USUAL = "msprobe-1.0"
+_USUAL = "msprobe-1.0"
 
 
 def measures(comparison: Comparison, standard: str) -> Mapping[str, Metric]:
@@ -47,7 +47,7 @@ def measures(comparison: Comparison, standard: str) -> Mapping[str, Metric]:
     rule = Convention()
     if is_float(comparison):
         tool = TOOLS.get(standard)
-        owner = tool if tool and tool.release.columns.own_thresholds else TOOLS[USUAL]
+        owner = tool if tool and tool.release.columns.own_thresholds else TOOLS[_USUAL]
         rule = owner.release.convention_of(comparison.actual.dtype)
     return applying(measure(comparison.actual, comparison.expected, rule))
 

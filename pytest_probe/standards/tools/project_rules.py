@@ -29,16 +29,16 @@ from pytest_probe.system.decoding import MAPPING, Steps, decode
 from pytest_probe.system.files import open_regular
 
 T = TypeVar("T")
-Keys: TypeAlias = tuple[str, ...]
+_Keys: TypeAlias = tuple[str, ...]
 Names: TypeAlias = Annotated[tuple[str, ...], Meta(description="give a list of APIs' names, as [conv2d, linear]")]
-Limit: TypeAlias = Annotated[
+_Limit: TypeAlias = Annotated[
     Annotated[float, Meta(ge=0, le=sys.float_info.max)] | UnsetType, Meta(description="give a number, 0 or more")
 ]
 # They hold the lists where a file is for all of msprobe's tasks.
-SECTIONS = ("acc_check", "run_ut")
+_SECTIONS = ("acc_check", "run_ut")
 # Bytes and nested brackets beyond which a file is none of rules.
-LARGEST, DEEPEST = 200_000, 50
-TOO_DEEP = "its lists or mappings are nested too deep: it is not a file of rules"
+_LARGEST, _DEEPEST = 200_000, 50
+_TOO_DEEP = "its lists or mappings are nested too deep: it is not a file of rules"
 
 
 class StandardsFile(Struct, frozen=True):
@@ -94,7 +94,7 @@ class _Entry(_Standard, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def _entry_of(rule: str) -> type[_Entry]:
     """With the rule's limits."""
-    limits = [(limit, Limit, UNSET) for limit in RULES.get(rule, ())]
+    limits = [(limit, _Limit, UNSET) for limit in RULES.get(rule, ())]
     return cast(type[_Entry], defstruct("_Entry", limits, bases=(_Entry,), frozen=True, kw_only=True))
 
 
@@ -105,14 +105,14 @@ def read_standards_file(path: Path) -> StandardsFile:
     """Raises SettingsError."""
     try:
         with open_regular(path) as file:
-            text = file.read(LARGEST + 1).decode("utf-8-sig")
+            text = file.read(_LARGEST + 1).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(str(path), "the file", f"it cannot be read: {error}") from None
-    if len(text) > LARGEST:
-        raise SettingsError(str(path), "the file", f"it has more than {LARGEST:,} bytes: it is not a file of rules")
+    if len(text) > _LARGEST:
+        raise SettingsError(str(path), "the file", f"it has more than {_LARGEST:,} bytes: it is not a file of rules")
     # PyYAML's time grows with the square of the depth.
-    if _depth(text) > DEEPEST:
-        raise SettingsError(str(path), "the file", TOO_DEEP)
+    if _depth(text) > _DEEPEST:
+        raise SettingsError(str(path), "the file", _TOO_DEEP)
     try:
         # JSON is YAML but for tabs between its tokens.
         root = yaml.compose(text.replace("\t", " ") if text.lstrip().startswith("{") else text, yaml.SafeLoader)
@@ -123,7 +123,7 @@ def read_standards_file(path: Path) -> StandardsFile:
     except yaml.YAMLError as error:
         raise SettingsError(str(path), "the file", f"it is not YAML or JSON: {error}") from None
     except RecursionError:
-        raise SettingsError(str(path), "the file", TOO_DEEP) from None
+        raise SettingsError(str(path), "the file", _TOO_DEEP) from None
 
 
 def _depth(text: str) -> int:
@@ -151,18 +151,18 @@ class _Reader(Struct, frozen=True):
     root: yaml.Node
 
     def read(self, content: Any) -> StandardsFile:
-        section = [name for name in SECTIONS if isinstance(content, dict) and name in content][:1]
+        section = [name for name in _SECTIONS if isinstance(content, dict) and name in content][:1]
         file = self._decoded(content[section[0]] if section else content, _File, tuple(section))
         entries = tuple(self._entries(file.apis, (*section, "apis")))
         return StandardsFile(entries, file.white_list, file.black_list)
 
-    def _entries(self, apis: Mapping[str, Any], keys: Keys) -> Iterator[Entry]:
+    def _entries(self, apis: Mapping[str, Any], keys: _Keys) -> Iterator[Entry]:
         for pattern, dtypes in apis.items():
             self._decoded(dtypes, _Dtypes, (*keys, pattern))
             for dtype, entry in dtypes.items():
                 yield self._entry(pattern, dtype, entry, (*keys, pattern, dtype))
 
-    def _entry(self, pattern: str, dtype: str, content: Any, keys: Keys) -> Entry:
+    def _entry(self, pattern: str, dtype: str, content: Any, keys: _Keys) -> Entry:
         named = self._decoded(content, _Standard, keys).standard
         rule = named or packaged().listing(pattern)
         if named is None and rule == BENCHMARK:
@@ -172,7 +172,7 @@ class _Reader(Struct, frozen=True):
         limits = {key: value for key in RULES.get(rule, ()) if (value := getattr(entry, key)) is not UNSET}
         return Entry(pattern, dtype, rule, limits, " ".join(entry.justification.split()))
 
-    def _decoded(self, content: Any, kind: type[T], keys: Keys) -> T:
+    def _decoded(self, content: Any, kind: type[T], keys: _Keys) -> T:
         return decode(content, kind, lambda steps: self._place((*keys, *steps)), keys, strict=False)
 
     def _place(self, steps: Steps) -> str:

@@ -23,16 +23,16 @@ from pytest_probe.standards.tables import packaged_table
 from pytest_probe.standards.tools.table import ANY, BENCHMARK, RULES, RuleLimits, of_dtype
 
 # The cosine is 1 - Measures.cosine_distance.
-Metric: TypeAlias = Literal[("cosine", *Measures.__struct_fields__)]  # type: ignore[valid-type]
-SMALL_AND_CLOSE = ("small_value", "small_atol", "absolute_atol", "rtol")
-OF_THE_REFERENCE = "of the reference"
+_Metric: TypeAlias = Literal[("cosine", *Measures.__struct_fields__)]  # type: ignore[valid-type]
+_SMALL_AND_CLOSE = ("small_value", "small_atol", "absolute_atol", "rtol")
+_OF_THE_REFERENCE = "of the reference"
 
 
 class Check(Struct, frozen=True, forbid_unknown_fields=True):
     """A metric that has to be above or below a limit, in these dtypes (none: in all). then: what ends the status where
     it is so; otherwise: where it is not."""
 
-    metric: Metric
+    metric: _Metric
     side: Literal["above", "below"]
     limit: float
     dtypes: frozenset[str] = frozenset()
@@ -67,7 +67,7 @@ class Status(Struct, frozen=True, forbid_unknown_fields=True):
     limits: dict[str, float] = {}
 
 
-class Level(Struct, frozen=True, forbid_unknown_fields=True):
+class _Level(Struct, frozen=True, forbid_unknown_fields=True):
     """Other limits of ratios, for APIs by their own names."""
 
     limits: dict[str, float]
@@ -90,7 +90,7 @@ class ThreeParty(Struct, frozen=True, forbid_unknown_fields=True):
     warns: bool = True
     nonfinite: Literal["alike", "unbounded"] = "alike"
     floors: dict[str, float] = {}
-    levels: tuple[Level, ...] = ()
+    levels: tuple[_Level, ...] = ()
     ulp: dict[str, float] | None = None
     float8_ulp: dict[str, float] | None = None
 
@@ -102,7 +102,7 @@ class ThreeParty(Struct, frozen=True, forbid_unknown_fields=True):
         return of_dtype(self.floors, dtype)
 
 
-class Columns(Struct, frozen=True, forbid_unknown_fields=True):
+class _Columns(Struct, frozen=True, forbid_unknown_fields=True):
     """How msprobe's files are filled: by the tool's own thresholds, or msprobe 1.0's; with the columns of the rule that
     the lists name for the API, or those of ratios."""
 
@@ -124,7 +124,7 @@ class Release(Struct, frozen=True, forbid_unknown_fields=True):
     status: Status
     lists: dict[str, tuple[str, ...]] = {}
     three_party: ThreeParty | None = None
-    columns: Columns = Columns()
+    columns: _Columns = _Columns()
 
     def __post_init__(self) -> None:
         for dtype in self.convention:
@@ -132,7 +132,7 @@ class Release(Struct, frozen=True, forbid_unknown_fields=True):
         if self.three_party is not None:
             levels = (level.limits for level in self.three_party.levels)
             for limits in (self.three_party.limits, *levels):
-                msgspec.convert([*limits], list[Metric])
+                msgspec.convert([*limits], list[_Metric])
 
     def convention_of(self, dtype: npt.DTypeLike, reference: npt.DTypeLike = "float64") -> Convention:
         """For outputs of a floating or complex dtype, compared with a reference of another.
@@ -145,8 +145,8 @@ class Release(Struct, frozen=True, forbid_unknown_fields=True):
         if form.name != "float64":
             # The tools compare in the reference's dtype, and NumPy rounds the threshold to it.
             narrow = numpy_dtype("float16" if (name, form.name) == ("float16", "float16") else "float32").type
-            fields |= {key: float(narrow(fields[key])) for key in SMALL_AND_CLOSE if key in fields}
-        if fields.get("eps") == OF_THE_REFERENCE:
+            fields |= {key: float(narrow(fields[key])) for key in _SMALL_AND_CLOSE if key in fields}
+        if fields.get("eps") == _OF_THE_REFERENCE:
             fields["eps"] = 2 * form.roundoff
         return msgspec.convert(fields, Convention)
 
@@ -201,7 +201,7 @@ def within(value: float | None, limit: float) -> bool:
     return value is None or value <= limit
 
 
-ABSOLUTE_RATIOS = {
+_ABSOLUTE_RATIOS = {
     "inf_nan_error_ratio": "of the NaN and inf are not the reference's",
     "rel_error_ratio": "of the values that are not small are beyond rtol",
     "abs_error_ratio": "of the small values are beyond the absolute threshold",
@@ -211,7 +211,7 @@ ABSOLUTE_RATIOS = {
 def absolute_threshold(measures: Measures, limits: RuleLimits | None = None) -> RuleVerdict:
     """A relative limit for what is not small, an absolute one for what is, and none may be beyond. The limits are those
     of the convention."""
-    for name, words in ABSOLUTE_RATIOS.items():
+    for name, words in _ABSOLUTE_RATIOS.items():
         share: float | None = getattr(measures, name)
         if not within(share, 0):
             return RuleVerdict("error", f"absolute threshold: {share:.3g} {words}; none may be")
@@ -296,17 +296,17 @@ def _cosine(measures: Measures) -> float | None:
 
 
 # The tools judge no share of zeros of fewer elements than these, and allow a difference below this one.
-ZEROS_LEAST_ELEMENTS, ZEROS_MOST = 100, 0.1
+_ZEROS_LEAST_ELEMENTS, _ZEROS_MOST = 100, 0.1
 
 
 def zeros(actual: AnyArray, expected: AnyArray) -> RuleVerdict:
     """Dropout as the tools judge it: by the share of zeros, within 10 %, and not at all below 100 elements."""
-    if actual.size < ZEROS_LEAST_ELEMENTS:
+    if actual.size < _ZEROS_LEAST_ELEMENTS:
         return PASS
     gap = abs(int((actual == 0).sum()) - int((expected == 0).sum())) / actual.size
-    if gap < ZEROS_MOST:
+    if gap < _ZEROS_MOST:
         return PASS
-    return RuleVerdict("error", f"the share of zeros is {gap:.3g} off the reference's, limit {ZEROS_MOST}")
+    return RuleVerdict("error", f"the share of zeros is {gap:.3g} off the reference's, limit {_ZEROS_MOST}")
 
 
 FORMULAS: Mapping[str, Callable[[Measures, RuleLimits], RuleVerdict]] = {

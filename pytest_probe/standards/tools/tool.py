@@ -40,26 +40,26 @@ from pytest_probe.standards.tools.release import (
 )
 from pytest_probe.standards.tools.table import ANY, BENCHMARK, Entry, Rule, RuleLimits, Table, packaged
 
-NARROW = ("float16", "bfloat16")
+_NARROW = ("float16", "bfloat16")
 
 
 def is_float(comparison: Comparison) -> bool:
     return is_floating(comparison.actual.dtype) or is_complex(comparison.actual.dtype)
 
 
-def refuse_random(comparison: Comparison, *, counts_zeros: bool = True) -> None:
+def _refuse_random(comparison: Comparison, *, counts_zeros: bool = True) -> None:
     """Raises Unsupported where no reference has the one right answer. counts_zeros: the tool judges a dropout by its
     share of zeros."""
     kinds = comparison.classes & {"random", "uninitialised"}
-    if kinds and not (is_dropout(comparison) and (counts_zeros or not draws(comparison))):
+    if kinds and not (_is_dropout(comparison) and (counts_zeros or not draws(comparison))):
         raise Unsupported(f"{comparison.name}: no table judges what is {min(kinds)}", "no table judges it")
 
 
-def is_dropout(comparison: Comparison) -> bool:
+def _is_dropout(comparison: Comparison) -> bool:
     return "dropout" in comparison.call.api
 
 
-def against_reference(comparison: Comparison, release: Release) -> Measures:
+def _against_reference(comparison: Comparison, release: Release) -> Measures:
     """Against the reference in the dtype that the tool computes it in."""
     if not is_float(comparison):
         return _of_integers(comparison, release)
@@ -85,7 +85,7 @@ def _reference(comparison: Comparison, how: Status) -> str:
         return dtype.name
     if how.reference == "float32":
         return "float64" if dtype in WIDE_DTYPES else "float32"
-    narrow = dtype.name in NARROW or comparison.case.narrow or comparison.call.name in how.float32_reference
+    narrow = dtype.name in _NARROW or comparison.case.narrow or comparison.call.name in how.float32_reference
     return "float32" if how.reference == "next" and narrow else "float64"
 
 
@@ -137,9 +137,9 @@ class Tool:
         if self.release.rule != "status":
             return self._judged_by(comparison, self._rule(comparison.call.api, comparison.actual.dtype.name))
         how = self.release.status
-        refuse_random(comparison, counts_zeros=how.zeros_of_dropout)
-        measures = against_reference(comparison, self.release)
-        if how.zeros_of_dropout and is_dropout(comparison):
+        _refuse_random(comparison, counts_zeros=how.zeros_of_dropout)
+        measures = _against_reference(comparison, self.release)
+        if how.zeros_of_dropout and _is_dropout(comparison):
             return verdict(comparison, self.name, zeros(comparison.actual, comparison.expected), measures)
         if how.empty == "skip" and not measures.count:
             raise Unsupported(f"{comparison.name}: the tool compares no empty tensors", "no table judges it")
@@ -157,11 +157,11 @@ class Tool:
         return status(how, dtype, measures)
 
     def _judged_by(self, comparison: Comparison, rule: Rule) -> OutputVerdict:
-        refuse_random(comparison)
+        _refuse_random(comparison)
         rule = _for_dtype(rule, comparison)
         measures = measured_for(comparison, rule, self.release)
         ruling = ruled(rule, comparison.actual.dtype.name, measures, self.release)
-        if is_dropout(comparison):
+        if _is_dropout(comparison):
             ruling = zeros(comparison.actual, comparison.expected)
         more: dict[str, Metric] = {"rule": rule.name}
         return verdict(comparison, self.name, justified(ruling, rule), measures, {**more, **justification(rule)})
@@ -230,10 +230,10 @@ def ruled(rule: Rule, dtype: str, measures: Measures, release: Release | None = 
 
 
 # A side with no larger magnitude counts as zero, and has no cosine.
-ZERO = 2.0**-52
+_ZERO = 2.0**-52
 # Within which relative error a share counts the elements.
-WITHIN = {"hundredth_ratio": 0.01, "thousandth_ratio": 0.001, "ten_thousandth_ratio": 0.0001}
-WITHIN |= {"five_thousandth_ratio": 0.005}
+_WITHIN = {"hundredth_ratio": 0.01, "thousandth_ratio": 0.001, "ten_thousandth_ratio": 0.0001}
+_WITHIN |= {"five_thousandth_ratio": 0.005}
 NAMES = {"max_abs_error": "largest absolute error"}
 
 
@@ -261,8 +261,8 @@ def _trouble(check: Check, measures: Measures, *, nan_passes: bool) -> str | Non
     value: float | None = getattr(measures, check.metric)
     if value is None or check.holds(value):
         return None if value is None else ""
-    if check.metric in WITHIN:
-        share = f"{value:.5g} of the elements are within {WITHIN[check.metric]:g}"
+    if check.metric in _WITHIN:
+        share = f"{value:.5g} of the elements are within {_WITHIN[check.metric]:g}"
         return f"{share}, must be {'more' if check.side == 'above' else 'less'} than {check.limit:g}"
     return f"{NAMES.get(check.metric, check.metric)} {value:.3g}, must be {check.side} {check.limit}"
 
@@ -274,17 +274,17 @@ def _cosine_trouble(check: Check, measures: Measures, *, nan_passes: bool) -> st
         fine = check.holds(1 - distance) or (nan_passes and math.isnan(distance))
         return "" if fine else f"cosine {1 - distance:.6g}, must be {check.side} {check.limit}"
     actual, expected = measures.actual_magnitude, measures.expected_magnitude
-    if measures.count == 1 or actual is None or expected is None or (actual <= ZERO) == (expected <= ZERO):
+    if measures.count == 1 or actual is None or expected is None or (actual <= _ZERO) == (expected <= _ZERO):
         return None
-    return f"all of the {'output' if actual <= ZERO else 'reference'} is zero, and the other side is not"
+    return f"all of the {'output' if actual <= _ZERO else 'reference'} is zero, and the other side is not"
 
 
 # The three-party verdict: a device's row and a benchmark's, both measured against the same reference. It comes of the
 # ratios of their errors, of a rule, or of both.
 
 
-BALANCE = "error_balance"
-UNBOUNDED = 10000.0
+_BALANCE = "error_balance"
+_UNBOUNDED = 10000.0
 
 
 class Ratios(Struct, frozen=True):
@@ -303,12 +303,12 @@ class Ratios(Struct, frozen=True):
         own, other = device or 0.0, benchmark or 0.0
         if not (math.isfinite(own) and math.isfinite(other)):
             if self.nonfinite == "unbounded":
-                return UNBOUNDED
+                return _UNBOUNDED
             return math.nan if own == other or (math.isnan(own) and math.isnan(other)) else math.inf
         if self.floor is not None:
             return abs(own) / max(abs(other), self.floor)
         if other == 0:
-            return 1.0 if own == 0 else UNBOUNDED
+            return 1.0 if own == 0 else _UNBOUNDED
         return abs(own / other)
 
 
@@ -343,14 +343,14 @@ def _ruling(name: str, value: float, limit: float, warns: bool) -> RuleVerdict:
 
 def worst_ratio(found: tuple[ComparedMetric, ...]) -> RuleVerdict:
     """The worst of the ratios that count."""
-    counted = [item.ruling for item in found if item.metric != BALANCE]
+    counted = [item.ruling for item in found if item.metric != _BALANCE]
     return max(counted, key=lambda ruling: SEVERITY[ruling.verdict], default=PASS)
 
 
-THREE = ("float16", "bfloat16", "float32")
-WIDE_NAMES = ("float64", "complex64", "complex128")
-UNSUPPORTED = RuleVerdict("skip", "this data type does not support benchmark compare")
-EMPTY_SKIPPED = RuleVerdict("skip", "the tool compares no empty tensors")
+_THREE = ("float16", "bfloat16", "float32")
+_WIDE_NAMES = ("float64", "complex64", "complex128")
+_UNSUPPORTED = RuleVerdict("skip", "this data type does not support benchmark compare")
+_EMPTY_SKIPPED = RuleVerdict("skip", "the tool compares no empty tensors")
 
 
 class Decision(Struct, frozen=True):
@@ -373,10 +373,10 @@ class Compare(Struct, frozen=True):
         """The verdict on one output of an API ("Functional.linear"), and the rule that judged. dtype: the device's."""
         how = self.how
         if how.empty == "skip" and not device.count:
-            return Decision("", EMPTY_SKIPPED)
-        if how.wide == "skip" and dtype in WIDE_NAMES:
-            return Decision("", UNSUPPORTED)
-        if dtype not in (*THREE, *WIDE_NAMES) and not dtype.startswith("float8"):
+            return Decision("", _EMPTY_SKIPPED)
+        if how.wide == "skip" and dtype in _WIDE_NAMES:
+            return Decision("", _UNSUPPORTED)
+        if dtype not in (*_THREE, *_WIDE_NAMES) and not dtype.startswith("float8"):
             return Decision("binary", binary(device))
         if how.float8_ulp is not None and dtype.startswith("float8"):
             return Decision("ulp", ulp(device, how.float8_ulp))
@@ -386,8 +386,8 @@ class Compare(Struct, frozen=True):
         how = self.how
         rule = self.lists.rule(api, dtype) if how.listed else Rule(BENCHMARK, {})
         ratios = Ratios(how.floor(dtype), how.nonfinite)
-        if rule.name == BENCHMARK and dtype in WIDE_NAMES:
-            return Decision("", UNSUPPORTED)
+        if rule.name == BENCHMARK and dtype in _WIDE_NAMES:
+            return Decision("", _UNSUPPORTED)
         if rule.name == BENCHMARK:
             found = compared(device, benchmark, ratios, how.limits_of(api), warns=how.warns)
             return Decision(BENCHMARK, worst_ratio(found), found)
@@ -401,4 +401,4 @@ class Compare(Struct, frozen=True):
 
 def _balance(device: Measures, limit: float) -> ComparedMetric:
     balance = device.error_balance or 0.0
-    return ComparedMetric(BALANCE, balance, PASS if within(balance, limit) else RuleVerdict("error"))
+    return ComparedMetric(_BALANCE, balance, PASS if within(balance, limit) else RuleVerdict("error"))

@@ -7,7 +7,7 @@ from pytest_probe.features.cluster.messages import Place
 
 
 def host() -> HostState:
-    return HostState(Place("id", "node", 0, 1), ready=True, told=True, parts={4: [7], 5: [8, 9]})
+    return HostState(Place("id", "node", 0, 1), ready=True, informed=True, parts={4: [7], 5: [8, 9]})
 
 
 def test_of_a_lost_host_the_first_part_alone_ran() -> None:
@@ -31,7 +31,7 @@ def test_which_part_ran_does_not_hang_on_the_order_of_events() -> None:
 def test_a_lost_host_gets_no_more_cases_while_its_parts_come_back() -> None:
     lost = host()
     lost.lose(4)
-    assert (lost.ready, lost.told) == (False, False)
+    assert (lost.ready, lost.informed) == (False, False)
 
 
 def test_a_host_that_was_lost_before_it_was_ready_ran_nothing() -> None:

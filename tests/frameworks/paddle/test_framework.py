@@ -9,7 +9,7 @@ paddle = pytest.importorskip("paddle")
 
 from pytest_probe import frameworks
 from pytest_probe.errors import FrameworkTooOld, SettingsError, UnsafeArguments
-from pytest_probe.frameworks.paddle import version
+from pytest_probe.frameworks import check_installed
 from pytest_probe.frameworks.paddle.references import EPS
 from pytest_probe.frameworks.paddle.signatures import bind
 from pytest_probe.model.run import BoundCall, Leaf, Way
@@ -50,10 +50,10 @@ def test_tensors_are_saved(tmp_path: Path) -> None:
 
 
 def test_an_old_release_of_paddle_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    version.check()
+    check_installed("paddle")
     monkeypatch.setattr(paddle, "__version__", "2.6.2")
     with pytest.raises(FrameworkTooOld, match=r"paddle 2.6.2 is installed, and pytest-probe needs paddle 3.0 or newer"):
-        version.check()
+        check_installed("paddle")
 
 
 def test_defaults_are_those_of_float32() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pytest_probe.errors import HookFailed
-from pytest_probe.frameworks.torch.devices import hardware, is_device_memory, memory_errors, memory_left, release_memory
+from pytest_probe.frameworks.torch.arrays import hardware, is_device_memory, memory_errors, memory_left, release_memory
 from pytest_probe.system.machine import processor
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pytest_probe.frameworks.python.process_state import EVERY
+from pytest_probe.frameworks.python.framework import EVERY
 from pytest_probe.frameworks.torch.state import SETTINGS, Fixed, OfUser, differing
 from tests.support.users_state import PLAIN, STATES
 

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from paddle.jit.dy2static import program_translator
 
-Function: TypeAlias = Callable[..., Any]
+_Function: TypeAlias = Callable[..., Any]
 
 # Their modules keep Paddle's own functions, with which calls are replayed.
 _OURS = "pytest_probe"
@@ -27,7 +27,7 @@ class Bindings:
     took.
     """
 
-    def __init__(self, pairs: Iterable[tuple[Function, Function]], classes: Iterable[type]) -> None:
+    def __init__(self, pairs: Iterable[tuple[_Function, _Function]], classes: Iterable[type]) -> None:
         # Both stay alive, so that their ids stay their own.
         self._pairs = list(pairs)
         self._replacements = {id(original): replacement for original, replacement in self._pairs}
@@ -38,7 +38,7 @@ class Bindings:
             for name, value in list(vars(owner).items())
             if id(value) in self._replacements
         ]
-        self._names: list[tuple[dict[str, Any], str, Function, Function]] = []
+        self._names: list[tuple[dict[str, Any], str, _Function, _Function]] = []
         self._known: set[str] = set()
         self.there = False
 

@@ -42,7 +42,7 @@ class Watched:
 
     __slots__ = ("_came", "gradients", "missing", "name", "parent")
 
-    def __init__(self, name: str, parent: Parent, outputs: Sequence[tuple[str, Any]], fire: Fire) -> None:
+    def __init__(self, name: str, parent: Parent, outputs: Sequence[tuple[str, Any]], fire: _Fire) -> None:
         self.name = name
         self.parent = parent
         self.gradients: dict[str, Tree] = {place: None for place, _ in outputs}
@@ -54,7 +54,7 @@ class Watched:
     def _register(self, tensor: Any, hook: Callable[[Any], None]) -> None:
         tensor._register_grad_hook(hook)
 
-    def _hook(self, place: str, fire: Fire) -> Callable[[Any], None]:
+    def _hook(self, place: str, fire: _Fire) -> Callable[[Any], None]:
         def hook(gradient: Any) -> None:
             fire(self, place, gradient)
 
@@ -76,12 +76,12 @@ class Watched:
         )
 
 
-class WatchedParameters(Watched):
+class _WatchedParameters(Watched):
     """The gradients of a layer's own parameters in the first backward: sums over all that used them in it."""
 
     __slots__ = ("_hooks",)
 
-    def __init__(self, name: str, parameters: Sequence[tuple[str, Any]], fire: Fire) -> None:
+    def __init__(self, name: str, parameters: Sequence[tuple[str, Any]], fire: _Fire) -> None:
         self._hooks: list[tuple[Any, int]] = []
         super().__init__(name, UNSET, parameters, fire)
 
@@ -103,7 +103,7 @@ class WatchedParameters(Watched):
         yield NamedEntry(self.name, {place: [tree] for place, tree in self.gradients.items() if tree is not None})
 
 
-Fire = Callable[[Watched, str, Any], None]
+_Fire = Callable[[Watched, str, Any], None]
 
 
 # The calls of Paddle's layers, and their gradients.
@@ -126,7 +126,7 @@ class Modules(ModuleCalls):
         config: CaptureConfig,
         values: Values,
         stacks: CallStacks,
-        fire: Fire,
+        fire: _Fire,
         sees: Callable[[], bool],
         aside: Callable[[], AbstractContextManager[None]],
     ) -> None:
@@ -135,7 +135,7 @@ class Modules(ModuleCalls):
         self._fire = fire
         self._sees = sees
         self._aside = aside
-        self._parameters: dict[str, WatchedParameters] = {}
+        self._parameters: dict[str, _WatchedParameters] = {}
 
         @functools.wraps(_original)
         def replacement(layer: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -203,4 +203,4 @@ class Modules(ModuleCalls):
             watched.leave()
         wanting = [(key, one) for key, one in parameters.items() if not one.stop_gradient and is_float(one)]
         if wanting:
-            self._parameters[stem] = WatchedParameters(f"{stem}.parameters_grad.{number}", wanting, self._fire)
+            self._parameters[stem] = _WatchedParameters(f"{stem}.parameters_grad.{number}", wanting, self._fire)

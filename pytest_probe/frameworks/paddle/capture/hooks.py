@@ -56,7 +56,7 @@ class PaddleHooks(CallHooks):
 
     def __init__(self, config: CaptureConfig, model: Any = None) -> None:
         self._values = Values(config)
-        super().__init__(config, self._values, call_stacks())
+        super().__init__(config, self._values, _call_stacks())
         self._thread = _Thread()
         self._late: OverflowFound | None = None
         wants = Scope(config).wants_api if self._calls else lambda name: False
@@ -300,7 +300,7 @@ _RECOMPUTE = ("recompute.py", "recompute_hybrid.py")
 _BACKWARD = ("backward", "unpack", "inner_unpack")
 
 
-def call_stacks() -> CallStacks:
+def _call_stacks() -> CallStacks:
     return CallStacks(_OURS, _computes_again, lambda: True)
 
 

@@ -123,7 +123,7 @@ def _likelihood(named: tuple[str, Any]) -> tuple[bool, bool, int, str]:
     return getattr(function, "__name__", "") != name, name.startswith("__"), len(name), name
 
 
-log = logging.getLogger("pytest_probe")
+_log = logging.getLogger("pytest_probe")
 
 
 def functions_at(paths: Sequence[str]) -> list[tuple[str, Any]]:
@@ -138,7 +138,7 @@ def functions_at(paths: Sequence[str]) -> list[tuple[str, Any]]:
             kind = "missing" if function is None else "a module" if isinstance(function, ModuleType) else "no function"
             others.append(f"{path} ({kind})")
     if others:
-        log.warning("pytest-probe: these are not recorded: %s", ", ".join(others))
+        _log.warning("pytest-probe: these are not recorded: %s", ", ".join(others))
     return functions
 
 

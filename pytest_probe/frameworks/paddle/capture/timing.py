@@ -15,7 +15,7 @@ from pytest_probe.frameworks.paddle.capture.bindings import Bindings, CompiledRe
 from pytest_probe.frameworks.paddle.capture.hooks import like
 from pytest_probe.frameworks.paddle.capture.names import RecordedFunctions
 
-FRAMEWORK = "paddle"
+_FRAMEWORK = "paddle"
 _modes: Any = paddle.base.framework.global_var
 _BACKWARDS = (
     ("paddle.Tensor.backward", paddle.Tensor.backward),
@@ -29,8 +29,8 @@ class PaddleTiming:
 
     def __init__(self, stopwatch: Stopwatch) -> None:
         self._stopwatch = stopwatch
-        self._clock = clock(stopwatch)
-        self._compiled = stopwatch.api(FRAMEWORK, "paddle.jit.to_static")
+        self._clock = _clock(stopwatch)
+        self._compiled = stopwatch.api(_FRAMEWORK, "paddle.jit.to_static")
         named = [(function, rule.name) for function, rule in RecordedFunctions(lambda name: True).rules if rule.name]
         named += [(function, name) for name, function in _BACKWARDS]
         self._bindings = Bindings([(one, self._replacement(one, name)) for one, name in named], [paddle.Tensor])
@@ -50,10 +50,10 @@ class PaddleTiming:
         self._regions.take_back()
         self._bindings.take_back()
         if self._stopwatch.asynchronous:
-            self._stopwatch.waited = (self._stopwatch.waited or 0) + waited()
+            self._stopwatch.waited = (self._stopwatch.waited or 0) + _waited()
 
     def _replacement(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
-        api = self._stopwatch.api(FRAMEWORK, name, clock=self._clock)
+        api = self._stopwatch.api(_FRAMEWORK, name, clock=self._clock)
         track, by_shape = self._stopwatch.track, self._stopwatch.by_shape
         rows = ShapeRows(api, paddle.Tensor)
 
@@ -88,7 +88,7 @@ def made(stopwatch: Stopwatch) -> Timing:
     return PaddleTiming(stopwatch)
 
 
-def clock(stopwatch: Stopwatch) -> DeviceClock | None:
+def _clock(stopwatch: Stopwatch) -> DeviceClock | None:
     """What each first-level call asks; None where calls are done when they return."""
     if stopwatch.asynchronous or not _ahead():
         return None
@@ -96,7 +96,7 @@ def clock(stopwatch: Stopwatch) -> DeviceClock | None:
     return WaitingClock(paddle.device.synchronize, allocated)
 
 
-def waited() -> int:
+def _waited() -> int:
     """Wait for the device; for how long, in ns."""
     begin = now()
     if _ahead():

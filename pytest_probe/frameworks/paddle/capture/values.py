@@ -12,11 +12,11 @@ import math
 import pickle
 import weakref
 import zlib
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from ctypes import string_at
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import ml_dtypes
 import msgspec
@@ -27,12 +27,119 @@ from msgspec import UNSET
 
 from pytest_probe.capture import kernel
 from pytest_probe.capture.config import CaptureConfig
-from pytest_probe.capture.frequent_values import copy_sample, layout_of, memory_at, places, span
+from pytest_probe.capture.frequent_values import (
+    Places,
+    copy_sample,
+    fill_from_samples,
+    layout_of,
+    memory_at,
+    places,
+    span,
+)
 from pytest_probe.capture.snapshot import PlainEntry, Seen, Tree
-from pytest_probe.capture.statistics import HUGE, SMALL_BYTES, CountedSnapshots, count_large, fill_from, fill_small_from
+from pytest_probe.capture.statistics import (
+    HUGE,
+    SMALL_BYTES,
+    CountedSnapshots,
+    count_large,
+    fill_from,
+    fill_small_from,
+    unpack,
+)
 from pytest_probe.frameworks.paddle.arrays import FLOATS, name_of
-from pytest_probe.frameworks.paddle.capture.distant import DistantStatistics
 from pytest_probe.numerics.arrays import contiguous
+
+# Statistics of tensors that lie on another device than the CPU: computed there, and fetched many at once.
+#
+# Paddle's own operators compute them, taken before any capture replaces what modules hold. In float64, which autocast
+# leaves as it is.
+
+
+_abs, _assign, _cast, _concat, _max, _mean, _min, _sum = (
+    getattr(paddle._C_ops, name) for name in "abs assign cast concat max mean min sum".split()
+)
+_as_strided, _flatten, _isinf, _isnan, _not_equal, _square, _stack, _zeros_like = (
+    getattr(paddle._C_ops, name) for name in "as_strided flatten isinf isnan not_equal square stack zeros_like".split()
+)
+_WIDE: Any = paddle.float64
+
+# Statistics and a sample, where there is one, as tensors of their device.
+_Waiting: TypeAlias = tuple[Any, Any, Places | None, Seen]
+
+
+class DistantStatistics:
+    """Statistics that devices compute, until they are fetched."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[_Waiting] = deque()
+        # What a device has no kernels for, by device and dtype.
+        self._unable: set[tuple[str, str]] = set()
+
+    def __bool__(self) -> bool:
+        """Do any wait?"""
+        return bool(self._waiting)
+
+    def count(self, tensor: Any, seen: Seen, sampled: bool) -> bool:
+        """Begin to compute the statistics of a dense tensor with elements; sampled: and take a sample. False where the
+        device cannot."""
+        where = (str(tensor.place), seen.dtype)
+        if where in self._unable:
+            return False
+        try:
+            alone = tensor.detach()
+            found = places(seen.shape, layout_of(seen.shape, tuple(tensor.strides)), tensor.is_contiguous())
+            sample = _sample(alone, found) if sampled else None
+            self._waiting.append((_vector(alone, seen.dtype), sample, found if sampled else None, seen))
+        except RuntimeError:
+            self._unable.add(where)
+            return False
+        return True
+
+    def settle(self) -> None:
+        """Fetch what waits, in one copy for each device."""
+        devices: defaultdict[str, list[_Waiting]] = defaultdict(list)
+        for _ in range(len(self._waiting)):
+            one = self._waiting.popleft()
+            devices[str(one[0].place)].append(one)
+        for ones in devices.values():
+            _fill(ones)
+
+
+def _vector(tensor: Any, dtype: str) -> Any:
+    """Max, min, mean, sum of squares, NaN, inf and non-zero elements, shape (7,): of complex numbers' absolute values,
+    as they would be in float64."""
+    wide = _cast(_abs(tensor) if dtype.startswith("complex") else tensor, _WIDE)
+    flags = (_isnan(wide), _isinf(wide), _not_equal(wide, _zeros_like(wide, _WIDE, tensor.place)))
+    counts = [_sum(_cast(flag, _WIDE), [], None, False) for flag in flags]
+    extremes = [reduced(wide, [], False) for reduced in (_max, _min, _mean)]
+    return _stack([*extremes, _sum(_square(wide), [], None, False), *counts], 0)
+
+
+def _sample(tensor: Any, where: Places) -> Any:
+    # The offset counts bytes, from where the memory begins.
+    return _assign(_as_strided(tensor, list(where.shape), list(where.strides), tensor.offset))
+
+
+def _fill(ones: list[_Waiting]) -> None:
+    """Fill in what one device has computed, or what it says of a fault."""
+    try:
+        _fetch(ones)
+    except Exception as error:
+        for *_, seen in ones:
+            seen.failed = f"{type(error).__name__}: {error}"
+
+
+def _fetch(ones: list[_Waiting]) -> None:
+    rows = _stack([numbers for numbers, *_ in ones], 0)
+    looked = [(sample, where, seen) for _, sample, where, seen in ones if where is not None]
+    samples = [_flatten(_cast(sample, _WIDE), 0, -1) for sample, _, _ in looked]
+    found: np.ndarray = _concat([_flatten(rows, 0, -1), *samples], 0).numpy()
+    count = 7 * len(ones)
+    for (high, low, mean, squares, *counts), one in zip(found[:count].reshape(-1, 7).tolist(), ones, strict=True):
+        unpack([high, low, mean, squares**0.5, *counts], one[-1])
+    if looked:
+        fill_from_samples(found[count:], [where for _, where, _ in looked], [seen for *_, seen in looked])
+
 
 _NAMES: Mapping[Any, str] = {
     dtype: name_of(dtype) for name in dir(paddle) if isinstance(dtype := getattr(paddle, name), paddle.dtype)
@@ -95,7 +202,7 @@ class Values(CountedSnapshots):
             # Paddle takes the name of a dtype in its place.
             str: lambda value: PlainEntry("paddle.dtype", value) if value in _ARRAYS else text(value),
             paddle.Size: lambda value: [self.take(int(item)) for item in value],
-            GROUP: group,
+            _GROUP: _group,
             **dict.fromkeys((_Place, *_Place.__subclasses__(), *_places()), place),
         }
 
@@ -303,7 +410,7 @@ _COLLECTIVES = (
     "all_reduce all_gather broadcast reduce reduce_scatter alltoall alltoall_single scatter gather send recv isend "
     "irecv barrier batch_isend_irecv".split()
 )
-GROUP: Any = dist.communication.group.Group
+_GROUP: Any = dist.communication.group.Group
 
 
 def collectives() -> Iterator[tuple[str, Any]]:
@@ -313,5 +420,5 @@ def collectives() -> Iterator[tuple[str, Any]]:
             yield f"Distributed.{name}", getattr(dist, name)
 
 
-def group(value: Any) -> Tree:
+def _group(value: Any) -> Tree:
     return {"type": "paddle.ProcessGroup", "group_ranks": list(value.ranks)}

@@ -25,7 +25,7 @@ def arrays_at(bound: BoundCall, names: Iterable[str]) -> Iterator[tuple[str, np.
             yield name, array
 
 
-def value_at(bound: BoundCall, name: str, place: int) -> Any:
+def _value_at(bound: BoundCall, name: str, place: int) -> Any:
     """An argument of a call without a signature here: by its keyword, or by its place."""
     return bound.given.get(name, bound.given.get(f"input.{place}"))
 
@@ -167,7 +167,7 @@ INDEX_CHECKS: Mapping[str, Callable[[BoundCall], Iterator[str]]] = {
 def _strided(bound: BoundCall) -> Iterator[str]:
     """as_strided(x, shape, stride, offset=0), whose view is not checked against the memory of x."""
     data = array_at(bound, "input")
-    shape, stride, offset = (value_at(bound, name, at) for at, name in enumerate(("shape", "stride", "offset"), 1))
+    shape, stride, offset = (_value_at(bound, name, at) for at, name in enumerate(("shape", "stride", "offset"), 1))
     offset = offset or 0
     if data is None or not (
         are_sizes(shape) and are_sizes(stride) and len(shape) == len(stride) and are_sizes([offset])
@@ -190,9 +190,9 @@ def _windows(bound: BoundCall) -> Iterator[str]:
     """Tensor.unfold(axis, size, step), whose view is not checked against its memory."""
     data, axis, size, step = (
         array_at(bound, "input"),
-        value_at(bound, "axis", 1),
-        value_at(bound, "size", 2),
-        value_at(bound, "step", 3),
+        _value_at(bound, "axis", 1),
+        _value_at(bound, "size", 2),
+        _value_at(bound, "step", 3),
     )
     if data is None or bound.api.endswith("functional.unfold"):
         return
@@ -222,7 +222,7 @@ def _diagonal(bound: BoundCall) -> Iterator[str]:
 
 def _parts(bound: BoundCall) -> Iterator[str]:
     """unbind(x, axis), unstack(x, axis)."""
-    data, axis = array_at(bound, "input"), value_at(bound, "axis", 1) or 0
+    data, axis = array_at(bound, "input"), _value_at(bound, "axis", 1) or 0
     if data is not None and not (isinstance(axis, int) and -data.ndim <= axis < data.ndim):
         yield f"dimension {axis} of a tensor of {list(data.shape)}"
 
@@ -254,7 +254,7 @@ def _expanded(bound: BoundCall) -> Iterator[str]:
 def _transformed(bound: BoundCall) -> Iterator[str]:
     """fftn(x, s, axes) over no dimension."""
     data = array_at(bound, "input")
-    if (data is not None and not data.ndim) or [] in (value_at(bound, "s", 1), value_at(bound, "axes", 2)):
+    if (data is not None and not data.ndim) or [] in (_value_at(bound, "s", 1), _value_at(bound, "axes", 2)):
         yield "a transform over no dimension"
 
 
@@ -267,14 +267,14 @@ def _pieces(bound: BoundCall) -> Iterator[str]:
 
 def _padded(bound: BoundCall) -> Iterator[str]:
     """zeropad2d(x, padding); pad itself checks what it is given."""
-    padding = value_at(bound, "padding", 1)
+    padding = _value_at(bound, "padding", 1)
     if bound.api.endswith("zeropad2d") and isinstance(padding, (list, tuple)) and len(padding) != 4:
         yield f"{len(padding)} sizes of padding, expected 4"
 
 
 def _new_dimensions(bound: BoundCall) -> Iterator[str]:
     """unsqueeze(x, axis)."""
-    data, dims = array_at(bound, "input"), value_at(bound, "axis", 1)
+    data, dims = array_at(bound, "input"), _value_at(bound, "axis", 1)
     chosen = dims if isinstance(dims, (list, tuple)) else [dims]
     if data is None:
         return
@@ -336,7 +336,7 @@ def _row(bound: BoundCall) -> Iterator[str]:
         yield f"index {index} in a dimension of {data.shape[dim]}"
 
 
-CONVOLUTIONS = [f"{name}{rank}d" for name in ("conv", "conv_transpose") for rank in (1, 2, 3)]
+_CONVOLUTIONS = [f"{name}{rank}d" for name in ("conv", "conv_transpose") for rank in (1, 2, 3)]
 # By canonical name: what is wrong with the arguments of a call.
 SHAPE_CHECKS: Mapping[str, Callable[[BoundCall], Iterator[str]]] = {
     "select_scatter": _row,
@@ -356,7 +356,7 @@ SHAPE_CHECKS: Mapping[str, Callable[[BoundCall], Iterator[str]]] = {
     "getitem": _elements,
     "take_along_dim": _whole_indices,
     **dict.fromkeys(("fftn", "ifftn", "hfftn", "ihfftn", "rfftn", "irfftn"), _transformed),
-    **{f"{name}{end}": _kernel_of_nothing for name in CONVOLUTIONS for end in ("", "_channels_last")},
+    **{f"{name}{end}": _kernel_of_nothing for name in _CONVOLUTIONS for end in ("", "_channels_last")},
     **dict.fromkeys(("amax", "amin", "argmax", "argmin", "mode"), _of_nothing),
     **dict.fromkeys(("pca_lowrank", "svd_lowrank"), _half_of_qr),
 }

@@ -20,18 +20,18 @@ from pytest_probe.capture.snapshot import PlainEntry, Tree
 from pytest_probe.frameworks.torch.capture.modes import Presence, patched
 
 # Makes the call, and records it under a name: name, function, args, kwargs.
-CallHandler: TypeAlias = Callable[[str, Callable[..., Any], Sequence[Any], Mapping[str, Any]], Any]
+_CallHandler: TypeAlias = Callable[[str, Callable[..., Any], Sequence[Any], Mapping[str, Any]], Any]
 
 
 # What the records of other functions begin with.
 TAKEN = frozenset("Functional Tensor Torch VF Aten NPU Module Cell Distributed NPU_Distributed".split())
 
 
-class Wrapped:
+class _Wrapped:
     """A function of a module, whose calls are recorded under a name. It is equal to that function and pickled as it:
     programs compare functions, and keep them."""
 
-    def __init__(self, owner: ModuleType, attribute: str, name: str, call: CallHandler) -> None:
+    def __init__(self, owner: ModuleType, attribute: str, name: str, call: _CallHandler) -> None:
         self.function: Callable[..., Any] = getattr(owner, attribute)
         functools.update_wrapper(self, self.function)
         self._place = (owner.__name__, attribute)
@@ -48,7 +48,7 @@ class Wrapped:
             raise
 
     def __eq__(self, other: object) -> bool:
-        return self.function == (other.function if isinstance(other, Wrapped) else other)
+        return self.function == (other.function if isinstance(other, _Wrapped) else other)
 
     def __hash__(self) -> int:
         return hash(self.function)
@@ -61,7 +61,7 @@ def _at(module: str, attribute: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
-def outermost(presence: Presence, call: CallHandler) -> CallHandler:
+def outermost(presence: Presence, call: _CallHandler) -> _CallHandler:
     """As call, but only where the mode is on; it is off inside, so that what the function calls is not recorded."""
 
     def made(name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -72,10 +72,10 @@ def outermost(presence: Presence, call: CallHandler) -> CallHandler:
 
 
 @contextmanager
-def wrapped(owner: ModuleType, prefix: str, names: Sequence[str], call: CallHandler) -> Iterator[None]:
+def wrapped(owner: ModuleType, prefix: str, names: Sequence[str], call: _CallHandler) -> Iterator[None]:
     """The owner's functions of these names as Wrapped; afterwards they are what they were, unless somebody else has
     replaced them since."""
-    put = {name: Wrapped(owner, name, f"{prefix}.{name}", call) for name in names}
+    put = {name: _Wrapped(owner, name, f"{prefix}.{name}", call) for name in names}
     for name, one in put.items():
         setattr(owner, name, one)
     try:
@@ -112,7 +112,7 @@ _WRITTEN = {
 
 
 @contextmanager
-def collectives(call: CallHandler, distrust: Callable[[Any], None]) -> Iterator[None]:
+def collectives(call: _CallHandler, distrust: Callable[[Any], None]) -> Iterator[None]:
     """Record collectives while this is open; distrust is called with tensors that they write to."""
 
     def made(name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -154,7 +154,7 @@ def encodings(take: Callable[[Any], Tree]) -> dict[type, Callable[[Any], Tree]]:
 
 def _with_plain_function(original: Callable[..., None], operation: Any, /, op: Any, *args: Any, **kwargs: Any) -> None:
     """torch.distributed asks of its operations which function they are, and means its own."""
-    original(operation, op.function if isinstance(op, Wrapped) else op, *args, **kwargs)
+    original(operation, op.function if isinstance(op, _Wrapped) else op, *args, **kwargs)
 
 
 def _written(name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -186,12 +186,12 @@ def _group_id(ranks: list[int]) -> str:
 
 
 # They hand out memory as it is; so does what makes a tensor larger.
-ALLOCATING = frozenset(
+_ALLOCATING = frozenset(
     "empty empty_like empty_strided empty_permuted empty_quantized new new_empty new_empty_strided resize resize_ "
     "resize_as resize_as_ resize_as_sparse_ set_".split()
 )
 # They give elements on as they are, or write to some and leave the others: without a NaN of their own.
-MOVING = frozenset(
+_MOVING = frozenset(
     "__getitem__ alias as_strided bfloat16 broadcast_tensors broadcast_to cat chunk clone concat concatenate "
     "contiguous cpu cuda detach diagonal diagonal_scatter double dsplit dstack expand expand_as fill_diagonal_ "
     "flatten flip fliplr flipud float gather get H half hsplit hstack imag index_copy index_copy_ index_fill "
@@ -214,9 +214,9 @@ class Uninitialised:
         """Does the call of this record's name ("Torch.empty", "Tensor.view") leave what such memory holds in its
         result?"""
         api = name.partition(".")[2].partition(".")[0]
-        if api in ALLOCATING:
+        if api in _ALLOCATING:
             return True
-        return bool(self._storages) and api in MOVING and any(map(self._is, tensors([*args, *kwargs.values()])))
+        return bool(self._storages) and api in _MOVING and any(map(self._is, tensors([*args, *kwargs.values()])))
 
     def add(self, result: Any) -> None:
         """The memory of these tensors is not written to yet."""

@@ -76,7 +76,7 @@ class Watched:
         arguments: Sequence[Wanting],
         outputs: Sequence[Wanting],
         start: int,
-        fire: Fire,
+        fire: _Fire,
         most_nodes: int = MOST_NODES,
     ) -> None:
         """Put the hooks; start is autograd's number of nodes before the call, most_nodes how many it may have made."""
@@ -99,7 +99,7 @@ class Watched:
         return self._task is not None and self._task != torch._C._current_graph_task_id()
 
     def came(
-        self, outs: Seats, ins: Seats, out_grads: Sequence[Gradient], in_grads: Sequence[Gradient], take: Take
+        self, outs: Seats, ins: Seats, out_grads: Sequence[Gradient], in_grads: Sequence[Gradient], take: _Take
     ) -> None:
         """A node was passed: these gradients came to it, and those left it."""
         for index, place in outs:
@@ -126,8 +126,8 @@ class Watched:
         return BackwardEntry(list(self.incoming.values()), list(self.outgoing.values()), places)
 
 
-Take: TypeAlias = Callable[[Gradient], Tree]
-Fire: TypeAlias = Callable[[Watched, Seats, Seats, tuple[Gradient, ...], tuple[Gradient, ...]], None]
+_Take: TypeAlias = Callable[[Gradient], Tree]
+_Fire: TypeAlias = Callable[[Watched, Seats, Seats, tuple[Gradient, ...], tuple[Gradient, ...]], None]
 
 
 def _border(
@@ -195,7 +195,7 @@ class Modules(ModuleCalls):
     atoms = (torch.Tensor, torch.Size)
 
     def __init__(
-        self, config: CaptureConfig, presence: Presence, values: Values, stacks: CallStacks, fire: Fire
+        self, config: CaptureConfig, presence: Presence, values: Values, stacks: CallStacks, fire: _Fire
     ) -> None:
         super().__init__(config, values, stacks)
         self._presence = presence

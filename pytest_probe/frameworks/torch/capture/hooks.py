@@ -30,7 +30,7 @@ from pytest_probe.frameworks.torch.capture.modes import Presence, transforming, 
 from pytest_probe.frameworks.torch.capture.names import ALIASING, RecordedFunction, RecordedFunctions, by_operator
 from pytest_probe.frameworks.torch.capture.values import Values
 
-Taken = TypeVar("Taken")
+_Taken = TypeVar("_Taken")
 
 # Asked at every call.
 _grads = torch.is_grad_enabled
@@ -53,7 +53,7 @@ class TorchHooks(CallHooks):
 
     def __init__(self, config: CaptureConfig, model: Any = None) -> None:
         self._values = Values(config)
-        super().__init__(config, self._values, call_stacks())
+        super().__init__(config, self._values, _call_stacks())
         self._uninitialised = Uninitialised()
         self._alone = self._begin, self._end
         # Modes of the program's own do not see what these do.
@@ -117,7 +117,7 @@ class TorchHooks(CallHooks):
         return {"torch": torch.__version__, "threads": str(torch.get_num_threads())}
 
     def overflown(self, tree: Tree) -> bool:
-        return overflown(tree)
+        return _overflown(tree)
 
     def call(
         self,
@@ -227,7 +227,7 @@ class TorchHooks(CallHooks):
             if asking:
                 watched = Watched(f"{entry.name[:-7]}backward", entry.parent)
                 watched.watch(asking, list(wanting(outputs, "output")), start, self._fire)
-            overflows = self._overflow and overflown(trees)
+            overflows = self._overflow and _overflown(trees)
             if self._overflow:
                 self._uninitialised.written(outputs)
             if self._forward and (overflows or not self._overflow):
@@ -319,7 +319,7 @@ def _beyond(frame: FrameType) -> FrameType:
     return frame if caller is None else caller
 
 
-def _aside(take: Callable[..., Taken], *args: Any) -> Taken:
+def _aside(take: Callable[..., _Taken], *args: Any) -> _Taken:
     with unseen():
         return take(*args)
 
@@ -367,7 +367,7 @@ def _autocast() -> dict[str, str]:
     return {kind: str(torch.get_autocast_dtype(kind)).removeprefix("torch.") for kind in on}
 
 
-def overflown(tree: Tree) -> bool:
+def _overflown(tree: Tree) -> bool:
     """Does a floating tensor of this snapshot hold NaN or inf? Waits once for each device."""
     finite: defaultdict[torch.device, list[torch.Tensor]] = defaultdict(list)
     for _, seen in seen_tensors(tree, ""):
@@ -383,7 +383,7 @@ _OURS = os.path.join(os.path.dirname(__file__), "")
 _CHECKPOINT = ("torch/utils/checkpoint.py", "torch\\utils\\checkpoint.py")
 
 
-def call_stacks() -> CallStacks:
+def _call_stacks() -> CallStacks:
     return CallStacks(_OURS, _checkpoints, lambda: torch._C._current_graph_task_id() >= 0)
 
 

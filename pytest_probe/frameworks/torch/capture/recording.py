@@ -17,7 +17,7 @@ from pytest_probe.frameworks.torch.capture.hooks import TorchHooks
 
 
 @contextmanager
-def steps_end(step: Callable[[], None]) -> Iterator[None]:
+def _steps_end(step: Callable[[], None]) -> Iterator[None]:
     """Call step after each step of the optimizer that steps first; others belong to its steps."""
     first: list[weakref.ref[Optimizer]] = []
 
@@ -37,7 +37,7 @@ def steps_end(step: Callable[[], None]) -> Iterator[None]:
 class TorchRecording:
     """torch, as a capture needs it."""
 
-    after_optimizer_steps = staticmethod(steps_end)
+    after_optimizer_steps = staticmethod(_steps_end)
 
     def hooks(self, config: CaptureConfig, model: Any = None) -> TorchHooks:
         if config.layout == "paddleapex":

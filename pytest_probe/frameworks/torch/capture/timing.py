@@ -44,7 +44,7 @@ class _Thread(threading.local):
     function: Callable[..., Any] | None = None
 
 
-class Entering:
+class _Entering:
     """Puts a mode on inside functions that are written in Python."""
 
     def __init__(self, mode: TorchFunctionMode) -> None:
@@ -111,7 +111,7 @@ _HANDLER = "handle_torch_function"
 
 
 @contextmanager
-def handing_over_to(mode: TorchFunctionMode) -> Iterator[None]:
+def _handing_over_to(mode: TorchFunctionMode) -> Iterator[None]:
     """While it lasts the mode gets its calls from here, as torch hands them over: off, and without types."""
     original = torch.overrides.handle_torch_function
     shorter = _shorter(mode, original)
@@ -150,21 +150,21 @@ def _modules() -> Iterator[ModuleType]:
             yield module
 
 
-FRAMEWORK = "pytorch"
+_FRAMEWORK = "pytorch"
 _grads = torch.is_grad_enabled
 _NONE: Mapping[str, Any] = {}
 
 
-class Timed:
+class _Timed:
     """A function that is timed: its row, and that of the operator for which torch has the same function."""
 
     __slots__ = ("api", "backward", "hooks", "operator", "python", "rows")
 
     def __init__(self, stopwatch: Stopwatch, function: Any, rule: RecordedFunction, device: DeviceClock | None) -> None:
-        self.api = stopwatch.api(FRAMEWORK, rule.name, clock=device)
-        self.backward = stopwatch.api(FRAMEWORK, rule.name, "backward")
+        self.api = stopwatch.api(_FRAMEWORK, rule.name, clock=device)
+        self.backward = stopwatch.api(_FRAMEWORK, rule.name, "backward")
         self.hooks: Hooks | None = None
-        self.operator = None if rule.operator is None else Timed(stopwatch, function, rule.operator, device)
+        self.operator = None if rule.operator is None else _Timed(stopwatch, function, rule.operator, device)
         # What is written in Python asks torch first whether a mode wants the call.
         self.python = isinstance(function, FunctionType)
         self.rows = ShapeRows(self.api, torch.Tensor)
@@ -176,9 +176,9 @@ class TorchTiming:
     def __init__(self, stopwatch: Stopwatch) -> None:
         self._stopwatch = stopwatch
         self._rules = RecordedFunctions(lambda name: True)
-        self._compiled = stopwatch.api(FRAMEWORK, "torch.compile")
-        self._clock = clock(stopwatch)
-        self._engine = stopwatch.api(FRAMEWORK, "Torch.autograd.backward", clock=self._clock)
+        self._compiled = stopwatch.api(_FRAMEWORK, "torch.compile")
+        self._clock = _clock(stopwatch)
+        self._engine = stopwatch.api(_FRAMEWORK, "Torch.autograd.backward", clock=self._clock)
         self._nodes = Nodes(stopwatch) if stopwatch.backward else None
         mode = _NestedMode if stopwatch.nested else _Mode
         self._mode = mode(stopwatch, self._timed, self._nodes)
@@ -189,7 +189,7 @@ class TorchTiming:
     def begin(self) -> None:
         self._presence.begin()
         self._patches.enter_context(patched(torch.autograd, "_engine_run_backward", self._run_backward))
-        self._patches.enter_context(handing_over_to(self._mode))
+        self._patches.enter_context(_handing_over_to(self._mode))
         if self._nodes is not None:
             self._patches.enter_context(self._nodes.registered_quickly())
         if isinstance(self._mode, _NestedMode):
@@ -201,13 +201,13 @@ class TorchTiming:
         self._presence.end()
         self._mode.idle()
         if self._stopwatch.asynchronous:
-            self._stopwatch.waited = (self._stopwatch.waited or 0) + waited()
+            self._stopwatch.waited = (self._stopwatch.waited or 0) + _waited()
         if self._nodes is not None:
             self._nodes.end()
 
-    def _timed(self, function: Any) -> Timed | None:
+    def _timed(self, function: Any) -> _Timed | None:
         rule = self._rules.table[function] if function in self._rules.table else self._rules.learn(function)
-        return None if rule is None or rule is ALIASING else Timed(self._stopwatch, function, rule, self._clock)
+        return None if rule is None or rule is ALIASING else _Timed(self._stopwatch, function, rule, self._clock)
 
     def _run_backward(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return self._stopwatch.track().call(self._engine, original, args, kwargs)
@@ -233,7 +233,7 @@ def made(stopwatch: Stopwatch) -> Timing:
 class _Mode(TorchFunctionMode):
     """First-level calls: torch takes the mode off while it runs."""
 
-    def __init__(self, stopwatch: Stopwatch, timed: Callable[[Any], Timed | None], nodes: Nodes | None) -> None:
+    def __init__(self, stopwatch: Stopwatch, timed: Callable[[Any], _Timed | None], nodes: Nodes | None) -> None:
         super().__init__()
         self._local = stopwatch.local
         self._track: Callable[[], Track] = stopwatch.track
@@ -241,7 +241,7 @@ class _Mode(TorchFunctionMode):
         self._nodes = nodes
         self._by_shape = stopwatch.by_shape
         self._plain = nodes is None and not stopwatch.by_shape and not stopwatch.nested
-        self._table: dict[Hashable, Timed | None] = {}
+        self._table: dict[Hashable, _Timed | None] = {}
 
     def idle(self) -> None:
         self._table = _Untimed()
@@ -265,7 +265,7 @@ class _Mode(TorchFunctionMode):
         return self._call(timed, function, args, kwargs)
 
     def _call(
-        self, timed: Timed, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None
+        self, timed: _Timed, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None
     ) -> Any:
         api = timed.rows.of(args, kwargs or _NONE) if self._by_shape else timed.api
         track = self._local.track or self._track()
@@ -279,7 +279,7 @@ class _Mode(TorchFunctionMode):
             self._nodes.watch(timed.backward, timed.hooks, result, start, made)
         return result
 
-    def _learn(self, function: Any) -> Timed | None:
+    def _learn(self, function: Any) -> _Timed | None:
         try:
             found = self._table[function] = self._timed(function)
         except TypeError:  # not hashable
@@ -292,10 +292,10 @@ class _NestedMode(_Mode):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.entering = Entering(self)
+        self.entering = _Entering(self)
 
     def _call(
-        self, timed: Timed, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None
+        self, timed: _Timed, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None
     ) -> Any:
         if self.entering.again(function):
             return function(*args, **(kwargs or _NONE))
@@ -303,21 +303,21 @@ class _NestedMode(_Mode):
         return super()._call(timed, inside, args, kwargs)
 
 
-class _Untimed(dict[Hashable, Timed | None]):
+class _Untimed(dict[Hashable, _Timed | None]):
     """What a mode does that is left on a thread: nothing."""
 
     def __missing__(self, function: Hashable) -> None:
         return None
 
 
-def clock(stopwatch: Stopwatch) -> DeviceClock | None:
+def _clock(stopwatch: Stopwatch) -> DeviceClock | None:
     """What each first-level call asks; None where there is no accelerator."""
     if not torch.accelerator.is_available():
         return None
     return _Issued(stopwatch) if stopwatch.asynchronous else WaitingClock(torch.accelerator.synchronize, _allocated())
 
 
-def waited() -> int:
+def _waited() -> int:
     """Wait for the device; for how long, in ns."""
     begin = now()
     if torch.accelerator.is_available():

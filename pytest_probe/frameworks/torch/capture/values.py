@@ -64,7 +64,7 @@ _NOWHERE = Places((0, 0, 0), (0, 0, 0), 0)
 _STRIDED = torch.strided  # asked for at every tensor
 
 
-class Memory(msgspec.Struct, gc=False):
+class _Memory(msgspec.Struct, gc=False):
     """A storage on which tensors were seen: the version of the last one, and whether versions tell of every write."""
 
     storage: Callable[[], Any]
@@ -79,10 +79,10 @@ class Memory(msgspec.Struct, gc=False):
         return self.counted
 
 
-class Known(msgspec.Struct, gc=False):
+class _Known(msgspec.Struct, gc=False):
     """What was seen at an address: on which memory, its version then, the snapshot, and where its elements lie."""
 
-    memory: Memory
+    memory: _Memory
     version: int
     seen: Seen
     layout: Layout
@@ -116,8 +116,8 @@ class Values(CountedSnapshots):
         # earlier one.
         self._far: deque[tuple[torch.Tensor, torch.Tensor | None, Places, Seen]] = deque()
         self._twins: deque[tuple[Seen, Seen]] = deque()
-        self._known: dict[int, Known] = {}
-        self._memories: dict[int, Memory] = {}
+        self._known: dict[int, _Known] = {}
+        self._memories: dict[int, _Memory] = {}
         self._shapes: dict[torch.Size, torch.Size] = {}
         self.leaves.update(self._of_torch())
 
@@ -187,7 +187,7 @@ class Values(CountedSnapshots):
             return self._again(tensor, known)
         return seen if seen.requires_grad is tensor.requires_grad else self._new(tensor, address, known)
 
-    def _again(self, tensor: torch.Tensor, known: Known) -> Tree:
+    def _again(self, tensor: torch.Tensor, known: _Known) -> Tree:
         """The snapshot of a tensor that looks as the known one, and was written to since."""
         before, storage = known.seen, tensor.untyped_storage()
         seen = Seen("torch.Tensor", before.dtype, before.shape, tensor.requires_grad, address=before.address)
@@ -198,7 +198,7 @@ class Values(CountedSnapshots):
                 known.version, known.seen = known.memory.version, seen
         return seen
 
-    def _new(self, tensor: torch.Tensor, address: int, known: Known | None) -> Tree:
+    def _new(self, tensor: torch.Tensor, address: int, known: _Known | None) -> Tree:
         """known is the snapshot of a tensor that begins at the same place, unchanged."""
         try:
             shape, dtype = tensor.shape, tensor.dtype
@@ -234,10 +234,10 @@ class Values(CountedSnapshots):
                 version = tensor._version
                 memory = self._memory(storage, begin, version)
                 if memory.counted:
-                    self._known[address] = Known(memory, version, seen, layout)
+                    self._known[address] = _Known(memory, version, seen, layout)
         return seen
 
-    def _memory(self, storage: torch.UntypedStorage, address: int, version: int) -> Memory:
+    def _memory(self, storage: torch.UntypedStorage, address: int, version: int) -> _Memory:
         """What is known of the storage at an address, now that a tensor of this version was seen on it."""
         memory = self._memories.get(address)
         if memory is None or memory.storage() is not storage:
@@ -247,7 +247,7 @@ class Values(CountedSnapshots):
             if memory is not None:
                 memory.counted = False
             counted = not twins and storage.resizable() and not storage.is_shared()
-            memory = self._memories[address] = Memory(weakref.ref(storage), version, counted)
+            memory = self._memories[address] = _Memory(weakref.ref(storage), version, counted)
         else:
             memory.goes_on(version)
         return memory

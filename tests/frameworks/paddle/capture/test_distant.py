@@ -15,7 +15,7 @@ paddle = pytest.importorskip("paddle")
 
 from pytest_probe import capture
 from pytest_probe.capture.config import CaptureConfig
-from pytest_probe.frameworks.paddle.capture import distant, values
+from pytest_probe.frameworks.paddle.capture import values
 from tests.support.capturing import entries
 
 
@@ -105,7 +105,7 @@ def test_what_a_device_cannot_count_is_copied(far: list[str], monkeypatch: pytes
         asked.append(1)
         raise RuntimeError("(NotFound) The kernel with key (npu, Undefined(AnyLayout), float64) is not registered.")
 
-    monkeypatch.setattr(distant, "_vector", unable)
+    monkeypatch.setattr(values, "_vector", unable)
     taken = values.Values(CaptureConfig(""))
     seen = [taken.take(paddle.full([2], number)) for number in (1.0, 2.0)]
     taken.settle()
