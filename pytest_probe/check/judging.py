@@ -118,6 +118,8 @@ class Judging(Struct, frozen=True):
     def _places(self, case: Case, pieces: Pieces) -> tuple[Sides, ...] | None:
         """Both sides where elements are judged: drawn ones, and if these pass those that they leave open."""
         drawn = pieces.drawn()
+        if drawn is None:
+            return None
         try:
             verdicts = self._by_rule(case, drawn, by_class=True)
         except UNREADABLE:

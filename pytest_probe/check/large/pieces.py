@@ -25,6 +25,7 @@ from pytest_probe.numerics.dtypes import AnyArray, BoolArray, widen
 from pytest_probe.numerics.metrics import Description
 from pytest_probe.numerics.random_streams import RandomStreams
 from pytest_probe.numerics.ulp import ulp_distance
+from pytest_probe.user_errors import allowing_refusal
 
 # Elements that are drawn: the error of an RMS of so many is 0.2 %, and a shift by a hundredth of a scale is five
 # standard errors.
@@ -102,8 +103,9 @@ class Pieces(Struct, frozen=True):
             and all(_fits(self.cut, name, array, corner[name]) for name, array in self.actual.items())
         )
 
-    def drawn(self) -> Sides:
-        """Both sides at drawn places, in the reading that the source's results are nearest to."""
+    def drawn(self) -> Sides | None:
+        """Both sides at drawn places, in the reading that the source's results are nearest to; None where the reference
+        does not give them."""
         generator = _STREAMS.at(f"places\0{self.key}\0{self.direction}")
         return self._sides(np.unique(generator.integers(self.cut.extent, size=self._count)))
 
@@ -120,24 +122,19 @@ class Pieces(Struct, frozen=True):
         arrays = [*self.actual.values(), *(leaf.array for leaf in self.replay.reference.leaves.values())]
         return max(array.size for array in arrays)
 
-    def _sides(self, places: AnyArray, described: Mapping[str, Mapping[str, Metric]] | None = None) -> Sides:
+    def _sides(self, places: AnyArray, described: Mapping[str, Mapping[str, Metric]] | None = None) -> Sides | None:
         actual = {name: np.ascontiguousarray(self.cut.at(name, self.actual[name], places)) for name in self.names}
         shapes = {name: self.actual[name].shape for name in self.names}
         sample = Sampled(self.cut, places, shapes, described or {})
+        prefix = "grad." if self.direction == "backward" else ""
         found = []
-        for reading in self._readings(places):
-            expected = reference_results(reading, self.direction)
-            prefix = "grad." if self.direction == "backward" else ""
-            found.append(
-                Sides(
-                    reading,
-                    {f"{prefix}{name}": array for name, array in actual.items()},
-                    {f"{prefix}{name}": expected[name] for name in actual},
-                    (),
-                    sample,
-                )
-            )
-        return replace(nearest_structure(found), other_reading=None)
+        with allowing_refusal():
+            for reading in self._readings(places):
+                expected = reference_results(reading, self.direction)
+                own, theirs = ({f"{prefix}{name}": side[name] for name in actual} for side in (actual, expected))
+                found.append(Sides(reading, own, theirs, (), sample))
+            return replace(nearest_structure(found), other_reading=None)
+        return None
 
     @property
     def names(self) -> list[str]:
@@ -163,7 +160,7 @@ class Pieces(Struct, frozen=True):
         """Both sides at the drawn places and wherever a test leaves an element open, then the sums of all pieces. None
         where so much is open that the whole must tell. tests are those of the tensors that are cut, by name."""
         scan = _Scan(self.cut, {name: _Looked(self.cut, name, tests[name]) for name in self.names}, self._most)
-        if not self._looked_through(scan):
+        if not self._looked_through(scan) or self.actual.keys() != scan.sums.keys() | scan.looked.keys():
             return None
         sums = (self._sums(scan.sums),) if scan.sums else ()
         if not self.names:
@@ -171,7 +168,8 @@ class Pieces(Struct, frozen=True):
         assert isinstance(drawn.sample, Sampled)
         further = np.concatenate([drawn.sample.places, *(looked.places() for looked in scan.looked.values())])
         described = {name: looked.metrics() for name, looked in scan.looked.items()}
-        return (self._sides(np.unique(further), described), *sums)
+        sides = self._sides(np.unique(further), described)
+        return None if sides is None else (sides, *sums)
 
     @property
     def _most(self) -> int:
@@ -184,19 +182,22 @@ class Pieces(Struct, frozen=True):
             before: Future[bool] | None = None
             for window in self.cut.windows(self._largest):
                 found = self._piece(window)
-                if before is not None and not before.result():
+                if found is None or (before is not None and not before.result()):
                     return False
                 actual = {name: self.cut.at(name, self.actual[name], window) for name in self.names}
                 before = compared.submit(scan.add, window, actual, found)
             return before is None or before.result()
 
-    def _piece(self, window: slice) -> dict[str, AnyArray]:
+    def _piece(self, window: slice) -> dict[str, AnyArray] | None:
+        """What the reference gives there; None where it refuses, as it may in full as well."""
         reference = self.replay.reference
         leaves = self.cut.leaves_at(reference.leaves, window)
-        if self.direction == "forward":
-            return results(reference.again(leaves, reference.way, None), reference.changed)
-        run = reference.again(leaves, reference.way, reference.wanted)
-        return reference.framework.gradients(run, self.cut.incoming_at(self.replay.incoming, window))
+        with allowing_refusal():
+            if self.direction == "forward":
+                return results(reference.again(leaves, reference.way, None), reference.changed)
+            run = reference.again(leaves, reference.way, reference.wanted)
+            return reference.framework.gradients(run, self.cut.incoming_at(self.replay.incoming, window))
+        return None
 
     def _sums(self, sums: Mapping[str, AnyArray]) -> Sides:
         """What each piece adds to; further runs are made of pieces as well."""
@@ -260,6 +261,8 @@ class _Scan(Struct):
         """Take a piece; False where too many places are open."""
         self.cut.add(self.sums, expected, window)
         for name, looked in self.looked.items():
+            if name not in expected:
+                return False
             self.open += looked.add(window.start, actual[name], expected[name])
         return self.open <= self.most
 

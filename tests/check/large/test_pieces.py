@@ -351,3 +351,26 @@ def test_a_sample_tells_where_the_whole_is_too_large(monkeypatch: pytest.MonkeyP
     for function, verdict in ((lambda x: x * 2, "pass"), (wrong, "error")):
         found = outputs(function, lambda x: x * 2, [numbers("float32")])["output.0"]
         assert (found.verdict, found.shape, "sampled" in found.metrics) == (verdict, SHAPE, True)
+
+
+def test_a_reference_that_refuses_some_places_is_asked_in_full() -> None:
+    def refuses(x: Tensor) -> Tensor:
+        if x.dtype is torch.float64 and (x == 7).any():
+            raise ValueError("7 is none of mine")
+        return x * 2
+
+    x = numbers("float32")
+    x[77, 7] = 7
+    checker = Checker(Conditions(device="cpu"), Registry.default())
+    (found,) = checker.compare(lambda x: x * 2, refuses, [x])
+    assert (found.verdict, found.kind) == ("skip", "no reference")
+    assert "7 is none of mine" in found.reason
+
+
+def test_a_gradient_that_only_the_device_gives_is_an_error() -> None:
+    def detached(x: Tensor, weight: Tensor) -> Tensor:
+        return x * (weight.detach() if x.dtype is torch.float64 else weight)
+
+    given = [numbers("float32"), numbers("float32", SHAPE[1], seed=1)]
+    found = outputs(detached, detached, given, backward=True)
+    assert found["grad.input.1"].verdict == "error"
