@@ -148,6 +148,26 @@ class Constant(Draw):
         return np.full(stop - start, self._number)
 
 
+def put(numbers: Numbers, places: BoolArray, number: float) -> Numbers:
+    """The numbers with one in place of some, in place where they are in memory."""
+    if isinstance(numbers, Draw):
+        return Put(numbers, places, number)
+    numbers[places] = number
+    return numbers
+
+
+class Put(Draw):
+    """A draw with one number in place of some."""
+
+    def __init__(self, draw: Draw, places: BoolArray, number: float) -> None:
+        self.size, self._draw, self._places, self._number = draw.size, draw, places, number
+
+    def part(self, start: int, stop: int) -> Float64Array:
+        values = self._draw.part(start, stop)
+        values[self._places[start:stop]] = self._number
+        return values
+
+
 class Merged(Draw):
     """Numbers of one draw where a mask is set, in their order, those of another elsewhere."""
 

@@ -18,7 +18,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.inputs import moments
-from pytest_probe.inputs.draws import Constant, Draw, Merged, Numbers, Rows, constant, round_to_dtype, whole, written
+from pytest_probe.inputs.draws import (
+    Constant,
+    Draw,
+    Merged,
+    Numbers,
+    Rows,
+    constant,
+    put,
+    round_to_dtype,
+    whole,
+    written,
+)
 from pytest_probe.inputs.moments import Statistics
 from pytest_probe.model.dump import TensorSpec
 from pytest_probe.numerics.dtypes import (
@@ -244,12 +255,12 @@ def _modulus_spec(spec: TensorSpec) -> TensorSpec:
     return replace(spec, dtype="float32" if spec.dtype == "complex64" else "float64")
 
 
-def _with_special_values(spec: TensorSpec, rng: np.random.Generator, bottom: float, top: float) -> Float64Array:
+def _with_special_values(spec: TensorSpec, rng: np.random.Generator, bottom: float, top: float) -> Numbers:
     """Finite values, with inf of the recorded signs and NaN among them, as many as were recorded, else one of each.
     bottom or top is not finite."""
     if _finite(top) is not None and bottom == -math.inf:
         return _masked(spec, rng, bottom, _finite_part(spec, rng, bottom, top))
-    values = _finite_part(spec, rng, bottom, top)
+    values = whole(_finite_part(spec, rng, bottom, top))
     special = _special_values(spec, bottom, top)
     places = rng.choice(spec.size, min(len(special), spec.size), replace=False)
     values[places] = special[: places.size]
@@ -268,7 +279,7 @@ def _special_values(spec: TensorSpec, bottom: float, top: float) -> list[float]:
     return [math.nan] * nan + [(signs or [math.inf])[place % max(len(signs), 1)] for place in range(inf)]
 
 
-def _finite_part(spec: TensorSpec, rng: np.random.Generator, bottom: float, top: float) -> Float64Array:
+def _finite_part(spec: TensorSpec, rng: np.random.Generator, bottom: float, top: float) -> Numbers:
     low = spec.low if spec.low is not None else _finite(bottom)
     high = spec.high if spec.high is not None else _finite(top)
     if low is not None and high is not None:
@@ -283,38 +294,39 @@ def _finite_part(spec: TensorSpec, rng: np.random.Generator, bottom: float, top:
     return values
 
 
-def _hanging(spec: TensorSpec, rng: np.random.Generator, top: float) -> Float64Array:
+def _hanging(spec: TensorSpec, rng: np.random.Generator, top: float) -> Numbers:
     """Normal numbers up to a maximum; all zero where that is 0, as in an attention mask."""
     if top == 0:
-        return np.zeros(spec.size)
+        return constant(spec.size, 0.0)
     values: Float64Array = rng.standard_normal(spec.size)
     values += top - values.max()
     return values
 
 
-def _masked(spec: TensorSpec, rng: np.random.Generator, hidden: float, values: Float64Array) -> Float64Array:
+def _masked(spec: TensorSpec, rng: np.random.Generator, hidden: float, values: Numbers) -> Numbers:
     """Half of the elements hidden, or as many as the count or the mean says, but the first of no row: softmax of it is
     defined. Whole rows are hidden, or of another value, where the dump says so. The largest value stays.
     """
-    largest = int(values.argmax())
     hideable = np.ones(spec.size, bool)
     # A row that is hidden as a whole has no softmax.
     hideable[:: spec.shape[-1] if spec.shape[-1] > 1 else spec.size] = False
-    if values.min() != values[largest]:
+    # What is computed later is one number.
+    largest = 0 if isinstance(values, Draw) else int(values.argmax())
+    if not isinstance(values, Draw) and values.min() != values[largest]:
         hideable[largest] = False
-    whole = _constant_places(spec, rng)
+    whole_rows = _constant_places(spec, rng)
     shared = None if spec.constant_rows is None else spec.constant_rows[1]
     if shared is not None and math.isfinite(shared):
-        values[whole] = shared
-    hideable[whole] = False
-    left = _hidden_count(spec, hidden, values[largest])
+        values = put(values, whole_rows, shared)
+    hideable &= ~whole_rows
+    top = values.part(0, 1)[0] if isinstance(values, Draw) else values[largest]
+    left = _hidden_count(spec, hidden, float(top))
     if shared == hidden:
-        values[whole] = hidden
-        left -= int(np.count_nonzero(whole))
+        values = put(values, whole_rows, hidden)
+        left -= int(np.count_nonzero(whole_rows))
     chosen = np.zeros(spec.size, bool)
     chosen[hideable] = moments.choice(rng, int(np.count_nonzero(hideable)), left)
-    values[chosen] = hidden
-    return values
+    return put(values, chosen, hidden)
 
 
 def _constant_places(spec: TensorSpec, rng: np.random.Generator) -> BoolArray:
