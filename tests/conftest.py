@@ -17,7 +17,7 @@ import pytest
 # there twice, with a class each.
 import pytest_probe.features.fuzz.from_records
 import pytest_probe.features.fuzz.strategy  # noqa: F401
-from tests.support import kernels
+from tests.support import forks, kernels
 from tests.support.other_plugins import WITHOUT_OTHERS
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -59,10 +59,17 @@ def counting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    """Runs pytest without the plugins that only the tests of them need.
+    """Runs pytest without the plugins that only the tests of them need, and its workers as forks.
 
     It writes no bytecode: of a module that a test writes twice within a second the first would run again."""
     monkeypatch.setenv("PYTEST_ADDOPTS", WITHOUT_OTHERS)
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     monkeypatch.setattr("sys.dont_write_bytecode", True)
+    forks.fork_workers(monkeypatch)
     return pytester
+
+
+@pytest.fixture
+def forked(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The programs that pytester runs are forks as well."""
+    forks.fork_programs(pytester, monkeypatch)

@@ -15,6 +15,9 @@ from types import MappingProxyType
 import pytest
 from msgspec import Struct
 
+from tests.support import forks
+
+COMMAND = ("-c", "from pytest_probe.cli import main; raise SystemExit(main())", "capture")
 PROGRAM = """
 import sys, torch
 torch.manual_seed(0)
@@ -72,11 +75,13 @@ def names(path: Path) -> list[str]:
 def captured(
     folder: Path, *args: str, environment: Mapping[str, str] = MappingProxyType({})
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command as a user does."""
-    command = [sys.executable, "-c", "from pytest_probe.cli import main; raise SystemExit(main())", "capture", *args]
-    return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=120, env={**os.environ, **environment}
-    )
+    """The command in a process that has torch."""
+    return forks.run([*COMMAND, *args], folder, {**os.environ, **environment})
+
+
+def captured_anew(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    """The command as a user runs it: torch is imported by the program."""
+    return subprocess.run([sys.executable, *COMMAND, *args], cwd=folder, capture_output=True, text=True, timeout=120)
 
 
 @pytest.fixture
@@ -95,7 +100,7 @@ class Recording(Struct, frozen=True):
 
 def recording(folder: Path, *args: str) -> Recording:
     (folder / "train.py").write_text(PROGRAM)
-    return Recording(folder, captured(folder, *args))
+    return Recording(folder, captured_anew(folder, *args))
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +184,7 @@ def test_nothing_recorded_is_a_warning_and_a_status(
     tmp_path: Path, text: str, args: list[str], status: int, why: str
 ) -> None:
     (tmp_path / "train.py").write_text(text)
-    ran = captured(tmp_path, *args, "train.py")
+    ran = (captured if "torch" in text else captured_anew)(tmp_path, *args, "train.py")
     assert (ran.returncode, ran.stderr.count("\n")) == (status, 1)
     assert ran.stderr.startswith(f"pytest-probe: nothing was recorded: {why}")
     assert not (tmp_path / "dumps").exists()
@@ -236,7 +241,7 @@ def test_ranks_write_side_by_side_and_one_speaks(program: Path, tmp_path: Path) 
 
 def test_processes_that_the_program_starts_write_beside_it(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(CHILD)
-    ran = captured(tmp_path, "train.py")
+    ran = captured_anew(tmp_path, "train.py")
     assert ran.returncode == 0, ran.stderr
     assert len([*tmp_path.glob("dumps/step0/proc*/dump.json")]) == 2
 
@@ -290,12 +295,14 @@ def test_a_test_run_is_recorded_and_checked(pytester: pytest.Pytester, workers: 
     checked.assert_outcomes(passed=len(found))
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_run_that_calls_nothing_says_so(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_nothing(): pass")
     result = pytester.runpytest_subprocess("--probe-capture=dumps")
     result.stdout.fnmatch_lines(["probe: no API call was recorded"])
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_test_run_refuses_the_folder_of_an_earlier_one(pytester: pytest.Pytester, first_step: Recording) -> None:
     pytester.makepyfile(test_mine=SUITE)
     shutil.copytree(first_step.folder / "dumps", pytester.path / "dumps")
@@ -330,7 +337,7 @@ def test_a_file_of_msprobes_is_taken_as_it_is(tmp_path: Path) -> None:
     )
     seeded = "from pytest_probe import seed_all; seed_all(7, True)\n"
     (tmp_path / "plain.py").write_text(seeded + (tmp_path / "draws.py").read_text())
-    plain = subprocess.run([sys.executable, tmp_path / "plain.py"], capture_output=True, text=True, timeout=120)
+    plain = forks.run(["plain.py"], tmp_path, os.environ)
     ran = captured(tmp_path, "--config=config.json", "draws.py")
     assert (ran.stdout, ran.returncode) == (plain.stdout, 0)
     assert ran.stdout.endswith(" True\n")

@@ -11,6 +11,7 @@ import pytest
 from pytest_probe.system.files import try_lock
 from tests.acceptance.conftest import DumpMaker, entries, forward, tensor
 
+pytestmark = pytest.mark.usefixtures("forked")
 # In a child: no file may become larger than so many bytes.
 LIMIT = """
     import resource

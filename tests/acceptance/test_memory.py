@@ -13,6 +13,7 @@ from tests.acceptance.conftest import DumpMaker, backward, entries, forward, ten
 if sys.platform != "linux":
     pytest.skip("an address space's limit, and how much is taken, as Linux says them", allow_module_level=True)
 
+pytestmark = pytest.mark.usefixtures("forked")
 # pytest with no more than so many further bytes of address space.
 CHILD = """
 import resource, sys

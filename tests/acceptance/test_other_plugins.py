@@ -14,6 +14,8 @@ import pytest
 from tests.acceptance.conftest import NAMES, DumpMaker
 from tests.support.other_plugins import Ran, run_beside
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 # By its modules: `-p html` would be the standard library's.
 HTML = ("pytest_html.plugin", "pytest_html.fixtures", "metadata")
 WORKERS = [pytest.param(0, id="serial"), pytest.param(1, id="n1")]

@@ -14,6 +14,8 @@ import torch.nn.functional as F
 from pytest_probe.reports.results_file import read_results
 from tests.support.writing import entries, write_dump
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 FAULTY = """
 import torch
 

@@ -10,6 +10,8 @@ import pytest
 
 from tests.acceptance.conftest import DumpMaker, entries, forward, tensor
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 GOOD = {name: entry for name, entry in entries().items() if not name.startswith(("Module", "Torch.load"))}
 
 

@@ -19,6 +19,8 @@ from pytest_probe.frameworks.python import calls
 from pytest_probe.settings import parse
 from tests.support.writing import entries, write_dump
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 RUN = ("--probe-dump=dump.json", "--probe-device=cpu")
 # Each reference that is computed leaves a line, and is kept however little time it took; KILLED ends the process once.
 COUNTING = """

@@ -10,6 +10,8 @@ import pytest
 
 from tests.acceptance.conftest import NAMES, DumpMaker
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 # The process dies at one case; `once`: the first time only.
 KILLER = """
     import os, pathlib, signal
