@@ -32,9 +32,10 @@ def seeded(path: Path, **asked: Any) -> dict[str, str]:
     return {name: repr(verdict) for name, verdict in verdicts(path, **asked).items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [None, "bfloat16"], ids=["recorded", "bfloat16"])
 @pytest.mark.parametrize("name", ["msprobe-26.2.0/cnn", "msprobe-26.2.0/amp_bf16", "msprobe-26.2.0/cplx_tensor"])
-def test_equal_verdicts_and_metrics(
+def test_cached_verdicts_and_metrics_are_equal(
     tmp_path: Path, folder: Path, computed: Callable[[], int], name: str, dtype: str | None
 ) -> None:
     dump = unpack(name, tmp_path)
