@@ -31,7 +31,7 @@ from pytest_probe.system import archive
 # A file may hold a little more than its tensor: headers, padding, the rest of a small storage.
 _FILE_FACTOR = 4
 _FILE_EXTRA = 1 << 20
-# Bytes from which on a file is read into its array: pages of a mapped file would be in memory beside it.
+# Bytes from which on a file is read into its array: pages of a mapped file would be in memory as well.
 _READ = 1 << 22
 # What every error about a file can advise.
 _GENERATE = "--probe-inputs=generated makes values from the statistics instead"

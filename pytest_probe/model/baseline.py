@@ -81,7 +81,7 @@ class KeptCase(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Compared(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A case beside the baseline: what changed, why in one line, how many outputs have the same bits, of how many that
+    """A case against the baseline: what changed, why in one line, how many outputs have the same bits, of how many that
     could be compared; and the case as a baseline would keep it now."""
 
     change: Change

@@ -18,7 +18,7 @@ DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
 
 
 class Demands(Struct, frozen=True):
-    """What is asked of a caller's outputs beside their numbers: the dtype that the reference gives on the same
+    """What is asked of a caller's outputs besides their numbers: the dtype that the reference gives on the same
     arguments, and its strides. recorded: a record tells the dtypes, too; own: the reference, run in its own dtypes,
     tells them, and how many outputs there are; drawn: of many calls, of which the cheapest promise
     is asked first."""
@@ -48,7 +48,7 @@ class Case(Struct, frozen=True):
     """A record made runnable in one direction and one dtype; dtype None: as recorded.
 
     pair is what runs where the case is no record of a dump but two functions (Checker.compare), arguments what the call
-    gets where they were drawn, with what is asked of its outputs beside a record's own demands.
+    gets where they were drawn, with what is asked of its outputs besides a record's own demands.
     """
 
     dump: Dump

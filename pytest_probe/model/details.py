@@ -1,4 +1,4 @@
-"""What a report shows of one case beside its metrics: plain data for JSON and a process boundary."""
+"""What a report shows of one case besides its metrics: plain data for JSON and a process boundary."""
 
 from __future__ import annotations
 

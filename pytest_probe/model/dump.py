@@ -18,7 +18,7 @@ Number: TypeAlias = "float | int | bool"
 
 # What msprobe's dumps call the fields of an argument, a named argument, and an incoming gradient.
 FIELDS: Mapping[str, str] = {"input": "input_args", "kwargs": "input_kwargs", "grad": "input"}
-# The folder of tensors beside a dump, which is no dump itself.
+# The folder of tensors next to a dump, which is no dump itself.
 TENSOR_FOLDER = "dump_tensor_data"
 
 
@@ -27,14 +27,14 @@ class TensorSpec(Struct, frozen=True):
 
     dtype is the bare NumPy-like name ("float32", "bfloat16", "complex64", "int64", "bool", "float8_e4m3fn").
     max, min, mean and norm (2-norm) are of the tensor's values, of their absolute value where it is complex, None
-    where the dump has none; low and high are the finite extremes, where the dump has them beside NaN or inf.
+    where the dump has none; low and high are the finite extremes, where the dump has them as well as NaN or inf.
     nan, inf and true count elements (inf: of both signs, negative_inf: of one), None where the dump has none.
     zeros is the share of elements that are zero, mode the most frequent other finite value and its share,
     constant_rows the share of rows (along the last dimension) whose elements are equal, and the value where those
     rows have the same one. zeros is None where the dump tells none of the three; beside it None means that there is
     none. stride is in elements, None where they lie in order; address is where the first one lay: views of the same
     memory have the same one.
-    values are the elements in their order, where the dump has them beside the statistics, as of few integers.
+    values are the elements in their order, where the dump has them in addition to the statistics, as of few integers.
     data_name is the file that holds the values, as a bare name; None where only statistics were kept.
     ndarray: it was no tensor, but an array of NumPy's. place is where the dump tells of it ("line 7"), "" where its
     path in the entry says that.
@@ -115,7 +115,7 @@ Gradients: TypeAlias = "Mapping[str, TensorSpec | None]"
 
 
 class Surroundings(Struct, frozen=True):
-    """What a capture of ours knows of a call beside its arguments, where others leave it to be guessed.
+    """What a capture of ours knows of a call in addition to its arguments, where others leave it to be guessed.
 
     autocast is the dtype that each kind of device was under ("cpu": "bfloat16"); where none was, there is none. default
     is what the program had made torch's default dtype, "" where that was as ever. grad tells whether gradients were

@@ -88,7 +88,7 @@ Warmth: TypeAlias = Literal["warm", "cold"]
 
 
 class Throughput(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a call moves and computes in a second, beside what the device reaches in a copy and in a matrix product of
+    """What a call moves and computes in a second, and what the device reaches in a copy and in a matrix product of
     the same dtype. GB are 10^9 bytes, GFLOP 10^9 operations; None where the API does not tell."""
 
     gb_per_s: float | None = None
@@ -139,7 +139,7 @@ class CaseTime(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_slower(self) -> bool:
-        """Is it above the limit beside the other run, by the median and, where both are known, by the least? What else
+        """Is it above the limit against the other run, by the median and, where both are known, by the least? What else
         a machine does moves the one and not the other."""
         beside = self.beside
         if beside is None or beside.limit is None or not beside.ratio > beside.limit:
@@ -165,7 +165,7 @@ class CaseMemory(msgspec.Struct, frozen=True, omit_defaults=True):
 def in_unit(number: float) -> tuple[float, str]:
     """Microseconds in the unit in which three digits tell them: (2.04, "ms")."""
     for unit, size in (("us", 1.0), ("ms", 1e3)):
-        # What rounds to 1000 is told in the next unit.
+        # What rounds to 1000 is written in the next unit.
         if number < 999.5 * size:
             return number / size, unit
     return number / 1e6, "s"

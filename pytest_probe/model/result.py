@@ -250,7 +250,7 @@ def rank(value: float) -> float:
     return math.inf if math.isnan(value) else value
 
 
-# Calls of a search that end their process: what is told before each, and what is known of those that did.
+# Calls of a search that end their process: what is announced before each, and what is known of those that did.
 
 
 # How the notes of a search begin, which a run's summary shows.

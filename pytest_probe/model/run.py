@@ -89,7 +89,7 @@ class BoundCall(Struct, frozen=True):
     api is the name that a dump gives it ("Functional.linear"); name is the canonical one, which all spellings of the
     API share ("linear"), "" where nothing is known of the function; in_place tells that its name says that it writes to
     its first argument, native that the framework itself has it and no module that a user added. given holds the
-    arguments by parameter, those without one by their place ("input.3"), with whatever stands for tensors; defaults are
+    arguments by parameter, those without one by their place ("input.3"), with whatever represents tensors; defaults are
     those of the signature; paths says where each stood in the call ("input.1", "kwargs.weight").
     """
 
@@ -106,7 +106,7 @@ class BoundCall(Struct, frozen=True):
         return self.given[name] if name in self.given else self.defaults.get(name)
 
     def at(self, path: str) -> Any:
-        """The argument at a place of the call ("input.1"); None where none stands there."""
+        """The argument at a place of the call ("input.1"); None where there is none."""
         return next(
             (self.given[name] for name, place in self.paths.items() if place == path and name in self.given), None
         )
@@ -114,7 +114,7 @@ class BoundCall(Struct, frozen=True):
     @property
     def arrays(self) -> list[np.ndarray]:
         """The arguments that are arrays, but for those inside lists, in the order of the call. What a parameter takes
-        in any number (the operands of einsum) stands in no list."""
+        in any number (the operands of einsum) is in no list."""
         values = itertools.chain.from_iterable(
             value if f"{name}.0" in self.paths else (value,) for name, value in self.given.items()
         )

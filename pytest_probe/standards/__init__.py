@@ -1,6 +1,6 @@
 """Rules that turn two arrays into a verdict.
 
-In: a `Comparison`, one output beside its reference. Out: an `OutputVerdict`. `auto` picks the rule of an API's class.
+In: a `Comparison`, one output and its reference. Out: an `OutputVerdict`. `auto` picks the rule of an API's class.
 """
 
 from __future__ import annotations

@@ -205,7 +205,7 @@ class _SampledEvidence(Evidence, Struct, frozen=True):
 
     def runs(self, kind: RunKind, count: int) -> list[AnyArray]:
         if kind == "perturbed_less":
-            return []  # samples do not shrink with the inputs: beside them each element would seem to jump
+            return []  # samples do not shrink with the inputs: next to them each element would seem to jump
         plain = self.source.runs(kind, count)
         return plain + self.samples[:count] if kind == "perturbed" else plain
 

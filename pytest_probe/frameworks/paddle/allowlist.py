@@ -187,8 +187,8 @@ def operator(name: str) -> Callable[..., Any]:
 
 
 def _with_operator(function: Any, change: Callable[[Any], Any]) -> Any:
-    """The function with its operator changed. What a user has put there stays; while steps are rounded a function
-    stands there that is given the operator."""
+    """The function with its operator changed. What a user has put there stays; while steps are rounded, it
+    is a function that gets the operator."""
     if isinstance(function, BuiltinFunctionType):
         return change(function)
     if isinstance(function, functools.partial) and isinstance(function.args[-1], BuiltinFunctionType):

@@ -105,7 +105,7 @@ _ORDERS = ("<", ">", "|", "=")
 
 
 class _Dtype:
-    """Stands for numpy.dtype: what a pickle calls it with, and its byte order."""
+    """A substitute for numpy.dtype: what a pickle calls it with, and its byte order."""
 
     __slots__ = ("code", "order")
 
@@ -118,7 +118,7 @@ class _Dtype:
 
 
 class _Array:
-    """Stands for numpy.ndarray, and for what makes an empty one: the state that fills it."""
+    """A substitute for numpy.ndarray, and for what makes an empty one: the state that fills it."""
 
     __slots__ = ("state",)
 

@@ -15,7 +15,7 @@ from pytest_probe.standards.tools.table import RULES, Table
 from pytest_probe.standards.tools.tool import Compare, Tool, is_float
 
 NAMES = ("msprobe", "msprobe-1.0", "msprobe-8", "msprobe-26", "paddleapex", "mindspore", "ptdbg", "benchmark")
-# What decides beside a benchmark where the standard is none of them.
+# What decides against a benchmark where the standard is none of them.
 DEFAULT = "msprobe"
 
 
@@ -31,7 +31,7 @@ def rule_standards(table: Table | None = None) -> Mapping[str, Tool]:
 
 
 TOOLS = tool_standards()
-# Those that judge a device beside a benchmark.
+# Those that judge a device against a benchmark.
 COMPARES: Mapping[str, Compare] = {
     name: Compare(tool.release.three_party, tool.lists)
     for name, tool in TOOLS.items()

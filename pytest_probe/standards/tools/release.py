@@ -288,7 +288,7 @@ def accuracy_reached(measures: Measures, limits: RuleLimits) -> RuleVerdict:
 
 
 def _cosine(measures: Measures) -> float | None:
-    """1 where both sides are zero; None for a single element, and beside a side that is zero."""
+    """1 where both sides are zero; None for a single element, and where the other side is zero."""
     if measures.count == 1 or measures.cosine_distance is not None:
         return None if measures.cosine_distance is None else 1 - measures.cosine_distance
     both = (measures.actual_magnitude, measures.expected_magnitude)

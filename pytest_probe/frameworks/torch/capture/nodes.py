@@ -39,7 +39,7 @@ class Nodes:
         self.ended = False
 
     def end(self) -> None:
-        """Calls of which some nodes never ran are told; graphs that live on keep their hooks, which do nothing more."""
+        """Reports calls of which some nodes never ran; graphs that live on keep their hooks, which do nothing more."""
         self.ended = True
         for call in list(self.begun):
             call.tell(self.track())
