@@ -104,16 +104,18 @@ class Judging(Struct, frozen=True):
         """The verdicts of the pieces; None where both sides differ in structure, or the judge of the API looks at more
         than elements."""
         found: list[Sides] = []
+        notes: tuple[str, ...] = ()
         for replay, actual in parts:
             promised = with_promises(Sides(replay, {}, {}, ()), self.setup.device)
             pieces = Pieces.of(promised.replay, case.direction, actual, case.record.name)
             sides = None if promised.structural or pieces is None else self._places(case, pieces)
-            if sides is None:
+            if sides is None or pieces is None:
                 return None
             found += sides
+            notes = pieces.notes
         given = {name: value for _, actual in parts for name, value in actual.items()}
         outputs, worst = self._outputs(case, Compared(found[0].replay, given, tuple(found)))
-        return Judged(outputs, worst, worst.replay)
+        return Judged(outputs, worst, worst.replay, notes)
 
     def _places(self, case: Case, pieces: Pieces) -> tuple[Sides, ...] | None:
         """Both sides where elements are judged: drawn ones, and if these pass those that they leave open."""

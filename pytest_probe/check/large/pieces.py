@@ -17,10 +17,11 @@ from msgspec.structs import replace
 from pytest_probe.check.large.cuts import Cut
 from pytest_probe.check.replay import Reference, Replay, results
 from pytest_probe.check.structure import Sides, changed_and_not_returned, changed_on_device_alone, nearest_structure
+from pytest_probe.errors import NoReference
 from pytest_probe.model.dump import Direction
-from pytest_probe.model.run import with_leaves
+from pytest_probe.model.run import Way, with_leaves
 from pytest_probe.model.verdict import Metric, OutputVerdict
-from pytest_probe.numerics.closeness import widened_dtype
+from pytest_probe.numerics.closeness import equal_in_float64, widened_dtype
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, widen
 from pytest_probe.numerics.metrics import Description
 from pytest_probe.numerics.random_streams import RandomStreams
@@ -34,6 +35,8 @@ DRAWN = 2**18
 FEWEST = 2**12
 # A larger share of the places costs as much as the whole.
 MOST = 1 / 4
+# Of the pieces of a reference on an accelerator, whose float64 may be wrong, one in so many runs on the CPU as well.
+CHECKED = 100
 _STREAMS = RandomStreams()
 
 # Which elements of a piece, device's and reference's, the limits leave open.
@@ -180,22 +183,38 @@ class Pieces(Struct, frozen=True):
         compared."""
         with ThreadPoolExecutor(1) as compared:
             before: Future[bool] | None = None
-            for window in self.cut.windows(self._largest):
-                found = self._piece(window)
+            for number, window in enumerate(self.cut.windows(self._largest)):
+                found = self._piece(window, self.replay.reference.way)
+                if found is not None and number % CHECKED == 0:
+                    self._check_place(window, found)
                 if found is None or (before is not None and not before.result()):
                     return False
                 actual = {name: self.cut.at(name, self.actual[name], window) for name in self.names}
                 before = compared.submit(scan.add, window, actual, found)
             return before is None or before.result()
 
-    def _piece(self, window: slice) -> dict[str, AnyArray] | None:
+    def _check_place(self, window: slice, found: Mapping[str, AnyArray]) -> None:
+        """Raises NoReference where a reference that runs elsewhere gives other numbers than on the CPU."""
+        way = self.replay.reference.way
+        wanted = found if way.place == "cpu" else self._piece(window, replace(way, place="cpu")) or {}
+        wrong = [name for name, array in found.items() if not equal_in_float64(array, wanted[name])]
+        if wrong:
+            raise NoReference(f"float64 on {way.place} gives other numbers than on the CPU: {', '.join(wrong)}")
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a result says of where its reference ran."""
+        place = self.replay.reference.way.place
+        return () if place == "cpu" else (f"reference on {place}, {1 / CHECKED:.0%} checked on the CPU",)
+
+    def _piece(self, window: slice, way: Way) -> dict[str, AnyArray] | None:
         """What the reference gives there; None where it refuses, as it may in full as well."""
         reference = self.replay.reference
         leaves = self.cut.leaves_at(reference.leaves, window)
         with allowing_refusal():
             if self.direction == "forward":
-                return results(reference.again(leaves, reference.way, None), reference.changed)
-            run = reference.again(leaves, reference.way, reference.wanted)
+                return results(reference.again(leaves, way, None), reference.changed)
+            run = reference.again(leaves, way, reference.wanted)
             return reference.framework.gradients(run, self.cut.incoming_at(self.replay.incoming, window))
         return None
 

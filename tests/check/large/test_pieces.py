@@ -15,6 +15,7 @@ from pytest_probe import inputs
 from pytest_probe.check import Checker, Conditions, judging
 from pytest_probe.check.large import cuts, pieces
 from pytest_probe.check.large.cuts import Cut
+from pytest_probe.frameworks.torch.framework import TorchFramework
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.registry import Registry
 from tests.support.devices import Emulated
@@ -374,3 +375,23 @@ def test_a_gradient_that_only_the_device_gives_is_an_error() -> None:
     given = [numbers("float32"), numbers("float32", SHAPE[1], seed=1)]
     found = outputs(detached, detached, given, backward=True)
     assert found["grad.input.1"].verdict == "error"
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, "pass"), (1 + 1e-6, "skip")])
+def test_some_pieces_of_a_reference_elsewhere_run_on_the_cpu_too(
+    factor: float, verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An accelerator's float64 may be wrong: here that of "cpu:0"."""
+    run = TorchFramework.run
+
+    def elsewhere(self: Any, function: Any, args: Any, kwargs: Any, way: Any, wanted: Any = None) -> Any:
+        found = run(self, function, args, kwargs, way, wanted)
+        if way.place == "cpu:0":
+            found.outputs = {name: value * factor for name, value in found.outputs.items()}
+        return found
+
+    monkeypatch.setattr(TorchFramework, "run", elsewhere)
+    checker = Checker(Conditions(device="cpu", reference_device="cpu:0"), Registry.default())
+    (found,) = checker.compare(F.gelu, F.gelu, [numbers("float32")])
+    assert found.verdict == verdict
+    assert "reference on cpu:0, 1% checked on the CPU" in found.notes or "float64 on cpu:0 gives other" in found.reason
