@@ -194,7 +194,8 @@ class Within(Struct, frozen=True):
 
     def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
         if spec.max is not None and spec.min is not None:
-            return np.clip(generate(spec, rng), self.low, self.high)
+            values = generate(spec, rng)
+            return np.clip(values, self.low, self.high, out=values)
         if math.isfinite(self.high):
             return rng.uniform(self.low, self.high, spec.shape)
         return np.asarray(self.low + np.abs(rng.standard_normal(spec.shape)))
