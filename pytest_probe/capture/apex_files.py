@@ -29,6 +29,7 @@ _FAILED = "Failed"
 _UNKNOWN = (1, 0)
 _BUILTINS = ("bool", "int", "float", "str")
 _NUMPY = ("bool_", "str_", "float", "int", "uint")
+# A call in which one of these dtypes occurs counts as half precision.
 _HALF = ("float16", "bfloat16")
 
 

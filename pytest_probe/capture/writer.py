@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from pytest_probe.capture.snapshot import ForwardEntry, NamedEntry
 
+# What a capture leaves free of the disk: a share of it, and so many bytes at least.
 _MIN_FREE_BYTES = 2_000_000_000
 _MIN_FREE_SHARE = 0.05
 _log = logging.getLogger("pytest_probe")

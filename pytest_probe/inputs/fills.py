@@ -22,6 +22,7 @@ _WINDOW = 32  # elements among which places are looked for
 _LONGEST = 4096  # elements of a row among which the largest are looked for
 # A share of the largest number: a smaller number may become zero; a larger one is a value of its own, as -1 and 1 are.
 _SMALL = 1 / 8
+# The most zeros that are planted in a window.
 _ZEROS = 3
 # Mean squared over mean square of normal numbers without their signs. What relu leaves of normal numbers has this,
 # times the share of them that are not zero.

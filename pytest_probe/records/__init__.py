@@ -59,6 +59,7 @@ _TEXT = r'[^"\\]{0,300}'
 _KEY = f'"{_TEXT}'
 # How pickles of lists, dicts and tuples begin; pickles of the first protocols are text, or nearly.
 _PICKLE = re.compile(rb"\x80[\x02-\x05]|\([ldtVXK]|[]}]q")
+# What a file in UTF-16 begins with, as PowerShell writes what a program prints.
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _HEADER = re.compile(r'\{\s*"task"\s*:[^{]*"level"\s*:')
 # Files that users gave instead of a dump, by how they begin: what a file is, and what to do.

@@ -18,6 +18,7 @@ from pytest_probe.capture.profiling.track import FIELDS, Api, DeviceClock, Logs,
 # All times of an API's calls are kept up to so many; from there on each has the same chance to be among those kept.
 MOST_SAMPLES = 10_000
 
+# Microseconds in a nanosecond.
 _MICRO = 1e-3
 log = logging.getLogger("pytest_probe")
 # A trace of more calls is too large for what shows it.

@@ -29,6 +29,7 @@ from pytest_probe.system.files import open_regular
 
 _MARK = b"probe-reference\0"
 _TRAILER = struct.Struct("<QL")
+# Bytes: each array of a file begins at a multiple, so that it can be used where it is mapped.
 _ALIGNED = 64
 # The whole ending marks a cache's part, so that no other file is taken for one.
 _PART = ".reference.part"

@@ -34,6 +34,7 @@ from pytest_probe.numerics.dtypes import NARROW_DTYPES, numpy_dtype
 Fails: TypeAlias = Callable[[Judged], bool]
 # Calls that are tried to make one that fails smaller.
 _SHRINKS = 150
+# All numbers that 16 bits can be.
 _COUNT = 1 << 16
 
 

@@ -47,7 +47,9 @@ _COIN = (False, True)
 # Which of the floating tensors require grad: all of them, or a random part.
 _ALL_GRADS = (True, True, True, True, False)
 _REGIMES = tuple(REGIMES)
+# Of a tensor with a record, which is drawn like the recorded one three times as often as in any other regime.
 _RECORDED_REGIMES = (*REGIMES, RECORDED, RECORDED, RECORDED)
+# Lengths of a list of tensors; a search shrinks to the first.
 _MANY = (2, 1, 3)
 
 

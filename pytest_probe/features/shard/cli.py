@@ -16,6 +16,7 @@ from pytest_probe.reports.tally import Tally
 from pytest_probe.reports.terminal import summary_lines
 from pytest_probe.system.text import printable
 
+# The exit status of a run in which something failed, as of pytest.
 _FAILED = 1
 
 

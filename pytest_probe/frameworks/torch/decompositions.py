@@ -34,7 +34,7 @@ def _coordinates(extent: int, count: int, align: bool, scale: float | None) -> t
     return (places + 0.5) * (1 / scale if scale else extent / count) - 0.5
 
 
-def neighbours(extent: int, count: int, align: bool, scale: float | None) -> tuple[torch.Tensor, torch.Tensor]:
+def _neighbours(extent: int, count: int, align: bool, scale: float | None) -> tuple[torch.Tensor, torch.Tensor]:
     """For each place of an output the element before it, and how far it is behind that."""
     places = _coordinates(extent, count, align, scale).clamp(min=0)
     before = places.long().clamp(max=extent - 1)
@@ -49,12 +49,12 @@ def _linear_taps(extent: int, count: int, align: bool, scale: float | None) -> _
     if count == extent:  # whatever the scale says
         yield torch.arange(count), torch.ones(count, dtype=torch.float64)
         return
-    before, share = neighbours(extent, count, align, scale)
+    before, share = _neighbours(extent, count, align, scale)
     yield before, 1 - share
     yield (before + 1).clamp(max=extent - 1), share
 
 
-def cubic_taps(extent: int, count: int, align: bool, scale: float | None) -> _Taps:
+def _cubic_taps(extent: int, count: int, align: bool, scale: float | None) -> _Taps:
     places = _coordinates(extent, count, align, scale)
     before = places.floor()
     share = (places - before).clamp(0, 1).double()
@@ -140,7 +140,7 @@ INTERPOLATION: Mapping[Any, Callable[..., Any]] = {
     _ATEN.upsample_linear1d_backward.default: _resized_backward(_linear_taps),
     _ATEN.upsample_bilinear2d_backward.default: _resized_backward(_linear_taps),
     _ATEN.upsample_trilinear3d_backward.default: _resized_backward(_linear_taps),
-    _ATEN.upsample_bicubic2d_backward.default: _resized_backward(cubic_taps),
+    _ATEN.upsample_bicubic2d_backward.default: _resized_backward(_cubic_taps),
 }
 
 

@@ -92,6 +92,7 @@ def _frame_of(line: str) -> Frame | None:
 
 
 _MODULE, _DIRECTIONS = "Module", ("forward", "backward")
+# Modules inside one another that are followed: the file is untrusted.
 _DEEPEST = 100
 
 
