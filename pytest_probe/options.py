@@ -1,4 +1,4 @@
-"""Every option once.
+"""Every option once, and every feature and command.
 
 All else derives from an option's row: the command line and the ini key, the documentation, the value and its errors,
 what run.json says of it, the command that runs a case again, and whether two runs may differ in it.
@@ -10,6 +10,7 @@ what run.json says of it, the command that runs a case again, and whether two ru
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
@@ -33,7 +34,7 @@ from pytest_probe.option_types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import pytest
 
@@ -75,10 +76,12 @@ class Option(Generic[T]):
     """One option, and its value in the settings.
 
     type reads what the user wrote; a feature's own type is an import path, which is imported when a run probes. cli is
-    False for what only an ini key can say, ini False for what a file must not: what is asked for once. in_run_file: has
+    False for what only an ini key can say, ini False for what a file must not: what is asked for once; probes: does a
+    run probe for which a file alone says it? in_run_file: has
     run.json the value? repeated: does the command that runs one case again repeat it? needs names an option that this
     one needs, and the advice to give it. check is the import path of a function of what the user wrote and the
-    settings, which is called where the option is set and raises SettingsError.
+    settings, which is called where the option is set and raises SettingsError; first of a function of pytest's
+    configuration, which is called before pytest-xdist reads its own options.
 
     Two runs that differ in an option are two runs, which nothing mixes, unless free says why it changes neither a
     verdict nor what is selected, or may_differ says why it does not matter for a use of both; by names the field of a
@@ -101,6 +104,8 @@ class Option(Generic[T]):
         repeated: bool = False,
         needs: tuple[str, str] | None = None,
         check: str = "",
+        first: str = "",
+        probes: bool = False,
         free: str = "",
         by: str = "",
         may_differ: Mapping[str, str] = {},
@@ -119,6 +124,8 @@ class Option(Generic[T]):
         self.repeated = repeated
         self.needs = needs
         self.check = check
+        self.first = first
+        self.probes = probes
         self.free = free
         self.by = by
         self.may_differ = may_differ
@@ -150,11 +157,12 @@ class Options:
     # fmt: off
     dumps = Option("dump",
         "Check the API calls of this dump: a file, a folder of dumps, an archive of one, or a pattern. Repeatable.",
-        Dumps(), "PATH", by="dumps", may_differ=OTHER_ENVIRONMENT)
+        Dumps(), "PATH", probes=True, by="dumps", may_differ=OTHER_ENVIRONMENT)
     devices = Option("device",
         "Device under test; under -n also several, shared among the workers (default: the accelerator found, else "
         "cpu). recorded: judge the outputs that the dump stored; no device runs", Names(), "D[,D...]",
-        check="pytest_probe.settings.check_recorded", by="devices", may_differ=OTHER_DEVICE | OTHER_ENVIRONMENT)
+        check="pytest_probe.settings.check_recorded", probes=True, by="devices",
+        may_differ=OTHER_DEVICE | OTHER_ENVIRONMENT)
     dtypes = Option("dtype", "Run in these dtypes: recorded, float64, float32, float16, bfloat16 (default: recorded)",
         Names(*DTYPE_CHOICES), "T[,T...]", "recorded",
         may_differ=SELECTS | {"benchmark": "the ratios of errors are compared between dtypes as well"})
@@ -213,7 +221,7 @@ class Options:
         "pytest_probe.features.benchmark.options.RunFolder", "DIR", repeated=True, may_differ=JUDGES)
     baseline = Option("baseline",
         "Fail the cases that got worse than this file says; --probe-baseline-update writes it", Place(), "FILE",
-        repeated=True, may_differ=JUDGES)
+        repeated=True, probes=True, may_differ=JUDGES)
     update = Option("baseline-update",
         "Write what moved into --probe-baseline. With --probe-repeat=N each case runs with N seeds, which tells how "
         "far its metrics spread", Flag(), ini=False, in_run_file=False,
@@ -237,7 +245,7 @@ class Options:
     strict = Option("strict", "Warnings fail, and so do cases of the baseline that have vanished", Flag(),
         repeated=True, free="it says which verdicts fail, and changes none")
     out = Option("out", "Write results and msprobe's CSV files into this folder; it must not hold results yet", Place(),
-        "DIR", in_run_file=False, free="it says where results go")
+        "DIR", in_run_file=False, probes=True, free="it says where results go")
     markdown = Option("markdown", "Write a summary in Markdown into this file", Report(), "FILE", in_run_file=False,
         free="it writes a report")
     html: Option[Path | None] = Option("html",
@@ -272,11 +280,13 @@ class Options:
         free="a case that ends in time has the same verdict with any limit")
     isolate = Option("isolate",
         "Run cases in a process of their own, which is replaced when it dies; -n does so anyway", Flag(),
-        in_run_file=False, free="each process computes the same")
+        in_run_file=False, first="pytest_probe.features.isolate.plugin.use_one_worker",
+        free="each process computes the same")
     cluster: Option[str | None] = Option("cluster",
         "Run the cases on a Ray cluster, one process a device: ray (the cluster of RAY_ADDRESS, else this machine), or "
         "ray://HOST:PORT", "pytest_probe.features.cluster.options.Address", "ADDRESS",
-        check="pytest_probe.features.cluster.options.check", free="each process computes the same")
+        check="pytest_probe.features.cluster.options.check",
+        first="pytest_probe.features.cluster.plugin.refuse_workers", free="each process computes the same")
     cluster_resource = Option("cluster-resource",
         "What Ray calls the devices of --probe-cluster, as NPU (default: GPU where a node has one, else CPU)",
         Maybe(Text()), "NAME", check="pytest_probe.features.cluster.options.check_used",
@@ -288,13 +298,42 @@ class Options:
     capture = Option("capture", "Record the API calls of this test run as a dump below this folder; nothing is checked",
         Maybe(Text()), "DIR", in_run_file=False, free="nothing is checked")
     collect = Option("collect", "Collect the dumps in the folders that pytest collects", Flag(), cli=False,
-        in_run_file=False, may_differ=SELECTS)
+        in_run_file=False, probes=True, may_differ=SELECTS)
     namespaces = Option("namespaces",
         "Namespaces that a dump may call in addition to the framework's, one on each line: Prefix=python.module",
         Namespaces(), cli=False, may_differ=OTHER_DEVICE | PROJECT)
     # fmt: on
 
 
+# Each feature, by its class, with when a run has it; in the order in which features change what runs, judge a case and
+# end a run.
+FEATURES: Mapping[str, Callable[[Options], object]] = {
+    "pytest_probe.features.unique.plugin.Unique": lambda asked: asked.unique,
+    "pytest_probe.features.fuzz.plugin.Fuzz": lambda asked: asked.fuzz,
+    "pytest_probe.features.shard.plugin.Shard": lambda asked: asked.shard,
+    "pytest_probe.features.cache.plugin.References": lambda asked: asked.cache,
+    "pytest_probe.features.timeout.plugin.Timeout": lambda asked: asked.timeout,
+    "pytest_probe.features.isolate.plugin.Isolated": lambda asked: asked.isolate,
+    "pytest_probe.features.msprobe_csv.plugin.MsprobeCsv": lambda asked: asked.out,
+    "pytest_probe.features.benchmark.plugin.AgainstBenchmark": lambda asked: asked.benchmark,
+    "pytest_probe.features.gate.plugin.AgainstBaseline": lambda asked: asked.baseline,
+    "pytest_probe.features.timing.plugin.Timing": lambda asked: TIME in asked.mode or MEMORY in asked.mode,
+    "pytest_probe.features.markdown.plugin.Markdown": lambda asked: asked.markdown or "GITHUB_ACTIONS" in os.environ,
+    "pytest_probe.features.history.plugin.History": lambda asked: asked.history,
+    "pytest_probe.features.html.plugin.Html": lambda asked: asked.html or asked.out,
+    "pytest_probe.features.resume.plugin.Resume": lambda asked: asked.resume,
+    "pytest_probe.features.cluster.plugin.OnCluster": lambda asked: asked.cluster,
+}
+# What is not a test run, by its module, in the order of the help.
+COMMANDS = (
+    "pytest_probe.cli.show",
+    "pytest_probe.features.benchmark.cli",
+    "pytest_probe.capture.cli",
+    "pytest_probe.features.gate.cli",
+    "pytest_probe.features.shard.cli",
+    "pytest_probe.features.html.cli",
+    "pytest_probe.features.history.cli",
+)
 OPTIONS: tuple[Option[Any], ...] = tuple(row for row in vars(Options).values() if isinstance(row, Option))
 NAMED = {option.name: option for option in OPTIONS}
 

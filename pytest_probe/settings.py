@@ -59,16 +59,6 @@ class Settings(Struct, Options, frozen=True, dict=True):
         return TIME in self.mode
 
     @property
-    def plots(self) -> bool:
-        """Is the data of plots made?"""
-        return self.out is not None or self.html is not None
-
-    @property
-    def has_run_files(self) -> bool:
-        """Is a page or a history written?"""
-        return self.html is not None or self.history is not None
-
-    @property
     def counts_memory(self) -> bool:
         return MEMORY in self.mode
 

@@ -15,7 +15,7 @@ from pytest_probe.capture.folder import FolderTaken
 from pytest_probe.capture.writer import Outcome
 from pytest_probe.errors import FrameworkTooOld, SettingsError, Unsupported
 from pytest_probe.plugin.command_line import usage_error
-from pytest_probe.plugin.run_files import fail, unwritten
+from pytest_probe.plugin.run_end import fail, unwritten
 from pytest_probe.plugin.xdist import is_controller, is_worker
 
 

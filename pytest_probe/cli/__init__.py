@@ -10,18 +10,13 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.metadata import version
 
-from pytest_probe.capture import cli as capture
 from pytest_probe.capture.kernel import kernel_line
-from pytest_probe.cli import show
 from pytest_probe.cli.show import USAGE_ERROR
 from pytest_probe.errors import ProbeError, SettingsError
-from pytest_probe.features.benchmark import cli as compare
-from pytest_probe.features.gate import cli as baseline
-from pytest_probe.features.history import cli as history
-from pytest_probe.features.html import cli as report
-from pytest_probe.features.shard import cli as merge
+from pytest_probe.options import COMMANDS
 from pytest_probe.system.decoding import one_of
 from pytest_probe.system.text import printable
 
@@ -52,8 +47,8 @@ def _arguments(given: list[str]) -> argparse.Namespace:
     versions = f"pytest-probe {version('pytest-probe')}\n{kernel_line()}"
     parser.add_argument("--version", action="version", version=versions)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (show, compare, capture, baseline, merge, report, history):
-        command.add_parser(commands)
+    for command in COMMANDS:
+        import_module(command).add_parser(commands)
     if given and not given[0].startswith("-") and given[0] not in commands.choices:
         raise SettingsError("COMMAND", given[0], one_of(commands.choices, given[0]))
     arguments, unknown = parser.parse_known_args(given)

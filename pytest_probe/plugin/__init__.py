@@ -34,14 +34,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object]:
     if not hasattr(config, "workerinput") and _may_probe(config):
-        if config.option.probe_cluster or config.getini("probe_cluster"):
-            from pytest_probe.features.cluster import plugin
-
-            plugin.refuse_workers(config)
-        elif config.option.probe_isolate or config.getini("probe_isolate"):
-            from pytest_probe.features.isolate import plugin as isolation
-
-            isolation.use_one_worker(config)
+        for option in options.OPTIONS:
+            if option.first and (config.getoption(option.key) or config.getini(option.key)):
+                options.imported(option.first)(config)
     status = yield
     if config.option.help:
         from pytest_probe.plugin.command_line import standards_help
@@ -154,7 +149,7 @@ def _may_probe(config: pytest.Config) -> bool:
     """Cheaply: could there be a dump to check, or was an option given that tests of the user's own go by?"""
     if any(config.getoption(option.key) is not None for option in options.OPTIONS if option.cli):
         return True
-    if any(config.getini(f"probe_{name}") for name in ("dump", "collect", "device", "out", "baseline")):
+    if any(config.getini(option.key) for option in options.OPTIONS if option.probes):
         return True
     return _paths_given(config) and any(_is_data_file(arg) for arg in config.args)
 
@@ -179,31 +174,21 @@ def _configure(config: pytest.Config) -> None:
 
     state = _probe_of(config)
     xdist.check_devices(config, state)
-    xdist.check_measurement(config, state)
-    if state.fuzzes_table:
-        from pytest_probe.features.fuzz import plugin as fuzz
-
-        fuzz.check_table(state.settings)
+    for feature in state.features:
+        feature.prepare()
     _extend_args(config, state)
     config.pluginmanager.register(Collection(state), "probe-collection")
     if config.pluginmanager.hasplugin("allure_pytest"):
         from pytest_probe.plugin.items import AllureParameters
 
         config.pluginmanager.register(AllureParameters(), "probe-allure")
-    if xdist.on_cluster(state):
-        from pytest_probe.features.cluster import plugin
-
-        plugin.configure(config, state)
     if not xdist.is_worker(config):
         from pytest_probe.plugin.report_results import ReleaseResults
         from pytest_probe.plugin.reporting import Reporting
 
         config.pluginmanager.register(Reporting(state), "probe-reporting")
         config.pluginmanager.register(ReleaseResults(), "probe-release-results")
-    if state.settings.resume:
-        from pytest_probe.features.resume import plugin as resume
-
-        resume.configure(config, state)
+    state.register_features()
     progress.configure(config, state, distributes=xdist.is_controller(config))
     if xdist.is_controller(config):
         controller = xdist.Controller(state)
@@ -231,7 +216,9 @@ def _extend_args(config: pytest.Config, probe: Probe) -> None:
     from pytest_probe.plugin.run_dumps import address
 
     alone = (
-        (probe.dumps.asked or probe.fuzzes_table) and not _paths_given(config) and "dump" not in probe.settings.from_ini
+        (probe.dumps.asked or probe.has(lambda feature: feature.collects))
+        and not _paths_given(config)
+        and "dump" not in probe.settings.from_ini
     )
     args = [] if alone else list(config.args)
     folders = [path for arg in args if os.path.isdir(path := config.invocation_params.dir / arg)]
@@ -273,16 +260,9 @@ class Collection:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
-        """Add the searches that belong to no file, and leave what this process runs, in its order."""
-        if self._probe.fuzzes_table:
-            from pytest_probe.features.fuzz.plugin import Table
-            from pytest_probe.plugin.session import TABLE
-
-            table = Table.from_parent(session, name=TABLE.name, nodeid=TABLE.name, probe=self._probe)
-            items.extend(table.collect())
         from pytest_probe.plugin.order import arrange
 
-        arrange(self._probe, session.config, items)
+        arrange(self._probe, session, items)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         from pytest_probe.plugin.order import write_selected
@@ -296,7 +276,7 @@ class Collection:
 
         self._probe.item_hooks.settled = True
         items = (item for item in session.items if isinstance(item, NoticeItem))
-        if self._probe.remote_devices is not None or session.config.option.collectonly:
+        if self._probe.elsewhere or session.config.option.collectonly:
             return
         if any(item.makes_calls for item in items):
             self._probe.warm_up()

@@ -15,22 +15,20 @@ from msgspec.structs import replace
 from pytest_probe.check import Case, Checked, Checker, PreparedCall
 from pytest_probe.check.api_names import known_api
 from pytest_probe.errors import NoKernel, SettingsError, UnsupportedDtype
-from pytest_probe.features.gate.gate import Judgement
-from pytest_probe.features.gate.report import SHORT, heading, table
-from pytest_probe.features.html.details import details_of
 from pytest_probe.model.case import Demands
 from pytest_probe.model.dump import Direction, Record
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.run import Way
-from pytest_probe.model.verdict import SEVERITY, SLOWER, Verdict
+from pytest_probe.model.verdict import SEVERITY, Verdict
 from pytest_probe.numerics.random_streams import RecordStreams
+from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.marker import Marked
 from pytest_probe.plugin.report_results import carry
 from pytest_probe.plugin.reproduce import test_command
-from pytest_probe.plugin.saving import save, saved_file, saves
+from pytest_probe.plugin.saving import saved_file
 from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.tensors import Request
-from pytest_probe.reports import results_file, terminal
+from pytest_probe.reports import results_file
 
 RESULTS: pytest.StashKey[list[Result]] = pytest.StashKey()
 PACKAGE = Path(__file__).parent.parent
@@ -53,7 +51,6 @@ class _Checks:
         self._state = state
         self._item = item
         self._results: list[Result] = item.stash.setdefault(RESULTS, [])
-        self._judgements: dict[str, Judgement] = {}
 
     @property
     def _checker(self) -> Checker:
@@ -64,41 +61,29 @@ class _Checks:
         """The device under test, by the name that the framework gives it."""
         return self._state.device_name
 
-    def _judge(self, case: Case, judge: Callable[[], Checked], api: str) -> Checked:
-        """What a check leaves, with its final verdict, which becomes a result of the test."""
+    def _judge(self, case: Case, judge: Callable[[], Checked], api: str) -> Judged:
+        """A check with its final verdict, which becomes a result of the test."""
         started = time.perf_counter()
         identity = PortableId.parse(f"{self._item.nodeid}::{case.id}")
         with self._state.limited():
             checked = judge()
-        verdict = self._decided(checked.verdict)
-        if self._state.benchmark is not None:
-            verdict = self._state.benchmark.judge(verdict, identity, api)
-        judgement = None
-        if self._state.gate is not None:
-            verdict, judgement = self._state.compare_with_baseline(case, identity, verdict)
-            self._judgements[case.id] = judgement
-        if self._state.settings.measures:
-            verdict = self._state.compare_times(checked, verdict, identity)
-        details = None
-        if self._state.settings.plots and self._state.shown.takes(verdict):
-            details = details_of(checked, verdict, self._command())
-        if self._saves(case, verdict):
-            verdict = save(self._state, checked, verdict, self._file(case))
-        duration = time.perf_counter() - started
+        file = partial(saved_file, self._state, self._item.nodeid.replace("/", "_"), case.id)
+        judged = Judged(checked, self._decided(checked.verdict), identity, api, file, self._command)
+        judged.by_features(self._state)
         self._results.append(
             Result.of(
-                verdict,
+                judged.verdict,
                 identity,
                 api=api,
                 direction=case.direction,
                 dtype=case.dtype or "",
                 device=self.device,
-                duration=duration,
-                gate=None if judgement is None else judgement.compared,
-                details=details,
+                duration=time.perf_counter() - started,
+                gate=judged.compared,
+                details=judged.details,
             )
         )
-        return replace(checked, verdict=verdict)
+        return judged
 
     def _decided(self, verdict: Verdict) -> Verdict:
         """A skip stays one only where it is no fault of the test."""
@@ -107,57 +92,23 @@ class _Checks:
     def _is_fault(self, verdict: Verdict) -> bool:
         return False
 
-    def _conclude(self, found: Sequence[Checked]) -> tuple[Verdict, ...]:
+    def _conclude(self, found: Sequence[Judged]) -> tuple[Verdict, ...]:
         """The verdicts, where the test passes. Raises CheckFailed, or skips the test."""
         __tracebackhide__ = True
-        failed = [checked for checked in found if self._fails(checked)]
-        if failed and all(self._is_known(checked) for checked in failed):
-            pytest.xfail(f"known failure: {failed[0].verdict.reason}")
+        failed = [judged for judged in found if judged.fails(strict=self._state.settings.strict)]
+        first = failed[0] if failed else found[0]
+        if failed and all(judged.known for judged in failed):
+            pytest.xfail(f"known failure: {first.verdict.reason}")
         if failed:
-            text = "\n\n".join(self._text(checked) for checked in failed)
-            failure = CheckFailed(f"{text}\n\nto reproduce: {self._command()}", self._reason(failed[0]))
-            raise failure from _outside(found[-1].cause)
-        if all(checked.verdict.verdict == "skip" for checked in found):
-            pytest.skip(found[0].verdict.reason)
-        return tuple(checked.verdict for checked in found)
+            texts = (judged.text(self._state, name=judged.checked.case.id, device=self.device) for judged in failed)
+            text = "\n\n".join([*texts, f"to reproduce: {self._command()}"])
+            raise CheckFailed(text, first.reason(first.verdict.reason)) from _outside(found[-1].checked.cause)
+        if all(judged.verdict.verdict == "skip" for judged in found):
+            pytest.skip(first.verdict.reason)
+        return tuple(judged.verdict for judged in found)
 
     def _command(self) -> str:
         return test_command(self._state, self._item.path, self._item.nodeid)
-
-    def _fails(self, checked: Checked) -> bool:
-        return checked.verdict.fails(self._state.settings.strict) or self._is_worse(checked.case)
-
-    def _is_worse(self, case: Case) -> bool:
-        return case.id in self._judgements and self._judgements[case.id].fails
-
-    def _is_known(self, checked: Checked) -> bool:
-        return checked.case.id in self._judgements and self._judgements[checked.case.id].known
-
-    def _saves(self, case: Case, verdict: Verdict) -> bool:
-        return verdict.kind != SLOWER and saves(self._state, verdict, worse=self._is_worse(case))
-
-    def _reason(self, checked: Checked) -> str:
-        if checked.verdict.verdict == "error" or not self._is_worse(checked.case):
-            return checked.verdict.reason
-        compared = self._judgements[checked.case.id].compared
-        return f"{SHORT[compared.change]}: {compared.reason}"
-
-    def _text(self, checked: Checked) -> str:
-        case, verdict = checked.case, checked.verdict
-        saved = str(self._file(case)) if self._saves(case, verdict) else ""
-        judgement = self._judgements.get(case.id)
-        return terminal.failure(
-            verdict,
-            name=case.id,
-            device=self.device,
-            frame=None,
-            saved=saved,
-            command="",
-            gate=(heading(judgement), tuple(table(judgement))),
-        )
-
-    def _file(self, case: Case) -> Path:
-        return saved_file(self._state, self._item.nodeid.replace("/", "_"), case.id)
 
 
 class ProbeFixture(_Checks):
@@ -262,7 +213,7 @@ class ProbeFixture(_Checks):
             )
         except UnsupportedDtype as error:
             pytest.skip(str(error))
-        found: list[Checked] = []
+        found: list[Judged] = []
         for case in cases:
             found.append(self._judge(case, partial(self._state.check, case), api or name))
             if found[-1].verdict.verdict == "error" and not found[-1].verdict.outputs:
@@ -331,9 +282,9 @@ class ProbeCase(_Checks):
         __tracebackhide__ = True
         _refuse_tolerances(rtol, atol)
         judge = partial(self._checker.judge, self._prepared, output, dtype=_same(dtype), strides=strides)
-        return self._conclude([self._checked(judge, direction) for direction in self._directions])
+        return self._conclude([self._judged(judge, direction) for direction in self._directions])
 
-    def _checked(self, judge: Callable[[Direction], Checked], direction: Direction) -> Checked:
+    def _judged(self, judge: Callable[[Direction], Checked], direction: Direction) -> Judged:
         case = replace(self._prepared.case, direction=direction)
         return self._judge(case, partial(judge, direction), case.api)
 

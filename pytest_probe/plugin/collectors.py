@@ -131,11 +131,10 @@ class ProbeFile(pytest.Collector):
             )
 
     def _items(self, dump: Dump) -> Iterator[pytest.Item]:
-        if self.probe.settings.fuzz is not None:
-            from pytest_probe.features.fuzz.plugin import of_dump
-
-            yield from of_dump(self, self.probe, dump)
-            return
+        for feature in self.probe.features:
+            if (items := feature.items(self, dump)) is not None:
+                yield from items
+                return
         asked = self._asks_for_dtypes()
         for record, direction, dtype in select(dump, self.probe.settings.selection, floating_dtypes):
             words = _recorded_dtype(dump, record) if asked and dtype is None else dtype

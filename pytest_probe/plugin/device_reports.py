@@ -2,8 +2,8 @@
 
 What a worker says goes into a file, before it collects. So a device that is unknown ends the run before a test runs.
 
-The controller numbers workers, and a worker finds its device of a kind by its number. Only a baseline and times need
-the devices before workers start.
+The controller numbers workers, and a worker finds its device of a kind by its number. Only some features need the
+devices before workers start.
 """
 
 from __future__ import annotations
@@ -72,8 +72,6 @@ class DeviceReportReader:
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         node.workerinput[ASKED] = True
-        if self._probe.settings.isolate:
-            node.workerinput["probe_isolated"] = True
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodeready(self, node: Any) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pytest
 
-from pytest_probe.features.timeout.plugin import Limit
 from pytest_probe.model.result import AnnouncedCall
 from pytest_probe.model.run import side_listener
+from pytest_probe.plugin.feature import TimeLimit
 from pytest_probe.plugin.items import NoticeItem, ProbeItem
 from pytest_probe.plugin.session import Probe
 from pytest_probe.reports.running import MAIN, TIMER, RunningFile, file_of
@@ -22,21 +22,23 @@ LOST = 69
 class Guard:
     """Notes each item, and each side of its case, in a file: None where nobody would survive to read it."""
 
-    def __init__(self, probe: Probe, file: RunningFile | None, limit: Limit) -> None:
+    def __init__(self, probe: Probe, file: RunningFile | None, limit: TimeLimit | None) -> None:
         self._probe = probe
         self._file = file
         self._limit = limit
-        probe.use_guard(limit.case, limit.suspended, self._call)
+        self._limited = nullcontext if limit is None else limit.case
+        probe.use_guard(self._limited, nullcontext if limit is None else limit.suspended, self._call)
 
     @classmethod
     def of(cls, probe: Probe) -> Guard:
         """This process's."""
-        seconds, folder = probe.settings.timeout, probe.running_folder
-        if folder is None:
-            return cls(probe, None, Limit(probe.config, seconds, None, None))
-        worker = getattr(probe.config, "workerinput", None)
-        file = RunningFile(file_of(folder, MAIN if worker is None else worker["workerid"]))
-        return cls(probe, file, Limit(probe.config, seconds, file, folder / TIMER if worker is None else None))
+        folder, worker = probe.running_folder, getattr(probe.config, "workerinput", None)
+        file = stacks = None
+        if folder is not None:
+            file = RunningFile(file_of(folder, MAIN if worker is None else worker["workerid"]))
+            stacks = folder / TIMER if worker is None else None
+        limits = (feature.limit(file, stacks) for feature in probe.features)
+        return cls(probe, file, next((limit for limit in limits if limit is not None), None))
 
     @contextmanager
     def _call(self, call: AnnouncedCall) -> Iterator[None]:
@@ -44,7 +46,7 @@ class Guard:
         if self._file is not None:
             self._file.call(call)
         try:
-            with self._limit.case():
+            with self._limited():
                 yield
         finally:
             if self._file is not None:
@@ -65,6 +67,7 @@ class Guard:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
-        self._limit.close()
+        if self._limit is not None:
+            self._limit.close()
         if self._file is not None:
             self._file.close()

@@ -8,16 +8,13 @@ from glob import escape
 
 from pytest_probe import frameworks
 from pytest_probe.check.cost import sampled_cases
-from pytest_probe.features.timeout import plugin as limit
 from pytest_probe.model.dump import Dump, Record
 from pytest_probe.options import standards
 from pytest_probe.plugin.session import Probe
-from pytest_probe.plugin.xdist import is_controller
 from pytest_probe.reports import terminal
 from pytest_probe.selection import Selection, apis_of, closest, matches, nearest
 from pytest_probe.settings import Settings
 from pytest_probe.standards.api_class import classes_of
-from pytest_probe.standards.tools import COMPARES
 from pytest_probe.standards.tools.table import BENCHMARK, packaged
 
 # What our own standards judge by; those of tools have a line of help.
@@ -36,10 +33,9 @@ def header(
     return [
         *terminal.header(_conditions(probe, devices), _decides(probe), dumps)[later:],
         *_state(devices),
-        *_searching(probe),
+        *(line for feature in probe.features for line in feature.header()),
         *_unmatched(probe, dumps),
         *(_sampled(probe, dumps) if devices or later else []),
-        *limit.header(probe.config, probe.settings.timeout),
     ]
 
 
@@ -54,16 +50,17 @@ def _conditions(probe: Probe, devices: Sequence[Mapping[str, str]]) -> list[str]
     framework = dict.fromkeys(f"{device['framework']} {device['version']}" for device in devices)
     dtypes = "+".join(dtype or "recorded" for dtype in settings.selection.dtypes)
     mode = [f"mode {','.join(settings.mode)}"] if settings.measures else []
-    given = [f"dtype {dtypes}", f"inputs {settings.inputs}", *_drawn(settings), *mode]
+    given = [f"dtype {dtypes}", f"inputs {settings.inputs}", *_drawn(probe), *mode]
     modes = dict.fromkeys(device["modes"] for device in devices if device["modes"] != "none")
     allowed = [f"{mode} allowed" for mode in modes]
     emulated = ["16 bit emulated in float32"] if settings.emulate else []
     return [" ".join(dict.fromkeys(names)), *framework, *given, *allowed, *emulated]
 
 
-def _drawn(settings: Settings) -> list[str]:
-    """How inputs are drawn and how often the device runs on them: an update of a baseline draws anew for each run."""
-    if settings.update and settings.repeat > 1:
+def _drawn(probe: Probe) -> list[str]:
+    """How inputs are drawn and how often the device runs on them."""
+    settings = probe.settings
+    if settings.repeat > 1 and probe.has(lambda feature: feature.draws_anew):
         return [f"seeds {settings.seed} to {settings.seed + settings.repeat - 1}"]
     return [f"seed {settings.seed}", f"repeat {settings.repeat}"]
 
@@ -77,9 +74,7 @@ def _decides(probe: Probe) -> str:
     words = [f"standard {settings.standard}: {decides}"]
     if settings.standards_file is not None:
         words.append(f"with the rules of {settings.standards_file.name}")
-    if settings.benchmark is not None:
-        by_ratios = settings.standard in COMPARES
-        words.append(f"beside {settings.benchmark.name}" + ("" if by_ratios else ", where an error is a warning"))
+    words += filter(None, (feature.decides() for feature in probe.features))
     return "; ".join([*words, *(["warnings fail"] if settings.strict else [])])
 
 
@@ -87,16 +82,6 @@ def _state(devices: Sequence[Mapping[str, str]]) -> list[str]:
     """A line for what the process has set, as far as it is known when the run begins."""
     found = dict.fromkeys(device["state"] for device in devices if "state" in device)
     return [f"probe: this process has set: {words}; references run without it" for words in found]
-
-
-def _searching(probe: Probe) -> list[str]:
-    """A line for a search in this process, which no call may end."""
-    if probe.settings.fuzz is None or is_controller(probe.config):
-        return []
-    return [
-        "probe: a drawn call that ends the process, or hangs, ends this run; "
-        "with -n or --probe-isolate it is a finding, and the search goes on"
-    ]
 
 
 def _unmatched(probe: Probe, dumps: Sequence[tuple[str, Dump]]) -> list[str]:

@@ -17,7 +17,6 @@ from pytest_probe.options import OPTIONS
 from pytest_probe.plugin.session import Probe
 from pytest_probe.records import READERS
 from pytest_probe.registry import Registry
-from pytest_probe.settings import Settings
 from pytest_probe.standards import STANDARDS
 
 PACKAGES = ("pytest-probe", "numpy", "ml_dtypes")
@@ -32,7 +31,7 @@ _NUMBER = re.compile(r":\d+$")
 def identity(probe: Probe, devices: Iterable[Mapping[str, str]], dumps: Mapping[str, str]) -> dict[str, Any]:
     """dumps: digests by label."""
     return {
-        **of_options(probe.settings),
+        **of_options(probe),
         "devices": of_devices(devices),
         "versions": {name: version(name) for name in PACKAGES},
         "dumps": dict(dumps),
@@ -42,15 +41,14 @@ def identity(probe: Probe, devices: Iterable[Mapping[str, str]], dumps: Mapping[
     }
 
 
-def of_options(settings: Settings) -> dict[str, Any]:
-    """What each option is set to that may change a verdict."""
-    found = {
-        option.name: option.type.identity(settings.values[option.attribute])
+def of_options(probe: Probe) -> dict[str, Any]:
+    """What each option is set to that may change a verdict; None of those whose files the run writes itself."""
+    written = {name for feature in probe.features for name in feature.written}
+    return {
+        option.name: None if option.name in written else option.type.identity(probe.settings.values[option.attribute])
         for option in OPTIONS
         if not option.free and not option.by
     }
-    # A run that updates its baseline changes the file itself.
-    return found | {"baseline": None} if settings.update else found
 
 
 def of_devices(devices: Iterable[Mapping[str, str]]) -> dict[str, dict[str, str]]:

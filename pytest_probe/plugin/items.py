@@ -9,29 +9,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
-from msgspec.structs import replace
 
 from pytest_probe.check import Case
-from pytest_probe.features.gate.gate import Judgement
-from pytest_probe.features.gate.report import SHORT, heading, table
-from pytest_probe.features.html.details import details_of
 from pytest_probe.model.dump import Direction, Dump, Frame, Record
 from pytest_probe.model.result import PortableId, Result
-from pytest_probe.model.verdict import SLOWER, Verdict
+from pytest_probe.model.verdict import Verdict
+from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.report_results import carry
 from pytest_probe.plugin.reproduce import item_command
-from pytest_probe.plugin.saving import save, saved_file, saves
+from pytest_probe.plugin.saving import saved_file
 from pytest_probe.plugin.session import Probe
 from pytest_probe.records import module_path, user_frame
-from pytest_probe.reports import results_file, terminal
+from pytest_probe.reports import results_file
 from pytest_probe.system.process import call_below_frame
 from pytest_probe.system.text import printable, printable_line
 from pytest_probe.user_errors import exception_line, first_line
 
 if TYPE_CHECKING:
     import pluggy
-
-    from pytest_probe.model.details import Details
 
 
 class CaseFailed(AssertionError):
@@ -78,7 +73,7 @@ class NoticeItem(pytest.Item):
         super().__init__(**kwargs)
         self._given = verdict
         self.verdict: Verdict | None = None
-        self.gate_judgement: Judgement | None = None
+        self.judged: Judged | None = None
         # Of the estimated cost of all items that run here.
         self.share = 0.0
 
@@ -124,20 +119,15 @@ class NoticeItem(pytest.Item):
             verdict = self.verdict = call_below_frame(self.nodeid, self.judge)
         if verdict.verdict == "skip":
             pytest.skip(self.shown(verdict.reason))
-        if self.gate_judgement is not None and self.gate_judgement.known:
+        judged = self.judged
+        if judged is not None and judged.known:
             # pytest's own word for it, which all reports know; under --runxfail it says nothing, and the case fails.
             pytest.xfail(printable(f"known failure: {_one_line(verdict)}"))
-        if verdict.fails(self.probe.settings.strict) or self._is_worse:
-            raise CaseFailed(printable(self.text(verdict)), printable(self._reason(verdict)))
-
-    @property
-    def _is_worse(self) -> bool:
-        return self.gate_judgement is not None and self.gate_judgement.fails
-
-    def _reason(self, verdict: Verdict) -> str:
-        if verdict.verdict == "error" or self.gate_judgement is None or not self.gate_judgement.fails:
-            return _one_line(verdict)
-        return f"{SHORT[self.gate_judgement.compared.change]}: {self.gate_judgement.compared.reason}"
+        if (judged or verdict).fails(strict=self.probe.settings.strict):
+            reason = _one_line(verdict)
+            raise CaseFailed(
+                printable(self.text(verdict)), printable(reason if judged is None else judged.reason(reason))
+            )
 
     def shown(self, reason: str) -> str:
         """A skip's reason as pytest shows it, which shows the path as well."""
@@ -181,7 +171,7 @@ class NoticeItem(pytest.Item):
 
     def forget(self) -> None:
         """Drop what a run of the item left."""
-        self.verdict = self.gate_judgement = None
+        self.verdict = self.judged = None
 
     @property
     def portable_id(self) -> PortableId:
@@ -232,7 +222,6 @@ class ProbeItem(NoticeItem):
         # How many cases this one represents, and the command that runs it again where they are needed for it.
         self.folded = 0
         self.command = ""
-        self.details: Details | None = None
         # The record's place in its dump, where this process has not all of it.
         self.place: int | None = None
         self.own_markers += _marks(record.namespace, record.api, direction, words)
@@ -245,27 +234,10 @@ class ProbeItem(NoticeItem):
 
     def judge(self) -> Verdict:
         checked = self.probe.check(self.case)
-        verdict = checked.verdict
-        if self.probe.benchmark is not None:
-            verdict = self.probe.benchmark.judge(verdict, self.portable_id, self.case.api)
-        if self.probe.gate is not None:
-            verdict, self.gate_judgement = self.probe.compare_with_baseline(self.case, self.portable_id, verdict)
-        if self.probe.settings.measures:
-            verdict = self.probe.compare_times(checked, verdict, self.portable_id)
-        if self.probe.settings.plots and self.probe.shown.takes(verdict):
-            self.details = details_of(checked, verdict, self._command())
-        if self.folded:
-            verdict = replace(verdict, notes=(*verdict.notes, f"+{self.folded} alike, with Max and Min of all of them"))
-        if self.probe.remark:
-            verdict = replace(verdict, notes=(*verdict.notes, self.probe.remark))
-        return save(self.probe, checked, verdict, self._file()) if self._saves(verdict) else verdict
-
-    def forget(self) -> None:
-        super().forget()
-        self.details = None
-
-    def _saves(self, verdict: Verdict) -> bool:
-        return verdict.kind != SLOWER and saves(self.probe, verdict, worse=self._is_worse)
+        judged = Judged(checked, checked.verdict, self.portable_id, self.case.api, self._file, self._command)
+        folded = f"+{self.folded} alike, with Max and Min of all of them" if self.folded else ""
+        self.judged = judged.by_features(self.probe, folded)
+        return judged.verdict
 
     def shown(self, reason: str) -> str:
         """The reason first, then the record that it speaks of."""
@@ -288,14 +260,9 @@ class ProbeItem(NoticeItem):
         return item_command(self.probe, self.dump_path, self.name, self.case.dtype, device)
 
     def text(self, verdict: Verdict) -> str:
-        return terminal.failure(
-            verdict,
-            name=self.name,
-            device=self._device,
-            frame=self._frame(),
-            saved=str(self._file()) if self._saves(verdict) else "",
-            command=self._command(),
-            gate=(heading(self.gate_judgement), tuple(table(self.gate_judgement))),
+        assert self.judged is not None
+        return self.judged.text(
+            self.probe, name=self.name, device=self._device, frame=self._frame(), command=self._command()
         )
 
     def result(self, verdict: Verdict, duration: float) -> Result:
@@ -307,18 +274,18 @@ class ProbeItem(NoticeItem):
             dtype=self.case.dtype or "",
             device=self._device,
             duration=duration,
-            gate=None if self.gate_judgement is None else self.gate_judgement.compared,
+            gate=None if self.judged is None else self.judged.compared,
             folded=self.folded,
-            place=self._place() if self.probe.settings.plots else None,
+            place=self._place() if self.probe.plots else None,
             module=self._module(),
-            details=self.details,
+            details=None if self.judged is None else self.judged.details,
         )
 
     def _place(self) -> int | None:
         return self.probe.place_of(self.case) if self.place is None else self.place
 
     def _module(self) -> str:
-        if not self.probe.settings.plots:
+        if not self.probe.plots:
             return ""
         modules = self.case.dump.modules(f"{self.case.record.name}.{self.case.direction}")
         return module_path(modules[0]) if modules else ""

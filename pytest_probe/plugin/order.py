@@ -17,20 +17,14 @@ from pytest_probe.reports.running import FOLDER
 from pytest_probe.reports.selected import ITEMS, SelectedItem, write_items
 
 
-def arrange(probe: Probe, config: pytest.Config, items: list[pytest.Item]) -> None:
+def arrange(probe: Probe, session: pytest.Session, items: list[pytest.Item]) -> None:
     """Leave what this process runs, in its order. Each process of a run, and each machine of several shards, finds the
     same: nothing that is measured decides."""
-    if probe.settings.unique:
-        from pytest_probe.features.unique.plugin import fold
-
-        items[:] = fold(probe, config, items)
+    for feature in probe.features:
+        feature.select(session, items)
     groups = sharing_runs(items)
-    if probe.settings.shard is not None:
-        from pytest_probe.features.shard.plugin import keep
-
-        groups = keep(probe, config, groups)
-    if runs_beside_others(config):
-        given: dict[str, Any] = config.workerinput  # type: ignore[attr-defined]
+    given: dict[str, Any] = getattr(session.config, "workerinput", {})
+    if given and not probe.has(lambda feature: feature.in_order):
         groups = costliest_first(groups, given["workercount"] if given.get("probe_split") else 1)
     items[:] = chain.from_iterable(groups)
 
@@ -42,12 +36,6 @@ def sharing_runs(items: Iterable[pytest.Item]) -> list[list[pytest.Item]]:
         key = item.run_key if isinstance(item, NoticeItem) else id(item)
         groups.setdefault(key, []).append(item)
     return list(groups.values())
-
-
-def runs_beside_others(config: pytest.Config) -> bool:
-    """Is it a worker of -n? The only one of --probe-isolate keeps the order of the calls."""
-    given = getattr(config, "workerinput", {})
-    return bool(given) and "probe_isolated" not in given
 
 
 def costliest_first(groups: Sequence[list[pytest.Item]], runs: int) -> list[list[pytest.Item]]:
@@ -80,12 +68,12 @@ def write_selected(probe: Probe, session: pytest.Session) -> None:
     worker: dict[str, Any] = getattr(config, "workerinput", {})
     if out is None or config.option.collectonly or worker.get("workerid", "gw0") != "gw0":
         return
-    places = probe.item_places
+    places = {node: place for feature in probe.features for node, place in feature.item_places.items()}
     listed = [
         SelectedItem(_id(item), places.get(node, place) if places else place, node)
         for place, (node, item) in enumerate((item.nodeid, item) for item in session.items)
     ]
-    goes_on = probe.settings.resume and (out / ITEMS).exists()
+    goes_on = probe.has(lambda feature: feature.goes_on) and (out / ITEMS).exists()
     try:
         # Of a worker's list the process that reports makes use.
         write_items(out / FOLDER if goes_on else out, listed)

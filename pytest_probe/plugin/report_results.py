@@ -15,6 +15,9 @@ import pytest
 from pytest_probe.model.result import Result
 from pytest_probe.reports.results_file import lines_of
 
+# What else a report's outcome is called is an attempt that another plugin repeats.
+OUTCOMES = ("passed", "failed", "skipped")
+
 
 def carry(report: pytest.TestReport, shown: Result, results: Iterable[Result]) -> None:
     """Give a report these results, of which the terminal shows one.

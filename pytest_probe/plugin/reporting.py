@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import platform
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from datetime import datetime, timezone
 from functools import cache
 from importlib.metadata import version
@@ -14,35 +13,26 @@ from typing import Any
 import pytest
 
 from pytest_probe import frameworks
-from pytest_probe.features.gate.plugin import GateRun
-from pytest_probe.features.markdown.page import Failing, Page, error_commands, on_github, step_summary
-from pytest_probe.features.msprobe_csv.checker import write_csv
-from pytest_probe.features.resume.earlier import Earlier
-from pytest_probe.features.timing.other_times import check_benchmark
-from pytest_probe.features.timing.paddleapex_csv import write_measurements
-from pytest_probe.model.dump import Dump, Frame
+from pytest_probe.model.dump import Frame
 from pytest_probe.model.result import PortableId, Result
-from pytest_probe.model.verdict import SEVERITY
 from pytest_probe.plugin import header
 from pytest_probe.plugin.collectors import DAMAGED
+from pytest_probe.plugin.feature import Summary
 from pytest_probe.plugin.identity import identity, of_devices
 from pytest_probe.plugin.overflows import Overflows, Place
-from pytest_probe.plugin.report_results import carried
-from pytest_probe.plugin.run_files import RunFiles, fail, unwritten
+from pytest_probe.plugin.report_results import OUTCOMES, carried
+from pytest_probe.plugin.run_end import fail, unwritten
 from pytest_probe.plugin.saving import NOT_SAVED
 from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.xdist import is_controller, workers_describe_devices
 from pytest_probe.records import user_frame
 from pytest_probe.reports import results_file, terminal
-from pytest_probe.reports.results_file import RESULTS, RUN, ResultsWriter, digest, results_in
+from pytest_probe.reports.results_file import ResultsWriter, digest, results_in
 from pytest_probe.reports.running import FOLDER, clear
 from pytest_probe.reports.selected import ITEMS, read_items, selected_in
 from pytest_probe.reports.tally import Tally
-from pytest_probe.system.files import replacing
 from pytest_probe.system.text import printable, printable_line
 
-# What else a report's outcome is called is an attempt that another plugin repeats.
-OUTCOMES = ("passed", "failed", "skipped")
 LETTERS = {"passed": ".", "failed": "F", "skipped": "s"}
 
 
@@ -51,63 +41,43 @@ class Reporting:
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
-        self._tally = Tally()
+        self.tally = Tally()
         self._overflows = Overflows()
         self._finished = 0
         self._held: dict[str, str] = {}
         self._repeated: set[str] = set()
-        self._failing: dict[str, Failing] = {}
         self._trouble: list[str] = []
         self._remarks: list[str] = []
         self._unsaved = ""
         self._runs = not probe.config.option.collectonly
-        dumps = probe.dumps.readable()
+        self.dumps = probe.dumps.readable()
         # What the devices are decides whether a baseline's bits can be compared.
         later = workers_describe_devices(probe)
-        devices = self._described() if self._runs and not later and self._needs_devices(dumps) else []
-        self._header = header.header(probe, devices, dumps, later=later)
+        devices = self._described() if self._runs and not later and self._needs_devices() else []
+        self.header = header.header(probe, devices, self.dumps, later=later)
         self._damaged = probe.dumps.damaged() if self._runs else {}
         self._reported: set[PortableId] = set()
         out = probe.settings.out
-        needs_run = out or probe.benchmark or probe.settings.baseline or probe.settings.has_run_files
-        run = _run(probe, devices) if needs_run and self._runs else {}
-        self._identity: dict[str, Any] = run.get("identity", {})
+        self.run = _run(probe, devices) if self._runs and (out or self._needs_run) else {}
         self._without_result: list[str] = []
         self._selected = False
-        self.gate: GateRun | None = None
-        if probe.settings.baseline is not None and run:
-            workers = len(probe.config.getoption("tx", None) or ()) if is_controller(probe.config) else 1
-            self.gate = GateRun(probe.settings, run, dumps, workers)
-            probe.use_gate(self.gate.gate, self.gate.carried())
-        self._files: RunFiles | None = None
-        if probe.settings.has_run_files and run:
-            before = None if probe.gate is None else probe.gate.baseline
-            self._files = RunFiles(probe.settings, run, probe.benchmark, before)
+        for feature in probe.features if self.run else ():
+            feature.begin(self)
+        self.dumps = [] if is_controller(probe.config) else self.dumps
         if is_controller(probe.config):
             probe.dumps.forget()
-        if probe.benchmark is not None and run:
-            probe.benchmark.check(self._identity)
-            if probe.settings.times:
-                check_benchmark(probe.benchmark)
-        self._seen: set[PortableId] = set()
-        self.earlier: Earlier | None = None
-        if probe.settings.resume and out and self._runs:
-            settings = probe.settings
-            self.earlier = Earlier(out, RUN, RESULTS, strict=settings.strict, timeout=settings.timeout)
-            self.earlier.check(run["identity"], devices_known=not later)
-            if later:
-                # Nothing is known of this run's devices, so those of the results are kept until workers report.
-                run |= {"devices": self.earlier.run.devices}
-                run["identity"] |= {"devices": self.earlier.run.identity["devices"]}
-            if self._files is not None:
-                self._files.know(started=self.earlier.run.started)
-        self._writer = ResultsWriter(out, run, self.earlier) if out and self._runs else None
+        self._earlier = next((feature.earlier for feature in probe.features if feature.earlier is not None), None)
+        self._writer = ResultsWriter(out, self.run, self._earlier) if out and self._runs else None
 
-    def _needs_devices(self, dumps: Iterable[tuple[str, Dump]]) -> bool:
+    @property
+    def _needs_run(self) -> bool:
+        return self._probe.has(lambda feature: feature.needs_run)
+
+    def _needs_devices(self) -> bool:
         """A framework takes seconds to import: only for what will run, or where the user named what to look at."""
         settings = self._probe.settings
-        return bool(settings.devices or settings.out or settings.baseline or settings.has_run_files) or any(
-            not frameworks.unavailable(dump.framework) for _, dump in dumps
+        return bool(settings.devices or settings.out or self._needs_run) or any(
+            not frameworks.unavailable(dump.framework) for _, dump in self.dumps
         )
 
     def join(self, session: pytest.Session, finished: int) -> None:
@@ -116,20 +86,18 @@ class Reporting:
 
     def _described(self) -> list[dict[str, str]]:
         probe = self._probe
-        if probe.remote_devices is not None:
-            return probe.remote_devices()
+        if probe.elsewhere:
+            return [device for feature in probe.features for device in feature.devices()]
         return probe.described(probe.shared_devices if is_controller(probe.config) else probe.settings.devices)
 
     def know_devices(self, devices: list[dict[str, str]]) -> None:
         """Take over what the workers say of their devices, where this process imports no framework. Raises
         SettingsError where the run that goes on had others."""
-        if self._identity:
-            self._identity |= {"devices": of_devices(devices)}
-            if self.earlier is not None:
-                self.earlier.check(self._identity, devices_known=True)
-            if self._probe.benchmark is not None:
-                self._probe.benchmark.check(self._identity)
-            self.know(identity=self._identity)
+        if self.run:
+            self.run["identity"] |= {"devices": of_devices(devices)}
+            for feature in self._probe.features:
+                feature.check(self.run["identity"])
+            self.know(identity=self.run["identity"])
         reporter = self._probe.config.pluginmanager.getplugin("terminalreporter")
         if reporter is not None and reporter.verbosity >= 0:
             for line in header.of_devices(self._probe, devices):
@@ -138,17 +106,25 @@ class Reporting:
 
     def know(self, **more: Any) -> None:
         """Take over what was not known when the run began, for what is written about it."""
+        self.run |= more
         if self._writer is not None:
             self._writer.add(**more)
-        if self._files is not None:
-            self._files.know(**more)
 
     def trouble(self, line: str) -> None:
         """Tell this at the end, and let the run fail."""
         self._trouble.append(line)
 
+    def remark(self, line: str) -> None:
+        """Tell this at the end; it fails nothing."""
+        self._remarks.append(line)
+
+    @property
+    def told(self) -> Sequence[str]:
+        """What fails the run besides its items."""
+        return self._trouble
+
     def pytest_report_header(self) -> list[str]:
-        return self._header
+        return self.header
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
@@ -162,7 +138,8 @@ class Reporting:
         if hasattr(report, "probe_resumed"):
             return
         self._know_selected()
-        self._note_failure(report)
+        for feature in self._probe.features:
+            feature.report(report)
         if report.outcome not in OUTCOMES:
             self._repeated.add(item)
         elif lines := carried(report):
@@ -195,18 +172,6 @@ class Reporting:
         nodes = frozenset(self._without_result)
         return [item.id for item in read_items(self._writer.folder).found if item.is_case and item.node in nodes]
 
-    def _note_failure(self, report: pytest.TestReport) -> None:
-        """Remember an item with results that failed, until it is run again."""
-        if report.outcome not in OUTCOMES or (report.when == "setup" and report.passed):
-            self._failing.pop(report.nodeid, None)
-        if report.failed and (results := results_in(carried(report))):
-            file, line, _ = report.location
-            crash = getattr(getattr(report.longrepr, "reprcrash", None), "message", "")
-            worst = max(results, key=lambda result: SEVERITY[result.verdict])
-            reason = (crash or worst.reason or worst.verdict).splitlines()[0]
-            path = os.path.normpath(self._probe.config.rootpath / file)
-            self._failing[report.nodeid] = Failing(worst.id, reason, path, 0 if line is None else line + 1)
-
     @property
     def writer(self) -> ResultsWriter:
         assert self._writer is not None
@@ -224,18 +189,14 @@ class Reporting:
             self._writer.write(lines)
 
     def _count(self, result: Result) -> None:
-        self._tally.add(result)
+        self.tally.add(result)
         self._overflows.add(result)
-        if self.gate is not None:
-            self.gate.add(result)
-        if self._files is not None:
-            self._files.add(result)
+        for feature in self._probe.features:
+            feature.add(result)
         if result.portable_id.entry == DAMAGED:
             self._reported.add(result.portable_id)
         if not self._unsaved:
             self._unsaved = next((note for note in result.notes if note.startswith(NOT_SAVED)), "")
-        if self._probe.benchmark is not None:
-            self._seen.add(result.portable_id)
 
     def pytest_report_teststatus(self, report: Any) -> tuple[str, str, str | tuple[str, dict[str, bool]]] | None:
         outcome = getattr(report, "probe", None)
@@ -250,27 +211,25 @@ class Reporting:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         width = terminal.width_of(terminalreporter)
+        summary = self.summary(width)
         if self._runs and not self._probe.config.getoption("no_summary", False):
-            gate = [] if self.gate is None else self.gate.lines(width)
             overflows = self._overflows.lines(self._place(), each=terminalreporter.verbosity > 0)
-            terminal.summary(terminalreporter, self._tally, not_run=self._not_run, gate=[*gate, *overflows])
-        environment = "" if self.gate is None else self.gate.environment()
-        for line in terminal.wrap(f"probe: {environment}" if environment else "", width=width):
+            terminal.summary(terminalreporter, self.tally, not_run=self.not_run, more=[*summary.lines, *overflows])
+        for line in terminal.wrap(f"probe: {summary.alarm}" if summary.alarm else "", width=width):
             terminalreporter.write_line(line, red=True, bold=True)
-        if self._probe.benchmark is not None and self._runs:
-            shard = self._probe.settings.shard
-            there = self._probe.benchmark.only(self._seen) if shard is None else []
-            for line in terminal.one_sided(self._alone(), there):
-                terminalreporter.write_line(line)
+        for line in summary.behind if self._runs else ():
+            terminalreporter.write_line(line)
         if self._runs and not self._session.testscollected:
             for line in header.nothing_selected(self._probe, self._probe.dumps.readable()):
                 terminalreporter.write_line(line, red=True)
         for trouble in (*self._trouble, *self._remarks):
             terminalreporter.write_line(f"probe: {printable(trouble)}", red=True)
-        if on_github() and self._failing:
-            terminalreporter.ensure_newline()
-            for line in error_commands([*self._failing.values()]):
-                terminalreporter.write_line(line)
+
+    def summary(self, width: int) -> Summary:
+        """What the features say; width: the columns of the terminal."""
+        found = [feature.summary(width) for feature in self._probe.features]
+        lines = [line for each in found for line in each.lines]
+        return Summary(lines, "".join(each.alarm for each in found), [line for each in found for line in each.behind])
 
     def _place(self) -> Place:
         """Finds the place of a case in the order of its dump's calls: forward first, then backward in reverse; and the
@@ -289,13 +248,8 @@ class Reporting:
         return place
 
     @property
-    def _not_run(self) -> int:
+    def not_run(self) -> int:
         return self._session.testscollected - self._finished
-
-    def _alone(self) -> list[str]:
-        """Ids of cases that the benchmark's results do not have."""
-        benchmark = self._probe.benchmark
-        return sorted(str(each) for each in self._seen if benchmark is not None and benchmark.of(each) is None)
 
     # Innermost: the summary, which pytest writes around all others, shows what happened here.
     @pytest.hookimpl(wrapper=True, trylast=True)
@@ -306,44 +260,22 @@ class Reporting:
             yield
         except OSError as error:
             self._trouble.append(unwritten(session.config, error))
-        taken_over = self.earlier is not None and bool(self._tally.verdicts)
-        if (self._probe.empty_shard or taken_over) and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+        taken_over = self._earlier is not None and bool(self.tally.verdicts)
+        empty = taken_over or self._probe.has(lambda feature: feature.empty)
+        if empty and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
             exitstatus = session.exitstatus = pytest.ExitCode.OK
         if self._unsaved:
             self._trouble.append(self._unsaved.removeprefix(NOT_SAVED) + ": the tensors of one case or more are lost")
         self._trouble += self._unreported_damage()
-        if self.gate is not None:
-            self._trouble += self.gate.close()
-        if self._runs and (self._tally.verdicts or self._not_run):
-            self._write_pages()
+        for feature in self._probe.features if self._runs else ():
+            feature.end(self)
         if self._writer is not None:
             self._close(self._writer, session, int(exitstatus))
-        if self._files is not None:
-            self._files.know(**self._summary(int(session.exitstatus)))
-            self._remarks += self._files.close()
+        self.run |= self._summary(int(session.exitstatus))
+        for feature in self._probe.features if self._runs else ():
+            feature.close(self)
         if self._trouble:
             fail(session)
-
-    def _write_pages(self) -> None:
-        """The summary in Markdown, where the user asked for it, and where a CI job shows it."""
-        gate = [] if self.gate is None else self.gate.lines(1000)
-        environment = "" if self.gate is None else self.gate.environment()
-        failing = [*self._failing.values()]
-        page = Page(self._header, self._tally, failing, self._not_run, gate, environment, tuple(self._trouble))
-        asked, step = self._probe.settings.markdown, step_summary()
-        try:
-            if asked is not None:
-                with replacing(asked) as temporary:
-                    temporary.write_text(page.text(), encoding="utf-8", errors="replace")
-        except OSError as error:
-            self._trouble.append(f"the summary for {asked} cannot be written ({error.strerror})")
-        try:
-            if step is not None:
-                with step.open("a", encoding="utf-8", errors="replace") as file:
-                    file.write(page.text())
-        except OSError as error:
-            # Nobody asked for this one: GitHub names the file in each job.
-            self._remarks.append(f"the summary for {step} cannot be written ({error.strerror})")
 
     def _unreported_damage(self) -> list[str]:
         """Damage that no item reported: -k and the like may have left the item out; the dump is damaged still."""
@@ -355,14 +287,14 @@ class Reporting:
 
     def _summary(self, status: int) -> dict[str, Any]:
         """What run.json says of the end."""
-        verdicts = dict(self._tally.verdicts)
-        end = {"finished": _now(), "exit_status": status, "verdicts": verdicts, "not_run": self._not_run}
+        verdicts = dict(self.tally.verdicts)
+        end = {"finished": _now(), "exit_status": status, "verdicts": verdicts, "not_run": self.not_run}
         unjudged = self._unjudged()
         return {**end, "without_result": unjudged} if unjudged else end
 
     def _close(self, writer: ResultsWriter, session: pytest.Session, status: int) -> None:
-        clear(writer.folder / FOLDER, finished=not self._not_run)
-        if self.earlier is not None and self.earlier.finished:
+        clear(writer.folder / FOLDER, finished=not self.not_run)
+        if self._earlier is not None and self._earlier.finished:
             writer.release()
             return
         status = status or int(bool(writer.trouble or self._trouble))
@@ -377,11 +309,7 @@ class Reporting:
     def _write_tables(self, folder: Path) -> tuple[list[str], list[str]]:
         """The CSV files: their paths in the folder, and what is wrong where they cannot be written."""
         try:
-            written = []
-            if self._probe.settings.judges:
-                written += write_csv(folder, datetime.now().strftime("%Y%m%d%H%M%S"))
-            if self._probe.settings.measures:
-                written += write_measurements(folder)
+            written = [path for feature in self._probe.features for path in feature.tables(folder)]
         except OSError as error:
             lost = f"CSV files in {folder} cannot be written ({error.strerror}): results.jsonl has what they hold"
             return [], [lost]

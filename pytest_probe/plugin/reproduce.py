@@ -7,10 +7,9 @@ import shlex
 from glob import escape
 from pathlib import Path
 
-from pytest_probe.features.fuzz.options import QUICK
 from pytest_probe.plugin.command_line import moves_rootdir
 from pytest_probe.plugin.run_dumps import address
-from pytest_probe.plugin.session import TABLE, Probe
+from pytest_probe.plugin.session import Probe
 
 
 def item_command(probe: Probe, path: Path, name: str, dtype: str | None, device: str | None) -> str:
@@ -30,19 +29,6 @@ def item_command(probe: Probe, path: Path, name: str, dtype: str | None, device:
         if not entry.startswith("("):
             target += f" --probe-api={shlex.quote(escape(entry))}"
     return probe.settings.command(target, dtype, device)
-
-
-def search_command(probe: Probe, path: Path, api: str, device: str | None) -> str:
-    """The command that searches an API again, with the same calls."""
-    target, given = f"--probe-api={shlex.quote(api)}", probe.settings.given
-    if path != TABLE:
-        target = f"--probe-dump={shlex.quote(str(path))} {target}"
-    if "direction" in given:
-        target += f" --probe-direction={given['direction']}"
-    command = probe.settings.command(target, given.get("dtype"), device)
-    if probe.settings.fuzz in (None, QUICK):
-        return command
-    return f"{command} --hypothesis-seed={probe.config.getoption('--hypothesis-seed', None) or probe.search_seed}"
 
 
 def test_command(probe: Probe, path: Path, nodeid: str) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-import secrets
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cached_property, partial
 from importlib.util import find_spec
@@ -14,22 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
-from msgspec.structs import replace
 
 from pytest_probe import frameworks
-from pytest_probe.errors import ProbeError, RecordError, SettingsError, Unsupported
-from pytest_probe.features.benchmark.benchmark import Benchmark
-from pytest_probe.features.gate.baseline import baseline_entry, signature
-from pytest_probe.features.gate.gate import Gate, Judgement
-from pytest_probe.features.gate.plugin import gate_in_worker
-from pytest_probe.features.html.details import ShownInDetail
-from pytest_probe.features.timing.other_times import OtherTimes, slower
-from pytest_probe.model import measurement
+from pytest_probe.errors import ProbeError, SettingsError, Unsupported
 from pytest_probe.model.case import Case
 from pytest_probe.model.dump import Dump
-from pytest_probe.model.measurement import CaseTime
-from pytest_probe.model.result import AnnouncedCall, PortableId
-from pytest_probe.model.verdict import SEVERITY, Verdict
+from pytest_probe.model.other_run import OtherRun
+from pytest_probe.model.result import AnnouncedCall
+from pytest_probe.options import FEATURES, imported
+from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.item_hooks import ItemHooks
 from pytest_probe.plugin.run_dumps import RunDumps
 from pytest_probe.registry import Registry
@@ -44,14 +35,7 @@ if TYPE_CHECKING:
     import pluggy
 
     from pytest_probe.check import Checked, Checker
-    from pytest_probe.features.cache.cache import Cache
-    from pytest_probe.features.timing.measure import TimeAndMemory
 
-# The path that searches by the table alone have in place of a dump's.
-TABLE = Path("table")
-# Seconds before each further measurement of a case that looks slower: what disturbs one lasts for seconds, too. And how
-# long a run waits for that in all, since of a device that is slower throughout every case looks so.
-WAITS, PATIENCE = (0.2, 0.8, 2.0), 30.0
 # Errors of one API, in one process, whose causes are looked for with further runs; from -vv on all are.
 WHOLE_DIAGNOSES, VERBOSE = 50, 2
 STATE: pytest.StashKey[Probe] = pytest.StashKey()
@@ -60,11 +44,6 @@ STATE: pytest.StashKey[Probe] = pytest.StashKey()
 # A context in which cases run; and one in which a drawn call runs.
 Surrounding: TypeAlias = Callable[[], AbstractContextManager[None]]
 AroundCall: TypeAlias = Callable[[AnnouncedCall], AbstractContextManager[None]]
-
-
-def own_seed() -> int:
-    """A seed for the calls that a run draws."""
-    return secrets.randbits(32)
 
 
 class Probe:
@@ -82,46 +61,55 @@ class Probe:
         self._given_device: str | None = worker.get("probe_device") or next(iter(settings.devices), None)
         self.dumps = RunDumps(config, settings, registry.readers, positional)
         self._kept: Checked | None = None
-        self._checkers: dict[int, Checker] = {}
         # Has a case left the device in a state in which every other one would fail?
         self.device_lost = False
-        self.use_shard({}, empty=False)
         self.use_guard(nullcontext, nullcontext, lambda call: nullcontext())
-        self.use_cluster(None)
-        self.use_node("", lambda path: path)
-        # The same in all processes of a run: one that goes on with a search draws the same calls.
-        self.search_seed: int | None = worker.get("probe_search_seed", own_seed())
-        self._signed: tuple[object, str] = (None, "")
-        self._patience = PATIENCE
         self._places: tuple[Dump | None, Mapping[str, int]] = (None, {})
-        self.shown = ShownInDetail()
         self._names: dict[tuple[str | None, str], str] = {}
         # The paths that pytest shows for the files of items.
         self.shown_paths: dict[PathLike[str] | str, str] = {}
-        self.use_gate(gate_in_worker(settings, worker["probe_gate"]) if "probe_gate" in worker else None)
-
-    def use_shard(self, item_places: Mapping[str, int], *, empty: bool) -> None:
-        """item_places: of a shard, the places of items in the run without shards, by node id. empty: no items."""
-        self.item_places = item_places
-        self.empty_shard = empty
+        asked = (path for path, asks in FEATURES.items() if asks(settings))
+        self.features: tuple[Feature, ...] = tuple(imported(path)(self) for path in asked)
 
     def use_guard(self, limited: Surrounding, waiting: Surrounding, announced: AroundCall) -> None:
         """limited: what a case runs in, its time limit. waiting: what it waits in for a device that other workers have,
         no limit. announced: what a drawn call runs in."""
         self.limited, self.waiting, self.announced = limited, waiting, announced
 
-    def use_cluster(self, devices: Callable[[], list[dict[str, str]]] | None) -> None:
-        """devices describes those of the cluster that the cases run on; None where they run here."""
-        self.remote_devices = devices
+    def register_features(self) -> None:
+        """Make plugins of pytest's of them."""
+        for feature in self.features:
+            self.config.pluginmanager.register(feature, f"probe-{type(feature).__name__}")
 
-    def use_node(self, remark: str, written_at: Callable[[Path], Path]) -> None:
-        """remark: what the notes of each result say of this process. written_at: where this process writes a file of
-        --probe-out."""
-        self.remark, self.written_at = remark, written_at
+    def has(self, attribute: Callable[[Feature], object]) -> bool:
+        """Has one of the features this?"""
+        return any(map(attribute, self.features))
 
-    def use_gate(self, gate: Gate | None, for_workers: dict[str, Any] | None = None) -> None:
-        """for_workers: the same gate as the process that reports sends it to workers."""
-        self.gate, self.gate_for_workers = gate, for_workers
+    @cached_property
+    def plots(self) -> bool:
+        """Is the data of plots made?"""
+        return self.has(lambda feature: feature.plots)
+
+    @property
+    def elsewhere(self) -> bool:
+        """Do the items run on other machines?"""
+        return self.has(lambda feature: feature.elsewhere)
+
+    @property
+    def remark(self) -> str:
+        """What the notes of each result say of this process."""
+        return "".join(feature.remark for feature in self.features)
+
+    def written_at(self, path: Path) -> Path:
+        """Where this process writes a file of --probe-out."""
+        for feature in self.features:
+            path = feature.written_at(path)
+        return path
+
+    @property
+    def others(self) -> list[OtherRun]:
+        """The runs that this one is compared with."""
+        return [feature.other for feature in self.features if feature.other is not None]
 
     @cached_property
     def item_hooks(self) -> ItemHooks:
@@ -142,11 +130,6 @@ class Probe:
         """One that says of no error what caused it."""
         return self.checker_of(self.device, diagnosed=False)
 
-    @property
-    def fuzzes_table(self) -> bool:
-        """Are APIs searched by the table alone, since no dump was given?"""
-        return self.settings.fuzz is not None and not self.dumps.paths and not self.settings.collect
-
     def checker_of(self, device: str | None, seed: int | None = None, *, diagnosed: bool = True) -> Checker:
         """seed: another one than the run's."""
         from pytest_probe.check import Checker, Conditions, user_code
@@ -160,19 +143,19 @@ class Probe:
                 settings.standard,
                 self.workers,
                 settings.allow,
-                1 if settings.update else settings.repeat,
+                1 if self.has(lambda feature: feature.draws_anew) else settings.repeat,
                 settings.reference_device,
                 settings.flops,
-                bool(settings.out or settings.benchmark),
+                self.has(lambda feature: feature.measures),
                 settings.emulate,
-                settings.baseline is not None,
+                self.has(lambda feature: feature.keeps),
                 diagnosed,
                 self.running_folder if self.workers > 1 else None,
-                self._cache,
+                next((feature.cache for feature in self.features if feature.cache is not None), None),
                 settings.judges,
-                self._measuring,
+                next((feature.measuring for feature in self.features if feature.measuring is not None), None),
                 None if self.config.get_verbosity() >= VERBOSE else WHOLE_DIAGNOSES,
-                settings.plots,
+                self.plots,
                 settings.save == "all",
             ),
             self.registry,
@@ -180,30 +163,6 @@ class Probe:
             adjust_verdict=_adjustment(hook.pytest_probe_verdict, user_code.hooked_verdict),
             waiting=lambda: self.waiting(),
         )
-
-    @property
-    def _cache(self) -> Cache | None:
-        """What keeps numbers of the reference side."""
-        if self.settings.cache is None:
-            return None
-        from pytest_probe.features.cache.cache import Cache
-
-        return Cache(self.settings.cache, self.settings.cache_size)
-
-    @property
-    def _measuring(self) -> TimeAndMemory | None:
-        """What measures the cases; None where neither time nor memory is asked for."""
-        settings = self.settings
-        if not (settings.times or settings.counts_memory):
-            return None
-        from pytest_probe.features.timing.measure import TimeAndMemory
-
-        return TimeAndMemory(settings.time_budget if settings.times else None, memory=settings.counts_memory)
-
-    @cached_property
-    def benchmark(self) -> Benchmark | None:
-        """The run to judge this one against. Raises SettingsError where the folder holds none."""
-        return None if self.settings.benchmark is None else Benchmark.read(self.settings.benchmark)
 
     @cached_property
     def frameworks(self) -> tuple[str, ...]:
@@ -282,55 +241,9 @@ class Probe:
             self.device_lost |= setup.framework.is_lost(setup.device)
         return self._kept
 
-    def check_with_other_seeds(self, case: Case) -> Iterator[tuple[int, Verdict]]:
-        """The verdicts on a case by seed, on the inputs of the seeds behind the run's: how far do metrics spread?"""
-        for seed in range(self.settings.seed + 1, self.settings.seed + self.settings.repeat):
-            if seed not in self._checkers:
-                self._checkers[seed] = self.checker_of(self.device, seed)
-            yield seed, self._checkers[seed].run(case).verdict
-
     def release(self) -> None:
         """Forget what the last case left."""
         self._kept = None
-
-    def compare_with_baseline(self, case: Case, identity: PortableId, verdict: Verdict) -> tuple[Verdict, Judgement]:
-        """The case against the baseline. Where an update measures the spread, the verdict is the worst of all seeds."""
-        assert self.gate is not None
-        signed = self._signature(case)
-        worst, others = verdict, []
-        # What a test made for a check is not made anew.
-        if self.settings.update and case.pair is None and verdict.verdict != "skip":
-            for seed, other in self.check_with_other_seeds(case):
-                others.append(other)
-                if SEVERITY[other.verdict] > SEVERITY[worst.verdict]:
-                    note = f"found with other inputs: --probe-seed={seed} --probe-repeat=1"
-                    worst = replace(other, notes=(*other.notes, note))
-        line = replace(verdict, verdict=worst.verdict)
-        return worst, self.gate.judge(baseline_entry(str(identity), signed, line, others))
-
-    def compare_times(self, checked: Checked, verdict: Verdict, identity: PortableId) -> Verdict:
-        """The verdict, with the case's time and memory compared with another run's. What looks slower is measured
-        again: what else the machine does passes, and a slower call stays one."""
-        settings = self.settings
-        others = OtherTimes(settings.time_limit, self.benchmark, self.gate, settings.update)
-        if verdict.memory is not None:
-            verdict = replace(verdict, memory=others.memory(verdict.memory, identity))
-        if verdict.time is None:
-            return verdict
-        time = others.compare(verdict.time, identity)
-        for seconds in WAITS:
-            if not time.is_slower or checked.subject is None:
-                break
-            measurement.sleep(min(seconds, self._patience))
-            self._patience = max(0.0, self._patience - seconds)
-            time = min(time, others.compare(self.checker.timed_again(checked), identity), key=_factor)
-        verdict = replace(verdict, time=time)
-        return slower(verdict) if time.is_slower else verdict
-
-    def of_item(self, nodeid: str) -> tuple[Path, str]:
-        """The dump of an item, or TABLE, and the item's name."""
-        file, _, name = nodeid.partition("::")
-        return (TABLE, name) if self.fuzzes_table and file == TABLE.name else self.dumps.of_item(nodeid)
 
     def place_of(self, case: Case) -> int | None:
         """The place of a case's record in its dump, from 0; None for one that a test made."""
@@ -342,26 +255,12 @@ class Probe:
             self._places = dump, {record.name: place for place, record in enumerate(dump.records)}
         return self._places[1]
 
-    def _signature(self, case: Case) -> str:
-        """What the record is called with; the backward's is that of its forward, which ran before."""
-        key = case.dump.path, case.record.name
-        if case.pair is not None or self._signed[0] != key:
-            try:
-                self._signed = key, signature(case)
-            except RecordError:  # the verdict says what is wrong
-                self._signed = key, ""
-        return self._signed[1]
-
-
-def _factor(time: CaseTime) -> float:
-    """How many times as long it took as elsewhere."""
-    return math.inf if time.beside is None else time.beside.ratio
-
 
 def state_of(config: pytest.Config) -> Probe:
     """What the tests of this process share, made when it is first asked for. Raises SettingsError."""
     if STATE not in config.stash:
         config.stash[STATE] = make_probe(config)
+        config.stash[STATE].register_features()
     return config.stash[STATE]
 
 

@@ -24,8 +24,8 @@ from pytest_probe.model.result import FUZZED, AnnouncedCall, FatalCall, Portable
 from pytest_probe.model.run import RECORDED
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.plugin.report_results import carry
-from pytest_probe.plugin.reproduce import item_command, search_command
-from pytest_probe.plugin.session import TABLE, Probe
+from pytest_probe.plugin.reproduce import item_command
+from pytest_probe.plugin.session import Probe
 from pytest_probe.reports.results_file import junit_properties
 from pytest_probe.reports.running import (
     Deaths,
@@ -64,24 +64,15 @@ def is_controller(config: pytest.Config) -> bool:
 
 
 def workers_describe_devices(probe: Probe) -> bool:
-    """Do the workers say what the devices are, so that this process imports no framework? A baseline asks before they
-    start which bits can be compared, times how many devices there are, and a run that goes on whether they are those
-    of its results."""
-    settings = probe.settings
-    if settings.baseline is not None:
+    """Do the workers say what the devices are, so that this process imports no framework?"""
+    if probe.has(lambda feature: feature.needs_devices()):
         return False
-    return on_cluster(probe) or (is_controller(probe.config) and not (settings.times or settings.resume))
-
-
-def on_cluster(probe: Probe) -> bool:
-    """Does this process hand its items to a cluster?"""
-    config = probe.config
-    return probe.settings.cluster is not None and not is_worker(config) and not config.option.collectonly
+    return probe.elsewhere or is_controller(probe.config)
 
 
 def check_devices(config: pytest.Config, probe: Probe) -> None:
     """Raises SettingsError where several devices have no workers to share them out to."""
-    devices, shared = probe.settings.devices, is_worker(config) or is_controller(config) or on_cluster(probe)
+    devices, shared = probe.settings.devices, is_worker(config) or is_controller(config) or probe.elsewhere
     if len(devices) > 1 and not (shared or config.option.collectonly):
         value = ",".join(devices)
         raise SettingsError(
@@ -89,30 +80,11 @@ def check_devices(config: pytest.Config, probe: Probe) -> None:
         )
 
 
-def check_measurement(config: pytest.Config, probe: Probe) -> None:
-    """Raises SettingsError where times are measured by more than one worker a device, all but one of which would
-    disturb the others; on the CPU that is one in all."""
-    if not probe.settings.times or not is_controller(config):
-        return
-    workers = sum(map(_workers_of, config.getoption("tx")))
-    devices = max(1, len(set(probe.shared_devices)))
-    if workers > devices:
-        there = "there is one device" if devices == 1 else f"there are {devices} devices"
-        wanted = f"times are measured by one worker a device, and {there}; give -n {devices}, or leave it out"
-        raise SettingsError("-n", workers, wanted)
-
-
-def _workers_of(spec: str) -> int:
-    """ "popen", "3*popen"."""
-    number, star, _ = spec.partition("*")
-    return int(number) if star and number.isdigit() else 1
-
-
 def auto_workers(probe: Probe) -> int | None:
-    """How many workers -n auto is: one a device, None on the CPU, where pytest-xdist knows; 1 there where times are
-    measured."""
+    """How many workers -n auto is: one a device, None on the CPU, where pytest-xdist knows, unless that may have one
+    worker only."""
     devices = probe.shared_devices
-    if len(devices) > 1 or probe.settings.times:
+    if len(devices) > 1 or probe.has(lambda feature: feature.one_worker_a_device):
         return max(1, len(devices))
     name = probe.name_of(next(iter(devices), None), probe.frameworks[0])
     return None if name in ("cpu", RECORDED) or name.split(":")[0] in probe.registry.devices else 1
@@ -140,11 +112,10 @@ class Controller:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        if self._probe.gate_for_workers is not None:
-            node.workerinput["probe_gate"] = self._probe.gate_for_workers
+        for feature in self._probe.features:
+            node.workerinput.update(feature.for_workers())
         node.workerinput["probe_running"] = str(self.folder)
         node.workerinput[STARTED_IN] = str(self._probe.config.invocation_params.dir)
-        node.workerinput["probe_search_seed"] = self._probe.search_seed
         node.workerinput["probe_split"] = self._probe.config.getoption("dist") == "worksteal"
         devices = self._probe.settings.devices if workers_describe_devices(self._probe) else self._probe.shared_devices
         # To count the devices of a kind would import a framework here: a worker does that by its number.
@@ -161,7 +132,7 @@ class Controller:
         """It replaces only the default scheduler, unchanged."""
         if config.getoption("dist") != "load" or config.getoption("maxschedchunk", None) is not None:
             return None
-        if self._probe.settings.isolate:
+        if self._probe.has(lambda feature: feature.in_order):
             return None
         from pytest_probe.plugin.scheduling import CostlyFirst
 
@@ -183,8 +154,9 @@ class Controller:
         """Whose death was it? An item that had ended keeps its result, one that had not begun is given to another
         worker, and so is one that was killed from outside, once."""
         node: Any = getattr(report, "node", None)
-        path, name = self._probe.of_item(crashitem)
-        if not self._is_ours(path):
+        own = next((found for each in self._probe.features if (found := each.item_of(crashitem)) is not None), None)
+        path, name = own or self._probe.dumps.of_item(crashitem)
+        if own is None and not self._is_ours(path):
             self._unexplained -= 1
             return
         if node in self._ended:  # it did not die while it started
@@ -214,7 +186,7 @@ class Controller:
 
     def _is_ours(self, path: Path) -> bool:
         probe = self._probe
-        return probe.dumps.is_dump(path) or path == TABLE or (path.suffix != ".py" and probe.dumps.recognises(path))
+        return probe.dumps.is_dump(path) or (path.suffix != ".py" and probe.dumps.recognises(path))
 
     def _passing_over(self, id: str, call: AnnouncedCall, verdict: Verdict) -> tuple[Verdict, bool]:
         """Note a drawn call that ended its process, for the next one to pass over. The verdict on a search that is
@@ -233,8 +205,6 @@ class Controller:
         if reporter is not None and not self._deselected:
             self._deselected = output["probe_deselected"]
             reporter.stats.setdefault("deselected", []).extend([SimpleNamespace()] * self._deselected)
-        if output.get("probe_nothing_left"):
-            self._probe.use_shard({}, empty=True)
 
     def _death(self, node: Any) -> Running:
         """What the worker was running."""
@@ -254,8 +224,9 @@ class Controller:
         self._died = report
 
     def _command(self, path: Path, crashed: PortableId, device: str | None) -> str:
-        if crashed.is_search:
-            return search_command(self._probe, path, crashed.api, device)
+        for feature in self._probe.features:
+            if (command := feature.command(path, crashed, device)) is not None:
+                return command
         return item_command(self._probe, path, crashed.name, crashed.dtype or None, device)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)

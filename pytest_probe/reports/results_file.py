@@ -25,7 +25,7 @@ RESULTS, RUN = "results.jsonl", "run.json"
 _LINES, _RESULTS = msgspec.json.Encoder(), msgspec.json.Decoder(Result)
 
 
-class _EarlierResults(Protocol):
+class EarlierResults(Protocol):
     """The results that a run goes on behind, and the run that left them."""
 
     @property
@@ -48,7 +48,7 @@ class ResultsWriter:
     already, is locked by another run, or cannot be written to.
     """
 
-    def __init__(self, folder: Path, run: Mapping[str, Any], earlier: _EarlierResults | None = None) -> None:
+    def __init__(self, folder: Path, run: Mapping[str, Any], earlier: EarlierResults | None = None) -> None:
         self.folder = folder
         self.trouble = ""
         self._run = {"schema": SCHEMA, **run}

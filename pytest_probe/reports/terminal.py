@@ -191,18 +191,18 @@ def _shape(shape: Sequence[int]) -> str:
     return f"[{', '.join(map(str, shape))}]"
 
 
-def summary(reporter: pytest.TerminalReporter, tally: Tally, *, not_run: int, gate: Sequence[str] = ()) -> None:
-    """Write the section at the end of a run, with what the gate says: one line of each under -q, nothing under -qq."""
+def summary(reporter: pytest.TerminalReporter, tally: Tally, *, not_run: int, more: Sequence[str] = ()) -> None:
+    """Write the section at the end of a run, and more lines behind it: one of each under -q, nothing under -qq."""
     if reporter.verbosity < -1 or not (tally.verdicts or not_run):
         return
     width = width_of(reporter)
     lines = list(summary_lines(tally, not_run=not_run, width=width))
     if reporter.verbosity < 0:
-        for line in (lines[0], *gate[:1]):
+        for line in (lines[0], *more[:1]):
             reporter.write_line(f"probe: {line}")
         return
     reporter.write_sep("=", "probe")
-    for line in (*lines, *gate):
+    for line in (*lines, *more):
         reporter.write_line(line)
 
 

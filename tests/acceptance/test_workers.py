@@ -194,8 +194,9 @@ def controller(*devices: str, **more: Any) -> xdist.Controller:
         settings=settings_of(devices=devices),
         shared_devices=devices,
         running_folder=Path("none"),
-        gate_for_workers=None,
-        search_seed=None,
+        features=(),
+        has=lambda attribute: False,
+        elsewhere=False,
     )
     return xdist.Controller(probe)
 

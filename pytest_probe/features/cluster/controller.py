@@ -253,7 +253,8 @@ class Cluster:
     def _what_is_known(self) -> RunFacts:
         out = self._probe.settings.out
         run = None if out is None else out / RUN
-        return RunFacts(self._probe.gate_for_workers, None if run is None else (run, run.read_bytes()))
+        given = {key: value for feature in self._probe.features for key, value in feature.for_workers().items()}
+        return RunFacts(given, None if run is None else (run, run.read_bytes()))
 
     def _remark(self, host: HostState) -> str:
         """Where a node has another device than the first that was ready, each of its results says so."""

@@ -67,12 +67,12 @@ class Start(Struct, frozen=True):
 
 
 class RunFacts(Struct, frozen=True):
-    """What is known once the processes have said what their devices are. gate is a baseline as it is carried to
-    workers; marker a file of --probe-out with its content: a process that reads the same writes there; remark goes into
+    """What is known once the processes have said what their devices are. worker is added to their workerinput;
+    marker a file of --probe-out with its content: a process that reads the same writes there; remark goes into
     the notes of each result.
     """
 
-    gate: dict[str, Any] | None = None
+    worker: Mapping[str, Any] = {}
     marker: tuple[Path, bytes] | None = None
     remark: str = ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,34 +12,68 @@ from pytest_probe.features.cluster.controller import Cluster
 from pytest_probe.features.cluster.messages import Pool
 from pytest_probe.model.dump import Dump
 from pytest_probe.options import NAMED
+from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.xdist import is_worker
 from pytest_probe.system import archive
 
 _OPTION = NAMED["cluster"].flag
 
 
+class OnCluster(Feature):
+    """In the process that collects, and in those of the hosts."""
+
+    def __init__(self, probe: Probe) -> None:
+        super().__init__(probe)
+        self._cluster: Cluster | None = None
+        self._in_place: Callable[[Path], Path] | None = None
+
+    @property
+    def elsewhere(self) -> bool:
+        config = self.probe.config
+        return not (is_worker(config) or config.option.collectonly)
+
+    def prepare(self) -> None:
+        """Connect to the cluster, and start its hosts while this process goes on."""
+        if self.elsewhere:
+            self._cluster = _connected(self.probe)
+            self.probe.config.pluginmanager.register(self._cluster, "probe-cluster")
+
+    def devices(self) -> list[dict[str, str]]:
+        assert self._cluster is not None
+        return self._cluster.devices()
+
+    def use_node(self, remark: str, in_place: Callable[[Path], Path] | None) -> None:
+        """remark: what the notes of each result say of this host. in_place: where it writes a file of --probe-out that
+        it cannot reach."""
+        self.remark, self._in_place = remark, in_place
+
+    def written_at(self, path: Path) -> Path:
+        return path if self._in_place is None else self._in_place(path)
+
+
 def refuse_workers(config: pytest.Config) -> None:
     """Raises UsageError under -n."""
     option = config.option
+    if option.probe_isolate:  # the settings refuse both
+        return
     if getattr(option, "numprocesses", None) or getattr(option, "tx", None):
         wanted = "-n starts processes on this machine, and a cluster has its own; leave one of the two out"
         raise pytest.UsageError(str(SettingsError(_OPTION, option.probe_cluster or True, wanted)))
 
 
-def configure(config: pytest.Config, probe: Probe) -> None:
-    """Connect to the cluster, and start its hosts while this process goes on. Raises SettingsError."""
+def _connected(probe: Probe) -> Cluster:
+    """Raises SettingsError."""
     from pytest_probe.features.cluster.ray_pool import RayPool
 
     settings = probe.settings
     assert settings.cluster is not None
     pool = RayPool(settings.cluster, settings.cluster_resource, one_a_node=settings.times)
     try:
-        cluster = Cluster(probe, pool, _unreadable_dumps(probe, pool))
+        return Cluster(probe, pool, _unreadable_dumps(probe, pool))
     except BaseException:
         pool.end()
         raise
-    probe.use_cluster(cluster.devices)
-    config.pluginmanager.register(cluster, "probe-cluster")
 
 
 def _unreadable_dumps(probe: Probe, pool: Pool) -> frozenset[Path]:

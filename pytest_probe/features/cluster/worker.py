@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from pytest_probe.errors import ProbeError, RecordError
 from pytest_probe.features.cluster.messages import END, Channel, ItemReports, Ready, RunFacts, SentCase, SentDump, Start
-from pytest_probe.features.gate.plugin import gate_in_worker
+from pytest_probe.features.cluster.plugin import OnCluster
 from pytest_probe.model.dump import Call, Dump, Record
 from pytest_probe.plugin.items import ProbeItem
 from pytest_probe.plugin.session import STATE, Probe, registry_of
@@ -124,15 +124,16 @@ class _Worker:
         return self._dumps[sent.number]
 
     def _take_facts(self, probe: Probe, facts: RunFacts) -> None:
-        if facts.gate is not None:
-            probe.use_gate(gate_in_worker(probe.settings, facts.gate))
+        config: Any = probe.config
+        config.workerinput |= facts.worker
+        node = next(feature for feature in probe.features if isinstance(feature, OnCluster))
         out, into = probe.settings.out, self._files / "out"
         if out is None or facts.marker is None or _reads(*facts.marker):
-            probe.use_node(facts.remark, lambda path: path)
+            node.use_node(facts.remark, None)
             return
         # The process does not see --probe-out: its files go with the results.
         self._into = into
-        probe.use_node(facts.remark, lambda path: into / path.relative_to(out))
+        node.use_node(facts.remark, lambda path: into / path.relative_to(out))
 
     def _refused(self, error: ProbeError) -> pytest.UsageError:
         self.refuse(str(error))
@@ -147,7 +148,7 @@ class _Worker:
         probe = session.config.stash[STATE]
         try:
             ready = Ready(probe.device, tuple(probe.described()))
-            _ = probe.benchmark
+            _ = probe.others  # one that this node cannot read
         except ProbeError as error:
             raise self._refused(error) from None
         self.began = True

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import secrets
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from os import PathLike
@@ -15,14 +17,16 @@ from msgspec.structs import replace
 
 from pytest_probe import frameworks
 from pytest_probe.errors import DumpError, RecordError, SettingsError
+from pytest_probe.features.fuzz.options import QUICK, count
 from pytest_probe.model.dump import Call, Direction, Dump, Record
-from pytest_probe.model.result import SEARCH, Result
+from pytest_probe.model.result import SEARCH, PortableId, Result
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.options import NAMED
+from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.items import NoticeItem
-from pytest_probe.plugin.reproduce import search_command
 from pytest_probe.plugin.saving import NOT_SAVED
-from pytest_probe.plugin.session import TABLE, Probe
+from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.xdist import is_controller
 from pytest_probe.reports import terminal
 from pytest_probe.reports.running import fatal_calls_of
 from pytest_probe.selection import Selection
@@ -36,8 +40,74 @@ if TYPE_CHECKING:
     from pytest_probe.features.fuzz.templates import Template
     from pytest_probe.features.fuzz.trial import Trials
 
+# The path that searches by the table alone have in place of a dump's.
+TABLE = Path("table")
+# The key of a worker's input.
+_SEED = "probe_search_seed"
 # Records of an API that are looked at for others than those seen so far.
 _RECORDS = 64
+
+
+class Fuzz(Feature):
+    def __init__(self, probe: Probe) -> None:
+        super().__init__(probe)
+        # The same in all processes of a run: one that goes on with a search draws the same calls.
+        given: dict[str, Any] = getattr(probe.config, "workerinput", {})
+        self.seed: int = given.get(_SEED, secrets.randbits(32))
+
+    @property
+    def collects(self) -> bool:
+        """Are APIs searched by the table alone, since no dump was given?"""
+        return not self.probe.dumps.paths and not self.probe.settings.collect
+
+    def prepare(self) -> None:
+        if self.collects:
+            check_table(self.probe.settings)
+
+    def header(self) -> list[str]:
+        """A line for a search in this process, which no call may end."""
+        if is_controller(self.probe.config):
+            return []
+        return [
+            "probe: a drawn call that ends the process, or hangs, ends this run; "
+            "with -n or --probe-isolate it is a finding, and the search goes on"
+        ]
+
+    def items(self, parent: pytest.Collector, dump: Dump) -> Iterator[pytest.Item]:
+        return of_dump(parent, self.probe, dump)
+
+    def select(self, session: pytest.Session, items: list[pytest.Item]) -> None:
+        """Add the searches that belong to no file."""
+        if self.collects:
+            table: Table = Table.from_parent(session, name=TABLE.name, nodeid=TABLE.name, probe=self.probe)
+            items.extend(table.collect())
+
+    def for_workers(self) -> dict[str, Any]:
+        return {_SEED: self.seed}
+
+    def item_of(self, nodeid: str) -> tuple[Path, str] | None:
+        file, _, name = nodeid.partition("::")
+        return (TABLE, name) if self.collects and file == TABLE.name else None
+
+    def command(self, path: Path, identity: PortableId, device: str | None) -> str | None:
+        return search_command(self.probe, path, identity.api, device) if identity.is_search else None
+
+
+def search_command(probe: Probe, path: Path, api: str, device: str | None) -> str:
+    """The command that searches an API again, with the same calls."""
+    target, given = f"--probe-api={shlex.quote(api)}", probe.settings.given
+    if path != TABLE:
+        target = f"--probe-dump={shlex.quote(str(path))} {target}"
+    if "direction" in given:
+        target += f" --probe-direction={given['direction']}"
+    command = probe.settings.command(target, given.get("dtype"), device)
+    if probe.settings.fuzz in (None, QUICK):
+        return command
+    return f"{command} --hypothesis-seed={probe.config.getoption('--hypothesis-seed', None) or _seed_of(probe)}"
+
+
+def _seed_of(probe: Probe) -> int:
+    return next(feature.seed for feature in probe.features if isinstance(feature, Fuzz))
 
 
 class _FuzzItem(NoticeItem):
@@ -99,14 +169,13 @@ class _FuzzItem(NoticeItem):
             return f"{NOT_SAVED}{folder} cannot be written ({getattr(error, 'strerror', None) or first_line(error)})"
 
     def _effort(self) -> Effort:
-        from pytest_probe.features.fuzz.options import QUICK, count
         from pytest_probe.features.fuzz.search import Effort, database
 
         asked = self.probe.settings.fuzz
         assert asked is not None
         cache = getattr(self.config, "cache", None)
         folder = None if cache is None else _kept_in(cache)
-        return Effort(count(asked), asked == QUICK, database(folder), self.probe.search_seed)
+        return Effort(count(asked), asked == QUICK, database(folder), _seed_of(self.probe))
 
     def _directions(self) -> tuple[Direction, ...]:
         asked = self.probe.settings.selection.directions

@@ -72,12 +72,9 @@ class OtherCase(Struct, frozen=True):
     numbers: Mapping[str, float]
 
     @classmethod
-    def of(cls, result: Result) -> OtherCase:
-        return cls(result.verdict, {name: value for name, value in metrics_of(result) if name in COMPARED_METRICS})
-
-    @classmethod
-    def kept(cls, case: KeptCase) -> OtherCase:
-        """A case of a baseline."""
+    def of(cls, case: Result | KeptCase) -> OtherCase:
+        if isinstance(case, Result):
+            return cls(case.verdict, {name: value for name, value in metrics_of(case) if name in COMPARED_METRICS})
         numbers: dict[str, float] = {}
         for output in case.outputs:
             for name in COMPARED_METRICS[:3]:

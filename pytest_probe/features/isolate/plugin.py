@@ -8,8 +8,13 @@ from __future__ import annotations
 import pytest
 
 from pytest_probe.errors import SettingsError
+from pytest_probe.plugin.feature import Feature
 
 _OPTION = "--probe-isolate"
+
+
+class Isolated(Feature):
+    in_order = True
 
 
 def use_one_worker(config: pytest.Config) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -21,20 +21,19 @@ from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import SEVERITY
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.collectors import node_of_file
+from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.items import NoticeItem
 from pytest_probe.plugin.report_results import carry
+from pytest_probe.plugin.reporting import Reporting
 from pytest_probe.plugin.run_dumps import address
 from pytest_probe.plugin.session import Probe
-from pytest_probe.plugin.xdist import DEATHS_OF_A_CASE, result_of
+from pytest_probe.plugin.xdist import DEATHS_OF_A_CASE, result_of, workers_describe_devices
 from pytest_probe.reports import results_file
-from pytest_probe.reports.results_file import RESULTS, ResultsWriter, lines_of
+from pytest_probe.reports.results_file import RESULTS, RUN, Identity, ResultsWriter, lines_of
 from pytest_probe.reports.running import FOLDER, TIMER, Deaths, Ending, case_of_timeout, verdict_on
 from pytest_probe.reports.selected import ITEMS, id_list, ids_in, read_items
 from pytest_probe.system import archive
 from pytest_probe.system.text import printable_line
-
-if TYPE_CHECKING:
-    from pytest_probe.plugin.reporting import Reporting
 
 # How pytest's last line counts results that were taken over and did not fail.
 _TAKEN_OVER = "resumed"
@@ -44,26 +43,57 @@ _QUIET = ("_pytest.terminal", "_pytest.main", "_pytest.logging", "_pytest.cachep
 _QUIET_PACKAGES = ("pytest_probe", "pytest_rerunfailures", "xdist", "syrupy")
 
 
-def configure(config: pytest.Config, probe: Probe) -> None:
-    """Leave out what has a result, in this process, and let the one that reports count what is taken over."""
-    worker: dict[str, Any] = getattr(config, "workerinput", {})
-    if "probe_resumed" in worker:
-        path, size = worker["probe_resumed"]
-        config.pluginmanager.register(_Remaining(frozenset(ids_in(Path(path), size))), "probe-remaining")
-    reporting = config.pluginmanager.getplugin("probe-reporting")
-    if reporting is None or reporting.earlier is None:
-        return
-    earlier: Earlier = reporting.earlier
-    if earlier.finished:
-        # Without workers: there is nothing to run.
-        config.option.dist, config.option.tx, config.option.numprocesses = "no", [], 0
-        config.pluginmanager.register(_Finished(earlier), "probe-finished")
-    else:
-        _write_deaths(probe, reporting.writer, longer=earlier.longer)
-        _remove_tables(reporting.writer.folder, earlier.run.tables)
-        config.pluginmanager.register(SelectionCompared(reporting.writer.folder, earlier), "probe-compared")
-        config.pluginmanager.register(_Remaining(earlier.names(earlier.size)), "probe-remaining")
-    config.pluginmanager.register(_Resumed(probe, reporting, earlier), "probe-resumed")
+class Resume(Feature):
+    goes_on = True
+
+    def __init__(self, probe: Probe) -> None:
+        super().__init__(probe)
+        self._earlier: Earlier | None = None
+        self._reporting: Reporting | None = None
+
+    @property
+    def earlier(self) -> Earlier | None:
+        return self._earlier
+
+    def needs_devices(self) -> bool:
+        """Are they those of the results? A cluster's are known later."""
+        return not self.probe.elsewhere
+
+    def begin(self, reporting: Reporting) -> None:
+        settings, run, known = self.probe.settings, reporting.run, not workers_describe_devices(self.probe)
+        assert settings.out is not None
+        earlier = Earlier(settings.out, RUN, RESULTS, strict=settings.strict, timeout=settings.timeout)
+        earlier.check(run["identity"], devices_known=known)
+        if not known:
+            # Nothing is known of this run's devices, so those of the results are kept until workers report.
+            run["devices"] = earlier.run.devices
+            run["identity"]["devices"] = earlier.run.identity["devices"]
+        run["started"] = earlier.started
+        self._earlier, self._reporting = earlier, reporting
+
+    def check(self, identity: Identity) -> None:
+        if self._earlier is not None:
+            self._earlier.check(identity, devices_known=True)
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Leave out what has a result, in this process, and let the one that reports count what is taken over."""
+        plugins, worker = config.pluginmanager, getattr(config, "workerinput", {})
+        if "probe_resumed" in worker:
+            path, size = worker["probe_resumed"]
+            plugins.register(_Remaining(frozenset(ids_in(Path(path), size))), "probe-remaining")
+        earlier, reporting = self._earlier, self._reporting
+        if earlier is None or reporting is None:
+            return
+        if earlier.finished:
+            # Without workers: there is nothing to run.
+            config.option.dist, config.option.tx, config.option.numprocesses = "no", [], 0
+            plugins.register(_Finished(earlier), "probe-finished")
+        else:
+            _write_deaths(self.probe, reporting.writer, longer=earlier.longer)
+            _remove_tables(reporting.writer.folder, earlier.run.tables)
+            plugins.register(SelectionCompared(reporting.writer.folder, earlier), "probe-compared")
+            plugins.register(_Remaining(earlier.names(earlier.size)), "probe-remaining")
+        plugins.register(_Resumed(self.probe, reporting, earlier), "probe-resumed")
 
 
 def _remove_tables(folder: Path, names: Iterable[str]) -> None:

@@ -2,36 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import chain
+from typing import Any
 
 import pytest
 
 from pytest_probe.check.cost import dealt
 from pytest_probe.model.case import DIRECTIONS
+from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.items import ProbeItem
-from pytest_probe.plugin.order import costs_of, deselect
+from pytest_probe.plugin.order import costs_of, deselect, sharing_runs
 from pytest_probe.plugin.session import Probe
 
+# The key of a worker's output.
+_EMPTY = "probe_nothing_left"
 
-def keep(probe: Probe, config: pytest.Config, groups: Sequence[list[pytest.Item]]) -> list[list[pytest.Item]]:
-    """The groups of this shard, the others deselected. Items that share a run stay together. What another plugin
-    shuffled is dealt out as if it had not."""
-    assert probe.settings.shard is not None
-    number, parts = probe.settings.shard
-    order = _Order(probe, groups)
-    ordered = sorted(groups, key=lambda group: min(map(order.key, group)))
-    mine = {
-        id(group) for group, part in zip(ordered, dealt(costs_of(ordered), parts), strict=True) if part == number - 1
-    }
-    kept = [group for group in groups if id(group) in mine]
-    deselect(config, [item for group in groups if id(group) not in mine for item in group])
-    places = enumerate(sorted(chain.from_iterable(groups), key=order.key))
-    # Where there are fewer groups than shards, a run of nothing is as it should be.
-    probe.use_shard({item.nodeid: place for place, item in places}, empty=bool(groups) and not kept)
-    if hasattr(config, "workeroutput"):
-        config.workeroutput["probe_nothing_left"] = probe.empty_shard
-    return kept
+
+class Shard(Feature):
+    is_part = True
+
+    def select(self, session: pytest.Session, items: list[pytest.Item]) -> None:
+        """Leave the items of this shard. Those that share a run stay together. What another plugin shuffled is dealt
+        out as if it had not."""
+        assert self.probe.settings.shard is not None
+        number, parts = self.probe.settings.shard
+        groups, config = sharing_runs(items), session.config
+        order = _Order(self.probe, groups)
+        ordered = sorted(groups, key=lambda group: min(map(order.key, group)))
+        dealt_out = zip(ordered, dealt(costs_of(ordered), parts), strict=True)
+        mine = {id(group) for group, part in dealt_out if part == number - 1}
+        deselect(config, [item for group in groups if id(group) not in mine for item in group])
+        places = enumerate(sorted(items, key=order.key))
+        self.item_places = {item.nodeid: place for place, item in places}
+        # Where there are fewer groups than shards, a run of nothing is as it should be.
+        self.empty = bool(groups) and not mine
+        if hasattr(config, "workeroutput"):
+            config.workeroutput[_EMPTY] = self.empty
+        items[:] = chain.from_iterable(group for group in groups if id(group) in mine)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        self.empty |= getattr(node, "workeroutput", {}).get(_EMPTY, False)
 
 
 class _Order:

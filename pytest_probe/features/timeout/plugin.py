@@ -22,6 +22,7 @@ from typing import IO
 
 import pytest
 
+from pytest_probe.plugin.feature import Feature
 from pytest_probe.reports.running import RunningFile
 
 # The stacks go into a file that a run that goes on finds, and from there to stderr. A process of its own does that,
@@ -35,6 +36,14 @@ with open(sys.argv[1], "rb") as file:
         sys.stderr.buffer.write(sys.argv[2].encode() + stacks)
 """
 _WORDS = "\nprobe: a case took longer than --probe-timeout={:g} s, so this process was ended; its stacks:\n"
+
+
+class Timeout(Feature):
+    def pytest_report_header(self) -> list[str]:
+        return header(self.probe.config, self.probe.settings.timeout)
+
+    def limit(self, file: RunningFile | None, stacks: Path | None) -> Limit:
+        return Limit(self.probe.config, self.probe.settings.timeout, file, stacks)
 
 
 def _pytests_limit(config: pytest.Config) -> float:

@@ -7,35 +7,33 @@ seconds.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from msgspec import Struct, structs
 from msgspec.structs import replace
 
 from pytest_probe.errors import SettingsError
-from pytest_probe.features.benchmark.benchmark import OPTION as BENCHMARK_OPTION
-from pytest_probe.features.benchmark.benchmark import Benchmark
-from pytest_probe.features.gate.gate import Gate
-from pytest_probe.model.baseline import KeptTime
+from pytest_probe.model.baseline import KeptCase, KeptTime
 from pytest_probe.model.measurement import CaseMemory, CaseTime, TimeBeside, microseconds
+from pytest_probe.model.other_run import OtherRun
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import SLOWER, Verdict
+from pytest_probe.options import NAMED
 
 
 class OtherTimes(Struct, frozen=True):
-    """Where times are compared. limit: above so many times the other one a case is slower, None where nothing fails;
-    update: the baseline takes the times, so that nothing fails compared with it."""
+    """Where times are compared. limit: above so many times the other one a case is slower, None where nothing
+    fails."""
 
     limit: float | None
-    benchmark: Benchmark | None = None
-    gate: Gate | None = None
-    update: bool = False
+    others: Sequence[OtherRun] = ()
 
     def compare(self, time: CaseTime, identity: PortableId) -> CaseTime:
         """The time with the other one: of the benchmark, where it has the case, else of the baseline."""
         if not time.compares or time.median_us is None:
             return time
-        spread = self._kept(identity)
+        spread, limits = self._kept(identity)
         other = self._benchmarks(identity)
         theirs = None if other is None else other.time
         if theirs is not None and theirs.compares and theirs.median_us is not None:
@@ -47,23 +45,24 @@ class OtherTimes(Struct, frozen=True):
                 theirs.least_us,
             )
         elif spread is not None and spread.low_us:
-            limit = None if self.update else limit_of(self.limit, spread)
+            limit = limit_of(self.limit, spread) if limits else None
             found = TimeBeside("baseline", spread.low_us, _ratio(time.median_us, spread.low_us), limit)
         else:
             return time
         return structs.replace(time, beside=found)
 
-    def _kept(self, identity: PortableId) -> KeptTime | None:
-        """The baseline's, where it is of this device."""
-        if self.gate is None or self.gate.baseline is None or not self.gate.comparable.same_device:
-            return None
-        kept = self.gate.baseline.cases.get(str(identity))
-        return None if kept is None else kept.time
+    def _kept(self, identity: PortableId) -> tuple[KeptTime | None, bool]:
+        """The baseline's, where it is of this device, and whether it limits."""
+        for other in self.others:
+            case = other.cases.get(str(identity)) if other.same_device else None
+            if isinstance(case, KeptCase):
+                return case.time, other.limits
+        return None, True
 
     def _benchmarks(self, identity: PortableId) -> Result | None:
         """The benchmark's case of the same dtype: another one takes another time."""
-        found = None if self.benchmark is None else self.benchmark.results.get(identity)
-        return found if found is not None and found.portable_id == identity else None
+        found = (other.cases.get(str(identity)) for other in self.others)
+        return next((case for case in found if isinstance(case, Result)), None)
 
     def memory(self, memory: CaseMemory, identity: PortableId) -> CaseMemory:
         """The memory with the benchmark's peak."""
@@ -100,11 +99,13 @@ def slower(verdict: Verdict) -> Verdict:
     return replace(verdict, verdict="error", kind=SLOWER, reason=reason)
 
 
-def check_benchmark(benchmark: Benchmark) -> None:
-    """Raises SettingsError where it has no times."""
-    if not _any_time(result.time for result in benchmark.results.values()):
-        wanted = "its results have no times; make it with --probe-mode=acc,time"
-        raise SettingsError(BENCHMARK_OPTION, str(benchmark.folder), wanted)
+def check_benchmark(folder: Path | None, others: Iterable[OtherRun]) -> None:
+    """Raises SettingsError where a benchmark, which is in this folder, has no times."""
+    for other in others:
+        results = [case for case in other.cases.values() if isinstance(case, Result)]
+        if other.kind == "benchmark" and not _any_time(result.time for result in results):
+            wanted = "its results have no times; make it with --probe-mode=acc,time"
+            raise SettingsError(NAMED["benchmark"].flag, str(folder), wanted)
 
 
 def _any_time(times: Iterable[CaseTime | None]) -> bool:

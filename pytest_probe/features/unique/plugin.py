@@ -12,9 +12,15 @@ from msgspec.structs import replace
 from pytest_probe.features.unique.duplicates import Fold, Folds
 from pytest_probe.model.dump import Dump
 from pytest_probe.options import NAMED
+from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.items import ProbeItem
 from pytest_probe.plugin.order import deselect
 from pytest_probe.plugin.session import Probe
+
+
+class Unique(Feature):
+    def select(self, session: pytest.Session, items: list[pytest.Item]) -> None:
+        items[:] = fold(self.probe, session.config, items)
 
 
 def fold(probe: Probe, config: pytest.Config, items: Sequence[pytest.Item]) -> list[pytest.Item]:

@@ -90,7 +90,7 @@ def test_a_case_of_a_baseline_keeps_its_worst_metrics() -> None:
         KeptOutput("output.1", 1e-8, 1.0, 0.5, "inf", 4, None, 10, 10),
         KeptOutput("output.2", None, None, None, None, None, None, 10, None),
     )
-    found = OtherCase.kept(KeptCase("x", "", "warning", outputs))
+    found = OtherCase.of(KeptCase("x", "", "warning", outputs))
     assert found == OtherCase("warning", {"max_ulp": 2.0, "mean_ulp": 0.5, "noise_ratio": float("inf")})
 
 

@@ -3,52 +3,47 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_probe.features.benchmark.benchmark import Benchmark, OtherRun
-from pytest_probe.features.gate.baseline import SCHEMA, Baseline, Comparable, Header
-from pytest_probe.features.gate.gate import Gate
 from pytest_probe.features.timing.other_times import OtherTimes, limit_of, slower
 from pytest_probe.model.baseline import KeptCase, KeptTime
 from pytest_probe.model.measurement import CaseMemory, CaseTime, TimeBeside, microseconds
+from pytest_probe.model.other_run import OtherRun
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import Verdict
 
 ID = PortableId("dump.json", "Torch.exp.0.forward")
-HEADER = Header(SCHEMA, 0, "auto", "auto", 1, {}, ({"device": "cpu"},), {})
 
 
 def time(median: float, least: float | None = None, note: str = "") -> CaseTime:
     return CaseTime(median, median, median, median if least is None else least, note=note)  # type: ignore[arg-type]
 
 
-def benchmark(found: CaseTime | None, identity: PortableId = ID, memory: CaseMemory | None = None) -> Benchmark:
+def benchmark(found: CaseTime | None, identity: PortableId = ID, memory: CaseMemory | None = None) -> OtherRun:
     verdict = Verdict("pass", "", time=found, memory=memory)
     result = Result.of(verdict, identity, api="Torch.exp", direction="forward", dtype="", device="cpu", duration=0.0)
-    results = {identity.in_any_dtype: result, identity: result}
-    return Benchmark(Path("base"), results, OtherRun())
+    return OtherRun("benchmark", "base", {str(identity): result})
 
 
-def gate(*times: KeptTime, same_device: bool = True) -> Gate:
+def baseline(*times: KeptTime, same_device: bool = True, limits: bool = True) -> OtherRun:
     cases = {str(ID): KeptCase(str(ID), "89abcdef", "pass", time=found) for found in times}
-    return Gate(Baseline(HEADER, cases), Comparable(same_device))
+    return OtherRun("baseline", "kept", cases, same_device, limits)
 
 
 def test_the_benchmark_goes_before_the_baseline() -> None:
-    kept = gate(KeptTime(5.0, 5.0))
-    found = OtherTimes(1.15, benchmark(time(10.0, 9.0)), kept).compare(time(12.0), ID)
+    kept = baseline(KeptTime(5.0, 5.0))
+    found = OtherTimes(1.15, [benchmark(time(10.0, 9.0)), kept]).compare(time(12.0), ID)
     assert found.beside == TimeBeside("benchmark", 10.0, 1.2, 1.15, 9.0)
-    found = OtherTimes(1.15, benchmark(None), kept).compare(time(12.0), ID)
+    found = OtherTimes(1.15, [benchmark(None), kept]).compare(time(12.0), ID)
     assert found.beside == TimeBeside("baseline", 5.0, 2.4, 1.15)
 
 
 def test_another_dtype_takes_another_time() -> None:
     narrow = PortableId("dump.json", "Torch.exp.0.forward", "bfloat16")
-    others = OtherTimes(1.15, benchmark(time(10.0), narrow))
+    others = OtherTimes(1.15, [benchmark(time(10.0), narrow)])
     assert others.compare(time(12.0), ID).beside is None
     assert others.compare(time(12.0), narrow).beside is not None
 
@@ -65,16 +60,16 @@ def test_another_dtype_takes_another_time() -> None:
     ],
 )
 def test_what_says_nothing_is_not_compared(mine: CaseTime, theirs: CaseTime | None) -> None:
-    assert OtherTimes(1.15, benchmark(theirs)).compare(mine, ID) == mine
+    assert OtherTimes(1.15, [benchmark(theirs)]).compare(mine, ID) == mine
 
 
 def test_times_of_another_device_are_not_compared() -> None:
-    assert OtherTimes(1.15, None, gate(KeptTime(5.0, 5.0), same_device=False)).compare(time(12.0), ID).beside is None
-    assert OtherTimes(1.15, None, gate()).compare(time(12.0), ID).beside is None
+    assert OtherTimes(1.15, [baseline(KeptTime(5.0, 5.0), same_device=False)]).compare(time(12.0), ID).beside is None
+    assert OtherTimes(1.15, [baseline()]).compare(time(12.0), ID).beside is None
 
 
 def test_an_update_has_no_limit_beside_its_baseline() -> None:
-    found = OtherTimes(1.15, None, gate(KeptTime(5.0, 5.0)), update=True).compare(time(12.0), ID)
+    found = OtherTimes(1.15, [baseline(KeptTime(5.0, 5.0), limits=False)]).compare(time(12.0), ID)
     assert found.beside == TimeBeside("baseline", 5.0, 2.4)
     assert not found.is_slower
 
@@ -90,12 +85,12 @@ def test_an_update_has_no_limit_beside_its_baseline() -> None:
     ],
 )
 def test_median_and_least_both_decide(median: float, least: float, expected: bool) -> None:
-    found = OtherTimes(1.15, benchmark(time(10.0, 9.5))).compare(time(median, least), ID)
+    found = OtherTimes(1.15, [benchmark(time(10.0, 9.5))]).compare(time(median, least), ID)
     assert found.is_slower is expected
 
 
 def test_without_a_limit_nothing_is_slower() -> None:
-    assert not OtherTimes(None, benchmark(time(10.0))).compare(time(1000.0), ID).is_slower
+    assert not OtherTimes(None, [benchmark(time(10.0))]).compare(time(1000.0), ID).is_slower
 
 
 @pytest.mark.parametrize(
@@ -131,7 +126,7 @@ def test_the_spread_of_no_time_is_none_and_of_zero_infinite() -> None:
 
 
 def test_a_slower_case_says_so() -> None:
-    found = OtherTimes(1.15, benchmark(time(10.0))).compare(time(13.0), ID)
+    found = OtherTimes(1.15, [benchmark(time(10.0))]).compare(time(13.0), ID)
     judged = slower(Verdict("pass", "auto", time=found))
     reason = "1.3 times the benchmark's time: 10 us there, 13 us here; the limit is 1.15 times"
     assert (judged.verdict, judged.kind, judged.reason) == ("error", "slower", reason)
@@ -140,9 +135,9 @@ def test_a_slower_case_says_so() -> None:
 
 
 def test_memory_stands_beside_the_benchmarks() -> None:
-    others = OtherTimes(None, benchmark(None, memory=CaseMemory(100)))
+    others = OtherTimes(None, [benchmark(None, memory=CaseMemory(100))])
     assert others.memory(CaseMemory(300), ID) == CaseMemory(300, benchmark_bytes=100)
-    assert OtherTimes(None, benchmark(None)).memory(CaseMemory(300), ID) == CaseMemory(300)
+    assert OtherTimes(None, [benchmark(None)]).memory(CaseMemory(300), ID) == CaseMemory(300)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,14 @@
+"""--probe-cache: numbers of the reference side outlast the run."""
+
+from __future__ import annotations
+
+from pytest_probe.features.cache.cache import Cache
+from pytest_probe.plugin.feature import Feature
+
+
+class References(Feature):
+    @property
+    def cache(self) -> Cache:
+        settings = self.probe.settings
+        assert settings.cache is not None
+        return Cache(settings.cache, settings.cache_size)

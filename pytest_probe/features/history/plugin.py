@@ -1,0 +1,35 @@
+"""--probe-history: the run is appended to a file when it ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pytest_probe.features.history.file import HistoryRun, NotAppended, check
+from pytest_probe.model.result import Result
+from pytest_probe.plugin.feature import Feature
+from pytest_probe.plugin.reporting import Reporting
+from pytest_probe.system.text import printable_line
+
+
+class History(Feature):
+    needs_run = True
+
+    def begin(self, reporting: Reporting) -> None:
+        check(self._path)
+        self._run = HistoryRun()
+
+    def add(self, result: Result) -> None:
+        self._run.add(result)
+
+    def close(self, reporting: Reporting) -> None:
+        out, goes_on = self.probe.settings.out, self.probe.has(lambda feature: feature.goes_on)
+        try:
+            folder = "" if out is None else printable_line(str(out))
+            self._run.append(self._path, {**reporting.run, "folder": folder}, goes_on=goes_on)
+        except NotAppended as error:
+            reporting.remark(f"the run was not appended to {self._path}: {error}")
+
+    @property
+    def _path(self) -> Path:
+        assert self.probe.settings.history is not None
+        return self.probe.settings.history

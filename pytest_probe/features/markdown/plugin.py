@@ -1,0 +1,65 @@
+"""--probe-markdown: a summary in Markdown, where the user asks for it and where a CI job shows it."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from pytest_probe.features.markdown.page import Failing, Page, error_commands, on_github, step_summary
+from pytest_probe.model.verdict import SEVERITY
+from pytest_probe.plugin.feature import Feature
+from pytest_probe.plugin.report_results import OUTCOMES, carried
+from pytest_probe.plugin.reporting import Reporting
+from pytest_probe.plugin.session import Probe
+from pytest_probe.reports.results_file import results_in
+from pytest_probe.system.files import replacing
+
+
+class Markdown(Feature):
+    def __init__(self, probe: Probe) -> None:
+        super().__init__(probe)
+        self._failing: dict[str, Failing] = {}
+
+    def report(self, report: pytest.TestReport) -> None:
+        """Remember an item with results that failed, until it is run again."""
+        if report.outcome not in OUTCOMES or (report.when == "setup" and report.passed):
+            self._failing.pop(report.nodeid, None)
+        if report.failed and (results := results_in(carried(report))):
+            file, line, _ = report.location
+            crash = getattr(getattr(report.longrepr, "reprcrash", None), "message", "")
+            worst = max(results, key=lambda result: SEVERITY[result.verdict])
+            reason = (crash or worst.reason or worst.verdict).splitlines()[0]
+            path = os.path.normpath(self.probe.config.rootpath / file)
+            self._failing[report.nodeid] = Failing(worst.id, reason, path, 0 if line is None else line + 1)
+
+    def end(self, reporting: Reporting) -> None:
+        if not (reporting.tally.verdicts or reporting.not_run):
+            return
+        summary, failing = reporting.summary(1000), [*self._failing.values()]
+        told = tuple(reporting.told)
+        page = Page(
+            reporting.header, reporting.tally, failing, reporting.not_run, summary.lines, summary.alarm, told
+        ).text()
+        asked, step = self.probe.settings.markdown, step_summary()
+        try:
+            if asked is not None:
+                with replacing(asked) as temporary:
+                    temporary.write_text(page, encoding="utf-8", errors="replace")
+        except OSError as error:
+            reporting.trouble(f"the summary for {asked} cannot be written ({error.strerror})")
+        try:
+            if step is not None:
+                with step.open("a", encoding="utf-8", errors="replace") as file:
+                    file.write(page)
+        except OSError as error:
+            # Nobody asked for this one: GitHub names the file in each job.
+            reporting.remark(f"the summary for {step} cannot be written ({error.strerror})")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Mark the lines of calls that failed, where GitHub shows them."""
+        if on_github() and self._failing:
+            terminalreporter.ensure_newline()
+            for line in error_commands([*self._failing.values()]):
+                terminalreporter.write_line(line)

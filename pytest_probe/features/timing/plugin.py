@@ -1,0 +1,92 @@
+"""--probe-mode=time,mem: each case is measured, and compared with another run where there is one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from pytest_probe.errors import SettingsError
+from pytest_probe.features.timing.measure import TimeAndMemory
+from pytest_probe.features.timing.other_times import OtherTimes, check_benchmark, slower
+from pytest_probe.features.timing.paddleapex_csv import write_measurements
+from pytest_probe.model import measurement
+from pytest_probe.model.measurement import CaseTime
+from pytest_probe.plugin.feature import Feature
+from pytest_probe.plugin.judged import Judged
+from pytest_probe.plugin.reporting import Reporting
+from pytest_probe.plugin.session import Probe
+from pytest_probe.plugin.xdist import is_controller
+
+# Seconds before each further measurement of a case that looks slower: what disturbs one lasts for seconds, too. And how
+# long a run waits for that in all, since of a device that is slower throughout every case looks so.
+WAITS, PATIENCE = (0.2, 0.8, 2.0), 30.0
+
+
+class Timing(Feature):
+    def __init__(self, probe: Probe) -> None:
+        super().__init__(probe)
+        self.one_worker_a_device = probe.settings.times
+        self._patience = PATIENCE
+
+    @property
+    def measuring(self) -> TimeAndMemory:
+        settings = self.probe.settings
+        return TimeAndMemory(settings.time_budget if settings.times else None, memory=settings.counts_memory)
+
+    def prepare(self) -> None:
+        """Refuse more than one worker a device, all but one of which would disturb the others; on the CPU that is one
+        in all."""
+        config = self.probe.config
+        if not self.probe.settings.times or not is_controller(config):
+            return
+        workers = sum(map(_workers_of, config.getoption("tx")))
+        devices = max(1, len(set(self.probe.shared_devices)))
+        if workers > devices:
+            there = "there is one device" if devices == 1 else f"there are {devices} devices"
+            wanted = f"times are measured by one worker a device, and {there}; give -n {devices}, or leave it out"
+            raise SettingsError("-n", workers, wanted)
+
+    def needs_devices(self) -> bool:
+        """Their number says how many workers may measure."""
+        return self.probe.settings.times and not self.probe.elsewhere
+
+    def begin(self, reporting: Reporting) -> None:
+        if self.probe.settings.times:
+            check_benchmark(self.probe.settings.benchmark, self.probe.others)
+
+    def judge(self, judged: Judged) -> None:
+        """Compare its time and memory with another run's. What looks slower is measured again: what else the machine
+        does passes, and a slower call stays one."""
+        others = OtherTimes(self.probe.settings.time_limit, self.probe.others)
+        verdict, identity = judged.verdict, judged.identity
+        if verdict.memory is not None:
+            verdict = judged.verdict = replace(verdict, memory=others.memory(verdict.memory, identity))
+        if verdict.time is None:
+            return
+        time = others.compare(verdict.time, identity)
+        for seconds in WAITS:
+            if not time.is_slower or judged.checked.subject is None:
+                break
+            measurement.sleep(min(seconds, self._patience))
+            self._patience = max(0.0, self._patience - seconds)
+            again = others.compare(self.probe.checker.timed_again(judged.checked), identity)
+            time = min(time, again, key=_factor)
+        verdict = replace(verdict, time=time)
+        judged.verdict = slower(verdict) if time.is_slower else verdict
+
+    def tables(self, folder: Path) -> Iterable[Path]:
+        return write_measurements(folder)
+
+
+def _factor(time: CaseTime) -> float:
+    """How many times as long it took as elsewhere."""
+    return math.inf if time.beside is None else time.beside.ratio
+
+
+def _workers_of(spec: str) -> int:
+    """ "popen", "3*popen"."""
+    number, star, _ = spec.partition("*")
+    return int(number) if star and number.isdigit() else 1

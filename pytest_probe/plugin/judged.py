@@ -1,0 +1,85 @@
+"""A case between its verdict and its result: what features judge further, alike for an item of a dump and for a check
+of a test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_probe.check import Checked
+from pytest_probe.model.baseline import Compared
+from pytest_probe.model.dump import Frame
+from pytest_probe.model.result import PortableId
+from pytest_probe.model.verdict import SLOWER, Verdict
+from pytest_probe.plugin.saving import save, saves
+from pytest_probe.plugin.session import Probe
+from pytest_probe.reports import terminal
+
+if TYPE_CHECKING:
+    from pytest_probe.model.details import Details
+
+
+class Regression(Struct, frozen=True):
+    """Why a case fails, whatever its verdict is: in one line, as a heading, and the lines that show it."""
+
+    reason: str
+    heading: str
+    table: Sequence[str]
+
+
+class Judged(Struct):
+    """A case, to which features give another verdict and the rest.
+
+    api is the name that its result has, file gives where its tensors may go, command what runs it again. compared:
+    with the baseline; known: may it fail, since it did before? details: what a page shows of it.
+    """
+
+    checked: Checked
+    verdict: Verdict
+    identity: PortableId
+    api: str
+    file: Callable[[], Path]
+    command: Callable[[], str]
+    compared: Compared | None = None
+    regression: Regression | None = None
+    known: bool = False
+    details: Details | None = None
+
+    def by_features(self, probe: Probe, *notes: str) -> Judged:
+        """Let the run's features judge it, and save its tensors where the run asks for them."""
+        for feature in probe.features:
+            feature.judge(self)
+        for note in filter(None, (*notes, probe.remark)):
+            self.verdict = replace(self.verdict, notes=(*self.verdict.notes, note))
+        if self.saves(probe):
+            self.verdict = save(probe, self.checked, self.verdict, self.file())
+        return self
+
+    def saves(self, probe: Probe) -> bool:
+        """Are its tensors kept? A case that is slower alone has none that say why."""
+        worse = self.regression is not None
+        return self.verdict.kind != SLOWER and saves(probe, self.verdict, worse=worse)
+
+    def fails(self, *, strict: bool) -> bool:
+        return self.verdict.fails(strict) or self.regression is not None
+
+    def reason(self, of_verdict: str) -> str:
+        """Why it fails, in one line; of_verdict is what the verdict says."""
+        return of_verdict if self.verdict.verdict == "error" or self.regression is None else self.regression.reason
+
+    def text(self, probe: Probe, *, name: str, device: str, frame: Frame | None = None, command: str = "") -> str:
+        """The report of a case that failed."""
+        worse = self.regression
+        return terminal.failure(
+            self.verdict,
+            name=name,
+            device=device,
+            frame=frame,
+            saved=str(self.file()) if self.saves(probe) else "",
+            command=command,
+            gate=("", ()) if worse is None else (worse.heading, worse.table),
+        )
