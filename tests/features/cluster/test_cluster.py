@@ -46,7 +46,7 @@ def cluster() -> Iterator[Any]:
 
 
 @pytest.fixture(autouse=True)
-def address(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def address(cluster: Any, monkeypatch: pytest.MonkeyPatch, forked: None) -> None:
     monkeypatch.setenv("RAY_ADDRESS", cluster.address)
 
 
