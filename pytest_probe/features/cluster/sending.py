@@ -32,8 +32,7 @@ from pytest_probe.system import archive
 
 # How groups of cases are dealt out to processes that take more as soon as they are done: guided self-scheduling
 # (Polychronopoulos and Kuck, 1987), heaviest first. Each time a process is free it gets a share of what is left, so
-# that the last groups go out one at a time. Two parts a host hide the time of sending. Passing setups and teardowns are
-# not sent: that is why an item costs the controller less than under `-n`.
+# that the last groups go out one at a time. Two parts a host hide the time of sending.
 
 # Parts per process into which the remaining cost is divided. With 1, an estimate that is half of the truth would make
 # all other processes wait for one.
