@@ -43,7 +43,7 @@ from pytest_probe.errors import (
 )
 from pytest_probe.model.dump import Call
 from pytest_probe.model.run import Device, Run, Wanted, Way, floats_of, on_device, with_leaves
-from pytest_probe.numerics.closeness import equal_in_float64, reference_array, same_bytes
+from pytest_probe.numerics.closeness import equal_in_float64, is_reference_array, same_bytes
 from pytest_probe.numerics.dtypes import numpy_dtype
 from pytest_probe.standards.api_class import classes_of, details
 from pytest_probe.user_errors import allowing_refusal, exception_line, first_line, said
@@ -297,7 +297,7 @@ class ReferenceRuns(Struct, frozen=True):
         if not with_gradient:
             return plain, None
         # Running statistics and the like, which the call updates, have no gradient.
-        kept = frozenset(name for name in every if same_bytes(plain.after(name), reference_array(leaves[name].array)))
+        kept = frozenset(name for name in every if is_reference_array(plain.after(name), leaves[name].array))
         marked = frozenset(name for name in every if leaves[name].requires_grad)
         # Every try asks for less, since a call may refuse all gradients for the sake of one.
         tries = [

@@ -35,7 +35,7 @@ from pytest_probe.model.run import (
     with_leaves,
 )
 from pytest_probe.model.verdict import EMULATED
-from pytest_probe.numerics.closeness import reference_array, same_bytes
+from pytest_probe.numerics.closeness import is_reference_array, reference_array, same_bytes
 from pytest_probe.numerics.dtypes import AnyArray, is_floating
 from pytest_probe.user_errors import allowing_refusal
 
@@ -213,7 +213,7 @@ class Reference(Struct, frozen=True, dict=True):
         silent = (
             name
             for name, leaf in leaves.items()
-            if name not in self.run.changed and not same_bytes(self.run.after(name), reference_array(leaf.array))
+            if name not in self.run.changed and not is_reference_array(self.run.after(name), leaf.array)
         )
         return self.run.changed.union(silent)
 

@@ -85,13 +85,13 @@ def test_a_healthy_call_passes(name: str, dtype: str, device: str) -> None:
 @pytest.mark.parametrize("name", CUT)
 def test_the_result_says_what_share_was_sampled(name: str) -> None:
     found = outputs(CUT[name], CUT[name], [numbers("float32")])
-    assert 0 < found["output.0"].metrics["sampled"] <= 0.3  # type: ignore[operator]
+    assert 0 < found["output.0"].metrics["sampled"] <= 0.5  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("name", ["elements", "rows of softmax", "rows of a norm"])
 def test_so_does_that_of_gradients(name: str) -> None:
     found = outputs(CUT[name], CUT[name], [numbers("float32")], backward=True)
-    assert 0 < found["grad.input.0"].metrics["sampled"] <= 0.3  # type: ignore[operator]
+    assert 0 < found["grad.input.0"].metrics["sampled"] <= 0.5  # type: ignore[operator]
 
 
 WHOLE: dict[str, Callable[[Tensor], Tensor]] = {
