@@ -275,7 +275,7 @@ def test_saved_tensors_are_sent_where_a_node_does_not_see_the_folder(
         from pytest_probe.features.cluster.messages import RunFacts
 
         known = controller.Cluster._what_is_known
-        controller.Cluster._what_is_known = lambda self: RunFacts(None, (known(self).marker[0], b"another"))
+        controller.Cluster._what_is_known = lambda self: RunFacts({}, (known(self).marker[0], b"another"))
         """
     )
     run(pytester, *RUN, "--probe-out=sent", "--probe-save=all")
@@ -415,8 +415,8 @@ def test_a_node_with_another_version_is_refused(pytester: pytest.Pytester, make_
         """
         from pytest_probe.features.cluster import ray_pool
 
-        known = ray_pool.versions()
-        ray_pool.versions = lambda: {**known, "Python": "3.99"}
+        known = ray_pool._versions()
+        ray_pool._versions = lambda: {**known, "Python": "3.99"}
         """
     )
     result = run(pytester, *RUN)
