@@ -170,7 +170,7 @@ def _probe_of(config: pytest.Config) -> Probe:
 
 
 def _configure(config: pytest.Config) -> None:
-    from pytest_probe.plugin import progress, report_transport, xdist
+    from pytest_probe.plugin import progress, xdist
 
     state = _probe_of(config)
     xdist.check_devices(config, state)
@@ -189,7 +189,6 @@ def _configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Reporting(state), "probe-reporting")
         config.pluginmanager.register(ReleaseResults(), "probe-release-results")
     state.register_features()
-    report_transport.register(config, controls=xdist.is_controller(config))
     progress.configure(config, state, distributes=xdist.is_controller(config))
     if xdist.is_controller(config):
         controller = xdist.Controller(state)

@@ -17,8 +17,6 @@ from typing import Any
 
 import pytest
 
-from pytest_probe.plugin.report_transport import held_hooks
-
 _PHASES = {"pytest_runtest_setup": "setup", "pytest_runtest_call": "call", "pytest_runtest_teardown": "teardown"}
 _LOGGING, _CAPTURE = "logging-plugin", "capturemanager"
 # Where one of these is set, pytest's plugin does more than to keep what is logged, and stays.
@@ -109,16 +107,12 @@ class _Hooks:
     """A relay of hooks in which some leave a plugin out. Output is not captured where nobody prints: in setups, and in
     teardowns of an item alone, if no other plugin takes part in them."""
 
-    def __init__(
-        self, relay: Any, plugins: pytest.PytestPluginManager, logs: _Logs | None, held: Mapping[str, object]
-    ) -> None:
-        self._relay, self._plugins, self._logs, self._held = relay, plugins, logs, held
+    def __init__(self, relay: Any, plugins: pytest.PytestPluginManager, logs: _Logs) -> None:
+        self._relay, self._plugins, self._logs = relay, plugins, logs
 
     def __getattr__(self, name: str) -> Any:
         hook = getattr(self._relay, name)
-        if name in self._held:
-            hook = self._less(hook, [self._held[name]])
-        if name in _PHASES and self._logs is not None:
+        if name in _PHASES:
             out = [self._plugins.get_plugin(_LOGGING)]
             hook = self._less(hook, out)
             if name in _CAPTURED and _is_silent(hook):
@@ -146,7 +140,6 @@ class ItemHooks:
     def __init__(self, config: pytest.Config) -> None:
         self._plugins = config.pluginmanager
         self._logs = _logs_of(config)
-        self._held = held_hooks(config)
         self._usual: _Hooks | None = None
         self.settled = False
         self._last: tuple[object, Any] = (None, None)
@@ -157,13 +150,13 @@ class ItemHooks:
         return self._last[1]
 
     def _among(self, relay: Any) -> Any:
-        if self._logs is None and not self._held:
+        if self._logs is None:
             return relay
         # Those of a folder with conftests next to it are made anew, as pytest makes them.
         if relay is not self._plugins.hook:
-            return _Hooks(relay, self._plugins, self._logs, self._held)
+            return _Hooks(relay, self._plugins, self._logs)
         if self._usual is None:
-            self._usual = _Hooks(relay, self._plugins, self._logs, self._held)
+            self._usual = _Hooks(relay, self._plugins, self._logs)
         return self._usual
 
 

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from msgspec import structs
@@ -24,7 +24,6 @@ from pytest_probe.model.result import FUZZED, AnnouncedCall, FatalCall, Portable
 from pytest_probe.model.run import RECORDED
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.plugin.report_results import carry
-from pytest_probe.plugin.report_transport import add_phases
 from pytest_probe.plugin.reproduce import item_command
 from pytest_probe.plugin.session import Probe
 from pytest_probe.reports.results_file import junit_properties
@@ -103,6 +102,7 @@ class Controller:
         self._ended: dict[Any, str] = {}
         self.folder = probe.running_folder or Path(tempfile.mkdtemp(prefix="pytest-probe-"))
         self._deaths = Deaths(probe.running_folder)
+        self._died: pytest.TestReport | None = None
         self._memory_kills = memory_kills()
         # A record that kills its worker must not end the run: xdist's own cap would leave items unrun.
         self._replaces = probe.config.getoption("maxworkerrestart", None) is None
@@ -220,9 +220,8 @@ class Controller:
         report.location = (str(path), None, f"{crashed.name} ")
         died = result_of(self._probe, crashed, verdict, device, death.folded)
         say(report, path, died, self._command(path, crashed, device), device)
-        # What reads reports knows the other phases of an item: without them junit shows no properties.
         report.when = "call"
-        add_phases(report, started=self._probe.config.option.verbose > 0)
+        self._died = report
 
     def _command(self, path: Path, crashed: PortableId, device: str | None) -> str:
         for feature in self._probe.features:
@@ -230,9 +229,17 @@ class Controller:
                 return command
         return item_command(self._probe, path, crashed.name, crashed.dtype or None, device)
 
-    @pytest.hookimpl(wrapper=True)
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, None, None]:
-        yield
+        """pytest-xdist reports a death alone; what reads reports knows the other phases of an item."""
+        if report is not self._died:
+            yield
+        else:
+            hook = self._probe.config.hook
+            hook.pytest_runtest_logreport(report=passed(report, "setup"))
+            yield
+            hook.pytest_runtest_logreport(report=passed(report, "teardown"))
+            hook.pytest_runtest_logfinish(nodeid=report.nodeid, location=report.location)
         if report.when == "teardown":
             self._ended[getattr(report, "node", None)] = report.nodeid
 
@@ -279,6 +286,16 @@ def say(report: pytest.TestReport, path: Path, result: Result, command: str, dev
         report.longrepr = f"{result.portable_id.name}{where}: {result.reason}\nto reproduce: {command}"
     carry(report, result, [result])
     report.user_properties = list(junit_properties(result))
+
+
+def passed(call: pytest.TestReport, when: Literal["setup", "teardown"]) -> pytest.TestReport:
+    """The report of a phase that passed, of an item whose process could not report it."""
+    # junit takes an item's properties from its last report.
+    properties = call.user_properties if when == "teardown" else []
+    worker = {"node": vars(call)["node"]} if hasattr(call, "node") else {}
+    return pytest.TestReport(
+        call.nodeid, call.location, call.keywords, "passed", None, when, user_properties=properties, **worker
+    )
 
 
 def result_of(probe: Probe, identity: PortableId, verdict: Verdict, device: str | None, folded: int) -> Result:

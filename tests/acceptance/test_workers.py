@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -342,53 +341,3 @@ def test_only_a_kill_is_for_memory(status: int, ran_out: bool, kind: str) -> Non
     """Meanwhile Linux may have killed another program."""
     died = running.verdict_on(Running("x", "x", "device"), running.Ending(status, ran_out), times=1, timed_out=False)
     assert (died.verdict, died.kind) == ("error", kind)
-
-
-COUNTING = """
-from pathlib import Path
-
-def pytest_configure(config):
-    if not hasattr(config, "workerinput"):
-        return
-    sender = next(each for each in config.pluginmanager.get_plugins() if hasattr(each, "sendevent"))
-    send, file = sender.sendevent, Path(__file__).with_name("sent").open("w")
-
-    def counted(name, **kwargs):
-        print(name, file=file, flush=True)
-        send(name, **kwargs)
-
-    sender.sendevent = counted
-"""
-ADDS = """
-import pytest
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item, call):
-    report = yield
-    report.of_a_plugin = call.when
-    return report
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("more", "names"),
-    [
-        ([], ["testreport"]),
-        (["-v"], ["logstart", "testreport"]),
-        (["adds"], ["logstart", "testreport", "testreport", "testreport", "logfinish"]),
-    ],
-    ids=["alone", "verbose", "with a plugin that adds to reports"],
-)
-def test_a_passing_item_is_one_message(
-    pytester: pytest.Pytester, make_dump: DumpMaker, more: Sequence[str], names: Sequence[str]
-) -> None:
-    """Next to the one by which pytest-xdist knows that the worker is free."""
-    make_dump()
-    pytester.makeconftest(COUNTING + ADDS * (more == ["adds"]))
-    options = [option for option in more if option != "adds"]
-    result = pytester.runpytest_subprocess("-n1", "--probe-dump=dump.json", "--probe-device=cpu", *options)
-    outcomes = result.parseoutcomes()
-    items = outcomes["passed"] + outcomes["skipped"]
-    sent = [name for name in (pytester.path / "sent").read_text().split() if name.startswith(("log", "test", "run"))]
-    assert sent == [*names, "runtest_protocol_complete"] * items

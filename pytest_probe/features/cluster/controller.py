@@ -31,10 +31,9 @@ from pytest_probe.features.cluster.sending import Dealing, Sending, sizes_of, st
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.plugin.items import ProbeItem
 from pytest_probe.plugin.order import costs_of, sharing_runs
-from pytest_probe.plugin.report_transport import passed
 from pytest_probe.plugin.reproduce import item_command
 from pytest_probe.plugin.session import Probe
-from pytest_probe.plugin.xdist import DEATHS_OF_A_CASE, IDLE_DEATHS, result_of, say, workers_describe_devices
+from pytest_probe.plugin.xdist import DEATHS_OF_A_CASE, IDLE_DEATHS, passed, result_of, say, workers_describe_devices
 from pytest_probe.reports.results_file import RUN
 from pytest_probe.reports.running import CRASH, Deaths, verdict_on
 from pytest_probe.reports.terminal import count
