@@ -178,13 +178,14 @@ class _Runs(Struct, frozen=True):
 
 
 def _is_own(reference: Reference) -> bool:
-    """Is the reference's function the framework's, and are its kernels?"""
+    """Is the reference's function the framework's, with nothing of the user's in its place on the device, and are its
+    kernels?"""
     found, framework = reference.candidate, reference.framework
     function = found.widened.function if found.widened is not None else found.lookup and found.lookup()
     while isinstance(function, functools.partial):
         function = function.func
     own = function is not None and frameworks.belongs_to(function, frameworks.MODULES[framework.name])
-    return own and framework.registered_kernels("cpu") is not None
+    return own and not found.replaced and framework.registered_kernels("cpu") is not None
 
 
 def _with_arrays(bound: BoundCall) -> BoundCall:

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from pytest_probe.standards.noise.standard import OWN_KERNEL
 from tests.check.conftest import Make, Plant, failed, normal
 
 NAME = "Functional.interpolate"
@@ -41,7 +42,9 @@ def test_healthy_kernels_pass_in_both_directions(bench: Make, mode: str, dtype: 
         made = bench(NAME, F.interpolate, x, backward=True, **how)
         for direction in ("forward", "backward"):
             verdict = made.check(direction)
-            assert verdict.verdict == "pass", (how, x.shape, direction, verdict.reason)
+            # torch's own 16-bit kernels round inside, in steps that are not written down.
+            own = dtype is torch.bfloat16 and OWN_KERNEL in verdict.reason
+            assert verdict.verdict == ("warning" if own else "pass"), (how, x.shape, direction, verdict.reason)
 
 
 def test_a_scale_off_by_one_percent_is_found(bench: Make, plant: Plant) -> None:

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from msgspec.structs import replace
 
 from pytest_probe.check import comparisons, judging, resolve, sources, structure
+from pytest_probe.check.large import cuts
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.numerics import closeness, noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, round_to, widen
@@ -257,6 +258,8 @@ def of_every_element(
 
 # A bias that is not measured beside the kernel's steps, which explain some as well.
 ALONE: Off = (rule, "_bias_beside_steps", rule._bias)
+# Of a large call all elements, and no drawn ones alone.
+IN_FULL: Off = (cuts, "LARGE", math.inf)
 
 
 # Sums of a choice that are not compared with those of rounding, which some differences move as well.
@@ -361,7 +364,7 @@ CLAUSES = (
     Clause(
         "bias: equal elements count once", "the same for 200 copies of each row on another device, as of padding",
         lambda a, b: sequential(a[:16], b).repeat(200, 1), torch.matmul, padded,
-        ((noise_ratio, "biases", of_every_element), ALONE), "pass", "error",
+        ((noise_ratio, "biases", of_every_element), ALONE, IN_FULL), "pass", "error",
         api="Torch.matmul",
         place="other",
     ),

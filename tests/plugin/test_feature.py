@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ for option in options.OPTIONS:
 options.OPTIONS = tuple(option for option in options.OPTIONS if option.name in {core})
 options.NAMED = {{option.name: option for option in options.OPTIONS}}
 """
+COMMAND = "from pytest_probe.cli import main; raise SystemExit(main())"
 LOUD = """
 import msgspec, pytest
 from pytest_probe.plugin.feature import Feature, Summary
@@ -78,7 +80,7 @@ def test_a_run_needs_no_feature(
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(pytester.path), os.environ.get("PYTHONPATH", "")]))
     result = pytester.runpytest_subprocess(workers, f"--probe-dump={dump}", "--probe-out=out")
     result.stdout.fnmatch_lines(["*2 cases, 2 pass*", "*2 passed*"])
-    assert pytester.run("pytest-probe", "show", dump).ret == 0
+    assert pytester.run(sys.executable, "-c", COMMAND, "show", dump).ret == 0
     assert len((pytester.path / "out" / "results.jsonl").read_text().splitlines()) == 2
 
 

@@ -36,7 +36,8 @@ def verdicts(dtype: str, kernel: Callable[..., Any] | None = None) -> list[str]:
 
 @pytest.mark.parametrize("dtype", ROUNDOFFS)
 def test_batch_norm_of_images_of_one_element(dtype: str) -> None:
-    assert verdicts(dtype) == ["pass", "pass"]
+    # The backward's own kernel rounds inside, in steps that are not written down.
+    assert verdicts(dtype) == ["pass", "warning"]
 
     def wrong(*args: torch.Tensor) -> torch.Tensor:
         return slanted(F.batch_norm, 0, 1 + ROUNDOFFS[dtype], *args)
