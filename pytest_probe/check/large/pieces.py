@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 from msgspec import Struct, field
@@ -162,7 +163,11 @@ class Pieces(Struct, frozen=True):
     def judged_places(self, drawn: Sides, tests: Mapping[str, Open]) -> tuple[Sides, ...] | None:
         """Both sides at the drawn places and wherever a test leaves an element open, then the sums of all pieces. None
         where so much is open that the whole must tell. tests are those of the tensors that are cut, by name."""
-        scan = _Scan(self.cut, {name: _Looked(self.cut, name, tests[name]) for name in self.names}, self._most)
+        scan = _Scan(
+            self.cut,
+            {name: _Looked(self.cut, name, tests[name], self.actual[name].shape) for name in self.names},
+            self._most,
+        )
         if not self._looked_through(scan) or self.actual.keys() != scan.sums.keys() | scan.looked.keys():
             return None
         sums = (self._sums(scan.sums),) if scan.sums else ()
@@ -230,12 +235,20 @@ class Pieces(Struct, frozen=True):
         return Sides(replay, actual, {f"{prefix}{name}": array for name, array in sums.items()}, ())
 
 
+def _by_rows(test: Open, width: int, actual: AnyArray, expected: AnyArray) -> BoolArray:
+    """The test of a piece of a flat tensor in rows as long as the tensor's, wherever they begin: it may look at each as
+    a whole."""
+    rows = actual.size // width * width
+    body = test(actual[:rows].reshape(-1, width), expected[:rows].reshape(-1, width)).reshape(-1)
+    return body if rows == actual.size else np.concatenate([body, test(actual[rows:], expected[rows:])])
+
+
 class _Looked:
     """What was seen of one tensor: its metrics, open places, and where it is farthest off."""
 
-    def __init__(self, cut: Cut, name: str, test: Open) -> None:
+    def __init__(self, cut: Cut, name: str, test: Open, shape: tuple[int, ...]) -> None:
         self._axis = 0 if cut.flat else cut.axis(name) or 0
-        self._test = test
+        self._test = partial(_by_rows, test, shape[-1]) if cut.flat else test
         self.described = Description()
         self._open: list[AnyArray] = []
         self._farthest: dict[str, int] = {}

@@ -15,19 +15,19 @@ from pytest_probe.standards.noise import stages
 from pytest_probe.standards.noise.stages import Stage
 from pytest_probe.standards.noise.standard import of_few_terms
 
-# A row that errs so many times as much as all drawn elements, and more than any drawn row, is judged itself. Chosen: it
-# adds a tenth of the rows of a norm's gradient in bfloat16, none of a softmax's.
+# A row that errs so many times as much as all drawn elements is judged itself. Chosen: it adds a tenth of the rows of a
+# norm's gradient in bfloat16, none of a softmax's.
 FARTHER = 1.5
-# How much farther off than the farthest drawn element another may be, where half the limit leaves as much room. Of
-# millions the farthest is a little beyond the farthest of the drawn ones, in nearly each row of a coarse cut.
+# How much farther off than the farthest drawn element one of attention may be, where half the limit leaves as much
+# room: its rows attend to few keys or to many, and each undrawn head has an element a little beyond all drawn ones.
 ROOM = 4.0
 
 
 class Opening(Struct, frozen=True):
     """Tells which elements may be above a limit beside runs, where drawn elements of their output are within theirs in
     a stage: not those that are within them for what each element is granted of the RMS of all. Nor, where steps in 16
-    bit explain the drawn ones, those that are not much farther off than these, in ulps or in what each is granted,
-    but for rows that are farther off as a whole than any drawn one.
+    bit explain the drawn ones, those that are no farther off than these, in ulps or in what each is granted, but for
+    rows that are farther off as a whole; attention has some more room.
 
     least is what each is granted; farthest and row are how far an element, and a row as a whole, may be off beside such
     steps, None without them.
@@ -47,9 +47,11 @@ class Opening(Struct, frozen=True):
         if stage.source != stages.BETWEEN_STEPS:
             return cls(drawn, limit, least)
         off = _steps_off(drawn, least)
-        room = stage.limits.largest / (2 * max(stage.noise.largest, noise_ratio.TINY))
-        farthest = float(np.max(off, initial=0.0)) * min(ROOM, max(1.0, room))
-        row = max(FARTHER * noise_ratio.root_mean_square(off), float(np.max(_by_row(off), initial=0.0)))
+        farthest, row = float(np.max(off, initial=0.0)), FARTHER * noise_ratio.root_mean_square(off)
+        if "attention" in drawn.classes:
+            room = stage.limits.largest / (2 * max(stage.noise.largest, noise_ratio.TINY))
+            farthest *= min(ROOM, max(1.0, room))
+            row = max(row, float(np.max(_by_row(off), initial=0.0)))
         return cls(drawn, limit, least, farthest, row)
 
     def __call__(self, actual: AnyArray, expected: AnyArray) -> BoolArray:
