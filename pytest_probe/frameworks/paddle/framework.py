@@ -13,7 +13,7 @@ import paddle
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.base import Framework, Functions
-from pytest_probe.frameworks.paddle import allowlist, arrays, devices, references, safety, sizes, state
+from pytest_probe.frameworks.paddle import allowlist, devices, references, safety, sizes, state, tensor_files
 from pytest_probe.frameworks.paddle.arrays import Tensor, to_tensor
 from pytest_probe.frameworks.paddle.calls import PaddleCalls
 from pytest_probe.frameworks.paddle.devices import EmulatedDevice, is_device_memory, memory_errors
@@ -61,7 +61,7 @@ class PaddleFramework(PaddleCalls, PythonFramework):
     check_arguments = staticmethod(safety.check_arguments)
     border = staticmethod(border)
     noting_choices = staticmethod(references.noting)
-    load = staticmethod(arrays.load)
+    load = staticmethod(tensor_files.load)
     script = staticmethod(SCRIPT.text)
     literal_script = staticmethod(LITERAL.text)
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pytest_probe.errors import RecordError
-from pytest_probe.frameworks.paddle.arrays import load
+from pytest_probe.frameworks.paddle.tensor_files import load
 from pytest_probe.inputs import StoredTensors
 from pytest_probe.model.dump import TensorSpec
 from tests.support.paddle_dumps import unpack_real, write_tensor
