@@ -14,6 +14,7 @@ from pytest_probe import frameworks
 from pytest_probe.check.alternatives import Alternatives, OutputRuns, with_arguments
 from pytest_probe.check.dependence import Dependence
 from pytest_probe.check.large.cuts import is_large
+from pytest_probe.check.large.pieces import Sampled
 from pytest_probe.check.perturbed import Perturbation, PerturbedRuns
 from pytest_probe.check.prepare import cast_of, default_dtype, narrow_dtype, python_numbers
 from pytest_probe.check.replay import Reference, Replay, results
@@ -148,6 +149,7 @@ def comparisons(
         mixed = roundoff == DOUBLE and any(dtype not in WIDE_DTYPES for dtype in floats.values())
         single = CaseEvidence(runs.of(SINGLE), *of_output) if mixed else None
         sampled = sides.sample is not None
+        weights = sides.sample.weights(name, expected.shape) if isinstance(sides.sample, Sampled) else None
         large = not sampled and is_large(reference.leaves, [expected.shape])
         yield Comparison(
             name,
@@ -159,6 +161,7 @@ def comparisons(
             evidence,
             single=single,
             sampled=sampled,
+            weights=weights,
             large=large,
         )
 

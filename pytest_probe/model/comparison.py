@@ -258,7 +258,8 @@ class Comparison(Struct, frozen=True):
     16-bit values. roundoff is that of the arithmetic inside, u_c. terms is how many values meet in one element, where
     that was measured. single holds runs by float32's roundoff, where u_c is float64's and a floating argument is
     narrower. plotted tells that the run makes plots, sampled that this is
-    part of an output; of a large call each further run is dear.
+    part of an output, and weights, of the same shape, how many elements of the whole each stands for, None: all alike;
+    of a large call each further run is dear.
     """
 
     name: str
@@ -273,6 +274,7 @@ class Comparison(Struct, frozen=True):
     single: Evidence | None = None
     plotted: bool = False
     sampled: bool = False
+    weights: AnyArray | None = None
     large: bool = False
 
     @property

@@ -287,25 +287,29 @@ def scale(
     roundoff: float,
     floor: float,
     still: float = math.inf,
+    weights: AnyArray | None = None,
 ) -> AnyArray:
     """A, the allowed scale of each element: max(S, u_c |R|, c RMS(S), smallest subnormal / 2); NaN where R is.
 
     floor: c; still: what elements are granted that are zero in the reference and in every run, as what a mask hides, in
-    units of the reference's RMS; inf: c, as all others.
+    units of the reference's RMS; inf: c, as all others. weights: how many elements of a whole each stands for.
     """
-    share = _share(expected, spread, floor, still)
+    share = _share(expected, spread, floor, still, weights)
     size = None if spread is None else spread.size
     return _allowed(expected, size, share, dtype=dtype, roundoff=roundoff)
 
 
-def _share(expected: AnyArray, spread: Spread | None, floor: float, still: float) -> _Share | None:
+def _share(
+    expected: AnyArray, spread: Spread | None, floor: float, still: float, weights: AnyArray | None
+) -> _Share | None:
     """The part of the allowed scale that every element gets from the other elements."""
     if spread is None or not floor:
         return None
-    share = floor * root_mean_square(spread.size)
+    share = floor * root_mean_square(spread.size, weights)
     if still == math.inf:
         return _Share(share)
-    rms = root_mean_square(np.abs(expected[np.isfinite(expected)]))
+    finite = np.isfinite(expected)
+    rms = root_mean_square(np.abs(expected[finite]), None if weights is None else weights[finite])
     return _Share(share, still * rms, UNMOVED * rms)
 
 
@@ -325,10 +329,14 @@ def _allowed(
     return np.asarray(allowed)
 
 
-def root_mean_square(values: AnyArray) -> float:
-    """The RMS of finite, non-negative values, without overflow; 0 where there are none."""
+def root_mean_square(values: AnyArray, weights: AnyArray | None = None) -> float:
+    """The RMS of finite, non-negative values, without overflow; 0 where there are none. weights: how many values of a
+    whole each stands for, None: as many as any other."""
     largest = float(values.max(initial=0.0))
-    return largest * float(np.sqrt(np.mean((values / largest) ** 2))) if largest else 0.0
+    if not largest:
+        return 0.0
+    squares = (values / largest) ** 2
+    return largest * float(np.sqrt(np.mean(squares) if weights is None else np.average(squares, weights=weights)))
 
 
 def pooled(spread: Spread, order: AnyArray) -> Spread:
@@ -363,16 +371,17 @@ def measure_noise(
     roundoff: float,
     floor: float,
     still: float = math.inf,
+    weights: AnyArray | None = None,
 ) -> Noise:
     """Noise ratios of an output.
 
     actual: what the device gave. expected: the float64 (complex128) reference R, same shape. spread: S, or None for
     none. dtype: in whose half ulp the output may be rounded. roundoff: u_c of the arithmetic inside. floor: c;
-    still as of `scale`.
+    still and weights as of `scale`.
     Ratio = max(0, |actual - R| - ulp(R) / 2) / A; inf where R is an infinity or NaN and actual is another value, unless
     a run has such a one as well.
     """
-    share = _share(expected, spread, floor, still)
+    share = _share(expected, spread, floor, still, weights)
 
     def ratios_of(actual: AnyArray, expected: AnyArray, size: AnyArray | None = None) -> AnyArray:
         wide = _settled(actual, expected, dtype)
@@ -399,7 +408,7 @@ def measure_noise(
         excused = excused & (ratios != 0)
         undecided = int(np.count_nonzero(excused))
         ratios = np.where(excused, 0.0, ratios)
-    return noise_of_ratios(ratios, expected, undecided)
+    return noise_of_ratios(ratios, expected, undecided, weights)
 
 
 def _same_infinity(wide: AnyArray, expected: AnyArray, dtype: npt.DTypeLike) -> BoolArray:
@@ -412,20 +421,25 @@ def _same_infinity(wide: AnyArray, expected: AnyArray, dtype: npt.DTypeLike) -> 
     return np.asarray((wide == expected) | (saturates and wide == np.copysign(float_format(dtype).max, expected)))
 
 
-def noise_of_ratios(ratios: AnyArray, expected: AnyArray, undecided: int) -> Noise:
-    """The noise whose ratios these are, for a reference of the same shape."""
+def noise_of_ratios(ratios: AnyArray, expected: AnyArray, undecided: int, weights: AnyArray | None = None) -> Noise:
+    """The noise whose ratios these are, for a reference of the same shape; weights as of `scale`."""
     if not ratios.size:
         return Noise(ratios, 0.0, 0.0, 0, 0)
     largest = float(ratios.max())
-    nonzero = int(np.count_nonzero(expected))
+    nonzero = _count(expected != 0, weights)
     if largest == 0.0:
         return Noise(ratios, 0.0, 0.0, nonzero, undecided)
-    moved = int(np.count_nonzero((expected != 0) | (ratios != 0)))
+    moved = _count((expected != 0) | (ratios != 0), weights)
     flat = ratios.ravel()
+    weighted = flat if weights is None else flat * weights.ravel()
     # The root of a sum of squares overflows long after the limits are passed; inf stays above them.
     with np.errstate(over="ignore"):
-        rms = float(np.sqrt(np.dot(flat, flat) / moved)) if np.isfinite(largest) else largest
+        rms = float(np.sqrt(np.dot(flat, weighted) / moved)) if np.isfinite(largest) else largest
     return Noise(ratios, largest, rms, nonzero, undecided)
+
+
+def _count(there: BoolArray, weights: AnyArray | None) -> int:
+    return int(np.count_nonzero(there) if weights is None else np.sum(weights[there]))
 
 
 def _settled(actual: AnyArray, expected: AnyArray, dtype: npt.DTypeLike) -> AnyArray:

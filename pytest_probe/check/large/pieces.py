@@ -46,12 +46,20 @@ Open = Callable[[AnyArray, AnyArray], BoolArray]
 
 class Sampled(Struct, frozen=True):
     """Verdicts on places of tensors: which ones, and the shapes of the whole tensors. described: metrics of the whole,
-    where each element was looked at."""
+    where each element was looked at. stands_for: by place, how many of the whole it stands for, None: all alike."""
 
     cut: Cut
     places: AnyArray
     shapes: Mapping[str, tuple[int, ...]]
     described: Mapping[str, Mapping[str, Metric]] = field(default_factory=dict)
+    stands_for: AnyArray | None = None
+
+    def weights(self, name: str, shape: tuple[int, ...]) -> AnyArray | None:
+        """How many elements of the whole each of a tensor's stands for; shape is that of the sample."""
+        if self.stands_for is None:
+            return None
+        axis = self._axis(name.removeprefix("grad."))
+        return np.broadcast_to(self.stands_for.reshape(-1, *(1,) * (len(shape) - axis - 1)), shape)
 
     def placed(self, output: OutputVerdict) -> OutputVerdict:
         """A verdict on the sample as one on the whole tensor."""
@@ -66,11 +74,14 @@ class Sampled(Struct, frozen=True):
         return float(f"{self.places.size / self.cut.extent:.3g}")
 
     def _index(self, name: str, index: tuple[int, ...]) -> tuple[int, ...]:
-        axis = 0 if self.cut.flat else self.cut.axis(name) or 0
+        axis = self._axis(name)
         place = int(self.places[index[axis]])
         if self.cut.flat:
             return tuple(int(each) for each in np.unravel_index(place, self.shapes[name]))
         return (*index[:axis], place, *index[axis + 1 :])
+
+    def _axis(self, name: str) -> int:
+        return 0 if self.cut.flat else self.cut.axis(name) or 0
 
 
 class Pieces(Struct, frozen=True):
@@ -126,10 +137,15 @@ class Pieces(Struct, frozen=True):
         arrays = [*self.actual.values(), *(leaf.array for leaf in self.replay.reference.leaves.values())]
         return max(array.size for array in arrays)
 
-    def _sides(self, places: AnyArray, described: Mapping[str, Mapping[str, Metric]] | None = None) -> Sides | None:
+    def _sides(
+        self,
+        places: AnyArray,
+        described: Mapping[str, Mapping[str, Metric]] | None = None,
+        stands_for: AnyArray | None = None,
+    ) -> Sides | None:
         actual = {name: np.ascontiguousarray(self.cut.at(name, self.actual[name], places)) for name in self.names}
         shapes = {name: self.actual[name].shape for name in self.names}
-        sample = Sampled(self.cut, places, shapes, described or {})
+        sample = Sampled(self.cut, places, shapes, described or {}, stands_for)
         prefix = "grad." if self.direction == "backward" else ""
         found = []
         with allowing_refusal():
@@ -174,10 +190,18 @@ class Pieces(Struct, frozen=True):
         if not self.names:
             return sums
         assert isinstance(drawn.sample, Sampled)
-        further = np.concatenate([drawn.sample.places, *(looked.places() for looked in scan.looked.values())])
+        further = np.unique(np.concatenate([looked.places() for looked in scan.looked.values()]))
+        places = np.union1d(drawn.sample.places, further)
         described = {name: looked.metrics() for name, looked in scan.looked.items()}
-        sides = self._sides(np.unique(further), described)
+        sides = self._sides(places, described, self._stand_for(places, further))
         return None if sides is None else (sides, *sums)
+
+    def _stand_for(self, places: AnyArray, further: AnyArray) -> AnyArray:
+        """How many places each stands for. Those that are looked at for what they have are all there, and would else
+        count too much in an RMS; the drawn ones stand for all others."""
+        alone = np.isin(places, further, assume_unique=True)
+        drawn = places.size - int(np.count_nonzero(alone))
+        return np.where(alone, 1.0, (self.cut.extent - further.size) / max(drawn, 1))
 
     @property
     def _most(self) -> int:

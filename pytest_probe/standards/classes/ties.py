@@ -132,6 +132,7 @@ class Ties:
             actual=_sums(groups, widen(comparison.actual)).astype(comparison.actual.dtype),
             expected=_sums(groups, comparison.expected),
             evidence=comparison.evidence.transformed(lambda run: _sums(groups, run)),
+            weights=None,
         )
         verdict = NoiseStandard().judge(summed)
         if verdict.verdict == "error":

@@ -61,7 +61,8 @@ def added_in_order(comparison: Comparison, noise: Noise, limits: Limits, scale: 
         alike = _alike(comparison, order, error)
         if alike is None or (wrong & ~alike).any():
             continue
-        others = noise_ratio.noise_of_ratios(np.where(alike, 0.0, noise.ratios), expected, noise.undecided)
+        ratios = np.where(alike, 0.0, noise.ratios)
+        others = noise_ratio.noise_of_ratios(ratios, expected, noise.undecided, comparison.weights)
         if others.within(limits):
             return Added(terms, _share(error, expected, wrong), _of_pairwise(comparison, wrong))
     return None

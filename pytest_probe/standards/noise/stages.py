@@ -369,6 +369,7 @@ def noise_of(comparison: Comparison, spread: Spread | None, floor: float | None 
         roundoff=comparison.roundoff,
         floor=floor_of(comparison) if floor is None else floor,
         still=still_of(comparison),
+        weights=comparison.weights,
     )
 
 
@@ -387,6 +388,7 @@ def scale_of(comparison: Comparison, spread: Spread | None) -> AnyArray:
             roundoff=comparison.roundoff,
             floor=floor_of(comparison),
             still=still_of(comparison),
+            weights=comparison.weights,
         )
 
 

@@ -275,7 +275,7 @@ def _without_unstable(comparison: Comparison, stage: Stage, known: Measured) -> 
         return None
     stable = stages.noise_of(moved, replace(spread, size=np.where(jumps, 0.0, spread.size)))
     ratios = np.where(jumps, stage.noise.ratios, stable.ratios)
-    found = noise_ratio.noise_of_ratios(ratios, comparison.expected, stage.noise.undecided)
+    found = noise_ratio.noise_of_ratios(ratios, comparison.expected, stage.noise.undecided, comparison.weights)
     count = int(np.count_nonzero(jumps))
     return None if found.within(stage.limits) else replace(stage, noise=found, unstable=count)
 
@@ -370,6 +370,7 @@ def _scales_of_bias(comparison: Comparison, stage: Stage) -> Iterator[AnyArray]:
                 dtype=dtype,
                 roundoff=comparison.roundoff,
                 floor=stages.floor_of(comparison),
+                weights=comparison.weights,
             )
         if not any(np.array_equal(scale, known, equal_nan=True) for known in scales):
             scales.append(scale)

@@ -10,14 +10,17 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from msgspec.structs import replace
 
 from pytest_probe import inputs
 from pytest_probe.check import Checker, Conditions, judging
 from pytest_probe.check.large import cuts, pieces
 from pytest_probe.check.large.cuts import Cut
+from pytest_probe.check.large.pieces import Sampled
 from pytest_probe.frameworks.torch.framework import TorchFramework
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.registry import Registry
+from pytest_probe.standards.noise.stages import STEPS
 from tests.support.devices import Emulated
 
 Tensor = torch.Tensor
@@ -342,6 +345,35 @@ def test_a_mean_takes_its_share_of_pieces() -> None:
         cut.add(sums, {"output.0": np.array(mean)}, window)
     assert sums["output.0"] == 5.0
     assert cut.incoming_at({"output.0": np.array(2.0)}, slice(0, 1))["output.0"] == 0.5
+
+
+def test_drawn_places_stand_for_all_that_were_not_chosen() -> None:
+    sample = Sampled(Cut(6, {"input.0": 1}, {}), np.array([1, 3, 5]), {}, stands_for=np.array([2.5, 1.0, 2.5]))
+    weights = sample.weights("grad.input.0", (2, 3))
+    assert weights is not None
+    assert weights.tolist() == [[2.5, 1.0, 2.5]] * 2
+    assert replace(sample, stands_for=None).weights("grad.input.0", (2, 3)) is None
+
+
+def test_a_row_that_is_off_counts_in_the_limits_as_in_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    def norm(x: Tensor) -> Tensor:
+        return F.layer_norm(x, SHAPE[1:])
+
+    class Wrong(Scaled):
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor) -> Tensor:
+            return at(301, lambda right: right * 1.01)(gradient)
+
+    def wrong(x: Tensor) -> Tensor:
+        return norm(x if x.dtype is torch.float64 else Wrong.apply(x))
+
+    limits = []
+    for large in (2**14, 2**40):
+        monkeypatch.setattr(cuts, "LARGE", large)
+        found = outputs(wrong, norm, [numbers("bfloat16")], backward=True)["grad.input.0"]
+        limits.append(found.metrics["noise_ratio_limit"])
+    assert limits[0] == pytest.approx(limits[1], rel=0.1)
+    assert limits[0] < STEPS.largest / 2  # type: ignore[operator]
 
 
 def test_a_sample_tells_where_the_whole_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
