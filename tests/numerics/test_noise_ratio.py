@@ -225,7 +225,8 @@ def test_elements_of_a_sample_count_as_many_as_they_stand_for() -> None:
     weights = np.array([7.0, 1.0])
     assert noise_ratio.root_mean_square(np.array([1.0, 3.0]), weights) == pytest.approx(2**0.5)
     found = noise_ratio.noise_of_ratios(np.array([1.0, 3.0]), np.ones(2), 0, weights)
-    assert (found.largest, found.rms, found.count) == (3.0, pytest.approx(2**0.5), 8)
+    assert (found.largest, found.count) == (3.0, 8)
+    assert found.rms == pytest.approx(2**0.5)
     spread, expected = spread_of(1.0, 3.0), np.array([0.0, 1.0])
     scale = noise_ratio.scale(expected, spread, dtype="float32", roundoff=U, floor=1.0, weights=weights)
     assert scale.tolist() == [pytest.approx(2**0.5), 3.0]

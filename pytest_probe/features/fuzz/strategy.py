@@ -54,10 +54,15 @@ _MANY = (2, 1, 3)
 
 
 @functools.lru_cache(1 << 14)
-def _numbered(number: int, values: tuple[Any, ...]) -> st.SearchStrategy[tuple[int, Any]]:
+def _numbered(number: int, values: tuple[Any, ...], types: Any) -> st.SearchStrategy[tuple[int, Any]]:
     """One of some values. Hypothesis tries copies of what like strategies drew in one call, which for structure are
-    wasted examples; with its number each is unlike the others."""
+    wasted examples; with its number each is unlike the others. types are those of the values: 1, 1.0 and True are
+    equal, and no call takes one for another."""
     return st.sampled_from([(number, value) for value in values])
+
+
+def _types(value: Any) -> Any:
+    return tuple(map(_types, value)) if isinstance(value, tuple) else type(value)
 
 
 @functools.lru_cache(4096)
@@ -76,7 +81,7 @@ def calls(templates: Sequence[Template]) -> st.SearchStrategy[DrawnCall]:
 
     @st.composite
     def drawn(draw: _Draw) -> DrawnCall:
-        chosen = draw(_numbered(-1, tuple(range(len(templates)))))[1] if len(templates) > 1 else 0
+        chosen = draw(_numbered(-1, tuple(range(len(templates))), int))[1] if len(templates) > 1 else 0
         return _Drawing(draw, templates[chosen]).call()
 
     return drawn()
@@ -95,7 +100,7 @@ class _Drawing:
         if len(values) == 1:
             return values[0]
         self._number += 1
-        return self._draw(_numbered(self._number, values))[1]
+        return self._draw(_numbered(self._number, values, _types(values)))[1]
 
     def _coin(self) -> bool:
         return bool(self._one_of(_COIN))
