@@ -204,18 +204,12 @@ class Reference(Struct, frozen=True, dict=True):
 
     @cached_property
     def changed(self) -> frozenset[str]:
-        """The arguments that the reference changed: not every kernel that writes to one says so."""
+        """The arguments that the reference changed."""
         if self.contraction is not None:
             return frozenset()
         if self.run.handle is None:  # kept by an earlier run, which has compared them
             return self.run.changed
-        leaves = self.leaves if self.corner is None else self.corner.leaves
-        silent = (
-            name
-            for name, leaf in leaves.items()
-            if name not in self.run.changed and not is_reference_array(self.run.after(name), leaf.array)
-        )
-        return self.run.changed.union(silent)
+        return changed_by(self.run, self.leaves if self.corner is None else self.corner.leaves)
 
     def writes(self, name: str) -> bool:
         """Does the call write to an argument that is as it was? A running mean stays what it is beside a batch that has
@@ -326,6 +320,16 @@ def _recorded_gradients(call: Call, *, in_place: bool) -> bool:
 def _sums_exactly(way: Way) -> bool:
     """Are sums in such a run those of float64, which may be made of pieces? What rounds them hangs on their order."""
     return way.dtype == "float64" and way.steps is None
+
+
+def changed_by(run: Run, leaves: Mapping[str, Leaf]) -> frozenset[str]:
+    """The arguments that a reference's run changed: not every kernel that writes to one says so."""
+    silent = (
+        name
+        for name, leaf in leaves.items()
+        if name not in run.changed and not is_reference_array(run.after(name), leaf.array)
+    )
+    return run.changed.union(silent)
 
 
 def results(run: Run, changed: frozenset[str]) -> dict[str, AnyArray]:

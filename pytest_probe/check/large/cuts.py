@@ -9,6 +9,7 @@ such dimension, as the gradient of a weight or a loss, must be the sum of both, 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,6 +17,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_probe.check.replay import changed_by
 from pytest_probe.model.dump import TensorSpec
 from pytest_probe.model.run import Leaf, Run, Wanted, Way, with_leaves
 from pytest_probe.numerics.dtypes import AnyArray, widen
@@ -30,8 +32,12 @@ if TYPE_CHECKING:
 LARGE = 2**20
 # Elements of the largest tensor in a piece: 2 MiB of float64, which stay in a core's cache.
 PIECE = 2**18
+# Pieces of lists of tensors.
+MOST_PIECES = 2**7
 # Elements of the windows that show whether a call can be cut, and the least places that a dimension must have.
 WINDOW, LEAST = 2**12, 16
+# The same of each tensor of a list.
+WINDOW_OF_EACH = 2**3
 # What another order of the same float64 operations may change, of an element and of the RMS.
 SAME = 1e-12
 _STREAMS = RandomStreams()
@@ -43,13 +49,15 @@ Found: TypeAlias = Mapping[str, AnyArray]
 class Cut(Struct, frozen=True):
     """Along which dimension each tensor is cut: leaves by argument, outputs by output; what is in neither stays whole.
     extent is the number of places there; flat tells that each tensor that is cut counts as one-dimensional. means are
-    the outputs that are the mean of what pieces give, by their places, and not the sum."""
+    the outputs that are the mean of what pieces give, by their places, and not the sum. spans are the first and the
+    last place but one of each tensor, where lists of tensors are cut one tensor after the other; else each has all."""
 
     extent: int
     leaves: Mapping[str, int]
     outputs: Mapping[str, int]
     flat: bool = False
     means: frozenset[str] = frozenset()
+    spans: Mapping[str, tuple[int, int]] = {}
 
     def at(self, name: str, array: AnyArray, places: Places) -> AnyArray:
         """Some places of an argument, an output or its incoming gradient, or an argument's gradient; the whole of one
@@ -57,7 +65,30 @@ class Cut(Struct, frozen=True):
         axis = self.axis(name)
         if axis is None:
             return array
-        return array.reshape(-1)[places] if self.flat else array[(slice(None),) * axis + (places,)]
+        own = self.own(name, places)
+        return array.reshape(-1)[own] if self.flat else array[(slice(None),) * axis + (own,)]
+
+    def own(self, name: str, places: Places) -> Places:
+        """Those of the places that a tensor has, counted from its first one."""
+        if name not in self.spans:
+            return places
+        if isinstance(places, slice):
+            start, stop = self.spans[name]
+            return slice(*(min(max(end, start), stop) - start for end in (places.start, places.stop)))
+        return self.chosen(name, places)
+
+    def chosen(self, name: str, places: AnyArray) -> AnyArray:
+        """The same of places that are no slice."""
+        return places[self.where(name, places)] - self.first(name) if name in self.spans else places
+
+    def where(self, name: str, places: AnyArray) -> AnyArray:
+        """Which of the places a tensor of a list has."""
+        start, stop = self.spans[name]
+        return np.asarray((places >= start) & (places < stop))
+
+    def first(self, name: str) -> int:
+        """The first place of a tensor."""
+        return self.spans[name][0] if name in self.spans else 0
 
     def leaves_at(self, leaves: Mapping[str, Leaf], places: Places) -> dict[str, Leaf]:
         """The arguments at some places; a tensor that was passed twice stays one."""
@@ -86,11 +117,11 @@ class Cut(Struct, frozen=True):
     ) -> dict[str, AnyArray]:
         """Of what all pieces give, the sums of what is not cut."""
         sums: dict[str, AnyArray] = {}
-        for window in self.windows(max(leaf.array.size for leaf in leaves.values())):
+        for window in self.windows(leaf.array.size for leaf in leaves.values()):
             self.add(sums, piece(window), window)
         return sums
 
-    def add(self, sums: dict[str, AnyArray], found: Mapping[str, AnyArray], window: slice) -> None:
+    def add(self, sums: dict[str, AnyArray], found: Mapping[str, AnyArray], window: Places) -> None:
         """Add what a piece gives of what is not cut."""
         for name, array in found.items():
             if self.axis(name) is None:
@@ -107,12 +138,15 @@ class Cut(Struct, frozen=True):
         if axis is None:
             return whole == piece
         if self.flat:
-            return math.prod(whole) == self.extent
+            start, stop = self.spans.get(name, (0, self.extent))
+            return math.prod(whole) == stop - start
         return whole == (*piece[:axis], self.extent, *piece[axis + 1 :])
 
-    def windows(self, size: int) -> Iterator[slice]:
-        """All places, in pieces of at most about PIECE elements of a tensor of `size` elements."""
-        step = max(1, PIECE * self.extent // max(size, 1))
+    def windows(self, sizes: Iterable[int]) -> Iterator[slice]:
+        """All places, in pieces of at most about PIECE elements of the largest tensor; sizes are the tensors' elements.
+        Of lists in some larger ones, since each piece has a part, or nothing, of each tensor."""
+        of_lists = max(PIECE, self.extent // MOST_PIECES)
+        step = of_lists if self.spans else max(1, PIECE * self.extent // max(*sizes, 1))
         for start in range(0, self.extent, step):
             yield slice(start, min(start + step, self.extent))
 
@@ -137,9 +171,11 @@ class Corner(Struct, frozen=True):
 
 
 def is_large(leaves: Mapping[str, Leaf], outputs: Iterable[tuple[int, ...]]) -> bool:
-    """Is a call so large that it should be cut? outputs are the recorded shapes."""
-    sizes = [leaf.array.size for leaf in leaves.values()]
-    return max([*sizes, *map(math.prod, outputs)], default=0) >= LARGE
+    """Is a call so large that it should be cut? A list of tensors counts as one. outputs are the recorded shapes."""
+    sizes = Counter[str]()
+    for name, leaf in leaves.items():
+        sizes[".".join(name.split(".")[:2])] += leaf.array.size
+    return max([*sizes.values(), *map(math.prod, outputs)], default=0) >= LARGE
 
 
 def corner_of(
@@ -166,6 +202,9 @@ def _possible(leaves: Mapping[str, Leaf]) -> Iterator[Cut]:
     equal = [name for name, leaf in leaves.items() if leaf.array.shape == largest.shape]
     if largest.ndim > 1 and all(leaf.array.size == 1 or name in equal for name, leaf in leaves.items()):
         yield Cut(largest.size, dict.fromkeys(equal, 0), {}, flat=True)
+    lists = _of_lists(leaves)
+    if lists is not None:
+        yield lists
     tried: list[dict[str, int]] = []
     for axis in sorted(range(largest.ndim), key=lambda axis: -largest.shape[axis]):
         extent = largest.shape[axis]
@@ -180,6 +219,29 @@ def _possible(leaves: Mapping[str, Leaf]) -> Iterator[Cut]:
             if axes not in tried:
                 tried.append(axes)
                 yield Cut(extent, axes, {})
+
+
+def _of_lists(leaves: Mapping[str, Leaf]) -> Cut | None:
+    """One tensor after the other of each list, where those at one index have one shape, or a single element; None where
+    the arguments are no such lists."""
+    items: dict[str, list[str]] = {}
+    for name in leaves:
+        items.setdefault(name.rpartition(".")[2] if name.count(".") == 2 else "", []).append(name)
+    alone = [leaves[name].array.size for name in items.pop("", [])]
+    seen, end, spans = set[int](), 0, dict[str, tuple[int, int]]()
+    for names in items.values():
+        shape = max((leaves[name].array.shape for name in names), key=math.prod)
+        like = [name for name in names if leaves[name].array.shape == shape]
+        alone += [leaves[name].array.size for name in names if name not in like]
+        arrays = {id(leaves[name].array) for name in like}
+        if not seen.isdisjoint(arrays):
+            return None
+        seen |= arrays
+        spans.update(dict.fromkeys(like, (end, end + math.prod(shape))))
+        end += math.prod(shape)
+    if len(items) < 2 or max(alone, default=1) > 1:
+        return None
+    return Cut(end, dict.fromkeys(spans, 0), {}, flat=True, spans=spans)
 
 
 def _from_the_right(axis: int, own: int, largest: int) -> int:
@@ -208,76 +270,128 @@ class _Trial(Struct, frozen=True):
     leaves: Mapping[str, Leaf]
 
     def corner(self) -> Corner | None:
-        extent = self.cut.extent
-        cut_elements = max(self.leaves[name].array.size for name in self.cut.leaves) // extent
-        size = max(1, min(WINDOW // max(cut_elements, 1), (extent - 1) // 4))
-        first = extent // 3
-        windows = slice(first, first + size), slice(first + size, first + 2 * size + 1)
-        both = slice(first, first + 2 * size + 1)
-        leaves = self.cut.leaves_at(self.leaves, both)
+        windows = _of_each(self.cut) if self.cut.spans else _in_the_middle(self.cut, self.leaves)
+        leaves = self.cut.leaves_at(self.leaves, windows.both)
         run, wanted = self.run(replace(self.candidate, arguments=with_leaves(self.candidate.arguments, leaves)))
-        parts = [self._again(self.cut.leaves_at(self.leaves, window), wanted) for window in windows]
-        outputs = _axes(run, parts, size)
-        if outputs is None or not run.changed <= self.cut.leaves.keys():
+        parts = [self._again(self.cut.leaves_at(self.leaves, window), wanted) for window in windows.parts]
+        axes, changed = windows.axes(run, parts), changed_by(run, leaves)
+        if axes is None or not changed <= self.cut.leaves.keys():
             return None
-        # Counted from the first window's first place, as for a call that is no larger.
-        own = replace(self.cut, outputs=outputs, extent=2 * size + 1)
-        for means in (frozenset[str](), run.outputs.keys() - outputs.keys()):
+        own = windows.with_outputs(windows.own, axes)
+        # Of lists no output is a sum.
+        for means in (frozenset[str](), run.outputs.keys() - axes.keys()):
             cut = replace(own, means=frozenset(means))
-            if _agree(cut, _arrays(run), [_arrays(part) for part in parts], size):
+            if _agree(cut, _arrays(run, changed), [_arrays(part, changed) for part in parts], windows.halves):
                 break
         else:
             return None
-        if wanted is not None and not self._gradients_agree(cut, run, parts, size):
+        if wanted is not None and not self._gradients_agree(cut, run, parts, windows.halves):
             return None
-        return Corner(replace(cut, extent=extent), leaves, run, wanted)
+        return Corner(replace(windows.with_outputs(self.cut, axes), means=cut.means), leaves, run, wanted)
 
     def _again(self, leaves: Mapping[str, Leaf], wanted: Wanted | None) -> Run:
         arguments = with_leaves(self.candidate.arguments, leaves)
         return self.framework.run(self.candidate.reference, arguments.args, arguments.kwargs, self.way, wanted)
 
-    def _gradients_agree(self, cut: Cut, run: Run, parts: list[Run], size: int) -> bool:
+    def _gradients_agree(self, cut: Cut, run: Run, parts: list[Run], halves: tuple[Places, Places]) -> bool:
         incoming = {
             name: _STREAMS.at(f"cut\0{name}").standard_normal(run.outputs[name].shape) for name in run.differentiable
         }
         found = [
-            self.framework.gradients(part, cut.incoming_at(incoming, window))
-            for part, window in zip(parts, _halves(size), strict=True)
+            self.framework.gradients(part, cut.incoming_at(incoming, half))
+            for part, half in zip(parts, halves, strict=True)
         ]
-        return _agree(replace(cut, means=frozenset()), self.framework.gradients(run, incoming), found, size)
+        return _agree(replace(cut, means=frozenset()), self.framework.gradients(run, incoming), found, halves)
 
 
-def _halves(size: int) -> tuple[slice, slice]:
-    return slice(0, size), slice(size, 2 * size + 1)
+class _Windows(Struct, frozen=True):
+    """Places of two windows, and of the one over both; the two parts once more counted within that, and the cut of a
+    call that has no other places."""
+
+    both: Places
+    parts: tuple[Places, Places]
+    halves: tuple[Places, Places]
+    own: Cut
+
+    def axes(self, run: Run, parts: list[Run]) -> dict[str, int] | None:
+        """The dimension in which each output of two windows differs, of those that differ; None where one is no array.
+        Of lists all must have the elements of the tensors at their index."""
+        found = {}
+        for name, value in run.outputs.items():
+            values = [part.outputs.get(name) for part in parts]
+            shapes = [value.shape for value in (value, *values) if isinstance(value, np.ndarray)]
+            if len(shapes) < 3 or len({len(shape) for shape in shapes}) > 1:
+                return None
+            axes = [axis for axis, extents in enumerate(zip(*shapes, strict=True)) if len(set(extents)) > 1]
+            if not axes and not self.own.spans:  # a sum, or a mean
+                continue
+            if len(axes) != 1 or [shape[axes[0]] for shape in shapes] != self._lengths(name):
+                return None
+            found[name] = axes[0]
+        return found
+
+    def _lengths(self, name: str) -> list[int]:
+        """How many places an output has in the window over both, and in each of the two."""
+        span = _span_of(self.own, name)
+        lengths = []
+        for places in (slice(0, self.own.extent), *self.halves):
+            counted = replace(self.own, spans={name: span}).own(name, places)
+            lengths.append(counted.stop - counted.start if isinstance(counted, slice) else counted.size)
+        return lengths
+
+    def with_outputs(self, cut: Cut, axes: Mapping[str, int]) -> Cut:
+        """The cut with what is known of the outputs."""
+        spans = {**cut.spans, **{name: _span_of(cut, name) for name in axes}} if cut.spans else cut.spans
+        return replace(cut, outputs=axes, spans=spans)
 
 
-def _axes(run: Run, parts: list[Run], size: int) -> dict[str, int] | None:
-    """The dimension in which each output of two windows differs, of those that differ; None where one is no array."""
-    found = {}
-    for name, value in run.outputs.items():
-        values = [part.outputs.get(name) for part in parts]
-        shapes = [value.shape for value in (value, *values) if isinstance(value, np.ndarray)]
-        if len(shapes) < 3 or len({len(shape) for shape in shapes}) > 1:
-            return None
-        axes = [axis for axis, extents in enumerate(zip(*shapes, strict=True)) if len(set(extents)) > 1]
-        if not axes:  # a sum, or a mean
-            continue
-        if len(axes) != 1 or [shape[axes[0]] for shape in shapes] != [2 * size + 1, size, size + 1]:
-            return None
-        found[name] = axes[0]
-    return found
+def _span_of(cut: Cut, output: str) -> tuple[int, int]:
+    """The places of the output at an index of a list; none where no tensor has that index."""
+    if not cut.spans:
+        return 0, cut.extent
+    index = output.rpartition(".")[2]
+    return next((span for name, span in cut.spans.items() if name.rpartition(".")[2] == index), (0, 0))
 
 
-def _arrays(run: Run) -> dict[str, Any]:
-    return {**run.outputs, **{name: run.after(name) for name in run.changed}}
+def _in_the_middle(cut: Cut, leaves: Mapping[str, Leaf]) -> _Windows:
+    """Of one dimension."""
+    elements = max(leaves[name].array.size for name in cut.leaves) // cut.extent
+    size = max(1, min(WINDOW // max(elements, 1), (cut.extent - 1) // 4))
+    first, count = cut.extent // 3, 2 * size + 1
+    parts = slice(first, first + size), slice(first + size, first + count)
+    halves = slice(0, size), slice(size, count)
+    # Counted from the first window's first place, as for a call that is no larger.
+    return _Windows(slice(first, first + count), parts, halves, replace(cut, extent=count))
 
 
-def _agree(cut: Cut, whole: Mapping[str, Any], parts: list[dict[str, Any]], size: int) -> bool:
+def _of_each(cut: Cut) -> _Windows:
+    """Of each tensor of the lists."""
+    parts: tuple[list[AnyArray], list[AnyArray]] = [], []
+    halves: tuple[list[AnyArray], list[AnyArray]] = [], []
+    spans, extent = dict[tuple[int, int], tuple[int, int]](), 0
+    for start, stop in sorted(set(cut.spans.values())):
+        count = min(2 * WINDOW_OF_EACH + 1, stop - start)
+        first, places = (start + stop - count) // 2, np.arange(count)
+        for part, half, taken in zip(parts, halves, np.split(places, [count // 2]), strict=True):
+            part.append(first + taken)
+            half.append(extent + taken)
+        spans[start, stop] = extent, extent + count
+        extent += count
+    own = replace(cut, extent=extent, spans={name: spans[span] for name, span in cut.spans.items()})
+    one, other, one_half, other_half = (np.concatenate(found) for found in (*parts, *halves))
+    return _Windows(np.sort(np.concatenate([one, other])), (one, other), (one_half, other_half), own)
+
+
+def _arrays(run: Run, changed: frozenset[str]) -> dict[str, Any]:
+    return {**run.outputs, **{name: run.after(name) for name in changed}}
+
+
+def _agree(cut: Cut, whole: Mapping[str, Any], parts: list[dict[str, Any]], halves: tuple[Places, Places]) -> bool:
     """Do two parts give what the whole of both gives?"""
     if not whole or any(part.keys() != whole.keys() for part in parts):
         return False
     sums: dict[str, AnyArray] = {}
-    for part, window in zip(parts, _halves(size), strict=True):
+    for part, window in zip(parts, halves, strict=True):
         cut.add(sums, part, window)
     for name, wanted in whole.items():
         axis = cut.axis(name)

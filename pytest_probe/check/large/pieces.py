@@ -59,7 +59,8 @@ class Sampled(Struct, frozen=True):
         if self.stands_for is None:
             return None
         axis = self._axis(name.removeprefix("grad."))
-        return np.broadcast_to(self.stands_for.reshape(-1, *(1,) * (len(shape) - axis - 1)), shape)
+        own = self.stands_for if name not in self.cut.spans else self.stands_for[self.cut.where(name, self.places)]
+        return np.broadcast_to(own.reshape(-1, *(1,) * (len(shape) - axis - 1)), shape)
 
     def placed(self, output: OutputVerdict) -> OutputVerdict:
         """A verdict on the sample as one on the whole tensor."""
@@ -75,7 +76,7 @@ class Sampled(Struct, frozen=True):
 
     def _index(self, name: str, index: tuple[int, ...]) -> tuple[int, ...]:
         axis = self._axis(name)
-        place = int(self.places[index[axis]])
+        place = int(self.cut.chosen(name, self.places)[index[axis]])
         if self.cut.flat:
             return tuple(int(each) for each in np.unravel_index(place, self.shapes[name]))
         return (*index[:axis], place, *index[axis + 1 :])
@@ -122,20 +123,28 @@ class Pieces(Struct, frozen=True):
         """Both sides at drawn places, in the reading that the source's results are nearest to; None where the reference
         does not give them."""
         generator = _STREAMS.at(f"places\0{self.key}\0{self.direction}")
-        return self._sides(np.unique(generator.integers(self.cut.extent, size=self._count)))
+        if not self.cut.spans:
+            return self._sides(np.unique(generator.integers(self.cut.extent, size=self._count)))
+        # Each tensor of a list is judged by itself.
+        found = [self._drawn_of(generator, *span) for span in sorted(set(self.cut.spans.values()))]
+        return self._sides(np.unique(np.concatenate(found)))
+
+    def _drawn_of(self, generator: np.random.Generator, start: int, stop: int) -> AnyArray:
+        count = max(FEWEST, DRAWN * (stop - start) // self.cut.extent)
+        return np.arange(start, stop) if stop - start <= count else generator.integers(start, stop, size=count)
 
     @property
     def _count(self) -> int:
         """How many places have as many elements as shall be drawn."""
-        by_largest = math.ceil(DRAWN * self.cut.extent / self._largest)
+        by_largest = math.ceil(DRAWN * self.cut.extent / max(self._sizes))
         smallest = min((self.actual[name].size for name in self.names), default=1)
         return max(1, by_largest, min(math.ceil(FEWEST * self.cut.extent / smallest), self.cut.extent // 16))
 
     @property
-    def _largest(self) -> int:
-        """Elements of the largest tensor."""
+    def _sizes(self) -> list[int]:
+        """Elements of each tensor."""
         arrays = [*self.actual.values(), *(leaf.array for leaf in self.replay.reference.leaves.values())]
-        return max(array.size for array in arrays)
+        return [array.size for array in arrays]
 
     def _sides(
         self,
@@ -212,7 +221,7 @@ class Pieces(Struct, frozen=True):
         compared."""
         with ThreadPoolExecutor(1) as compared:
             before: Future[bool] | None = None
-            for number, window in enumerate(self.cut.windows(self._largest)):
+            for number, window in enumerate(self.cut.windows(self._sizes)):
                 found = self._piece(window, self.replay.reference.way)
                 if found is not None and number % CHECKED == 0:
                     self._check_place(window, found)
@@ -272,7 +281,7 @@ class _Looked:
 
     def __init__(self, cut: Cut, name: str, test: Open, shape: tuple[int, ...]) -> None:
         self._axis = 0 if cut.flat else cut.axis(name) or 0
-        self._test = partial(_by_rows, test, shape[-1]) if cut.flat else test
+        self._test = partial(_by_rows, test, math.prod(shape[-1:])) if cut.flat else test
         self.described = Description()
         self._open: list[AnyArray] = []
         self._farthest: dict[str, int] = {}
@@ -318,7 +327,11 @@ class _Scan(Struct):
         self.cut.add(self.sums, expected, window)
         if not self.looked.keys() <= expected.keys():
             return False
-        places = [looked.add(window.start, actual[name], expected[name]) for name, looked in self.looked.items()]
+        places = [
+            looked.add(max(window.start, self.cut.first(name)), actual[name], expected[name])
+            for name, looked in self.looked.items()
+            if actual[name].size
+        ]
         self.open += np.unique(np.concatenate(places)).size if places else 0
         return self.open <= self.most
 

@@ -13,15 +13,14 @@ import torch.nn.functional as F
 from msgspec.structs import replace
 
 from pytest_probe import inputs
-from pytest_probe.check import Checker, Conditions, judging
-from pytest_probe.check.large import cuts, pieces
+from pytest_probe.check import Checker, Conditions
+from pytest_probe.check.large import cuts
 from pytest_probe.check.large.cuts import Cut
 from pytest_probe.check.large.pieces import Sampled
 from pytest_probe.frameworks.torch.framework import TorchFramework
-from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.registry import Registry
 from pytest_probe.standards.noise.stages import STEPS
-from tests.support.devices import Emulated
+from tests.support.large_calls import cut_small_calls, outputs
 
 Tensor = torch.Tensor
 SHAPE = 512, 64
@@ -30,33 +29,12 @@ DTYPES, DEVICES = ("float32", "bfloat16", "float16"), ("cpu", "npu")
 
 @pytest.fixture(autouse=True)
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is large here, of many pieces that do not divide it."""
-    monkeypatch.setattr(cuts, "LARGE", 2**14)
-    monkeypatch.setattr(cuts, "PIECE", 3000)
-    monkeypatch.setattr(cuts, "WINDOW", 2**9)
-    monkeypatch.setattr(pieces, "DRAWN", 2**11)
-    monkeypatch.setattr(pieces, "FEWEST", 2**6)
-    monkeypatch.setattr(judging, "diagnose", lambda *_: None)
+    cut_small_calls(monkeypatch)
 
 
 def numbers(dtype: str, *shape: int, seed: int = 0) -> Tensor:
     found = torch.randn(shape or SHAPE, generator=torch.Generator().manual_seed(seed))
     return found.to(getattr(torch, dtype))
-
-
-def outputs(
-    function: Callable[..., Any],
-    reference: Callable[..., Any],
-    given: list[Any],
-    device: str = "cpu",
-    *,
-    backward: bool = False,
-) -> dict[str, OutputVerdict]:
-    registry = Registry.default()
-    registry.devices["npu"] = Emulated
-    checker = Checker(Conditions(device=device), registry)
-    found = checker.compare(function, reference, given, key="call", backward=backward)
-    return {output.name: output for verdict in found for output in verdict.outputs}
 
 
 def row(x: Tensor) -> Tensor:
@@ -336,7 +314,7 @@ def test_a_flat_cut_takes_elements_in_order() -> None:
 
 def test_windows_have_all_places_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuts, "PIECE", 10)
-    assert [(part.start, part.stop) for part in Cut(7, {}, {}).windows(28)] == [(0, 2), (2, 4), (4, 6), (6, 7)]
+    assert [(part.start, part.stop) for part in Cut(7, {}, {}).windows([28])] == [(0, 2), (2, 4), (4, 6), (6, 7)]
 
 
 def test_a_mean_takes_its_share_of_pieces() -> None:
