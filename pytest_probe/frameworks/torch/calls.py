@@ -161,7 +161,7 @@ class TorchBinder(Binder):
         if self.way.device is None:
             tensor = self._of_reference(leaf.array)
         else:
-            tensor = self.way.device.put(to_tensor(leaf.array))
+            tensor = self._on_device(self.way.device, leaf.array)
         if leaf.strides is not None or leaf.offset:
             tensor = laid_out(tensor, leaf.strides, leaf.offset)
         # The leaf keeps its gradient; the call gets the leaf, or a copy that it may write to.
@@ -170,6 +170,12 @@ class TorchBinder(Binder):
             # torch refuses to write to a leaf that wants a gradient; a copy of it may be written to.
             tensor = copied(tensor, leaf.strides, leaf.offset) if self.wanted.copies else tensor
         return tensor
+
+    @staticmethod
+    def _on_device(device: Device, array: np.ndarray) -> torch.Tensor:
+        if device.name == "meta":  # which has no values, so that none are copied
+            return torch.empty(array.shape, dtype=to_tensor(np.empty(0, array.dtype)).dtype, device="meta")
+        return device.put(to_tensor(array))
 
     def _of_reference(self, array: np.ndarray) -> torch.Tensor:
         if self.way.place == "cpu":
