@@ -175,7 +175,8 @@ class TorchBinder(Binder):
     def _on_device(device: Device, array: np.ndarray) -> torch.Tensor:
         if device.name == "meta":  # which has no values, so that none are copied
             return torch.empty(array.shape, dtype=to_tensor(np.empty(0, array.dtype)).dtype, device="meta")
-        return device.put(to_tensor(array))
+        there: torch.Tensor = device.put(to_tensor(array))
+        return there
 
     def _of_reference(self, array: np.ndarray) -> torch.Tensor:
         if self.way.place == "cpu":
