@@ -69,6 +69,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "plugin/tensors.py": {"as a program spells a dtype": "torch", "an argument": "fill"},
     "plugin/xdist.py": {"an option of pytest-xdist": "dist"},
     "capture/tracer.py": {"a value of a setting": "random"},
+    "capture/program.py": {"a command that works, in a message": "torch"},
     "capture/apex_files.py": {"parts of PaddleAPEX's files, and a field of them": "all half type"},
     "capture/profiling/report.py": {"a field of Chrome's traces": "cat", "an English word": "all"},
     "capture/profiling/stopwatch.py": {"an English word": "trace"},

@@ -74,6 +74,9 @@ class ApexFiles:
     def close(self) -> None:
         """Nothing is open."""
 
+    def moved(self, folder: Path) -> None:
+        self._folder = folder
+
     def end(self, frames: Mapping[int, list[str]]) -> int:
         parts = {"all": self._entries}
         if self._options.split:

@@ -6,13 +6,12 @@ from __future__ import annotations
 import argparse
 import builtins
 import io
-import logging
 import os
 import runpy
 import sys
 import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from importlib.abc import FileLoader
 from importlib.machinery import PathFinder, SourceFileLoader, SourcelessFileLoader
 from importlib.util import find_spec
@@ -21,15 +20,12 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from pytest_probe import frameworks
-from pytest_probe.capture import folder
-from pytest_probe.capture.config import TASKS, names_folder, read_config
-from pytest_probe.capture.debugger import PrecisionDebugger
+from pytest_probe.capture.config import TASKS, names_folder
 from pytest_probe.capture.folder import FolderTaken, check_usable
 from pytest_probe.capture.frames import below_the_program, without_our_frames
-from pytest_probe.capture.framework import recording, watch_imports
 from pytest_probe.capture.profiling import report
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
-from pytest_probe.capture.recorder import log
+from pytest_probe.capture.program import MainCapture, logging_apart
 from pytest_probe.capture.timing import running
 from pytest_probe.errors import NotStarted, SettingsError
 from pytest_probe.system.text import printable
@@ -175,99 +171,7 @@ def _first_path(program: str, module: bool) -> str:
     return _program_file(program) if _holds_main(program) else str(Path(program).resolve().parent)
 
 
-@contextmanager
-def logging_apart() -> Iterator[None]:
-    """What we log goes to stderr, and not where the program sends its own log."""
-    log, handler = logging.getLogger("pytest_probe"), logging.StreamHandler()
-    log.addHandler(handler)
-    propagates, log.propagate = log.propagate, False
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.propagate = propagates
-
-
 # `pytest-probe capture`: run a program as it is, and record what it calls.
-
-
-# What starters of processes that train together say in the environment: this one's number, and how many there are.
-_RANKS = (("RANK", "WORLD_SIZE"), ("PADDLE_TRAINER_ID", "PADDLE_TRAINERS_NUM"))
-
-
-class ProgramCapture:
-    """Records with every framework from the end of its import on. options are PrecisionDebugger's.
-
-    The first framework writes into the folder itself, a second one into a folder inside that has its name. Raises
-    SettingsError where the configuration cannot be used, and FolderTaken.
-    """
-
-    def __init__(self, config_path: str | None, **options: Any) -> None:
-        config = read_config(config_path, **{key: value for key, value in options.items() if value is not None})
-        self._folder = config.dump_path
-        # PaddleAPEX's files hold no calls of another framework.
-        self._recorded = ("paddle",) if config.layout == "paddleapex" else tuple(frameworks.MODULES)
-        rank, ranks = _ranks()
-        if rank is None or not config.ranks or any(rank in each for each in config.ranks):
-            folder.take(config.dump_path, rank, ranks, overwrite=config.overwrite)
-        self._config_path = config_path
-        self._options = options
-        self._debuggers: dict[str, PrecisionDebugger] = {}
-        self._steps = ExitStack()
-        self._imports = 0
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """While the program runs; then what is left is written, and said."""
-        names = {module: name for name, module in frameworks.MODULES.items()}
-        started = True
-        with self._steps, watch_imports(names, lambda module: self._imported(names[module])):
-            try:
-                yield
-            except NotStarted:
-                started = False
-                raise
-            finally:
-                self._finish(started)
-
-    @property
-    def missing(self) -> bool:
-        """Was nothing recorded, where something should have been?"""
-        return all(debugger.missing for debugger in self._debuggers.values())
-
-    def _imported(self, framework: str) -> None:
-        if framework in self._debuggers or framework not in self._recorded:
-            return
-        self._imports += 1
-        path = os.path.join(self._folder, framework) if self._debuggers else self._folder
-        given = self._options | {"dump_path": path}
-        debugger = PrecisionDebugger(self._config_path, framework=framework, **given)
-        self._debuggers[framework] = debugger
-        self._steps.enter_context(recording(framework).after_optimizer_steps(debugger.step))
-        debugger.start()
-
-    def _finish(self, started: bool) -> None:
-        for debugger in self._debuggers.values():
-            debugger.finish()
-        if not started:
-            return
-        if not self._imports:
-            log.warning(
-                "pytest-probe: nothing was recorded: the program imported none of %s",
-                ", ".join(frameworks.MODULES[name] for name in self._recorded),
-            )
-        # One that was imported and not used is nothing to warn of, where another one was.
-        recorded = [debugger for debugger in self._debuggers.values() if not debugger.missing]
-        for debugger in recorded or list(self._debuggers.values())[:1]:
-            debugger.announce()
-
-
-def _ranks() -> tuple[int | None, int]:
-    for number, count in _RANKS:
-        named, ranks = os.environ.get(number, ""), os.environ.get(count, "")
-        if named.isdecimal():
-            return int(named), int(ranks) if ranks.isdecimal() else 1
-    return None, 1
 
 
 def add_parser(commands: Any) -> None:
@@ -308,12 +212,12 @@ def _run_capture(arguments: argparse.Namespace) -> int:
     return 1 if capture.missing else 0
 
 
-def _program_capture(arguments: argparse.Namespace) -> ProgramCapture:
+def _program_capture(arguments: argparse.Namespace) -> MainCapture:
     folder = _folder(arguments)
     if folder is not None:
         check_usable("-o", folder)
     try:
-        return ProgramCapture(
+        return MainCapture(
             arguments.config,
             task=arguments.task,
             dump_path=folder,

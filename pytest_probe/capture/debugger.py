@@ -68,6 +68,10 @@ class PrecisionDebugger:
         """As the first start() does. Raises SettingsError where the folder holds the dump of an earlier run."""
         self._recorder.take_folder()
 
+    def share_folder(self, written: Callable[[], None]) -> None:
+        """The process that started this one has taken the folder; written is called when something is there."""
+        self._recorder.share_folder(written)
+
     def start(self, model: Any = None) -> None:
         """Begin to record, or go on. Raises SettingsError where the level needs a model and none was given, and where
         the folder holds the dump of an earlier run."""

@@ -36,6 +36,8 @@ _encode = msgspec.json.Encoder(enc_hook=str).encode
 _NESTING = frozenset((list, tuple, dict))
 # Most file systems take names of 255 bytes.
 _LONGEST = 200
+# "proc" or "rank", and a number.
+_LONGEST_FOLDER = 24
 _encode_plain = msgspec.json.Encoder().encode
 # Closes the growing object and the file's; the next members are written over it.
 _TAIL = b"\n}}\n"
@@ -98,9 +100,8 @@ class GrowingFile:
     def __init__(self, path: Path, header: dict[str, Any], growing: str) -> None:
         self.path = path
         self._file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0), 0o644)
-        head = json.dumps(header, ensure_ascii=False).removesuffix("}") + f', "{growing}": {{'
         self._end = 0
-        self._write(head.encode())
+        self._write(_head(header, growing))
         self._empty = True
 
     def add(self, members: list[tuple[str, bytes]]) -> None:
@@ -126,6 +127,13 @@ class GrowingFile:
         os.close(self._file)
 
 
+def _head(header: dict[str, Any], growing: str) -> bytes:
+    """The file's text up to its entries; of one length whatever number the folder of the data has."""
+    text = json.dumps(header, ensure_ascii=False).removesuffix("}").encode()
+    folder = Path(header.get("dump_data_dir") or "").parent.name
+    return text + b" " * max(0, _LONGEST_FOLDER - len(folder)) * bool(folder) + f', "{growing}": {{'.encode()
+
+
 def write_json(path: Path, content: Any) -> None:
     """Write a file as a whole. Raises OSError."""
     try:
@@ -136,19 +144,25 @@ def write_json(path: Path, content: Any) -> None:
 
 
 class DumpFiles:
-    """dump.json is whole after every write; the others are written at the end."""
+    """dump.json is whole after every write; the others are written at the end. data: tensors are saved beside it."""
 
-    def __init__(self, header: dict[str, Any]) -> None:
+    def __init__(self, header: dict[str, Any], *, data: bool) -> None:
         self._header = header
+        self._data = data
         self._stacks: dict[int, list[str]] = {}
         self._parents: dict[str, Parent] = {}
 
     def open(self, folder: Path) -> None:
-        self._folder = folder
+        self._place(folder)
         self._dump = GrowingFile(folder / "dump.json", self._header, "data")
 
+    def _place(self, folder: Path) -> None:
+        self._folder = folder
+        if self._data:
+            self._header["dump_data_dir"] = str(folder / TENSOR_FOLDER)
+
     def add(self, entries: Sequence[NamedEntry], save: Callable[[Any, str], None]) -> None:
-        if self._header["dump_data_dir"] is not None:
+        if self._data:
             for entry in entries:
                 _save_data(entry, lambda data, name: save(data, f"{TENSOR_FOLDER}/{name}"))
         self._dump.add([(entry.name, encode_entry(entry)) for entry in entries])
@@ -160,6 +174,11 @@ class DumpFiles:
 
     def close(self) -> None:
         self._dump.close()
+
+    def moved(self, folder: Path) -> None:
+        self._place(folder)
+        with open(folder / "dump.json", "r+b") as file:
+            file.write(_head(self._header, "data"))
 
     def end(self, frames: Mapping[int, list[str]]) -> int:
         shown = {str(index): [names, frames.get(index, [])] for index, names in self._stacks.items()}

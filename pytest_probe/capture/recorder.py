@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,7 +26,6 @@ from pytest_probe.capture.dump_files import DumpFiles
 from pytest_probe.capture.snapshot import NamedEntry
 from pytest_probe.capture.writer import EntrySource, Outcome, StepFiles, Writer, in_bytes
 from pytest_probe.errors import OverflowFound
-from pytest_probe.model.dump import TENSOR_FOLDER
 
 log = logging.getLogger("pytest_probe")
 _recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
@@ -148,6 +147,8 @@ class Recorder:
         self._running = False
         self._warned: set[str] = set()
         self._taken = False
+        self._shared = False
+        self._tell_written: Callable[[], None] = _nothing
         self._opened = False
         self._full = False
         self._began = 0.0
@@ -164,22 +165,32 @@ class Recorder:
             folder.take(self.config.dump_path, rank, self._hooks.ranks(), overwrite=self.config.overwrite)
             self._taken = True
 
+    def share_folder(self, written: Callable[[], None]) -> None:
+        """The process that started this one has taken the folder for both, and speaks for both where no rank does.
+        written is called when something is there."""
+        self._taken = self._shared = True
+        self._tell_written = written
+
     def start(self) -> None:
         """Record from here on, where the step and the rank are wanted."""
         self._asked = True
         wanted = self.scope.wants_step(self.step) and self.scope.wants_rank(self._hooks.rank())
-        if self._running or not wanted or self._full:
+        if self._running or not wanted or self._full or not self._has_folder():
             return
         # Two of one framework would record each other's steps.
         if any(each._running and each._hooks.framework == self._hooks.framework for each in _recorders):
             self.tell("another", "pytest-probe: another capture runs in this process, so this one records nothing")
             return
         if self._writer is None:
-            self._writer = Writer(self._folder(), self._files(), self._hooks)
+            self._writer = Writer(self._folders(), self._files(), self._hooks, self._tell_written)
             self._opened = True
             self._began = time.perf_counter()
         self._hooks.install(self)
         self._running = True
+
+    def _has_folder(self) -> bool:
+        """PaddleAPEX's names have ranks only: a process that is none has no place beside the one that started it."""
+        return not (self._shared and self.config.layout == "paddleapex" and self._hooks.rank() is None)
 
     def forward_ends(self) -> None:
         if self._running:
@@ -197,7 +208,7 @@ class Recorder:
         self.close()
         first = not before and bool(self.outcome.steps) and not self._full
         if first and self.scope.wants_later_step(self.step) and self._speaks():
-            _say(f"pytest-probe: {self.outcome.cost()}; {in_bytes(writer.free(self._folder()))} free")
+            say(f"pytest-probe: {self.outcome.cost()}; {in_bytes(writer.free(self._folder()))} free")
         self.step += 1
         self.scope.again()
         if asked:
@@ -210,6 +221,9 @@ class Recorder:
             self._hooks.end_step(self)
             writer, self._writer = self._writer, None
             writer.end()
+            # It may have learned its rank while it recorded.
+            if self._hooks.rank() is not None:
+                writer.rename(self._folder())
             seconds = time.perf_counter() - self._began if writer.outcome.steps else 0.0
             self.outcome = self.outcome.plus(replace(writer.outcome, seconds=seconds))
             self._full = writer.full
@@ -226,11 +240,11 @@ class Recorder:
         if missing := self.missing():
             log.warning("pytest-probe: nothing was recorded: %s", missing)
         elif self.outcome.entries and self._speaks():
-            _say(f"pytest-probe: recorded {self.outcome.recorded()}, {self.outcome.cost()}: {self.config.dump_path}")
+            say(f"pytest-probe: recorded {self.outcome.recorded()}, {self.outcome.cost()}: {self.config.dump_path}")
 
     def missing(self) -> str:
         """Why nothing was recorded where something should have been; "" where it was, or nothing was asked for."""
-        if self.outcome.entries or not self._taken or "another" in self._warned:
+        if self._shared or self.outcome.entries or not self._taken or "another" in self._warned:
             return ""
         if not self._opened:
             wanted = ", ".join(f"{each[0]}-{each[-1]}" if len(each) > 1 else str(each[0]) for each in self.config.steps)
@@ -243,7 +257,9 @@ class Recorder:
     def _speaks(self) -> bool:
         """Does this process speak for all? One of several ranks does."""
         rank = self._hooks.rank()
-        return rank is None or rank == min((each[0] for each in self.config.ranks), default=0)
+        if rank is None:
+            return not self._shared
+        return rank == min((each[0] for each in self.config.ranks), default=0)
 
     def leave(self) -> None:
         """In a forked child: the files and the thread are the parent's."""
@@ -279,16 +295,26 @@ class Recorder:
             self._overflows += 1
             last = self._overflows == self.config.overflows
         if last:
-            count, file = self._overflows, self._folder() / self._file()
+            writer = self._writer
             # Before it is raised: the program may end at once.
             self.close()
-            raise OverflowFound(count, name, file)
+            folder = self._folder() if writer is None else writer.folder
+            raise OverflowFound(self._overflows, name, folder / self._file())
 
     def _folder(self) -> Path:
         rank, folder = self._hooks.rank(), Path(os.path.abspath(self.config.dump_path))
         if self.config.layout == "paddleapex":
             return folder / f"rank{rank or 0}_step{self.step}"
         return folder / f"step{self.step}" / (f"proc{os.getpid()}" if rank is None else f"rank{rank}")
+
+    def _folders(self) -> list[Path]:
+        """The folder of a step, and others for where another process of the run has taken that."""
+        first = self._folder()
+        if not self._shared or self.config.layout == "paddleapex":
+            return [first]
+        # Processes of several machines, or of several containers, may have one number.
+        others = (f"proc{os.getpid()}", f"proc{os.getpid()}{time.time_ns() % 10**9:09}")
+        return [first, *(each for each in map(first.with_name, others) if each != first)]
 
     def _file(self) -> str:
         apex = self.config.layout == "paddleapex"
@@ -297,25 +323,28 @@ class Recorder:
     def _files(self) -> StepFiles:
         if self.config.layout == "paddleapex":
             return ApexFiles(self.config.apex, self._hooks.rank() or 0)
-        return DumpFiles(self._header())
+        return DumpFiles(self._header(), data=self.config.task in ("tensor", "overflow_check"))
 
     def _header(self) -> dict[str, Any]:
-        data = str(self._folder() / TENSOR_FOLDER) if self.config.task in ("tensor", "overflow_check") else None
         return {
             "task": self.config.task,
             "level": self.config.level,
             "framework": self._hooks.framework,
-            "dump_data_dir": data,
+            "dump_data_dir": None,
             "probe": dict(self._hooks.describe()),
         }
 
 
-def _say(message: str) -> None:
+def say(message: str) -> None:
     """A line for who runs the program: in its log where that shows such lines, else on standard error."""
     if log.isEnabledFor(logging.INFO) and log.hasHandlers():
         log.info(message)
     else:
         print(message, file=sys.stderr)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _leave_all() -> None:

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 
 from pytest_probe import frameworks
 from pytest_probe.capture.debugger import safely
-from pytest_probe.capture.framework import Timing, watch_imports
+from pytest_probe.capture.framework import Timing
 from pytest_probe.capture.framework import timing as timing_of
+from pytest_probe.capture.imports import watch_imports
 from pytest_probe.capture.profiling import report
 from pytest_probe.capture.profiling.stopwatch import Spent, Stopwatch
 from pytest_probe.capture.profiling.track import Api

@@ -10,6 +10,7 @@ import shutil
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
@@ -127,6 +128,9 @@ class StepFiles(Protocol):
     def close(self) -> None:
         """Let go of the file, as far as it was written."""
 
+    def moved(self, folder: Path) -> None:
+        """After the end: the folder has this name now."""
+
     def end(self, frames: Mapping[int, list[str]]) -> int:
         """Write what is written at the end, given the stacks by number. How many bytes the files have."""
 
@@ -135,11 +139,16 @@ class Writer:
     """Writes the entries of one step into its folder, which is made when the first one comes.
 
     Where that fails, as on a full disk, the failure is logged once, what was written before stays readable, and all
-    that follows is dropped; full: this was done to leave some of the disk free. outcome is what is on the disk.
+    that follows is dropped; full: this was done to leave some of the disk free. outcome is what is on the
+    disk. The first of the folders that holds no dump is taken, and written is called then.
     """
 
-    def __init__(self, folder: Path, files: StepFiles, source: EntrySource) -> None:
-        self.folder = folder
+    def __init__(
+        self, folders: Sequence[Path], files: StepFiles, source: EntrySource, written: Callable[[], None]
+    ) -> None:
+        self._folders = folders
+        self.folder = folders[0]
+        self._written = written
         self._source = source
         self._files = files
         self._queue: deque[tuple[NamedEntry, int]] = deque()
@@ -205,8 +214,7 @@ class Writer:
         except _DiskFills as error:
             self._fill(error)
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._files.open(self.folder)
+        self._open()
         try:
             while not self._ending:
                 # A device is waited for once, when the step ends, unless too much has gathered before.
@@ -220,6 +228,28 @@ class Writer:
             self._files.close()
         size = self._files.end(self._source.frames())
         self.outcome = replace(self.outcome, size=self.outcome.size + size)
+
+    def _open(self) -> None:
+        """Raises FileExistsError where each of the folders holds a dump."""
+        for folder in self._folders:
+            self.folder = folder
+            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                self._files.open(folder)
+            except FileExistsError as error:
+                taken = error
+            else:
+                self._written()
+                return
+        raise taken
+
+    def rename(self, folder: Path) -> None:
+        """After the end: the folder gets another name, unless another process has a folder of that name."""
+        if folder != self.folder and self.outcome.steps:
+            with suppress(OSError):
+                self.folder.rename(folder)
+                self.folder = folder
+                self._files.moved(folder)
 
     def _fill(self, error: _DiskFills) -> None:
         self.full = True

@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from pathlib import Path
 
-from pytest_probe.capture.cli import ProgramCapture, execute, logging_apart
+from pytest_probe.capture.cli import execute
+from pytest_probe.capture.program import MainCapture, logging_apart
 
 SUBCLASS = """
 class Counted(torch.Tensor):
@@ -138,7 +139,7 @@ def observed(path: Path, recorded: bool) -> dict[str, object]:
     with redirect_stdout(out), redirect_stderr(err), warnings.catch_warnings():
         warnings.simplefilter("default")
         try:
-            with logging_apart(), ProgramCapture(None, dump_path=dump).running() if recorded else nullcontext():
+            with logging_apart(), MainCapture(None, dump_path=dump).running() if recorded else nullcontext():
                 execute([os.fspath(path), "--lr", "3"], False)
         except SystemExit as error:
             status = f"exit {error.code}"

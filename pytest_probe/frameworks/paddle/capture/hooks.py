@@ -18,6 +18,7 @@ from msgspec import UNSET
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.frames import CallStacks, remove_our_frames
 from pytest_probe.capture.hooks import CallHooks, functions, modules
+from pytest_probe.capture.ranks import named_rank
 from pytest_probe.capture.recorder import Recorder, Scope
 from pytest_probe.capture.snapshot import NamedEntry, PlainEntry, Tree, seen_tensors
 from pytest_probe.errors import OverflowFound
@@ -89,14 +90,12 @@ class PaddleHooks(CallHooks):
     def rank(self) -> int | None:
         if paddle.distributed.is_initialized():
             return int(paddle.distributed.get_rank())
-        named = os.environ.get("PADDLE_TRAINER_ID", "")
-        return int(named) if named.isdecimal() and self.ranks() > 1 else None
+        return named_rank()[0]
 
     def ranks(self) -> int:
         if paddle.distributed.is_initialized():
             return int(paddle.distributed.get_world_size())
-        named = os.environ.get("PADDLE_TRAINERS_NUM", "")
-        return int(named) if named.isdecimal() else 1
+        return named_rank()[1]
 
     def describe(self) -> Mapping[str, str]:
         # Read by people: where the gradients of arguments are.

@@ -22,6 +22,7 @@ from torch.overrides import TorchFunctionMode
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.frames import ASKING_CODE, CallStacks, remove_our_frames
 from pytest_probe.capture.hooks import CallHooks, functions, modules
+from pytest_probe.capture.ranks import named_rank
 from pytest_probe.capture.recorder import Recorder, Scope
 from pytest_probe.capture.snapshot import NamedEntry, Seen, Tree, seen_tensors
 from pytest_probe.frameworks.torch.capture.functions import TAKEN, Uninitialised, outermost, wrapped
@@ -104,14 +105,12 @@ class TorchHooks(CallHooks):
     def rank(self) -> int | None:
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             return torch.distributed.get_rank()
-        named = os.environ.get("RANK", "")
-        return int(named) if named.isdecimal() else None
+        return named_rank()[0]
 
     def ranks(self) -> int:
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             return torch.distributed.get_world_size()
-        named = os.environ.get("WORLD_SIZE", "")
-        return int(named) if named.isdecimal() else 1
+        return named_rank()[1]
 
     def describe(self) -> Mapping[str, str]:
         return {"torch": torch.__version__, "threads": str(torch.get_num_threads())}

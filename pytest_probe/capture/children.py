@@ -1,0 +1,126 @@
+"""The Python processes that a captured program starts record as well.
+
+PYTHONPATH leads each of them to startup/sitecustomize.py, and a variable says what to record. Nothing is loaded there
+before the process imports a framework. Forked processes are left alone, and so are daemons of `multiprocessing`, which
+load data for a process that trains.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
+
+from pytest_probe.capture.imports import watch_imports
+
+_TOLD, _PATH = "PYTEST_PROBE_CAPTURE_CHILDREN", "PYTHONPATH"
+_STARTUP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "startup")
+# What follows this process's imports, where another one's capture has told it to.
+_following = ExitStack()
+
+
+@contextmanager
+def followed(told: Mapping[str, Any]) -> Iterator[Callable[[], int]]:
+    """Tell the processes that are started meanwhile what to record: the arguments of `program.begin`. How many have
+    recorded something."""
+    kept = {name: os.environ.get(name) for name in (_TOLD, _PATH)}
+    paths = [path for path in (kept[_PATH] or "").split(os.pathsep) if path != _STARTUP]
+    with _note() as note:
+        os.environ[_TOLD] = json.dumps({**told, "note": note, "python": [sys.prefix, sys.version]})
+        os.environ[_PATH] = os.pathsep.join([_STARTUP, *paths] if any(paths) else [_STARTUP])
+        try:
+            yield lambda: _noted(note)
+        finally:
+            for name, value in kept.items():
+                os.environ.pop(name, None) if value is None else os.environ.__setitem__(name, value)
+
+
+@contextmanager
+def _note() -> Iterator[str]:
+    """A file in which each process that records writes its number. Its path."""
+    import tempfile
+
+    process = os.getpid()
+    file, path = tempfile.mkstemp(prefix="pytest-probe-")
+    os.close(file)
+    try:
+        yield path
+    finally:
+        # A process that the program forked may come here as well.
+        if os.getpid() == process:
+            os.unlink(path)
+
+
+def _noted(path: str) -> int:
+    with suppress(OSError), open(path) as file:
+        return len(set(file))
+    return 0
+
+
+def _write_note(path: str) -> None:
+    with suppress(OSError):
+        # It is gone where the process that the user started has ended.
+        file = os.open(path, os.O_WRONLY | os.O_APPEND)
+        try:
+            os.write(file, b"%d\n" % os.getpid())
+        finally:
+            os.close(file)
+
+
+def follow(told: Mapping[str, Any]) -> None:
+    """In a process that was told so: record what it calls, from the import of a framework on."""
+    # The rest of a command of multiprocessing's own, for a process or for the server that forks them.
+    if any(argument.startswith("from multiprocessing.") for argument in sys.orig_argv):
+        _follow_processes(told)
+    else:
+        _follow_imports(told)
+    atexit.register(unfollow)
+
+
+def unfollow() -> None:
+    """This process records by itself."""
+    _following.close()
+
+
+def _follow_imports(told: Mapping[str, Any]) -> Callable[[], None]:
+    """What ends it."""
+    captures: list[Any] = []
+
+    def imported(module: str) -> None:
+        try:
+            from pytest_probe.capture.program import begin
+
+            if not captures:
+                captures.append(begin(told, lambda: _write_note(told["note"])))
+            captures[0].imported(module)
+        except Exception as error:
+            sys.stderr.write(f"pytest-probe: this process is not recorded ({type(error).__name__}: {error})\n")
+
+    def end() -> None:
+        for capture in captures:
+            capture.end()
+
+    _following.enter_context(watch_imports(told["modules"], imported))
+    return end
+
+
+def _follow_processes(told: Mapping[str, Any]) -> None:
+    """Once a process knows what it is: before, it imports the program's module, which calls nothing new."""
+    from multiprocessing.process import BaseProcess
+
+    original = BaseProcess._bootstrap  # type: ignore[attr-defined]
+
+    def bootstrap(process: BaseProcess, *args: Any, **kwargs: Any) -> Any:
+        if process.daemon:
+            return original(process, *args, **kwargs)
+        end = _follow_imports(told)
+        try:
+            return original(process, *args, **kwargs)
+        finally:
+            end()
+
+    BaseProcess._bootstrap = bootstrap  # type: ignore[attr-defined]

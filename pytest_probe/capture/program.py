@@ -1,0 +1,177 @@
+"""The capture of a whole program, which nothing in it knows of: with each framework that it imports, in each Python
+process that it starts."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from pytest_probe import frameworks
+from pytest_probe.capture import children, folder
+from pytest_probe.capture.config import read_config
+from pytest_probe.capture.debugger import PrecisionDebugger
+from pytest_probe.capture.framework import recording
+from pytest_probe.capture.imports import watch_imports
+from pytest_probe.capture.ranks import keep_rank, named_rank
+from pytest_probe.capture.recorder import log, say
+from pytest_probe.errors import NotStarted
+
+# Framework by module.
+_NAMES = {module: name for name, module in frameworks.MODULES.items()}
+_NOT_FOLLOWED = (
+    "; a process that it forks, or starts with another Python or another environment, has to start the capture itself, "
+    "as in: torchrun --no-python pytest-probe capture train.py"
+)
+
+
+@contextmanager
+def logging_apart() -> Iterator[None]:
+    """What we log goes to stderr, and not where the program sends its own log."""
+    log, handler = logging.getLogger("pytest_probe"), logging.StreamHandler()
+    log.addHandler(handler)
+    propagates, log.propagate = log.propagate, False
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.propagate = propagates
+
+
+class ProgramCapture:
+    """Records one process with every framework from the end of its import on. options are PrecisionDebugger's.
+
+    The first framework writes into the folder itself, a second one into a folder inside that has its name. Raises
+    SettingsError where the configuration cannot be used.
+    """
+
+    def __init__(self, config_path: str | None, **options: Any) -> None:
+        self._config_path = config_path
+        self._options = {key: value for key, value in options.items() if value is not None}
+        self._config = read_config(config_path, **self._options)
+        # PaddleAPEX's files hold no calls of another framework.
+        self._recorded = ("paddle",) if self._config.layout == "paddleapex" else tuple(frameworks.MODULES)
+        self._debuggers: dict[str, PrecisionDebugger] = {}
+        self._steps = ExitStack()
+        keep_rank()
+
+    def imported(self, module: str) -> None:
+        """Record with the framework of this module, which the program has imported."""
+        framework = _NAMES[module]
+        if framework in self._debuggers or framework not in self._recorded:
+            return
+        path = os.path.join(self._config.dump_path, framework) if self._debuggers else self._config.dump_path
+        given = self._options | {"dump_path": path}
+        debugger = PrecisionDebugger(self._config_path, framework=framework, **given)
+        self._debuggers[framework] = debugger
+        self._steps.enter_context(recording(framework).after_optimizer_steps(debugger.step))
+        self._start(debugger)
+
+    def _start(self, debugger: PrecisionDebugger) -> None:
+        debugger.start()
+
+
+class MainCapture(ProgramCapture):
+    """Of the process that the user starts: takes the folder, and tells the others. Raises FolderTaken as well."""
+
+    def __init__(self, config_path: str | None, **options: Any) -> None:
+        super().__init__(config_path, **options)
+        rank, ranks = named_rank()
+        if rank is None or not self._config.ranks or any(rank in each for each in self._config.ranks):
+            folder.take(self._config.dump_path, rank, ranks, overwrite=self._config.overwrite)
+        self._others = 0
+        self._process, self._began = os.getpid(), _time_of_others()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """While the program runs; then what is left is written, and said."""
+        children.unfollow()
+        started = True
+        with children.followed(self._told()) as others, watch_imports(_NAMES, self.imported):
+            try:
+                yield
+            except NotStarted:
+                started = False
+                raise
+            finally:
+                # A process that the program forked may come here as well.
+                if os.getpid() == self._process:
+                    self._finish(others(), started)
+                self._steps.close()
+
+    def _told(self) -> dict[str, Any]:
+        """What `begin` needs, which may run in another folder."""
+        path = self._config_path
+        return {
+            "config": path and os.path.abspath(path),
+            "options": self._options | {"dump_path": os.path.abspath(self._config.dump_path)},
+            "modules": list(_NAMES),
+        }
+
+    @property
+    def missing(self) -> bool:
+        """Was nothing recorded, where something should have been?"""
+        return all(debugger.missing for debugger in self._debuggers.values()) and not self._others
+
+    def _finish(self, others: int, started: bool) -> None:
+        self._others = others
+        for debugger in self._debuggers.values():
+            debugger.finish()
+        if started:
+            self._announce()
+
+    def _announce(self) -> None:
+        # One that was imported and not used is nothing to warn of, where another one was.
+        for debugger in self._debuggers.values():
+            if not debugger.missing:
+                debugger.announce()
+        if self._others:
+            those = "1 process" if self._others == 1 else f"{self._others} processes"
+            say(f"pytest-probe: recorded {those} that the program started: {self._config.dump_path}")
+        elif why := self._why_nothing():
+            log.warning("pytest-probe: nothing was recorded: %s%s", why, self._hint())
+
+    def _why_nothing(self) -> str:
+        if not self._debuggers:
+            return f"the program imported none of {', '.join(frameworks.MODULES[name] for name in self._recorded)}"
+        reasons = [debugger.missing for debugger in self._debuggers.values()]
+        return reasons[0] if all(reasons) else ""
+
+    def _hint(self) -> str:
+        return _NOT_FOLLOWED if _time_of_others() > self._began else ""
+
+
+class ChildCapture(ProgramCapture):
+    """Of a process that a recorded program started: its folder is the whole run's, and of it only rank 0 speaks.
+    recorded is called when there is something."""
+
+    def __init__(self, config_path: str | None, recorded: Callable[[], None], **options: Any) -> None:
+        super().__init__(config_path, **options)
+        self._recorded_some = recorded
+        self._steps.enter_context(logging_apart())
+
+    def _start(self, debugger: PrecisionDebugger) -> None:
+        debugger.share_folder(self._recorded_some)
+        super()._start(debugger)
+
+    def end(self) -> None:
+        """Write what is left."""
+        for debugger in self._debuggers.values():
+            debugger.close()
+        self._steps.close()
+
+
+def begin(told: Mapping[str, Any], recorded: Callable[[], None]) -> ChildCapture:
+    """The capture of a process that was told what to record, until it ends."""
+    capture = ChildCapture(told["config"], recorded, **told["options"])
+    atexit.register(capture.end)
+    return capture
+
+
+def _time_of_others() -> float:
+    """The CPU time of the processes that this one has started, and waited for."""
+    times = os.times()
+    return times.children_user + times.children_system

@@ -1,0 +1,142 @@
+"""The commands of docs/launchers.md: two processes, one folder a rank, which a run checks without an error.
+
+accelerate and Lightning run where they are installed. Stand-ins are DeepSpeed, Slurm, and these two elsewhere
+(tests/support/launchers): they set the same variables and start processes in the same way.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.support.pages import ROOT, blocks
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="the shell of a page's commands"),
+    pytest.mark.slow,
+]
+PAGE = "docs/launchers.md"
+LAUNCHERS = ROOT / "tests" / "support" / "launchers"
+COMMANDS = [block.text.strip() for block in blocks(PAGE) if block.language == "sh"]
+PROGRAMS = {block.name: block.text for block in blocks(PAGE) if block.language == "python"}
+TRAIN = PROGRAMS["train_ddp.py"]
+INITIAL = 'dist.init_process_group("gloo")'
+# What Lightning's own launcher does: this process is rank 0, and its model is there before the process group is.
+LIGHTNING = TRAIN.replace(INITIAL, "").replace(
+    "optimizer =",
+    f"""
+import os, subprocess, sys
+os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+os.environ.update(NODE_RANK="0", WORLD_SIZE="2")
+rank = int(os.environ.setdefault("LOCAL_RANK", "0"))
+if rank == 0:
+    command = [sys.executable, os.path.abspath(sys.argv[0])] + sys.argv[1:]
+    subprocess.Popen(command, env=os.environ | {{"LOCAL_RANK": "1"}})
+{INITIAL[:-1]}, rank=rank, world_size=2)
+optimizer =""",
+)
+SLURM = "import os\n" + TRAIN.replace(
+    INITIAL, f'{INITIAL[:-1]}, rank=int(os.environ["SLURM_PROCID"]), world_size=int(os.environ["SLURM_NTASKS"]))'
+)
+REAL_LIGHTNING = """
+import pytorch_lightning as lightning
+import torch
+
+class Model(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(16, 4)
+
+    def training_step(self, batch, number):
+        return self.inner(batch).square().mean()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+trainer = lightning.Trainer(
+    accelerator="cpu", devices=2, strategy="ddp", max_steps=2, logger=False, enable_checkpointing=False,
+    enable_progress_bar=False,
+)
+trainer.fit(Model(), torch.utils.data.DataLoader(torch.randn(32, 16), 8))
+"""
+
+
+def free_port() -> str:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return str(found.getsockname()[1])
+
+
+def ran(folder: Path, command: str, *, stand_ins: bool = True) -> subprocess.CompletedProcess[str]:
+    """A command in the shell, with the programs of the page. pytest-probe is that of this Python."""
+    programs = {**PROGRAMS, "train_lightning.py": LIGHTNING, "train_slurm.py": SLURM}
+    for name, text in programs.items():
+        (folder / name).write_text(text)
+    own = f'exec {sys.executable} -c "from pytest_probe.cli import main; raise SystemExit(main())" "$@"'
+    commands = {"pytest-probe": own, "srun": f'exec {sys.executable} {LAUNCHERS / "srun.py"} "$@"'}
+    commands["torchrun"] = f'exec {sys.executable} -m torch.distributed.run "$@"'
+    (folder / "bin").mkdir()
+    for name, text in commands.items():
+        (folder / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / "bin" / name).chmod(0o755)
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", ""), str(LAUNCHERS) if stand_ins else ""]
+    port = free_port()
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("PYTEST_PROBE_")},
+        **{"OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "PET_MASTER_PORT": port},
+        "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+    }
+    shell = ["bash", "-c", command]
+    return subprocess.run(shell, cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
+
+
+def assert_two_ranks(folder: Path, pytester: pytest.Pytester) -> None:
+    """One folder for each, with the collective, and nothing to complain of."""
+    assert sorted(path.name for path in folder.glob("dumps/step0/*")) == ["rank0", "rank1"]
+    for rank in ("rank0", "rank1"):
+        assert '"Functional.linear.0.backward"' in (folder / "dumps/step0" / rank / "dump.json").read_text()
+    result = pytester.runpytest_inprocess(f"--probe-dump={folder / 'dumps'}", "--probe-device=cpu")
+    outcomes = result.parseoutcomes()
+    assert (result.ret, outcomes.keys() & {"failed", "errors"}) == (0, set())
+    assert outcomes["passed"] >= 10
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.replace("pytest-probe capture", "")[:40])
+def test_each_command_of_the_page_records_both_ranks(command: str, tmp_path: Path, pytester: pytest.Pytester) -> None:
+    done = ran(tmp_path, command)
+    assert done.returncode == 0, done.stderr
+    assert_two_ranks(tmp_path, pytester)
+    # Where the launcher starts the capture, or the program a rank, the command has fewer processes to tell of.
+    started = 0 if not command.startswith("pytest-probe") else 1 if "lightning" in command else 2
+    told = re.findall(r"recorded (\d) process(?:es)? that the program started: dumps\n", done.stderr)
+    assert told == [str(started)] * (started > 0), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_page_names_each_launcher() -> None:
+    assert len(COMMANDS) == 6
+
+
+@pytest.mark.skipif(find_spec("accelerate") is None, reason="accelerate is not installed")
+def test_accelerate_itself(tmp_path: Path, pytester: pytest.Pytester) -> None:
+    told = "--multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no"
+    told = f"{told} --main_process_port {free_port()}"
+    done = ran(tmp_path, f"pytest-probe capture -m accelerate.commands.launch {told} train_ddp.py", stand_ins=False)
+    assert done.returncode == 0, done.stderr
+    assert_two_ranks(tmp_path, pytester)
+
+
+@pytest.mark.skipif(find_spec("pytorch_lightning") is None, reason="Lightning is not installed")
+def test_lightning_itself(tmp_path: Path, pytester: pytest.Pytester) -> None:
+    (tmp_path / "train.py").write_text(REAL_LIGHTNING)
+    done = ran(tmp_path, "pytest-probe capture train.py", stand_ins=False)
+    assert done.returncode == 0, done.stderr
+    assert_two_ranks(tmp_path, pytester)
