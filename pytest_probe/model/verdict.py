@@ -145,6 +145,17 @@ class Verdict(Struct, frozen=True):
     time: CaseTime | None = None
     memory: CaseMemory | None = None
 
+    @property
+    def headline(self) -> str:
+        """Why, in one line: the likely cause, where one was found, and then the numbers."""
+        failed = [output for output in self.outputs if output.verdict == self.verdict]
+        found = next((output for output in failed if output.diagnosis is not None and output.diagnosis.cause), None)
+        if self.kind or found is None or found.diagnosis is None:
+            named = (f"{output.name}: {output.reason}" for output in failed)
+            lines = (self.reason or next(named, "")).splitlines()
+            return lines[0] if lines else self.verdict
+        return f"{found.diagnosis.cause}; {found.name}: {found.reason}".splitlines()[0]
+
     def fails(self, strict: bool) -> bool:
         """Does it fail its item? strict: a warning does."""
         return self.verdict == "error" or (self.verdict == "warning" and strict)

@@ -98,11 +98,11 @@ class _Checks:
         failed = [judged for judged in found if judged.fails(strict=self._state.settings.strict)]
         first = failed[0] if failed else found[0]
         if failed and all(judged.known for judged in failed):
-            pytest.xfail(f"known failure: {first.verdict.reason}")
+            pytest.xfail(f"known failure: {first.verdict.headline}")
         if failed:
             texts = (judged.text(self._state, name=judged.checked.case.id, device=self.device) for judged in failed)
             text = "\n\n".join([*texts, f"to reproduce: {self._command()}"])
-            raise CheckFailed(text, first.reason(first.verdict.reason)) from _outside(found[-1].checked.cause)
+            raise CheckFailed(text, first.reason(first.verdict.headline)) from _outside(found[-1].checked.cause)
         if all(judged.verdict.verdict == "skip" for judged in found):
             pytest.skip(first.verdict.reason)
         return tuple(judged.verdict for judged in found)

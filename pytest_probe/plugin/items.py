@@ -122,9 +122,9 @@ class NoticeItem(pytest.Item):
         judged = self.judged
         if judged is not None and judged.known:
             # pytest's own word for it, which all reports know; under --runxfail it says nothing, and the case fails.
-            pytest.xfail(printable(f"known failure: {_one_line(verdict)}"))
+            pytest.xfail(printable(f"known failure: {verdict.headline}"))
         if (judged or verdict).fails(strict=self.probe.settings.strict):
-            reason = _one_line(verdict)
+            reason = verdict.headline
             raise CaseFailed(
                 printable(self.text(verdict)), printable(reason if judged is None else judged.reason(reason))
             )
@@ -191,11 +191,6 @@ class NoticeItem(pytest.Item):
     def shares_run_with(self, other: pytest.Item | None) -> bool:
         """Does the other item use what this one's run left?"""
         return isinstance(other, NoticeItem) and other.run_key == self.run_key
-
-
-def _one_line(verdict: Verdict) -> str:
-    reasons = [f"{output.name}: {output.reason}" for output in verdict.outputs if output.verdict == verdict.verdict]
-    return (verdict.reason or next(iter(reasons), verdict.verdict)).splitlines()[0]
 
 
 def _unjudged(report: pytest.TestReport, call: pytest.CallInfo[None]) -> Verdict:
@@ -276,7 +271,7 @@ class ProbeItem(NoticeItem):
             duration=duration,
             gate=None if self.judged is None else self.judged.compared,
             folded=self.folded,
-            place=self._place() if self.probe.plots else None,
+            place=self._place() if self.probe.plots or verdict.verdict == "error" else None,
             module=self._module(),
             details=None if self.judged is None else self.judged.details,
         )

@@ -82,4 +82,5 @@ class Judged(Struct):
             saved=str(self.file()) if self.saves(probe) else "",
             command=command,
             gate=("", ()) if worse is None else (worse.heading, worse.table),
+            whole=probe.verbose,
         )

@@ -18,6 +18,7 @@ from pytest_probe.model.result import PortableId, Result
 from pytest_probe.plugin import header
 from pytest_probe.plugin.collectors import DAMAGED
 from pytest_probe.plugin.feature import Summary
+from pytest_probe.plugin.grouped_failures import GroupedFailures
 from pytest_probe.plugin.identity import identity, of_devices
 from pytest_probe.plugin.overflows import Overflows, Place
 from pytest_probe.plugin.report_results import OUTCOMES, carried
@@ -27,7 +28,8 @@ from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.xdist import is_controller, workers_describe_devices
 from pytest_probe.records import user_frame
 from pytest_probe.reports import results_file, terminal
-from pytest_probe.reports.results_file import ResultsWriter, digest, results_in
+from pytest_probe.reports.groups import place_words
+from pytest_probe.reports.results_file import ResultsWriter, digest, junit_groups, results_in
 from pytest_probe.reports.running import FOLDER, clear
 from pytest_probe.reports.selected import ITEMS, read_items, selected_in
 from pytest_probe.reports.tally import Tally
@@ -44,7 +46,9 @@ class Reporting:
         self.tally = Tally()
         self._overflows = Overflows()
         self._finished = 0
-        self._held: dict[str, str] = {}
+        self._failures = GroupedFailures()
+        # Lines of results, and the line of the program that made the call.
+        self._held: dict[str, tuple[str, str]] = {}
         self._repeated: set[str] = set()
         self._trouble: list[str] = []
         self._remarks: list[str] = []
@@ -143,12 +147,12 @@ class Reporting:
         if report.outcome not in OUTCOMES:
             self._repeated.add(item)
         elif lines := carried(report):
-            self._held[item] = lines
+            self._held[item] = lines, _place_of(report)
             self._repeated.discard(item)
         # "???" is xdist's word for the one report of an item whose worker died.
         if report.when not in ("teardown", "???"):
             return
-        lines = self._held.pop(item, "")
+        lines, place = self._held.pop(item, ("", ""))
         if item in self._repeated:
             self._repeated.discard(item)
             report.user_properties = results_file.other_properties(report.user_properties)
@@ -156,7 +160,7 @@ class Reporting:
         self._finished += 1
         if not lines:
             self._without_result.append(item)
-        self._keep(lines)
+        self._keep(item, lines, place)
 
     def _know_selected(self) -> None:
         """Note in run.json which items there are, once they are known."""
@@ -182,14 +186,16 @@ class Reporting:
         for result in results:
             self._count(result)
 
-    def _keep(self, lines: str) -> None:
-        for result in results_in(lines):
-            self._count(result)
+    def _keep(self, item: str, lines: str, place: str) -> None:
+        results = results_in(lines)
+        self._failures.add(item, results, place)
+        for result in results:
+            self._count(result, place)
         if self._writer is not None:
             self._writer.write(lines)
 
-    def _count(self, result: Result) -> None:
-        self.tally.add(result)
+    def _count(self, result: Result, place: str = "") -> None:
+        self.tally.add(result, place)
         self._overflows.add(result)
         for feature in self._probe.features:
             feature.add(result)
@@ -254,8 +260,9 @@ class Reporting:
     # Innermost: the summary, which pytest writes around all others, shows what happened here.
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Generator[None, None, None]:
-        for lines in self._held.values():  # of items that something kept from their end
-            self._keep(lines)
+        for item, held in self._held.items():  # which something kept from their end
+            self._keep(item, *held)
+        self._begin_with_groups(session.config)
         try:
             yield
         except OSError as error:
@@ -276,6 +283,17 @@ class Reporting:
             feature.close(self)
         if self._trouble:
             fail(session)
+
+    def _begin_with_groups(self, config: pytest.Config) -> None:
+        """In junit, and in the failures that the terminal prints."""
+        reporter = config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None:
+            self._failures.shorten(reporter)
+        junit = config.pluginmanager.get_plugin("junitxml")
+        xml = None if junit is None else config.stash.get(junit.xml_key, None)
+        if xml is not None:
+            for name, line in junit_groups(self.tally.groups):
+                xml.add_global_property(name, line)
 
     def _unreported_damage(self) -> list[str]:
         """Damage that no item reported: -k and the like may have left the item out; the dump is damaged still."""
@@ -314,6 +332,12 @@ class Reporting:
             lost = f"CSV files in {folder} cannot be written ({error.strerror}): results.jsonl has what they hold"
             return [], [lost]
         return [path.relative_to(folder).as_posix() for path in written], []
+
+
+def _place_of(report: pytest.TestReport) -> str:
+    """The line of the program that made the call, or of a test; "" where only a dump is known."""
+    file, line, _ = report.location
+    return "" if line is None else place_words(file, line + 1)
 
 
 def _run(probe: Probe, devices: list[dict[str, str]]) -> dict[str, Any]:

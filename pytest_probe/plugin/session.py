@@ -85,6 +85,11 @@ class Probe:
         """Has one of the features this?"""
         return any(map(attribute, self.features))
 
+    @property
+    def verbose(self) -> bool:
+        """Is all that is known of each failing case shown, as from -vv on?"""
+        return self.config.get_verbosity() >= VERBOSE
+
     @cached_property
     def plots(self) -> bool:
         """Is the data of plots made?"""
@@ -154,7 +159,7 @@ class Probe:
                 next((feature.cache for feature in self.features if feature.cache is not None), None),
                 settings.judges,
                 next((feature.measuring for feature in self.features if feature.measuring is not None), None),
-                None if self.config.get_verbosity() >= VERBOSE else WHOLE_DIAGNOSES,
+                None if self.verbose else WHOLE_DIAGNOSES,
                 self.plots,
                 settings.save == "all",
             ),

@@ -17,8 +17,10 @@ from msgspec import Struct
 from pytest_probe.errors import ResultsError, SettingsError
 from pytest_probe.model.result import Result, plain, worst_metric
 from pytest_probe.options import JUDGES, OPTIONS, OTHER_DEVICE, OTHER_ENVIRONMENT, PROJECT, SELECTS
+from pytest_probe.reports.groups import Groups
 from pytest_probe.system import archive
 from pytest_probe.system.files import open_regular, replacing, try_lock
+from pytest_probe.system.text import printable
 
 SCHEMA = 1
 RESULTS, RUN = "results.jsonl", "run.json"
@@ -253,6 +255,11 @@ def junit_properties(result: Result) -> list[tuple[str, str | int | float]]:
         if value is not None:
             found.append((name, plain(value)))
     return found + _measured(result) + _gate(result) + _diagnosis(result)
+
+
+def junit_groups(groups: Groups) -> Iterator[tuple[str, str]]:
+    """The properties of the whole file: a line for each group of errors."""
+    yield from ((f"{_PREFIX}group.{number}", printable(line)) for number, line in enumerate(groups.lines(), 1))
 
 
 @functools.lru_cache(1024)

@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from pytest_probe.model.measurement import CaseTime, microseconds
 from pytest_probe.model.result import FUZZED, Plain, Result, number, rank
 from pytest_probe.model.verdict import NON_DETERMINISTIC, SEVERITY, UNDECIDED, Outcome
+from pytest_probe.reports.groups import GroupMember, Groups
 
 # Cases in each of the two lists.
 _MAX_LISTED = 10
@@ -116,7 +117,7 @@ class Tally(Struct):
     differing counts cases whose runs differ, undecided counts cases with an output that could not be judged, emulated
     counts cases whose device computed 16 bit in float32, folded counts cases that others represent. warnings holds id
     and reason of the first WARNINGS, contracts the same of drawn calls that break a contract. drawn counts drawn calls,
-    and calls that the reference rejected.
+    and calls that the reference rejected. groups are those of errors and warnings.
     """
 
     verdicts: Counter[str] = field(default_factory=Counter)
@@ -130,8 +131,12 @@ class Tally(Struct):
     contracts: list[tuple[str, str]] = field(default_factory=list)
     drawn: Counter[str] = field(default_factory=Counter)
     times: TimeTally = field(default_factory=TimeTally)
+    groups: Groups = field(default_factory=Groups)
 
-    def add(self, result: Result) -> None:
+    def add(self, result: Result, place: str = "") -> None:
+        """place: the line of the program that made the call, where the result does not tell it."""
+        if SEVERITY[result.verdict] > SEVERITY["pass"]:
+            self.groups.add(GroupMember.of(result, place))
         self.differing += any(note.startswith(NON_DETERMINISTIC) for note in result.notes)
         self.undecided += any(output.reason.startswith(UNDECIDED) for output in result.outputs)
         self.emulated += result.is_emulated and result.verdict != "skip"

@@ -20,6 +20,8 @@ WIDTH = 80
 _MANY_ULP = 1e6
 _WORST_APIS = 10
 _ONE_SIDED = 20
+# Arguments of a failing case.
+_ARGUMENTS = 10
 _QUICK = (
     "causes that need further runs were not tried after so many errors of this API; -vv, or the command below, does"
 )
@@ -75,9 +77,10 @@ def failure(
     saved: str,
     command: str,
     gate: tuple[str, Sequence[str]] = ("", ()),
+    whole: bool = False,
 ) -> str:
     """The text of a case that failed: what a kernel engineer needs and nothing else. gate: what it is compared with the
-    baseline, and the lines that show it."""
+    baseline, and the lines that show it. whole: with all arguments."""
     beside, shown = gate
     dtype = f" in {verdict.dtype}" if verdict.dtype else ""
     # A project's own function may run anywhere.
@@ -87,12 +90,16 @@ def failure(
         lines += wrap(verdict.reason, "")
     # Outputs that pass, of a case that passes or takes too long, say nothing of what got worse.
     shows = verdict.verdict != "pass" if beside else not verdict.kind
-    for output in verdict.outputs if shows else ():
+    failed = [output for output in verdict.outputs if output.verdict in ("error", "warning")]
+    for output in failed if shows else ():
         lines += _output(output)
     lines += _time(verdict.time) if verdict.kind and verdict.time is not None else ()
     lines += shown
     if verdict.arguments:
-        lines += ["", *_arguments(verdict.arguments)]
+        rows = verdict.arguments if whole else verdict.arguments[:_ARGUMENTS]
+        lines += ["", *_arguments(rows)]
+        if len(verdict.arguments) > len(rows):
+            lines.append(f"  and {count(len(verdict.arguments) - len(rows), 'more argument')}, with -vv")
     for note in verdict.notes:
         lines += wrap(f"note: {note}")
     if frame is not None or saved or command:
@@ -202,8 +209,14 @@ def summary(reporter: pytest.TerminalReporter, tally: Tally, *, not_run: int, mo
             reporter.write_line(f"probe: {line}")
         return
     reporter.write_sep("=", "probe")
-    for line in (*lines, *more):
+    for line in (*group_lines(tally, width), *lines, *more):
         reporter.write_line(line)
+
+
+def group_lines(tally: Tally, width: int = WIDTH) -> Iterator[str]:
+    """The groups of errors, which a summary begins with."""
+    for line in tally.groups.lines():
+        yield from wrap(line, width=width)
 
 
 def width_of(reporter: pytest.TerminalReporter) -> int:

@@ -102,7 +102,7 @@ def test_a_killed_run_leaves_no_temporary_file(pytester: pytest.Pytester, folder
 @pytest.mark.usefixtures("planted")
 def test_ids_select_rerun_and_reproduce(pytester: pytest.Pytester, folder: Path) -> None:
     packed(folder, "run.zip")
-    result = pytester.runpytest("--probe-dump=run.zip")
+    result = pytester.runpytest("--probe-dump=run.zip", "-vv")
     result.assert_outcomes(passed=2, failed=2)
     name = f"run.zip::step1/rank0/dump.json::{RELU}"
     result.stdout.fnmatch_lines([f"to reproduce: pytest '{name}'", f"FAILED {name}*"])

@@ -208,7 +208,7 @@ def test_reproduces_by_the_printed_command(pytester: pytest.Pytester, make_dump:
     outside.mkdir()
     (outside / "dump.json").write_text((pytester.path / "cases/my dump.json").read_text())
     for dump in ("cases/my dump.json", str(outside / "dump.json")):
-        result = pytester.runpytest(f"--probe-dump={dump}", "--probe-seed=3", "--probe-dtype=recorded,float16")
+        result = pytester.runpytest(f"--probe-dump={dump}", "--probe-seed=3", "--probe-dtype=recorded,float16", "-vv")
         commands = re.findall(r"to reproduce: pytest (.*)", result.stdout.str())
         assert len(commands) == 4
         assert all("--probe-seed=3" in command for command in commands)

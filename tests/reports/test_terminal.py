@@ -64,8 +64,6 @@ def test_failure() -> None:
         "  [1, 2]                          0.75              0.25       4096        512",
         "  [0, 0]                          1+2j               inf        inf        nan",
         "",
-        "output.1 [] int64: pass (exact)",
-        "",
         "  input.0  [2, 3]  float32  -1 .. 1",
         "  p                float    0.5",
         "note: fan-in assumed",
@@ -74,6 +72,22 @@ def test_failure() -> None:
         "saved in out/saved/x.pt; the .py beside it makes the call again",
         "to reproduce: pytest 'dump.json::Torch.add.0.forward'",
     ]
+
+
+def test_more_than_ten_arguments_are_folded() -> None:
+    arguments = tuple(ArgumentRow(f"input.0.{place}", (2,), "float32", "-1 .. 1") for place in range(12))
+    verdict = Verdict("error", "auto", "why", arguments=arguments)
+    shown = [
+        failure(verdict, name="x", device="cpu", frame=None, saved="", command="", whole=whole)
+        for whole in (False, True)
+    ]
+    assert shown[0].splitlines()[-2:] == ["  input.0.9  [2]  float32  -1 .. 1", "  and 2 more arguments, with -vv"]
+    assert shown[1].splitlines()[-1] == "  input.0.11  [2]  float32  -1 .. 1"
+    ten = failure(
+        msgspec.structs.replace(verdict, arguments=arguments[:10]),
+        name="x", device="cpu", frame=None, saved="", command="",
+    )  # fmt: skip
+    assert ten.splitlines()[-1] == "  input.0.9  [2]  float32  -1 .. 1"
 
 
 def test_a_diagnosis(snapshot: SnapshotAssertion) -> None:

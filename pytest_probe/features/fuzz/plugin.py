@@ -209,6 +209,7 @@ class _FuzzItem(NoticeItem):
             frame=None,
             saved="",
             command=search_command(self.probe, self.dump_path, self.api, device),
+            whole=self.probe.verbose,
         )
         return "\n\n".join([shown, *(each.script for each in self._failures if each.script)])
 

@@ -16,6 +16,7 @@ from pytest_probe.model.details import limit_share
 from pytest_probe.model.result import ElementResult, OutputResult, Result
 from pytest_probe.model.verdict import SEVERITY
 from pytest_probe.reports.case_metrics import LABELS, SHARE, metrics_of, short
+from pytest_probe.reports.groups import GroupMember, Groups
 
 # Bytes of a case that is not shown in detail, without its line over the runs of a history; and of an error or a
 # warning, whose reason a table shows.
@@ -42,7 +43,8 @@ class _Names:
 
 
 class Collected:
-    """The cases of a run. names holds what cases share, by kind; columns the metrics that any case has."""
+    """The cases of a run. names holds what cases share, by kind; columns the metrics that any case has; groups those
+    of errors and warnings."""
 
     KINDS = ("labels", "dtypes", "apis", "directions", "devices", "verdicts", "modules", "kinds")
 
@@ -54,6 +56,7 @@ class Collected:
         self.ids: list[str] = []
         self.verdicts: Counter[str] = Counter()
         self.listed: list[tuple[str, str, str]] = []
+        self.groups = Groups()
         self.seconds = 0.0
         self._details: dict[int, bytes] = {}
         # The least share of a limit, and the row that has it, first.
@@ -69,6 +72,7 @@ class Collected:
         self.seconds += result.duration
         if SEVERITY[result.verdict] > SEVERITY["pass"]:
             self._details[row] = _details(result)
+            self.groups.add(GroupMember.of(result))
             self.listed.append((result.verdict, result.id, result.reason or result.kind))
         else:
             self._among_worst(row, numbers.get(SHARE, 0.0) if result.verdict == "pass" else -1.0, result)

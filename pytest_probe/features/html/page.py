@@ -23,6 +23,7 @@ from pytest_probe.features.html.collected import Collected, in_script
 from pytest_probe.features.html.other_runs import Comparison, Sparklines
 from pytest_probe.features.html.run_folder import RunFacts
 from pytest_probe.reports.case_metrics import LABELS
+from pytest_probe.reports.groups import MAX_GROUPS
 from pytest_probe.system.files import check_replaceable, replacing
 
 # Dumps that are named.
@@ -135,6 +136,7 @@ class Page(Struct, frozen=True):
             script=Markup(script),
             verdicts=[(name, found.verdicts[name]) for name in _VERDICTS],
             not_run=self.run.not_run or 0,
+            groups=[(group.first.key[0], group.line) for group in found.groups.of("error", "warning")[:MAX_GROUPS]],
             tiles=list(tiles(self.run, found.seconds)),
             cases=len(found.rows),
             listed=listed[:_MAX_LISTED],

@@ -54,7 +54,8 @@ class Page(Struct, frozen=True):
         failed = f"{count(len(self.failing), 'case')} failed" if self.failing else "nothing failed"
         yield f"## pytest-probe: {failed}"
         yield ""
-        yield from (f"- {_text(line)}" for line in (summary[0], *self.gate[:2], *_first(self.header)))
+        begin = (*self.tally.groups.lines(), summary[0], *self.gate[:2], *_first(self.header))
+        yield from (f"- {_text(line)}" for line in begin)
         if self.not_run:
             yield f"- **{count(self.not_run, 'item')} did not run**"
         yield from (f"- **{_text(line)}**" for line in (self.environment, *self.trouble) if line)

@@ -12,6 +12,7 @@ from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.report_results import OUTCOMES, carried
 from pytest_probe.plugin.reporting import Reporting
 from pytest_probe.plugin.session import Probe
+from pytest_probe.reports.groups import GroupMember, Groups
 from pytest_probe.reports.results_file import results_in
 from pytest_probe.system.files import replacing
 
@@ -19,7 +20,7 @@ from pytest_probe.system.files import replacing
 class Markdown(Feature):
     def __init__(self, probe: Probe) -> None:
         super().__init__(probe)
-        self._failing: dict[str, Failing] = {}
+        self._failing: dict[str, tuple[GroupMember, Failing]] = {}
 
     def report(self, report: pytest.TestReport) -> None:
         """Remember an item with results that failed, until it is run again."""
@@ -31,12 +32,19 @@ class Markdown(Feature):
             worst = max(results, key=lambda result: SEVERITY[result.verdict])
             reason = (crash or worst.reason or worst.verdict).splitlines()[0]
             path = os.path.normpath(self.probe.config.rootpath / file)
-            self._failing[report.nodeid] = Failing(worst.id, reason, path, 0 if line is None else line + 1)
+            failing = Failing(worst.id, reason, path, 0 if line is None else line + 1)
+            self._failing[report.nodeid] = GroupMember.of(worst), failing
+
+    def _by_groups(self, groups: Groups) -> list[Failing]:
+        """The members of a group stand together, in the order of calls, and groups as they are listed."""
+        places = {group.first.key: place for place, group in enumerate(groups.of("error", "warning"))}
+        found = sorted(self._failing.values(), key=lambda pair: (places.get(pair[0].key, len(places)), pair[0].order))
+        return [failing for _, failing in found]
 
     def end(self, reporting: Reporting) -> None:
         if not (reporting.tally.verdicts or reporting.not_run):
             return
-        summary, failing = reporting.summary(1000), [*self._failing.values()]
+        summary, failing = reporting.summary(1000), self._by_groups(reporting.tally.groups)
         told = tuple(reporting.told)
         page = Page(
             reporting.header, reporting.tally, failing, reporting.not_run, summary.lines, summary.alarm, told
@@ -61,5 +69,5 @@ class Markdown(Feature):
         """Mark the lines of calls that failed, where GitHub shows them."""
         if on_github() and self._failing:
             terminalreporter.ensure_newline()
-            for line in error_commands([*self._failing.values()]):
+            for line in error_commands([failing for _, failing in self._failing.values()]):
                 terminalreporter.write_line(line)

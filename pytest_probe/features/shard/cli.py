@@ -13,7 +13,7 @@ from pytest_probe.features.shard.shards import Shard, check, fails, items_of, jo
 from pytest_probe.features.timing.paddleapex_csv import write_measurements
 from pytest_probe.options import ACCURACY
 from pytest_probe.reports.tally import Tally
-from pytest_probe.reports.terminal import summary_lines
+from pytest_probe.reports.terminal import group_lines, summary_lines
 from pytest_probe.system.text import printable
 
 # The exit status of a run in which something failed, as of pytest.
@@ -45,6 +45,9 @@ def run(arguments: argparse.Namespace) -> int:
     whole = run_of(shards, results)
     write(arguments.out, whole, items_of(shards), results)
     strict = bool(whole["settings"]["strict"])
+    tally = Tally()
+    for result in results:
+        tally.add(result)
     try:
         if ACCURACY in whole["settings"]["mode"]:
             write_csv(arguments.out, datetime.now().strftime("%Y%m%d%H%M%S"))
@@ -53,11 +56,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise SettingsError("--out", str(arguments.out), f"it cannot be written to: {error.strerror}") from None
     if arguments.junit is not None:
         try:
-            write_junit(arguments.junit, ((item.node, result) for item, result in found), strict=strict)
+            write_junit(arguments.junit, ((item.node, result) for item, result in found), tally.groups, strict=strict)
         except OSError as error:
             raise SettingsError("--junit", str(arguments.junit), f"it cannot be written: {error.strerror}") from None
-    tally = Tally()
-    for result in results:
-        tally.add(result)
-    print(printable("\n".join(summary_lines(tally, not_run=whole["not_run"]))))
+    lines = (*group_lines(tally), *summary_lines(tally, not_run=whole["not_run"]))
+    print(printable("\n".join(lines)))
     return _FAILED if whole["exit_status"] or any(fails(result, strict=strict) for result in results) else 0

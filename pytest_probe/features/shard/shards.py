@@ -17,11 +17,13 @@ from pytest_probe.check.cost import MOST_PARTS, shard_of
 from pytest_probe.errors import ResultsError, SettingsError
 from pytest_probe.model.result import Result
 from pytest_probe.model.verdict import SEVERITY
+from pytest_probe.reports.groups import Groups
 from pytest_probe.reports.results_file import (
     RESULTS,
     RUN,
     ResultsWriter,
     differences,
+    junit_groups,
     junit_properties,
     lines_of,
     read_results,
@@ -217,12 +219,15 @@ def write(folder: Path, run: Mapping[str, Any], items: Sequence[SelectedItem], r
         raise SettingsError("--out", str(folder), f"it cannot be written to: {trouble}")
 
 
-def write_junit(path: Path, results: Iterable[_Named], *, strict: bool) -> None:
-    """One testcase an item, whose results follow one another; of several the worst is shown. strict: warnings
-    fail. Raises OSError."""
+def write_junit(path: Path, results: Iterable[_Named], groups: Groups, *, strict: bool) -> None:
+    """One testcase an item, whose results follow one another; of several the worst is shown. The groups of all come
+    first. strict: warnings fail. Raises OSError."""
     suite = ElementTree.Element("testsuite", name="pytest")
     counts = {"errors": 0, "failures": 0, "skipped": 0, "tests": 0}
     total = 0.0
+    properties = ElementTree.SubElement(suite, "properties")
+    for name, line in junit_groups(groups):
+        ElementTree.SubElement(properties, "property", name=name, value=line)
     for node, found in groupby(results, key=lambda pair: pair[0]):
         each = [result for _, result in found]
         worst = max(each, key=lambda result: SEVERITY[result.verdict])

@@ -42,6 +42,18 @@ def test_the_policy_knows_the_script_and_the_style(tmp_path: Path) -> None:
         assert b64decode(digest[1]) == hashlib.sha256(inside[1].encode()).digest()
 
 
+def test_the_page_begins_with_the_groups(tmp_path: Path) -> None:
+    text = html.unescape(text_of(tmp_path, *made_results(1000, 40)))
+    groups = re.findall(r'<li class="(\w+)"><span class="mark" aria-hidden="true"></span>(.*)</li>', text)
+    first = "looks like all times 1.0003, Functional.linear, first at layers.py:120 (record linear."
+    assert [verdict for verdict, line in groups if first in line] == ["error"]
+    assert {verdict for verdict, _ in groups} == {"error", "warning"}
+    counts = [int(line.split()[0]) for _, line in groups]
+    assert counts == sorted(counts, reverse=True)
+    assert sum(counts) == 40
+    assert "<ol" not in text_of(tmp_path, *made_results(10))
+
+
 def test_the_page_refers_to_no_other_host(tmp_path: Path) -> None:
     text = text_of(tmp_path, *made_results(10, 2))
     assert set(re.findall(r"https?://[^\s\"']+", text)) == {"http://www.w3.org/2000/svg"}

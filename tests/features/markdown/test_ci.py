@@ -66,9 +66,11 @@ def test_markdown_lists_the_failed_cases(pytester: pytest.Pytester, make_dump: D
     make_dump()
     assert run(pytester, "--probe-markdown=page.md").ret == 1
     page = Path("page.md").read_text()
-    assert page.splitlines()[:3] == [
+    assert page.splitlines()[:5] == [
         "## pytest-probe: 2 cases failed",
         "",
+        "- 1 error: noise ratio 512 (limit 64), Functional.relu, at train.py:12 (record relu.0.forward)",
+        "- 1 error: noise ratio 512 (limit 64), Functional.relu, at train.py:12 (record relu.0.backward)",
         "- 6 cases, 2 pass, 1 warning, 2 error, 1 skip",
     ]
     assert run(pytester, "--probe-markdown=page.md", "-k", "argmax").ret == 0
