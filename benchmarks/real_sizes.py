@@ -1,11 +1,12 @@
 """Cases with tensors of a real model: CPU time and peak memory of a check, forward and backward.
 
-    python benchmarks/real_sizes.py [--checkout OTHER] [--dtype bfloat16] [--row gelu]
+    python benchmarks/real_sizes.py [--checkout OTHER] [--dtype bfloat16] [--row gelu] [--curve | --cores]
 
 Each row is checked in a process of its own, on the CPU and on one thread. "limit" is the CPU time of the two calls that
 nobody can save, the device's and the reference's in float64, and of one pass over their results; "tensors" are the
 case's own in their dtype: arguments, outputs, incoming gradients and gradients. --checkout checks with the package of
-another checkout.
+another checkout. --curve checks gelu, layer_norm or softmax at 2^10 to 2^27 elements, --cores at 2^25 on one core and
+on two.
 """
 
 from __future__ import annotations
@@ -15,16 +16,18 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
 ROWS = ("gelu", "layer_norm", "softmax", "add", "embedding", "cross_entropy", "linear")
 MEBI = 2**20
+CURVE = (10, 12, 14, 16, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27)
 
 
-def call(row: str, dtype: str) -> tuple[Any, list[Any], dict[str, Any], str]:
-    """A function, its arguments, and the name that a dump has for it."""
+def call(row: str, dtype: str, size: int = 25) -> tuple[Any, list[Any], dict[str, Any], str]:
+    """A function, its arguments, and the name that a dump has for it; some have 2^size elements."""
     import torch
     import torch.nn.functional as F
 
@@ -34,12 +37,14 @@ def call(row: str, dtype: str) -> tuple[Any, list[Any], dict[str, Any], str]:
     def normal(*shape: int) -> torch.Tensor:
         return torch.randn(shape).to(floating)
 
+    width = 2 ** min(12, size // 2)
+    rows = 2**size // width
     if row == "gelu":
-        return F.gelu, [normal(8192, 4096)], {}, "Functional.gelu"
+        return F.gelu, [normal(rows, width)], {}, "Functional.gelu"
     if row == "layer_norm":
-        return F.layer_norm, [normal(8192, 4096), [4096], normal(4096), normal(4096)], {}, "Functional.layer_norm"
+        return F.layer_norm, [normal(rows, width), [width], normal(width), normal(width)], {}, "Functional.layer_norm"
     if row == "softmax":
-        return F.softmax, [normal(8192, 4096)], {"dim": -1}, "Functional.softmax"
+        return F.softmax, [normal(rows, width)], {"dim": -1}, "Functional.softmax"
     if row == "add":
         return torch.add, [normal(8192, 4096), normal(8192, 4096)], {}, "Torch.add"
     if row == "embedding":
@@ -81,8 +86,8 @@ def _leaf(value: Any, wide: bool) -> Any:
     return (value.double() if wide else value.clone()).requires_grad_()
 
 
-def check(row: str, dtype: str) -> dict[str, Any]:
-    """CPU seconds and MiB at the peak of one check, and its verdicts."""
+def check(row: str, dtype: str, size: int, cores: int) -> dict[str, Any]:
+    """CPU seconds, wall time and MiB at the peak of one check, and its verdicts."""
     import resource
     import time
 
@@ -91,28 +96,68 @@ def check(row: str, dtype: str) -> dict[str, Any]:
     from pytest_probe.check import Checker, Conditions
     from pytest_probe.registry import Registry
 
-    torch.set_num_threads(1)
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
+    torch.set_num_threads(cores)
     checker = Checker(Conditions(device="cpu"), Registry.default())
     checker.compare(torch.abs, torch.abs, [torch.ones(4)], key="warm", backward=True)
-    function, args, kwargs, api = call(row, dtype)
-    start = time.process_time()
+    function, args, kwargs, api = call(row, dtype, size)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    start, begin = time.process_time(), time.perf_counter()
     found = checker.compare(function, function, args, kwargs, api=api, backward=True, key=row)
-    seconds = time.process_time() - start
+    seconds, wall = time.process_time() - start, time.perf_counter() - begin
     outputs = [output for verdict in found for output in verdict.outputs]
     return {
         "seconds": seconds,
+        "wall": wall,
+        "before": before,
         "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "verdicts": ", ".join(sorted({verdict.verdict for verdict in found})),
         "sampled": [output.metrics["sampled"] for output in outputs if "sampled" in output.metrics],
     }
 
 
-def measured(what: str, row: str, dtype: str, checkout: Path) -> dict[str, Any]:
-    environment = {**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+def measured(what: str, row: str, dtype: str, checkout: Path, size: int = 25, cores: int = 1) -> dict[str, Any]:
+    threads = {"OMP_NUM_THREADS": str(cores)}
+    environment = {**os.environ, "PYTHONPATH": str(checkout), **threads, "PYTHONWARNINGS": "ignore"}
     command = [sys.executable, __file__, "--measure", what, "--row", row, "--dtype", dtype]
+    command += ["--size", str(size), "--threads", str(cores)]
     output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, cwd=checkout)
     found: dict[str, Any] = json.loads(output.stdout.splitlines()[-1])
     return found
+
+
+def curve(rows: Sequence[str], dtype: str, checkout: Path) -> None:
+    print(f"| {dtype} | elements | CPU | ns an element | peak beyond the inputs | bytes an element |")
+    print("|---|---|---|---|---|---|")
+    for row in rows:
+        for size in CURVE:
+            found = measured("check", row, dtype, checkout, size)
+            grown = found["peak"] - found["before"]
+            print(
+                f"| {row} | 2^{size} | {found['seconds']:.2f} s | {found['seconds'] * 1e9 / 2**size:,.0f} | "
+                f"{grown:,.0f} MiB | {grown * MEBI / 2**size:,.0f} |",
+                flush=True,
+            )
+
+
+def cores(rows: Sequence[str], dtype: str, checkout: Path) -> None:
+    print(f"| {dtype} | one core | two cores | times as fast |\n|---|---|---|---|")
+    for row in rows:
+        one, two = (measured("check", row, dtype, checkout, cores=count)["wall"] for count in (1, 2))
+        print(f"| {row} | {one:.1f} s | {two:.1f} s | {one / two:.2f} |", flush=True)
+
+
+def table(rows: Sequence[str], dtype: str, checkout: Path) -> None:
+    print(f"| {dtype} | limit | CPU | times the limit | peak | tensors | sampled | verdicts |")
+    print("|---|---|---|---|---|---|---|---|")
+    for row in rows:
+        least, found = (measured(what, row, dtype, checkout) for what in ("limit", "check"))
+        sampled = ", ".join(f"{share:.1%}" for share in found["sampled"]) or "-"
+        print(
+            f"| {row} | {least['limit']:.2f} s | {found['seconds']:.1f} s | {found['seconds'] / least['limit']:.1f} | "
+            f"{found['peak']:,.0f} MiB | {least['tensors']:,.0f} MiB | {sampled} | {found['verdicts']} |",
+            flush=True,
+        )
 
 
 def main() -> None:
@@ -120,22 +165,22 @@ def main() -> None:
     parser.add_argument("--checkout", type=Path, default=ROOT)
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--row", action="append", choices=ROWS)
+    parser.add_argument("--curve", action="store_true")
+    parser.add_argument("--cores", action="store_true")
     parser.add_argument("--measure", choices=("check", "limit"), help=argparse.SUPPRESS)
+    parser.add_argument("--size", type=int, default=25, help=argparse.SUPPRESS)
+    parser.add_argument("--threads", type=int, default=1, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    rows = options.row or ROWS
     if options.measure:
-        print(json.dumps((check if options.measure == "check" else limit)(rows[0], options.dtype)))
-        return
-    print(f"| {options.dtype} | limit | CPU | times the limit | peak | tensors | sampled | verdicts |")
-    print("|---|---|---|---|---|---|---|---|")
-    for row in rows:
-        least, found = (measured(what, row, options.dtype, options.checkout) for what in ("limit", "check"))
-        sampled = ", ".join(f"{share:.1%}" for share in found["sampled"]) or "-"
-        print(
-            f"| {row} | {least['limit']:.2f} s | {found['seconds']:.1f} s | {found['seconds'] / least['limit']:.1f} | "
-            f"{found['peak']:,.0f} MiB | {least['tensors']:,.0f} MiB | {sampled} | {found['verdicts']} |",
-            flush=True,
-        )
+        row, dtype = options.row[0], options.dtype
+        found = limit(row, dtype) if options.measure == "limit" else check(row, dtype, options.size, options.threads)
+        print(json.dumps(found))
+    elif options.curve:
+        curve(options.row or ROWS[:3], options.dtype, options.checkout)
+    elif options.cores:
+        cores(options.row or ROWS[:3], options.dtype, options.checkout)
+    else:
+        table(options.row or ROWS, options.dtype, options.checkout)
 
 
 if __name__ == "__main__":
