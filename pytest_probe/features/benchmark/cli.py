@@ -1,4 +1,4 @@
-"""`pytest-probe compare`: a device's results against a benchmark's, afterwards."""
+"""`pytest-probe compare`: a device's results, or its times, against a benchmark's, afterwards."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_probe.errors import SettingsError
+from pytest_probe.features.benchmark import times
 from pytest_probe.features.benchmark.compare import ComparedRow, compare, write_compared
 from pytest_probe.features.msprobe_csv.rows import early_end, read_rows
 from pytest_probe.standards.tools import COMPARES, DEFAULT
@@ -28,24 +29,34 @@ def add_parser(commands: Any) -> None:
         help="judge a device's results against another device's, both against the same reference",
         description="Judge each output of a device by its errors and those of a benchmark, another device that ran the "
         "same cases: folders of --probe-out, or accuracy_checking_details files, ours or msprobe's. Writes "
-        "api_precision_compare_result_*.csv and api_precision_compare_details_*.csv in msprobe's columns.",
+        "api_precision_compare_result_*.csv and api_precision_compare_details_*.csv in msprobe's columns. --time "
+        "compares the times of two runs instead, and writes times_compared.csv.",
         epilog="exit status: 0, 1 where an output is an error, 2 where an argument cannot be used",
     )
     parser.add_argument("device", metavar="DEVICE", type=Path, help="results of the device under test")
     parser.add_argument("benchmark", metavar="BENCHMARK", type=Path, help="results of the device to compare with")
-    parser.add_argument("-o", "--out", metavar="DIR", type=Path, required=True, help="folder for the two files")
+    parser.add_argument("-o", "--out", metavar="DIR", type=Path, help="folder for the files; --time needs none")
     parser.add_argument(
         "--standard",
         metavar="NAME",
-        default=DEFAULT,
         help=f"one of {', '.join(COMPARES)} (default: {DEFAULT})",
+    )
+    parser.add_argument(
+        "--time",
+        action="store_true",
+        help="compare times by API and direction, the largest loss first: folders that `pytest-probe time -o` or "
+        "--probe-mode=time wrote",
     )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """The exit status. Raises SettingsError."""
-    standard = check_name("--standard", arguments.standard, COMPARES)
+    if arguments.time:
+        return _of_times(arguments)
+    if arguments.out is None:
+        raise SettingsError("--out", None, "give a folder for the files")
+    standard = check_name("--standard", arguments.standard or DEFAULT, COMPARES)
     early = [(path, early_end(path)) for path in (arguments.device, arguments.benchmark)]
     found = compare(read_rows(arguments.device), read_rows(arguments.benchmark), standard)
     try:
@@ -57,6 +68,20 @@ def run(arguments: argparse.Namespace) -> int:
     print(printable("\n".join(_lines(found, standard))))
     print("\n".join(f"written: {path}" for path in written))
     return _FAILED if any(item.status == "error" for item in found) else 0
+
+
+def _of_times(arguments: argparse.Namespace) -> int:
+    if arguments.standard is not None:
+        raise SettingsError("--standard", arguments.standard, "times are compared without one; leave it out")
+    here, there = times.read_times(arguments.device), times.read_times(arguments.benchmark)
+    found = times.compare(here, there)
+    print(printable("\n".join(times.lines(found, here, there))))
+    if arguments.out is not None:
+        try:
+            print(f"written: {times.write(arguments.out, found)}")
+        except OSError as error:
+            raise SettingsError("--out", str(arguments.out), f"it cannot be written to: {error.strerror}") from None
+    return 0
 
 
 def _lines(found: Sequence[ComparedRow], standard: str) -> Iterator[str]:

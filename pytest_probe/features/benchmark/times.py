@@ -1,0 +1,201 @@
+"""The times of two runs side by side, by API and direction: of two programs that `pytest-probe time` timed, or of the
+same cases in two runs with --probe-mode=time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from pytest_probe.capture.profiling.report import ROWS, duration
+from pytest_probe.errors import ResultsError, SettingsError
+from pytest_probe.features.msprobe_csv.checker import write_rows
+from pytest_probe.reports.results_file import RESULTS, read_results
+from pytest_probe.system.files import open_regular
+
+FILE = "times_compared.csv"
+_COMMAND = "compare --time"
+_GIVE = "give folders that `pytest-probe time -o` or `pytest --probe-mode=time --probe-out` wrote"
+_COLUMNS = ("API", "Direction", "Calls", "Time (us)", "Other time (us)", "Ratio", "Loss (us)")
+# How a program was timed: with other ones a row has another meaning.
+_WAYS = ("nested", "asynchronous", "backward")
+# More rows than a screen has lines are read by nobody.
+_SHOWN = 30
+
+Key: TypeAlias = tuple[str, str]
+
+
+class Time(Struct, frozen=True):
+    """The time of one call, in microseconds, and how many such calls were made."""
+
+    microseconds: float
+    calls: int = 1
+
+
+class Times(Struct, frozen=True):
+    """The times of a run, by API and direction; of a timed program one of all calls, of cases one of each. way: how a
+    program was timed."""
+
+    kind: Literal["program", "cases"]
+    by_api: Mapping[Key, Mapping[str, Time]]
+    way: Mapping[str, object] = {}
+
+
+class ComparedTime(Struct, frozen=True):
+    """An API in a direction: the calls that both runs made, and their time in each, in microseconds."""
+
+    api: str
+    direction: str
+    calls: int
+    here: float
+    there: float
+
+    @property
+    def loss(self) -> float:
+        return self.here - self.there
+
+    @property
+    def ratio(self) -> float:
+        return self.here / self.there if self.there else float("inf")
+
+    @property
+    def name(self) -> str:
+        return self.api if self.direction == "forward" else f"{self.api} {self.direction}"
+
+
+def read_times(path: Path) -> Times:
+    """The times in a folder, or in a file. Raises SettingsError."""
+    found = next((path / name for name in (ROWS, RESULTS) if (path / name).is_file()), path)
+    try:
+        times = _of_program(found) if found.name == ROWS else _of_cases(found)
+    except OSError as error:
+        raise SettingsError(_COMMAND, str(path), f"it cannot be read ({error.strerror}); {_GIVE}") from None
+    except ResultsError as error:
+        raise SettingsError(_COMMAND, str(path), f"{error}; {_GIVE}") from None
+    if not times.by_api:
+        raise SettingsError(_COMMAND, str(path), f"it holds no times; {_GIVE}")
+    return times
+
+
+class _Line(Struct):
+    """A line of `time.jsonl`, as far as it is read."""
+
+    kind: str
+    section: str = ""
+    api: str = ""
+    direction: str = ""
+    shapes: str | None = None
+    calls: int = 0
+    own: float = 0.0
+    p50: float | None = None
+    nested: bool = False
+    asynchronous: bool = False
+    backward: bool = False
+
+
+def _of_program(path: Path) -> Times:
+    """An API's calls, each with the median: first calls load and compile."""
+    found: dict[Key, dict[str, Time]] = {}
+    way: dict[str, object] = {}
+    with open_regular(path) as file:
+        for number, text in enumerate(file, 1):
+            try:
+                line = msgspec.json.decode(text, type=_Line)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise ResultsError(f"{path}:{number}", str(error)) from None
+            if line.kind == "run":
+                way = {name: getattr(line, name) for name in _WAYS}
+            elif line.kind == "api" and not line.section and line.shapes is None and line.calls:
+                one = line.own / line.calls if line.p50 is None else line.p50
+                found[line.api, line.direction] = {"": Time(one, line.calls)}
+    return Times("program", found, way)
+
+
+def _of_cases(path: Path) -> Times:
+    found: dict[Key, dict[str, Time]] = {}
+    for result in read_results(path):
+        if result.time is not None and result.time.compares and result.time.median_us is not None:
+            cases = found.setdefault((result.api, result.direction), {})
+            cases[str(result.portable_id)] = Time(result.time.median_us)
+    return Times("cases", found)
+
+
+def compare(here: Times, there: Times) -> list[ComparedTime]:
+    """What both runs timed, the largest loss first. Raises SettingsError where their times have different meanings."""
+    if here.kind != there.kind:
+        raise SettingsError(_COMMAND, f"{here.kind}, {there.kind}", "one is of a program, the other of cases")
+    other = [name for name in _WAYS if here.way.get(name) != there.way.get(name)]
+    if other:
+        told = "; ".join(f"{name}: {json.dumps(here.way[name])}, {json.dumps(there.way[name])}" for name in other)
+        raise SettingsError(_COMMAND, told, "time both programs with the same options")
+    rows = (_row(key, times, there.by_api.get(key, {})) for key, times in here.by_api.items())
+    return sorted((row for row in rows if row is not None), key=lambda row: -row.loss)
+
+
+def _row(key: Key, here: Mapping[str, Time], there: Mapping[str, Time]) -> ComparedTime | None:
+    """Of what both made; calls are those of the first."""
+    both = [(here[name], there[name]) for name in here if name in there]
+    if not both:
+        return None
+    times = [sum(pair[side].microseconds * pair[0].calls for pair in both) for side in (0, 1)]
+    return ComparedTime(*key, sum(mine.calls for mine, _ in both), *times)
+
+
+def lines(found: Sequence[ComparedTime], here: Times, there: Times) -> Iterator[str]:
+    """The terminal's table."""
+    if found:
+        whole = ComparedTime("", "", sum(row.calls for row in found), *_sums(found))
+        what = "calls" if here.kind == "program" else "cases"
+        yield (
+            f"timed on both sides: {_count(whole.calls, what)} of {_count(len({row.api for row in found}), 'APIs')}, "
+            f"{duration(whole.here)} in the first run, {duration(whole.there)} in the second ({whole.ratio:.3g} times)"
+        )
+        yield from _table(found[:_SHOWN], what)
+        if len(found) > _SHOWN:
+            yield f"... and {len(found) - _SHOWN:,} more rows"
+    for side, mine, other in (("first", here, there), ("second", there, here)):
+        alone = sorted({key[0] for key in mine.by_api} - {key[0] for key in other.by_api})
+        if alone:
+            more = f" and {len(alone) - _SHOWN:,} more" if len(alone) > _SHOWN else ""
+            yield f"only in the {side} run: {', '.join(alone[:_SHOWN])}{more}"
+    if not found:
+        yield "nothing has a time on both sides"
+
+
+def _count(number: int, plural: str) -> str:
+    return f"{number:,} {plural if number != 1 else plural[:-1]}"
+
+
+def _sums(found: Sequence[ComparedTime]) -> tuple[float, float]:
+    return sum(row.here for row in found), sum(row.there for row in found)
+
+
+def _table(found: Sequence[ComparedTime], what: str) -> Iterator[str]:
+    cells = [("loss", "ratio", "first", "second", what, "API")]
+    cells += [
+        (
+            f"{'-' if row.loss < 0 else '+'}{duration(abs(row.loss))}",
+            f"{row.ratio:.2f}",
+            duration(row.here),
+            duration(row.there),
+            f"{row.calls:,}",
+            row.name,
+        )
+        for row in found
+    ]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for *numbers, name in cells:
+        yield f"{'  '.join(cell.rjust(width) for cell, width in zip(numbers, widths, strict=False))}  {name}"
+
+
+def write(folder: Path, found: Sequence[ComparedTime]) -> Path:
+    """`times_compared.csv`. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = (
+        (row.api, row.direction, row.calls, row.here, row.there, f"{row.ratio:.4g}", f"{row.loss:.6g}") for row in found
+    )
+    return write_rows(folder / FILE, [_COLUMNS, *rows])
