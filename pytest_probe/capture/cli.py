@@ -198,6 +198,11 @@ def _add_capture(commands: Any) -> None:
     parser.add_argument(
         "--step", metavar="N[,N-N...]", help="the steps to record, from 0 on, or all (default: 0, or the file's)"
     )
+    parser.add_argument(
+        "--compiled",
+        metavar="MODE",
+        help="how compiled functions run while recorded: as-is (default), and nothing in them is seen, or eager",
+    )
     parser.add_argument("-m", dest="module", action="store_true", help="PROGRAM is the name of a module")
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM [ARGUMENTS...]")
     parser.set_defaults(run=_run_capture)
@@ -224,6 +229,7 @@ def _program_capture(arguments: argparse.Namespace) -> MainCapture:
             step=_steps(arguments),
             # None: as the file says.
             overwrite=arguments.overwrite or None,
+            compiled=arguments.compiled,
         )
     except FolderTaken as error:
         raise FolderTaken("-o", error.folder, error.found, "replace it with --overwrite") from None

@@ -53,8 +53,10 @@ _FEATURES: Mapping[tuple[str, str | bool], tuple[str, str]] = {
 # The words of msprobe's config.json, and `kinds`, which is ours.
 _Task: TypeAlias = Literal["statistics", "tensor", "structure", "overflow_check"]
 _Mode: TypeAlias = Literal["forward", "backward", "input", "output"]
+_Compiled: TypeAlias = Literal["as-is", "eager"]
 _Kind: TypeAlias = Literal["float", "int", "bool", "scalar"]
 TASKS: tuple[_Task, ...] = get_args(_Task)
+_COMPILED: tuple[_Compiled, ...] = get_args(_Compiled)
 _DATA_MODES: tuple[_Mode, ...] = get_args(_Mode)
 _KINDS: tuple[_Kind, ...] = get_args(_Kind)
 # Sections of the tasks, and two of msprobe's checker.
@@ -120,7 +122,8 @@ class CaptureConfig(Struct, frozen=True):
     modules whose functions are recorded as well, by the prefix of their records. With seed or deterministic everything
     that draws is seeded when the debugger is made, as msprobe 1.0 does it. overwrite: an earlier dump in the folder is
     removed. layout is whose files are written, apex how PaddleAPEX's files are. targets are the functions to record,
-    by their paths ("paddle.add"); None: all that the framework has.
+    by their paths ("paddle.add"); None: all that the framework has. compiled functions run "as-is", and what they call
+    is not seen, or "eager" while something is recorded.
     """
 
     dump_path: str
@@ -144,6 +147,7 @@ class CaptureConfig(Struct, frozen=True):
     layout: str = "msprobe"
     apex: ApexOptions = ApexOptions()
     targets: tuple[str, ...] | None = None
+    compiled: str = _COMPILED[0]
 
 
 class _Settings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -193,6 +197,7 @@ class _Top(_Settings, frozen=True):
     namespaces: Annotated[
         dict[str, str] | None, Meta(description='give an object of modules by prefix, as {"Flash": "flash_attn_cuda"}')
     ] = None
+    compiled: _Compiled | None = None
     seed: Annotated[
         Annotated[int, Meta(ge=0, lt=2**32)] | None, Meta(description="give a whole number from 0 to 2**32 - 1")
     ] = None

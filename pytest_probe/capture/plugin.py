@@ -77,6 +77,8 @@ class _Capture:
         found = [outcome for outcome in self._processes if outcome.entries]
         what = self._recorded(found) if found else "no API call was recorded"
         terminalreporter.write_line(f"probe: {what}", yellow=not found)
+        if missed := functools.reduce(Outcome.with_process, self._processes, Outcome()).missed():
+            terminalreporter.write_line(f"probe: {missed}", yellow=True)
         for trouble in self._trouble.messages:
             terminalreporter.write_line(f"probe: {trouble}", red=True)
 

@@ -154,7 +154,7 @@ class Recorder:
         self._began = 0.0
         self.announced = False
         self.outcome = Outcome()
-        self._overflows = 0
+        self._overflows = self._unseen = 0
         self._lock = threading.Lock()
         _watch_process(self)
 
@@ -225,7 +225,8 @@ class Recorder:
             if self._hooks.rank() is not None:
                 writer.rename(self._folder())
             seconds = time.perf_counter() - self._began if writer.outcome.steps else 0.0
-            self.outcome = self.outcome.plus(replace(writer.outcome, seconds=seconds))
+            self.outcome = self.outcome.plus(replace(writer.outcome, seconds=seconds, unseen=self._unseen))
+            self._unseen = 0
             self._full = writer.full
 
     def finish(self) -> None:
@@ -241,6 +242,8 @@ class Recorder:
             log.warning("pytest-probe: nothing was recorded: %s", missing)
         elif self.outcome.entries and self._speaks():
             say(f"pytest-probe: recorded {self.outcome.recorded()}, {self.outcome.cost()}: {self.config.dump_path}")
+        if self.outcome.unseen and self._speaks():
+            say(f"pytest-probe: {self.outcome.missed()}")
 
     def missing(self) -> str:
         """Why nothing was recorded where something should have been; "" where it was, or nothing was asked for."""
@@ -288,6 +291,11 @@ class Recorder:
         if about not in self._warned:
             self._warned.add(about)
             log.warning(message, *args)
+
+    def missed_compiled(self) -> None:
+        """A compiled function was called, and no call in it is seen."""
+        with self._lock:
+            self._unseen += 1
 
     def overflowed(self, name: str) -> None:
         """Raises OverflowFound where this is the last overflow that was asked for."""

@@ -32,13 +32,14 @@ _QUEUE_BYTES = 256 << 20  # of tensors that wait to be saved
 
 class Outcome(Struct, frozen=True):
     """calls and bytes that were written, of so many steps; seconds that those took, as recorded. entries counts
-    backwards as well."""
+    backwards as well; unseen are calls of compiled functions, in which no call was seen."""
 
     calls: int = 0
     entries: int = 0
     size: int = 0
     steps: int = 0
     seconds: float = 0.0
+    unseen: int = 0
 
     def plus(self, other: Outcome) -> Outcome:
         """The sum with another step's outcome."""
@@ -48,10 +49,11 @@ class Outcome(Struct, frozen=True):
     def with_process(self, other: Outcome) -> Outcome:
         """The sum with another process's outcome of the same steps."""
         steps, seconds = max(self.steps, other.steps), max(self.seconds, other.seconds)
-        return Outcome(self.calls + other.calls, self.entries + other.entries, self.size + other.size, steps, seconds)
+        calls, entries, size = self.calls + other.calls, self.entries + other.entries, self.size + other.size
+        return Outcome(calls, entries, size, steps, seconds, self.unseen + other.unseen)
 
-    def numbers(self) -> tuple[int, int, int, int, float]:
-        return self.calls, self.entries, self.size, self.steps, self.seconds
+    def numbers(self) -> tuple[int, int, int, int, float, int]:
+        return self.calls, self.entries, self.size, self.steps, self.seconds, self.unseen
 
     def recorded(self) -> str:
         """ "566 calls of 1 step"."""
@@ -59,6 +61,11 @@ class Outcome(Struct, frozen=True):
         if self.entries and not self.calls:  # backwards alone were asked for
             what = f"{self.entries:,} backward call{'s' * (self.entries != 1)}"
         return f"{what} of {self.steps} step{'s' * (self.steps != 1)}"
+
+    def missed(self) -> str:
+        """ "12 calls of compiled functions were not seen"; "" where there are none."""
+        those = "call of a compiled function was" if self.unseen == 1 else "calls of compiled functions were"
+        return f"{self.unseen:,} {those} not seen" if self.unseen else ""
 
     def cost(self) -> str:
         """ "1.2 GB, 3.1 s a step"; each is of one step."""

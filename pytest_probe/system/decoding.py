@@ -78,7 +78,7 @@ def suggestion(known: Iterable[str], found: str) -> str:
 def _closest(known: Iterable[str], found: str) -> str:
     """The known word that is close, in upper or lower case; "" where none is."""
     names = {name.casefold(): name for name in known}
-    return next((names[close] for close in get_close_matches(found.casefold(), names, n=1)), "")
+    return next((names[close] for close in get_close_matches(found.casefold(), names, n=1, cutoff=0.65)), "")
 
 
 def _steps(error: msgspec.ValidationError, kind: Any) -> Steps:

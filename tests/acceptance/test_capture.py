@@ -190,6 +190,18 @@ def test_nothing_recorded_is_a_warning_and_a_status(
     assert not (tmp_path / "dumps").exists()
 
 
+@pytest.mark.parametrize("compiled", ["as-is", "eager"])
+def test_what_is_compiled_is_recorded_where_that_is_asked_for(tmp_path: Path, compiled: str) -> None:
+    text = "import torch\nf = torch.compile(lambda x: x.sin(), backend='eager')\nf(f(torch.ones(2)))\n"
+    (tmp_path / "train.py").write_text(text)
+    ran = captured(tmp_path, f"--compiled={compiled}", "train.py")
+    assert ran.returncode == 0, ran.stderr
+    (dump,) = tmp_path.glob("dumps/step0/*/dump.json")
+    assert ("Tensor.sin.1.forward" in names(dump)) == (compiled == "eager")
+    assert ran.stderr.count("--compiled=eager") == ran.stderr.count("2 calls of compiled functions were not seen")
+    assert ran.stderr.count("\n") == (1 if compiled == "eager" else 3)
+
+
 def test_no_overflow_is_nothing_to_warn_of(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import torch; torch.ones(2).add(1)")
     ran = captured(tmp_path, "--task=overflow_check", "train.py")
@@ -268,6 +280,7 @@ def test_a_disk_that_fills_ends_the_recording_alone(tmp_path: Path, total: float
         (["none.py"], "'none.py' cannot be used; there is no such file"),
         (["--task=all", "train.py"], "'all' cannot be used; give one of statistics"),
         (["--step=x", "train.py"], "'x' cannot be used"),
+        (["--compiled=never", "train.py"], "'never' cannot be used; give one of as-is, eager"),
     ],
 )
 def test_unusable_arguments_of_capture_are_refused(program: Path, tmp_path: Path, args: list[str], words: str) -> None:

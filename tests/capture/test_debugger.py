@@ -239,6 +239,61 @@ def test_a_function_that_is_compiled_while_it_is_recorded(tmp_path: Path) -> Non
     assert forwards(recorded(tmp_path, program)) == ["Torch.ones.0"]
 
 
+def test_compiled_functions_run_eagerly_while_they_are_recorded(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = []
+
+    def backend(graph: Any, example: Any) -> Any:
+        made.append(graph)
+        return graph.forward
+
+    def program() -> None:
+        before(torch.ones(3, requires_grad=True)).sum().backward()
+        torch.compile(lambda x: x.tan(), backend=backend)(torch.ones(3))
+
+    torch.compiler.reset()
+    before = torch.compile(lambda x: x.sin() + 1, backend=backend)
+    found = recorded(tmp_path, program, compiled="eager")
+    assert forwards(found) == [
+        "Torch.ones.0",
+        "Tensor.sin.0",
+        "Tensor.__add__.0",
+        "Tensor.sum.0",
+        "Torch.ones.1",
+        "Tensor.tan.0",
+    ]
+    assert "Tensor.sin.0.backward" in found
+    assert "not seen" not in caplog.text
+    assert "torch.compile" not in caplog.text
+    assert made == []
+    before(torch.ones(3))
+    assert len(made) == 1
+
+
+def test_a_stance_of_the_programs_own_holds(tmp_path: Path) -> None:
+    compiled = torch.compile(lambda x: x.sin(), backend="eager")
+    with capture(tmp_path, compiled="eager"):
+        compiled(torch.ones(3))
+        torch.compiler.set_stance("fail_on_recompile")
+    try:
+        assert torch._dynamo.eval_frame._stance.stance == "fail_on_recompile"
+    finally:
+        torch.compiler.set_stance("default")
+    assert forwards(entries(tmp_path)) == ["Torch.ones.0", "Tensor.sin.0"]
+
+
+def test_compiled_calls_that_were_not_seen_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    compiled = torch.compile(lambda x: x.sin(), backend="eager")
+    with caplog.at_level(logging.INFO, "pytest_probe"), capture(tmp_path) as debugger:
+        for calls in (1, 2):
+            for _ in range(calls):
+                compiled(torch.ones(3)).cos()
+            debugger.step()
+    assert "pytest-probe: 3 calls of compiled functions were not seen" in caplog.messages
+    assert debugger.finish().unseen == 3
+
+
 def test_transforms_are_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     found = recorded(tmp_path, lambda: torch.func.vmap(torch.sin)(torch.ones(3)))
     assert forwards(found) == ["Torch.ones.0"]

@@ -60,7 +60,8 @@ class TorchHooks(CallHooks):
         # Modes of the program's own do not see what these do.
         self._aside = self._begin_aside, functools.partial(_aside, self._end)
         self._rules = RecordedFunctions(Scope(config).wants_api if self._calls else lambda name: False)
-        self._presence = Presence(_Mode(self, self._rules.table), self._entered_compiled)
+        mode, eager = _Mode(self, self._rules.table), config.compiled == "eager"
+        self._presence = Presence(mode, self._entered_compiled, eager=eager)
         self._modules = Modules(config, self._presence, self._values, self._stacks, self._fire)
         if model is not None:
             self.follow(model)
@@ -284,10 +285,11 @@ class TorchHooks(CallHooks):
 
     def _entered_compiled(self) -> None:
         if self._recorder is not None:
+            self._recorder.missed_compiled()
             self._recorder.tell(
                 "torch.compile",
-                "pytest-probe: what runs inside torch.compile regions is not recorded; run the program without "
-                "torch.compile to record it",
+                "pytest-probe: what runs inside torch.compile regions is not recorded; --compiled=eager, or "
+                'compiled="eager" in a script, runs them eagerly while it records',
             )
 
 

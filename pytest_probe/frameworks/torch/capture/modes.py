@@ -1,4 +1,5 @@
-"""Where the recording mode is on: this thread, the threads that it starts, and never inside a compiled region."""
+"""Where the recording mode is on: this thread, the threads that it starts, and never inside a compiled region, unless
+such regions run eagerly meanwhile."""
 
 from __future__ import annotations
 
@@ -31,17 +32,21 @@ _TRACING = tuple(torch._C._TorchDispatchModeKey.__members__.values())
 
 
 class Presence:
-    """Puts a mode onto the stacks of modes, and takes it off again from wherever it is there."""
+    """Puts a mode onto the stacks of modes, and takes it off again from wherever it is there. eager: what was compiled
+    runs without its compilation while the mode is on."""
 
     def __init__(
         self,
         mode: TorchFunctionMode,
         entered_compiled: Callable[[], None],
         left_compiled: Callable[[], None] = lambda: None,
+        *,
+        eager: bool = False,
     ) -> None:
         self._mode = mode
         self._entered_compiled = entered_compiled
         self._left_compiled = left_compiled
+        self._eager = eager
         self._patches = ExitStack()
         self._regions = threading.local()
         self._threads = threading.local()
@@ -159,6 +164,8 @@ class Presence:
         setter = getattr(dynamo, "_maybe_set_eval_frame", None)
         if setter is not None and not hasattr(setter, "__wrapped__"):
             self._patches.enter_context(patched(dynamo, "_maybe_set_eval_frame", self._follow_dynamo))
+            if self._eager:
+                self._patches.enter_context(_eager(dynamo))
 
     def _follow_dynamo(self, original: Callable[[Any], Any], callback: Any) -> Any:
         """The wrapper of a compiled function calls this when it begins and when it ends; so do others in between."""
@@ -183,6 +190,17 @@ def transforming() -> bool:
     if _level() is not None or _tracing() is not None:
         return True
     return _dispatching() > 0 and any(torch._C._get_dispatch_mode(key) is not None for key in _TRACING)
+
+
+@contextmanager
+def _eager(dynamo: Any) -> Iterator[None]:
+    """Compiled functions run eagerly, and nothing is compiled; a stance that the program takes meanwhile stays."""
+    forced = torch.compiler.set_stance("force_eager")
+    try:
+        yield
+    finally:
+        if dynamo._stance is forced.stance:
+            forced.__exit__(None, None, None)
 
 
 @contextmanager
