@@ -14,6 +14,7 @@ from pytest_probe.capture.children import followed
 from pytest_probe.capture.ranks import keep_rank, named_rank
 from tests.support.pages import ROOT
 
+pytestmark = pytest.mark.slow
 COMMAND = ("-c", "from pytest_probe.cli import main; raise SystemExit(main())", "capture")
 SITE = """
 import sys
