@@ -136,13 +136,14 @@ def comparisons(
     )
     shared = replay, direction, alternatives, dependence, seed, by_class
     told = {verdict.name for verdict in sides.structural}
+    precisions, large_arguments = _Precisions.of_call(reference), is_large(reference.leaves, [])
     for name in (name for name in sides.expected if name in sides.actual and name not in told):
         actual, expected = _as_arrays(sides.actual[name], sides.expected[name], floats)
         trouble = _structure(name, actual, expected)
         if trouble is not None:
             yield trouble
             continue
-        precision = _precision(reference, name, actual.dtype)
+        precision = precisions.of(name, actual.dtype)
         roundoff = DOUBLE if precision in WIDE_DTYPES else SINGLE
         of_output = name.removeprefix("grad."), expected.shape, actual.dtype, *shared
         evidence = CaseEvidence(runs.of(roundoff), *of_output)
@@ -150,7 +151,7 @@ def comparisons(
         single = CaseEvidence(runs.of(SINGLE), *of_output) if mixed else None
         sampled = sides.sample is not None
         weights = sides.sample.weights(name, expected.shape) if isinstance(sides.sample, Sampled) else None
-        large = not sampled and is_large(reference.leaves, [expected.shape])
+        large = not sampled and (large_arguments or is_large({}, [expected.shape]))
         yield Comparison(
             name,
             case,
@@ -255,16 +256,37 @@ def _structure(name: str, actual: AnyArray, expected: AnyArray) -> OutputVerdict
     return OutputVerdict(name, actual.shape, actual.dtype.name, "error", "structure", reason)
 
 
-def _precision(reference: Reference, name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """In whose half ulp an output may be rounded: autocast computes the gradients of wider arguments in 16 bit, and
-    some outputs that are wide again; a call that casts, those gradients in its dtype; and one of 16-bit tensors the
-    gradient of a wider number that stands beside them."""
-    candidate, gradient = reference.candidate, name.startswith("grad.")
-    narrow = narrow_dtype(reference.leaves)
-    if narrow is not None and name.removeprefix("grad.") in python_numbers(candidate.arguments, narrow):
-        return narrow if gradient else dtype
-    autocast = reference.autocast if reference.inside or (gradient and reference.narrow) else ""
-    cast = autocast or (cast_of(candidate.name, candidate.arguments) if gradient else "")
-    if not is_floating(dtype) or not cast:
-        return dtype
-    return min(dtype, numpy_dtype(cast), key=lambda item: float_format(item).precision)
+class _Precisions(Struct, frozen=True):
+    """In whose half ulp the outputs of a call may be rounded: autocast computes the gradients of wider arguments in 16
+    bit, and some outputs that are wide again; a call that casts, those gradients in its dtype; and a call of 16-bit
+    tensors the gradient of a wider number that stands beside them.
+
+    outputs and gradients are the dtypes that they are computed in, "" where that is their own. narrow is the dtype of
+    the tensors where that is narrower than float32, numbers the wider numbers.
+    """
+
+    outputs: str
+    gradients: str
+    narrow: np.dtype[Any] | None
+    numbers: frozenset[str]
+
+    @classmethod
+    def of_call(cls, reference: Reference) -> _Precisions:
+        candidate, narrow = reference.candidate, narrow_dtype(reference.leaves)
+        inside = reference.autocast if reference.inside else ""
+        gradients = inside or (reference.autocast if reference.narrow else "")
+        return cls(
+            inside,
+            gradients or cast_of(candidate.name, candidate.arguments),
+            narrow,
+            frozenset() if narrow is None else python_numbers(candidate.arguments, narrow),
+        )
+
+    def of(self, name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        gradient = name.startswith("grad.")
+        if self.narrow is not None and name.removeprefix("grad.") in self.numbers:
+            return self.narrow if gradient else dtype
+        cast = self.gradients if gradient else self.outputs
+        if not is_floating(dtype) or not cast:
+            return dtype
+        return min(dtype, numpy_dtype(cast), key=lambda item: float_format(item).precision)
