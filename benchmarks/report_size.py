@@ -20,10 +20,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from pytest_probe.features.html.collected import Collected
 from pytest_probe.features.html.other_runs import RUNS
+from pytest_probe.reports.selected import SelectedItem, selected_in, write_items
 from tests.support.browser import Opened, chromium, missing
 from tests.support.made_results import made_results, write_run
 
@@ -49,7 +52,9 @@ requestAnimationFrame(() => setTimeout(() => done(performance.now() - began)));
 
 def written(folder: Path, count: int) -> tuple[Path, float, float]:
     """The page of so many cases, with CPU seconds and MB of the process that wrote it."""
-    write_run(folder, made_results(count, count // 50))
+    results = [*made_results(count, count // 50)]
+    write_items(folder, [SelectedItem(result.id, place, result.id) for place, result in enumerate(results)])
+    write_run(folder, iter(results), selected=msgspec.to_builtins(selected_in(folder)))
     page = folder / "page.html"
     command = [str(Path(sys.executable).with_name("pytest-probe")), "report", str(folder), "-o", str(page)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)

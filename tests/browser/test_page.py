@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec import structs
@@ -12,9 +14,13 @@ from msgspec import structs
 from pytest_probe.features.html.other_runs import Comparison, OtherCase, OtherRun, Sparklines
 from pytest_probe.model.measurement import CaseTime, Throughput, TimeBeside
 from pytest_probe.model.result import Result
+from pytest_probe.numerics.error_plots import Histogram
 from tests.browser.conftest import Opener
 from tests.support.browser import Opened
 from tests.support.made_results import made_result, made_results
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
 
 AXE = Path(__file__).with_name("axe.min.js")
 # What a dump may hold, and what runs if it is taken for HTML or for the end of a script.
@@ -115,6 +121,201 @@ def test_any_metric_sorts(opened: Opener) -> None:
     page.all("#app thead th")[place].find_element("css selector", "button").click()
     assert page.all("#app thead th")[place].get_attribute("aria-sort") == "ascending"
     unharmed(page)
+
+
+def test_the_row_of_an_error_has_its_cause_and_its_place(opened: Opener) -> None:
+    page = opened(CASES)
+    heads = page.texts("#app thead th")
+    cells = [cell.text for cell in page.all("tbody tr[data-place]")[0].find_elements("css selector", "th, td")]
+    row = dict(zip(heads, cells, strict=True))
+    assert row["Why"].startswith("looks like all times 1.0003; noise ratio ")
+    assert row["Called at"] == "layers.py:120"
+    assert "above 100 % the case fails" in page.find(".share").text
+
+
+def test_a_group_shows_its_cases(opened: Opener) -> None:
+    page = opened(CASES)
+    line = page.texts(".grouped")[0]
+    page.all(".grouped")[0].click()
+    assert page.find("#count").text == f"{line.split()[0]} of 300 cases"
+    assert all(name.startswith("Functional.") for name in names(page))
+    assert len({name.split(".")[1] for name in names(page)}) == 1
+    unharmed(page)
+
+
+def test_by_order_of_calls(opened: Opener) -> None:
+    page = opened(CASES)
+    page.choose("#filter-verdict", "error")
+    page.choose("#order", "calls")
+    errors = [result for result in CASES if result.verdict == "error"]
+    forward = sorted((each for each in errors if each.direction == "forward"), key=lambda each: each.place or 0)
+    backward = sorted((each for each in errors if each.direction == "backward"), key=lambda each: -(each.place or 0))
+    assert names(page) == [each.portable_id.name for each in (*forward, *backward)]
+    page.choose("#order", "")
+    shares = [float(text.split()[0].replace(",", "")) for text in page.texts("tbody td .over") if text.endswith("x")]
+    assert len(shares) > 5
+    assert shares == sorted(shares, reverse=True)
+    unharmed(page)
+
+
+def test_the_address_keeps_what_is_chosen(opened: Opener) -> None:
+    page = opened(CASES)
+    page.find("#search").send_keys("backward")
+    page.choose("#filter-verdict", "error")
+    page.choose("#order", "calls")
+    page.all("tbody .opener")[1].click()
+    chosen, count, case = names(page), page.find("#count").text, page.find("#case-name").text
+    address = page.driver.current_url
+    page.driver.get("about:blank")
+    page.driver.get(address)
+    assert page.find("#case-name").text == case
+    page.run("document.querySelector('dialog').close()")
+    assert (names(page), page.find("#count").text) == (chosen, count)
+    assert page.find("#search").get_attribute("value") == "backward"
+    page.view("APIs")
+    page.driver.refresh()
+    assert page.find("nav [aria-current]").text == "APIs"
+    # A filter that this page has not is none.
+    page.driver.get(f"{address.partition('#')[0]}#verdict=error&device=moon&case=9999")
+    assert page.find("#count").text == "27 of 300 cases"
+    unharmed(page)
+
+
+def test_filtered_rows_are_saved_as_csv(opened: Opener, tmp_path: Path) -> None:
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    formula = structs.replace(hostile("=1+1", 3), id='=2+3::Functional."quoted", name.0.forward')
+    page = opened([*CASES, formula])
+    page.driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+    page.choose("#filter-verdict", "error")
+    next(button for button in page.all(".toolbar button") if button.text == "Save as CSV").click()
+    file = tmp_path / "cases.csv"
+    WebDriverWait(page.driver, 10).until(lambda driver: file.exists())
+    with file.open(encoding="utf-8", newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert len(rows) == 28
+    first = next(each for each in CASES if each.verdict == "error")
+    mine = next(row for row in rows if row["case"] == first.id)
+    assert (mine["looks like"], mine["called at"], mine["verdict"]) == ("all times 1.0003", "layers.py:120", "error")
+    assert float(mine["noise ratio"]) == pytest.approx(first.outputs[0].metrics["noise_ratio"], rel=1e-3)
+    (odd,) = (row for row in rows if "quoted" in row["case"])
+    assert (odd["case"], odd["dtype"]) == (f"'{formula.id}", "'=1+1")
+    unharmed(page)
+
+
+def test_filtered_rows_are_a_text_for_an_issue(opened: Opener) -> None:
+    page = opened(CASES)
+    page.choose("#filter-verdict", "warning")
+    next(button for button in page.all(".toolbar button") if button.text == "Text for an issue").click()
+    text = str(page.find(".exported textarea").get_attribute("value"))
+    assert text.startswith("3 of 300 cases: Device cpu, Versions torch 2.13.0")
+    found = re.findall(
+        r"^- \*\*warning\*\* `dump\.json::(\S+)`: `layers\.py:120`; looks like `all times 1\.0003`; `noise", text, re.M
+    )
+    assert found == names(page)
+    assert text.count(" of its limit") == 3
+    page.choose("#filter-verdict", "")
+    assert page.all(".exported") == []
+    unharmed(page)
+
+
+@pytest.fixture
+def phone(browser: Chrome) -> Iterator[None]:
+    """The window is as wide as a phone's."""
+    size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    yield
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@pytest.mark.usefixtures("phone")
+def test_on_a_phone(opened: Opener) -> None:
+    name = "Functional.scaled_dot_product_attention_with_a_name_of_eighty_letters_in_all.12.backward"
+    page = opened([*CASES, structs.replace(made_result(3, "error"), id=f"dump.json::{name}")])
+    assert page.run("return document.documentElement.scrollWidth <= innerWidth")
+    tops = "return [...document.querySelectorAll(arguments[0])].map(one => one.getBoundingClientRect().top)"
+    for tiles in (".verdicts .tile", ".tiles .tile"):
+        assert len(set(page.run(tops, tiles))) == 1
+    box = "const one = document.querySelector(arguments[0]).getBoundingClientRect(); return [one.right, one.bottom]"
+    right, bottom = page.run(box, "tbody .opener")
+    assert right < 390
+    assert bottom < 844
+    assert page.run(box, "tbody td.figure")[0] <= 390
+    page.find("#search").send_keys("eighty")
+    assert names(page) == [name]
+    # All of it is there, the direction too.
+    assert page.run(
+        "const one = document.querySelector('tbody .opener'), cell = one.parentElement;"
+        "return one.scrollWidth <= one.clientWidth && one.offsetHeight <= cell.offsetHeight"
+    )
+    assert not page.find("#filter-verdict").is_displayed()
+    page.find(".unfold").click()
+    assert page.find("#filter-verdict").is_displayed()
+    page.all("tbody .opener")[0].click()
+    assert page.run("return document.querySelector('dialog').scrollWidth <= innerWidth")
+    unharmed(page)
+
+
+OVERLAPPING = """
+const found = [];
+for (const drawing of document.querySelectorAll("dialog svg")) {
+  const boxes = [...drawing.querySelectorAll("text")].map(one => [one.textContent, one.getBoundingClientRect()]);
+  boxes.forEach(([name, one], place) => boxes.slice(place + 1).forEach(([other, next]) => {
+    if (one.left < next.right && next.left < one.right && one.top + 3 < next.bottom && next.top + 3 < one.bottom)
+      found.push(`${name} | ${other}`);
+  }));
+}
+return found;
+"""
+
+
+def test_labels_of_plots_do_not_overlap_and_are_round(opened: Opener) -> None:
+    page = opened(CASES)
+    for place in range(20):
+        page.run("document.querySelectorAll('tbody .opener')[arguments[0]].click()", place)
+        assert page.run(OVERLAPPING) == []
+        ticks = page.texts("dialog figure:nth-of-type(3) text")
+        assert len(ticks) >= 8
+        assert all(
+            len(tick.strip("-").rstrip("0").replace(".", "")) <= 3
+            for tick in ticks
+            if tick not in ("expected", "actual")
+        )
+        page.run("document.querySelector('dialog').close()")
+    unharmed(page)
+
+
+def test_no_plots_of_what_is_exact(opened: Opener) -> None:
+    result = made_result(5)
+    assert result.details is not None
+    plots = result.details.plots
+    assert plots is not None
+    assert plots.points is not None
+    assert plots.error_map is not None
+    exact = structs.replace(
+        plots,
+        noise_ratios=None,
+        ulps=Histogram(0, (), small=4000, large=0),
+        points=structs.replace(plots.points, more=(0.0,) * len(plots.points.more)),
+        error_map=structs.replace(plots.error_map, cells="0" * len(plots.error_map.cells)),
+    )
+    page = opened([structs.replace(result, details=structs.replace(result.details, plots=exact)), made_result(7)])
+    page.run("[...document.querySelectorAll('tbody .opener')].find(one => one.textContent === arguments[0]).click()",
+             result.portable_id.name)  # fmt: skip
+    assert page.all("dialog figure") == []
+    assert "No plots: all elements of grad.input.0 are those of the reference." in page.find("dialog").text
+    page.run("document.querySelector('dialog').close()")
+    page.run("[...document.querySelectorAll('tbody .opener')].find(one => one.textContent !== arguments[0]).click()",
+             result.portable_id.name)  # fmt: skip
+    assert len(page.all("dialog figure")) == 4
+
+
+def test_one_reason_is_there_once(opened: Opener) -> None:
+    page = opened(CASES)
+    page.all("tbody .opener")[0].click()
+    words = page.find("dialog").text
+    assert words.count("all times 1.0003") == 1
+    assert words.count("(limit 64)") == 1
 
 
 def test_a_case_in_full(opened: Opener) -> None:

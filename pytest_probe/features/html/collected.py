@@ -16,11 +16,13 @@ from pytest_probe.model.details import limit_share
 from pytest_probe.model.result import ElementResult, OutputResult, Result
 from pytest_probe.model.verdict import SEVERITY
 from pytest_probe.reports.case_metrics import LABELS, SHARE, metrics_of, short
-from pytest_probe.reports.groups import GroupMember, Groups
+from pytest_probe.reports.groups import GroupKey, GroupMember, Groups, cause_of, place_of
 
 # Bytes of a case that is not shown in detail, without its line over the runs of a history; and of an error or a
 # warning, whose reason a table shows.
-ROW, LONG_ROW = 170, 400
+ROW, LONG_ROW = 176, 400
+# What a row holds before its numbers; the last of them is the reason.
+FIXED = 14
 # Longest name, in letters, that a row holds in full, so that numbers have room next to it.
 _NAME = 88
 # How many metrics have a column, in addition to the metrics with a label.
@@ -46,10 +48,11 @@ class Collected:
     """The cases of a run. names holds what cases share, by kind; columns the metrics that any case has; groups those
     of errors and warnings."""
 
-    KINDS = ("labels", "dtypes", "apis", "directions", "devices", "verdicts", "modules", "kinds")
+    KINDS = ("labels", "dtypes", "apis", "directions", "devices", "verdicts", "modules", "kinds", "causes", "places")
 
     def __init__(self) -> None:
         self.names = {kind: _Names() for kind in self.KINDS}
+        self.group_places: dict[GroupKey, int] = {}
         self.columns = _Names()
         self.columns.place(SHARE)
         self.rows: list[bytes] = []
@@ -66,13 +69,15 @@ class Collected:
         """Take in a case; gives its row."""
         row = len(self.rows)
         numbers = dict(metrics_of(result))
-        self.rows.append(self._row(result, numbers))
+        bad = SEVERITY[result.verdict] > SEVERITY["pass"]
+        member = GroupMember.of(result) if bad else None
+        self.rows.append(self._row(result, numbers, member))
         self.ids.append(result.id)
         self.verdicts[result.verdict] += 1
         self.seconds += result.duration
-        if SEVERITY[result.verdict] > SEVERITY["pass"]:
+        if member is not None:
             self._details[row] = _details(result)
-            self.groups.add(GroupMember.of(result))
+            self.groups.add(member)
             self.listed.append((result.verdict, result.id, result.reason or result.kind))
         else:
             self._among_worst(row, numbers.get(SHARE, 0.0) if result.verdict == "pass" else -1.0, result)
@@ -88,8 +93,8 @@ class Collected:
             del self._details[-heapreplace(self._worst, entry)[1]]
         self._details[row] = _details(result)
 
-    def _row(self, result: Result, numbers: dict[str, float]) -> bytes:
-        """What a table needs of a case."""
+    def _row(self, result: Result, numbers: dict[str, float], member: GroupMember | None) -> bytes:
+        """What a table needs of a case. member: of a group, where it is an error or a warning."""
         most = LONG_ROW if result.verdict in ("error", "warning") else ROW
         identity, place = result.portable_id, self._place
         name = identity.name
@@ -104,11 +109,18 @@ class Collected:
             -1 if result.place is None else result.place,
             place("modules", result.module),
             place("kinds", result.kind or _family(result)),
+            place("causes", cause_of(result)),
+            place("places", place_of(result) if member is None else member.place),
+            -1 if member is None else self._group(member),
             "",
             *self._numbers(numbers),
         ]
-        row[10] = _fitting(result.reason or result.kind, most - len(_encoded(row)))
+        reason = (result.reason or result.kind) if member is None else member.why
+        row[FIXED - 1] = _fitting(reason, most - len(_encoded(row)))
         return _fits(row, most)
+
+    def _group(self, member: GroupMember) -> int:
+        return self.group_places.setdefault(member.key, len(self.group_places))
 
     def _place(self, kind: str, text: str) -> int:
         return self.names[kind].place(text)
@@ -137,7 +149,7 @@ def _family(result: Result) -> str:
 def _fits(row: list[Any], most: int) -> bytes:
     """The row in so many bytes, without its last numbers where it is too long."""
     encoded = _encoded(row)
-    while len(encoded) > most and len(row) > 11:
+    while len(encoded) > most and len(row) > FIXED:
         row.pop()
         encoded = _encoded(row)
     return encoded

@@ -30,7 +30,21 @@ from pytest_probe.system.files import check_replaceable, replacing
 _MAX_DUMPS = 4
 _TEMPLATE, _STYLE, _SCRIPTS = "page.html.j2", "style.css", "script"
 # In this order: each uses what the ones before it define.
-PARTS = ("dom", "values", "charts", "table", "case", "cases", "sequence", "apis", "runs", "times", "main")
+PARTS = (
+    "dom",
+    "address",
+    "values",
+    "charts",
+    "table",
+    "case",
+    "export",
+    "sequence",
+    "cases",
+    "apis",
+    "runs",
+    "times",
+    "main",
+)
 _VERDICTS = ("error", "warning", "pass", "skip")
 # Errors and warnings that the page lists without its script, as on paper.
 _MAX_LISTED = 500
@@ -136,7 +150,10 @@ class Page(Struct, frozen=True):
             script=Markup(script),
             verdicts=[(name, found.verdicts[name]) for name in _VERDICTS],
             not_run=self.run.not_run or 0,
-            groups=[(group.first.key[0], group.line) for group in found.groups.of("error", "warning")[:MAX_GROUPS]],
+            groups=[
+                (found.group_places[group.first.key], group.first.key[0], group.line)
+                for group in found.groups.of("error", "warning")[:MAX_GROUPS]
+            ],
             tiles=list(tiles(self.run, found.seconds)),
             cases=len(found.rows),
             listed=listed[:_MAX_LISTED],
@@ -158,8 +175,9 @@ class Page(Struct, frozen=True):
 
     def _head(self) -> dict[str, Any]:
         names = {kind: list(names.places) for kind, names in self.collected.names.items()}
+        groups = [self.collected.groups.found[key].line for key in self.collected.group_places]
         columns = [[name, LABELS.get(name, name.replace("_", " "))] for name in self.collected.columns.places]
-        return {"names": names, "columns": columns}
+        return {"names": {**names, "groups": groups}, "columns": columns}
 
 
 def _resource(name: str) -> str:

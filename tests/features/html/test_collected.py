@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from pytest_probe.features.html.collected import LONG_ROW, ROW, WORST, Collected, in_script
+from pytest_probe.features.html.collected import FIXED, LONG_ROW, ROW, WORST, Collected, in_script
 from tests.support.made_results import made_result, made_results
 
 NUMBERS = st.floats() | st.sampled_from(["nan", "inf", "-inf"])
@@ -31,7 +31,7 @@ def test_a_row_of_the_page_refers_to_shared_names() -> None:
     shared = ((0, "labels"), (2, "dtypes"), (3, "apis"), (6, "verdicts"))
     found_names = [names[kind][row[place]] for place, kind in shared]
     assert found_names == ["dump.json", "float32", "Functional.softmax", "pass"]
-    numbers = dict(zip(found.columns.places, row[11:], strict=True))
+    numbers = dict(zip(found.columns.places, row[FIXED:], strict=True))
     ratio = made_result(7).outputs[0].metrics["noise_ratio"]
     assert isinstance(ratio, float)
     assert numbers["noise_ratio"] == float(f"{ratio:.4g}")
@@ -54,10 +54,24 @@ def test_errors_warnings_and_the_worst_others_have_details() -> None:
 
 
 def test_an_error_has_its_reason_in_its_row() -> None:
-    result = structs.replace(made_result(7, "error"), reason="so wrong " * 100)
-    row = collected(result).rows[0]
-    assert len(row) <= LONG_ROW
-    assert json.loads(row)[10].startswith("so wrong so wrong so wrong")
+    result = made_result(7, "error")
+    output = structs.replace(result.outputs[0], reason="so wrong " * 100)
+    found = collected(structs.replace(result, outputs=(output,)))
+    row = json.loads(found.rows[0])
+    assert len(found.rows[0]) <= LONG_ROW
+    assert row[FIXED - 1].startswith("so wrong so wrong so wrong")
+    names = {kind: list(each.places) for kind, each in found.names.items()}
+    assert (names["causes"][row[10]], names["places"][row[11]]) == ("all times 1.0003", "layers.py:120")
+
+
+def test_rows_refer_to_their_groups() -> None:
+    found = collected(*made_results(100, 20))
+    groups = [group.first.key for group in found.groups.of("error", "warning")]
+    assert sorted(found.group_places.values()) == list(range(len(groups)))
+    members = [json.loads(row)[12] for row in found.rows]
+    for key in groups:
+        assert members.count(found.group_places[key]) == found.groups.found[key].count
+    assert members.count(-1) == 80
 
 
 @given(TEXTS, TEXTS, TEXTS, st.dictionaries(st.text(max_size=30), NUMBERS, max_size=30))

@@ -44,7 +44,9 @@ def test_the_policy_knows_the_script_and_the_style(tmp_path: Path) -> None:
 
 def test_the_page_begins_with_the_groups(tmp_path: Path) -> None:
     text = html.unescape(text_of(tmp_path, *made_results(1000, 40)))
-    groups = re.findall(r'<li class="(\w+)"><span class="mark" aria-hidden="true"></span>(.*)</li>', text)
+    groups = re.findall(
+        r'<li class="(\w+)" data-group="\d+"><span class="mark" aria-hidden="true"></span><span>(.*)</span></li>', text
+    )
     first = "looks like all times 1.0003, Functional.linear, first at layers.py:120 (record linear."
     assert [verdict for verdict, line in groups if first in line] == ["error"]
     assert {verdict for verdict, _ in groups} == {"error", "warning"}

@@ -4,7 +4,7 @@ let openedFrom = null;
 
 function closed() {
   document.body.classList.remove("case-open");
-  if (location.hash) history.replaceState(null, "", location.pathname + location.search);
+  remember({ case: "" });
   if (openedFrom) openedFrom.focus(true);
 }
 
@@ -22,14 +22,14 @@ function openCase(one, from) {
     ? [h("button", { type: "button", onclick: step(-1), "aria-label": "Previous case" }, "↑"), h("button", { type: "button", onclick: step(1), "aria-label": "Next case" }, "↓")]
     : [];
   dialog.replaceChildren(
-    h("div", { class: "case-head" }, verdictMark(one.verdict), h("h2", { id: "case-name", tabindex: -1 }, full(one)), ...steps,
+    h("div", { class: "case-head" }, verdictMark(one.verdict), h("h2", { id: "case-name", tabindex: -1 }, breakable(full(one))), ...steps,
       h("button", { type: "button", onclick: () => dialog.close() }, "Close")),
     h("div", { class: "case-body" }, ...caseParts(one, details)),
   );
   if (!dialog.open) dialog.showModal();
   dialog.scrollTop = 0;
   document.body.classList.add("case-open");
-  history.replaceState(null, "", `#case=${one.row}`);
+  remember({ case: one.row });
   dialog.querySelector("#case-name").focus({ preventScroll: true });
 }
 
@@ -37,7 +37,8 @@ function caseParts(one, details) {
   const facts = [["API", one.api], ["direction", one.direction], ["dtype", one.dtype], ["device", one.device], ["module", one.module], ["kind", one.kind], ["standard", details && details.standard], ["place in the dump", one.place >= 0 ? one.place : ""]];
   const found = [h("p", { class: "quiet small" }, facts.filter(([, value]) => value !== "" && value !== null && value !== undefined).map(([name, value]) => `${name}: ${value}`).join("  ·  "))];
   const reason = (details && details.reason) || one.reason;
-  if (reason) found.push(h("div", { class: `reason ${one.verdict}` }, h("span", {}, reason)));
+  const numbers = one.cause && reason ? reason.replace(`; ${one.cause}`, "") : reason;
+  if (reason) found.push(h("div", { class: `reason ${one.verdict}` }, h("span", {}, one.cause ? h("strong", {}, `looks like ${one.cause}\n`) : null, numbers)));
   if (details && details.gate && details.gate.reason) found.push(h("p", {}, `beside the baseline: ${details.gate.change}: ${details.gate.reason}`));
   const line = sparklineOf(one);
   if (line) found.push(h("h3", {}, `Over ${count(data("probe-history").runs.length, "run")}: ${data("probe-history").metric.replace("_", " ")}`), line);
@@ -49,7 +50,7 @@ function caseParts(one, details) {
   const rest = details.details || {};
   if (rest.command) found.push(commandPart(rest.command));
   found.push(...plotParts(details, rest.plots));
-  details.outputs.forEach((output) => found.push(...outputParts(output)));
+  details.outputs.forEach((output) => found.push(...outputParts(output, reason === `${output.name}: ${output.reason}`)));
   if (details.left_out) found.push(h("p", { class: "quiet" }, `and ${count(details.left_out, "more output")}`));
   if (rest.arguments) found.push(h("h3", {}, "Arguments"), wide(tableOf(["name", "shape", "dtype", "value or range"], rest.arguments.map((row) => [row.name, row.shape ? `[${row.shape.join(", ")}]` : "", row.dtype, row.value]))));
   if (rest.stack) found.push(h("h3", {}, "Called from"), stackPart(rest.stack));
@@ -61,21 +62,26 @@ function caseParts(one, details) {
 function commandPart(command) {
   const told = h("span", { role: "status", class: "quiet" });
   const code = h("pre", { tabindex: 0, "aria-label": "Command that runs the case again" }, command);
-  const copy = () => {
-    const done = () => (told.textContent = "copied");
-    const range = document.createRange();
-    range.selectNodeContents(code);
-    getSelection().removeAllRanges();
-    getSelection().addRange(range);
-    if (navigator.clipboard) navigator.clipboard.writeText(command).then(done, () => (told.textContent = "selected: press Ctrl-C"));
-    else told.textContent = "selected: press Ctrl-C";
-  };
-  return h("div", {}, h("h3", {}, "Run it again"), h("div", { class: "command" }, code, h("button", { type: "button", onclick: copy }, "Copy"), told));
+  return h("div", {}, h("h3", {}, "Run it again"), h("div", { class: "command" }, code, h("button", { type: "button", onclick: () => copyText(code, command, told) }, "Copy"), told));
 }
 
+// Into the clipboard; where a page may not write there, the user copies what is selected.
+function copyText(element, text, told) {
+  const select = () => {
+    if (element.select) element.select();
+    else getSelection().selectAllChildren(element);
+    told.textContent = "selected: press Ctrl-C";
+  };
+  select();
+  if (navigator.clipboard) navigator.clipboard.writeText(text).then(() => (told.textContent = "copied"), select);
+}
+
+// Numbers that are all right, and a single one, say more than their plots.
 function plotParts(details, plots) {
   if (!plots) return [];
   const output = details.outputs.find((one) => one.name === plots.output) || { metrics: {} };
+  if (isExact(output, plots)) return [h("p", { class: "quiet" }, `No plots: all elements of ${plots.output} are those of the reference.`)];
+  if (plots.error_map && plots.error_map.cells.length === 1) return [];
   const limit = (name, label) => ({ value: asNumber(output.metrics[name]) || NaN, label });
   const integers = /^(u?int|bool)/.test(output.dtype || "");
   const found = [];
@@ -86,19 +92,26 @@ function plotParts(details, plots) {
   return [h("h3", {}, `Plots of ${plots.output}`), h("div", { class: "plots" }, ...found)];
 }
 
-function outputParts(output) {
+function isExact(output, plots) {
+  if (output.verdict && output.verdict !== "pass") return false;
+  const errors = plots.ulps ? plots.ulps.counts.length + (plots.ulps.large || 0) : 0;
+  return !errors && (!plots.points || !plots.points.more.some(Boolean)) && (!plots.error_map || !/[^0]/.test(plots.error_map.cells));
+}
+
+// told: the reason and the cause stand above already.
+function outputParts(output, told) {
   const limits = new Set(Object.keys(output.metrics).filter((name) => name.endsWith("_limit")));
   const rows = Object.entries(output.metrics).filter(([name]) => !limits.has(name)).map(([name, value]) => [name, typeof value === "string" && Number.isNaN(Number(value)) && !["nan", "inf", "-inf"].includes(value) ? value : asNumber(value), asNumber(output.metrics[`${name}_limit`])]);
   const found = [h("h3", {}, output.name, " ", verdictMark(output.verdict)), h("p", { class: "quiet small" }, `[${output.shape.join(", ")}] ${output.dtype}, judged by ${output.standard}`)];
-  if (output.reason && output.verdict !== "pass") found.push(h("div", { class: `reason ${output.verdict}` }, h("span", {}, output.reason)));
-  if (output.diagnosis) found.push(diagnosisPart(output.diagnosis));
+  if (output.reason && output.verdict !== "pass" && !told) found.push(h("div", { class: `reason ${output.verdict}` }, h("span", {}, output.reason)));
+  if (output.diagnosis) found.push(diagnosisPart(output.diagnosis, told));
   if (rows.length) found.push(metricTable(rows));
   if (output.worst) found.push(h("h3", {}, "Worst elements"), wide(tableOf(["index", "actual", "expected", "ULP", "noise ratio"], output.worst.map(([index, actual, expected, ulp, ratio]) => [`[${index.join(", ")}]`, String(actual), String(expected), shown(asNumber(ulp)), shown(asNumber(ratio))]))));
   return found;
 }
 
-function diagnosisPart(found) {
-  const rows = [["wrong", `${found.wrong.toLocaleString("en-US")} of ${found.size.toLocaleString("en-US")} elements`], ["where", found.where], ["looks like", found.cause], ["errors", found.errors]];
+function diagnosisPart(found, told) {
+  const rows = [["wrong", `${found.wrong.toLocaleString("en-US")} of ${found.size.toLocaleString("en-US")} elements`], ["where", told ? "" : found.where], ["looks like", told ? "" : found.cause], ["errors", found.errors]];
   for (const [name, [actual, expected]] of Object.entries(found.not_finite)) rows.push([name, `${actual} on the device, ${expected} in the reference`]);
   return h("table", {}, h("tbody", {}, ...rows.filter(([, value]) => value).map(([name, value]) => h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, value)))));
 }

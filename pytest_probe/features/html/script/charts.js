@@ -1,7 +1,9 @@
 // Plots as SVG. Each says in words what it shows, for those who do not see it.
 const WIDTH = 420;
 const HEIGHT = 190;
-const MARGIN = { left: 46, right: 12, top: 14, bottom: 34 };
+const MARGIN = { left: 46, right: 12, top: 32, bottom: 34 };
+// Of a letter, about.
+const LETTER = 6;
 const LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_";
 
 function figure(title, note, label, width, height, ...children) {
@@ -20,7 +22,31 @@ const line = (x1, y1, x2, y2, kind) => s("line", { x1, y1, x2, y2, class: kind }
 
 function powerOfTwo(exponent) {
   const value = 2 ** exponent;
-  return exponent >= 14 || exponent <= -7 ? `2^${exponent}` : shown(value);
+  return exponent >= 14 || exponent <= -4 ? `2^${exponent}` : shown(value);
+}
+
+// Round numbers from low to high, about so many, each as it is written.
+function roundTicks(low, high, wanted) {
+  const rough = (high - low || 1) / wanted;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough);
+  const decimals = Math.max(0, -Math.floor(Math.log10(step)));
+  const written = (value) => (Math.abs(value) >= 1e6 || decimals > 5 ? shown(Number(value.toPrecision(12))) : value.toLocaleString("en-US", { maximumFractionDigits: decimals }));
+  const found = [];
+  for (let place = Math.ceil(low / step); place * step <= high; place += 1) found.push([place * step, written(place * step || 0)]);
+  return found;
+}
+
+// Limits above the plot, from left to right one below the other, so that none crosses the line of another. Limits that
+// are the same have one line.
+function limitLines(limits, x) {
+  const words = new Map();
+  for (const limit of limits) words.set(limit.value, [...(words.get(limit.value) || []), limit.label]);
+  return [...words].sort(([one], [other]) => one - other).flatMap(([value, labels], row) => {
+    const [at, y, label] = [x(Math.log2(value)), 10 + 13 * row, labels.join(", ")];
+    const left = at + LETTER * label.length > WIDTH;
+    return [line(at, y - 9, at, HEIGHT - MARGIN.bottom, "limit"), text(at + (left ? -4 : 4), y, label, left ? "end" : "start", "limit-text")];
+  });
 }
 
 // counts of powers of two; limits: [{value, label}].
@@ -53,17 +79,15 @@ function histogramChart(heading, found, limits, what) {
   const step = Math.max(1, Math.ceil((high - low) / 7));
   const ticks = [];
   for (let exponent = low; exponent <= high; exponent += 1) {
-    if (exponent % step === 0) ticks.push(text(x(exponent), HEIGHT - 20, powerOfTwo(exponent)), line(x(exponent), HEIGHT - MARGIN.bottom, x(exponent), HEIGHT - MARGIN.bottom + 4, "axis"));
+    const covered = found.small && x(exponent) - x(low - 0.5) < 5 * LETTER;
+    if (exponent % step === 0 && !covered) ticks.push(text(x(exponent), HEIGHT - 20, powerOfTwo(exponent)), line(x(exponent), HEIGHT - MARGIN.bottom, x(exponent), HEIGHT - MARGIN.bottom + 4, "axis"));
   }
   if (found.small) ticks.push(text(x(low - 0.5), HEIGHT - 20, "~0"));
   for (let power = 1; power <= most; power *= 10) {
     const at = y(Math.log10(power + 1));
     ticks.push(line(MARGIN.left, at, WIDTH - MARGIN.right, at, "grid"), text(MARGIN.left - 5, at + 4, shown(power), "end"));
   }
-  const lines = known.flatMap((limit, place) => [
-    line(x(Math.log2(limit.value)), MARGIN.top - 4, x(Math.log2(limit.value)), HEIGHT - MARGIN.bottom, "limit"),
-    text(x(Math.log2(limit.value)) + 4, MARGIN.top + 2 + 13 * place, limit.label, "start", "limit-text"),
-  ]);
+  const lines = limitLines(known, x);
   const told = bars.map(([exponent, number, name]) => `${name || `from ${powerOfTwo(exponent)}`}: ${number}`).join(", ");
   const note = found.step > 1 ? `(every ${found.step.toLocaleString("en-US")}th element, and the largest)` : "";
   const label = `${heading}. Number of elements by ${what}: ${told || "none"}. ${known.map((limit) => `${limit.label} ${shown(limit.value)}`).join(", ")}`;
@@ -79,7 +103,7 @@ function scatterChart(points) {
   const high = Math.max(...all);
   const space = (high - low || Math.abs(high) || 1) * 0.05;
   const x = scaled(low - space, high + space, MARGIN.left + 14, WIDTH - MARGIN.right);
-  const y = scaled(low - space, high + space, HEIGHT + 40 - MARGIN.bottom, MARGIN.top);
+  const y = scaled(low - space, high + space, HEIGHT + 40 - MARGIN.bottom, 22);
   const height = HEIGHT + 40;
   const shapes = points.expected.map((value, place) =>
     s(
@@ -89,16 +113,16 @@ function scatterChart(points) {
     ),
   ).reverse();
   const largest = Math.max(0, ...points.more.map(Math.abs));
-  const ticks = [low, (low + high) / 2, high].flatMap((value) => [
-    text(x(value), height - 18, shown(value)),
-    text(MARGIN.left + 8, y(value) + 4, shown(value), "end"),
-    line(x(value), MARGIN.top, x(value), height - MARGIN.bottom, "grid"),
+  const ticks = roundTicks(low - space, high + space, 5).flatMap(([value, words]) => [
+    text(x(value), height - 18, words),
+    text(MARGIN.left + 8, y(value) + 4, words, "end"),
+    line(x(value), 22, x(value), height - MARGIN.bottom, "grid"),
     line(MARGIN.left + 14, y(value), WIDTH - MARGIN.right, y(value), "grid"),
   ]);
-  const note = `(rings: the ${points.worst} largest errors; largest difference ${shown(largest)})`;
+  const note = `(${points.worst === 1 ? "ring: the largest error" : `rings: the ${points.worst} largest errors`}; largest difference ${shown(largest)})`;
   return figure("Actual against expected", note,
     `Actual against expected for ${all.length / 2} elements, from ${shown(low)} to ${shown(high)}; the largest difference is ${shown(largest)}`,
-    WIDTH, height, ...ticks, line(x(low), y(low), x(high), y(high), "ideal"), ...shapes, text(WIDTH / 2, height - 3, "expected"));
+    WIDTH, height, ...ticks, line(x(low), y(low), x(high), y(high), "ideal"), ...shapes, text(WIDTH / 2, height - 3, "expected"), text(4, 14, "actual", "start"));
 }
 
 function mapChart(found, unit) {
@@ -123,8 +147,8 @@ function mapChart(found, unit) {
   return figure("Error by position", `(${found.extents.join(" x ")}${index}; the worst of each cell)`,
     `Error by position in a slice of ${found.extents.join(" by ")}: the largest is ${name(worst)}, in row ${Math.floor(place / columnCount) + 1} of ${rowCount} and column ${place % columnCount + 1} of ${columnCount} of the map; ${levels.filter((level) => level === worst).length} of ${levels.length} cells have it`,
     Math.max(WIDTH, 44 + side * columnCount), bottom + 36, ...shapes,
-    text(30, 16, "0", "end"), text(30, bottom, shown(found.extents[0] - 1), "end"),
-    text(34, bottom + 13, "0", "start"), text(34 + side * columnCount, bottom + 13, shown(found.extents[1] - 1), "end"),
+    text(30, 16, "0", "end"), bottom - 16 < 12 ? null : text(30, bottom, shown(found.extents[0] - 1), "end"),
+    text(34, bottom + 13, "0", "start"), side * columnCount < 40 ? null : text(34 + side * columnCount, bottom + 13, shown(found.extents[1] - 1), "end"),
     ...[[low, "var(--low)"], [high, "var(--high)"]].flatMap(([level, fill], at) => [
       s("rect", { x: 34 + 150 * at, y: bottom + 20, width: 10, height: 10, fill }),
       text(48 + 150 * at, bottom + 29, name(seen.length ? level : 0), "start"),

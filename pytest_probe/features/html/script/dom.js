@@ -14,6 +14,9 @@ function filled(element, attributes, children) {
 const h = (tag, attributes, ...children) => filled(document.createElement(tag), attributes, children);
 const s = (tag, attributes, ...children) => filled(document.createElementNS(SVG, tag), attributes, children);
 
+// A name, which may be broken behind its dots and underscores.
+const breakable = (name) => name.split(/(?<=[._:])/).flatMap((part, place) => (place ? [h("wbr"), part] : [part]));
+
 function verdictMark(verdict) {
   return h("span", { class: verdict }, h("span", { class: "mark", "aria-hidden": "true" }), verdict);
 }

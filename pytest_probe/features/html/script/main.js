@@ -25,6 +25,7 @@ function show(name) {
   }
   current = made.get(name);
   current.appear();
+  remember({ view: name === "Cases" ? "" : name });
   return current;
 }
 
@@ -38,9 +39,20 @@ if (cases.length) {
   bar.hidden = false;
   bar.append(...[...views.keys()].map((name) => h("button", { type: "button", onclick: () => show(name) }, name)));
   document.body.append(dialog);
-  show("Cases");
-  const linked = /^#case=(\d+)$/.exec(location.hash);
-  if (linked && cases[linked[1]]) openCase(cases[linked[1]], null);
+  for (const item of document.querySelectorAll("[data-group]")) {
+    const words = item.lastElementChild;
+    words.replaceWith(h("button", { type: "button", class: "grouped", onclick: () => show("Cases").only("group", item.dataset.group) }, words.textContent));
+  }
+  const follow = () => {
+    const asked = address();
+    show("Cases").follow(asked);
+    if (views.has(asked.get("view"))) show(asked.get("view"));
+    const linked = cases[asked.get("case") || -1];
+    if (linked) openCase(linked, null);
+    else if (dialog.open) dialog.close();
+  };
+  addEventListener("hashchange", follow);
+  follow();
 } else if (data("probe-beside")) {
   app.append(new RunsView(data("probe-beside")).element);
 }

@@ -1,7 +1,7 @@
 // Where it begins: every case along the sequence of calls, forward and then backward, below the modules' path.
 const LANE = 18;
 const LANES = 5;
-const PLOT = 230;
+const PLOT = 242;
 
 class SequenceView {
   constructor() {
@@ -90,7 +90,7 @@ class SequenceView {
 
   dots(pen, top, height, colour, width) {
     const [low, high] = [-4, 3];
-    const y = scaled(low, high, height - 26, top + 28);
+    const y = scaled(low, high, height - 38, top + 28);
     const level = (point) => {
       const share = metric(point.one, "limit_share");
       if (share === null || Number.isNaN(share)) return SEVERITY[point.one.verdict] > 1 ? high : low;
@@ -110,8 +110,13 @@ class SequenceView {
     }
     pen.setLineDash([]);
     pen.textAlign = "left";
+    // Where one name would cover the next, that one is a line lower.
+    let [end, lower] = [0, false];
     for (const part of this.parts()) {
-      pen.fillText(part.name, this.x(part.at) + 3, height - 6);
+      const from = this.x(part.at) + 3;
+      lower = from < end && !lower;
+      end = from + pen.measureText(part.name).width + 4;
+      pen.fillText(part.name, from, height - (lower ? 5 : 18));
       if (part.at) pen.fillRect(this.x(part.at), top + 10, 1, height - top - 14);
     }
     for (const wanted of [0, 1, 2, 3]) {
@@ -126,13 +131,17 @@ class SequenceView {
       pen.strokeStyle = colour(this.first.one.verdict);
       pen.beginPath();
       pen.moveTo(this.first.shownX, top + 4);
-      pen.lineTo(this.first.shownX, height - 20);
+      pen.lineTo(this.first.shownX, height - 32);
       pen.stroke();
-      pen.fillStyle = colour(this.first.one.verdict);
       pen.font = "600 12px system-ui, sans-serif";
       const right = this.first.shownX > width / 2;
       pen.textAlign = right ? "right" : "left";
-      pen.fillText(`first ${this.first.one.verdict}: ${this.first.one.name}`, this.first.shownX + (right ? -5 : 5), top + 12);
+      const words = `first ${this.first.one.verdict}: ${this.first.one.name}`;
+      const size = pen.measureText(words).width;
+      pen.fillStyle = colour("ground");
+      pen.fillRect(this.first.shownX + (right ? -size - 7 : 3), top, size + 4, 16);
+      pen.fillStyle = colour(this.first.one.verdict);
+      pen.fillText(words, this.first.shownX + (right ? -5 : 5), top + 12);
     }
   }
 
@@ -169,6 +178,18 @@ function inSequence(own) {
   const part = (one) => (one.direction === "backward" ? 1 : one.place <= turn ? 0 : turn < 0 ? 0 : 2);
   const order = (one, other) => part(one) - part(other) || (part(one) === 1 ? other.place - one.place : one.place - other.place) || one.row - other.row;
   return [...own].sort(order).map((one, at) => ({ one, at, part: part(one) }));
+}
+
+// The places of all cases, one dump after the other.
+let calls = null;
+function inOrderOfCalls(found) {
+  if (!calls) {
+    const dumps = new Map(names.labels.map((label) => [label, []]));
+    for (const one of cases) dumps.get(one.label).push(one);
+    const ordered = [...dumps.values()].flatMap((own) => inSequence(own));
+    calls = new Map(ordered.map((point, place) => [point.one, place]));
+  }
+  return found.sort((one, other) => calls.get(one) - calls.get(other));
 }
 
 // Each verdict has a shape of its own, not only a colour.

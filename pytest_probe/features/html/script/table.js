@@ -1,9 +1,11 @@
 // A table that holds in the document only the rows that are in view, so that twenty thousand open.
-const ROW_HEIGHT = 32;
+// On a narrow screen a long name takes three lines.
+const narrow = matchMedia("(max-width: 46rem)");
+const rowHeight = () => (narrow.matches ? 48 : 34);
 const ROWS_AROUND = 8;
 
-// columns: [{key, label, kind, value(item), cell(item)}]; the first one's cell opens the item. kind: name, word, dtype,
-// figure, long, pair or line; a column without value is not sorted by.
+// columns: [{key, label, kind, value(item), cell(item), words}]; the first one's cell opens the item. kind: name, word,
+// dtype, why, place, figure, long, pair or line; a column without value is not sorted by; words explain it.
 class VirtualTable {
   constructor(caption, columns, { open, sorted = null, openName = "Open", short = false }) {
     this.columns = columns;
@@ -20,6 +22,7 @@ class VirtualTable {
     this.element = h("div", { class: short ? "scroll short" : "scroll", role: "region", "aria-label": caption, tabindex: 0, onkeydown: (event) => this.key(event) }, this.table);
     this.element.addEventListener("scroll", () => this.later(), { passive: true });
     new ResizeObserver(() => this.later()).observe(this.element);
+    narrow.addEventListener("change", () => this.draw(true));
     this.drawHead();
   }
 
@@ -41,7 +44,7 @@ class VirtualTable {
     this.head.replaceChildren(...this.columns.map((column) => {
       const order = this.sorted && this.sorted.key === column.key ? this.sorted.order : null;
       const label = column.value
-        ? h("button", { type: "button", class: "sorter", title: `Sort by ${column.label}`, onclick: () => this.sortBy(column) }, column.label, order ? (order === "descending" ? " ▼" : " ▲") : "")
+        ? h("button", { type: "button", class: "sorter", title: column.words || `Sort by ${column.label}`, onclick: () => this.sortBy(column) }, column.label, order ? (order === "descending" ? " ▼" : " ▲") : "")
         : h("span", { class: "sorter" }, column.label);
       return h("th", { scope: "col", class: column.kind === "figure" ? "figure" : null, "aria-sort": order }, label);
     }));
@@ -88,8 +91,8 @@ class VirtualTable {
 
   draw(anew) {
     const height = this.element.clientHeight || 600;
-    const first = Math.max(0, Math.floor(this.element.scrollTop / ROW_HEIGHT) - ROWS_AROUND);
-    const last = Math.min(this.shown.length, first + Math.ceil(height / ROW_HEIGHT) + 2 * ROWS_AROUND);
+    const first = Math.max(0, Math.floor(this.element.scrollTop / rowHeight()) - ROWS_AROUND);
+    const last = Math.min(this.shown.length, first + Math.ceil(height / rowHeight()) + 2 * ROWS_AROUND);
     if (!anew && this.first === first && this.last === last) return;
     const focused = this.body.contains(document.activeElement);
     this.first = first;
@@ -101,15 +104,15 @@ class VirtualTable {
 
   spacer(rows) {
     const cell = h("td", { colspan: this.columns.length });
-    cell.style.height = `${rows * ROW_HEIGHT}px`;
+    cell.style.height = `${rows * rowHeight()}px`;
     return h("tr", { class: "spacer", "aria-hidden": "true", hidden: rows === 0 }, cell);
   }
 
   row(item, place) {
     const cells = this.columns.map((column, at) => {
       const content = column.cell ? column.cell(item) : column.kind === "figure" ? shown(column.value(item)) : column.value(item);
-      if (at > 0 || !this.open) return h("td", { class: column.kind === "figure" ? "figure" : null, title: typeof content === "string" ? content : null }, content);
-      return h("th", { scope: "row" }, h("button", { type: "button", class: "opener", tabindex: place === this.active ? 0 : -1, title: content }, content));
+      if (at > 0 || !this.open) return h("td", { class: column.kind, title: typeof content === "string" ? content : null }, column.kind === "why" ? h("span", {}, content) : content);
+      return h("th", { scope: "row" }, h("button", { type: "button", class: "opener", tabindex: place === this.active ? 0 : -1, title: content }, breakable(content)));
     });
     return h("tr", { "aria-rowindex": place + 2, "data-place": place }, ...cells);
   }
@@ -122,7 +125,7 @@ class VirtualTable {
   }
 
   key(event) {
-    const page = Math.max(1, Math.floor(this.element.clientHeight / ROW_HEIGHT) - 2);
+    const page = Math.max(1, Math.floor(this.element.clientHeight / rowHeight()) - 2);
     const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -this.shown.length, End: this.shown.length };
     if (!(event.key in steps) || event.target.closest("thead") || !this.open || !this.shown.length) return;
     event.preventDefault();
@@ -135,8 +138,8 @@ class VirtualTable {
   // Bring the active row into view and give it the focus.
   focus(scroll) {
     if (scroll) {
-      const top = this.active * ROW_HEIGHT;
-      const room = this.element.clientHeight - 2 * ROW_HEIGHT;
+      const top = this.active * rowHeight();
+      const room = this.element.clientHeight - 2 * rowHeight();
       if (top < this.element.scrollTop) this.element.scrollTop = top;
       if (top > this.element.scrollTop + room) this.element.scrollTop = top - room;
       this.draw(true);

@@ -8,7 +8,7 @@ function data(id) {
 const { names, columns } = data("probe-names");
 const SEVERITY = { error: 3, warning: 2, pass: 1, skip: 0 };
 // What a row holds before its metrics.
-const FIXED = 11;
+const FIXED = 14;
 
 // Numbers that JSON does not have are texts; "" stands for none.
 function asNumber(value) {
@@ -28,7 +28,10 @@ const cases = data("probe-rows").map((row, place) => ({
   place: row[7],
   module: names.modules[row[8]],
   kind: names.kinds[row[9]],
-  reason: row[10],
+  cause: names.causes[row[10]],
+  line: names.places[row[11]],
+  group: row[12] < 0 ? "" : String(row[12]),
+  reason: row[13],
   numbers: row,
 }));
 
