@@ -7,6 +7,7 @@ process that reports shortens what the terminal has still to print, when all ite
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -69,8 +70,8 @@ class _FirstOfGroup:
 
     @property
     def reprcrash(self) -> Any:
-        """What the short summary shows of it."""
-        return self._own.reprcrash
+        """What the short summary shows of it: of a worker's death the text itself."""
+        return SimpleNamespace(message=self._own) if isinstance(self._own, str) else self._own.reprcrash
 
     def __str__(self) -> str:
         return f"{self._group}\n\n{self._own}\n\n{_OTHERS}\n{self._others}"

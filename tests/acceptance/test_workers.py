@@ -39,10 +39,17 @@ def test_every_item_runs_where_many_kill_their_worker(pytester: pytest.Pytester,
         [
             "Torch.argmax.?.forward: the process died by SIGKILL while it ran; that was death 2 of this case, *",
             "to reproduce: pytest 'dump.json::Torch.argmax.?.forward' --probe-seed=3",
+            "5 errors: the process died by SIGKILL while it ran; that was death 2 of this",
+            "  case, which is not run again, Torch.argmax, first in record argmax.0.forward",
             "6 cases, 1 pass, 5 error",
             "*5 failed, 1 passed*",
         ]
     )
+    # Of the five the first is printed in full, and each has its line in the short summary.
+    assert sum(line.startswith("to reproduce: ") for line in result.outlines) == 1
+    summary = [line for line in result.outlines if line.startswith("FAILED dump.json::Torch.argmax.")]
+    assert len(summary) == 5
+    assert all("forward - Torch.argmax." in line for line in summary)
     lines = [json.loads(line) for line in (pytester.path / "out/results.jsonl").read_text().splitlines()]
     crashed = sorted(line["id"] for line in lines if line["verdict"] == "error")
     assert crashed == [f"dump.json::Torch.argmax.{number}.forward" for number in range(5)]

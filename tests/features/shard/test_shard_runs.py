@@ -119,11 +119,16 @@ def test_failing_cases_skips_and_tests_of_the_user(
     args = ("test_own.py",)
     pytester.runpytest(*RUN, *args, "--probe-out=whole", "--junitxml=whole.xml")
     assert merge(shards(pytester, 3, *args), f"--junit={pytester.path / 'merged.xml'}") == 1
-    assert "8 cases, 4 pass, 1 warning, 2 error, 1 skip" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "\n1 error: noise ratio 512 (limit 64), Functional.relu, at train.py:12 (record\n" in told.rpartition("passed")[2]
+    assert "8 cases, 4 pass, 1 warning, 2 error, 1 skip" in told
     whole, merged = results(pytester.path / "whole"), results(pytester.path / "merged")
     assert sorted(map(str, merged)) == sorted(map(str, whole))
     texts = [(pytester.path / file).read_text() for file in ("whole.xml", "merged.xml")]
     assert sorted(NAMED.findall(texts[0])) == sorted(NAMED.findall(texts[1]))
+    groups = [re.findall(r'<property name="probe\.group\.\d" value="1 error: [^"]*"', text) for text in texts]
+    assert groups[0] == groups[1]
+    assert len(groups[0]) == 2
     for count in ('errors="0" failures="2" skipped="1" tests="7"', 'message="output.0: noise ratio 512 (limit 64)'):
         assert count in texts[1]
 
