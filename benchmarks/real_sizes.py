@@ -1,12 +1,13 @@
 """Cases with tensors of a real model: CPU time and peak memory of a check, forward and backward.
 
     python benchmarks/real_sizes.py [--checkout OTHER] [--dtype bfloat16] [--row gelu] [--curve | --cores]
+        [--msprobe PYTHON]
 
 Each row is checked in a process of its own, on the CPU and on one thread. "limit" is the CPU time of the two calls that
 nobody can save, the device's and the reference's in float64, and of one pass over their results; "tensors" are the
 case's own in their dtype: arguments, outputs, incoming gradients and gradients. --checkout checks with the package of
 another checkout. --curve checks gelu, layer_norm or softmax at 2^10 to 2^27 elements, --cores at 2^25 on one core and
-on two.
+on two. --msprobe PYTHON, one that has torch and mindstudio-probe 26, has its checker check the same call.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -116,6 +118,37 @@ def check(row: str, dtype: str, size: int, cores: int) -> dict[str, Any]:
     }
 
 
+def record(row: str, dtype: str, folder: Path) -> None:
+    """A dump of the call and its gradients."""
+    import torch
+
+    from pytest_probe import PrecisionDebugger
+
+    function, args, kwargs, _ = call(row, dtype)
+    given = [_leaf(value, wide=False) for value in args]
+    debugger = PrecisionDebugger(dump_path=str(folder), task="statistics", level="L1")
+    debugger.start()
+    output = function(*given, **kwargs)
+    output.backward(torch.ones_like(output))
+    debugger.stop()
+    debugger.step()
+
+
+def msprobe(row: str, dtype: str, interpreter: Path) -> str:
+    """The cells of msprobe's checker: its CPU time without that of its import, and its peak memory."""
+    sys.path.insert(0, str(ROOT))
+    from benchmarks.check_speed import cost
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        command = [sys.executable, str(Path(__file__).resolve()), "--record", str(folder / "dumps"), "--row", row]
+        cost(folder, [*command, "--dtype", dtype], ROOT)
+        (dump,) = folder.glob("dumps/step0/*/dump.json")
+        checker = [str(interpreter.absolute()), str(ROOT / "benchmarks/msprobe_checker.py")]
+        alone, found = cost(folder, checker), cost(folder, [*checker, str(dump), str(folder / "out")])
+    return f" {found.seconds - alone.seconds:.1f} s | {found.peak:,.0f} MiB |"
+
+
 def measured(what: str, row: str, dtype: str, checkout: Path, size: int = 25, cores: int = 1) -> dict[str, Any]:
     threads = {"OMP_NUM_THREADS": str(cores)}
     environment = {**os.environ, "PYTHONPATH": str(checkout), **threads, "PYTHONWARNINGS": "ignore"}
@@ -147,15 +180,17 @@ def cores(rows: Sequence[str], dtype: str, checkout: Path) -> None:
         print(f"| {row} | {one:.1f} s | {two:.1f} s | {one / two:.2f} |", flush=True)
 
 
-def table(rows: Sequence[str], dtype: str, checkout: Path) -> None:
-    print(f"| {dtype} | limit | CPU | times the limit | peak | tensors | sampled | verdicts |")
-    print("|---|---|---|---|---|---|---|---|")
+def table(rows: Sequence[str], dtype: str, checkout: Path, interpreter: Path | None) -> None:
+    peer = " msprobe | its peak |" if interpreter else ""
+    print(f"| {dtype} | limit | CPU | times the limit | peak | tensors | sampled | verdicts |{peer}")
+    print("|---|---|---|---|---|---|---|---|" + "---|---|" * bool(interpreter))
     for row in rows:
         least, found = (measured(what, row, dtype, checkout) for what in ("limit", "check"))
         sampled = ", ".join(f"{share:.1%}" for share in found["sampled"]) or "-"
         print(
             f"| {row} | {least['limit']:.2f} s | {found['seconds']:.1f} s | {found['seconds'] / least['limit']:.1f} | "
-            f"{found['peak']:,.0f} MiB | {least['tensors']:,.0f} MiB | {sampled} | {found['verdicts']} |",
+            f"{found['peak']:,.0f} MiB | {least['tensors']:,.0f} MiB | {sampled} | {found['verdicts']} |"
+            + (msprobe(row, dtype, interpreter) if interpreter else ""),
             flush=True,
         )
 
@@ -167,11 +202,15 @@ def main() -> None:
     parser.add_argument("--row", action="append", choices=ROWS)
     parser.add_argument("--curve", action="store_true")
     parser.add_argument("--cores", action="store_true")
+    parser.add_argument("--msprobe", type=Path, metavar="PYTHON")
+    parser.add_argument("--record", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--measure", choices=("check", "limit"), help=argparse.SUPPRESS)
     parser.add_argument("--size", type=int, default=25, help=argparse.SUPPRESS)
     parser.add_argument("--threads", type=int, default=1, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.measure:
+    if options.record:
+        record(options.row[0], options.dtype, options.record)
+    elif options.measure:
         row, dtype = options.row[0], options.dtype
         found = limit(row, dtype) if options.measure == "limit" else check(row, dtype, options.size, options.threads)
         print(json.dumps(found))
@@ -180,7 +219,7 @@ def main() -> None:
     elif options.cores:
         cores(options.row or ROWS[:3], options.dtype, options.checkout)
     else:
-        table(options.row or ROWS, options.dtype, options.checkout)
+        table(options.row or ROWS, options.dtype, options.checkout, options.msprobe)
 
 
 if __name__ == "__main__":
