@@ -272,7 +272,7 @@ def _distinct(found: Sequence[AnyArray]) -> AnyArray:
     """The places in any of them, in order. Most are so already, which this sort is fast for."""
     places = np.concatenate(found)
     places.sort(kind="stable")
-    return places[np.diff(places, prepend=-1) != 0]
+    return np.asarray(places[np.diff(places, prepend=-1) != 0])
 
 
 def _by_rows(test: Open, width: int, actual: AnyArray, expected: AnyArray) -> BoolArray:
