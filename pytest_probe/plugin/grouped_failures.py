@@ -29,8 +29,10 @@ class GroupedFailures:
     def add(self, item: str, results: Sequence[Result], place: str) -> None:
         """item: the node id. An item that runs again counts by its last run."""
         self._members.pop(item, None)
+        if len(results) != 1 or not _may_fail(results[0]):
+            return
         # The id of an item of a dump ends with the name of its case. A test may fail for a reason of its own.
-        if len(results) == 1 and item.endswith(f"::{results[0].portable_id.name}"):
+        if item.endswith(f"::{results[0].portable_id.name}"):
             self._members[item] = GroupMember.of(results[0], place)
 
     def shorten(self, reporter: pytest.TerminalReporter) -> None:
@@ -47,6 +49,11 @@ class GroupedFailures:
         for key, found in reports.items():
             if len(found) > 1:
                 _shorten(groups.found[key], sorted(found, key=lambda pair: pair[0].order), width_of(reporter))
+
+
+def _may_fail(result: Result) -> bool:
+    """By its verdict, or since a baseline has a better one."""
+    return result.verdict in ("error", "warning") or result.gate is not None
 
 
 def _shorten(group: Group, found: Sequence[tuple[GroupMember, Any]], width: int) -> None:

@@ -25,7 +25,7 @@ MAX_GROUPS = 20
 _LIMIT = " (limit"
 # A number, but none that is part of a name, as in float16.
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d.,]*(?:e[-+]?\d+)?")
-_FOLDERS = re.compile(r"[/\\\\]")
+_FOLDERS = re.compile(r"[/\\]")
 # Of a reason.
 _LETTERS = 300
 

@@ -31,20 +31,9 @@ _MAX_DUMPS = 4
 _TEMPLATE, _STYLE, _SCRIPTS = "page.html.j2", "style.css", "script"
 # In this order: each uses what the ones before it define.
 PARTS = (
-    "dom",
-    "address",
-    "values",
-    "charts",
-    "table",
-    "case",
-    "export",
-    "sequence",
-    "cases",
-    "apis",
-    "runs",
-    "times",
+    "dom", "address", "values", "charts", "table", "case", "export", "sequence", "cases", "apis", "runs", "times",
     "main",
-)
+)  # fmt: skip
 _VERDICTS = ("error", "warning", "pass", "skip")
 # Errors and warnings that the page lists without its script, as on paper.
 _MAX_LISTED = 500
