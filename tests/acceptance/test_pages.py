@@ -1,4 +1,4 @@
-"""What the documentation shows works: each fenced `python` and `sh` block of README.md and docs/*.md runs here.
+"""What the documentation shows works: each fenced `python` and `sh` block of README.md and docs/ runs here.
 
 The blocks of a page run in their order in one folder, which holds dump.json, gpt/ (the repository's demo), train.py and
 my_kernels.py. A block whose first line is a comment with a file's name becomes that file; a Python file is run by the
@@ -24,7 +24,7 @@ import pytest
 from pytest_probe.cli import main
 from pytest_probe.frameworks import unavailable
 from tests.acceptance.conftest import backward, forward, tensor
-from tests.support.pages import PAGES, ROOT, Block, anchors, blocks, links
+from tests.support.pages import PAGES, ROOT, Block, anchors, blocks, inline_commands, levels, links
 
 TRAIN = """
 import torch
@@ -166,6 +166,17 @@ def test_links_lead_somewhere(page: str) -> None:
         target = PAGES[page].parent / path if path else PAGES[page]
         assert target.exists(), link
         assert not anchor or anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("docs/zh/")])
+def test_a_page_in_chinese_has_the_commands_and_headings_of_the_english_one(page: str) -> None:
+    name = page.removeprefix("docs/zh/")
+    english = name if name in PAGES else f"docs/{name}"
+    assert blocks(page) == blocks(english)
+    assert inline_commands(page) == inline_commands(english)
+    assert levels(page) == levels(english)
+    assert PAGES[page] in {(PAGES[english].parent / link).resolve() for link in links(english)}
+    assert PAGES[english] in {(PAGES[page].parent / link).resolve() for link in links(page)}
 
 
 def test_the_page_of_options_is_what_its_script_writes() -> None:

@@ -1,4 +1,4 @@
-"""The pages of the documentation: README.md and docs/*.md, their fenced blocks, headings and links."""
+"""The pages of the documentation, README.md, docs/*.md and docs/zh/*.md: their fenced blocks, headings and links."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from msgspec import Struct
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = {
-    path.relative_to(ROOT).as_posix(): path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    path.relative_to(ROOT).as_posix(): path
+    for path in (ROOT / "README.md", *sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("docs/zh/*.md")]))
 }
 
 _FENCE = re.compile(
@@ -53,6 +54,19 @@ def _blocks(text: str) -> Iterator[Block]:
             follows=end > 0 and not text[end : found.start()].strip(),
         )
         end = found.end()
+
+
+def inline_commands(page: str) -> list[str]:
+    """The commands in a page's prose and tables, sorted."""
+    prose = _FENCE.sub("", PAGES[page].read_text(encoding="utf-8"))
+    found = re.findall(r"`((?:pytest|pytest-probe|make|pip|python)\s[^`]+)`", prose)
+    return sorted(" ".join(command.split()) for command in found)
+
+
+def levels(page: str) -> list[int]:
+    """The levels of a page's headings, in their order."""
+    prose = _FENCE.sub("", PAGES[page].read_text(encoding="utf-8"))
+    return [len(marks) for marks in re.findall(r"^(#+) ", prose, re.MULTILINE)]
 
 
 def anchors(page: Path) -> set[str]:
