@@ -103,7 +103,7 @@ def ends(check: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
-@pytest.mark.parametrize("name", ["gpt", "cnn"])
+@pytest.mark.parametrize("name", ["gpt", pytest.param("cnn", marks=pytest.mark.exhaustive)])
 def test_results_are_those_of_a_serial_run(pytester: pytest.Pytester, name: str) -> None:
     dump = unpack(f"msprobe-26.2.0/{name}", pytester.path)
     common = [f"--probe-dump={dump}", "--probe-device=cpu", "--probe-skip-api=*dropout*"]

@@ -24,7 +24,8 @@ pytestmark = pytest.mark.slow
 # The import above forbids all of the process to set torch's flags.
 torch.backends.flags_frozen.__globals__["__allow_nonbracketed_mutation_flag"] = True
 
-SAMPLES = 3  # of each operator, spread over all that it has
+# Samples of each operator, spread over all that it has.
+SAMPLES = (1, pytest.param(3, marks=pytest.mark.exhaustive))
 # Their kernels compute where a pixel lies, and how much it counts, in float32; or a series.
 IN_FLOAT32 = ("interpolate", "upsample", "grid_sample", "affine_grid", "i0e", "i1e")
 OPERATORS = [op for op in op_db if torch.float64 in op.supported_dtypes("cpu")]
@@ -49,17 +50,18 @@ Results: TypeAlias = "list[torch.Tensor] | None"
 
 
 @pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("most", SAMPLES)
 @pytest.mark.filterwarnings("ignore")
-def test_every_operator(part: int) -> None:
-    apart = [name for op in OPERATORS[part::PARTS] for name in _apart(op)]
+def test_every_operator(part: int, most: int) -> None:
+    apart = [name for op in OPERATORS[part::PARTS] for name in _apart(op, most)]
     assert apart == []
 
 
-def _apart(op: Any) -> Iterator[str]:
+def _apart(op: Any, most: int) -> Iterator[str]:
     torch.manual_seed(0)
     samples = list(op.sample_inputs("cpu", torch.float64, requires_grad=False))
     bound = 1e-3 if any(part in op.name for part in IN_FLOAT32) else 1e-8
-    count = min(SAMPLES, len(samples))
+    count = min(most, len(samples))
     for place in (index * len(samples) // count for index in range(count)):
         call = partial(_results, op, (samples[place].input, *samples[place].args), samples[place].kwargs)
         try:
