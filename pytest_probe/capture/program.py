@@ -55,6 +55,7 @@ class ProgramCapture:
         # PaddleAPEX's files hold no calls of another framework.
         self._recorded = ("paddle",) if self._config.layout == "paddleapex" else tuple(frameworks.MODULES)
         self._debuggers: dict[str, PrecisionDebugger] = {}
+        self._imports = 0
         self._steps = ExitStack()
         keep_rank()
 
@@ -63,6 +64,7 @@ class ProgramCapture:
         framework = _NAMES[module]
         if framework in self._debuggers or framework not in self._recorded:
             return
+        self._imports += 1
         path = os.path.join(self._config.dump_path, framework) if self._debuggers else self._config.dump_path
         given = self._options | {"dump_path": path}
         debugger = PrecisionDebugger(self._config_path, framework=framework, **given)
@@ -135,10 +137,11 @@ class MainCapture(ProgramCapture):
             log.warning("pytest-probe: nothing was recorded: %s%s", why, self._hint())
 
     def _why_nothing(self) -> str:
-        if not self._debuggers:
+        if not self._imports:
             return f"the program imported none of {', '.join(frameworks.MODULES[name] for name in self._recorded)}"
         reasons = [debugger.missing for debugger in self._debuggers.values()]
-        return reasons[0] if all(reasons) else ""
+        # One that is too old for us has no debugger, and has said so.
+        return reasons[0] if reasons and all(reasons) else ""
 
     def _hint(self) -> str:
         return _NOT_FOLLOWED if _time_of_others() > self._began else ""
