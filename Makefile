@@ -29,9 +29,8 @@ demo: $(INSTALLED)
 demo-paddle: $(PADDLE)
 	$(VENV)/bin/pytest --probe-dump=cases/paddle-gpt
 
-# Three workers for two cores: for a third of their time tests wait for processes that they started.
 test: $(INSTALLED)
-	$(VENV)/bin/pytest -n 3 --dist worksteal -m "not exhaustive"
+	$(VENV)/bin/pytest -n 2 --dist worksteal -m "not exhaustive"
 
 # The unit tests: for each change, and for a first one.
 SLOW := $(addprefix --ignore=tests/,acceptance browser device evidence)
