@@ -79,12 +79,10 @@ class Cut(Struct, frozen=True):
 
     def chosen(self, name: str, places: AnyArray) -> AnyArray:
         """The same of places that are no slice."""
-        return places[self.where(name, places)] - self.first(name) if name in self.spans else places
-
-    def where(self, name: str, places: AnyArray) -> AnyArray:
-        """Which of the places a tensor of a list has."""
+        if name not in self.spans:
+            return places
         start, stop = self.spans[name]
-        return np.asarray((places >= start) & (places < stop))
+        return places[(places >= start) & (places < stop)] - start
 
     def first(self, name: str) -> int:
         """The first place of a tensor."""

@@ -46,21 +46,27 @@ Open = Callable[[AnyArray, AnyArray], BoolArray]
 
 class Sampled(Struct, frozen=True):
     """Verdicts on places of tensors: which ones, and the shapes of the whole tensors. described: metrics of the whole,
-    where each element was looked at. stands_for: by place, how many of the whole it stands for, None: all alike."""
+    where each element was looked at. further: those of the places that were not drawn, but chosen for what they have;
+    None where all were drawn."""
 
     cut: Cut
     places: AnyArray
     shapes: Mapping[str, tuple[int, ...]]
     described: Mapping[str, Mapping[str, Metric]] = field(default_factory=dict)
-    stands_for: AnyArray | None = None
+    further: AnyArray | None = None
 
     def weights(self, name: str, shape: tuple[int, ...]) -> AnyArray | None:
-        """How many elements of the whole each of a tensor's stands for; shape is that of the sample."""
-        if self.stands_for is None:
+        """How many elements of the whole each of a tensor's stands for; shape is that of the sample. Those that were
+        chosen are all there, and would else count too much in an RMS; the drawn ones stand for all others."""
+        if self.further is None:
             return None
-        axis = self._axis(name.removeprefix("grad."))
-        own = self.stands_for if name not in self.cut.spans else self.stands_for[self.cut.where(name, self.places)]
-        return np.broadcast_to(own.reshape(-1, *(1,) * (len(shape) - axis - 1)), shape)
+        name = name.removeprefix("grad.")
+        start, stop = self.cut.spans.get(name, (0, self.cut.extent))
+        places, further = (self.cut.chosen(name, found) for found in (self.places, self.further))
+        alone = np.isin(places, further, assume_unique=True)
+        drawn = places.size - int(np.count_nonzero(alone))
+        stand_for = np.where(alone, 1.0, (stop - start - further.size) / max(drawn, 1))
+        return np.broadcast_to(stand_for.reshape(-1, *(1,) * (len(shape) - self._axis(name) - 1)), shape)
 
     def placed(self, output: OutputVerdict) -> OutputVerdict:
         """A verdict on the sample as one on the whole tensor."""
@@ -150,11 +156,11 @@ class Pieces(Struct, frozen=True):
         self,
         places: AnyArray,
         described: Mapping[str, Mapping[str, Metric]] | None = None,
-        stands_for: AnyArray | None = None,
+        further: AnyArray | None = None,
     ) -> Sides | None:
         actual = {name: np.ascontiguousarray(self.cut.at(name, self.actual[name], places)) for name in self.names}
         shapes = {name: self.actual[name].shape for name in self.names}
-        sample = Sampled(self.cut, places, shapes, described or {}, stands_for)
+        sample = Sampled(self.cut, places, shapes, described or {}, further)
         prefix = "grad." if self.direction == "backward" else ""
         found = []
         with allowing_refusal():
@@ -202,15 +208,8 @@ class Pieces(Struct, frozen=True):
         further = _distinct([looked.places() for looked in scan.looked.values()])
         places = _distinct([drawn.sample.places, further])
         described = {name: looked.metrics() for name, looked in scan.looked.items()}
-        sides = self._sides(places, described, self._stand_for(places, further))
+        sides = self._sides(places, described, further)
         return None if sides is None else (sides, *sums)
-
-    def _stand_for(self, places: AnyArray, further: AnyArray) -> AnyArray:
-        """How many places each stands for. Those that are looked at for what they have are all there, and would else
-        count too much in an RMS; the drawn ones stand for all others."""
-        alone = np.isin(places, further, assume_unique=True)
-        drawn = places.size - int(np.count_nonzero(alone))
-        return np.where(alone, 1.0, (self.cut.extent - further.size) / max(drawn, 1))
 
     @property
     def _most(self) -> int:

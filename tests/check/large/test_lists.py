@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from pytest_probe.check.large.cuts import Cut
+from pytest_probe.check.large.pieces import Sampled
 from tests.support.large_calls import cut_small_calls, outputs
 
 Tensor = torch.Tensor
@@ -90,3 +92,10 @@ def test_places_of_a_tensor_are_counted_from_its_first() -> None:
     assert cut.at("input.0.1", array, slice(0, 5)).tolist() == []
     assert cut.at("input.0.1", array, torch.tensor([1, 7, 9]).numpy()).tolist() == [1, 3]
     assert [cut.fits("input.0.1", shape, (2,)) for shape in ((2, 2), (4,), (2, 3))] == [True, True, False]
+
+
+def test_drawn_places_stand_for_their_own_tensor_alone() -> None:
+    cut = Cut(10, {"input.0.0": 0, "input.0.1": 0}, {}, flat=True, spans={"input.0.0": (0, 7), "input.0.1": (7, 10)})
+    sample = Sampled(cut, np.array([0, 2, 5, 7, 8, 9]), {}, further=np.array([2, 8]))
+    found = [sample.weights(name, (3,)) for name in ("input.0.0", "input.0.1")]
+    assert [weights.tolist() for weights in found if weights is not None] == [[3.0, 1.0, 3.0], [1.0, 1.0, 1.0]]

@@ -326,11 +326,11 @@ def test_a_mean_takes_its_share_of_pieces() -> None:
 
 
 def test_drawn_places_stand_for_all_that_were_not_chosen() -> None:
-    sample = Sampled(Cut(6, {"input.0": 1}, {}), np.array([1, 3, 5]), {}, stands_for=np.array([2.5, 1.0, 2.5]))
+    sample = Sampled(Cut(6, {"input.0": 1}, {}), np.array([1, 3, 5]), {}, further=np.array([3]))
     weights = sample.weights("grad.input.0", (2, 3))
     assert weights is not None
     assert weights.tolist() == [[2.5, 1.0, 2.5]] * 2
-    assert replace(sample, stands_for=None).weights("grad.input.0", (2, 3)) is None
+    assert replace(sample, further=None).weights("grad.input.0", (2, 3)) is None
 
 
 def test_a_row_that_is_off_counts_in_the_limits_as_in_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
