@@ -139,7 +139,7 @@ def run(out: Path, python: str, checkout: Path | None, names: list[str]) -> None
     for name in names or RUNS:
         results = out / name
         shutil.rmtree(results, ignore_errors=True)
-        command = [python, "-m", "pytest", "-q", "-n", "2", "--tb=no", "-p", "no:cacheprovider"]
+        command = [os.path.abspath(python), "-m", "pytest", "-q", "-n", "2", "--tb=no", "-p", "no:cacheprovider"]
         command += [f"--probe-dump={path}" for path in given[name if name in given else ""]]
         command += [*RUNS[name], f"--probe-out={results}"]
         subprocess.run(command, cwd=work, stdout=subprocess.DEVNULL, env=environment)

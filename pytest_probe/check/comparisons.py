@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -81,7 +80,7 @@ class CaseEvidence(OutputRuns, frozen=True):
 
     def own_result(self) -> OwnResult | None:
         reference = self.replay.reference
-        values = self._of_cpu() if self.replay.source.name == "cpu" and _is_own(reference) else None
+        values = self._of_cpu() if self.replay.source.name == "cpu" and reference.is_own else None
         return None if values is None else OwnResult(frameworks.MODULES[reference.framework.name], values)
 
     def _of_cpu(self) -> AnyArray | None:
@@ -179,17 +178,6 @@ class _Runs(Struct, frozen=True):
             how = self.how if self.how.roundoff == roundoff else replace(self.how, roundoff=roundoff)
             self.made[roundoff] = PerturbedRuns(self.replay, how)
         return self.made[roundoff]
-
-
-def _is_own(reference: Reference) -> bool:
-    """Is the reference's function the framework's, with nothing of the user's in its place on the device, and are its
-    kernels?"""
-    found, framework = reference.candidate, reference.framework
-    function = found.widened.function if found.widened is not None else found.lookup and found.lookup()
-    while isinstance(function, functools.partial):
-        function = function.func
-    own = function is not None and frameworks.belongs_to(function, frameworks.MODULES[framework.name])
-    return own and not found.replaced and framework.registered_kernels("cpu") is not None
 
 
 def _with_arrays(bound: BoundCall) -> BoundCall:

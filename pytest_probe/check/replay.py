@@ -8,7 +8,7 @@ float64 raises in a state, the recorded state was another one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -118,6 +118,17 @@ class Reference(Struct, frozen=True, dict=True):
         if self.cached is None:
             return None
         return self.candidate.key(self.cached, self.leaves, self.way, self.autocast, self.narrow, self.inside)
+
+    @property
+    def is_own(self) -> bool:
+        """Is its function the framework's, with nothing of the user's in its place on the device, and are its
+        kernels?"""
+        found = self.candidate
+        function = found.widened.function if found.widened is not None else found.lookup and found.lookup()
+        while isinstance(function, partial):
+            function = function.func
+        own = function is not None and frameworks.belongs_to(function, frameworks.MODULES[self.framework.name])
+        return own and not found.replaced and self.framework.registered_kernels("cpu") is not None
 
     @cached_property
     def state(self) -> tuple[Any, ...]:

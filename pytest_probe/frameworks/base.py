@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeAlias
@@ -293,6 +294,10 @@ class Calls(Protocol):
 
     def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Gradients of the wanted arguments, given those of the outputs. Arguments without one are left out."""
+
+    def threads(self, count: int, way: Way) -> AbstractContextManager[Executor | None]:
+        """Threads in which several runs may be made at the same time, each kernel in one thread; None where only one
+        run may be made at a time."""
 
     def has_no_kernel(self, error: BaseException) -> bool:
         """Does this error of a device say that it has no kernel for the call?"""

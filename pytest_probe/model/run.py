@@ -373,6 +373,6 @@ def on_reference(function: Callable[Given, Found]) -> Callable[Given, Found]:
 
 
 def _set(side: Side) -> None:
-    _Sides.current = side
-    if _Sides.listener is not None:
+    before, _Sides.current = _Sides.current, side
+    if side != before and _Sides.listener is not None:
         _Sides.listener(side)

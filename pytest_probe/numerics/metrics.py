@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pytest_probe.numerics.arrays import blocks
+from pytest_probe.numerics.arrays import BLOCK, PASS, blocks
 from pytest_probe.numerics.dtypes import (
     AnyArray,
     BoolArray,
@@ -36,9 +36,7 @@ def describe(actual: npt.ArrayLike, expected: npt.ArrayLike) -> dict[str, float 
         raise ValueError(f"actual has shape {values.shape}, expected {wanted.shape}")
     if values.dtype.kind in "iub":
         return _describe_discrete(values, wanted)
-    found = Description()
-    found.add(values, wanted)
-    return found.metrics()
+    return Description.of(values, wanted).metrics()
 
 
 class Description:
@@ -49,18 +47,34 @@ class Description:
         self._sum_ulp = 0.0
         self._differing = self._nonfinite = self.size = 0
 
-    def add(self, actual: AnyArray, expected: AnyArray) -> list[str]:
-        """Take a piece; the metrics whose largest value is in it."""
+    @classmethod
+    def of(cls, actual: AnyArray, expected: AnyArray) -> Description:
+        """Of one piece."""
+        found = cls()
+        found._add(actual, expected)
+        return found
+
+    def _add(self, actual: AnyArray, expected: AnyArray) -> None:
         layout = float_format(actual.dtype)
-        before = dict(self._largest)
         with np.errstate(all="ignore"):
-            for row in (_measure(widen(a), widen(e), layout) for a, e in blocks(actual, expected)):
+            for row in (_measure(widen(a), widen(e), layout) for a, e in blocks(actual, expected, PASS)):
                 self._largest = {name: max(value, getattr(row, name)) for name, value in self._largest.items()}
-                self._sum_ulp += row.sum_ulp
+                self._sum_ulp = sum(row.sums_ulp, self._sum_ulp)
                 self._differing += row.differing
                 self._nonfinite += row.nonfinite
         self.size += actual.size
-        return [name for name, value in self._largest.items() if value > before[name]]
+
+    def beyond(self, other: Description) -> list[str]:
+        """The metrics that have a larger value here."""
+        return [name for name, value in self._largest.items() if value > other._largest[name]]
+
+    def take(self, other: Description) -> None:
+        """Add what was seen elsewhere."""
+        self._largest = {name: max(value, other._largest[name]) for name, value in self._largest.items()}
+        self._sum_ulp += other._sum_ulp
+        self._differing += other._differing
+        self._nonfinite += other._nonfinite
+        self.size += other.size
 
     def metrics(self) -> dict[str, float | int]:
         size = max(self.size, 1)
@@ -76,7 +90,7 @@ class _Row(NamedTuple):
     max_abs: float
     max_rel: float
     max_ulp: float
-    sum_ulp: float
+    sums_ulp: list[float]
     differing: int
     nonfinite: int
 
@@ -97,7 +111,7 @@ def _measure(actual: AnyArray, expected: AnyArray, layout: FloatFormat) -> _Row:
         max_abs,
         _largest_relative(gap, np.abs(expected)),
         float(distance.max()),
-        float(distance.sum()),
+        [float(distance[start : start + BLOCK].sum()) for start in range(0, distance.size, BLOCK)],
         int(np.count_nonzero(differs)),
         nonfinite,
     )

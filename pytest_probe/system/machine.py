@@ -10,13 +10,19 @@ import functools
 import os
 import platform
 import traceback
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future
 from contextlib import suppress
 from functools import cache
 from pathlib import Path, PurePosixPath
+from typing import TypeVar
 
 from pytest_probe.errors import OutOfMemory
 from pytest_probe.user_errors import causes, first_line
+
+_Given = TypeVar("_Given")
+_Made = TypeVar("_Made")
 
 
 @cache
@@ -56,6 +62,22 @@ def usable_cores() -> int:
     said = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     limit = int(said) if said.isdigit() and int(said) else cores
     return max(1, min(cores // _Workers.count, limit))
+
+
+def in_order(
+    pool: Executor | None, ahead: int, work: Callable[[_Given], _Made], given: Iterable[_Given]
+) -> Iterator[_Made]:
+    """What work gives of each, in their order: in a pool so many are begun before the first is taken."""
+    if pool is None:
+        yield from map(work, given)
+        return
+    begun = deque[Future[_Made]]()
+    for each in given:
+        begun.append(pool.submit(work, each))
+        if len(begun) > ahead:
+            yield begun.popleft().result()
+    while begun:
+        yield begun.popleft().result()
 
 
 # Bytes. Chosen: a usual machine for training; a larger one skips calls that it could run.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pytest_probe.numerics import arrays, noise_ratio
-from pytest_probe.numerics.arrays import BLOCK, contiguous, in_blocks
+from pytest_probe.numerics.arrays import PASS, contiguous, in_blocks
 
 X = np.arange(6.0).reshape(2, 3)
 FIXED = X.copy()
@@ -27,7 +27,7 @@ def test_what_does_not_or_is_fixed_is_copied(array: np.ndarray) -> None:
 
 
 RANDOM = np.random.default_rng(0)
-SHAPE = (3, BLOCK // 2 + 5, 2)
+SHAPE = (3, PASS // 2 + 5, 2)
 WIDE = RANDOM.standard_normal(SHAPE) * np.exp(RANDOM.uniform(-40, 40, SHAPE))
 SPECIAL = np.where(RANDOM.random(SHAPE) < 0.1, RANDOM.choice([0.0, -0.0, np.inf, -np.inf, np.nan, 1e300], SHAPE), WIDE)
 
@@ -44,7 +44,7 @@ def test_what_is_computed_in_blocks(turned: bool) -> None:
     found = in_blocks(compute, first, second)
     assert found.shape == first.shape
     assert found.tobytes() == (np.sqrt(np.abs(first)) - second).tobytes()
-    assert max(pieces) == BLOCK
+    assert max(pieces) == PASS
     assert sum(pieces) == first.size
 
 
@@ -66,8 +66,8 @@ def test_noise_is_that_of_the_whole(monkeypatch: pytest.MonkeyPatch, values: Any
     runs = [values * (1 + RANDOM.uniform(-1, 1, SHAPE) * 2.0**-24) for _ in range(2)]
     runs[0].reshape(-1)[::97] = np.inf
     found = []
-    for size in (BLOCK, 10**9):
-        monkeypatch.setattr(arrays, "BLOCK", size)
+    for size in (PASS, 10**9):
+        monkeypatch.setattr(arrays, "PASS", size)
         with np.errstate(all="ignore"):
             spread = noise_ratio.spread_of(runs, values, dtype)
             noise = noise_ratio.measure_noise(

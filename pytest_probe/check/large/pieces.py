@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 import numpy as np
@@ -27,6 +28,7 @@ from pytest_probe.numerics.dtypes import AnyArray, BoolArray, widen
 from pytest_probe.numerics.metrics import Description
 from pytest_probe.numerics.random_streams import RandomStreams
 from pytest_probe.numerics.ulp import ulp_distance
+from pytest_probe.system.machine import in_order, usable_cores
 from pytest_probe.user_errors import allowing_refusal
 
 # Elements that are drawn: the error of an RMS of so many is 0.2 %, and a shift by a hundredth of a scale is five
@@ -38,6 +40,10 @@ FEWEST = 2**12
 MOST = 1 / 2
 # Of the pieces of a reference on an accelerator, whose float64 may be wrong, one in so many runs on the CPU as well.
 CHECKED = 100
+# Elements of tensors that are not cut, in all pieces that are in memory: 32 MiB.
+_UNCUT = 2**22
+# Pieces that wait for each thread, so that none waits for one that takes long.
+_AHEAD = 2
 _STREAMS = RandomStreams()
 
 # Which elements of a piece, device's and reference's, the limits leave open.
@@ -216,19 +222,36 @@ class Pieces(Struct, frozen=True):
         return int(MOST * self.cut.extent)
 
     def _looked_through(self, scan: _Scan) -> bool:
-        """Does the scan of all pieces leave few places open? The reference computes a piece while the last one is
-        compared."""
-        with ThreadPoolExecutor(1) as compared:
-            before: Future[bool] | None = None
-            for number, window in enumerate(self.cut.windows(self._sizes)):
-                found = self._piece(window, self.replay.reference.way)
-                if found is not None and number % CHECKED == 0:
-                    self._check_place(window, found)
-                if found is None or (before is not None and not before.result()):
+        """Does the scan of all pieces leave few places open?"""
+        pieces = enumerate(self.cut.windows(self._sizes))
+        with self._threads() as pool:
+            for seen in in_order(pool, _AHEAD * self._cores, partial(self._seen, scan), pieces):
+                if seen is None or not scan.take(seen):
                     return False
-                actual = {name: self.cut.at(name, self.actual[name], window) for name in self.names}
-                before = compared.submit(scan.add, window, actual, found)
-            return before is None or before.result()
+        return True
+
+    def _threads(self) -> AbstractContextManager[Executor | None]:
+        """Pieces run in several threads where nothing of the user's runs in them, which may not be made for that."""
+        reference = self.replay.reference
+        if self._cores == 1 or not reference.is_own:
+            return nullcontext()
+        return reference.framework.threads(self._cores, reference.way)
+
+    @property
+    def _cores(self) -> int:
+        """So many pieces may be in memory at a time: each has tensors that are not cut as a whole."""
+        uncut = sum(array.size for name, array in self.actual.items() if self.cut.axis(name) is None)
+        return max(1, min(usable_cores(), _UNCUT // max(uncut, 1)))
+
+    def _seen(self, scan: _Scan, piece: tuple[int, slice]) -> _Seen | None:
+        """What is seen in a piece; None where the reference refuses."""
+        number, window = piece
+        found = self._piece(window, self.replay.reference.way)
+        if found is None:
+            return None
+        if number % CHECKED == 0:
+            self._check_place(window, found)
+        return scan.look(window, {name: self.cut.at(name, self.actual[name], window) for name in self.names}, found)
 
     def _check_place(self, window: slice, found: Mapping[str, AnyArray]) -> None:
         """Raises NoReference where a reference that runs elsewhere gives other numbers than on the CPU."""
@@ -282,6 +305,21 @@ def _by_rows(test: Open, width: int, actual: AnyArray, expected: AnyArray) -> Bo
     return body if rows == actual.size else np.concatenate([body, test(actual[rows:], expected[rows:])])
 
 
+class _SeenOfTensor(Struct, frozen=True):
+    """What a piece of a tensor shows: its metrics, where each is the largest of all so far, and its open places."""
+
+    described: Description
+    farthest: Mapping[str, int]
+    open: AnyArray
+
+
+class _Seen(Struct, frozen=True):
+    """What a piece of a case shows: what it adds to tensors that are not cut, and the others by name."""
+
+    sums: Mapping[str, AnyArray]
+    tensors: Mapping[str, _SeenOfTensor]
+
+
 class _Looked:
     """What was seen of one tensor: its metrics, open places, and where it is farthest off."""
 
@@ -292,15 +330,24 @@ class _Looked:
         self._open: list[AnyArray] = []
         self._farthest: dict[str, int] = {}
 
-    def add(self, start: int, actual: AnyArray, expected: AnyArray) -> AnyArray:
-        """Take a piece that begins at a place; the places that are open in it."""
+    def look(self, start: int, actual: AnyArray, expected: AnyArray) -> _SeenOfTensor:
+        """At a piece that begins at a place. Threads may look at several at the same time."""
         # Of integers none may differ, and those of the sample say all.
-        for metric in () if actual.dtype.kind in "iub" else self.described.add(actual, expected):
-            self._farthest[metric] = start + self._place_of_largest(metric, actual, expected)
+        described = Description() if actual.dtype.kind in "iub" else Description.of(actual, expected)
+        farthest = {
+            metric: start + self._place_of_largest(metric, actual, expected)
+            for metric in described.beyond(self.described)
+        }
         others = tuple(axis for axis in range(actual.ndim) if axis != self._axis)
         places = start + np.flatnonzero(self._test(actual, expected).any(axis=others))
-        self._open.append(places)
-        return places
+        return _SeenOfTensor(described, farthest, places)
+
+    def take(self, seen: _SeenOfTensor) -> None:
+        # What it is farthest off is known here for all pieces before.
+        for metric in seen.described.beyond(self.described):
+            self._farthest[metric] = seen.farthest[metric]
+        self.described.take(seen.described)
+        self._open.append(seen.open)
 
     def _place_of_largest(self, metric: str, actual: AnyArray, expected: AnyArray) -> int:
         with np.errstate(all="ignore"):
@@ -328,16 +375,26 @@ class _Scan(Struct):
     sums: dict[str, AnyArray] = field(default_factory=dict)
     open: int = 0
 
-    def add(self, window: slice, actual: Mapping[str, AnyArray], expected: Mapping[str, AnyArray]) -> bool:
-        """Take a piece; False where too many places are open."""
-        self.cut.add(self.sums, expected, window)
+    def look(self, window: slice, actual: Mapping[str, AnyArray], expected: Mapping[str, AnyArray]) -> _Seen | None:
+        """At a piece; None where the reference does not give all. Threads may look at several at the same time."""
         if not self.looked.keys() <= expected.keys():
-            return False
-        places = [
-            looked.add(max(window.start, self.cut.first(name)), actual[name], expected[name])
+            return None
+        sums: dict[str, AnyArray] = {}
+        self.cut.add(sums, expected, window)
+        tensors = {
+            name: looked.look(max(window.start, self.cut.first(name)), actual[name], expected[name])
             for name, looked in self.looked.items()
             if actual[name].size
-        ]
+        }
+        return _Seen(sums, tensors)
+
+    def take(self, seen: _Seen) -> bool:
+        """Add the next piece; False where too many places are open."""
+        for name, share in seen.sums.items():
+            self.sums[name] = self.sums[name] + share if name in self.sums else share
+        for name, of_tensor in seen.tensors.items():
+            self.looked[name].take(of_tensor)
+        places = [of_tensor.open for of_tensor in seen.tensors.values()]
         self.open += _distinct(places).size if places else 0
         return self.open <= self.most
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -130,6 +131,10 @@ class PaddleCalls(PythonCalls):
             finally:
                 tracer._has_grad = had_grad
                 paddle.set_default_dtype(default)
+
+    def threads(self, count: int, way: Way) -> AbstractContextManager[None]:
+        # Its backward has one state for all threads.
+        return contextlib.nullcontext()
 
     def bind(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, wanted: Wanted | None = None

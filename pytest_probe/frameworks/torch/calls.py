@@ -6,6 +6,7 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -205,6 +206,17 @@ class TorchCalls(PythonCalls):
                     yield
                 finally:
                     torch.set_default_dtype(default)
+
+    @contextlib.contextmanager
+    def threads(self, count: int, way: Way) -> Iterator[Executor]:
+        before = torch.get_num_threads()
+        # The default dtype is the process's own, so that it must stay while one thread ends a run before another does.
+        with self.surroundings(way, grad=False):
+            try:
+                with ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+                    yield pool
+            finally:
+                torch.set_num_threads(before)
 
     def fetch(self, way: Way) -> Callable[[torch.Tensor], torch.Tensor]:
         return torch.Tensor.cpu if way.device is None else way.device.get

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -14,9 +15,9 @@ from msgspec.structs import replace
 
 from pytest_probe import inputs
 from pytest_probe.check import Checker, Conditions
-from pytest_probe.check.large import cuts
+from pytest_probe.check.large import cuts, pieces
 from pytest_probe.check.large.cuts import Cut
-from pytest_probe.check.large.pieces import Sampled
+from pytest_probe.check.large.pieces import Pieces, Sampled
 from pytest_probe.frameworks.torch.framework import TorchFramework
 from pytest_probe.registry import Registry
 from pytest_probe.standards.noise.stages import STEPS
@@ -98,6 +99,44 @@ def test_metrics_are_those_of_all_elements(monkeypatch: pytest.MonkeyPatch) -> N
     same = ("max_abs", "max_rel", "max_ulp", "mismatch", "nonfinite_mismatch")
     assert {name: sampled[name] for name in same} == {name: whole[name] for name in same}
     assert sampled["mean_ulp"] == pytest.approx(whole["mean_ulp"], rel=1e-12)
+
+
+FRAMEWORKS: dict[str, tuple[Callable[..., Tensor], list[Any]]] = {
+    "gelu": (F.gelu, []),
+    "softmax": (F.softmax, [-1]),
+    "a norm with a weight": (F.layer_norm, [SHAPE[1:], torch.ones(SHAPE[1])]),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_any_number_of_threads_gives_the_same_verdicts(name: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, (function, further) = [], FRAMEWORKS[name]
+    given = [value.to(getattr(torch, dtype)) if isinstance(value, Tensor) else value for value in further]
+    for cores in (1, 2, 5):
+        monkeypatch.setattr(pieces, "usable_cores", lambda cores=cores: cores)
+        before = torch.get_num_threads(), torch.get_default_dtype()
+        found.append(outputs(function, function, [numbers(dtype), *given], backward=True))
+        assert (torch.get_num_threads(), torch.get_default_dtype()) == before
+    assert found[0] == found[1] == found[2]
+    assert "sampled" in found[0]["output.0"].metrics
+
+
+@pytest.mark.parametrize(("function", "several"), [(F.gelu, True), (CUT["elements"], False)])
+def test_only_the_frameworks_own_functions_run_in_several_threads(
+    function: Callable[..., Tensor], several: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = set[int]()
+    of_pieces = Pieces._piece
+    monkeypatch.setattr(pieces, "usable_cores", lambda: 2)
+
+    def piece(*given: Any) -> Any:
+        threads.add(threading.get_ident())
+        return of_pieces(*given)
+
+    monkeypatch.setattr(Pieces, "_piece", piece)
+    outputs(function, function, [numbers("float32")])
+    assert (threads != {threading.get_ident()}) is several
 
 
 Call = tuple[Callable[..., Any], list[Tensor]]
