@@ -207,7 +207,7 @@ class RoundedInside:
         if _directed(gap, failed):
             return None
         return Cause(
-            "precision", f"errs at random by {_share(middle)} of its size, as steps of {_bits(middle)} bits do"
+            "precision", f"random errors of {_share(middle)} of its size, as steps of {_bits(middle)} bits make"
         )
 
 

@@ -134,7 +134,7 @@ def test_a_row_of_an_argument_is_missing() -> None:
 def test_rounding_inside_has_no_direction() -> None:
     random = np.random.default_rng(3)
     noisy = RIGHT + 2.0**-9 * random.uniform(-1, 1, RIGHT.shape)
-    assert cause(noisy).startswith("errs at random by 2^-1")
+    assert cause(noisy).startswith("random errors of 2^-1")
     assert cause(RIGHT + 2.0**-9 * np.sin(3 * RIGHT) ** 2) == ""
 
 
