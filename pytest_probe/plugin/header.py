@@ -34,7 +34,7 @@ def header(
         *terminal.header(_conditions(probe, devices), _decides(probe), dumps)[later:],
         *_state(devices),
         *(line for feature in probe.features for line in feature.header()),
-        *_unmatched(probe, dumps),
+        *unmatched(probe, dumps),
         *(_sampled(probe, dumps) if devices or later else []),
     ]
 
@@ -84,7 +84,7 @@ def _state(devices: Sequence[Mapping[str, str]]) -> list[str]:
     return [f"probe: this process has set: {words}; references run without it" for words in found]
 
 
-def _unmatched(probe: Probe, dumps: Sequence[tuple[str, Dump]]) -> list[str]:
+def unmatched(probe: Probe, dumps: Sequence[tuple[str, Dump]]) -> list[str]:
     """A line for each option and each registered name that no record of the dumps matches."""
     settings, registry = probe.settings, probe.registry
     if not dumps or settings.collect:

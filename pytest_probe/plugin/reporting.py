@@ -228,6 +228,9 @@ class Reporting:
         if self._runs and not self._session.testscollected:
             for line in header.nothing_selected(self._probe, self._probe.dumps.readable()):
                 terminalreporter.write_line(line, red=True)
+        if self._runs and terminalreporter.verbosity < 0:  # without a header
+            for line in header.unmatched(self._probe, self.dumps):
+                terminalreporter.write_line(line, red=True)
         for trouble in (*self._trouble, *self._remarks):
             terminalreporter.write_line(f"probe: {printable(trouble)}", red=True)
 

@@ -100,7 +100,9 @@ class Group(Struct):
         """ "5 errors: looks like ..., Functional.linear, first at models.py:13 (record linear.0.forward)"."""
         verdict, api, _ = self.first.key
         plural, first = ("s", "first ") if self.count != 1 else ("", "")
-        record = f"record {self.first.record}{f' of {self.first.label}' if self.of_several_dumps else ''}"
+        # Where a run has several dumps of one name, labels have folders ("rank1/dump.json").
+        named = self.of_several_dumps or "/" in self.first.label
+        record = f"record {self.first.record}{f' of {self.first.label}' if named else ''}"
         where = f"{first}at {self.first.place} ({record})" if self.first.place else f"{first}in {record}"
         return f"{self.count:,} {verdict}{plural}: {', '.join(filter(None, (self.first.words, api, where)))}"
 

@@ -108,3 +108,28 @@ def test_a_reader_can_be_added(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(conftest)
     pytester.runpytest("--probe-dump=calls.txt").assert_outcomes(passed=1)
     pytester.runpytest("calls.txt::Torch.neg.0.forward").assert_outcomes(passed=1)
+
+
+def test_a_device_is_given_the_function_that_the_record_names(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    conftest = """
+        import torch
+
+        class Wrong:
+            def __init__(self, name):
+                self.name = name
+
+            def put(self, tensor):
+                return tensor
+
+            get = put
+
+            def call(self, function, args, kwargs):
+                result = function(*args, **kwargs)
+                return result * 2 if function is torch.nn.functional.linear else result
+
+        def pytest_probe_register(registry):
+            registry.devices["wrong"] = Wrong
+    """
+    args = ["--probe-device=wrong", "--probe-api=relu", "--probe-api=linear"]
+    assert run(pytester, conftest, *args) == {"failed": 1, "passed": 1}

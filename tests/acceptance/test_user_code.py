@@ -102,9 +102,13 @@ def test_an_error_of_registration_is_a_usage_error(
     result.stderr.fnmatch_lines([line])
 
 
-def test_names_that_match_no_record_are_suggested(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+# -q shows no header.
+@pytest.mark.parametrize("quiet", [[], ["-q"]], ids=["header", "end"])
+def test_names_that_match_no_record_are_suggested(
+    pytester: pytest.Pytester, make_dump: DumpMaker, quiet: list[str]
+) -> None:
     conftest = f"{REGISTER}registry.references['Functional.linaer'] = abs"
-    run(pytester, make_dump, conftest, "--probe-api=Functional.rleu").stdout.fnmatch_lines(
+    run(pytester, make_dump, conftest, "--probe-api=Functional.rleu", *quiet).stdout.fnmatch_lines(
         [
             "probe: --probe-api: Functional.rleu matches no record; did you mean Functional.relu[?]",
             "probe: registry.references: Functional.linaer matches no record; did you mean Functional.linear[?]",

@@ -105,6 +105,10 @@ def test_of_several_dumps_each_is_named() -> None:
     assert lines(other, one) == [
         f"2 errors: looks like {STEPS}, Functional.linear, first at models.py:7 (record linear.0.forward of dump.json)"
     ]
+    rank = replace(one, id="rank1/dump.json::Functional.linear.0.forward")
+    assert lines(rank) == [
+        f"1 error: looks like {STEPS}, Functional.linear, at models.py:7 (record linear.0.forward of rank1/dump.json)"
+    ]
     first, second = map(GroupMember.of, (one, other))
     assert second.line(first).startswith("step1/dump.json::linear.0.forward  models.py:7  noise ratio 512")
     assert first.line(first).startswith("linear.0.forward  models.py:7  noise ratio 512")

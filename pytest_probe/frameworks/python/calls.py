@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_probe.frameworks.base import Bound, Repeated, reference_run
+from pytest_probe.frameworks.base import Bound, Repeated, looked_up, reference_run
 from pytest_probe.model.run import (
     Device,
     Layout,
@@ -176,7 +176,8 @@ class PythonCalls(ABC):
                     with reference_run(way):
                         result = function(*bound.args, **bound.kwargs)
                 else:
-                    result = way.device.call(function, bound.args, bound.kwargs)
+                    # What a user's device is given is the function itself, which it may know.
+                    result = way.device.call(looked_up(function), bound.args, bound.kwargs)
             return self.left(bound, result)
 
     def bind(

@@ -1,0 +1,1 @@
+"""Public models with random weights, and one training step of each."""
