@@ -107,7 +107,7 @@ def failure(
     if frame is not None:
         lines += wrap(f"called at {frame.file}:{frame.line} in {frame.function}: {frame.code.strip()}")
     if saved:
-        lines.append(f"saved in {saved}; the .py beside it makes the call again")
+        lines.append(f"saved in {saved}; the .py beside it makes the call with the framework alone")
     if command:
         lines.append(f"to reproduce: {command}")
     return printable("\n".join(lines))
