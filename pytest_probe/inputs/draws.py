@@ -108,9 +108,11 @@ class Uniforms:
     def fill(self, start: int, out: Float64Array) -> None:
         """Write those from start on to `out`."""
         if not hasattr(self._own, "generator"):
-            self._own.generator = np.random.Generator(np.random.Philox(key=0))
-        self._go_to(self._own.generator.bit_generator, start)
+            self._own.generator, self._own.place = np.random.Generator(np.random.Philox(key=0)), -1
+        if self._own.place != start:  # blocks mostly follow one another
+            self._go_to(self._own.generator.bit_generator, start)
         self._own.generator.random(out=out)
+        self._own.place = start + out.size
 
     def _go_to(self, bits: Any, place: int) -> None:
         """Each count gives four numbers, of which the generator holds those that nobody has taken."""
