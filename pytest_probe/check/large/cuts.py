@@ -273,11 +273,13 @@ class _Trial(Struct, frozen=True):
         run, wanted = self.run(replace(self.candidate, arguments=with_leaves(self.candidate.arguments, leaves)))
         parts = [self._again(self.cut.leaves_at(self.leaves, window), wanted) for window in windows.parts]
         axes, changed = windows.axes(run, parts), changed_by(run, leaves)
-        if axes is None or not changed <= self.cut.leaves.keys():
+        # Of what stays whole only a single element may be written to, as a count of steps: the same one in all pieces.
+        if axes is None or any(leaves[name].array.size > 1 for name in changed - self.cut.leaves.keys()):
             return None
         own = windows.with_outputs(windows.own, axes)
+        uncut = (run.outputs.keys() | changed) - axes.keys() - self.cut.leaves.keys()
         # Of lists no output is a sum.
-        for means in (frozenset[str](), run.outputs.keys() - axes.keys()):
+        for means in (frozenset[str](), uncut):
             cut = replace(own, means=frozenset(means))
             if _agree(cut, _arrays(run, changed), [_arrays(part, changed) for part in parts], windows.halves):
                 break

@@ -251,7 +251,9 @@ class Pieces(Struct, frozen=True):
             return None
         if number % CHECKED == 0:
             self._check_place(window, found)
-        return scan.look(window, {name: self.cut.at(name, self.actual[name], window) for name in self.names}, found)
+        actual = {name: self.cut.at(name, self.actual[name], window) for name in self.names}
+        # A changed argument that is returned as well counts once, as an output.
+        return scan.look(window, actual, {name: array for name, array in found.items() if name in self.actual})
 
     def _check_place(self, window: slice, found: Mapping[str, AnyArray]) -> None:
         """Raises NoReference where a reference that runs elsewhere gives other numbers than on the CPU."""

@@ -444,3 +444,28 @@ def test_some_pieces_of_a_reference_elsewhere_run_on_the_cpu_too(
     (found,) = checker.compare(F.gelu, F.gelu, [numbers("float32")])
     assert found.verdict == verdict
     assert "reference on cpu:0, 1% checked on the CPU" in found.notes or "float64 on cpu:0 gives other" in found.reason
+
+
+def stepping(by: float, add: float = 1.0) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """An optimizer's step that counts in a tensor of one element."""
+
+    def step(x: Tensor, gradient: Tensor, count: Tensor) -> Tensor:
+        count.add_(add)
+        return x.sub_(gradient * by)
+
+    return step
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    ("function", "wrong"),
+    [(stepping(0.1), []), (stepping(0.1, 2.0), ["input.2"]), (stepping(0.1001), ["output.0"])],
+    ids=["healthy", "counts twice", "another step"],
+)
+def test_a_count_that_is_written_to_may_stand_beside_what_is_cut(
+    function: Callable[..., Tensor], wrong: list[str], device: str
+) -> None:
+    given = [numbers("float32"), numbers("float32", seed=1), torch.ones(1)]
+    found = outputs(function, stepping(0.1), given, device)
+    assert [name for name, output in found.items() if output.verdict != "pass"] == wrong
+    assert wrong or "sampled" in found["output.0"].metrics
