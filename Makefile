@@ -37,7 +37,7 @@ SLOW := $(addprefix --ignore=tests/,acceptance browser device evidence)
 test-fast: $(INSTALLED)
 	$(VENV)/bin/pytest -n 2 --dist worksteal -m "not exhaustive and not slow" $(SLOW)
 
-# Further cases of what `make test` shows on some. For a change of a rule. Not in CI.
+# Further cases of the same tests. For a change of a rule. Not in CI.
 exhaustive: $(INSTALLED)
 	$(VENV)/bin/pytest -n 2 --dist worksteal -m exhaustive
 

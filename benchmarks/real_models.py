@@ -5,8 +5,8 @@
 A model is made from its configuration with random weights (`pip install pytest-probe[models]`). One training step of
 it, forward, backward and AdamW, is recorded and checked on the CPU, each in a process of its own with one thread.
 Check times are CPU time without that of imports. --out keeps the dumps and results. --recording checks nothing: the
-time of a recorded step, by which its dump is on the disk, beside that of a plain one, each the least of three after one
-that is not counted; "a call" is what it takes more for each call. The exit status is 1 where a model could not be
+time of a recorded step, by which its dump is on the disk, beside that of a plain one, each the least of four; "a call"
+is what it takes more for each call. The exit status is 1 where a model could not be
 measured, or an item is an error.
 """
 
@@ -21,7 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.check_speed import cost  # noqa: E402
 
 MODULES = {"pytorch": "torch", "paddle": "paddle"}
-STEPS = 3
+STEPS = 4
 CHECKING = (
     "| {} | parameters | calls | items | pass | warning | skip | error | CPU | a million parameters | peak |\n"
     "|---|---|---|---|---|---|---|---|---|---|---|"
@@ -68,7 +68,7 @@ class Checked(Struct, frozen=True):
     peak: float
 
     def row(self, name: str) -> str:
-        verdicts = " | ".join(str(self.verdicts[kind]) for kind in ("pass", "warning", "skip", "error"))
+        verdicts = " | ".join(f"{self.verdicts[kind]:,}" for kind in ("pass", "warning", "skip", "error"))
         millions = self.recorded.parameters / 1e6
         return (
             f"| {name} | {millions:.1f} M | {self.recorded.calls:,} | {self.verdicts.total():,} | {verdicts} | "
@@ -79,8 +79,8 @@ class Checked(Struct, frozen=True):
 def record(framework: str, name: str, out: Path) -> None:
     """Print, as JSON, what a plain step and a recorded one take; the dump of the last one is in out."""
     parameters, step = importlib.import_module(f"benchmarks.models.{framework}_models").training(name)
-    plain = min(_seconds(step) for _ in range(STEPS + 1))
-    recorded = min(_recorded(step, framework, out, number) for number in range(STEPS + 1))
+    plain = min(_seconds(step) for _ in range(STEPS))
+    recorded = min(_recorded(step, framework, out, number) for number in range(STEPS))
     print(json.dumps({"parameters": parameters, "plain": plain, "recorded": recorded}))
 
 
@@ -110,7 +110,7 @@ def _recorded(step: Callable[[], None], framework: str, out: Path, number: int) 
 def recorded(framework: str, name: str, out: Path, interpreter: str) -> Recorded:
     program = [interpreter, str(Path(__file__).resolve()), "--framework", framework, "--record", name]
     times = json.loads(cost(out, [*program, "--out", str(out)], ROOT).text.splitlines()[-1])
-    return Recorded(dump=next((out / f"dump{STEPS}").glob("step*/*/dump.json")), **times)
+    return Recorded(dump=next((out / f"dump{STEPS - 1}").glob("step*/*/dump.json")), **times)
 
 
 def checked(framework: str, name: str, out: Path, interpreter: str) -> Checked:
@@ -153,7 +153,7 @@ def each(
         yield name, found
 
 
-def main() -> Any:
+def main() -> int:
     parser = argparse.ArgumentParser(description="Public models, recorded and checked")
     parser.add_argument("--framework", choices=("pytorch", "paddle"), default="pytorch")
     parser.add_argument("--model", nargs="*", default=[], metavar="NAME")
@@ -163,7 +163,8 @@ def main() -> Any:
     parser.add_argument("--record", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.record:
-        return record(options.framework, options.record, options.out)
+        record(options.framework, options.record, options.out)
+        return 0
     names = options.model or importlib.import_module(f"benchmarks.models.{options.framework}_models").names()
     with tempfile.TemporaryDirectory() as temporary:
         out = (options.out or Path(temporary)).resolve()

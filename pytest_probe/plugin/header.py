@@ -27,14 +27,20 @@ DECIDES = {
 
 
 def header(
-    probe: Probe, devices: Sequence[Mapping[str, str]], dumps: Sequence[tuple[str, Dump]], *, later: bool
+    probe: Probe,
+    devices: Sequence[Mapping[str, str]],
+    dumps: Sequence[tuple[str, Dump]],
+    unmatched: Sequence[str],
+    *,
+    later: bool,
 ) -> list[str]:
-    """later: workers will say what the devices are, so nothing is known of them yet."""
+    """unmatched: lines of names without a record; later: workers will say what the devices are, so nothing is known of
+    them yet."""
     return [
         *terminal.header(_conditions(probe, devices), _decides(probe), dumps)[later:],
         *_state(devices),
         *(line for feature in probe.features for line in feature.header()),
-        *unmatched(probe, dumps),
+        *unmatched,
         *(_sampled(probe, dumps) if devices or later else []),
     ]
 
@@ -84,7 +90,7 @@ def _state(devices: Sequence[Mapping[str, str]]) -> list[str]:
     return [f"probe: this process has set: {words}; references run without it" for words in found]
 
 
-def unmatched(probe: Probe, dumps: Sequence[tuple[str, Dump]]) -> list[str]:
+def unmatched_names(probe: Probe, dumps: Sequence[tuple[str, Dump]]) -> list[str]:
     """A line for each option and each registered name that no record of the dumps matches."""
     settings, registry = probe.settings, probe.registry
     if not dumps or settings.collect:

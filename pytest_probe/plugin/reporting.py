@@ -58,7 +58,8 @@ class Reporting:
         # What the devices are decides whether a baseline's bits can be compared.
         later = workers_describe_devices(probe)
         devices = self._described() if self._runs and not later and self._needs_devices() else []
-        self.header = header.header(probe, devices, self.dumps, later=later)
+        self._unmatched = header.unmatched_names(probe, self.dumps)
+        self.header = header.header(probe, devices, self.dumps, self._unmatched, later=later)
         self._damaged = probe.dumps.damaged() if self._runs else {}
         self._reported: set[PortableId] = set()
         out = probe.settings.out
@@ -229,7 +230,7 @@ class Reporting:
             for line in header.nothing_selected(self._probe, self._probe.dumps.readable()):
                 terminalreporter.write_line(line, red=True)
         if self._runs and terminalreporter.verbosity < 0:  # without a header
-            for line in header.unmatched(self._probe, self.dumps):
+            for line in self._unmatched:
                 terminalreporter.write_line(line, red=True)
         for trouble in (*self._trouble, *self._remarks):
             terminalreporter.write_line(f"probe: {printable(trouble)}", red=True)

@@ -107,7 +107,8 @@ def failure(
     if frame is not None:
         lines += wrap(f"called at {frame.file}:{frame.line} in {frame.function}: {frame.code.strip()}")
     if saved:
-        lines.append(f"saved in {saved}; the .py beside it makes the call with the framework alone")
+        does = "prints what was saved" if verdict.replaced else "makes the call with the framework alone"
+        lines.append(f"saved in {saved}; the .py beside it {does}")
     if command:
         lines.append(f"to reproduce: {command}")
     return printable("\n".join(lines))

@@ -1,4 +1,5 @@
-"""The processor of this machine, the memory that a process may take, and what happens when that runs out inside a case.
+"""The processor of this machine, work on its cores, the memory that a process may take, and what happens when that runs
+out inside a case.
 
 NumPy and torch both raise MemoryError then. Code of this package that catches exceptions and continues must not catch
 this one.

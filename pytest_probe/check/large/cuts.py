@@ -273,7 +273,8 @@ class _Trial(Struct, frozen=True):
         run, wanted = self.run(replace(self.candidate, arguments=with_leaves(self.candidate.arguments, leaves)))
         parts = [self._again(self.cut.leaves_at(self.leaves, window), wanted) for window in windows.parts]
         axes, changed = windows.axes(run, parts), changed_by(run, leaves)
-        # Of what stays whole only a single element may be written to, as a count of steps: the same one in all pieces.
+        # Of what stays whole only a single element may be written to, as a count of steps: each piece must then leave
+        # the same one.
         if axes is None or any(leaves[name].array.size > 1 for name in changed - self.cut.leaves.keys()):
             return None
         own = windows.with_outputs(windows.own, axes)

@@ -14,10 +14,11 @@ import torch.nn.functional as F
 from msgspec.structs import replace
 
 from pytest_probe import inputs
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Checker, Conditions, judging
 from pytest_probe.check.large import cuts, pieces
 from pytest_probe.check.large.cuts import Cut
 from pytest_probe.check.large.pieces import Pieces, Sampled
+from pytest_probe.errors import TooLarge
 from pytest_probe.frameworks.torch.framework import TorchFramework
 from pytest_probe.registry import Registry
 from pytest_probe.standards.noise.stages import STEPS
@@ -469,3 +470,22 @@ def test_a_count_that_is_written_to_may_stand_beside_what_is_cut(
     found = outputs(function, stepping(0.1), given, device)
     assert [name for name, output in found.items() if output.verdict != "pass"] == wrong
     assert wrong or "sampled" in found["output.0"].metrics
+
+
+def scaling(x: Tensor, overflow: Tensor) -> Tensor:
+    """Says in a tensor of one element whether any number is inf."""
+    overflow.add_(x.isinf().any())
+    return x.mul_(0.5)
+
+
+def test_a_flag_that_hangs_on_all_elements_is_no_sum_of_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where the whole is too large, a healthy device is no error."""
+
+    def too_large(*_: Any) -> Any:
+        raise TooLarge("too large")
+
+    x = numbers("float32")
+    x[5, 5] = x[400, 7] = math.inf
+    assert all(output.verdict == "pass" for output in outputs(scaling, scaling, [x, torch.zeros(1)]).values())
+    monkeypatch.setattr(judging.Judging, "_in_full", too_large)
+    assert outputs(scaling, scaling, [x, torch.zeros(1)]) == {}
