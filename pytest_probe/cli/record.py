@@ -19,7 +19,18 @@ from pytest_probe.system import archive
 # Records before and after that are named.
 _NEIGHBOURS = 3
 # Facts of a tensor that are shown separately from its statistics.
-_NO_STATISTICS = ("dtype", "shape", "data_name", "place", "requires_grad", "ndarray", "stride", "address", "values")
+_NO_STATISTICS = (
+    "dtype",
+    "shape",
+    "data_name",
+    "place",
+    "requires_grad",
+    "ndarray",
+    "stride",
+    "address",
+    "values",
+    "checksum",
+)
 _PARTIAL = (
     "only positional arguments were recorded: a replay runs with what gives the stored output, as they stand or with "
     "values for what is missing"
@@ -83,6 +94,8 @@ class Described(Struct, frozen=True):
         found |= {"dtype": value.dtype, "shape": list(value.shape), "requires_grad": value.requires_grad}
         numbers = ((key, number) for key, number in asdict(value).items() if key not in _NO_STATISTICS)
         found |= {key: _number(number) for key, number in numbers if number is not None}
+        if value.checksum:
+            found["checksum"] = value.checksum
         if value.stride is not None:
             found["stride"] = list(value.stride)
         if value.data_name is not None and folders:

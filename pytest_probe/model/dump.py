@@ -1,7 +1,8 @@
 """What a dump says, as plain data: dumps, entries, records and the arguments of a call.
 
-What no item replays is in the dump all the same: `Record.node` has gradients of the last autograd node, and
-`Dump.gradients` gives all that a record has, for `show` and for comparisons of dumps.
+What no item replays is in the dump all the same: `Record.node` has gradients of the last autograd node,
+`Dump.gradients` gives all that a record has, for `show` and for comparisons of dumps, and `Dump.compare_only` has what
+such comparisons alone can use.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ class TensorSpec(Struct, frozen=True):
     memory have the same one.
     values are the elements in their order, where the dump has them in addition to the statistics, as of few integers.
     data_name is the file that holds the values, as a bare name; None where only statistics were kept.
+    checksum is the dump's text for the bytes of the values, "" where it has none: equal bytes have equal ones, if one
+    release of one tool wrote both.
     ndarray: it was no tensor, but an array of NumPy's. place is where the dump tells of it ("line 7"), "" where its
     path in the entry says that.
     """
@@ -50,6 +53,7 @@ class TensorSpec(Struct, frozen=True):
     low: float | None = None
     requires_grad: bool = False
     data_name: str | None = None
+    checksum: str = ""
     nan: int | None = None
     inf: int | None = None
     negative_inf: int | None = None
@@ -199,6 +203,8 @@ def _no_modules(entry: str) -> tuple[str, ...]:
 class Dump(Struct, frozen=True):
     """A dump that was read; its records are raw until `decode` is asked.
 
+    compare_only are records that another dump's are compared with and that nothing replays, as those of modules: decode
+    gives what their entries have, where there is no forward entry the gradients alone.
     notes are remarks for the header (unknown keys, duplicate entries), damage is what makes the dump fail as a whole
     beside its good records, skipped names the entries that are no API calls, by kind ("Module entries": 12).
     data_dirs are the folders in which `data_name` is looked up, in order; links in them lead nowhere outside the dump's
@@ -221,6 +227,7 @@ class Dump(Struct, frozen=True):
     data_dirs: tuple[Path, ...] = ()
     gradient_dirs: tuple[Path, ...] = ()
     anywhere: bool = False
+    compare_only: tuple[Record, ...] = ()
     notes: tuple[str, ...] = ()
     damage: tuple[str, ...] = ()
     skipped: Mapping[str, int] = field(default_factory=dict)

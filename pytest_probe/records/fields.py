@@ -46,6 +46,7 @@ MAX_TEXT = 1 << 16  # characters of a text
 LEAST, LARGEST = -(2**63), 2**64 - 1
 # Bytes of a file's name on usual file systems.
 _MAX_NAME = 255
+_MAX_CHECKSUM = 128  # characters: the longest that is usual has 512 bits
 
 
 @contextmanager
@@ -155,6 +156,15 @@ class Fields:
         if not bare or name in ("", ".", "..") or len(name) > _MAX_NAME:
             raise self.error(f"{field}.{key}", quoted(name), "the bare name of a file, without a folder")
         return name
+
+    def checksum(self, value: Mapping[str, Any], key: str, field: str) -> str:
+        """A checksum of any kind; "" where there is none."""
+        if value.get(key) is None:
+            return ""
+        text: str = self.need(value, key, field, str, "a checksum")
+        if len(text) > _MAX_CHECKSUM or not text.isascii() or not text.isprintable():
+            raise self.error(f"{field}.{key}", quoted(text), f"at most {_MAX_CHECKSUM} letters and digits")
+        return text
 
     def number(self, value: Mapping[str, Any], key: str, field: str) -> Number | None:
         """A statistic: a number that float64 holds, true or false, null, or a word for one that is not finite."""

@@ -77,6 +77,15 @@ def test_show_describes_a_record_of_ptdbg(tmp_path: Path, capsys: pytest.Capture
     }
 
 
+def test_show_gives_a_checksum(make_dump: DumpMaker, capsys: pytest.CaptureFixture[str]) -> None:
+    data = entries()
+    data["Functional.relu.0.forward"]["input_args"][0] |= {"md5": "2287403f"}
+    path = make_dump(data=data)
+    (found,) = described(capsys, path, "Functional.relu.0")
+    assert [each.get("checksum") for each in (*found["arguments"], *found["outputs"])] == ["2287403f", None]
+    assert "  checksum 2287403f" in shown(capsys, path, "Functional.relu.0")
+
+
 @pytest.mark.parametrize("name", DUMPS)
 def test_statistics_of_real_dumps_are_those_of_the_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str

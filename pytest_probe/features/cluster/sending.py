@@ -220,7 +220,9 @@ class Sending:
     def _dump(self, path: Path) -> SentDump:
         if path not in self._dumps:
             dump = self._probe.dumps.read(path)
-            bare = replace(dump, records=(), notes=(), damage=(), skipped={}, stack=no_frames, modules=no_modules)
+            bare = replace(
+                dump, records=(), compare_only=(), notes=(), damage=(), skipped={}, stack=no_frames, modules=no_modules
+            )
             decode = dump.decode if _can_be_sent(dump.decode) else _decoded_here
             found = replace(bare, observed=None, decode=decode)
             self._dumps[path] = SentDump(

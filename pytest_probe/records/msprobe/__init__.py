@@ -20,7 +20,7 @@ from pytest_probe.errors import DumpError
 from pytest_probe.model.dump import TENSOR_FOLDER, Dump, Record
 from pytest_probe.records import raw_json
 from pytest_probe.records.fields import quoted
-from pytest_probe.records.msprobe.call_sites import ConstructFile, StackFile
+from pytest_probe.records.msprobe.call_sites import MODULES, ConstructFile, StackFile, is_of_parameters
 from pytest_probe.records.msprobe.entries import decode, gradients
 from pytest_probe.system import archive
 from pytest_probe.system.process import paused_gc
@@ -39,7 +39,7 @@ _STATISTIC_KEYS = (
     rb"zeros(?=" + _COLON + _SHARE + _END + rb")(?!" + _COLON + _ZERO + _END + rb")",
     rb"mode(?=" + _COLON + rb"\[\s*" + _NUMBER + _COMMA + _SHARE + rb"\s*\])",
     rb"constant_rows(?=" + _COLON + rb"\[\s*" + _SHARE + _COMMA + _NUMBER + rb"\s*\])",
-    rb'rng(?=' + _COLON + rb'")',
+    rb'(?:rng|md5)(?=' + _COLON + rb'")',
 )  # fmt: skip
 
 # The pattern of Dump.statistics. No plain argument has such a key: all are objects with a type.
@@ -83,6 +83,7 @@ class MsprobeReader:
         skipped: Counter[str] = Counter()
         with paused_gc():
             records = tuple(_records(entries, skipped))
+            compare_only = tuple(_module_records(entries))
         if skipped[_UNNAMED]:
             first = next(name for name in entries if not (_skip_kind(name) or _split_name(name)))
             notes.append(f"{_UNNAMED}: {skipped[_UNNAMED]}, the first is {first!r}")
@@ -92,6 +93,7 @@ class MsprobeReader:
             task=_text(header, "task", "", notes, _KNOWN_TASKS),
             level=_text(header, "level", "", notes, _KNOWN_LEVELS),
             records=records,
+            compare_only=compare_only,
             decode=partial(decode, path, ours="probe" in header),
             stack=StackFile(path.with_name("stack.json")),
             modules=ConstructFile(path.with_name("construct.json")),
@@ -152,12 +154,26 @@ def _records(entries: Mapping[str, msgspec.Raw], skipped: Counter[str]) -> Itera
         yield Record(name, sys.intern(namespace), sys.intern(api), number, forward, backward)
 
 
+def _module_records(entries: Mapping[str, msgspec.Raw]) -> Iterator[Record]:
+    """The records of modules in the order of their first entries; gradients of parameters are records of their own."""
+    found: dict[tuple[str, str, str, int], dict[str, msgspec.Raw]] = {}
+    for entry, raw in entries.items():
+        parts = _split_module_name(entry) if _skip_kind(entry) else None
+        if parts is not None:
+            name, direction, namespace, api, number = parts
+            found.setdefault((name, namespace, api, number), {})[direction] = raw
+    for (name, namespace, api, number), raws in found.items():
+        name, api = map(printable_line, (name, api))
+        yield Record(name, sys.intern(namespace), sys.intern(api), number, raws.get("forward"), raws.get("backward"))
+
+
 def _skip_kind(entry: str) -> str:
     """The kind of an entry that describes a module and no API call ("" for any other)."""
-    if not entry.startswith(("Module.", "Cell.")):
+    namespace = entry.partition(".")[0]
+    if namespace not in MODULES or namespace == entry:
         return ""
-    gradients = entry.endswith(".parameters_grad") or entry.rpartition(".")[0].endswith(".parameters_grad")
-    return "parameters_grad entries" if gradients else f"{entry.partition('.')[0]} entries"
+    gradients = is_of_parameters(entry) or is_of_parameters(entry.rpartition(".")[0])
+    return "parameters_grad entries" if gradients else f"{namespace} entries"
 
 
 def _split_name(entry: str) -> tuple[str, str, str, str, int] | None:
@@ -171,6 +187,14 @@ def _split_name(entry: str) -> tuple[str, str, str, str, int] | None:
     if not (number.isascii() and number.isdecimal() and len(number) < 19):
         return None
     return name, direction, namespace, api, int(number)
+
+
+def _split_module_name(entry: str) -> tuple[str, str, str, str, int] | None:
+    """The same of a module's entry, whose direction stands before the number. Gradients of parameters, which some
+    releases give no number, have come out of a backward."""
+    left, _, number = (f"{entry}.0" if is_of_parameters(entry) else entry).rpartition(".")
+    stem, _, direction = left.rpartition(".")
+    return _split_name(f"{left}.{number}.backward" if is_of_parameters(left) else f"{stem}.{number}.{direction}")
 
 
 def _text(header: Mapping[str, Any], key: str, default: str, notes: list[str], known: tuple[str, ...] = ()) -> str:

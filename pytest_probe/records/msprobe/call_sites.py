@@ -26,6 +26,25 @@ _TOOLS = re.compile(r"[/\\](msprobe|ptdbg_ascend|api_accuracy_checker|torch|torc
 _CACHED_FRAMES = 4096
 
 
+# The namespaces of modules: PyTorch's and MindSpore's.
+MODULES = ("Module", "Cell")
+_OF_PARAMETERS = "parameters_grad"
+
+
+def is_of_parameters(api: str) -> bool:
+    """Are the gradients of a module's parameters this record's?"""
+    return api.rpartition(".")[2] == _OF_PARAMETERS
+
+
+def as_written(entry: str) -> str:
+    """The key of an entry in the files: a module's has its direction before the number."""
+    if entry.partition(".")[0] not in MODULES:
+        return entry
+    name, _, direction = entry.rpartition(".")
+    stem, _, number = name.rpartition(".")
+    return name if is_of_parameters(stem) else f"{stem}.{direction}.{number}"
+
+
 class StackFile:
     """The frames of every entry, read from a stack.json at the first call.
 
@@ -38,9 +57,9 @@ class StackFile:
 
     def __call__(self, entry: str) -> tuple[Frame, ...]:
         """The frames of an entry, innermost first; a backward entry has the frames of its forward."""
-        raw = self._raw.get(entry)
+        raw = self._raw.get(as_written(entry))
         if raw is None and entry.endswith(".backward"):
-            raw = self._raw.get(f"{entry.removesuffix('.backward')}.forward")
+            raw = self._raw.get(as_written(f"{entry.removesuffix('.backward')}.forward"))
         lines = None if raw is None else _decode(raw, list[Any])
         return tuple(frame for line in lines or () if (frame := _frame(line)))
 
@@ -107,7 +126,8 @@ class ConstructFile:
         """The modules that an entry's call was made in, innermost first; a backward entry that has none has the modules
         of its forward."""
         found: list[str] = []
-        parent = self._parents.get(entry) or self._parents.get(f"{entry.removesuffix('.backward')}.forward")
+        both = entry, f"{entry.removesuffix('.backward')}.forward"
+        parent = next(filter(None, (self._parents.get(as_written(each)) for each in both)), None)
         while parent is not None and parent not in found and len(found) < _DEEPEST:
             found.append(parent)
             parent = self._parents.get(parent)

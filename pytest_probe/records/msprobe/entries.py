@@ -24,6 +24,7 @@ from pytest_probe.model.dump import (
     TensorSpec,
 )
 from pytest_probe.records.fields import PLAIN, ArgumentFields, Fields, LeafReader, finite, limited_depth, quoted
+from pytest_probe.records.msprobe.call_sites import MODULES, as_written, is_of_parameters
 
 
 def tensor(fields: Fields, value: Mapping[str, Any], field: str) -> TensorSpec:
@@ -48,6 +49,7 @@ def tensor(fields: Fields, value: Mapping[str, Any], field: str) -> TensorSpec:
         low=finite(low),
         requires_grad=grad,
         data_name=fields.file_name(value, "data_name", field),
+        checksum=fields.checksum(value, "md5", field),
         nan=fields.count(value, "NaN", field),
         inf=fields.count(value, "Inf", field),
         negative_inf=fields.count(value, "Negative_inf", field),
@@ -161,12 +163,16 @@ def decode(path: Path, record: Record, ours: bool = False) -> Call:
 
     Raises RecordError for whatever cannot be understood, NotRecorded where the capture could not record the call.
     """
-    if record.forward is None:
+    module = record.namespace in MODULES
+    if record.forward is None and not module:
         raise RecordError(path, f"{record.name}.backward", "", "no forward entry", "the forward entry of the same call")
     with limited_depth(path, record.name):
-        forward = _Entry(path, f"{record.name}.forward", record.forward)
-        call = forward.call()
-        call = replace(call, surroundings=forward.surroundings()) if ours else call
+        call = Call((), {}, None, None)
+        if record.forward is not None:
+            forward = _Entry(path, as_written(f"{record.name}.forward"), record.forward)
+            call = forward.call()
+            call = replace(call, surroundings=forward.surroundings()) if ours else call
+            call = replace(call, kwargs={**call.kwargs, **forward.parameters()}) if module else call
         return call if record.backward is None else _with_gradients(path, record, call)
 
 
@@ -175,17 +181,25 @@ def gradients(path: Path, record: Record) -> Gradients:
     if record.backward is None:
         return {}
     with limited_depth(path, record.name):
-        backward = _Entry(path, f"{record.name}.backward", record.backward)
+        backward = _Entry(path, as_written(f"{record.name}.backward"), record.backward)
+        if _is_of_parameters(record):
+            return {f"output.{name}": spec for name, spec in backward.parameter_gradients().items()}
         halves = {key: backward.gradients(key) for key in ("input", "output")}
     return {f"{key}.{index}": spec for key, specs in halves.items() for index, spec in enumerate(specs)}
+
+
+def _is_of_parameters(record: Record) -> bool:
+    return record.namespace in MODULES and is_of_parameters(record.api)
 
 
 def _with_gradients(path: Path, record: Record, call: Call) -> Call:
     """The call with its gradients; without, where the backward could not be recorded."""
     try:
-        backward = _Entry(path, f"{record.name}.backward", record.backward)
+        backward = _Entry(path, as_written(f"{record.name}.backward"), record.backward)
     except NotRecorded as error:
         return replace(call, gradients=(), unrecorded=str(error))
+    if _is_of_parameters(record):
+        return replace(call, gradients=(), outgoing=backward.parameter_gradients())
     gradients = backward.gradients("input")
     # msprobe's gradients belong to the last autograd node: nobody knows which tensors they belong to.
     if "inputs" not in backward.probe:
@@ -267,6 +281,17 @@ class _Entry(ArgumentFields):
             if not isinstance(item, TensorSpec | None):
                 raise self.error(f"{key}.{index}", quoted(self.body[key][index]), "a tensor or null")
         return items
+
+    def parameters(self) -> dict[str, Argument]:
+        """A module's parameters, as one more keyword argument."""
+        given = self.optional(self.body, "parameters", "", dict, "an object of tensors")
+        found = {name: self.argument(each, f"parameters.{name}") for name, each in given.items()}
+        return {"parameters": found} if found else {}
+
+    def parameter_gradients(self) -> dict[str, TensorSpec | None]:
+        """The gradients of a module's parameters by name; the second one of a name is "weight.1"."""
+        found = ((name, self.gradients(name)) for name in self.body)
+        return {f"{name}.{i}" if i else name: each for name, specs in found for i, each in enumerate(specs)}
 
     def input_gradient(self, value: Any, field: str) -> Argument:
         """The gradient of an argument. None for one that no dump holds, as a sparse one: the replay makes its own."""

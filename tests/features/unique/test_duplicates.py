@@ -245,6 +245,8 @@ def test_of_many_alike_few_are_decoded(tmp_path: Path) -> None:
         ({"True": 3}, {"True": 4}, False),
         ({"values": [1, 2]}, {"values": [1, 3]}, False),
         ({"data_name": "a.pt"}, {"data_name": "b.pt"}, False),
+        ({"md5": "2287403f"}, {"md5": "cdac923d"}, True),
+        ({"md5": "0x00000000deadbeef"}, {"md5": ""}, True),
     ],
 )
 def test_which_texts_are_equal(one: dict[str, Any], other: dict[str, Any], equal: bool, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_probe.model.dump import Frame
 from pytest_probe.records import read_dump, user_frame
-from pytest_probe.records.msprobe.call_sites import ConstructFile, StackFile, module_path
+from pytest_probe.records.msprobe.call_sites import ConstructFile, StackFile, as_written, module_path
 
 _LINES = [
     "File /venv/lib/python3.11/site-packages/torch/nn/functional.py, line 12, in relu, \n return x",
@@ -36,6 +36,14 @@ def test_both_layouts_give_the_frames_of_an_entry(tmp_path: Path, content: objec
     assert stacks("T.a.0.backward") == _FRAMES
     assert stacks("T.b.0.forward") == ()
     assert stacks("T.x.0.backward") == ()
+
+
+def test_a_module_has_its_direction_before_the_number(tmp_path: Path) -> None:
+    stacks = _stacks(tmp_path, {"Module.a.Linear.forward.0": _LINES})
+    assert stacks("Module.a.Linear.0.forward") == _FRAMES
+    assert stacks("Module.a.Linear.0.backward") == _FRAMES
+    assert stacks("Module.a.Linear.1.forward") == ()
+    assert as_written("Module.a.Linear.parameters_grad.0.backward") == "Module.a.Linear.parameters_grad.0"
 
 
 def test_the_file_is_read_once(tmp_path: Path) -> None:
@@ -135,6 +143,12 @@ def test_a_backward_has_the_module_of_its_forward(tmp_path: Path) -> None:
     assert module(tmp_path, content, "Functional.relu.0.backward") == "a"
     content["Functional.relu.0.backward"] = "Module.b.Net.backward.0"
     assert module(tmp_path, content, "Functional.relu.0.backward") == "b"
+
+
+def test_the_modules_around_a_module(tmp_path: Path) -> None:
+    content = {"Module.a.b.Linear.forward.0": "Module.a.Net.forward.0"}
+    assert module(tmp_path, content, "Module.a.b.Linear.0.forward") == "a"
+    assert module(tmp_path, content, "Module.a.b.Linear.0.backward") == "a"
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "[1]", "null", '"x"'])

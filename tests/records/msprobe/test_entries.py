@@ -205,7 +205,12 @@ def test_masses_that_cannot_be(told: dict[str, Any], message: str) -> None:
 
 def test_a_tensor_needs_no_statistics() -> None:
     bare = {"type": "torch.Tensor", "dtype": "torch.int64", "shape": [], "md5": "0f", "data_name": "a.pt"}
-    assert _argument(bare) == TensorSpec("int64", (), data_name="a.pt")
+    assert _argument(bare) == TensorSpec("int64", (), data_name="a.pt", checksum="0f")
+
+
+@pytest.mark.parametrize("checksum", ["2287403f", "0x00000000deadbeef", "", None])
+def test_a_checksum_is_read(checksum: str | None) -> None:
+    assert _argument(_TENSOR | {"md5": checksum}) == replace(_SPEC, checksum=checksum or "")
 
 
 def test_a_call_is_decoded_whole() -> None:
@@ -262,6 +267,9 @@ def test_what_data_mode_left_out_is_missing_without_harm(forward: Any, backward:
         (_TENSOR | {"Max": "high"}, '.Max: found "high", expected a number, true, false or null'),
         (_TENSOR | {"Norm": [1]}, ".Norm: found a list of 1, expected a number, true, false or null"),
         (_TENSOR | {"Max_origin": {}}, ".Max_origin: found an empty object, expected a number"),
+        (_TENSOR | {"md5": 7}, ".md5: found 7, expected a checksum"),
+        (_TENSOR | {"md5": "0" * 129}, f'.md5: found "{"0" * 56}..., expected at most 128 letters and digits'),
+        (_TENSOR | {"md5": "0\n"}, '.md5: found "0\\n", expected at most 128 letters and digits'),
         (_TENSOR | {"requires_grad": "yes"}, '.requires_grad: found "yes", expected true or false'),
         (_TENSOR | {"shape": math.nan}, ".shape: found nan, expected a list of sizes"),
         ([None, {"type": "int"}], ".1.value: found nothing, expected an integer"),
