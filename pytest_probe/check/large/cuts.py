@@ -170,10 +170,15 @@ class Corner(Struct, frozen=True):
 
 def is_large(leaves: Mapping[str, Leaf], outputs: Iterable[tuple[int, ...]]) -> bool:
     """Is a call so large that it should be cut? A list of tensors counts as one. outputs are the recorded shapes."""
+    if any(math.prod(shape) >= LARGE for shape in outputs):
+        return True
+    # Nearly all calls are small, and need no sizes of lists.
+    if sum([leaf.array.size for leaf in leaves.values()]) < LARGE:
+        return False
     sizes = Counter[str]()
     for name, leaf in leaves.items():
         sizes[".".join(name.split(".")[:2])] += leaf.array.size
-    return max([*sizes.values(), *map(math.prod, outputs)], default=0) >= LARGE
+    return max(sizes.values()) >= LARGE
 
 
 def corner_of(
