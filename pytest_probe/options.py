@@ -219,6 +219,14 @@ class Options:
     benchmark: Option[Path | None] = Option("benchmark",
         "Compare the errors of this run, and its times, with those of another run; DIR is that run's --probe-out",
         "pytest_probe.features.benchmark.options.RunFolder", "DIR", repeated=True, may_differ=JUDGES)
+    against: Option[Path | None] = Option("against",
+        "Compare each call of the dump with the same call of this one, a file or a folder: equal, inherited from its "
+        "inputs, or an error of its own? Nothing runs on a device", Place(), "PATH", repeated=True,
+        check="pytest_probe.features.against.options.check", may_differ=JUDGES)
+    against_map = Option("against-map",
+        "YAML file with what the other side of --probe-against calls modules, which it fuses, and how its ranks hold "
+        "tensors", Place(), "FILE", repeated=True,
+        needs=("against", "it says how two dumps correspond: add --probe-against=PATH"), may_differ=JUDGES)
     baseline = Option("baseline",
         "Fail the cases that got worse than this file says; --probe-baseline-update writes it", Place(), "FILE",
         repeated=True, probes=True, may_differ=JUDGES)
@@ -315,6 +323,7 @@ FEATURES: Mapping[str, Callable[[Options], object]] = {
     "pytest_probe.features.timeout.plugin.Timeout": lambda asked: asked.timeout,
     "pytest_probe.features.isolate.plugin.Isolated": lambda asked: asked.isolate,
     "pytest_probe.features.msprobe_csv.plugin.MsprobeCsv": lambda asked: asked.out,
+    "pytest_probe.features.against.plugin.Against": lambda asked: asked.against,
     "pytest_probe.features.benchmark.plugin.AgainstBenchmark": lambda asked: asked.benchmark,
     "pytest_probe.features.gate.plugin.AgainstBaseline": lambda asked: asked.baseline,
     "pytest_probe.features.timing.plugin.Timing": lambda asked: TIME in asked.mode or MEMORY in asked.mode,

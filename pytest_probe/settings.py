@@ -50,6 +50,12 @@ class Settings(Struct, Options, frozen=True, dict=True):
         )
 
     @property
+    def devices(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Those that were named; two dumps are compared by what they stored."""
+        named: tuple[str, ...] = self.values["devices"]
+        return named if self.against is None else (RECORDED,)
+
+    @property
     def judges(self) -> bool:
         """Are results judged?"""
         return ACCURACY in self.mode

@@ -100,6 +100,10 @@ class Checker:
             self._setups[framework] = Setup(self.conditions, self.registry, framework, self._waiting)
         return self._setups[framework]
 
+    def files(self, dump: Dump) -> inputs.StoredTensors:
+        """A dump's files of tensors."""
+        return CaseRunner(self.setup_of(dump.framework)).files(dump)
+
     def _setup(self, case: Case) -> Setup:
         return self.setup_of(case.dump.framework)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -23,7 +25,7 @@ from pytest_probe.model.case import Case
 from pytest_probe.model.dump import Call, Dump, Lost, leaves
 from pytest_probe.model.run import Arguments, floats_of
 from pytest_probe.model.verdict import EMULATED
-from pytest_probe.numerics.dtypes import NARROW_DTYPES
+from pytest_probe.numerics.dtypes import NARROW_DTYPES, AnyArray
 from pytest_probe.standards.api_class import classes_of
 
 AdjustInputs = Callable[[Case, Arguments], Arguments | None]
@@ -45,7 +47,7 @@ class CaseRunner(Struct, frozen=True):
             return call
         inputs.check_size(call, None, self._memory)
         device, conditions = self.setup.framework.device("cpu"), self.setup.conditions
-        files, stored = self._files(case.dump), conditions.judges_stored
+        files, stored = self.files(case.dump), conditions.judges_stored
         return Completing(self.resolver, self._references, device, files, conditions.seed, stored).completed(case, call)
 
     def source(self, case: Case) -> DeviceSource | StoredOutputs:
@@ -54,7 +56,7 @@ class CaseRunner(Struct, frozen=True):
             return self.device
         recorded = case.dump.decode(case.record)  # a call that was completed does not tell of all its outputs
         check_stored(recorded)
-        return StoredOutputs(case.record, recorded, self._files(case.dump))
+        return StoredOutputs(case.record, recorded, self.files(case.dump))
 
     def arguments(self, case: Case, call: Call) -> Arguments:
         """The arguments of a call, within the memory that may be taken."""
@@ -70,7 +72,7 @@ class CaseRunner(Struct, frozen=True):
             dtype=case.dtype,
             seed=self.setup.conditions.seed,
             kind=self.setup.conditions.inputs,
-            files=self._files(case.dump),
+            files=self.files(case.dump),
         )
         adjusted = self.adjust_inputs(case, arguments) if self.adjust_inputs is not None else None
         return arguments if adjusted is None else adjusted
@@ -126,8 +128,12 @@ class CaseRunner(Struct, frozen=True):
         note = f"{EMULATED}{', '.join(sorted(sixteen))} computed in float32 and rounded"
         return replace(reference, notes=(*reference.notes, note))
 
-    def _files(self, dump: Dump) -> StoredTensors:
-        load = self.setup.framework.load
+    def files(self, dump: Dump) -> StoredTensors:
+        """A dump's files of tensors. The framework is imported when one of its own is read."""
+
+        def load(path: Path | BinaryIO) -> AnyArray:
+            return self.setup.framework.load(path)
+
         return StoredTensors(dump.path, dump.data_dirs, load, dump.anywhere, dump.fields, dump.gradient_dirs)
 
 

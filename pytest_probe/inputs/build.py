@@ -73,8 +73,7 @@ class StoredTensors(Struct, frozen=True):
 
         where = f"{spec.place}, {field}" if spec.place else field
         dtype = _dtype(spec, error)
-        folders = self.gradient_dirs if self.gradient_dirs and entry.endswith(".backward") else self.data_dirs
-        path = self._find(spec, folders, error)
+        path = self._find(spec, self._folders(entry), error)
         size, allowed = archive.size(path), _FILE_FACTOR * spec.size * dtype.itemsize + _FILE_EXTRA
         if not size:
             raise error(f"{path}, which is empty", f"a stored tensor; {_GENERATE}")
@@ -88,6 +87,17 @@ class StoredTensors(Struct, frozen=True):
         if same is None:
             raise error(f"dtype {array.dtype} in {path}", f"{spec.dtype} as recorded; {_GENERATE}")
         return same
+
+    def path(self, spec: TensorSpec, entry: str, field: str) -> Path:
+        """Where the file of a tensor is; the arguments and errors are those of `array`."""
+
+        def error(found: str, wanted: str) -> RecordError:
+            return RecordError(self.dump_path, entry, field, found, wanted)
+
+        return self._find(spec, self._folders(entry), error)
+
+    def _folders(self, entry: str) -> tuple[Path, ...]:
+        return self.gradient_dirs if self.gradient_dirs and entry.endswith(".backward") else self.data_dirs
 
     def _find(self, spec: TensorSpec, among: tuple[Path, ...], error: Callable[[str, str], RecordError]) -> Path:
         name = spec.data_name or ""

@@ -11,6 +11,7 @@ from pytest_probe.model.baseline import Compared
 from pytest_probe.model.details import Details
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.measurement import CaseMemory, CaseTime
+from pytest_probe.model.pairing import Paired
 from pytest_probe.model.verdict import EMULATED, SEVERITY, SLOWER, Diagnosis, Element, Outcome, OutputVerdict, Verdict
 from pytest_probe.system.text import printable, printable_line
 
@@ -138,7 +139,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     beside a baseline, where the run has one; folded counts the records that are alike, of which this is the first; time
     and memory are there where the run measures them. place is that of the record in its dump, from 0, module the path
     of the module that made the call, and details what a report shows, for errors, warnings and the worst of the others,
-    each where the run makes plots.
+    each where the run makes plots. against is what the case is beside another dump's, where the run compares two.
     """
 
     id: str
@@ -160,6 +161,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     place: int | None = None
     module: str = ""
     details: Details | None = None
+    against: Paired | None = None
 
     @classmethod
     def of(

@@ -76,7 +76,8 @@ def _decides(probe: Probe) -> str:
     settings = probe.settings
     if not settings.judges:
         return "results are measured, and not judged"
-    decides = DECIDES.get(settings.standard) or standards().get(settings.standard) or "of this project"
+    known = (probe.standards, DECIDES, standards())
+    decides = next((names[settings.standard] for names in known if settings.standard in names), "of this project")
     words = [f"standard {settings.standard}: {decides}"]
     if settings.standards_file is not None:
         words.append(f"with the rules of {settings.standards_file.name}")

@@ -96,6 +96,11 @@ class Probe:
         return self.has(lambda feature: feature.plots)
 
     @property
+    def standards(self) -> Mapping[str, str]:
+        """Those that features judge by, with what each looks at."""
+        return {name: words for feature in self.features for name, words in feature.standards.items()}
+
+    @property
     def elsewhere(self) -> bool:
         """Do the items run on other machines?"""
         return self.has(lambda feature: feature.elsewhere)
@@ -274,8 +279,8 @@ def make_probe(config: pytest.Config, positional: Iterable[str] = ()) -> Probe:
     positional = list(positional)
     settings = parse(config, paths_given=bool(positional))
     registry = registry_of(config, settings)
-    check_name("--probe-standard", settings.standard, registry.standards)
     probe = Probe(config, settings, registry, positional)
+    check_name("--probe-standard", settings.standard, [*registry.standards, *probe.standards])
     if settings.data_dir is not None and len(probe.dumps.paths) > 1:
         wanted = f"the run has {len(probe.dumps.paths)} dumps, and each has its own folder of tensors; give one dump"
         raise SettingsError("--probe-data-dir", str(settings.data_dir), wanted)

@@ -12,23 +12,18 @@ Every error names file, line and key.
 
 from __future__ import annotations
 
-import itertools
-import re
 import sys
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast
+from typing import Annotated, Any, Literal, TypeAlias, cast
 
-import yaml
 from msgspec import UNSET, Meta, Struct, UnsetType, defstruct, field
-from yaml.constructor import BaseConstructor, ConstructorError
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.standards.tools.table import ANY, BENCHMARK, RULES, Entry, packaged
-from pytest_probe.system.decoding import MAPPING, Steps, decode
-from pytest_probe.system.files import open_regular
+from pytest_probe.system.decoding import MAPPING
+from pytest_probe.system.yaml_file import YamlFile, read_yaml
 
-T = TypeVar("T")
 _Keys: TypeAlias = tuple[str, ...]
 Names: TypeAlias = Annotated[tuple[str, ...], Meta(description="give a list of APIs' names, as [conv2d, linear]")]
 _Limit: TypeAlias = Annotated[
@@ -36,9 +31,6 @@ _Limit: TypeAlias = Annotated[
 ]
 # They hold the lists where a file is for all of msprobe's tasks.
 _SECTIONS = ("acc_check", "run_ut")
-# Bytes and nested brackets beyond which a file is none of rules.
-_LARGEST, _DEEPEST = 200_000, 50
-_TOO_DEEP = "its lists or mappings are nested too deep: it is not a file of rules"
 
 
 class StandardsFile(Struct, frozen=True):
@@ -103,86 +95,32 @@ _ENTRIES = {rule: _entry_of(rule) for rule in (*RULES, BENCHMARK)}
 
 def read_standards_file(path: Path) -> StandardsFile:
     """Raises SettingsError."""
-    try:
-        with open_regular(path) as file:
-            text = file.read(_LARGEST + 1).decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(str(path), "the file", f"it cannot be read: {error}") from None
-    if len(text) > _LARGEST:
-        raise SettingsError(str(path), "the file", f"it has more than {_LARGEST:,} bytes: it is not a file of rules")
-    # PyYAML's time grows with the square of the depth.
-    if _depth(text) > _DEEPEST:
-        raise SettingsError(str(path), "the file", _TOO_DEEP)
-    try:
-        # JSON is YAML but for tabs between its tokens.
-        root = yaml.compose(text.replace("\t", " ") if text.lstrip().startswith("{") else text, yaml.SafeLoader)
-        return StandardsFile() if root is None else _Reader(path, root).read(_Texts().construct_document(root))
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise SettingsError(f"{path}:{line}", "the file", f"it is not YAML or JSON: {error.problem}") from None
-    except yaml.YAMLError as error:
-        raise SettingsError(str(path), "the file", f"it is not YAML or JSON: {error}") from None
-    except RecursionError:
-        raise SettingsError(str(path), "the file", _TOO_DEEP) from None
-
-
-def _depth(text: str) -> int:
-    """How deep brackets are nested, those in texts included."""
-    steps = (1 if bracket in "[{" else -1 for bracket in re.findall(r"[\[\]{}]", text))
-    return max(itertools.accumulate(steps), default=0)
-
-
-class _Texts(BaseConstructor):
-    """Scalars stay texts: 1e-6 is one in YAML, and an API may be called `on`."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        content = super().construct_mapping(node, deep)
-        seen: set[Any] = set()
-        for key, _ in node.value:
-            text = key.value if isinstance(key.value, str) else id(key)  # a list as a key is refused elsewhere
-            if text in seen:
-                raise ConstructorError(None, None, f"{key.value!r} is there twice; give it once", key.start_mark)
-            seen.add(text)
-        return content
+    file = read_yaml(path, "rules")
+    return StandardsFile() if file is None else _Reader(file).read()
 
 
 class _Reader(Struct, frozen=True):
-    path: Path
-    root: yaml.Node
+    yaml: YamlFile
 
-    def read(self, content: Any) -> StandardsFile:
+    def read(self) -> StandardsFile:
+        content = self.yaml.content
         section = [name for name in _SECTIONS if isinstance(content, dict) and name in content][:1]
-        file = self._decoded(content[section[0]] if section else content, _File, tuple(section))
+        file = self.yaml.decoded(content[section[0]] if section else content, _File, tuple(section))
         entries = tuple(self._entries(file.apis, (*section, "apis")))
         return StandardsFile(entries, file.white_list, file.black_list)
 
     def _entries(self, apis: Mapping[str, Any], keys: _Keys) -> Iterator[Entry]:
         for pattern, dtypes in apis.items():
-            self._decoded(dtypes, _Dtypes, (*keys, pattern))
+            self.yaml.decoded(dtypes, _Dtypes, (*keys, pattern))
             for dtype, entry in dtypes.items():
                 yield self._entry(pattern, dtype, entry, (*keys, pattern, dtype))
 
     def _entry(self, pattern: str, dtype: str, content: Any, keys: _Keys) -> Entry:
-        named = self._decoded(content, _Standard, keys).standard
+        named = self.yaml.decoded(content, _Standard, keys).standard
         rule = named or packaged().listing(pattern)
         if named is None and rule == BENCHMARK:
             wanted = "msprobe's lists do not have it: add standard"
-            raise SettingsError(self._place(keys), f"{pattern}: {dtype}", wanted)
-        entry = self._decoded(content, _ENTRIES[rule], keys)
+            raise SettingsError(self.yaml.place(keys), f"{pattern}: {dtype}", wanted)
+        entry = self.yaml.decoded(content, _ENTRIES[rule], keys)
         limits = {key: value for key in RULES.get(rule, ()) if (value := getattr(entry, key)) is not UNSET}
         return Entry(pattern, dtype, rule, limits, " ".join(entry.justification.split()))
-
-    def _decoded(self, content: Any, kind: type[T], keys: _Keys) -> T:
-        return decode(content, kind, lambda steps: self._place((*keys, *steps)), keys, strict=False)
-
-    def _place(self, steps: Steps) -> str:
-        """The file, and the line of the key or item that the steps from the root lead to, as far as there is one."""
-        node = self.root
-        line = node.start_mark.line
-        for step in steps:
-            if isinstance(step, int):
-                node = node.value[step]
-                line = node.start_mark.line
-            elif pair := next((pair for pair in node.value if pair[0].value == step), None):
-                line, node = pair[0].start_mark.line, pair[1]
-        return f"{self.path}:{line + 1}"

@@ -1,0 +1,195 @@
+"""A match of two dumps, compared: each side is put together, and judged against float64 where that is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_probe import frameworks
+from pytest_probe.check import Case, Checked, Checker
+from pytest_probe.errors import RecordError
+from pytest_probe.features.against.dump_map import DumpMap, Layout
+from pytest_probe.features.against.judging import UNMATCHED, Found, Pair, Values, judge
+from pytest_probe.features.against.layouts import cut, joined
+from pytest_probe.features.against.matching import Match
+from pytest_probe.features.against.sides import Side, compared
+from pytest_probe.model.dump import Direction, Dump, Record
+from pytest_probe.model.pairing import Paired, Status
+from pytest_probe.model.verdict import SEVERITY, Verdict
+from pytest_probe.standards.api_class import classes_of
+
+SideName: TypeAlias = Literal["A", "B"]
+
+
+class Ranks(Struct, frozen=True):
+    """The dumps of several ranks of one side that together are one dump of the other; index is this one's place."""
+
+    side: SideName
+    dumps: tuple[Dump, ...]
+    index: int
+
+
+class Together(Struct, frozen=True):
+    """A match in one direction: what each side's dump has of it."""
+
+    a: Dump
+    b: Dump
+    match: Match
+    direction: Direction
+    ranks: Ranks | None = None
+
+    def dump(self, side: SideName) -> Dump:
+        return self.a if side == "A" else self.b
+
+    def records(self, side: SideName) -> list[Record]:
+        found = self.match.a if side == "A" else self.match.b
+        return [record for record in found if self.direction in directions_of(record)]
+
+    @property
+    def entry(self) -> str:
+        """That of A, else that of B."""
+        return f"{(self.records('A') or self.records('B'))[0].name}.{self.direction}"
+
+    @property
+    def is_random(self) -> bool:
+        """Are outputs of the API drawn, or memory that nobody has written to?"""
+        side: SideName = "A" if self.match.a else "B"
+        record = self.records(side)[0]
+        api = frameworks.signatures(self.dump(side).framework).canonical(f"{record.namespace}.{record.api}")
+        return not classes_of(api).isdisjoint(("random", "uninitialised"))
+
+
+def _is_compared_only(dump: Dump, record: Record) -> bool:
+    return any(record is each for each in dump.compare_only)
+
+
+def directions_of(record: Record) -> tuple[Direction, ...]:
+    """Those that a record's dump tells of, replayed or not."""
+    return ("forward", "backward") if record.node is not None and record.forward else record.directions
+
+
+class Comparing:
+    """Compares matches with a checker that judges stored outputs."""
+
+    def __init__(self, checker: Checker, standard: str, given: DumpMap) -> None:
+        self._checker, self._standard, self._map = checker, standard, given
+        # What the last record of each side left, which its backward shares.
+        self._kept: dict[SideName, Checked] = {}
+        # Records by name, by the identity of their dump.
+        self._named: dict[int, Mapping[str, Record]] = {}
+
+    def found(self, both: Together) -> Found:
+        """The verdict; of a broken record, or file, a skip."""
+        try:
+            if both.match.repeats is not None:
+                return self._repeated(both, both.match.repeats)
+            if not (both.records("A") and both.records("B")):
+                return self._alone(both)
+            return self._together(both)
+        except RecordError as error:
+            return Found(Verdict("skip", self._standard, str(error), error.kind), Paired("incomparable"))
+
+    def _alone(self, both: Together) -> Found:
+        there = both.dump("B" if both.records("A") else "A").path
+        return Found(Verdict("skip", self._standard, f"{both.entry}: not in {there}", UNMATCHED), Paired("unmatched"))
+
+    def _together(self, both: Together) -> Found:
+        a, b = self._sides(both, "A"), self._sides(both, "B")
+        layout = self._map.layout_of(a[0].entry, b[0].entry)
+        ranks = self._ranks(both)
+        differing = _replicas(ranks, b[0] if both.ranks is not None and both.ranks.side == "A" else a[0])
+        if differing:
+            return self._differing(both, differing)
+        one, other = a[0], b[0]
+        if both.ranks is not None and both.ranks.side == "A":
+            one = _summed(ranks, one, layout)
+            other = cut(other, one, both.ranks.index, len(both.ranks.dumps))
+        elif both.ranks is not None:
+            other = joined(ranks, one, layout)
+        elif len(a) > 1:
+            one = joined(a, other)
+        elif len(b) > 1:
+            other = joined(b, one)
+        of_calls = _is_compared_only(both.a, a[0].record) and bool(both.a.records and both.b.records)
+        pair = Pair(one, other, lambda side: self._own(both, side), both.is_random, of_calls, both.match.note)
+        return judge(pair, self._standard)
+
+    def _sides(self, both: Together, side: SideName) -> list[Side]:
+        return [self._side(both.dump(side), record, both.direction) for record in both.records(side)]
+
+    def _side(self, dump: Dump, record: Record, direction: Direction) -> Side:
+        return Side.of(dump, record, direction, self._checker.files(dump))
+
+    def _ranks(self, both: Together) -> list[Side]:
+        """The same call of all ranks that together are one dump of the other side."""
+        if both.ranks is None:
+            return []
+        name = both.records(both.ranks.side)[0].name
+        found = ((dump, self._records_of(dump).get(name)) for dump in both.ranks.dumps)
+        return [self._side(dump, record, both.direction) for dump, record in found if record is not None]
+
+    def _records_of(self, dump: Dump) -> Mapping[str, Record]:
+        if id(dump) not in self._named:
+            self._named[id(dump)] = {record.name: record for record in (*dump.records, *dump.compare_only)}
+        return self._named[id(dump)]
+
+    def _differing(self, both: Together, reason: str) -> Found:
+        verdict = Verdict("error", self._standard, f"replicas differ: {reason}")
+        return Found(verdict, Paired("replicas", f"{both.records('B')[0].name}.{both.direction}"))
+
+    def _repeated(self, both: Together, first: Record) -> Found:
+        """A call that is computed again with equal inputs gives equal outputs."""
+        side: SideName = "A" if both.match.a else "B"
+        again = self._sides(both, side)[0]
+        before = self._side(both.dump(side), first, both.direction)
+        outputs = Values.of(again.outputs, before.outputs)
+        wrong = [name for name, pair in outputs.pairs.items() if not pair.agrees]
+        reason = f"{wrong[0]} differs from that of {first.name}, whose inputs are equal" if wrong else ""
+        is_own = bool(wrong) and not both.is_random
+        notes = (f"computes {first.name} again",)
+        verdict = Verdict("error" if is_own else "pass", self._standard, reason if is_own else "", notes=notes)
+        status: Status = "own" if is_own else "random" if wrong else "equal"
+        return Found(verdict, Paired(status, before.entry, suspect=side if status == "own" else ""))
+
+    def _own(self, both: Together, side: str) -> Verdict:
+        """The worst verdict on the stored outputs of a side's records."""
+        name: SideName = "A" if side == "A" else "B"
+        judged = [self._checked(both.dump(name), record, both.direction, name) for record in both.records(name)]
+        return max(judged, key=lambda verdict: SEVERITY[verdict.verdict])
+
+    def _checked(self, dump: Dump, record: Record, direction: Direction, side: SideName) -> Verdict:
+        if _is_compared_only(dump, record) or direction not in record.directions:
+            words = "modules and autograd nodes are compared, not replayed"
+            return Verdict("skip", self._standard, words, "not replayed")
+        case = Case(dump, record, direction)
+        previous = self._kept.pop(side, None)
+        # Dropped first where it is another record's, so that the peak of memory is that of one case.
+        previous = previous if previous is not None and previous.serves(case) else None
+        checked = self._kept[side] = self._checker.run(case, previous)
+        return checked.verdict
+
+
+def _summed(ranks: Sequence[Side], own: Side, layout: Layout | None) -> Side:
+    """A rank's side, whose outputs are parts that are to be added where the map says so."""
+    if layout is None or not layout.partial or not ranks:
+        return own
+    return replace(own, outputs=joined(ranks, own, layout).outputs)
+
+
+def _replicas(ranks: Sequence[Side], whole: Side) -> str:
+    """Which tensor differs between ranks that should hold the same; "" where none does. Equal inputs give equal
+    outputs; and what one rank has as the other side has it, each rank with a tensor of that shape has."""
+    for number, rank in enumerate(ranks[1:], 1):
+        inputs, outputs = Values.of(rank.inputs, ranks[0].inputs), Values.of(rank.outputs, ranks[0].outputs)
+        if inputs.equal and not outputs.agree:
+            name = next(name for name, tensors in outputs.pairs.items() if not tensors.agrees)
+            return f"{name} of ranks {number} and 0, whose inputs are equal"
+        for values, other in ((inputs, whole.inputs), (outputs, whole.outputs)):
+            for name in (name for name, tensors in values.pairs.items() if not tensors.agrees and name in other):
+                one, two = (compared(tensor, other[name]) for tensor in (values.pairs[name].a, values.pairs[name].b))
+                if one.is_told and two.is_told and one.equal != two.equal:
+                    return f"{name} of ranks {number} and 0; the other side has it as rank {number if one.equal else 0}"
+    return ""

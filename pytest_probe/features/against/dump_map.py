@@ -1,0 +1,128 @@
+"""--probe-against-map: what the other side calls the modules and calls of this one, and how it holds their tensors.
+
+names:                                   # A's name: B's, by globs; `*` stands for the same text on both sides
+  "layers.*.attention": "blocks.*.attn"
+concat:                                  # modules of A that are one module of B, in this order
+  - {from: [q_proj, k_proj, v_proj], to: qkv_proj}
+split:                                   # a module of A that is several of B
+  - {from: gate_up_proj, to: [gate_proj, up_proj]}
+ignore: ["*.rotary_emb*"]                # entries and modules of both sides that are left out
+dims:                                    # entries whose tensors a side's ranks hold in parts
+  "Functional.linear.3": "b s h[tp]"     # the dimension in brackets is divided; or "partial": parts are summed
+  "*": auto                              # found from the shapes
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, field
+
+from pytest_probe.errors import SettingsError
+from pytest_probe.system.decoding import MAPPING
+from pytest_probe.system.yaml_file import read_yaml
+
+_DIMS = re.compile(r"auto|partial|(?:\w+(?:\[\w+\])?)(?: \w+(?:\[\w+\])?)*")
+_DIMS_ADVICE = 'give "auto", "partial", or a letter for each dimension with the divided one in brackets, as "b s h[tp]"'
+_ONE, _SEVERAL = "give the name of one module", "give a list of two modules or more, as [q_proj, k_proj, v_proj]"
+
+
+class Layout(Struct, frozen=True):
+    """How ranks hold a tensor: divided along dim, None for what the shapes say; or in parts that are summed."""
+
+    dim: int | None = None
+    partial: bool = False
+
+
+class Fusion(Struct, frozen=True):
+    """Several modules of one side are one of the other; of_a: they are A's."""
+
+    parts: tuple[str, ...]
+    whole: str
+    of_a: bool
+
+
+class DumpMap(Struct, frozen=True):
+    """names renames parts of A's names, ignored are globs, layouts go by globs of entries."""
+
+    names: tuple[tuple[re.Pattern[str], str], ...] = ()
+    fusions: tuple[Fusion, ...] = ()
+    ignored: tuple[str, ...] = ()
+    layouts: Mapping[str, Layout] = {}
+
+    def renamed(self, name: str) -> str:
+        """The other side's name of a module or record of A: the first rule that fits counts."""
+        for pattern, other in self.names:
+            found = pattern.search(name)
+            if found:
+                # Literal text and the texts that `*` stood for, in turn.
+                pieces = other.split("*")
+                texts = [*found.groups()[: len(pieces) - 1], *[""] * len(pieces)]
+                inside = "".join(piece + text for piece, text in zip(pieces, texts, strict=False))
+                return name[: found.start()] + inside + name[found.end() :]
+        return name
+
+    def ignores(self, *names: str) -> bool:
+        """Is one of an entry's or a module's names left out?"""
+        return any(fnmatchcase(name, glob) for glob in self.ignored for name in names)
+
+    def layout_of(self, *names: str) -> Layout | None:
+        """That of an entry; None where the map says none."""
+        return next((found for glob, found in self.layouts.items() if any(fnmatchcase(n, glob) for n in names)), None)
+
+
+class _Concat(Struct, frozen=True, forbid_unknown_fields=True):
+    parts: Annotated[tuple[str, ...], Meta(min_length=2, description=_SEVERAL)] = field(name="from")
+    whole: Annotated[str, Meta(min_length=1, description=_ONE)] = field(name="to")
+
+
+class _Split(Struct, frozen=True, forbid_unknown_fields=True):
+    whole: Annotated[str, Meta(min_length=1, description=_ONE)] = field(name="from")
+    parts: Annotated[tuple[str, ...], Meta(min_length=2, description=_SEVERAL)] = field(name="to")
+
+
+class _File(Struct, frozen=True, forbid_unknown_fields=True):
+    names: Annotated[dict[str, str], Meta(description=MAPPING)] = {}
+    concat: Annotated[list[Any], Meta(description="give a list of mappings with `from` and `to`")] = []
+    split: Annotated[list[Any], Meta(description="give a list of mappings with `from` and `to`")] = []
+    ignore: Annotated[tuple[str, ...], Meta(description="give a list of globs")] = ()
+    dims: Annotated[dict[str, str], Meta(description=MAPPING)] = {}
+
+
+def read_map(path: Path) -> DumpMap:
+    """Raises SettingsError, which names file and line."""
+    file = read_yaml(path, "names")
+    if file is None:
+        return DumpMap()
+    found = file.decoded(file.content, _File)
+    concat = [file.decoded(item, _Concat, ("concat", number)) for number, item in enumerate(found.concat)]
+    split = [file.decoded(item, _Split, ("split", number)) for number, item in enumerate(found.split)]
+    for glob, dims in found.dims.items():
+        if not _DIMS.fullmatch(dims) or dims.count("[") > 1:
+            raise SettingsError(f"{file.place(('dims', glob))}: dims: {glob}", dims, _DIMS_ADVICE)
+    return DumpMap(
+        tuple((_inside(glob), other) for glob, other in found.names.items()),
+        (
+            *(Fusion(rule.parts, rule.whole, of_a=True) for rule in concat),
+            *(Fusion(rule.parts, rule.whole, of_a=False) for rule in split),
+        ),
+        found.ignore,
+        {glob: _layout(dims) for glob, dims in found.dims.items()},
+    )
+
+
+def _inside(glob: str) -> re.Pattern[str]:
+    """Finds what a glob matches between the dots of a name; `*` is one part of it."""
+    pieces = (re.escape(piece) for piece in glob.split("*"))
+    return re.compile(rf"(?:(?<=\.)|^){'([^.]*)'.join(pieces)}(?=\.|$)")
+
+
+def _layout(dims: str) -> Layout:
+    if dims == "partial":
+        return Layout(partial=True)
+    letters: Sequence[str] = dims.split(" ")
+    return Layout(next((place for place, letter in enumerate(letters) if "[" in letter), None))

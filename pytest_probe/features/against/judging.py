@@ -1,0 +1,271 @@
+"""The verdict on a call of which two dumps tell: are both sides equal, has a side an error of its own, or did both
+start from other inputs?
+
+Equal outputs need no run. Otherwise each side's stored outputs are judged against float64 on that side's own inputs, as
+--probe-device=recorded judges them: an error there is the call's own, all else it has inherited.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_probe.features.against.sides import STATISTICS_ROUNDOFFS, TENSORS, Side, TensorPair, compared
+from pytest_probe.features.against.standards import CLOSENESS, Closeness
+from pytest_probe.model.pairing import Paired, Status
+from pytest_probe.model.result import number, plain
+from pytest_probe.model.verdict import SEVERITY, Metric, Outcome, OutputVerdict, Verdict
+
+# The kind of a skip whose tensors cannot be compared, and of one that the other side does not have.
+INCOMPARABLE, UNMATCHED = "another shape or dtype on the other side", "no such call on the other side"
+# By how many roundoffs, and by how many times the relative difference of its inputs, the outputs of a call may differ
+# that nothing replays.
+_SUSPECT = 16
+
+
+class Values(Struct, frozen=True):
+    """Tensors of both sides by name, the names of those that one side has alone, and whether the other values (numbers,
+    texts) are equal."""
+
+    pairs: Mapping[str, TensorPair]
+    alone: Sequence[str]
+    others_equal: bool
+
+    @classmethod
+    def of(cls, a: Mapping[str, object], b: Mapping[str, object]) -> Values:
+        """Raises RecordError for a file that cannot be used."""
+        pairs = {}
+        equal = True
+        for name in (name for name in a if name in b):
+            one, other = a[name], b[name]
+            if isinstance(one, TENSORS) and isinstance(other, TENSORS):
+                pairs[name] = compared(one, other)
+            elif not isinstance(one, TENSORS) and not isinstance(other, TENSORS):
+                equal &= one == other or (one != one and other != other)
+        alone = sorted(name for name in a.keys() ^ b.keys() if isinstance(a.get(name, b.get(name)), TENSORS))
+        return cls(pairs, alone, equal)
+
+    @property
+    def equal(self) -> bool:
+        return self.others_equal and all(pair.equal for pair in self.pairs.values())
+
+    @property
+    def agree(self) -> bool:
+        """Are they equal, or as near as the statistics of equal tensors are?"""
+        return self.others_equal and all(pair.agrees for pair in self.pairs.values())
+
+    @property
+    def have_values(self) -> bool:
+        return all(pair.basis == "values" for pair in self.pairs.values())
+
+    @property
+    def incomparable(self) -> list[str]:
+        return [name for name, pair in self.pairs.items() if pair.basis in ("shapes", "dtypes")]
+
+    @property
+    def gap(self) -> float:
+        """The relative RMSE of those that lie farthest apart; of statistics their largest relative difference."""
+        return max((_gap(pair) for pair in self.pairs.values()), default=0.0)
+
+
+def _gap(pair: TensorPair) -> float:
+    if pair.found is None:
+        return pair.gap * STATISTICS_ROUNDOFFS * pair.roundoff
+    if pair.found.relative_rmse is None:
+        return 0.0 if pair.equal else 1.0
+    return pair.found.relative_rmse
+
+
+class Pair(Struct, frozen=True):
+    """A call of both sides; own judges the stored outputs of a side, "A" or "B", against float64.
+
+    is_random: outputs of the API are drawn, or memory that nobody has written to. of_calls: it is a module whose calls
+    are compared. note says how the pair was found.
+    """
+
+    a: Side
+    b: Side
+    own: Callable[[str], Verdict]
+    is_random: bool = False
+    of_calls: bool = False
+    note: str = ""
+
+
+class Found(Struct, frozen=True):
+    """The verdict on a pair, and what it is."""
+
+    verdict: Verdict
+    paired: Paired
+
+
+class _Judging(Struct, frozen=True):
+    pair: Pair
+    standard: str
+    inputs: Values
+    outputs: Values
+
+    def found(self) -> Found:
+        inputs, outputs = self.inputs, self.outputs
+        if outputs.incomparable:
+            return self._incomparable(outputs.incomparable[0])
+        if outputs.alone and not outputs.pairs:
+            return self._not_compared(f"{outputs.alone[0]} is of one side, or of one part of it, alone")
+        if self.standard in CLOSENESS:
+            return self._by_closeness(CLOSENESS[self.standard])
+        if outputs.equal and outputs.have_values:
+            return self._made("equal" if inputs.agree else "recovers")
+        if self.pair.is_random and not outputs.agree:
+            return self._made("random")
+        if outputs.have_values and inputs.have_values:
+            return self._by_replay()
+        return self._by_statistics()
+
+    def _incomparable(self, name: str) -> Found:
+        tensors = self.outputs.pairs[name]
+        both = " and ".join(f"{side.dtype} {list(side.shape)}" for side in (tensors.a, tensors.b))
+        return self._not_compared(f"{name} is {both}")
+
+    def _not_compared(self, words: str) -> Found:
+        reason = f"{self.pair.a.entry}: {words}"
+        return Found(Verdict("skip", self.standard, reason, INCOMPARABLE), Paired("incomparable", self.pair.b.entry))
+
+    def _by_replay(self) -> Found:
+        sides = {name: self.pair.own(name) for name in ("A", "B")}
+        if all(verdict.verdict == "skip" for verdict in sides.values()):
+            return self._by_growth(sides["A"].reason)
+        wrong = [name for name, verdict in sides.items() if verdict.verdict == "error"]
+        status: Status = "own" if wrong else "rounding" if self.inputs.equal else "inherited"
+        return self._made(status, sides, wrong)
+
+    def _by_growth(self, reason: str) -> Found:
+        """Nothing can be replayed: what the call adds to the difference of its inputs tells."""
+        note, words = [f"not replayed: {reason}"], f"outputs differ by {self.outputs.gap:.3g} relatively"
+        allowed = _SUSPECT * max(self.inputs.gap, *(tensors.roundoff for tensors in self.outputs.pairs.values()))
+        if self.outputs.gap <= allowed:
+            return self._made("rounding" if self.inputs.equal else "inherited", notes=note)
+        if self.pair.of_calls:
+            return self._made("inherited", notes=["the calls that it is made of are compared themselves"])
+        if not self.inputs.pairs:
+            return self._suspected(
+                "differs", f"outputs differ by {self.outputs.gap:.3g} relatively; no inputs are known"
+            )
+        words = f"outputs differ by {self.outputs.gap:.3g} relatively, inputs by {self.inputs.gap:.3g}"
+        return self._suspected("own", f"{words}; not replayed: {reason}")
+
+    def _by_statistics(self) -> Found:
+        outputs = self.outputs
+        if outputs.agree:
+            same: Status = "equal" if outputs.equal else "rounding"
+            return self._made(same if self.inputs.agree else "recovers")
+        if not self.inputs.agree or self.pair.of_calls:
+            return self._made("inherited", notes=["not replayed: a dump has statistics alone"])
+        name, worst = max(outputs.pairs.items(), key=lambda item: 0.0 if item[1].agrees else item[1].gap)
+        words = f"statistics differ by {worst.gap:.3g} times what roundings explain ({worst.words()})"
+        if not self.inputs.pairs:
+            return self._suspected("differs", f"{name}: {words}; no inputs are known")
+        return self._suspected("own", f"{name}: inputs agree, and {words}")
+
+    def _suspected(self, status: Status, reason: str) -> Found:
+        found = self._made(status)
+        return Found(replace(found.verdict, verdict="warning", reason=f"suspect: {reason}"), found.paired)
+
+    def _by_closeness(self, close: Closeness) -> Found:
+        rows = []
+        for name, tensors in self.outputs.pairs.items():
+            reason = "" if tensors.equal else close.refused(tensors)
+            rows.append(_output(name, tensors, self.standard, close.outcome if reason else "pass", reason))
+        wrong = [row for row in rows if row.verdict != "pass"]
+        outcome: Outcome = max((row.verdict for row in rows), key=SEVERITY.__getitem__, default="pass")
+        differing: Status = "own" if wrong and self.inputs.agree else "inherited" if wrong else "rounding"
+        found = self._made("equal" if self.outputs.equal else differing)
+        reason = f"{wrong[0].name}: {wrong[0].reason}" if wrong else ""
+        return Found(replace(found.verdict, verdict=outcome, reason=reason, outputs=tuple(rows)), found.paired)
+
+    def _made(
+        self,
+        status: Status,
+        sides: Mapping[str, Verdict] = {},
+        wrong: Sequence[str] = (),
+        notes: Sequence[str] = (),
+    ) -> Found:
+        noise = {name: _noise(verdict) for name, verdict in sides.items()}
+        paired = Paired(
+            status,
+            self.pair.b.entry,
+            suspect=" and ".join(wrong),
+            nearer=_nearer(noise.get("A"), noise.get("B")),
+            noise_a=plain(noise.get("A")),
+            noise_b=plain(noise.get("B")),
+            gap=plain(self.outputs.gap),
+        )
+        of_wrong = [sides[name] for name in wrong]
+        failed = {
+            output.name: output for verdict in of_wrong for output in verdict.outputs if output.verdict == "error"
+        }
+        verdict = Verdict(
+            "error" if wrong else "pass",
+            self.standard,
+            "; ".join(f"own error of {name}: {sides[name].headline}" for name in wrong),
+            dtype=next((verdict.dtype for verdict in sides.values() if verdict.dtype), ""),
+            outputs=tuple(self._rows(failed)),
+            arguments=next((verdict.arguments for verdict in of_wrong), ()),
+            notes=(*_said(paired), *filter(None, (self.pair.note, *notes)), *_unsure(sides), *self._alone()),
+        )
+        return Found(verdict, paired)
+
+    def _rows(self, failed: Mapping[str, OutputVerdict]) -> Iterator[OutputVerdict]:
+        """Each output of both sides, with what a wrong side's own verdict says; and outputs of that side alone."""
+        for name, tensors in self.outputs.pairs.items():
+            own = failed.get(name)
+            if own is None:
+                yield _output(name, tensors, self.standard, "pass", "")
+            else:
+                yield replace(own, metrics={**own.metrics, **_metrics(tensors)})
+        yield from (output for name, output in failed.items() if name not in self.outputs.pairs)
+
+    def _alone(self) -> tuple[str, ...]:
+        alone = self.outputs.alone
+        return (f"of one side alone: {', '.join(alone)}",) if alone else ()
+
+
+def judge(pair: Pair, standard: str) -> Found:
+    """Raises RecordError for a file, or a record, that cannot be used."""
+    inputs, outputs = Values.of(pair.a.inputs, pair.b.inputs), Values.of(pair.a.outputs, pair.b.outputs)
+    return _Judging(pair, standard, inputs, outputs).found()
+
+
+def _said(paired: Paired) -> Iterator[str]:
+    """What a pair is, in one line."""
+    both = (("A", paired.noise_a), ("B", paired.noise_b))
+    noise = ", ".join(f"{name} {number(value):.3g}" for name, value in both if value is not None)
+    nearer = f"; nearer to float64: {paired.nearer} ({noise} noise ratios)" if paired.nearer else ""
+    yield f"{paired.status}, beside {paired.other}{nearer}"
+
+
+def _unsure(sides: Mapping[str, Verdict]) -> Iterator[str]:
+    for name, verdict in sides.items():
+        if verdict.verdict in ("warning", "skip"):
+            yield f"{name} alone: {verdict.verdict}, {verdict.headline}"
+
+
+def _noise(verdict: Verdict) -> float | None:
+    """The largest noise ratio of a side's outputs; None where noise judged none."""
+    found = [number(output.metrics["noise_ratio"]) for output in verdict.outputs if "noise_ratio" in output.metrics]
+    return max(found, default=None, key=lambda value: math.inf if math.isnan(value) else value)
+
+
+def _nearer(a: float | None, b: float | None) -> str:
+    if a is None or b is None or a == b:
+        return ""
+    return "A" if a < b else "B"
+
+
+def _output(name: str, tensors: TensorPair, standard: str, outcome: Outcome, reason: str) -> OutputVerdict:
+    return OutputVerdict(name, tensors.a.shape, tensors.a.dtype, outcome, standard, reason, _metrics(tensors))
+
+
+def _metrics(tensors: TensorPair) -> dict[str, Metric]:
+    return {"basis": tensors.basis, **({} if tensors.found is None else tensors.found.metrics())}

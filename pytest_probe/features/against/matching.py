@@ -1,0 +1,344 @@
+"""Which record of one dump is which of the other: by name, else by the order of calls that are alike.
+
+Names decide where both dumps made the same calls of each API. Otherwise an extra call has moved the numbers of all that
+follow: records are then aligned. Calls with equal inputs that occur once on each side are fixed points (a patience
+diff); between them a shortest edit script (E. Myers, An O(ND) Difference Algorithm, 1986) pairs calls of one API,
+shapes and module. What is left is paired by its name, or stays alone: nothing is dropped.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_probe.errors import RecordError
+from pytest_probe.features.against.dump_map import DumpMap
+from pytest_probe.features.against.fusions import fused, module_of
+from pytest_probe.features.against.names import record_name
+from pytest_probe.model.case import DIRECTIONS
+from pytest_probe.model.dump import Call, Direction, Dump, Record, TensorSpec, leaves
+
+# Edits of a shortest edit script, beyond which sequences have too little in common for one.
+_MOST_EDITS = 500
+# Micro-batches that are looked for.
+_MOST_PARTS = 64
+
+
+class Match(Struct, frozen=True):
+    """Records that are one call: one of each side; several of a side that made it in parts, along the batch; or one
+    side alone. repeats is an earlier record of the same side with equal inputs, which this one computes again, as
+    activation checkpointing does. directions are those that are one call; note says how they were found, "" by their
+    names."""
+
+    a: tuple[Record, ...] = ()
+    b: tuple[Record, ...] = ()
+    note: str = ""
+    repeats: Record | None = None
+    directions: tuple[Direction, ...] = DIRECTIONS
+
+
+class _Keyed(Struct, frozen=True):
+    """A record as it is compared: its name, what its call is (API, shapes, module), the same for any size of the first
+    dimension, and its inputs as far as the dump describes them. sizes are those of the first dimension."""
+
+    record: Record
+    name: str
+    call: Hashable
+    any_batch: Hashable
+    inputs: Hashable
+    sizes: tuple[int, ...]
+
+
+def match(a: Dump, b: Dump, given: DumpMap) -> list[Match]:
+    """All records of both dumps, but for those that the map leaves out."""
+    found, taken = [], set[int]()
+    for rule, parts, whole in fused(a, b, given):
+        one, other = (parts, (whole,)) if rule.of_a else ((whole,), parts)
+        note = f"{' + '.join(rule.parts)} of {'A' if rule.of_a else 'B'} joined by the map"
+        found.append(Match(one, other, note))
+        taken |= {id(whole), *map(id, parts)}
+    first = {given.renamed(name): record for name, record in _named(a, given, taken)}
+    second = dict(_named(b, given, taken))
+    if _same_counts(first, second):
+        return found + _by_name(first, second)
+    keyed = (
+        [_keyed(name, record, a, given.renamed) for name, record in first.items()],
+        [_keyed(name, record, b, str) for name, record in second.items()],
+    )
+    return found + _aligned(*keyed)
+
+
+def _named(dump: Dump, given: DumpMap, taken: Set[int]) -> Iterator[tuple[str, Record]]:
+    """Names and records of a dump that are still to be matched."""
+    for record in (*dump.records, *dump.compare_only):
+        name = record_name(record, dump)
+        ignored = given.ignored and given.ignores(name, record.name, module_of(record, dump))
+        if id(record) not in taken and not ignored:
+            yield name, record
+
+
+def _same_counts(a: Iterable[str], b: Iterable[str]) -> bool:
+    """Did both sides make as many calls of each API that both have? Then names decide."""
+    counts = [Counter(name.rpartition(".")[0] for name in names) for names in (a, b)]
+    common = counts[0].keys() & counts[1].keys()
+    return all(counts[0][api] == counts[1][api] for api in common)
+
+
+def _by_name(first: Mapping[str, Record], second: Mapping[str, Record]) -> list[Match]:
+    found = [Match((record,), (second[name],) if name in second else ()) for name, record in first.items()]
+    return found + [Match((), (record,)) for name, record in second.items() if name not in first]
+
+
+def _keyed(name: str, record: Record, dump: Dump, renamed: Callable[[str], str]) -> _Keyed:
+    try:
+        call: Call | None = dump.decode(record)
+    except RecordError:
+        call = None
+    api = name.rpartition(".")[0]
+    specs = [] if call is None else list(leaves((call.args, call.kwargs)))
+    if call is not None and not specs:
+        specs = [(path, value) for path, value in call.returned()]
+    module = renamed(module_of(record, dump))
+    shapes = [value.shape for _, value in specs if isinstance(value, TensorSpec)]
+    return _Keyed(
+        record,
+        name,
+        (api, tuple(shapes), module),
+        (api, tuple(shape[1:] for shape in shapes), module),
+        (api, tuple((path, _described(value)) for path, value in specs)),
+        tuple(shape[0] for shape in shapes if shape),
+    )
+
+
+def _described(value: object) -> Hashable:
+    if not isinstance(value, TensorSpec):
+        return repr(value)
+    numbers = (value.max, value.min, value.mean, value.norm)
+    return value.dtype, value.shape, value.checksum, repr(numbers)
+
+
+def _aligned(a: Sequence[_Keyed], b: Sequence[_Keyed]) -> list[Match]:
+    """a and b in their order."""
+    parts = _in_parts(a, b, of_a=True) or _in_parts(a, b, of_a=False)
+    return _of_one_by_one(a, b) if parts is None else _by_parts(a, b, parts)
+
+
+def _of_one_by_one(a: Sequence[_Keyed], b: Sequence[_Keyed]) -> list[Match]:
+    pairs = _pairs(a, b)
+    taken = [{place for place, _ in pairs}, {place for _, place in pairs}]
+    rest = {item.name: place for place, item in enumerate(b) if place not in taken[1]}
+    for place, item in enumerate(a):
+        if place not in taken[0] and item.name in rest and b[rest[item.name]].call == item.call:
+            pairs.append((place, rest.pop(item.name)))
+    return _with_repeats(a, b, dict(pairs))
+
+
+def _with_repeats(a: Sequence[_Keyed], b: Sequence[_Keyed], pairs: Mapping[int, int]) -> list[Match]:
+    """The pairs in the order of A, then what B has alone. A call that computes an earlier one again has the gradients
+    of that one."""
+    found: list[Match] = []
+    earlier: dict[Hashable, int] = {}
+    for place, item in enumerate(a):
+        if place in pairs:
+            other = b[pairs[place]]
+            earlier.setdefault(item.inputs, len(found))
+            found.append(Match((item.record,), (other.record,), _note(item, other)))
+        elif item.inputs in earlier:
+            found += _repeated(found, earlier[item.inputs], item.record, of_a=True)
+        else:
+            found.append(Match((item.record,)))
+    inputs = {id(item.record): item.inputs for item in b}
+    of_b = {inputs[id(each.b[0])]: place for place, each in enumerate(found) if each.b}
+    matched = set(pairs.values())
+    for place, item in enumerate(b):
+        if place in matched:
+            continue
+        if item.inputs in of_b:
+            found += _repeated(found, of_b[item.inputs], item.record, of_a=False)
+        else:
+            found.append(Match((), (item.record,)))
+    return found
+
+
+def _repeated(found: list[Match], place: int, record: Record, *, of_a: bool) -> list[Match]:
+    """What a record is that computes another one of its side again, in the match at that place."""
+    pair = found[place]
+    first, partner = (pair.a[0], pair.b[0]) if of_a else (pair.b[0], pair.a[0])
+    again = Match((record,) if of_a else (), () if of_a else (record,), repeats=first, directions=("forward",))
+    if first.backward is not None or record.backward is None or partner.backward is None:
+        return [again]
+    found[place] = replace(pair, directions=("forward",))
+    both = ((record,), (partner,)) if of_a else ((partner,), (record,))
+    return [again, Match(*both, note=f"{record.name} computes {first.name} again", directions=("backward",))]
+
+
+def _note(item: _Keyed, other: _Keyed | None) -> str:
+    """How two records were found, where their names are not equal."""
+    if other is None or item.name == other.name:
+        return ""
+    return f"matched by the order of calls with {other.record.name}"
+
+
+def _pairs(a: Sequence[_Keyed], b: Sequence[_Keyed]) -> list[tuple[int, int]]:
+    """Places of equal calls on both sides, in order: first those with equal inputs, then in the gaps between them those
+    of one API, shapes and module."""
+    found = []
+    start_a = start_b = 0
+    for end_a, end_b in (*_fixed_points(a, b), (len(a), len(b))):
+        one, other = [item.call for item in a[start_a:end_a]], [item.call for item in b[start_b:end_b]]
+        found += [(start_a + first, start_b + second) for first, second in shortest_edits(one, other)]
+        found += [(end_a, end_b)] if end_a < len(a) else []
+        start_a, start_b = end_a + 1, end_b + 1
+    return found
+
+
+def _fixed_points(a: Sequence[_Keyed], b: Sequence[_Keyed]) -> list[tuple[int, int]]:
+    """Places of calls whose inputs occur once on each side, in the longest order that both have in common."""
+    counts = [Counter(item.inputs for item in side) for side in (a, b)]
+    places = {item.inputs: place for place, item in enumerate(b) if counts[1][item.inputs] == 1}
+    unique = [
+        (place, places[item.inputs])
+        for place, item in enumerate(a)
+        if counts[0][item.inputs] == 1 and item.inputs in places
+    ]
+    return increasing(unique)
+
+
+def increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The longest part of pairs, which rise in the first number, that rises in the second as well (by patience sorting,
+    n log n)."""
+    tops: list[int] = []
+    ends: list[int] = []
+    before: list[int] = []
+    for index, (_, second) in enumerate(pairs):
+        pile = bisect_left(tops, second)
+        before.append(ends[pile - 1] if pile else -1)
+        if pile == len(tops):
+            tops.append(second)
+            ends.append(index)
+        else:
+            tops[pile], ends[pile] = second, index
+    found = []
+    index = ends[-1] if ends else -1
+    while index >= 0:
+        found.append(pairs[index])
+        index = before[index]
+    return found[::-1]
+
+
+def shortest_edits(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[tuple[int, int]]:
+    """The places of equal items in a shortest edit script of two sequences, in order; those at both ends alone where
+    the script has more than 500 edits."""
+    shorter = min(len(a), len(b))
+    head = next((place for place in range(shorter) if a[place] != b[place]), shorter)
+    tail = next((back for back in range(shorter - head) if a[-1 - back] != b[-1 - back]), shorter - head)
+    middle = _middle(a[head : len(a) - tail], b[head : len(b) - tail])
+    found = [(place, place) for place in range(head)]
+    found += [(head + first, head + second) for first, second in middle]
+    return found + [(len(a) - back, len(b) - back) for back in range(tail, 0, -1)]
+
+
+def _middle(a: Sequence[Hashable], b: Sequence[Hashable]) -> list[tuple[int, int]]:
+    """The same, without equal items at both ends."""
+    if not a or not b:
+        return []
+    farthest = {1: 0}
+    history = []
+    for edits in range(min(len(a) + len(b), _MOST_EDITS) + 1):
+        history.append(dict(farthest))
+        for diagonal in range(-edits, edits + 1, 2):
+            down = _goes_down(farthest, edits, diagonal)
+            x = farthest[diagonal + 1] if down else farthest[diagonal - 1] + 1
+            while x < len(a) and x - diagonal < len(b) and a[x] == b[x - diagonal]:
+                x += 1
+            farthest[diagonal] = x
+            if x >= len(a) and x - diagonal >= len(b):
+                return _traced(history, len(a), len(b))
+    return []
+
+
+def _goes_down(farthest: Mapping[int, int], edits: int, diagonal: int) -> bool:
+    """Is the last edit before a diagonal an item of b alone?"""
+    return diagonal == -edits or (diagonal != edits and farthest[diagonal - 1] < farthest[diagonal + 1])
+
+
+def _traced(history: Sequence[Mapping[int, int]], x: int, y: int) -> list[tuple[int, int]]:
+    """The equal items on the way back from the end; history has the farthest places before each edit."""
+    found = []
+    for edits in range(len(history) - 1, -1, -1):
+        farthest, diagonal = history[edits], x - y
+        before = diagonal + 1 if _goes_down(farthest, edits, diagonal) else diagonal - 1
+        start = farthest[before]
+        while x > start and y > start - before:
+            x, y = x - 1, y - 1
+            found.append((x, y))
+        x, y = start, start - before
+    return found[::-1]
+
+
+class _Parts(Struct, frozen=True):
+    """One side made `calls` calls, from the first-th on, in `count` parts, one after the other; of_a: it is A."""
+
+    first: int
+    calls: int
+    count: int
+    of_a: bool
+
+
+def _in_parts(a: Sequence[_Keyed], b: Sequence[_Keyed], *, of_a: bool) -> _Parts | None:
+    """Did one side make calls of the other in micro-batches, and all others alike?"""
+    many, whole = (a, b) if of_a else (b, a)
+    surplus = len(many) - len(whole)
+    for count in range(2, min(_MOST_PARTS, surplus + 1) + 1):
+        calls, rest = divmod(surplus, count - 1)
+        first = None if rest else _repeated_from([item.any_batch for item in many], calls, surplus)
+        if first is None:
+            continue
+        parts = _Parts(first, calls, count, of_a)
+        joined = [*many[: first + calls], *many[first + calls * count :]]
+        alike = all(one.any_batch == other.any_batch for one, other in zip(joined, whole, strict=True))
+        if alike and _divided(many[first : first + calls], whole[first : first + calls], count):
+            return parts
+    return None
+
+
+def _repeated_from(calls: Sequence[Hashable], distance: int, length: int) -> int | None:
+    """The first place from which on so many items are equal to those at a distance behind."""
+    run = 0
+    for place in range(len(calls) - distance):
+        run = run + 1 if calls[place] == calls[place + distance] else 0
+        if run == length:
+            return place + 1 - length
+    return None
+
+
+def _divided(parts: Sequence[_Keyed], whole: Sequence[_Keyed], count: int) -> bool:
+    """Has some first dimension of the whole `count` times as many elements, and the others as many or as many more?"""
+    ratios = {
+        (large, small)
+        for part, one in zip(parts, whole, strict=True)
+        for small, large in zip(part.sizes, one.sizes, strict=True)
+    }
+    return any(large == count * small for large, small in ratios) and all(
+        large in (small, count * small) for large, small in ratios
+    )
+
+
+def _by_parts(a: Sequence[_Keyed], b: Sequence[_Keyed], parts: _Parts) -> list[Match]:
+    many, whole = (a, b) if parts.of_a else (b, a)
+    note = f"{parts.count} micro-batches of {'A' if parts.of_a else 'B'}, joined along the first dimension"
+    end = parts.first + parts.calls
+    found = []
+    for place, item in enumerate(whole):
+        alone = (item.record,)
+        if parts.first <= place < end:
+            joined = tuple(many[place + number * parts.calls].record for number in range(parts.count))
+            found.append(Match(joined, alone, note) if parts.of_a else Match(alone, joined, note))
+        else:
+            other = (many[place + (len(many) - len(whole) if place >= end else 0)].record,)
+            found.append(Match(other, alone) if parts.of_a else Match(alone, other))
+    return found

@@ -1,0 +1,129 @@
+"""How far two sides' tensors lie apart, in a few numbers: arrays in, numbers out."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+
+from pytest_probe.model.verdict import Metric
+from pytest_probe.numerics.arrays import PASS, blocks
+from pytest_probe.numerics.cosine import Vectors, rescaled
+from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, widen
+from pytest_probe.numerics.metrics import describe, relative_rmse
+from pytest_probe.numerics.ulp import ulp_distance
+
+
+class Difference(Struct, frozen=True):
+    """Two arrays of one shape, side A against side B.
+
+    equal_bits is the share of elements with the same bits. ULP are of the coarser dtype of both, at B; inf where one
+    side alone is NaN or inf. relative_rmse is relative to B, snr_db is 20 log10 of its inverse. Integers and bool have
+    largest, the largest |A - B|, and no ULP.
+    """
+
+    size: int
+    equal_bits: float
+    largest: float
+    ulp_max: float | None = None
+    ulp_mean: float | None = None
+    ulp_p99: float | None = None
+    relative_rmse: float | None = None
+    snr_db: float | None = None
+    cosine: float | None = None
+
+    @property
+    def equal(self) -> bool:
+        return self.equal_bits == 1.0
+
+    def metrics(self) -> dict[str, Metric]:
+        """Those that are known, by their names."""
+        found = {name: getattr(self, name) for name in self.__struct_fields__[1:]}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+def difference(a: AnyArray, b: AnyArray) -> Difference:
+    """How far A lies from B. Raises ValueError where the shapes differ."""
+    if a.shape != b.shape:
+        raise ValueError(f"A has shape {a.shape}, B {b.shape}")
+    bits = equal_bits(a, b)
+    if not _measured(a) or not _measured(b):
+        return Difference(a.size, bits, 0.0 if bits == 1.0 else float(describe(a, b)["max_abs"]))
+    if bits == 1.0:
+        return Difference(a.size, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, math.inf, 1.0)
+    ulp = _distances(a, b)
+    rmse = math.inf if np.isinf(ulp).any() else relative_rmse(a, b).value
+    return Difference(
+        a.size,
+        bits,
+        _largest(a, b),
+        float(ulp.max()),
+        float(ulp.mean(dtype=np.float64)),
+        float(np.quantile(ulp, 0.99, method="inverted_cdf")),
+        rmse,
+        -20 * math.log10(rmse) if 0 < rmse < math.inf else math.inf if rmse == 0 else -math.inf,
+        _cosine(a, b),
+    )
+
+
+def _measured(array: AnyArray) -> bool:
+    return is_floating(array.dtype) or is_complex(array.dtype)
+
+
+def equal_bits(a: AnyArray, b: AnyArray) -> float:
+    """The share of elements that have the same bits; of two dtypes, of those that have the same value. 1 of none."""
+    if not a.size:
+        return 1.0
+    same = 0
+    for one, other in blocks(a, b, PASS):
+        same += int(np.count_nonzero((_same_bits if a.dtype == b.dtype else _same_value)(one, other)))
+    return same / a.size
+
+
+_WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.uint64}
+
+
+def _same_bits(one: AnyArray, other: AnyArray) -> AnyArray:
+    first, second = (np.ascontiguousarray(side).view(_WORDS[side.dtype.itemsize]) for side in (one, other))
+    same = first == second
+    return np.asarray(same if same.size == one.size else same.reshape(one.size, -1).all(axis=1))
+
+
+def _same_value(one: AnyArray, other: AnyArray) -> AnyArray:
+    first, second = widen(one), widen(other)
+    return np.asarray((first == second) | (np.isnan(first) & np.isnan(second)))
+
+
+def coarser(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype of both whose numbers are farther apart."""
+    return max(a, b, key=lambda dtype: float_format(dtype).roundoff)
+
+
+def _distances(a: AnyArray, b: AnyArray) -> AnyArray:
+    """In ULP, float32: a percentile needs all of them."""
+    dtype, found, at = coarser(a.dtype, b.dtype), np.empty(a.size, np.float32), 0
+    with np.errstate(over="ignore"):
+        for one, other in blocks(a, b, PASS):
+            found[at : at + one.size] = ulp_distance(one, other, dtype)
+            at += one.size
+    return found
+
+
+def _largest(a: AnyArray, b: AnyArray) -> float:
+    """The largest finite |A - B|; inf where one side alone is NaN or inf."""
+    found = 0.0
+    with np.errstate(invalid="ignore", over="ignore"):
+        for one, other in blocks(a, b, PASS):
+            gap = np.abs(widen(one) - widen(other))
+            gap = np.where(np.isfinite(gap), gap, np.where(_same_value(one, other), 0.0, np.inf))
+            found = max(found, float(gap.max(initial=0.0)))
+    return found
+
+
+def _cosine(a: AnyArray, b: AnyArray) -> float | None:
+    """Of the elements that are finite on both sides; None where a side is zero."""
+    found: Vectors = rescaled(a, b, PASS)
+    gap = found.distance()
+    return None if gap is None or math.isnan(gap) else 1 - gap

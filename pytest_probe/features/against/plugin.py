@@ -1,0 +1,161 @@
+"""--probe-against: each call of a dump beside the same call of another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from pytest_probe.check import Checked
+from pytest_probe.errors import DumpError, SettingsError
+from pytest_probe.features.against.compare import Comparing, Ranks, Together
+from pytest_probe.features.against.dump_map import DumpMap, read_map
+from pytest_probe.features.against.dumps import OPTION, Counterpart, counterparts
+from pytest_probe.features.against.judging import UNMATCHED, Found
+from pytest_probe.features.against.matching import Match, match
+from pytest_probe.features.against.report import Report
+from pytest_probe.features.against.standards import CLOSENESS
+from pytest_probe.model.dump import Dump
+from pytest_probe.model.pairing import Paired
+from pytest_probe.model.result import Result
+from pytest_probe.model.verdict import Verdict
+from pytest_probe.plugin.feature import Feature, Summary
+from pytest_probe.plugin.items import NoticeItem, ProbeItem
+from pytest_probe.plugin.judged import Judged
+from pytest_probe.plugin.session import Probe
+from pytest_probe.records import read_dump
+from pytest_probe.settings import files_of
+
+# Share of the shorter side's records: with less in common the two are not of one program.
+_COMMON = 0.1
+STANDARDS: Mapping[str, str] = {
+    "auto": "outputs that differ are judged against float64 on both sides",
+    **{name: close.help for name, close in CLOSENESS.items()},
+}
+
+
+class PairItem(ProbeItem):
+    """A call of this dump beside the same call of the other."""
+
+    makes_calls = False
+    against: Against
+    both: Together
+    paired: Paired | None = None
+
+    def judge(self) -> Verdict:
+        found = self.against.found(self.both)
+        self.paired = found.paired
+        checked = Checked(self.case, found.verdict)
+        judged = Judged(checked, found.verdict, self.portable_id, self.case.api, self._file, self._command)
+        self.judged = judged.by_features(self.probe)
+        return judged.verdict
+
+    def result(self, verdict: Verdict, duration: float) -> Result:
+        # A report finds the first error by the places of records.
+        return replace(super().result(verdict, duration), against=self.paired, place=self._place())
+
+
+class Against(Feature):
+    standards = STANDARDS
+
+    def __init__(self, probe: Probe) -> None:
+        super().__init__(probe)
+        self._report = Report()
+
+    @cached_property
+    def _map(self) -> DumpMap:
+        given = self.probe.settings.against_map
+        return DumpMap() if given is None else read_map(given)
+
+    @cached_property
+    def _counterparts(self) -> Mapping[Path, Counterpart]:
+        """What each dump is compared with. Raises SettingsError."""
+        against, here = self.probe.settings.against, self.probe.dumps.paths
+        assert against is not None
+        if not here:
+            raise SettingsError(OPTION, str(against), "it needs a dump to compare: add --probe-dump=PATH")
+        return counterparts(here, files_of(OPTION, [against]), in_parts=bool(self._map.layouts))
+
+    @cached_property
+    def _others(self) -> Mapping[Path, Dump]:
+        """The dumps of the other side. Raises SettingsError."""
+        paths = {path for each in self._counterparts.values() for path in (each.b, *each.of_b)}
+        try:
+            return {path: read_dump(path, self.probe.registry.readers) for path in paths}
+        except DumpError as error:
+            raise SettingsError(OPTION, str(self.probe.settings.against), str(error)) from error
+
+    @cached_property
+    def _matches(self) -> Mapping[Path, list[Match]]:
+        """Raises SettingsError where two dumps have too little in common."""
+        read = self.probe.dumps.read
+        return {path: self._match(read(path), self._others[each.b]) for path, each in self._counterparts.items()}
+
+    def _match(self, dump: Dump, other: Dump) -> list[Match]:
+        found = match(dump, other, self._map)
+        both, *alone = counts(found)
+        fewer = both + min(alone)
+        if both < _COMMON * fewer and self.probe.settings.against_map is None:
+            wanted = f"{both:,} of {fewer:,} records have a counterpart in {dump.path}; give dumps of one program"
+            raise SettingsError(OPTION, str(other.path), f"{wanted}, or a map of names (--probe-against-map)")
+        return found
+
+    @cached_property
+    def _comparing(self) -> Comparing:
+        return Comparing(self.probe.checker, self.probe.settings.standard, self._map)
+
+    def prepare(self) -> None:
+        _ = self._matches
+
+    def header(self) -> Iterable[str]:
+        for path, each in self._counterparts.items():
+            both, here, there = counts(self._matches[path])
+            alone = f", {here:,} of A and {there:,} of B alone" if here or there else ""
+            parts = f"; rank {each.index} of {len(each.of_a)} that together are B" if each.of_a else ""
+            parts = f"; {len(each.of_b)} ranks of B together are A" if each.of_b else parts
+            yield f"probe: A is {self.probe.dumps.label(path)}, B {each.b}: {both:,} records of both{alone}{parts}"
+
+    def items(self, parent: pytest.Collector, dump: Dump) -> Iterator[pytest.Item]:
+        each = self._counterparts[dump.path]
+        other, ranks = self._others[each.b], self._ranks(each)
+        for found in self._matches[dump.path]:
+            for direction in found.directions:
+                yield from self._items(parent, Together(dump, other, found, direction, ranks))
+
+    def _ranks(self, each: Counterpart) -> Ranks | None:
+        if each.of_a:
+            return Ranks("A", tuple(map(self.probe.dumps.read, each.of_a)), each.index)
+        return Ranks("B", tuple(self._others[path] for path in each.of_b), 0) if each.of_b else None
+
+    def _items(self, parent: pytest.Collector, both: Together) -> Iterator[pytest.Item]:
+        here, there = both.records("A"), both.records("B")
+        if not any(self.probe.settings.selection.admits(record, both.direction) for record in (here or there)[:1]):
+            return
+        if here:
+            item = PairItem.from_parent(
+                parent, dump=both.a, record=here[0], direction=both.direction, dtype=None, words=None
+            )
+            item.against, item.both = self, both
+            yield item
+        else:
+            verdict = Verdict("skip", self.probe.settings.standard, f"{both.entry} of {both.b.path}", UNMATCHED)
+            yield NoticeItem.from_parent(parent, name=f"{both.entry} (only in B)", verdict=verdict)
+
+    def found(self, both: Together) -> Found:
+        """The verdict on a match, and what it is."""
+        return self._comparing.found(both)
+
+    def add(self, result: Result) -> None:
+        self._report.add(result)
+
+    def summary(self, width: int) -> Summary:
+        return Summary([*self._report.lines(width)], self._report.alarm)
+
+
+def counts(found: list[Match]) -> tuple[int, int, int]:
+    """How many records both sides have, how many A alone and how many B alone."""
+    both = sum(bool(each.a and each.b) for each in found)
+    return both, sum(bool(each.a and not each.b) for each in found), sum(bool(each.b and not each.a) for each in found)

@@ -1,0 +1,325 @@
+"""What each side's dump has of a call in one direction: its tensors by name, and whether two of them are equal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from msgspec import Struct, field
+
+from pytest_probe.features.against.metrics import Difference, difference
+from pytest_probe.inputs import StoredTensors
+from pytest_probe.model.dump import Call, Direction, Dump, Record, TensorSpec, leaves
+from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, numpy_dtype, widen
+from pytest_probe.system import archive
+
+# Bytes of a file that are compared at a time.
+_PART = 1 << 18
+# Roundoffs of the dtype by which statistics of equal tensors may differ: each side adds up in its own order.
+STATISTICS_ROUNDOFFS = 16
+# Captures add up in float32 at best.
+_SUMMED = 2.0**-24
+
+
+class Tensor(Struct, frozen=True):
+    """A tensor as one side's dump has it; entry and field name it in errors."""
+
+    spec: TensorSpec
+    files: StoredTensors
+    entry: str
+    field: str
+
+    @property
+    def dtype(self) -> str:
+        return self.spec.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.spec.shape
+
+    @property
+    def has_values(self) -> bool:
+        return self.spec.data_name is not None or not self.spec.size
+
+    def array(self) -> AnyArray:
+        """Its values. Raises RecordError where the file cannot be used."""
+        if not self.spec.size:
+            return np.empty(self.shape, numpy_dtype(self.dtype))
+        return self.files.array(self.spec, self.entry, self.field)
+
+    def file(self) -> Path | None:
+        """The file of its own that holds it, on the disk; None where there is none. Raises RecordError."""
+        if self.spec.data_name is None:
+            return None
+        path = self.files.path(self.spec, self.entry, self.field)
+        return path if archive.split(path) is None else None
+
+
+class Joined(Struct, frozen=True):
+    """A tensor in parts, one after the other along a dimension; dim None: their sum."""
+
+    parts: tuple[Tensor, ...]
+    dim: int | None
+
+    @property
+    def spec(self) -> TensorSpec:
+        """Without statistics."""
+        return TensorSpec(self.dtype, self.shape, data_name="" if self.has_values else None)
+
+    @property
+    def dtype(self) -> str:
+        return self.parts[0].dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        first = self.parts[0].shape
+        if self.dim is None:
+            return first
+        extent = sum(part.shape[self.dim] for part in self.parts)
+        return (*first[: self.dim], extent, *first[self.dim + 1 :])
+
+    @property
+    def has_values(self) -> bool:
+        return all(part.has_values for part in self.parts)
+
+    def array(self) -> AnyArray:
+        arrays = [part.array() for part in self.parts]
+        if self.dim is not None:
+            return np.concatenate(arrays, axis=self.dim)
+        return np.asarray(sum(widen(array) for array in arrays)).astype(arrays[0].dtype)
+
+    def file(self) -> None:
+        """It has none of its own."""
+
+
+class Cut(Struct, frozen=True):
+    """The index-th of `count` equal parts of a tensor along a dimension."""
+
+    whole: Tensor
+    dim: int
+    index: int
+    count: int
+
+    @property
+    def spec(self) -> TensorSpec:
+        """Without statistics."""
+        return TensorSpec(self.dtype, self.shape, data_name="" if self.has_values else None)
+
+    @property
+    def dtype(self) -> str:
+        return self.whole.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        whole = self.whole.shape
+        return (*whole[: self.dim], whole[self.dim] // self.count, *whole[self.dim + 1 :])
+
+    @property
+    def has_values(self) -> bool:
+        return self.whole.has_values
+
+    def array(self) -> AnyArray:
+        return np.split(self.whole.array(), self.count, axis=self.dim)[self.index]
+
+    def file(self) -> None:
+        """It has none of its own."""
+
+
+AnyTensor: TypeAlias = Tensor | Joined | Cut
+TENSORS = (Tensor, Joined, Cut)
+# What a side has by name: tensors, and what the dump writes as it is (numbers, texts, None).
+Values: TypeAlias = Mapping[str, Any]
+
+
+class Side(Struct, frozen=True):
+    """A record of one side in one direction: what the call got, and what it made."""
+
+    dump: Dump
+    record: Record
+    direction: Direction
+    inputs: Values = field(default_factory=dict)
+    outputs: Values = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, dump: Dump, record: Record, direction: Direction, files: StoredTensors) -> Side:
+        """Raises RecordError for a broken record."""
+        call = dump.decode(record)
+        inputs, outputs = _forward(record, call, files)
+        if direction == "backward":
+            # A gradient follows from the forward's inputs as well.
+            incoming, outputs = _gradients(dump, record, call, files)
+            inputs |= incoming
+        return cls(dump, record, direction, inputs, outputs)
+
+    @property
+    def entry(self) -> str:
+        return f"{self.record.name}.{self.direction}"
+
+
+def _forward(record: Record, call: Call, files: StoredTensors) -> tuple[dict[str, Any], dict[str, Any]]:
+    entry = f"{record.name}.forward"
+    trees = (("input", call.args), ("kwargs", call.kwargs))
+    inputs = {
+        name: _value(value, files, *files.place(record.name, name))
+        for root, tree in trees
+        for name, value in leaves(tree, root)
+    }
+    return inputs, {name: _value(value, files, entry, name) for name, value in call.returned()}
+
+
+def _gradients(dump: Dump, record: Record, call: Call, files: StoredTensors) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Those that came in and those that went out, by the names of the arguments where the dump has these."""
+    entry = f"{record.name}.backward"
+    places = {f"output.{place}": f"grad.{name}" for place, name in enumerate(call.outgoing or ())}
+    found: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+    given = {f"output.{place}": spec for place, spec in enumerate((call.outgoing or {}).values())}
+    for place, spec in {**dump.gradients(record), **given}.items():
+        outgoing = place.startswith("output.")
+        if outgoing and call.outgoing is not None and place not in places:
+            continue
+        name = places.get(place, f"grad.{place}") if outgoing else f"incoming.{place.removeprefix('input.')}"
+        found[outgoing][name] = _value(spec, files, entry, place)
+    return found
+
+
+def _value(value: Any, files: StoredTensors, entry: str, field: str) -> Any:
+    return Tensor(value, files, entry, field) if isinstance(value, TensorSpec) else value
+
+
+# How two tensors compare: by what the dumps hold of both, values, checksums or statistics; and whether they are equal.
+# Tensors whose statistics are equal may differ all the same.
+Basis: TypeAlias = Literal["values", "checksums", "statistics", "nothing", "shapes", "dtypes"]
+
+
+class TensorPair(Struct, frozen=True):
+    """A tensor of each side: on what basis they are compared, and whether they are equal, as far as that tells.
+
+    gap is the largest relative difference of Max, Min, Mean and Norm over what roundings explain, where statistics are
+    all that both sides have; found the difference of the values, where they differ.
+    """
+
+    a: AnyTensor
+    b: AnyTensor
+    basis: Basis
+    equal: bool
+    gap: float = 0.0
+    found: Difference | None = None
+
+    @property
+    def roundoff(self) -> float:
+        """That of the coarser dtype."""
+        return max(_roundoff(self.a.dtype), _roundoff(self.b.dtype))
+
+    @property
+    def statistics(self) -> float | None:
+        """As gap, whatever the basis is; None without statistics."""
+        return statistics_gap(self.a.spec, self.b.spec)
+
+    def words(self) -> str:
+        """The statistics that differ, of both sides."""
+        both = ((name, getattr(self.a.spec, name), getattr(self.b.spec, name)) for name in _STATISTICS)
+        known = (row for row in both if row[1] is not None and row[2] is not None and row[1] != row[2])
+        return ", ".join(f"{name} {one:.7g} and {other:.7g}" for name, one, other in known)
+
+    @property
+    def agrees(self) -> bool:
+        """Is it equal, or as near as equal tensors' statistics are? So is what neither dump says anything of."""
+        return self.equal or self.basis == "nothing" or (self.found is None and self.gap <= 1 and self.is_told)
+
+    @property
+    def is_told(self) -> bool:
+        """Do the dumps have it in one shape, and dtypes that can be compared?"""
+        return self.basis not in ("shapes", "dtypes")
+
+
+def compared(a: AnyTensor, b: AnyTensor) -> TensorPair:
+    """Raises RecordError where a file cannot be used."""
+    if a.shape != b.shape:
+        return TensorPair(a, b, "shapes", False)
+    if a.dtype != b.dtype and not casts_exactly(a.dtype, b.dtype):
+        return TensorPair(a, b, "dtypes", False)
+    if a.has_values and b.has_values:
+        if _same_files(a, b):
+            return TensorPair(a, b, "values", True)
+        found = difference(a.array(), b.array())
+        return TensorPair(a, b, "values", found.equal, found=found)
+    gap = statistics_gap(a.spec, b.spec)
+    if a.spec.checksum and b.spec.checksum and a.dtype == b.dtype:
+        equal = a.spec.checksum == b.spec.checksum
+        return TensorPair(a, b, "checksums", equal, 0.0 if equal else np.inf if gap is None else gap)
+    return TensorPair(a, b, "nothing" if gap is None else "statistics", gap == 0, gap or 0.0)
+
+
+def casts_exactly(one: str, other: str) -> bool:
+    """Does one of the two dtypes hold all numbers of the other?"""
+    first, second = sorted((numpy_dtype(one), numpy_dtype(other)), key=lambda dtype: dtype.itemsize)
+    if is_floating(first) and is_floating(second):
+        low, high = float_format(first), float_format(second)
+        return low.precision <= high.precision and low.max <= high.max and low.smallest >= high.smallest
+    if is_complex(first) or is_complex(second):
+        return is_complex(first) and is_complex(second)
+    return bool(np.can_cast(first, second)) and first.kind in "biu" and second.kind in "iu"
+
+
+def _same_files(a: AnyTensor, b: AnyTensor) -> bool:
+    """Are the files of two tensors equal, byte for byte? Most are, and then need not be decoded."""
+    first, second = a.file(), b.file()
+    if first is None or second is None or a.dtype != b.dtype:
+        return False
+    with first.open("rb", buffering=0) as one, second.open("rb", buffering=0) as other:
+        return _same_bytes(one.readinto, other.readinto)
+
+
+def _same_bytes(one: Callable[[bytearray], int | None], other: Callable[[bytearray], int | None]) -> bool:
+    first, second = bytearray(_PART), bytearray(_PART)
+    while True:
+        count = one(first)
+        if count != other(second):
+            return False
+        if not count:
+            return True
+        if first[:count] != second[:count] if count < _PART else first != second:
+            return False
+
+
+_STATISTICS = ("max", "min", "mean", "norm")
+
+
+def statistics_gap(a: TensorSpec, b: TensorSpec) -> float | None:
+    """The largest difference of both sides' statistics, as a multiple of 16 roundoffs of the coarser dtype: of Max, Min
+    and Norm relative to themselves, of the mean relative to the RMS. 0 where all are equal, inf where one side alone is
+    NaN or inf; None where they have no statistic in common."""
+    pairs = [(name, getattr(a, name), getattr(b, name)) for name in _STATISTICS]
+    known = [(name, one, other) for name, one, other in pairs if one is not None and other is not None]
+    if not known:
+        return None
+    allowed = STATISTICS_ROUNDOFFS * max(_roundoff(a.dtype), _roundoff(b.dtype))
+    return max(_gap(name, float(one), float(other), (a, b)) for name, one, other in known) / allowed
+
+
+def _roundoff(dtype: str) -> float:
+    """That of sums in a dtype; integers' statistics are sums in float32 as well."""
+    own = float_format(dtype).roundoff if is_floating(dtype) or is_complex(dtype) else 0.0
+    return max(own, _SUMMED)
+
+
+def _gap(name: str, one: float, other: float, specs: tuple[TensorSpec, TensorSpec]) -> float:
+    if one == other or (np.isnan(one) and np.isnan(other)):
+        return 0.0
+    gap = abs(one - other)
+    if not np.isfinite(gap):
+        return float(np.inf)
+    scale = max(abs(one), abs(other))
+    if name == "mean":
+        scale = max(scale, *(_rms(spec) for spec in specs))
+    return gap / scale
+
+
+def _rms(spec: TensorSpec) -> float:
+    """That of the elements, or the largest of them where the norm is unknown."""
+    if spec.norm is not None and np.isfinite(spec.norm) and spec.size:
+        return float(abs(spec.norm) / spec.size**0.5)
+    known = [abs(float(each)) for each in (spec.max, spec.min) if each is not None and np.isfinite(float(each))]
+    return max(known, default=0.0)
