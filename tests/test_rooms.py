@@ -86,10 +86,13 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "records/api_accuracy_checker.py": {
         "types, the framework and a file, as a dump has them": "stack torch type",
     },
+    "system/tensor_files/torch_zip.py": {"a module, as a pickle has it": "torch"},
     "records/fields.py": {"the framework and types, as a dump has them": "range torch"},
     "records/msprobe/__init__.py": {"fields and the framework, as a dump has them": "data torch"},
     "records/msprobe/call_sites.py": {"folders of tools and frameworks": "torch"},
     "records/msprobe/entries.py": {"types and fields, as a dump has them": "mode torch type zeros"},
+    "records/__init__.py": {"a function that wrote a file": "torch"},
+    "records/named_tensors.py": {"a reader": "torch"},
     "records/paddle.py": {"an API of Paddle's": "to"},
     "records/paddleapex.py": {"a field of a dump": "type"},
     "records/ptdbg/__init__.py": {"prefixes of names, and the framework, as a dump has them": "torch"},

@@ -23,6 +23,7 @@ _NO_STATISTICS = (
     "dtype",
     "shape",
     "data_name",
+    "data_key",
     "place",
     "requires_grad",
     "ndarray",

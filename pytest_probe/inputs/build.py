@@ -27,6 +27,8 @@ from pytest_probe.model.run import Arguments, Array, BoundCall, Leaf, map_tree
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, numpy_dtype
 from pytest_probe.numerics.random_streams import RecordStreams
 from pytest_probe.system import archive
+from pytest_probe.system.files import open_regular
+from pytest_probe.system.tensor_files import stored_tensors
 
 # A file may hold a little more than its tensor: headers, padding, the rest of a small storage.
 _FILE_FACTOR = 4
@@ -74,13 +76,9 @@ class StoredTensors(Struct, frozen=True):
         where = f"{spec.place}, {field}" if spec.place else field
         dtype = _dtype(spec, error)
         path = self._find(spec, self._folders(entry), error)
-        size, allowed = archive.size(path), _FILE_FACTOR * spec.size * dtype.itemsize + _FILE_EXTRA
-        if not size:
-            raise error(f"{path}, which is empty", f"a stored tensor; {_GENERATE}")
-        size = max(size, _unpacked(path))
-        if size > allowed:
-            raise error(f"a file of {size} bytes, {path}", f"at most {allowed} for {spec.dtype} of shape {spec.shape}")
-        array = self._read(path, error)
+        if not spec.data_key:
+            _check_size(path, spec, dtype, error)
+        array = self._read(path, spec.data_key, error)
         if array.shape != spec.shape:
             raise error(f"shape {array.shape} in {path}", f"shape {spec.shape} as recorded; {_GENERATE}")
         same = _in_dtype(array, dtype)
@@ -112,8 +110,10 @@ class StoredTensors(Struct, frozen=True):
         folders = ", ".join(map(str, among)) or "no folder"
         raise error(f"no file {name!r} in {folders}", f"the stored tensor there, or {_NAMED}; {_GENERATE}")
 
-    def _read(self, path: Path, error: Callable[[str, str], RecordError]) -> AnyArray:
+    def _read(self, path: Path, key: str, error: Callable[[str, str], RecordError]) -> AnyArray:
         try:
+            if key:
+                return _of_many(path, key)
             if archive.split(path) is not None:
                 return self._of_archive(path)
             if path.suffix != ".npy":
@@ -130,6 +130,34 @@ class StoredTensors(Struct, frozen=True):
     def _of_archive(self, path: Path) -> AnyArray:
         with archive.open_file(path) as file:
             return _npy(file.read()) if path.suffix == ".npy" else self.load(file)
+
+
+def _check_size(
+    path: Path, spec: TensorSpec, dtype: np.dtype[np.generic], error: Callable[[str, str], RecordError]
+) -> None:
+    """Raises RecordError where the file of this tensor alone is empty, or too large for it."""
+    size, allowed = archive.size(path), _FILE_FACTOR * spec.size * dtype.itemsize + _FILE_EXTRA
+    if not size:
+        raise error(f"{path}, which is empty", f"a stored tensor; {_GENERATE}")
+    size = max(size, _unpacked(path))
+    if size > allowed:
+        raise error(f"a file of {size} bytes, {path}", f"at most {allowed} for {spec.dtype} of shape {spec.shape}")
+
+
+def _of_many(path: Path, key: str) -> AnyArray:
+    """One tensor of a file that holds many: only its part of the file is read."""
+    stored = stored_tensors(path).tensors[key]
+    dtype = numpy_dtype(stored.dtype)
+    with open_regular(path) as file:
+        file.seek(stored.start)
+        content = np.fromfile(file, np.uint8, stored.span * dtype.itemsize)
+    values = content.view(dtype)
+    if len(values) != stored.span:
+        raise ValueError("it ends too early")
+    if stored.stride is None:
+        return values.reshape(stored.shape)
+    steps = [stride * dtype.itemsize for stride in stored.stride]
+    return np.lib.stride_tricks.as_strided(values, stored.shape, steps).copy()
 
 
 def _npy(content: bytes) -> AnyArray:

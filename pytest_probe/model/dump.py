@@ -36,7 +36,8 @@ class TensorSpec(Struct, frozen=True):
     none. stride is in elements, None where they lie in order; address is where the first one lay: views of the same
     memory have the same one.
     values are the elements in their order, where the dump has them in addition to the statistics, as of few integers.
-    data_name is the file that holds the values, as a bare name; None where only statistics were kept.
+    data_name is the file that holds the values, as a bare name; None where only statistics were kept. data_key is the
+    tensor's name in a file that holds many, "" for a file of its own.
     checksum is the dump's text for the bytes of the values, "" where it has none: equal bytes have equal ones, if one
     release of one tool wrote both.
     ndarray: it was no tensor, but an array of NumPy's. place is where the dump tells of it ("line 7"), "" where its
@@ -53,6 +54,7 @@ class TensorSpec(Struct, frozen=True):
     low: float | None = None
     requires_grad: bool = False
     data_name: str | None = None
+    data_key: str = ""
     checksum: str = ""
     nan: int | None = None
     inf: int | None = None

@@ -20,11 +20,13 @@ from pytest_probe.records.api_accuracy_checker import CheckerReader
 from pytest_probe.records.labels import captured_path, labels, natural_order, stable_path
 from pytest_probe.records.msprobe import MsprobeReader
 from pytest_probe.records.msprobe.call_sites import module_path, user_frame
+from pytest_probe.records.named_tensors import READERS as TENSOR_READERS
 from pytest_probe.records.paddle_lines import PaddleLinesReader, unreadable_line
 from pytest_probe.records.paddleapex import PaddleApexReader, whole_of, without_parts
 from pytest_probe.records.ptdbg import PtdbgReader
 from pytest_probe.system import archive
 from pytest_probe.system.files import special_kind
+from pytest_probe.system.tensor_files.torch_zip import first_pickle
 from pytest_probe.user_errors import reporting_failures_of
 
 READERS: tuple[Reader, ...] = (
@@ -33,6 +35,7 @@ READERS: tuple[Reader, ...] = (
     CheckerReader(),
     PtdbgReader(),
     PaddleLinesReader(),
+    *TENSOR_READERS,
 )
 
 NO_SUCH = "there is no such file or folder"
@@ -45,12 +48,15 @@ _DUMP_ENDINGS = (".json", ".json.gz", ".zip", ".tar", ".tar.gz", ".tgz")
 _HEAD = 64 * 1024
 # Files in a folder with other endings are not opened.
 _SUFFIXES = (".json", ".txt", ".pkl")
+# The same of files of named tensors. A folder means them only where it holds no other dump: a checkpoint may lie there.
+_TENSOR_SUFFIXES = (".safetensors", ".pt")
 
 # Formats that a message lists.
 _KNOWN_FORMATS = (
     "known are dumps of msprobe 1.0 to 26.2 (dump.json, with entries under the key 'data'), of the "
     "api_accuracy_checker of 2023 (forward_info_0.json), of ptdbg (a .pkl that is text) and of PaddleAPEX "
-    "(forward_rank0.json), and text files with a call of Paddle's in each line"
+    "(forward_rank0.json), text files with a call of Paddle's in each line, and files of named tensors (.safetensors, "
+    "and a .pt that holds a dictionary)"
 )
 _FORWARD_ADVICE = "give the forward_info file beside it"
 _LINES_ADVICE = 'give lines as paddle.add(Tensor([2, 3],"float32"), 1.0, )'
@@ -103,7 +109,8 @@ def find_dumps(path: Path, readers: Sequence[Reader] = READERS) -> list[Path]:
     pattern all that it matches.
 
     A folder means every .json, .txt and .pkl file in it that a reader recognises, without parts of another one, and
-    every dump.json: no reader recognises a damaged one. Raises DumpError where there is none.
+    every dump.json: no reader recognises a damaged one. Without any it means its files of named tensors. Raises
+    DumpError where there is none.
     """
     if _is_pattern(path):
         return [dump for each in expand_pattern(path) for dump in find_dumps(each, readers)]
@@ -120,6 +127,7 @@ def find_dumps(path: Path, readers: Sequence[Reader] = READERS) -> list[Path]:
     if not os.path.isdir(path):
         return [path]
     found = [file for file in _files_in(path) if is_recognised(file, readers) or _is_damaged(file)]
+    found = found or [file for file in _files_in(path, _TENSOR_SUFFIXES) if is_recognised(file, readers)]
     if not found:
         raise DumpError(path, "the folder holds no dump", "give one that holds a dump.json")
     return sorted(without_parts(found), key=natural_order)
@@ -174,6 +182,8 @@ def _in_archive(path: Path, name: str, readers: Sequence[Reader]) -> list[Path]:
     except OSError as error:
         raise DumpError(path, f"cannot be read ({error.strerror or error})") from None
     if not found:
+        if any(each.endswith(_TENSOR_SUFFIXES) for each in names):
+            raise DumpError(path / name, "the archive holds no dump, and tensors are not read from it", "unpack it")
         raise DumpError(
             path / name, "the archive holds no dump" if not name else NO_SUCH, "give one that holds a dump.json"
         )
@@ -211,10 +221,10 @@ def _is_damaged(file: Path) -> bool:
     return file.name in ("dump.json", "dump.json.gz") and file.is_file()
 
 
-def _files_in(folder: Path) -> Iterator[Path]:
+def _files_in(folder: Path, suffixes: tuple[str, ...] = (*_SUFFIXES, ".json.gz")) -> Iterator[Path]:
     for root, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if name != TENSOR_FOLDER]
-        yield from (Path(root, name) for name in files if name.endswith((*_SUFFIXES, ".json.gz")))
+        yield from (Path(root, name) for name in files if name.endswith(suffixes))
 
 
 def is_recognised(path: Path, readers: Sequence[Reader] = READERS) -> bool:
@@ -229,9 +239,10 @@ def is_recognised(path: Path, readers: Sequence[Reader] = READERS) -> bool:
 
 
 def is_part(path: Path, readers: Sequence[Reader] = READERS) -> bool:
-    """Does another dump in the folder hold all records of this one?"""
+    """Is the file left out where a folder's dumps are collected? Another dump there holds all its records, or it holds
+    tensors alone, as checkpoints do."""
     whole = whole_of(path)
-    return whole is not None and is_recognised(whole, readers)
+    return is_recognised(path, TENSOR_READERS) or (whole is not None and is_recognised(whole, readers))
 
 
 def _sniffs(reader: Reader, path: Path, head: bytes) -> bool:
@@ -269,6 +280,8 @@ def _unrecognised(head: bytes) -> tuple[str, str]:
     """What was found in a file that begins with head, and what to do about it."""
     if head.startswith(_UTF16):
         return "is in UTF-16", "save it as UTF-8"
+    if first_pickle(head):
+        return "is a file of torch.save that holds no dictionary", _KNOWN_FORMATS
     if _PICKLE.match(head):
         return "is a pickle, which is never unpickled", _KNOWN_FORMATS
     if b"\0" in head:

@@ -24,6 +24,7 @@ from typing import BinaryIO, Literal, Protocol
 from msgspec import Struct
 
 from pytest_probe.system import files
+from pytest_probe.system.tensor_files.torch_zip import first_pickle
 
 _Kind = Literal["zip", "tar", "gzip", ""]
 _GZIP, _ZIP, _TAR = b"\x1f\x8b", (b"PK\x03\x04", b"PK\x05\x06"), slice(257, 262)
@@ -57,7 +58,7 @@ def kind(path: Path) -> _Kind:
     with files.open_regular(path) as file:
         head = file.read(512)
     if head.startswith(_ZIP):
-        return "zip"
+        return "" if first_pickle(head) else "zip"  # a file of torch.save's, which holds no files
     if head.startswith(_GZIP):
         with files.open_regular(path) as file:
             return "tar" if _prefix(file, 512)[_TAR] == b"ustar" else "gzip"

@@ -17,10 +17,12 @@ import torch
 import pytest_probe.frameworks
 from tests.acceptance.conftest import DumpMaker, entries, forward, tensor
 from tests.support.broken import broken_records
+from tests.support.tensor_files import safetensors, with_header
 
 KNOWN = "known are dumps of msprobe 1.0 to 26.2 (dump.json, with entries under the key 'data'), of the "
 KNOWN += "api_accuracy_checker of 2023 (forward_info_0.json), of ptdbg (a .pkl that is text) and of PaddleAPEX "
-KNOWN += "(forward_rank0.json), and text files with a call of Paddle's in each line"
+KNOWN += "(forward_rank0.json), text files with a call of Paddle's in each line, and files of named tensors "
+KNOWN += "(.safetensors, and a .pt that holds a dictionary)"
 NO_ENTRIES = (
     "has the header of a dump but no entries: the key 'data' is missing or is not an object; repeat the capture"
 )
@@ -391,3 +393,25 @@ def test_a_dump_that_does_not_exist(pytester: pytest.Pytester, make_dump: DumpMa
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     path = str(pytester.path / "gone.json")
     assert f"ERROR: --probe-dump: {path!r} cannot be used; there is no such file or folder" in result.errlines
+
+
+def test_named_tensors_are_one_skip(pytester: pytest.Pytester) -> None:
+    path, x = pytester.path / "step0.safetensors", np.ones(2, np.float32)
+    path.write_bytes(safetensors(**dict.fromkeys(("m.output", "m.input", "n"), x)))
+    result = probe(pytester, dump=path.name)
+    result.assert_outcomes(skipped=1)
+    held = "2 entries of named tensors: compared and not replayed"
+    result.stdout.fnmatch_lines([f"probe: {path.name}: 0 records (pytorch, tensor, named tensors); no items: {held}"])
+    kind, reason = reasons(pytester, "skip")["(empty)"]
+    assert kind == "no API calls in the dump"
+    assert reason.startswith(f"{path}: it holds no API calls, only {held}; ")
+
+
+def test_damaged_named_tensors_fail(pytester: pytest.Pytester) -> None:
+    good = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+    path = pytester.path / "step0.safetensors"
+    path.write_bytes(with_header({"a": good, "b": good | {"dtype": "F4"}}, bytes(8)))
+    probe(pytester, dump=path.name).assert_outcomes(failed=1)
+    _, reason = reasons(pytester, "error")["(damaged)"]
+    assert reason.startswith(f"{path}: b: the dtype F4, expected one of BOOL, ")
+    assert reason.endswith("; tensors kept: 1")

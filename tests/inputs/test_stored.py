@@ -7,10 +7,12 @@ from typing import BinaryIO
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 
 from pytest_probe.errors import RecordError
 from pytest_probe.inputs import StoredTensors
 from pytest_probe.model.dump import TensorSpec
+from tests.support.tensor_files import safetensors
 
 ENTRY, FIELD = "Functional.linear.0.forward", "input_args.1"
 
@@ -129,3 +131,57 @@ def test_bfloat16_in_numpy_files_is_raw_or_widened(files: StoredTensors) -> None
         assert array.view(np.uint16).tolist() == values.view(np.uint16).tolist()
     np.save(files.data_dirs[0] / "finer.npy", np.array([1.0001, 0, 0], np.float32))
     assert "found dtype float32" in failure(files, spec("finer.npy", dtype="bfloat16"))
+
+
+def test_of_a_file_of_many_tensors_one_is_read(files: StoredTensors, monkeypatch: pytest.MonkeyPatch) -> None:
+    arrays: dict[str, np.ndarray] = {
+        "a/\0": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "b": np.array(7, np.int64),
+        "c": np.ones((0, 2), bool),
+    }
+    (files.data_dirs[0] / "a.safetensors").write_bytes(safetensors(**arrays))
+    read, whole = [], np.fromfile
+
+    def noted(file: BinaryIO, dtype: type, count: int) -> np.ndarray:
+        read.append(count)
+        return whole(file, dtype, count)
+
+    monkeypatch.setattr(np, "fromfile", noted)
+    for key, array in arrays.items():
+        wanted = TensorSpec(array.dtype.name, array.shape, data_name="a.safetensors", data_key=key)
+        found = files.array(wanted, ENTRY, FIELD)
+        assert found.tolist() == array.tolist()
+        assert found.flags.writeable
+    assert read == [24, 8, 0]
+
+
+def test_one_of_a_file_of_torch_lies_in_order(files: StoredTensors) -> None:
+    x = torch.arange(6.0).reshape(2, 3)
+    values = {
+        "t": x.t(),
+        "row": x[1, 1:],
+        "e": x[:1, :1].expand(2, 2),
+        "h": x.to(torch.bfloat16),
+        "f8": x.to(torch.float8_e5m2),
+    }
+    torch.save(values, files.data_dirs[0] / "a.pt")
+    for key, value in values.items():
+        dtype = str(value.dtype).removeprefix("torch.")
+        found = files.array(TensorSpec(dtype, tuple(value.shape), data_name="a.pt", data_key=key), ENTRY, FIELD)
+        assert found.dtype.name == dtype
+        assert found.flags.c_contiguous
+        assert found.astype(np.float32).tolist() == value.float().tolist()
+
+
+def test_one_of_many_that_cannot_be_had(files: StoredTensors) -> None:
+    path = files.data_dirs[0] / "a.safetensors"
+    path.write_bytes(safetensors(a=np.ones(3, np.float32)))
+
+    def wanted(key: str, shape: tuple[int, ...] = (3,), dtype: str = "float32") -> TensorSpec:
+        return TensorSpec(dtype, shape, data_name=path.name, data_key=key)
+
+    assert f"shape (3,) in {path}, expected shape (4,)" in failure(files, wanted("a", (4,)))
+    assert f"dtype float32 in {path}, expected float64" in failure(files, wanted("a", dtype="float64"))
+    assert f"{path}, which cannot be read ('b')" in failure(files, wanted("b"))
+    path.write_bytes(b"no")
+    assert f"{path}, which cannot be read (its header is cut off" in failure(files, wanted("a"))

@@ -1,0 +1,306 @@
+"""Files as torch.save writes them: a zip of one pickle and of the bytes of all storages.
+
+torch is not needed. The pickle is read by an unpickler that knows few names, all of them functions here, and few
+instructions, none of which reserves memory; nothing in the file runs.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import pickle
+import pickletools
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, BinaryIO
+
+from msgspec import Struct
+
+from pytest_probe.system.tensor_files.base import (
+    MAX_NAME,
+    NamedTensors,
+    StoredTensor,
+    itemsize,
+    shape_trouble,
+    shortened,
+)
+
+# LONG_BINPUT is checked: a large index into the memo allocates all indices below.
+_INSTRUCTIONS = frozenset(
+    "PROTO GLOBAL BINPUT LONG_BINPUT BINGET LONG_BINGET MARK BINUNICODE TUPLE TUPLE1 TUPLE2 TUPLE3 EMPTY_TUPLE "
+    "BINPERSID BININT BININT1 BININT2 LONG1 BINFLOAT NONE NEWFALSE NEWTRUE REDUCE BUILD STOP "
+    "EMPTY_DICT SETITEM SETITEMS EMPTY_LIST APPEND APPENDS".split()
+)
+# Of 40 for each tensor; and bytes of the pickle.
+_MOST_INSTRUCTIONS, _MOST_BYTES = 1 << 21, 1 << 24
+_CONTENT, _ORDER = "data.pkl", b"little"
+_DEPTH = 32
+# Bytes that an expanded tensor may have, as for a packed file: so many, or so many times those of its file.
+_EXPANDED, _TIMES = 256 << 20, 200
+# The storages of each dtype, as files name them.
+_STORAGES: Mapping[str, str] = {
+    "DoubleStorage": "float64",
+    "FloatStorage": "float32",
+    "HalfStorage": "float16",
+    "BFloat16Storage": "bfloat16",
+    "LongStorage": "int64",
+    "IntStorage": "int32",
+    "ShortStorage": "int16",
+    "CharStorage": "int8",
+    "ByteStorage": "uint8",
+    "BoolStorage": "bool",
+    "ComplexFloatStorage": "complex64",
+    "ComplexDoubleStorage": "complex128",
+}
+_DTYPES = frozenset(
+    (
+        *(*_STORAGES.values(), "uint16", "uint32", "uint64"),
+        *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
+    )
+)
+# How a local header of a zip begins: name and extra field follow, stored bytes after them.
+HEADER, _HEADER_BYTES = b"PK\3\4", 30
+_PICKLE = b"\x80\x02"
+_DICTIONARY = re.compile(rb"\x80\x02(?:\}|ccollections\nOrderedDict\n)")
+
+
+def first_pickle(head: bytes) -> bytes:
+    """The beginning of the pickle in a file that begins like this; nothing where it is no such file."""
+    if head[:4] != HEADER or len(head) < _HEADER_BYTES or head[8:10] != b"\0\0":
+        return b""
+    name, extra = _lengths(head)
+    end = _HEADER_BYTES + name
+    content = head[end + extra :]
+    return content if head[_HEADER_BYTES:end].endswith(b"/data.pkl") and content.startswith(_PICKLE) else b""
+
+
+def is_dictionary(head: bytes) -> bool:
+    """Does torch.save's file that begins like this hold a dictionary?"""
+    return _DICTIONARY.match(first_pickle(head)) is not None
+
+
+class Tensor(Struct, frozen=True):
+    """A tensor in the pickle, by its storage: the file of that, and how many elements it has."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    storage: str
+    held: int
+
+
+class _Storage(Struct, frozen=True):
+    dtype: str
+    file: str
+    held: int
+
+
+class _Function(Struct, frozen=True):
+    """What the pickle calls. An instruction that sets attributes finds none that it can set."""
+
+    run: Callable[..., Any]
+
+    def __call__(self, *args: Any) -> Any:
+        return self.run(*args)
+
+
+class _Dict(dict[Any, Any]):
+    def __setstate__(self, state: object) -> None:
+        """Attributes, as those of a module's state, are no content."""
+
+
+def _tensor(
+    storage: Any, offset: Any, shape: Any, stride: Any, _grad: Any = None, _hooks: Any = None, metadata: Any = None
+) -> Tensor | None:
+    """None where metadata say that the values are conjugate or negative ones of those in the file."""
+    if not isinstance(storage, _Storage) or not isinstance(shape, tuple) or not isinstance(stride, tuple):
+        raise ValueError("it holds no tensor")
+    whole = all(type(each) is int and each >= 0 for each in (offset, *shape, *stride))
+    if not whole or len(shape) != len(stride):
+        raise ValueError("it holds a tensor without a place in its storage")
+    return None if metadata else Tensor(storage.dtype, shape, stride, offset, storage.file, storage.held)
+
+
+def _tensor_in_bytes(
+    storage: Any, offset: Any, shape: Any, stride: Any, grad: Any, hooks: Any, dtype: Any, metadata: Any = None
+) -> Tensor | None:
+    """The same in a storage that has no dtype."""
+    if not isinstance(storage, _Storage) or dtype not in _DTYPES:
+        raise ValueError("it holds no tensor")
+    storage = _Storage(dtype, storage.file, storage.held // itemsize(dtype))
+    return _tensor(storage, offset, shape, stride, grad, hooks, metadata)
+
+
+def _nothing(*_: Any) -> None:
+    """What the pickle has where no tensor is."""
+
+
+_NAMES: Mapping[tuple[str, str], Any] = {
+    ("torch._utils", "_rebuild_tensor_v2"): _Function(_tensor),
+    ("torch._utils", "_rebuild_tensor_v3"): _Function(_tensor_in_bytes),
+    ("torch._utils", "_rebuild_parameter"): _Function(lambda data, *_: data),
+    ("collections", "OrderedDict"): _Function(_Dict),
+    ("torch", "Size"): _Function(_nothing),
+    ("torch", "device"): _Function(_nothing),
+    ("torch.storage", "UntypedStorage"): "uint8",
+    **{("torch", name): dtype for name, dtype in _STORAGES.items()},
+    **{("torch", dtype): dtype for dtype in _DTYPES},
+}
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _NAMES:
+            raise ValueError(f"it names {shortened(f'{module}.{name}')}, which a stored tensor does not need")
+        return _NAMES[module, name]
+
+    def persistent_load(self, pid: Any) -> _Storage:
+        """("storage", dtype, file, device, elements)"""
+        if not isinstance(pid, tuple) or len(pid) != 5 or pid[0] != "storage":
+            raise ValueError("it points to something outside the file")
+        _, dtype, file, _, held = pid
+        if not isinstance(dtype, str) or not isinstance(file, str) or type(held) is not int:
+            raise ValueError("it has a storage without a name")
+        return _Storage(dtype, file, held)
+
+
+def content(file: BinaryIO) -> Any:
+    """What torch.save was given: lists, tuples and dictionaries, with a `Tensor` where a tensor was. Raises OSError, or
+    ValueError for what is no such file."""
+    with _opened(file) as found:
+        return _content(found)[1]
+
+
+def read(file: BinaryIO, size: int) -> NamedTensors:
+    """The tensors in a file of so many bytes, by their dotted names. Raises OSError, or ValueError for what is no such
+    file."""
+    with _opened(file) as found:
+        folder, tree, instructions = _content(found)
+        entries = {entry.filename: entry for entry in found.infolist()}
+        tensors: dict[str, StoredTensor] = {}
+        damage, others = [], []
+        for name, leaf in _leaves(tree, instructions):
+            if not isinstance(leaf, Tensor):
+                others.append(name)
+                continue
+            tensor = _stored(file, size, leaf, entries.get(f"{folder}data/{leaf.storage}"))
+            if isinstance(tensor, str):
+                damage.append(f"{shortened(name)}: {tensor}")
+            else:
+                tensors[name] = tensor
+    return NamedTensors(tensors, tuple(damage), tuple(others))
+
+
+@contextmanager
+def _opened(file: BinaryIO) -> Iterator[zipfile.ZipFile]:
+    try:
+        with zipfile.ZipFile(file) as found:
+            yield found
+    except (zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError, RuntimeError, EOFError) as error:
+        raise ValueError(f"it is no file of a tensor ({error})") from error
+
+
+def _content(found: zipfile.ZipFile) -> tuple[str, Any, int]:
+    """The folder in the zip, what the pickle in it holds, and of how many instructions that is."""
+    entries = {entry.filename: entry for entry in found.infolist()}
+    name = next((name for name in entries if name.endswith(f"/{_CONTENT}")), None)
+    if name is None:
+        raise ValueError("it holds no tensor")
+    folder = name.removesuffix(_CONTENT)
+    order = entries.get(f"{folder}byteorder")
+    if order is not None and (order.file_size > len(_ORDER) or found.read(order) != _ORDER):
+        raise ValueError("its numbers are not in little-endian order")
+    if entries[name].file_size > _MOST_BYTES:
+        raise ValueError(f"its pickle has {entries[name].file_size:,} bytes, expected at most {_MOST_BYTES:,}")
+    return folder, *_unpickled(found.read(name))
+
+
+def _unpickled(data: bytes) -> tuple[Any, int]:
+    count = 0
+    try:
+        for count, (instruction, argument, _) in enumerate(pickletools.genops(data), 1):
+            large = instruction.name == "LONG_BINPUT" and (argument or 0) > count
+            if instruction.name not in _INSTRUCTIONS or large or count > _MOST_INSTRUCTIONS:
+                raise ValueError(f"its pickle has the instruction {instruction.name}, which a stored tensor has not")
+        return _Unpickler(io.BytesIO(data)).load(), count
+    except ValueError:
+        raise
+    except Exception as error:  # whatever the pickle's instructions lead to
+        raise ValueError(f"it is no pickle of a tensor ({type(error).__name__})") from error
+
+
+def _leaves(tree: Any, most: int) -> Iterator[tuple[str, Any]]:
+    """What lies in dictionaries and lists, by dotted names. Raises ValueError where they repeat one another, as no more
+    parts than instructions show, or are nested too deep."""
+    open_items = [iter([("", tree)])]
+    seen = 0
+    while open_items:
+        item = next(open_items[-1], None)
+        if item is None:
+            open_items.pop()
+            continue
+        seen += 1
+        if seen > most or len(open_items) > _DEPTH:
+            raise ValueError(f"its dictionaries and lists repeat one another, or are nested deeper than {_DEPTH}")
+        if isinstance(item[1], dict | list | tuple):
+            open_items.append(_items(*item))
+        else:
+            yield item
+
+
+def _items(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+        part = key if isinstance(key, str) else str(key) if type(key) is int else type(key).__name__
+        if len(name) + len(part) >= MAX_NAME:
+            raise ValueError(f"it has a name of {len(name) + len(part):,} characters, expected fewer than {MAX_NAME:,}")
+        yield f"{name}.{part}" if name else part, each
+
+
+def _stored(file: BinaryIO, size: int, tensor: Tensor, entry: zipfile.ZipInfo | None) -> StoredTensor | str:
+    """Where a tensor lies in the file, or what is wrong with it."""
+    trouble = shape_trouble(tensor.shape)
+    if trouble:
+        return trouble
+    if entry is None or entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1:
+        return f"its storage {shortened(tensor.storage)} is not there, or is packed"
+    width, count = itemsize(tensor.dtype), math.prod(tensor.shape)
+    steps = zip(tensor.shape, tensor.stride, strict=True)
+    span = 1 + sum((extent - 1) * stride for extent, stride in steps) if count else 0
+    held = min(tensor.held, entry.file_size // width)
+    if tensor.offset + span > held:
+        return f"it ends at element {tensor.offset + span:,} of a storage of {held:,}"
+    if count * width > max(_EXPANDED, _TIMES * size):
+        return f"it has {count * width:,} bytes, more than a file of {size:,} bytes may expand to"
+    start = _first_byte(file, entry)
+    if start + entry.file_size > size:
+        return f"its storage ends at byte {start + entry.file_size:,} of a file of {size:,}"
+    stride = None if _is_in_order(tensor) else tensor.stride
+    return StoredTensor(tensor.dtype, tensor.shape, start + tensor.offset * width, span, stride)
+
+
+def _first_byte(file: BinaryIO, entry: zipfile.ZipInfo) -> int:
+    file.seek(entry.header_offset)
+    header = file.read(_HEADER_BYTES)
+    if not header.startswith(HEADER):
+        raise zipfile.BadZipFile(f"no file begins at byte {entry.header_offset:,}")
+    return entry.header_offset + _HEADER_BYTES + sum(_lengths(header))
+
+
+def _lengths(header: bytes) -> tuple[int, int]:
+    """Bytes of the name and of the extra field behind a local header."""
+    name, extra = struct.unpack_from("<HH", header, _HEADER_BYTES - 4)
+    return name, extra
+
+
+def _is_in_order(tensor: Tensor) -> bool:
+    step = 1
+    for extent, stride in zip(reversed(tensor.shape), reversed(tensor.stride), strict=True):
+        if extent != 1 and stride != step:
+            return 0 in tensor.shape
+        step *= extent
+    return True
