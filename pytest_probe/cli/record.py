@@ -36,6 +36,7 @@ _PARTIAL = (
     "only positional arguments were recorded: a replay runs with what gives the stored output, as they stand or with "
     "values for what is missing"
 )
+_COMPARED = "it is compared with another dump's, and not replayed"
 _NODE = "the gradients are those of the last autograd node, which are compared and not replayed"
 
 
@@ -46,9 +47,16 @@ class Described(Struct, frozen=True):
     label: str
     registry: Registry
 
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """Those that are replayed, then the others."""
+        return (*self.dump.records, *self.dump.compare_only)
+
     def record(self, place: int) -> dict[str, Any]:
         """All that the dump has of a record, by its place among the records: text, numbers, lists and objects."""
-        dump, record = self.dump, self.dump.records[place]
+        dump, replayed = self.dump, place < len(self.dump.records)
+        among, place = (dump.records, place) if replayed else (dump.compare_only, place - len(dump.records))
+        record = among[place]
         entry = f"{record.name}.{'backward' if record.forward is None else 'forward'}"
         frames = dump.stack(entry)
         troubles: list[str] = []
@@ -63,14 +71,14 @@ class Described(Struct, frozen=True):
             "record": record.name,
             "api": f"{record.namespace}.{record.api}",
             "number": record.number,
-            "before": [each.name for each in dump.records[max(place - _NEIGHBOURS, 0) : place]],
-            "after": [each.name for each in dump.records[place + 1 : place + 1 + _NEIGHBOURS]],
+            "before": [each.name for each in among[max(place - _NEIGHBOURS, 0) : place]],
+            "after": [each.name for each in among[place + 1 : place + 1 + _NEIGHBOURS]],
             "called_from": _frame(user_frame(frames)),
             "stack": [_frame(frame) for frame in reversed(frames)],
             "modules": [*reversed(dump.modules(entry))],
             **self._values(call, gradients or {}),
-            "replay": list(self._replay(record)),
-            "notes": [*_notes(call, record)],
+            "replay": list(self._replay(record)) if replayed else [],
+            "notes": [*_notes(call, record), *([] if replayed else [_COMPARED])],
             "troubles": [*dict.fromkeys(troubles)],
         }
 

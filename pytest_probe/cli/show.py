@@ -165,7 +165,7 @@ class _Asked:
 def _named(dump: Dump, glob: str) -> Iterator[str]:
     """The names of a dump's records that a name or a glob matches, also as ptdbg spells them: "Torch_relu_0"."""
     asked = Selection(apis=(glob,))
-    for record in dump.records:
+    for record in (*dump.records, *dump.compare_only):
         spelled = f"{record.namespace}_{record.api}_{record.number}"
         matched = any(asked.admits(record, direction) for direction in DIRECTIONS)
         if matched or any(fnmatchcase(f"{spelled}{end}", glob) for end in ("", *(f"_{each}" for each in DIRECTIONS))):
@@ -182,7 +182,7 @@ def _in_full(
         if dump is None:
             continue
         described = Described(dump, named[path], asked.registry)
-        for place, record in enumerate(dump.records):
+        for place, record in enumerate(described.records):
             if not any(selection.admits(record, direction) for direction in DIRECTIONS):
                 continue
             found = described.record(place)

@@ -14,6 +14,7 @@ from tests.acceptance.conftest import DumpMaker, entries
 from tests.support.dumps import TENSORS
 from tests.support.dumps import unpack as unpack_msprobe
 from tests.support.ptdbg_dumps import DUMPS, stack, unpack, unpack_checker, values, write
+from tests.support.tensor_files import safetensors
 
 X = np.array([[1.0, -2.0], [3.0, np.inf]], np.float32)
 
@@ -86,6 +87,31 @@ def test_show_gives_a_checksum(make_dump: DumpMaker, capsys: pytest.CaptureFixtu
     assert "  checksum 2287403f" in shown(capsys, path, "Functional.relu.0")
 
 
+def test_show_describes_what_is_compared_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "step0.safetensors"
+    path.write_bytes(safetensors(**{f"l.{layer}.mlp.{part}": X for layer in (0, 1) for part in ("input", "output")}))
+    assert shown(capsys, path, "l.1.mlp").splitlines() == [
+        "step0.safetensors: l.1.mlp (pytorch, tensor, named tensors)",
+        "  before: l.0.mlp",
+        "  after: nothing",
+        "  arguments:",
+        "    input.0  float32[2, 2]  file step0.safetensors",
+        "  outputs:",
+        "    output.0  float32[2, 2]  file step0.safetensors",
+        "  note: it is compared with another dump's, and not replayed",
+    ]
+    assert [each["record"] for each in described(capsys, path)] == ["l.0.mlp", "l.1.mlp"]
+
+
+def test_show_describes_a_module(make_dump: DumpMaker, capsys: pytest.CaptureFixture[str]) -> None:
+    path = make_dump(level="mix")
+    (found,) = described(capsys, path, "Module.net.Net.0")
+    assert (found["api"], found["replay"], found["before"]) == ("Module.net.Net", [], [])
+    assert [each["name"] for each in found["outputs"]] == ["output.0"]
+    every = [each["record"] for each in described(capsys, path)]
+    assert (len(every), every[-1]) == (5, "Module.net.Net.0")
+
+
 @pytest.mark.parametrize("name", DUMPS)
 def test_statistics_of_real_dumps_are_those_of_the_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
@@ -146,8 +172,8 @@ def test_show_lists_the_gradients_of_a_record(make_dump: DumpMaker, capsys: pyte
 
 def test_show_describes_matching_records_or_all(make_dump: DumpMaker, capsys: pytest.CaptureFixture[str]) -> None:
     path = make_dump()
-    names = ["Functional.relu.0", "Functional.linear.0", "Torch.argmax.0", "Torch.load.0"]
-    assert [each["record"] for each in described(capsys, path, "Torch.*")] == names[2:]
+    names = ["Functional.relu.0", "Functional.linear.0", "Torch.argmax.0", "Torch.load.0", "Module.net.Net.0"]
+    assert [each["record"] for each in described(capsys, path, "Torch.*")] == names[2:4]
     assert [each["record"] for each in described(capsys, path)] == names
     assert described(capsys, path, "--api=nothing.like.that") == []
     (found,) = described(capsys, path, "Torch.load.0.forward")

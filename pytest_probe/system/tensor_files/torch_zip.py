@@ -136,6 +136,12 @@ def _tensor_in_bytes(
     return _tensor(storage, offset, shape, stride, grad, hooks, metadata)
 
 
+def _tensor_with_attributes(function: Any, _kind: Any, args: Any, _attributes: Any) -> Any:
+    if not isinstance(function, _Function) or not isinstance(args, tuple):
+        raise ValueError("it holds no tensor")
+    return function(*args)
+
+
 def _nothing(*_: Any) -> None:
     """What the pickle has where no tensor is."""
 
@@ -144,6 +150,10 @@ _NAMES: Mapping[tuple[str, str], Any] = {
     ("torch._utils", "_rebuild_tensor_v2"): _Function(_tensor),
     ("torch._utils", "_rebuild_tensor_v3"): _Function(_tensor_in_bytes),
     ("torch._utils", "_rebuild_parameter"): _Function(lambda data, *_: data),
+    ("torch._utils", "_rebuild_parameter_with_state"): _Function(lambda data, *_: data),
+    ("torch._tensor", "_rebuild_from_type_v2"): _Function(_tensor_with_attributes),
+    ("torch", "Tensor"): None,
+    ("torch.nn.parameter", "Parameter"): None,
     ("collections", "OrderedDict"): _Function(_Dict),
     ("torch", "Size"): _Function(_nothing),
     ("torch", "device"): _Function(_nothing),

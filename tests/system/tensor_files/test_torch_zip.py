@@ -89,6 +89,13 @@ def test_a_state_and_its_parameters(tmp_path: Path) -> None:
     assert found.tensors["p"].shape == (2, 3)
 
 
+def test_a_tensor_may_have_attributes(tmp_path: Path) -> None:
+    marked, parameter = X.clone(), torch.nn.Parameter(X)
+    marked.layer = parameter.layer = 3  # type: ignore[attr-defined]
+    found = _saved(tmp_path / "a.pt", {"x": marked, "p": parameter})
+    assert {name: tensor.shape for name, tensor in found.tensors.items()} == {"x": (2, 3), "p": (2, 3)}
+
+
 def test_values_that_are_not_those_in_the_file_are_no_tensor(tmp_path: Path) -> None:
     found = _saved(tmp_path / "a.pt", {"x": X, "y": torch.ones(2, dtype=torch.complex64).conj()})
     assert ([*found.tensors], found.others) == (["x"], ("y",))
