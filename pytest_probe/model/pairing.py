@@ -31,7 +31,8 @@ class Paired(msgspec.Struct, frozen=True, omit_defaults=True):
     other names B's entry. suspect is the side whose error is its own, "A", "B" or "A and B", nearer the side that is
     nearer to float64; noise_a and noise_b are the noise ratios of both sides' worst outputs. difference names what the
     sides differ by. gap is the relative RMSE of the outputs that lie farthest apart, inf where one side alone is not
-    finite. source is an earlier entry that made the first input that differs.
+    finite. Of an error of a call's own, line is that of the program, module the module that made the call, and sources
+    tell which earlier entry made which input.
     """
 
     status: Status
@@ -42,4 +43,6 @@ class Paired(msgspec.Struct, frozen=True, omit_defaults=True):
     noise_b: float | str | None = None
     difference: str = ""
     gap: float | str = 0.0
-    source: str = ""
+    line: str = ""
+    module: str = ""
+    sources: str = ""

@@ -122,10 +122,11 @@ class ProbeFile(pytest.Collector):
         if missing:
             yield self._notice("(framework)", "error", f"{self.dump_path}: {missing}")
             return
-        yield from self._items(dump)
+        items = list(self._items(dump))
+        yield from items
         if dump.damage:
             yield self._notice(DAMAGED, "error", "\n".join(dump.damage))
-        elif not dump.records:
+        elif not dump.records and not items:
             yield self._notice(
                 "(empty)", "skip", f"{self.dump_path}: {_nothing_in(dump)}", kind="no API calls in the dump"
             )
@@ -161,7 +162,8 @@ def _nothing_in(dump: Dump) -> str:
     if not dump.skipped:
         return "it holds no API calls"
     held = ", ".join(terminal.kinds(dump))
-    return f"it holds no API calls, only {held}; record with level L1 or mix instead of {dump.level or 'L0'}"
+    advice = f"record with level L1 or mix instead of {dump.level}" if dump.level else "--probe-against compares them"
+    return f"it holds no API calls, only {held}; {advice}"
 
 
 def _recorded_dtype(dump: Dump, record: Record) -> str | None:

@@ -62,7 +62,8 @@ class Together(Struct, frozen=True):
         return not classes_of(api).isdisjoint(("random", "uninitialised"))
 
 
-def _is_compared_only(dump: Dump, record: Record) -> bool:
+def is_compared_only(dump: Dump, record: Record) -> bool:
+    """Is it a module, say, that nothing replays?"""
     return any(record is each for each in dump.compare_only)
 
 
@@ -113,7 +114,7 @@ class Comparing:
             one = joined(a, other)
         elif len(b) > 1:
             other = joined(b, one)
-        of_calls = _is_compared_only(both.a, a[0].record) and bool(both.a.records and both.b.records)
+        of_calls = is_compared_only(both.a, a[0].record) and bool(both.a.records and both.b.records)
         pair = Pair(one, other, lambda side: self._own(both, side), both.is_random, of_calls, both.match.note)
         return judge(pair, self._standard)
 
@@ -161,7 +162,7 @@ class Comparing:
         return max(judged, key=lambda verdict: SEVERITY[verdict.verdict])
 
     def _checked(self, dump: Dump, record: Record, direction: Direction, side: SideName) -> Verdict:
-        if _is_compared_only(dump, record) or direction not in record.directions:
+        if is_compared_only(dump, record) or direction not in record.directions:
             words = "modules and autograd nodes are compared, not replayed"
             return Verdict("skip", self._standard, words, "not replayed")
         case = Case(dump, record, direction)

@@ -11,12 +11,13 @@ from msgspec.structs import replace
 
 from pytest_probe.check import Checked
 from pytest_probe.errors import DumpError, SettingsError
-from pytest_probe.features.against.compare import Comparing, Ranks, Together
+from pytest_probe.features.against.compare import Comparing, Ranks, Together, is_compared_only
 from pytest_probe.features.against.dump_map import DumpMap, read_map
 from pytest_probe.features.against.dumps import OPTION, Counterpart, counterparts
 from pytest_probe.features.against.judging import UNMATCHED, Found
 from pytest_probe.features.against.matching import Match, match
-from pytest_probe.features.against.report import Report
+from pytest_probe.features.against.producers import Producers
+from pytest_probe.features.against.report import SUSPECT, Report
 from pytest_probe.features.against.standards import CLOSENESS
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.pairing import Paired
@@ -26,7 +27,7 @@ from pytest_probe.plugin.feature import Feature, Summary
 from pytest_probe.plugin.items import NoticeItem, ProbeItem
 from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.session import Probe
-from pytest_probe.records import read_dump
+from pytest_probe.records import module_path, read_dump
 from pytest_probe.settings import files_of
 
 # Share of the shorter side's records: with less in common the two are not of one program.
@@ -47,11 +48,23 @@ class PairItem(ProbeItem):
 
     def judge(self) -> Verdict:
         found = self.against.found(self.both)
-        self.paired = found.paired
+        self.paired = self._located(found.paired)
         checked = Checked(self.case, found.verdict)
         judged = Judged(checked, found.verdict, self.portable_id, self.case.api, self._file, self._command)
         self.judged = judged.by_features(self.probe)
         return judged.verdict
+
+    def _located(self, paired: Paired) -> Paired:
+        """With the place of an error of the call's own in the program."""
+        if paired.status not in SUSPECT:
+            return paired
+        frame, modules = self._frame(), self.case.dump.modules(f"{self.case.record.name}.{self.case.direction}")
+        return replace(
+            paired,
+            line="" if frame is None else f"{frame.file}:{frame.line}",
+            module=module_path(modules[0]) if modules else "",
+            sources=", ".join(f"{name} of {entry}" for name, entry in self.against.sources(self.both)),
+        )
 
     def result(self, verdict: Verdict, duration: float) -> Result:
         # A report finds the first error by the places of records.
@@ -64,6 +77,7 @@ class Against(Feature):
     def __init__(self, probe: Probe) -> None:
         super().__init__(probe)
         self._report = Report()
+        self._producers: dict[Path, Producers] = {}
 
     @cached_property
     def _map(self) -> DumpMap:
@@ -147,6 +161,15 @@ class Against(Feature):
     def found(self, both: Together) -> Found:
         """The verdict on a match, and what it is."""
         return self._comparing.found(both)
+
+    def sources(self, both: Together) -> list[tuple[str, str]]:
+        """Which earlier call made which input of A's record."""
+        record = both.records("A")[0]
+        if is_compared_only(both.a, record):
+            return []
+        if both.a.path not in self._producers:
+            self._producers[both.a.path] = Producers(both.a)
+        return list(self._producers[both.a.path].of(record))
 
     def add(self, result: Result) -> None:
         self._report.add(result)

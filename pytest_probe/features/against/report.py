@@ -24,9 +24,12 @@ _WORDS: Mapping[Status, str] = {
     "unmatched": "unmatched",
     "incomparable": "not comparable",
 }
+# What is an error of a call's own, or may be.
+SUSPECT: Sequence[Status] = ("own", "differs", "replicas")
 _BLOCKS = "▁▂▃▄▅▆▇█"
 # Relative errors that the lowest and the highest block stand for, as powers of 10.
 _LOWEST, _HIGHEST = -8.0, 0.0
+_LEAST, _MOST = 10.0**_LOWEST, 10.0**_HIGHEST
 
 
 class _Row(Struct, frozen=True):
@@ -68,26 +71,51 @@ class Report(Struct):
             yield from self._of_dump(label if len(labels) > 1 else "", own, width)
 
     def _of_dump(self, label: str, rows: Sequence[_Row], width: int) -> Iterator[str]:
-        first = next((row for row in rows if row.paired.status in ("own", "replicas")), None)
         where = f"{label}: " if label else ""
+        first = next((row for row in rows if row.paired.status in SUSPECT), None)
         if first is not None:
-            yield from wrap(f"{where}first own error: {first.id.name}: {first.reason}", width=width)
-            yield from wrap(_advice(first), "    ", "  ", width)
-        differing = [row for row in rows if number(row.paired.gap) > 0]
-        if differing:
-            yield f"{where}error along {len(rows):,} calls, from 1e-8 to 1 relative:"
-            yield f"  {blocks([number(row.paired.gap) for row in rows], min(width, 100) - 4)}"
+            yield from wrap(f"{where}first own error: {first.id.name}: {first.reason}", "    ", width=width)
+            for line in filter(None, (_place(first), _advice(first))):
+                yield from wrap(line, "    ", "  ", width)
+        else:
+            yield from wrap(_without_own(where, rows), "    ", width=width)
+        gaps = [number(row.paired.gap) for row in rows if row.paired.status != "random"]
+        if any(gaps):
+            yield f"{where}relative difference along {len(gaps):,} calls, from {_LEAST:.0e} to {_MOST:.0e}:"
+            yield f"  {blocks(gaps, min(width, 100) - 4)}"
+
+
+def _without_own(where: str, rows: Sequence[_Row]) -> str:
+    """Where sides differ that have no error of their own; "" where they do not differ."""
+    first = next((row for row in rows if row.paired.status in ("rounding", "inherited")), None)
+    if first is None:
+        return ""
+    if first.paired.status == "rounding":
+        return f"{where}no own error; sides first differ in {first.id.name}, by rounding"
+    return (
+        f"{where}no own error; the inputs of {first.id.name} differ, and no call before it: look at the data, the "
+        "weights and what was not recorded"
+    )
+
+
+def _place(row: _Row) -> str:
+    paired = row.paired
+    at = " in ".join(filter(None, (f"at {paired.line}" if paired.line else "", paired.module)))
+    return "; ".join(filter(None, (at, paired.sources)))
 
 
 def _advice(row: _Row) -> str:
+    """What to look at."""
     if row.paired.status == "replicas":
-        return "ranks should hold the same here: look at what they received and at this rank's memory"
+        return "ranks should hold the same here: look at what they received, and at this rank's memory"
     if row.verdict == "warning":
-        return "by what the dumps hold it is suspect; record with tensors (--task tensor) to know"
-    side = f"side {row.paired.suspect}" if row.paired.suspect else "the call"
+        return "the dumps do not hold what a replay needs: record API calls with tensors (--task tensor) to know"
+    side = f"of {row.paired.suspect}" if row.paired.suspect else "of the call"
+    if "running_" in row.reason:
+        return f"running statistics: look at how the normalization {side} updates them"
     if row.id.direction == "backward":
-        return f"its inputs and incoming gradients explain less: look at the backward of {side}"
-    return f"its own inputs explain less: look at the implementation of {side}"
+        return f"a gradient that its inputs do not explain: look at the backward {side}"
+    return f"an output that its inputs do not explain: look at the implementation {side}"
 
 
 def blocks(gaps: Sequence[float], width: int) -> str:

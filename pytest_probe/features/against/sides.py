@@ -51,7 +51,7 @@ class Tensor(Struct, frozen=True):
 
     def file(self) -> Path | None:
         """The file of its own that holds it, on the disk; None where there is none. Raises RecordError."""
-        if self.spec.data_name is None:
+        if self.spec.data_name is None or self.spec.data_key:
             return None
         path = self.files.path(self.spec, self.entry, self.field)
         return path if archive.split(path) is None else None
