@@ -8,14 +8,16 @@ import msgspec
 
 # equal: bit for bit, or by checksums or statistics where that is all there is. rounding: equal inputs, and outputs that
 # differ by what float64 explains. inherited: the inputs differ already, and the call itself is right. own: an error of
-# the call itself. differs: outputs of unknown inputs differ. recovers: the inputs differ, and the outputs are equal.
-# replicas: ranks that should hold the same differ. random: outputs are drawn, or memory that nobody has written to.
-# unmatched: the other side has no such call. incomparable: it has another shape or dtype there.
+# the call itself. arguments: equal tensors, and other values that differ. differs: outputs of unknown inputs differ.
+# recovers: the inputs differ, and the outputs are equal. replicas: ranks that should hold the same differ. random:
+# outputs are drawn, or memory that nobody has written to. unmatched: the other side has no such call. incomparable: it
+# has another shape or dtype there.
 Status: TypeAlias = Literal[
     "equal",
     "rounding",
     "inherited",
     "own",
+    "arguments",
     "differs",
     "recovers",
     "replicas",

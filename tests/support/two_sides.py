@@ -19,7 +19,7 @@ from pytest_probe import capture
 class Fault(TorchDispatchMode):
     """Changes what the n-th call of an operator below the recorded API returns."""
 
-    def __init__(self, operator: str, call: int, change: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, operator: str, call: int, change: Callable[[Any], Any]) -> None:
         super().__init__()
         self._operator, self._left, self._change = operator, call, change
 
@@ -72,6 +72,15 @@ class Gpt(nn.Module):
             if self._extra and number == 1:
                 torch.exp(x)
         return self.head(x)
+
+
+class Lstm(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.lstm, self.head = nn.Embedding(11, 6), nn.LSTM(6, 5, batch_first=True), nn.Linear(5, 11)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.lstm(self.embedding(x))[0])
 
 
 def tokens(rows: int = 4) -> tuple[Tensor, Tensor]:

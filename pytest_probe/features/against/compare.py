@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -15,10 +16,12 @@ from pytest_probe.features.against.dump_map import DumpMap, Layout
 from pytest_probe.features.against.judging import UNMATCHED, Found, Pair, Values, judge
 from pytest_probe.features.against.layouts import cut, joined
 from pytest_probe.features.against.matching import Match
+from pytest_probe.features.against.producers import Producers
 from pytest_probe.features.against.sides import Side, compared
 from pytest_probe.model.dump import Direction, Dump, Record
 from pytest_probe.model.pairing import Paired, Status
 from pytest_probe.model.verdict import SEVERITY, Verdict
+from pytest_probe.numerics.dtypes import is_floating
 from pytest_probe.standards.api_class import classes_of
 
 SideName: TypeAlias = Literal["A", "B"]
@@ -79,6 +82,7 @@ class Comparing:
         self._checker, self._standard, self._map = checker, standard, given
         # What the last record of each side left, which its backward shares.
         self._kept: dict[SideName, Checked] = {}
+        self._producers: dict[Path, Producers] = {}
         # Records by name, by the identity of their dump.
         self._named: dict[int, Mapping[str, Record]] = {}
 
@@ -101,7 +105,8 @@ class Comparing:
         a, b = self._sides(both, "A"), self._sides(both, "B")
         layout = self._map.layout_of(a[0].entry, b[0].entry)
         ranks = self._ranks(both)
-        differing = _replicas(ranks, b[0] if both.ranks is not None and both.ranks.side == "A" else a[0])
+        whole = b[0] if both.ranks is not None and both.ranks.side == "A" else a[0]
+        differing = _replicas(ranks, whole, lambda side: self.producers(side.dump).of(side.record).keys())
         if differing:
             return self._differing(both, differing)
         one, other = a[0], b[0]
@@ -117,6 +122,12 @@ class Comparing:
         of_calls = is_compared_only(both.a, a[0].record) and bool(both.a.records and both.b.records)
         pair = Pair(one, other, lambda side: self._own(both, side), both.is_random, of_calls, both.match.note)
         return judge(pair, self._standard)
+
+    def producers(self, dump: Dump) -> Producers:
+        """Which calls of a dump made which inputs."""
+        if dump.path not in self._producers:
+            self._producers[dump.path] = Producers(dump)
+        return self._producers[dump.path]
 
     def _sides(self, both: Together, side: SideName) -> list[Side]:
         return [self._side(both.dump(side), record, both.direction) for record in both.records(side)]
@@ -180,17 +191,26 @@ def _summed(ranks: Sequence[Side], own: Side, layout: Layout | None) -> Side:
     return replace(own, outputs=joined(ranks, own, layout).outputs)
 
 
-def _replicas(ranks: Sequence[Side], whole: Side) -> str:
+def _replicas(ranks: Sequence[Side], whole: Side, made: Callable[[Side], Set[str]]) -> str:
     """Which tensor differs between ranks that should hold the same; "" where none does. Equal inputs give equal
-    outputs; and what one rank has as the other side has it, each rank with a tensor of that shape has."""
+    outputs. And what one rank has as the other side has it, each rank with a tensor of that shape has, but for inputs
+    that an earlier call made, which was judged itself; made gives their names."""
     for number, rank in enumerate(ranks[1:], 1):
         inputs, outputs = Values.of(rank.inputs, ranks[0].inputs), Values.of(rank.outputs, ranks[0].outputs)
         if inputs.equal and not outputs.agree:
             name = next(name for name, tensors in outputs.pairs.items() if not tensors.agrees)
             return f"{name} of ranks {number} and 0, whose inputs are equal"
-        for values, other in ((inputs, whole.inputs), (outputs, whole.outputs)):
-            for name in (name for name, tensors in values.pairs.items() if not tensors.agrees and name in other):
-                one, two = (compared(tensor, other[name]) for tensor in (values.pairs[name].a, values.pairs[name].b))
-                if one.is_told and two.is_told and one.equal != two.equal:
-                    return f"{name} of ranks {number} and 0; the other side has it as rank {number if one.equal else 0}"
+        for name, tensors in inputs.pairs.items():
+            # What holds a rank's number, or its share of the indices, differs by intent.
+            if (
+                tensors.agrees
+                or name not in whole.inputs
+                or tensors.a.spec.size < 2
+                or not is_floating(tensors.a.dtype)
+            ):
+                continue
+            one, two = (compared(tensor, whole.inputs[name]) for tensor in (tensors.a, tensors.b))
+            wrong = rank if two.equal else ranks[0]
+            if one.is_told and two.is_told and one.equal != two.equal and name not in made(wrong):
+                return f"{name} of ranks {number} and 0; the other side has it as rank {number if one.equal else 0}"
     return ""

@@ -27,35 +27,41 @@ _SUSPECT = 16
 
 
 class Values(Struct, frozen=True):
-    """Tensors of both sides by name, the names of those that one side has alone, and whether the other values (numbers,
-    texts) are equal."""
+    """Tensors of both sides by name, the names of those that one side has alone, and other values (numbers, texts) that
+    differ, in words."""
 
     pairs: Mapping[str, TensorPair]
     alone: Sequence[str]
-    others_equal: bool
+    others: Sequence[str]
 
     @classmethod
     def of(cls, a: Mapping[str, object], b: Mapping[str, object]) -> Values:
         """Raises RecordError for a file that cannot be used."""
         pairs = {}
-        equal = True
+        others = []
         for name in (name for name in a if name in b):
             one, other = a[name], b[name]
             if isinstance(one, TENSORS) and isinstance(other, TENSORS):
                 pairs[name] = compared(one, other)
             elif not isinstance(one, TENSORS) and not isinstance(other, TENSORS):
-                equal &= one == other or (one != one and other != other)
+                words = f"{name} is {one!r:.60} and {other!r:.60}"
+                others += [words] if one != other and (one == one or other == other) else []
         alone = sorted(name for name in a.keys() ^ b.keys() if isinstance(a.get(name, b.get(name)), TENSORS))
-        return cls(pairs, alone, equal)
+        return cls(pairs, alone, others)
 
     @property
     def equal(self) -> bool:
-        return self.others_equal and all(pair.equal for pair in self.pairs.values())
+        return not self.others and all(pair.equal for pair in self.pairs.values())
 
     @property
     def agree(self) -> bool:
         """Are they equal, or as near as the statistics of equal tensors are?"""
-        return self.others_equal and all(pair.agrees for pair in self.pairs.values())
+        return not self.others and all(pair.agrees for pair in self.pairs.values())
+
+    @property
+    def differ_in_others(self) -> bool:
+        """Do other values differ, and all tensors agree?"""
+        return bool(self.others) and all(pair.agrees for pair in self.pairs.values())
 
     @property
     def have_values(self) -> bool:
@@ -137,6 +143,8 @@ class _Judging(Struct, frozen=True):
         if all(verdict.verdict == "skip" for verdict in sides.values()):
             return self._by_growth(sides["A"].reason)
         wrong = [name for name, verdict in sides.items() if verdict.verdict == "error"]
+        if self.inputs.differ_in_others and not wrong:
+            return self._suspected("arguments", f"called with other arguments: {'; '.join(self.inputs.others)}", sides)
         status: Status = "own" if wrong else "rounding" if self.inputs.equal else "inherited"
         return self._made(status, sides, wrong)
 
@@ -148,34 +156,35 @@ class _Judging(Struct, frozen=True):
             return self._made("rounding" if self.inputs.equal else "inherited", notes=note)
         if self.pair.of_calls:
             return self._made("inherited", notes=["the calls that it is made of are compared themselves"])
+        words = f"suspect: outputs differ by {self.outputs.gap:.3g} relatively"
         if not self.inputs.pairs:
-            return self._suspected(
-                "differs", f"outputs differ by {self.outputs.gap:.3g} relatively; no inputs are known"
-            )
-        words = f"outputs differ by {self.outputs.gap:.3g} relatively, inputs by {self.inputs.gap:.3g}"
-        return self._suspected("own", f"{words}; not replayed: {reason}")
+            return self._suspected("differs", f"{words}; no inputs are known")
+        return self._suspected("own", f"{words}, inputs by {self.inputs.gap:.3g}; not replayed: {reason}")
 
     def _by_statistics(self) -> Found:
         outputs = self.outputs
         if outputs.agree:
             same: Status = "equal" if outputs.equal else "rounding"
             return self._made(same if self.inputs.agree else "recovers")
+        if self.inputs.differ_in_others:
+            return self._suspected("arguments", f"called with other arguments: {'; '.join(self.inputs.others)}")
         if not self.inputs.agree or self.pair.of_calls:
             return self._made("inherited", notes=["not replayed: a dump has statistics alone"])
         name, worst = max(outputs.pairs.items(), key=lambda item: 0.0 if item[1].agrees else item[1].gap)
         words = f"statistics differ by {worst.gap:.3g} times what roundings explain ({worst.words()})"
         if not self.inputs.pairs:
-            return self._suspected("differs", f"{name}: {words}; no inputs are known")
-        return self._suspected("own", f"{name}: inputs agree, and {words}")
+            return self._suspected("differs", f"suspect: {name}: {words}; no inputs are known")
+        return self._suspected("own", f"suspect: {name}: inputs agree, and {words}")
 
-    def _suspected(self, status: Status, reason: str) -> Found:
-        found = self._made(status)
-        return Found(replace(found.verdict, verdict="warning", reason=f"suspect: {reason}"), found.paired)
+    def _suspected(self, status: Status, reason: str, sides: Mapping[str, Verdict] = {}) -> Found:
+        found = self._made(status, sides)
+        return Found(replace(found.verdict, verdict="warning", reason=reason), found.paired)
 
     def _by_closeness(self, close: Closeness) -> Found:
         rows = []
+        explained = close.asks_inputs and any(close.refused(tensors) for tensors in self.inputs.pairs.values())
         for name, tensors in self.outputs.pairs.items():
-            reason = "" if tensors.equal else close.refused(tensors)
+            reason = "" if tensors.equal or explained else close.refused(tensors)
             rows.append(_output(name, tensors, self.standard, close.outcome if reason else "pass", reason))
         wrong = [row for row in rows if row.verdict != "pass"]
         outcome: Outcome = max((row.verdict for row in rows), key=SEVERITY.__getitem__, default="pass")
@@ -212,7 +221,7 @@ class _Judging(Struct, frozen=True):
             dtype=next((verdict.dtype for verdict in sides.values() if verdict.dtype), ""),
             outputs=tuple(self._rows(failed)),
             arguments=next((verdict.arguments for verdict in of_wrong), ()),
-            notes=(*_said(paired), *filter(None, (self.pair.note, *notes)), *_unsure(sides), *self._alone()),
+            notes=(*_said(paired), *filter(None, (self.pair.note, *notes)), *_unsure(sides), *self._remarks()),
         )
         return Found(verdict, paired)
 
@@ -226,9 +235,11 @@ class _Judging(Struct, frozen=True):
                 yield replace(own, metrics={**own.metrics, **_metrics(tensors)})
         yield from (output for name, output in failed.items() if name not in self.outputs.pairs)
 
-    def _alone(self) -> tuple[str, ...]:
-        alone = self.outputs.alone
-        return (f"of one side alone: {', '.join(alone)}",) if alone else ()
+    def _remarks(self) -> Iterator[str]:
+        if self.outputs.alone:
+            yield f"of one side alone: {', '.join(self.outputs.alone)}"
+        if self.inputs.others:
+            yield f"called with other arguments: {'; '.join(self.inputs.others)}"
 
 
 def judge(pair: Pair, standard: str) -> Found:

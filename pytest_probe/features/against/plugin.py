@@ -16,7 +16,6 @@ from pytest_probe.features.against.dump_map import DumpMap, read_map
 from pytest_probe.features.against.dumps import OPTION, Counterpart, counterparts
 from pytest_probe.features.against.judging import UNMATCHED, Found
 from pytest_probe.features.against.matching import Match, match
-from pytest_probe.features.against.producers import Producers
 from pytest_probe.features.against.report import SUSPECT, Report
 from pytest_probe.features.against.standards import CLOSENESS
 from pytest_probe.model.dump import Dump
@@ -26,6 +25,7 @@ from pytest_probe.model.verdict import Verdict
 from pytest_probe.plugin.feature import Feature, Summary
 from pytest_probe.plugin.items import NoticeItem, ProbeItem
 from pytest_probe.plugin.judged import Judged
+from pytest_probe.plugin.reporting import Reporting
 from pytest_probe.plugin.session import Probe
 from pytest_probe.records import module_path, read_dump
 from pytest_probe.settings import files_of
@@ -63,7 +63,7 @@ class PairItem(ProbeItem):
             paired,
             line="" if frame is None else f"{frame.file}:{frame.line}",
             module=module_path(modules[0]) if modules else "",
-            sources=", ".join(f"{name} of {entry}" for name, entry in self.against.sources(self.both)),
+            sources=", ".join(f"{name} of {entry}" for name, entry in self.against.sources(self.both).items()),
         )
 
     def result(self, verdict: Verdict, duration: float) -> Result:
@@ -77,7 +77,6 @@ class Against(Feature):
     def __init__(self, probe: Probe) -> None:
         super().__init__(probe)
         self._report = Report()
-        self._producers: dict[Path, Producers] = {}
 
     @cached_property
     def _map(self) -> DumpMap:
@@ -162,17 +161,18 @@ class Against(Feature):
         """The verdict on a match, and what it is."""
         return self._comparing.found(both)
 
-    def sources(self, both: Together) -> list[tuple[str, str]]:
+    def sources(self, both: Together) -> Mapping[str, str]:
         """Which earlier call made which input of A's record."""
         record = both.records("A")[0]
-        if is_compared_only(both.a, record):
-            return []
-        if both.a.path not in self._producers:
-            self._producers[both.a.path] = Producers(both.a)
-        return list(self._producers[both.a.path].of(record))
+        return {} if is_compared_only(both.a, record) else self._comparing.producers(both.a).of(record)
 
     def add(self, result: Result) -> None:
         self._report.add(result)
+
+    def end(self, reporting: Reporting) -> None:
+        for other in self._others.values():
+            for text in other.damage:
+                reporting.trouble(f"B is damaged, and its good records were compared: {text}")
 
     def summary(self, width: int) -> Summary:
         return Summary([*self._report.lines(width)], self._report.alarm)

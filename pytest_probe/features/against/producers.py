@@ -23,8 +23,11 @@ class Producers:
             for spec in self._outputs(record):
                 self._made.setdefault(_told(spec), []).append(place)
 
-    def of(self, record: Record) -> Iterator[tuple[str, str]]:
+    def of(self, record: Record) -> dict[str, str]:
         """The inputs that are outputs of an earlier call, each with the entry that made it last."""
+        return dict(self._of(record))
+
+    def _of(self, record: Record) -> Iterator[tuple[str, str]]:
         call = self._dump.decode(record)
         own = self._places.get(record.name, 0)
         for root, tree in (("input", call.args), ("kwargs", call.kwargs)):

@@ -5,27 +5,30 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from msgspec import Struct, field
 
 from pytest_probe.model.pairing import Paired, Status
 from pytest_probe.model.result import PortableId, Result, number
+from pytest_probe.records.labels import natural_order
 from pytest_probe.reports.terminal import wrap
 
 _WORDS: Mapping[Status, str] = {
     "equal": "equal",
-    "rounding": "differ by rounding",
-    "recovers": "recover",
+    "rounding": "rounding",
+    "recovers": "recovered",
     "inherited": "inherited",
-    "own": "own errors",
-    "differs": "differ",
+    "own": "own",
+    "arguments": "other arguments",
+    "differs": "differing",
     "replicas": "replicas that differ",
     "random": "random",
     "unmatched": "unmatched",
     "incomparable": "not comparable",
 }
 # What is an error of a call's own, or may be.
-SUSPECT: Sequence[Status] = ("own", "differs", "replicas")
+SUSPECT: Sequence[Status] = ("own", "arguments", "differs", "replicas")
 _BLOCKS = "▁▂▃▄▅▆▇█"
 # Relative errors that the lowest and the highest block stand for, as powers of 10.
 _LOWEST, _HIGHEST = -8.0, 0.0
@@ -65,7 +68,7 @@ class Report(Struct):
         found = Counter(row.paired.status for row in self.rows)
         counts = ", ".join(f"{found[status]:,} {words}" for status, words in _WORDS.items() if found[status])
         yield from wrap(f"A against B, {len(self.rows):,} pairs: {counts}", width=width)
-        labels = dict.fromkeys(row.id.label for row in self.rows)
+        labels = sorted({row.id.label for row in self.rows}, key=lambda label: natural_order(Path(label)))
         for label in labels:
             own = sorted((row for row in self.rows if row.id.label == label), key=lambda row: row.order)
             yield from self._of_dump(label if len(labels) > 1 else "", own, width)
@@ -74,7 +77,9 @@ class Report(Struct):
         where = f"{label}: " if label else ""
         first = next((row for row in rows if row.paired.status in SUSPECT), None)
         if first is not None:
-            yield from wrap(f"{where}first own error: {first.id.name}: {first.reason}", "    ", width=width)
+            what = "first own error" if first.verdict == "error" else "first suspect"
+            reason = first.reason.removeprefix("suspect: ")
+            yield from wrap(f"{where}{what}: {first.id.name}: {reason}", "    ", width=width)
             for line in filter(None, (_place(first), _advice(first))):
                 yield from wrap(line, "    ", "  ", width)
         else:
@@ -108,6 +113,8 @@ def _advice(row: _Row) -> str:
     """What to look at."""
     if row.paired.status == "replicas":
         return "ranks should hold the same here: look at what they received, and at this rank's memory"
+    if row.paired.status == "arguments":
+        return "both are right for what they were asked: look at the settings of both programs"
     if row.verdict == "warning":
         return "the dumps do not hold what a replay needs: record API calls with tensors (--task tensor) to know"
     side = f"of {row.paired.suspect}" if row.paired.suspect else "of the call"

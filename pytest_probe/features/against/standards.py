@@ -18,12 +18,14 @@ class Closeness(Protocol):
 
     outcome: Outcome
     help: str
+    # Are outputs close whose inputs are not?
+    asks_inputs: bool = False
 
     def refused(self, pair: TensorPair) -> str:
         """The reason; "" where they are close, or where the dumps do not hold what the rule looks at."""
 
 
-class Exact:
+class Exact(Closeness):
     """Equal bits, or equal checksums."""
 
     outcome: Outcome = "error"
@@ -48,7 +50,7 @@ _TOLERANCES: Mapping[str, tuple[float, float]] = {
 }
 
 
-class Close:
+class Close(Closeness):
     """|A - B| <= atol + rtol |B| for all elements, with torch.testing's defaults; NaN is close to NaN."""
 
     outcome: Outcome = "error"
@@ -67,7 +69,7 @@ class Close:
         return f"{far:,} of {size:,} elements are not close (rtol {rtol:g}, atol {atol:g})" if far else ""
 
 
-class Ptdbg:
+class Ptdbg(Closeness):
     """The limits of ptdbg_ascend: cosine below 0.99 and an error above 0.001; in 4.0 also cosine below 0.9 or an error
     above 1 alone."""
 
@@ -86,10 +88,11 @@ class Ptdbg:
         return f"cosine {cosine:.6f}, largest error {largest:.6g}" if both or alone else ""
 
 
-class ByStatistics:
+class ByStatistics(Closeness):
     """Max, Min, Mean and Norm within 16 roundoffs of the dtype."""
 
     outcome: Outcome = "warning"
+    asks_inputs = True
     help = f"Max, Min, Mean and Norm within {STATISTICS_ROUNDOFFS} roundoffs of the dtype"
 
     def refused(self, pair: TensorPair) -> str:

@@ -2,129 +2,127 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
-from tests.support.two_sides import Fault, Gpt, record
+from tests.features.against.conftest import Compare, in_order, statuses
 
-
-def compared(pytester: pytest.Pytester, *args: str) -> tuple[pytest.RunResult, dict[str, dict[str, Any]]]:
-    """A run of A against B, and its results by the names of items."""
-    result = pytester.runpytest("--probe-dump=A", "--probe-against=B", "--probe-out=out", *args)
-    lines = Path("out", "results.jsonl").read_text().splitlines() if Path("out", "results.jsonl").exists() else []
-    return result, {found["id"].split("::")[1]: found for found in map(json.loads, lines)}
+WORKERS = pytest.mark.parametrize("workers", ["0", "2"])
 
 
-def statuses(results: dict[str, dict[str, Any]]) -> Counter[str]:
-    return Counter(found["against"]["status"] for found in results.values() if "against" in found)
-
-
-def in_order(results: dict[str, dict[str, Any]]) -> list[tuple[str, str]]:
-    """Items with what they are: forward in the order of calls, then backward in reverse."""
-    place = {name: (found["place"] or 0) for name, found in results.items()}
-    forward = sorted((name for name in results if name.endswith(".forward")), key=place.__getitem__)
-    backward = sorted((name for name in results if name.endswith(".backward")), key=place.__getitem__, reverse=True)
-    return [(name, results[name]["against"]["status"]) for name in (*forward, *backward)]
-
-
-@pytest.mark.parametrize("workers", ["0", "2"])
-def test_two_recordings_of_one_program_are_equal(pytester: pytest.Pytester, workers: str) -> None:
-    record(Path("A"))
-    record(Path("B"))
-    result, found = compared(pytester, "-n", workers)
+@WORKERS
+def test_two_recordings_of_one_program_are_equal(compare: Compare, workers: str) -> None:
+    result, found = compare("gpt", "again", "-n", workers)
     assert set(statuses(found)) == {"equal"}
     result.assert_outcomes(passed=len(found))
     result.stdout.fnmatch_lines(["A against B, * pairs: * equal", "*all pairs are equal*"])
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
-def test_a_wrong_softmax_is_the_first_own_error(pytester: pytest.Pytester, workers: str) -> None:
-    record(Path("A"), fault=Fault("_softmax", 1, lambda y: y * (1 + 1e-3)))
-    record(Path("B"))
-    result, found = compared(pytester, "-n", workers)
-    own = [name for name, status in in_order(found) if status == "own"]
+@WORKERS
+def test_a_wrong_softmax_is_the_first_own_error(compare: Compare, workers: str) -> None:
+    result, found = compare("softmax", "gpt", "-n", workers)
+    order = in_order(found)
+    own = [name for name, status in order if status == "own"]
     # Its backward uses what the forward gave.
     assert own == ["Functional.softmax.1.forward", "Functional.softmax.1.backward"]
-    assert found[own[0]]["against"]["suspect"] == "A"
-    assert found[own[0]]["against"]["nearer"] == "B"
-    behind = dict(in_order(found))
-    before = [status for name, status in in_order(found)[: [*behind].index(own[0])]]
-    assert set(before) == {"equal"}
-    after = [status for name, status in in_order(found)[[*behind].index(own[0]) + 1 :]]
-    assert set(after) <= {"equal", "inherited", "recovers", "own"}
-    assert "inherited" in after
+    wrong = found[own[0]]["against"]
+    assert (wrong["suspect"], wrong["nearer"]) == ("A", "B")
+    place = [name for name, _ in order].index(own[0])
+    assert {status for _, status in order[:place]} == {"equal"}
+    assert {status for _, status in order[place + 1 :]} == {"equal", "inherited", "recovers", "own"}
     result.assert_outcomes(failed=2, passed=len(found) - 2)
-    result.stdout.fnmatch_lines(["first own error: Functional.softmax.1.forward: own error of A: *"])
+    result.stdout.fnmatch_lines(
+        ["first own error: Functional.softmax.1.forward: own error of A: *", "*two_sides.py:*input.0 of*"]
+    )
 
 
-def test_the_wrong_side_may_be_the_other(pytester: pytest.Pytester) -> None:
-    record(Path("A"))
-    record(Path("B"), fault=Fault("_softmax", 1, lambda y: y * (1 + 1e-3)))
-    _, found = compared(pytester)
+def test_the_wrong_side_may_be_the_other(compare: Compare) -> None:
+    _, found = compare("gpt", "softmax")
     wrong = found["Functional.softmax.1.forward"]
     assert (wrong["verdict"], wrong["against"]["suspect"]) == ("error", "B")
 
 
-def test_a_wrong_gradient_is_found(pytester: pytest.Pytester) -> None:
-    record(Path("A"), fault=Fault("gelu_backward", 1, lambda y: y * (1 - 1e-3)))
-    record(Path("B"))
-    _, found = compared(pytester)
-    own = [name for name, status in in_order(found) if status == "own"]
-    assert own == ["Functional.gelu.1.backward"]
+def test_a_wrong_gradient_is_found(compare: Compare) -> None:
+    _, found = compare("gelu_backward", "gpt")
+    assert [name for name, status in in_order(found) if status == "own"] == ["Functional.gelu.1.backward"]
     assert {status for name, status in in_order(found) if name.endswith("forward")} == {"equal"}
 
 
-def test_an_extra_call_moves_no_error(pytester: pytest.Pytester) -> None:
-    record(Path("A"), lambda: Gpt(extra=True))
-    record(Path("B"))
-    result, found = compared(pytester)
-    assert found["Torch.exp.0.forward"]["kind"] == "no such call on the other side"
-    del found["Torch.exp.0.forward"]
+def test_a_wrong_lstm_is_found(compare: Compare) -> None:
+    _, found = compare("lstm_wrong", "lstm")
+    assert in_order(found)[0][1] == "equal"
+    assert next(name for name, status in in_order(found) if status == "own") == "VF.lstm.0.forward"
+
+
+def test_an_extra_call_moves_no_error(compare: Compare) -> None:
+    result, found = compare("extra", "gpt")
+    assert found.pop("Torch.exp.0.forward")["kind"] == "no such call on the other side"
     assert set(statuses(found)) == {"equal"}
     result.assert_outcomes(passed=len(found), skipped=1)
 
 
-def test_recomputed_calls_are_those_that_they_repeat(pytester: pytest.Pytester) -> None:
-    record(Path("A"), lambda: Gpt(recompute=True))
-    record(Path("B"))
-    result, found = compared(pytester)
+def test_recomputed_calls_are_those_that_they_repeat(compare: Compare) -> None:
+    result, found = compare("recompute", "gpt")
     assert set(statuses(found)) == {"equal"}
     result.assert_outcomes(passed=len(found))
     assert any("again" in note for each in found.values() for note in each["notes"])
 
 
-def test_micro_batches_are_joined(pytester: pytest.Pytester) -> None:
-    record(Path("A"), parts=2)
-    record(Path("B"))
-    _, found = compared(pytester)
-    assert set(statuses(found)) <= {"equal", "rounding", "inherited", "recovers", "incomparable"}
+def test_micro_batches_are_joined(compare: Compare) -> None:
+    _, found = compare("micro_batches", "gpt")
     assert not any(each["verdict"] in ("error", "warning") for each in found.values())
-    assert found["Functional.softmax.0.forward"]["against"]["status"] in ("equal", "rounding")
+    assert found["Functional.softmax.0.forward"]["against"]["status"] == "equal"
+    weight = next(o for o in found["Functional.linear.0.backward"]["outputs"] if o["name"] == "grad.input.1")
+    assert weight["metrics"]["relative_rmse"] < 1e-6
 
 
-def test_names_of_wrappers_do_not_count(pytester: pytest.Pytester) -> None:
-    record(Path("A"), wrap=lambda model: torch.compile(model, backend="eager"), modules=True, compiled="eager")
-    record(Path("B"), modules=True)
-    _, found = compared(pytester)
+def test_names_of_wrappers_do_not_count(compare: Compare) -> None:
+    _, found = compare("compiled", "modules")
     assert set(statuses(found)) == {"equal"}
+    assert "Module.blocks.0.up.Linear.0.forward" in "".join(each["against"].get("other", "") for each in found.values())
 
 
-MAP = """
-concat:
-  - {from: [q_proj, k_proj, v_proj], to: qkv_proj}
-"""
-
-
-def test_a_fused_side_is_compared_at_the_joint(pytester: pytest.Pytester) -> None:
-    Path("map.yaml").write_text(MAP)
-    record(Path("A"), lambda: Gpt(fused=False), modules=True)
-    record(Path("B"), lambda: Gpt(), modules=True)
-    _, found = compared(pytester, "--probe-against-map=map.yaml")
-    joined = [each for each in found.values() if any("joined by the map" in note for note in each["notes"])]
-    assert joined
+def test_a_fused_side_is_compared_at_the_joint(compare: Compare) -> None:
+    Path("map.yaml").write_text("concat:\n  - {from: [q_proj, k_proj, v_proj], to: qkv_proj}\n")
+    _, found = compare("apart", "modules", "--probe-against-map=map.yaml")
+    joined = {name for name, each in found.items() if any("joined by the map" in note for note in each["notes"])}
+    assert {"Functional.linear.0.forward", "Functional.linear.0.backward"} <= joined
+    assert all(found[name]["against"]["status"] in ("equal", "rounding", "inherited") for name in joined)
     assert not any(each["verdict"] in ("error", "warning") for each in found.values())
+
+
+def test_statistics_alone_give_a_suspect(compare: Compare) -> None:
+    result, found = compare("softmax_statistics", "statistics")
+    warned = [name for name, each in found.items() if each["verdict"] == "warning"]
+    assert "Functional.softmax.1.forward" in warned
+    assert found["Functional.softmax.1.forward"]["reason"].startswith("suspect: output.0: inputs agree, and statistics")
+    before = in_order(found)[: [name for name, _ in in_order(found)].index("Functional.softmax.1.forward")]
+    assert {status for _, status in before} == {"equal"}
+    result.assert_outcomes(passed=len(found) - len(warned))
+
+
+@pytest.mark.parametrize("side", ["two_ranks", "one_rank"])
+def test_ranks_hold_parts_of_what_one_holds(compare: Compare, side: str) -> None:
+    Path("map.yaml").write_text('dims:\n  "Functional.linear.1.*": partial\n  "*": auto\n')
+    other = "one_rank" if side == "two_ranks" else "two_ranks"
+    _, found = compare(side, other, "--probe-against-map=map.yaml")
+    assert not any(each["verdict"] in ("error", "warning") for each in found.values())
+    summed = found["Functional.linear.1.forward"]
+    assert summed["outputs"][0]["metrics"]["relative_rmse"] < 1e-6
+    assert found["Functional.linear.0.forward"]["outputs"][0]["metrics"]["relative_rmse"] < 1e-6
+
+
+def test_a_replica_with_a_flipped_bit_is_an_error_of_its_own(compare: Compare) -> None:
+    Path("map.yaml").write_text('dims: {"*": auto}\n')
+    result, found = compare("flipped", "one_rank", "--probe-against-map=map.yaml")
+    wrong = {name for name, each in found.items() if each["verdict"] == "error"}
+    assert wrong == {"Functional.layer_norm.0.forward"}
+    assert "replicas differ: kwargs.weight of ranks 1 and 0" in found["Functional.layer_norm.0.forward"]["reason"]
+    assert result.ret == 1
+
+
+def test_another_number_of_ranks_needs_a_map(compare: Compare) -> None:
+    result, _ = compare("two_ranks", "one_rank")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --probe-against: *dims*rank0*rank1*B: *"])
