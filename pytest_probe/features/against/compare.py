@@ -120,7 +120,8 @@ class Comparing:
         elif len(b) > 1:
             other = joined(b, one)
         of_calls = is_compared_only(both.a, a[0].record) and bool(both.a.records and both.b.records)
-        pair = Pair(one, other, lambda side: self._own(both, side), both.is_random, of_calls, both.match.note)
+        in_parts = both.ranks is not None or len(a) + len(b) > 2
+        pair = Pair(one, other, lambda side: self._own(both, side), both.is_random, of_calls, in_parts, both.match.note)
         return judge(pair, self._standard)
 
     def producers(self, dump: Dump) -> Producers:

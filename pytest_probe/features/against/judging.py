@@ -89,7 +89,7 @@ class Pair(Struct, frozen=True):
     """A call of both sides; own judges the stored outputs of a side, "A" or "B", against float64.
 
     is_random: outputs of the API are drawn, or memory that nobody has written to. of_calls: it is a module whose calls
-    are compared. note says how the pair was found.
+    are compared. in_parts: a side has it in parts, called with other sizes. note says how the pair was found.
     """
 
     a: Side
@@ -97,6 +97,7 @@ class Pair(Struct, frozen=True):
     own: Callable[[str], Verdict]
     is_random: bool = False
     of_calls: bool = False
+    in_parts: bool = False
     note: str = ""
 
 
@@ -143,10 +144,14 @@ class _Judging(Struct, frozen=True):
         if all(verdict.verdict == "skip" for verdict in sides.values()):
             return self._by_growth(sides["A"].reason)
         wrong = [name for name, verdict in sides.items() if verdict.verdict == "error"]
-        if self.inputs.differ_in_others and not wrong:
+        if self._has_other_arguments and not wrong:
             return self._suspected("arguments", f"called with other arguments: {'; '.join(self.inputs.others)}", sides)
         status: Status = "own" if wrong else "rounding" if self.inputs.equal else "inherited"
         return self._made(status, sides, wrong)
+
+    @property
+    def _has_other_arguments(self) -> bool:
+        return self.inputs.differ_in_others and not self.pair.in_parts
 
     def _by_growth(self, reason: str) -> Found:
         """Nothing can be replayed: what the call adds to the difference of its inputs tells."""
@@ -166,7 +171,7 @@ class _Judging(Struct, frozen=True):
         if outputs.agree:
             same: Status = "equal" if outputs.equal else "rounding"
             return self._made(same if self.inputs.agree else "recovers")
-        if self.inputs.differ_in_others:
+        if self._has_other_arguments:
             return self._suspected("arguments", f"called with other arguments: {'; '.join(self.inputs.others)}")
         if not self.inputs.agree or self.pair.of_calls:
             return self._made("inherited", notes=["not replayed: a dump has statistics alone"])
