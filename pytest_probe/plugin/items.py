@@ -209,10 +209,18 @@ class ProbeItem(NoticeItem):
     makes_calls = True
 
     def __init__(
-        self, *, dump: Dump, record: Record, direction: Direction, dtype: str | None, words: str | None, **kwargs: Any
+        self,
+        *,
+        dump: Dump,
+        record: Record,
+        direction: Direction,
+        dtype: str | None,
+        words: str | None,
+        suffix: str = "",
+        **kwargs: Any,
     ) -> None:
         case = Case(dump, record, direction, dtype)
-        super().__init__(name=case.id, **kwargs)
+        super().__init__(name=f"{case.id}{suffix}", **kwargs)
         self.case = case
         # How many cases this one represents, and the command that runs it again where they are needed for it.
         self.folded = 0

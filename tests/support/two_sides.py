@@ -35,7 +35,7 @@ class Fault(TorchDispatchMode):
 class Block(nn.Module):
     """One layer of a small GPT. fused: q, k and v are one product."""
 
-    def __init__(self, width: int = 16, *, fused: bool = True) -> None:
+    def __init__(self, width: int = 16, *, fused: bool = True, sdpa: bool = False) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(width)
         if fused:
@@ -44,24 +44,28 @@ class Block(nn.Module):
             self.q_proj, self.k_proj, self.v_proj = (nn.Linear(width, width) for _ in range(3))
         self.out = nn.Linear(width, width)
         self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
-        self.fused = fused
+        self.fused, self.sdpa = fused, sdpa
 
     def forward(self, x: Tensor) -> Tensor:
         inner = self.norm(x)
         q, k, v = self.qkv_proj(inner).chunk(3, -1) if self.fused else self._apart(inner)
-        weights = F.softmax(torch.matmul(q, k.transpose(-1, -2)) / 4, -1)
-        x = x + self.out(torch.matmul(weights, v))
+        x = x + self.out(self._attention(q, k, v))
         return x + self.down(F.gelu(self.up(x)))
+
+    def _attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if self.sdpa:
+            return F.scaled_dot_product_attention(q[:, None], k[:, None], v[:, None])[:, 0]
+        return torch.matmul(F.softmax(torch.matmul(q, k.transpose(-1, -2)) / 4, -1), v)
 
     def _apart(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return self.q_proj(x), self.k_proj(x), self.v_proj(x)
 
 
 class Gpt(nn.Module):
-    def __init__(self, blocks: int = 3, *, fused: bool = True, recompute: bool = False, extra: bool = False) -> None:
+    def __init__(self, blocks: int = 3, *, recompute: bool = False, extra: bool = False, **options: bool) -> None:
         super().__init__()
         self.embedding = nn.Embedding(11, 16)
-        self.blocks = nn.ModuleList(Block(fused=fused) for _ in range(blocks))
+        self.blocks = nn.ModuleList(Block(**options) for _ in range(blocks))
         self.head = nn.Linear(16, 11)
         self._recompute, self._extra = recompute, extra
 

@@ -17,7 +17,8 @@ from pytest_probe.features.against.judging import UNMATCHED, Found, Pair, Values
 from pytest_probe.features.against.layouts import cut, joined
 from pytest_probe.features.against.matching import Match
 from pytest_probe.features.against.producers import Producers
-from pytest_probe.features.against.sides import Side, compared
+from pytest_probe.features.against.sides import TENSORS, Side, compared
+from pytest_probe.features.against.standards import CLOSENESS
 from pytest_probe.model.dump import Direction, Dump, Record
 from pytest_probe.model.pairing import Paired, Status
 from pytest_probe.model.verdict import SEVERITY, Verdict
@@ -98,8 +99,23 @@ class Comparing:
             return Found(Verdict("skip", self._standard, str(error), error.kind), Paired("incomparable"))
 
     def _alone(self, both: Together) -> Found:
-        there = both.dump("B" if both.records("A") else "A").path
-        return Found(Verdict("skip", self._standard, f"{both.entry}: not in {there}", UNMATCHED), Paired("unmatched"))
+        """A call that one side has alone may be wrong all the same."""
+        side: SideName = "A" if both.records("A") else "B"
+        there = both.dump("B" if side == "A" else "A").path
+        unmatched = Verdict("skip", self._standard, f"{both.entry}: not in {there}", UNMATCHED)
+        own = self._own(both, side) if self._has_values(both, side) else unmatched
+        if own.verdict == "error":
+            reason = f"own error of {side}: {own.headline}; not in {there}"
+            return Found(replace(own, standard=self._standard, reason=reason), Paired("own", suspect=side))
+        notes = (f"by itself: {own.verdict}",) if own is not unmatched else ()
+        return Found(replace(unmatched, notes=notes), Paired("unmatched"))
+
+    def _has_values(self, both: Together, side: SideName) -> bool:
+        """Does the dump hold all that a replay needs?"""
+        found = self._sides(both, side)[0]
+        tensors = [value for values in (found.inputs, found.outputs) for value in values.values()]
+        known = [value for value in tensors if isinstance(value, TENSORS)]
+        return self._standard not in CLOSENESS and bool(known) and all(value.has_values for value in known)
 
     def _together(self, both: Together) -> Found:
         a, b = self._sides(both, "A"), self._sides(both, "B")

@@ -14,16 +14,16 @@ from pytest_probe.errors import DumpError, SettingsError
 from pytest_probe.features.against.compare import Comparing, Ranks, Together, is_compared_only
 from pytest_probe.features.against.dump_map import DumpMap, read_map
 from pytest_probe.features.against.dumps import OPTION, Counterpart, counterparts
-from pytest_probe.features.against.judging import UNMATCHED, Found
+from pytest_probe.features.against.judging import Found
 from pytest_probe.features.against.matching import Match, match
 from pytest_probe.features.against.report import SUSPECT, Report
 from pytest_probe.features.against.standards import CLOSENESS
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.pairing import Paired
-from pytest_probe.model.result import Result
+from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.plugin.feature import Feature, Summary
-from pytest_probe.plugin.items import NoticeItem, ProbeItem
+from pytest_probe.plugin.items import ProbeItem
 from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.reporting import Reporting
 from pytest_probe.plugin.session import Probe
@@ -53,6 +53,10 @@ class PairItem(ProbeItem):
         judged = Judged(checked, found.verdict, self.portable_id, self.case.api, self._file, self._command)
         self.judged = judged.by_features(self.probe)
         return judged.verdict
+
+    @property
+    def portable_id(self) -> PortableId:
+        return PortableId(self.probe.dumps.label(self.dump_path), self.name)
 
     def _located(self, paired: Paired) -> Paired:
         """With the place of an error of the call's own in the program."""
@@ -144,18 +148,21 @@ class Against(Feature):
         return Ranks("B", tuple(self._others[path] for path in each.of_b), 0) if each.of_b else None
 
     def _items(self, parent: pytest.Collector, both: Together) -> Iterator[pytest.Item]:
-        here, there = both.records("A"), both.records("B")
-        if not any(self.probe.settings.selection.admits(record, both.direction) for record in (here or there)[:1]):
+        here = both.records("A")
+        record = next(iter(here or both.records("B")), None)
+        if record is None or not self.probe.settings.selection.admits(record, both.direction):
             return
-        if here:
-            item = PairItem.from_parent(
-                parent, dump=both.a, record=here[0], direction=both.direction, dtype=None, words=None
-            )
-            item.against, item.both = self, both
-            yield item
-        else:
-            verdict = Verdict("skip", self.probe.settings.standard, f"{both.entry} of {both.b.path}", UNMATCHED)
-            yield NoticeItem.from_parent(parent, name=f"{both.entry} (only in B)", verdict=verdict)
+        item = PairItem.from_parent(
+            parent,
+            dump=both.a if here else both.b,
+            record=record,
+            direction=both.direction,
+            dtype=None,
+            words=None,
+            suffix="" if here else " (only in B)",
+        )
+        item.against, item.both = self, both
+        yield item
 
     def found(self, both: Together) -> Found:
         """The verdict on a match, and what it is."""
@@ -163,8 +170,10 @@ class Against(Feature):
 
     def sources(self, both: Together) -> Mapping[str, str]:
         """Which earlier call made which input of A's record."""
-        record = both.records("A")[0]
-        return {} if is_compared_only(both.a, record) else self._comparing.producers(both.a).of(record)
+        record = next(iter(both.records("A")), None)
+        return (
+            {} if record is None or is_compared_only(both.a, record) else self._comparing.producers(both.a).of(record)
+        )
 
     def add(self, result: Result) -> None:
         self._report.add(result)

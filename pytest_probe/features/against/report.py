@@ -92,13 +92,19 @@ class Report(Struct):
 
 def _without_own(where: str, rows: Sequence[_Row]) -> str:
     """Where sides differ that have no error of their own; "" where they do not differ."""
-    first = next((row for row in rows if row.paired.status in ("rounding", "inherited")), None)
+    first = next((place for place, row in enumerate(rows) if row.paired.status in ("rounding", "inherited")), None)
     if first is None:
         return ""
-    if first.paired.status == "rounding":
-        return f"{where}no own error; sides first differ in {first.id.name}, by rounding"
+    row, alone = rows[first], [row for row in rows[:first] if row.paired.status == "unmatched"]
+    if row.paired.status == "rounding":
+        return f"{where}no own error; sides first differ in {row.id.name}, by rounding"
+    if alone:
+        return (
+            f"{where}no own error; sides first differ in {row.id.name}, behind {len(alone):,} calls that one side has "
+            f"alone, the last one {alone[-1].id.name}"
+        )
     return (
-        f"{where}no own error; the inputs of {first.id.name} differ, and no call before it: look at the data, the "
+        f"{where}no own error; the inputs of {row.id.name} differ, and no call before it: look at the data, the "
         "weights and what was not recorded"
     )
 

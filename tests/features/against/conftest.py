@@ -53,6 +53,13 @@ PROGRAMS: dict[str, Callable[[Path], Path]] = {
         folder, wrap=lambda model: torch.compile(model, backend="eager"), modules=True, compiled="eager"
     ),
     "apart": lambda folder: record(folder, lambda: Gpt(fused=False), modules=True),
+    "eager": lambda folder: record(folder, lambda: Gpt(4).bfloat16()),
+    "sdpa": lambda folder: record(folder, lambda: Gpt(4, sdpa=True).bfloat16()),
+    "wrong_sdpa": lambda folder: record(
+        folder,
+        lambda: Gpt(4, sdpa=True).bfloat16(),
+        Fault("_scaled_dot_product_flash_attention_for_cpu", 1, lambda y: (y[0] * 1.25, *y[1:])),
+    ),
     "lstm": lambda folder: record(folder, Lstm),
     "lstm_wrong": lambda folder: record(
         folder, Lstm, Fault("mkldnn_rnn_layer", 0, lambda y: (y[0] * (1 + 1e-3), *y[1:]))

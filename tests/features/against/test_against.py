@@ -92,6 +92,20 @@ def test_a_fused_side_is_compared_at_the_joint(compare: Compare) -> None:
     assert not any(each["verdict"] in ("error", "warning") for each in found.values())
 
 
+def test_two_attentions_have_no_own_error(compare: Compare) -> None:
+    result, found = compare("eager", "sdpa")
+    assert not any(each["verdict"] in ("error", "warning") for each in found.values())
+    assert {"Functional.softmax.3.forward", "Functional.scaled_dot_product_attention.3.forward (only in B)"} <= {*found}
+    result.stdout.fnmatch_lines(["no own error; sides first differ in Functional.linear.1.forward, behind *"])
+
+
+def test_a_call_that_one_side_has_alone_may_be_wrong(compare: Compare) -> None:
+    _, found = compare("eager", "wrong_sdpa")
+    wrong = [name for name, each in found.items() if each["verdict"] == "error"]
+    assert "Functional.scaled_dot_product_attention.1.forward (only in B)" in wrong
+    assert all("attention.1" in name for name in wrong)
+
+
 def test_statistics_alone_give_a_suspect(compare: Compare) -> None:
     result, found = compare("softmax_statistics", "statistics")
     warned = [name for name, each in found.items() if each["verdict"] == "warning"]
