@@ -97,7 +97,7 @@ def fill(model: nn.Module) -> None:
     for name, weight in model.named_parameters():
         parts = [name] if "qkv_proj" not in name else [name.replace("qkv", each) for each in "qkv"]
         drawn = [_drawn(part, (weight.shape[0] // len(parts), *weight.shape[1:])) for part in parts]
-        weight.data = torch.cat(drawn)
+        weight.data = torch.cat(drawn).to(weight.dtype)
 
 
 def _drawn(name: str, shape: tuple[int, ...]) -> Tensor:

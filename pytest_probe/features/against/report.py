@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -12,7 +13,7 @@ from msgspec import Struct, field
 from pytest_probe.model.pairing import Paired, Status
 from pytest_probe.model.result import PortableId, Result, number
 from pytest_probe.records.labels import natural_order
-from pytest_probe.reports.terminal import wrap
+from pytest_probe.reports.terminal import count, wrap
 
 _WORDS: Mapping[Status, str] = {
     "equal": "equal",
@@ -95,14 +96,13 @@ def _without_own(where: str, rows: Sequence[_Row]) -> str:
     first = next((place for place, row in enumerate(rows) if row.paired.status in ("rounding", "inherited")), None)
     if first is None:
         return ""
-    row, alone = rows[first], [row for row in rows[:first] if row.paired.status == "unmatched"]
+    row, before = rows[first], rows[:first]
     if row.paired.status == "rounding":
         return f"{where}no own error; sides first differ in {row.id.name}, by rounding"
+    alone = [*takewhile(lambda each: each.paired.status == "unmatched", reversed(before))]
     if alone:
-        return (
-            f"{where}no own error; sides first differ in {row.id.name}, behind {len(alone):,} calls that one side has "
-            f"alone, the last one {alone[-1].id.name}"
-        )
+        calls = f"{count(len(alone), 'call')} that one side has alone, the first one {alone[-1].id.name}"
+        return f"{where}no own error; sides first differ in {row.id.name}, behind {calls}"
     return (
         f"{where}no own error; the inputs of {row.id.name} differ, and no call before it: look at the data, the "
         "weights and what was not recorded"
