@@ -10,7 +10,6 @@ from typing import cast
 from msgspec import Struct
 
 from pytest_probe import frameworks
-from pytest_probe.features.msprobe_csv.checker import write_rows
 from pytest_probe.features.msprobe_csv.rows import (
     ABSOLUTE,
     ALGORITHM,
@@ -31,6 +30,7 @@ from pytest_probe.features.msprobe_csv.rows import (
 )
 from pytest_probe.model.verdict import Outcome
 from pytest_probe.numerics.tool_metrics import Measures
+from pytest_probe.reports.csv_file import write_rows
 from pytest_probe.standards import STANDARDS
 from pytest_probe.standards.api_class import classes_of
 from pytest_probe.standards.tools import COMPARES

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from pytest_probe.capture.profiling.report import ROWS, duration
 from pytest_probe.errors import ResultsError, SettingsError
-from pytest_probe.features.msprobe_csv.checker import write_rows
+from pytest_probe.reports.csv_file import write_rows
 from pytest_probe.reports.results_file import RESULTS, read_results
 from pytest_probe.system.files import open_regular
 

@@ -6,12 +6,9 @@ space in cells that are not used.
 
 from __future__ import annotations
 
-import csv
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import IO
 
 from msgspec import Struct, field
 
@@ -26,10 +23,10 @@ from pytest_probe.features.msprobe_csv.rows import (
     status_of,
 )
 from pytest_probe.model.result import OutputResult, Plain, Result, number
+from pytest_probe.reports.csv_file import folder_of, rows_to, write_rows
 from pytest_probe.reports.results_file import RESULTS, read_results
 from pytest_probe.standards.tools import rule_of
-from pytest_probe.system.files import replacing, temporary_path
-from pytest_probe.system.text import printable_line
+from pytest_probe.system.files import temporary_path
 
 _RESULT_FILE, _DETAILS_FILE = "accuracy_checking_result_{}.csv", "accuracy_checking_details_{}.csv"
 
@@ -45,38 +42,15 @@ def write_csv(folder: Path, stamp: str) -> list[Path]:
         tables[group].extend(results)
     written = []
     for group, table in tables.items():
-        below = folder if len(tables) == 1 else folder.joinpath(*(_safe(part) for part in group.split("/")))
+        below = folder if len(tables) == 1 else folder_of(folder, group)
         written += table.place(below, stamp)
     return written
-
-
-def write_rows(path: Path, rows: Iterable[Sequence[object]]) -> Path:
-    """A CSV file of these rows, in place once it is whole. Raises OSError."""
-    with replacing(path) as temporary, temporary.open("w", encoding="utf-8-sig", newline="") as file:
-        _rows_to(file)(rows)
-    return path
-
-
-def _rows_to(file: IO[str]) -> Callable[[Iterable[Sequence[object]]], None]:
-    """Writes rows; a text that a spreadsheet would compute begins with an apostrophe, by which spreadsheets mark
-    texts."""
-    writer = csv.writer(file, lineterminator="\n")
-    return lambda rows: writer.writerows(map(_inert, row) for row in rows)
-
-
-def _inert(cell: object) -> str:
-    text = printable_line(str(cell))
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) and math.isnan(number(text)) else text
 
 
 def _group(result: Result) -> str:
     """ "gpt/dump.json/bfloat16"."""
     named = result.portable_id
     return f"{named.label}/{named.dtype}" if named.dtype else named.label
-
-
-def _safe(part: str) -> str:
-    return "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in part).strip(".") or "_"
 
 
 class _Tables(Struct):
@@ -92,12 +66,12 @@ class _Tables(Struct):
         """Tables with a new file of details that has its header."""
         path = temporary_path(folder / _DETAILS_FILE.format(stamp))
         with path.open("w", encoding="utf-8-sig", newline="") as file:
-            _rows_to(file)([DETAILS])
+            rows_to(file)([DETAILS])
         return cls(path)
 
     def extend(self, results: Iterable[Result]) -> None:
         with self.path.open("a", encoding="utf-8", newline="") as file:
-            write = _rows_to(file)
+            write = rows_to(file)
             for result in results:
                 write(self._rows(result))
 

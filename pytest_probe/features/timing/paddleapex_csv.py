@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from pytest_probe.features.msprobe_csv.checker import write_rows
 from pytest_probe.model.measurement import Shape
 from pytest_probe.model.result import Result
+from pytest_probe.reports.csv_file import write_rows
 from pytest_probe.reports.results_file import RESULTS, read_results
 
 _TIMES, _MEMORY, _SUMMARY = "prof_checking_result.csv", "memory_checking_result.csv", "prof_summary.csv"
