@@ -104,6 +104,10 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "features/against/report.py": {"what a pair is": "equal random"},
     "features/against/sides.py": {"statistics": "max mean min norm"},
     "features/against/standards.py": {"whose tolerances they are": "torch"},
+    "features/against/tool_tables.py": {
+        "statistics, and a prefix of dtypes": "max mean min torch",
+        "APIs that ptdbg's advice knows": "batch_norm conv2d conv3d layer_norm lstm matmul nll_loss",
+    },
     "model/pairing.py": {"what a pair is": "equal random"},
     "features/benchmark/compare.py": {"a class": "random"},
     "features/msprobe_csv/checker.py": {"dtypes, as msprobe's files have them": "torch"},

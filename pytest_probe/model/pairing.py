@@ -27,6 +27,32 @@ Status: TypeAlias = Literal[
 ]
 
 
+class TableTensor(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A tensor or a number of a call, as a side's dump has it and other tools' tables show it.
+
+    name is as ptdbg writes it ("Torch_relu_0_forward_input.0"), place as msprobe does ("Torch.relu.0.forward.input.0").
+    dtype is a text, "torch.float32" or "<class 'int'>"; statistics are max, min, mean and 2-norm, None where the dump
+    has none. file holds the values, "" without.
+    """
+
+    name: str
+    place: str
+    dtype: str
+    shape: tuple[int, ...]
+    statistics: tuple[float | int | bool | str | None, ...]
+    file: str = ""
+
+
+class TableRow(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A tensor of A beside that of B, None where B has none; and what each tool prints of both (see tool_columns)."""
+
+    a: TableTensor
+    b: TableTensor | None = None
+    ptdbg_23: tuple[str, ...] = ()
+    ptdbg_40: tuple[str, ...] = ()
+    msprobe: tuple[str, ...] = ()
+
+
 class Paired(msgspec.Struct, frozen=True, omit_defaults=True):
     """A call of side A beside that of side B.
 
@@ -34,7 +60,8 @@ class Paired(msgspec.Struct, frozen=True, omit_defaults=True):
     nearer to float64; noise_a and noise_b are the noise ratios of both sides' worst outputs. difference names what the
     sides differ by. gap is the relative RMSE of the outputs that lie farthest apart, inf where one side alone is not
     finite. Of an error of a call's own, line is that of the program, module the module that made the call, and sources
-    tell which earlier entry made which input.
+    tell which earlier entry made which input. rows are those of other tools' tables, where the run writes these, and
+    dump_line where the dump of A tells of the call, 0 where its format has no lines.
     """
 
     status: Status
@@ -48,3 +75,5 @@ class Paired(msgspec.Struct, frozen=True, omit_defaults=True):
     line: str = ""
     module: str = ""
     sources: str = ""
+    rows: tuple[TableRow, ...] = ()
+    dump_line: int = 0

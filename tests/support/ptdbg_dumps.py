@@ -2,7 +2,7 @@
 and ones that tests write.
 
 The real ones are one training step of a small network on a CPU, by ptdbg_ascend 2.3 and 4.0.T2 and by the checker of
-December 2023.
+December 2023; `compare-*` has two of them, the second with another factor in one product, and the tool's tables.
 """
 
 from __future__ import annotations
@@ -31,6 +31,11 @@ def unpack_checker(folder: Path) -> Path:
     """Unpack the dumps of the api_accuracy_checker: random and real_data."""
     _extract(CHECKER, folder)
     return folder
+
+
+def unpack_case(name: str, folder: Path) -> None:
+    """Unpack two dumps, `dev` and `ref`, with what the tool's own compare() wrote of them."""
+    _extract(name, folder)
 
 
 def _extract(name: str, folder: Path) -> None:

@@ -19,6 +19,7 @@ from pytest_probe.features.against.matching import Match
 from pytest_probe.features.against.producers import Producers
 from pytest_probe.features.against.sides import TENSORS, Side, compared
 from pytest_probe.features.against.standards import CLOSENESS
+from pytest_probe.features.against.tool_tables import line_of, rows_of
 from pytest_probe.model.dump import Direction, Dump, Record
 from pytest_probe.model.pairing import Paired, Status
 from pytest_probe.model.verdict import SEVERITY, Verdict
@@ -119,13 +120,33 @@ class Comparing:
 
     def _together(self, both: Together) -> Found:
         a, b = self._sides(both, "A"), self._sides(both, "B")
-        layout = self._map.layout_of(a[0].entry, b[0].entry)
         ranks = self._ranks(both)
         whole = b[0] if both.ranks is not None and both.ranks.side == "A" else a[0]
         differing = _replicas(ranks, whole, lambda side: self.producers(side.dump).of(side.record).keys())
         if differing:
             return self._differing(both, differing)
+        one, other = self._joint(both, a, b, ranks)
+        of_calls = is_compared_only(both.a, a[0].record) and bool(both.a.records and both.b.records)
+        in_parts = both.ranks is not None or len(a) + len(b) > 2
+        pair = Pair(one, other, lambda side: self._own(both, side), both.is_random, of_calls, in_parts, both.match.note)
+        return judge(pair, self._standard)
+
+    def with_rows(self, found: Found, both: Together) -> Found:
+        """With those of other tools' tables; none of a broken record, and none of what B has alone."""
+        try:
+            a, b = self._sides(both, "A"), self._sides(both, "B")
+            if not a:
+                return found
+            one, other = self._joint(both, a, b, self._ranks(both)) if b else (a[0], None)
+            paired = replace(found.paired, rows=tuple(rows_of(one, other)), dump_line=line_of(a[0]))
+        except RecordError:
+            return found
+        return replace(found, paired=paired)
+
+    def _joint(self, both: Together, a: Sequence[Side], b: Sequence[Side], ranks: Sequence[Side]) -> tuple[Side, Side]:
+        """Both sides as they are compared: what one of them has in parts is put together, or the other one is cut."""
         one, other = a[0], b[0]
+        layout = self._map.layout_of(one.entry, other.entry)
         if both.ranks is not None and both.ranks.side == "A":
             one = _summed(ranks, one, layout)
             other = cut(other, one, both.ranks.index, len(both.ranks.dumps))
@@ -135,10 +156,7 @@ class Comparing:
             one = joined(a, other)
         elif len(b) > 1:
             other = joined(b, one)
-        of_calls = is_compared_only(both.a, a[0].record) and bool(both.a.records and both.b.records)
-        in_parts = both.ranks is not None or len(a) + len(b) > 2
-        pair = Pair(one, other, lambda side: self._own(both, side), both.is_random, of_calls, in_parts, both.match.note)
-        return judge(pair, self._standard)
+        return one, other
 
     def producers(self, dump: Dump) -> Producers:
         """Which calls of a dump made which inputs."""

@@ -18,6 +18,7 @@ from pytest_probe.features.against.judging import Found
 from pytest_probe.features.against.matching import Match, match
 from pytest_probe.features.against.report import SUSPECT, Report
 from pytest_probe.features.against.standards import CLOSENESS
+from pytest_probe.features.against.tool_tables import write_tables
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.pairing import Paired
 from pytest_probe.model.result import PortableId, Result
@@ -166,7 +167,8 @@ class Against(Feature):
 
     def found(self, both: Together) -> Found:
         """The verdict on a match, and what it is."""
-        return self._comparing.found(both)
+        found = self._comparing.found(both)
+        return found if self.probe.settings.out is None else self._comparing.with_rows(found, both)
 
     def sources(self, both: Together) -> Mapping[str, str]:
         """Which earlier call made which input of A's record."""
@@ -182,6 +184,11 @@ class Against(Feature):
         for other in self._others.values():
             for text in other.damage:
                 reporting.trouble(f"B is damaged, and its good records were compared: {text}")
+
+    def tables(self, folder: Path) -> Iterable[Path]:
+        stacks = {self.probe.dumps.label(path): self.probe.dumps.read(path).stack for path in self._counterparts}
+        older = self.probe.settings.standard == "ptdbg-2.3"
+        return write_tables(folder, stacks, advice_of="ptdbg_23" if older else "ptdbg_40")
 
     def summary(self, width: int) -> Summary:
         return Summary([*self._report.lines(width)], self._report.alarm)

@@ -9,6 +9,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pytest_probe.model.pairing import Paired, Status
 from pytest_probe.model.result import PortableId, Result, number
@@ -55,7 +56,8 @@ class Report(Struct):
         backward = result.direction == "backward"
         place = result.place or 0
         order = (backward, -place if backward else place)
-        self.rows.append(_Row(result.portable_id, order, result.against, result.reason, result.verdict))
+        paired = replace(result.against, rows=())
+        self.rows.append(_Row(result.portable_id, order, paired, result.reason, result.verdict))
 
     @property
     def alarm(self) -> str:

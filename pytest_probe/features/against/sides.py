@@ -41,7 +41,8 @@ class Tensor(Struct, frozen=True):
 
     @property
     def has_values(self) -> bool:
-        return self.spec.data_name is not None or not self.spec.size
+        # Of dumps whose formats name each file by its tensor only the folder tells.
+        return not self.spec.size or (self.spec.data_name is not None and bool(self.files.data_dirs))
 
     def array(self) -> AnyArray:
         """Its values. Raises RecordError where the file cannot be used."""

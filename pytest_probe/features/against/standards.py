@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import numpy as np
 
 from pytest_probe.features.against.sides import STATISTICS_ROUNDOFFS, TensorPair
+from pytest_probe.features.against.tool_columns import Columns, accuracy, newer, older
 from pytest_probe.model.verdict import Outcome
 from pytest_probe.numerics.arrays import PASS, blocks
-from pytest_probe.numerics.dtypes import widen
+from pytest_probe.numerics.dtypes import AnyArray, widen
 
 
 class Closeness(Protocol):
@@ -70,22 +71,22 @@ class Close(Closeness):
 
 
 class Ptdbg(Closeness):
-    """The limits of ptdbg_ascend: cosine below 0.99 and an error above 0.001; in 4.0 also cosine below 0.9 or an error
-    above 1 alone."""
+    """What ptdbg_ascend's tables call not accurate: cosine below 0.99 and an error above 0.001; in 4.0 also cosine
+    below 0.9 or an error above 1 alone, and NaN or inf at other places."""
 
     outcome: Outcome = "error"
 
-    def __init__(self, *, alone: bool, release: str) -> None:
-        self._alone = alone
-        self.help = f"the limits of ptdbg_ascend {release}"
+    def __init__(self, columns: Callable[[AnyArray, AnyArray], Columns], *, is_older: bool) -> None:
+        self._columns, self._is_older = columns, is_older
+        self.help = f"the limits of ptdbg_ascend {'2.3' if is_older else '4.0'}"
 
     def refused(self, pair: TensorPair) -> str:
-        if pair.found is None:
+        if pair.basis != "values":
             return ""
-        cosine, largest = 1.0 if pair.found.cosine is None else pair.found.cosine, pair.found.largest
-        both = cosine < 0.99 and largest > 0.001
-        alone = self._alone and (cosine < 0.9 or largest > 1)
-        return f"cosine {cosine:.6f}, largest error {largest:.6g}" if both or alone else ""
+        found = self._columns(pair.a.array(), pair.b.array())
+        if accuracy(found, is_older=self._is_older) != "No":
+            return ""
+        return found[-1] if found[0] == "N/A" else f"cosine {found[0]}, largest error {float(found[1]):.6g}"
 
 
 class ByStatistics(Closeness):
@@ -105,7 +106,7 @@ class ByStatistics(Closeness):
 CLOSENESS: Mapping[str, Closeness] = {
     "exact": Exact(),
     "close": Close(),
-    "ptdbg": Ptdbg(alone=True, release="4.0"),
-    "ptdbg-2.3": Ptdbg(alone=False, release="2.3"),
+    "ptdbg": Ptdbg(newer, is_older=False),
+    "ptdbg-2.3": Ptdbg(older, is_older=True),
     "statistics": ByStatistics(),
 }

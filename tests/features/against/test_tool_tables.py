@@ -1,0 +1,209 @@
+"""The tables that other tools write of two dumps: ptdbg_ascend's own, cell by cell, and those of other dumps."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support import ptdbg_dumps
+from tests.support.two_sides import record
+
+# What the tool compared: the standard that judges by the rule of its release, and our table.
+CASES = {
+    "compare-2.3": ("ptdbg-2.3", "compare_result_ptdbg_2.3.csv"),
+    "compare-4.0": ("ptdbg", "compare_result_ptdbg_4.0.csv"),
+    "compare-4.0-statistics": ("ptdbg", "compare_result_ptdbg_4.0.csv"),
+}
+
+
+def run(pytester: pytest.Pytester, a: Path | str, b: Path | str, *args: str) -> pytest.RunResult:
+    return pytester.runpytest(f"--probe-dump={a}", f"--probe-against={b}", "--probe-out=out", *args)
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    csv.field_size_limit(1 << 24)
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize(("case", "workers"), [*((case, "0") for case in CASES), ("compare-4.0", "2")])
+def test_a_table_is_that_of_the_tool(pytester: pytest.Pytester, case: str, workers: str) -> None:
+    ptdbg_dumps.unpack_case(case, Path("case"))
+    standard, name = CASES[case]
+    run(pytester, "case/dev", "case/ref", f"--probe-standard={standard}", "-n", workers)
+    theirs = next(Path("case").glob("compare*/compare_result.csv"))
+    assert table(Path("out", name)) == table(theirs)
+    assert Path("out", name).read_text().splitlines()[0] == theirs.read_text().splitlines()[0]
+    advice = theirs.with_name("advisor.txt")
+    assert advice.exists() == Path("out/advisor.txt").exists() == (case != "compare-4.0-statistics")
+    if advice.exists():
+        assert Path("out/advisor.txt").read_text() == advice.read_text()
+
+
+@pytest.mark.parametrize("case", ["compare-2.3", "compare-4.0"])
+def test_a_verdict_is_that_of_the_tool(pytester: pytest.Pytester, case: str) -> None:
+    ptdbg_dumps.unpack_case(case, Path("case"))
+    run(pytester, "case/dev", "case/ref", f"--probe-standard={CASES[case][0]}")
+    theirs = table(next(Path("case").glob("compare*/compare_result.csv")))
+    wrong = {
+        row["NPU Name"] for row in theirs if row["Accuracy Reached or Not"] == "No" and "output" in row["NPU Name"]
+    }
+    results = map(json.loads, Path("out/results.jsonl").read_text().splitlines())
+    found = set()
+    for result in results:
+        named = {row["a"]["place"]: row["a"]["name"] for row in result["against"]["rows"]}
+        entry = result["id"].rpartition("::")[2]
+        for output in result["outputs"]:
+            if output["verdict"] == "error":
+                found.add(named[f"{entry}.{output['name'].removeprefix('grad.')}"])
+    assert found == wrong
+    assert bool(wrong) == (case == "compare-4.0")
+
+
+def two_dumps(a: dict[str, object], b: dict[str, object]) -> None:
+    for folder, calls in (("a", a), ("b", b)):
+        ptdbg_dumps.write(Path(folder), calls)
+
+
+def cells(name: str, row: str, *columns: str) -> tuple[str, ...]:
+    found = next(each for each in table(Path("out", name)) if each["NPU Name"] == row)
+    return tuple(found[column] for column in columns)
+
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+RELU = ptdbg_dumps.values("Torch_relu_0", [X], X)
+
+
+def test_what_has_no_counterpart(pytester: pytest.Pytester) -> None:
+    two_dumps(RELU | ptdbg_dumps.values("Torch_exp_0", [X, 2], np.exp(X)), RELU)
+    run(pytester, "a/dump.pkl", "b/dump.pkl", "--probe-standard=ptdbg")
+    of_b = ("Bench Name", "Bench Tensor Dtype", "Bench Tensor Shape", "Bench max")
+    columns = (*of_b, "Cosine", "Accuracy Reached or Not", "Err_message")
+    expected = ("Nan",) * 6
+    for release in ("2.3", "4.0"):
+        found = cells(f"compare_result_ptdbg_{release}.csv", "Torch_exp_0_forward_input.0", *columns)
+        assert found == (*expected, "No bench data matched.")
+    assert len(table(Path("out/compare_result_ptdbg_4.0.csv"))) == 5
+    found = cells("compare_result_msprobe.csv", "Torch.exp.0.forward.output.0", "Bench Name", "Cosine", "Bench max")
+    assert found == ("N/A", "None", "N/A")
+
+
+@pytest.mark.parametrize(
+    ("other", "older", "newer"),
+    [
+        (X[:1], "Unmatched", "No bench data matched."),
+        (X.astype(np.float64), "Yes", "No bench data matched."),
+        (X.astype(np.float16), "Yes", ""),
+    ],
+)
+def test_another_structure(pytester: pytest.Pytester, other: np.ndarray, older: str, newer: str) -> None:
+    two_dumps(RELU, ptdbg_dumps.values("Torch_relu_0", [X], other))
+    run(pytester, "a/dump.pkl", "b/dump.pkl", "--probe-standard=ptdbg")
+    name = "Torch_relu_0_forward_output"
+    assert cells("compare_result_ptdbg_2.3.csv", name, "Accuracy Reached or Not") == (older,)
+    assert cells("compare_result_ptdbg_4.0.csv", name, "Err_message") == (newer,)
+
+
+@pytest.mark.parametrize("side", ["a", "b"])
+@pytest.mark.parametrize("content", [None, b"", b"\x93NUMPY\x01\x00\xff\xff"])
+def test_a_file_that_cannot_be_read(pytester: pytest.Pytester, side: str, content: bytes | None) -> None:
+    two_dumps(RELU, RELU)
+    file = Path(side, "dump", "Torch_relu_0_forward_output.npy")
+    file.unlink()
+    if content is not None:
+        file.write_bytes(content)
+    result = run(pytester, "a/dump.pkl", "b/dump.pkl", "--probe-standard=ptdbg")
+    result.assert_outcomes(skipped=1)
+    result.stdout.no_fnmatch_line("*Traceback*")
+    name = "Torch_relu_0_forward_output"
+    path = file.absolute()
+    assert cells("compare_result_ptdbg_2.3.csv", name, "Cosine", "Err_message") == (
+        "Nan",
+        f"Dump file:{path} not found",
+    )
+    assert cells("compare_result_ptdbg_4.0.csv", name, "Cosine", "Err_message") == (
+        "Nan",
+        f"Dump file: {path} not found.",
+    )
+    input_row = cells("compare_result_ptdbg_4.0.csv", "Torch_relu_0_forward_input.0", "Cosine", "Err_message")
+    assert input_row == ("1.0", "")
+
+
+def test_advice_on_the_first_wrong_row(pytester: pytest.Pytester) -> None:
+    norm = ptdbg_dumps.values("Functional_batch_norm_0", [X, X[0]], X)
+    wrong = ptdbg_dumps.values("Functional_batch_norm_0", [X, -X[0]], X)
+    two_dumps(wrong | ptdbg_dumps.values("Torch_relu_0", [X], -X), norm | RELU)
+    run(pytester, "a/dump.pkl", "b/dump.pkl", "--probe-standard=ptdbg")
+    newer = Path("out/advisor.txt").read_text().splitlines()
+    assert newer[:2] == ["Line: 3", "Suspect Nodes: Functional_batch_norm_0_forward_input.1"]
+    assert newer[2].startswith("Expert Advice: Torch API batch_norm input not fixed")
+    # 2.3 passes over batch_norm.
+    pytester.runpytest(
+        "--probe-dump=a/dump.pkl", "--probe-against=b/dump.pkl", "--probe-out=o", "--probe-standard=ptdbg-2.3"
+    )
+    assert Path("o/advisor.txt").read_text().splitlines() == [
+        "Line: 6",
+        "Suspect Nodes: Torch_relu_0_forward_output",
+        "Expert Advice: This is a forward API computation error. Check the computation implementation.",
+    ]
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_dumps_of_our_own_have_tables_in_the_order_of_calls(pytester: pytest.Pytester, workers: str) -> None:
+    record(Path("A"))
+    record(Path("B"))
+    run(pytester, "A", "B", "-n", workers)
+    rows = table(Path("out/compare_result_ptdbg_4.0.csv"))
+    assert [row["NPU Name"] for row in rows] == [row["Bench Name"] for row in rows]
+    places = [row["NPU Name"] for row in table(Path("out/compare_result_msprobe.csv"))]
+    entries = [*dict.fromkeys(re.sub(r"(ward)\..*", r"\1", place) for place in places)]
+    recorded = [*json.loads(next(Path("A").rglob("dump.json")).read_text())["data"]]
+    forwards = [entry for entry in recorded if entry.endswith(".forward")]
+    assert entries[: len(forwards)] == forwards
+    assert sorted(entries) == sorted(recorded)
+    assert {row["MaxAbsErr"] for row in rows} == {"0.000000000000"}
+    assert {row["NPU Tensor Dtype"] for row in rows} >= {"torch.float32", "<class 'int'>"}
+    written = json.loads(Path("out/run.json").read_text())["tables"]
+    assert {"advisor.txt", "compare_result_msprobe.csv", "compare_result_ptdbg_2.3.csv"} <= set(written)
+
+
+def test_dumps_of_statistics_have_their_differences(pytester: pytest.Pytester) -> None:
+    for side, factor in (("a", 4.0), ("b", 1.0)):
+        ptdbg_dumps.write(Path(side), ptdbg_dumps.values("Torch_mul_0", [X], X * np.float32(factor)), stored=False)
+    run(pytester, "a/dump.pkl", "b/dump.pkl", "--probe-standard=statistics")
+    assert cells("compare_result_ptdbg_4.0.csv", "Torch_mul_0_forward_output", "Max diff", "Min diff") == (
+        "15.0",
+        "0.0",
+    )
+    columns = ("Max diff", "MaxRelativeErr", "MinRelativeErr", "Result", "Err_message")
+    found = cells("compare_result_msprobe.csv", "Torch.mul.0.forward.output.0", *columns)
+    assert found == ("15.0", "300.0%", "N/A", "Warning", "Need double check api accuracy.")
+    assert not list(Path("out").glob("*2.3.csv"))
+    assert not Path("out/advisor.txt").exists()
+
+
+def test_several_dumps_have_a_folder_each(pytester: pytest.Pytester) -> None:
+    for side in ("A", "B"):
+        for rank in ("rank0", "rank1"):
+            ptdbg_dumps.write(Path(side, rank), RELU)
+    run(pytester, "A", "B", "--probe-standard=ptdbg")
+    assert sorted(path.parent.parent.name for path in Path("out").rglob("compare_result_msprobe.csv")) == [
+        "rank0",
+        "rank1",
+    ]
+
+
+def test_results_carry_no_rows_that_nobody_writes(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    two_dumps(RELU, RELU)
+
+    def rows_of(*args: object) -> None:
+        raise AssertionError("rows of no table")
+
+    monkeypatch.setattr("pytest_probe.features.against.compare.rows_of", rows_of)
+    result = pytester.runpytest_inprocess("--probe-dump=a/dump.pkl", "--probe-against=b/dump.pkl")
+    result.assert_outcomes(passed=1)
