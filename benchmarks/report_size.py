@@ -7,6 +7,8 @@
 3. CPU seconds and peak memory of the process that writes it, `pytest-probe report`, with all its imports.
 4. With Chromium and its driver installed: milliseconds on one core from opening the page until its first rows are
    painted, and from a letter in the search until the rows that are found are; the median of several.
+5. The size of a page of 10,000 pairs of two sides and what of it tells of the other side; and with Chromium,
+   milliseconds until the view of both sides is painted, a search in it and the step to the next own error.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -26,11 +28,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from pytest_probe.features.html.collected import Collected
 from pytest_probe.features.html.other_runs import RUNS
+from pytest_probe.model.result import Result
 from pytest_probe.reports.selected import SelectedItem, selected_in, write_items
 from tests.support.browser import Opened, chromium, missing
-from tests.support.made_results import made_results, write_run
+from tests.support.html_page import embedded
+from tests.support.made_results import made_pairs, made_results, write_run
 
-SMALL, ROUNDS = 2_000, 5
+SMALL, PAIRS, ROUNDS = 2_000, 10_000, 5
 # Runs before the page's own script: notes when rows have come, and when the browser has painted them.
 WATCH = """
 const painted = () => setTimeout(() => { window.painted = performance.now(); });
@@ -41,18 +45,31 @@ const look = () => {
 requestAnimationFrame(look);
 """
 FILTER = """
-const [words, done] = arguments;
-const search = document.getElementById("search");
+const [words, id, done] = arguments;
+const search = document.getElementById(id);
 const began = performance.now();
 search.value = words;
 search.dispatchEvent(new Event("input", {bubbles: true}));
 requestAnimationFrame(() => setTimeout(() => done(performance.now() - began)));
 """
+# What a view, or a key, takes until the browser has painted.
+VIEW = """
+const done = arguments[0];
+const button = [...document.querySelectorAll("#views button")].find((one) => one.textContent === "A against B");
+const began = performance.now();
+button.click();
+requestAnimationFrame(() => setTimeout(() => done(performance.now() - began)));
+"""
+NEXT = """
+const done = arguments[0];
+const began = performance.now();
+document.body.dispatchEvent(new KeyboardEvent("keydown", {key: "n", bubbles: true}));
+requestAnimationFrame(() => setTimeout(() => done(performance.now() - began)));
+"""
 
 
-def written(folder: Path, count: int) -> tuple[Path, float, float]:
-    """The page of so many cases, with CPU seconds and MB of the process that wrote it."""
-    results = [*made_results(count, count // 50)]
+def written(folder: Path, results: Sequence[Result]) -> tuple[Path, float, float]:
+    """The page of these cases, with CPU seconds and MB of the process that wrote it."""
     write_items(folder, [SelectedItem(result.id, place, result.id) for place, result in enumerate(results)])
     write_run(folder, iter(results), selected=msgspec.to_builtins(selected_in(folder)))
     page = folder / "page.html"
@@ -83,7 +100,23 @@ def opened(page: Path) -> Iterator[tuple[float, float]]:
             while not shown.run("return window.painted || 0"):
                 pass
             first = float(shown.run("return window.painted"))
-            yield first, max(float(driver.execute_async_script(FILTER, words)) for words in ("softmax", "e", ""))
+            yield first, filtered(shown, "search")
+
+
+def filtered(page: Opened, search: str) -> float:
+    """Milliseconds of the slowest of several searches."""
+    return max(float(page.driver.execute_async_script(FILTER, words, search)) for words in ("softmax", "e", ""))
+
+
+def pairs_opened(page: Path) -> Iterator[tuple[float, float, float]]:
+    """Milliseconds until the view of two sides is painted, a search in it, and a step to the next own error."""
+    with chromium() as driver:
+        driver.set_script_timeout(60)
+        for _ in range(ROUNDS):
+            shown = Opened(driver, page)
+            view = float(driver.execute_async_script(VIEW))
+            step = max(float(driver.execute_async_script(NEXT)) for _ in range(5))
+            yield view, filtered(shown, "pair-search"), step
 
 
 def judged(elements: int) -> tuple[float, float, float]:
@@ -119,9 +152,14 @@ def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
     with tempfile.TemporaryDirectory() as name:
         for number in (SMALL, count):
-            page, seconds, peak = written(Path(name, str(number)), number)
+            page, seconds, peak = written(Path(name, str(number)), [*made_results(number, number // 50)])
             size = page.stat().st_size / 1e6
             print(f"{number:,} cases, {number // 50:,} fail: {size:.2f} MB, {seconds:.1f} s of CPU, {peak:.0f} MB peak")
+        pairs = [*made_pairs(PAIRS, range(PAIRS // 2, PAIRS, PAIRS // 20))]
+        both, seconds, peak = written(Path(name, "pairs"), pairs)
+        beside = len(msgspec.json.encode(embedded(both, "against"))) / 1e6
+        sizes = f"{both.stat().st_size / 1e6:.2f} MB, {beside:.2f} of the other side"
+        print(f"{PAIRS:,} pairs: {sizes}, {seconds:.1f} s of CPU, {peak:.0f} MB peak")
         for elements in (1 << 12, 1 << 20, 1 << 23):
             without, counted, made = judged(elements)
             told = f"{without:.1f} ms without plots, {counted:.1f} ms with counts, {made:.1f} ms for the plots"
@@ -130,8 +168,10 @@ def main() -> None:
         if missing():
             print(f"not opened: {missing()}")
             return
-        first, filtered = (statistics.median(times) for times in zip(*opened(page), strict=True))
-        print(f"first rows after {first:.0f} ms, a filter after {filtered:.0f} ms, on one core")
+        first, rows = (statistics.median(times) for times in zip(*opened(page), strict=True))
+        print(f"first rows after {first:.0f} ms, a filter after {rows:.0f} ms, on one core")
+        view, search, step = (statistics.median(times) for times in zip(*pairs_opened(both), strict=True))
+        print(f"two sides after {view:.0f} ms, a search after {search:.0f} ms, the next error after {step:.0f} ms")
 
 
 if __name__ == "__main__":

@@ -260,9 +260,11 @@ class Probe:
         return None if case.pair is not None else self.places(case.dump).get(case.record.name)
 
     def places(self, dump: Dump) -> Mapping[str, int]:
-        """The place of each record in a dump, from 0. Those of the last dump are kept."""
+        """The place of each record in a dump, from 0; of a dump without calls, that of each module. Those of the last
+        dump are kept."""
         if self._places[0] is not dump:
-            self._places = dump, {record.name: place for place, record in enumerate(dump.records)}
+            places = {record.name: place for place, record in enumerate(dump.records or dump.compare_only)}
+            self._places = dump, places
         return self._places[1]
 
 

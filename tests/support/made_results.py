@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec import structs
 
 from pytest_probe.model.details import Details, Plots
 from pytest_probe.model.dump import Frame
+from pytest_probe.model.pairing import Paired, Status
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import ArgumentRow, Diagnosis, Element, OutputVerdict, Verdict
 from pytest_probe.numerics.error_plots import error_map, errors_of, histogram, points, sample
@@ -73,6 +75,24 @@ def made_result(number: int, verdict: Any = "pass", *, details: bool = True) -> 
         module=f"layers.{number // 64}.{('attention', 'mlp')[number // 8 % 2]}",
         details=shown,
     )
+
+
+def made_pairs(count: int, own: Collection[int] = ()) -> Iterator[Result]:
+    """So many cases beside those of another dump: equal up to the first that has an error of its own; the rest inherit
+    it."""
+    for number in range(count):
+        status: Status = "own" if number in own else "inherited" if number > min(own, default=count) else "equal"
+        yield made_pair(number, status)
+
+
+def made_pair(number: int, status: Status, other: str = "") -> Result:
+    """One case beside that of another dump, which has its name where other is ""."""
+    result = made_result(number, "error" if status in ("own", "replicas") else "pass", details=False)
+    paired = Paired(status, other or result.portable_id.entry)
+    if status not in ("equal", "unmatched"):
+        gap = 10.0 ** -(3 + number % 4)
+        paired = structs.replace(paired, nearer="A", noise_a=0.5, noise_b=31.0, gap=gap)
+    return structs.replace(result, against=structs.replace(paired, suspect="B" if status == "own" else ""))
 
 
 def _output(direction: str, verdict: Any, ratio: float, rng: np.random.Generator) -> OutputVerdict:

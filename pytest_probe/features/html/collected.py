@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from pytest_probe.features.html.pairs import Pairs
 from pytest_probe.model.details import limit_share
 from pytest_probe.model.result import ElementResult, OutputResult, Result
 from pytest_probe.model.verdict import SEVERITY
@@ -46,7 +47,7 @@ class _Names:
 
 class Collected:
     """The cases of a run. names holds what cases share, by kind; columns the metrics that any case has; groups those
-    of errors and warnings."""
+    of errors and warnings; pairs what each case is beside another dump's."""
 
     KINDS = ("labels", "dtypes", "apis", "directions", "devices", "verdicts", "modules", "kinds", "causes", "places")
 
@@ -60,6 +61,7 @@ class Collected:
         self.verdicts: Counter[str] = Counter()
         self.listed: list[tuple[str, str, str]] = []
         self.groups = Groups()
+        self.pairs = Pairs()
         self.seconds = 0.0
         self._details: dict[int, bytes] = {}
         # The least share of a limit, and the row that has it, first.
@@ -75,6 +77,7 @@ class Collected:
         self.ids.append(result.id)
         self.verdicts[result.verdict] += 1
         self.seconds += result.duration
+        self.pairs.add(row, result)
         if member is not None:
             self._details[row] = _details(result)
             self.groups.add(member)

@@ -31,8 +31,8 @@ _MAX_DUMPS = 4
 _TEMPLATE, _STYLE, _SCRIPTS = "page.html.j2", "style.css", "script"
 # In this order: each uses what the ones before it define.
 PARTS = (
-    "dom", "address", "values", "charts", "table", "case", "export", "sequence", "cases", "apis", "runs", "times",
-    "main",
+    "dom", "address", "values", "pairs", "charts", "table", "case", "export", "sequence", "cases", "apis", "runs",
+    "times", "modules", "against", "main",
 )  # fmt: skip
 _VERDICTS = ("error", "warning", "pass", "skip")
 # Errors and warnings that the page lists without its script, as on paper.
@@ -161,6 +161,8 @@ class Page(Struct, frozen=True):
         yield "probe-beside", b"null" if self.beside is None else in_script(msgspec.json.encode(self.beside.data()))
         lines = None if self.sparklines is None else self.sparklines.data(found.ids)
         yield "probe-history", in_script(msgspec.json.encode(lines))
+        if found.pairs.rows:
+            yield "probe-against", in_script(found.pairs.data())
 
     def _head(self) -> dict[str, Any]:
         names = {kind: list(names.places) for kind, names in self.collected.names.items()}

@@ -40,6 +40,7 @@ function caseParts(one, details) {
   const numbers = one.cause && reason ? reason.replace(`; ${one.cause}`, "") : reason;
   if (reason) found.push(h("div", { class: `reason ${one.verdict}` }, h("span", {}, one.cause ? h("strong", {}, `looks like ${one.cause}\n`) : null, numbers)));
   if (details && details.gate && details.gate.reason) found.push(h("p", {}, `beside the baseline: ${details.gate.change}: ${details.gate.reason}`));
+  found.push(...pairParts(one));
   const line = sparklineOf(one);
   if (line) found.push(h("h3", {}, `Over ${count(data("probe-history").runs.length, "run")}: ${data("probe-history").metric.replace("_", " ")}`), line);
   if (!details) {

@@ -32,6 +32,7 @@ function show(name) {
 const views = new Map();
 if (cases.length) {
   views.set("Cases", () => new CasesView());
+  if (cases.some((one) => one.pair)) views.set("A against B", () => new AgainstView());
   views.set("Where it begins", () => new SequenceView());
   views.set("APIs", () => new ApisView((api) => show("Cases").only("api", api)));
   if (data("probe-beside")) views.set("Two runs", () => new RunsView(data("probe-beside")));
