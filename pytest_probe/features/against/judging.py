@@ -8,7 +8,7 @@ Equal outputs need no run. Otherwise each side's stored outputs are judged again
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -102,10 +102,12 @@ class Pair(Struct, frozen=True):
 
 
 class Found(Struct, frozen=True):
-    """The verdict on a pair, and what it is."""
+    """The verdict on a pair, and what it is; of one that was judged, the pair, and which tensors have equal values."""
 
     verdict: Verdict
     paired: Paired
+    pair: Pair | None = None
+    equal: Set[str] = frozenset()
 
 
 class _Judging(Struct, frozen=True):
@@ -250,7 +252,9 @@ class _Judging(Struct, frozen=True):
 def judge(pair: Pair, standard: str) -> Found:
     """Raises RecordError for a file, or a record, that cannot be used."""
     inputs, outputs = Values.of(pair.a.inputs, pair.b.inputs), Values.of(pair.a.outputs, pair.b.outputs)
-    return _Judging(pair, standard, inputs, outputs).found()
+    pairs = {**inputs.pairs, **outputs.pairs}
+    equal = frozenset(name for name, tensors in pairs.items() if tensors.equal and tensors.basis == "values")
+    return replace(_Judging(pair, standard, inputs, outputs).found(), pair=pair, equal=equal)
 
 
 def _said(paired: Paired) -> Iterator[str]:

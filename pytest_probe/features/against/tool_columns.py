@@ -142,7 +142,7 @@ _Change: TypeAlias = Callable[[AnyArray, AnyArray], tuple[AnyArray, AnyArray, An
 
 
 def _sums(a: AnyArray, b: AnyArray, change: _Change) -> _Sums:
-    if a.dtype == b.dtype and np.array_equal(a, b) and np.isfinite(a).all():
+    if (a is b or (a.dtype == b.dtype and np.array_equal(a, b))) and np.isfinite(a).all():
         return _Sums(a.size, below=(a.size, a.size))
     pieces = [_of_piece(one, other, change) for one, other in blocks(a, b, PASS)]
     with np.errstate(invalid="ignore", over="ignore"):

@@ -7,7 +7,7 @@ carries its rows: nothing is read twice in a process that has other work, and re
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from pytest_probe.errors import RecordError
 from pytest_probe.features.against.sides import TENSORS, Side, Tensor
-from pytest_probe.features.against.tool_columns import NO_BENCH, accuracy, msprobe, newer, older
+from pytest_probe.features.against.tool_columns import NO_BENCH, Columns, accuracy, msprobe, newer, older
 from pytest_probe.model.dump import Frame
 from pytest_probe.model.pairing import Paired, TableRow, TableTensor
 from pytest_probe.model.result import Result, number, plain
@@ -39,8 +39,9 @@ def line_of(side: Side) -> int:
     return int(found[1]) if found else 0
 
 
-def rows_of(a: Side, b: Side | None) -> Iterator[TableRow]:
-    """Of each tensor and number of A: what came in, and what went out. b: None where B has no such call."""
+def rows_of(a: Side, b: Side | None, equal: Set[str] = frozenset()) -> Iterator[TableRow]:
+    """Of each tensor and number of A: what came in, and what went out. b: None where B has no such call; equal: the
+    names of tensors whose values are known to be equal."""
     other = {} if b is None else dict(_shown(b))
     for name, value in _shown(a):
         one = _described(a, name, value)
@@ -49,7 +50,7 @@ def rows_of(a: Side, b: Side | None) -> Iterator[TableRow]:
             continue
         row = TableRow(one, _described(b, name, other[name]))
         is_known = [not isinstance(each, TENSORS) or each.has_values for each in (value, other[name])]
-        yield _measured(row, (a, value), (b, other[name])) if any(is_known) else row
+        yield _measured(row, (a, value), (b, value if name in equal else other[name])) if any(is_known) else row
 
 
 def _shown(side: Side) -> Iterator[tuple[str, Any]]:
@@ -84,7 +85,8 @@ def _described(side: Side, name: str, value: Any) -> TableTensor:
 
 
 def _measured(row: TableRow, a: tuple[Side, Any], b: tuple[Side, Any]) -> TableRow:
-    one, other = _array(a[1]), _array(b[1])
+    one = _array(a[1])
+    other = one if b[1] is a[1] else _array(b[1])
     if one is None or other is None:
         (side, _), tensor = (a, row.a) if one is None else (b, row.b)
         return _lost(row, str(next(iter(side.dump.data_dirs), side.dump.path.parent) / _file_of(tensor)))
@@ -177,12 +179,14 @@ class _Tool(Struct, frozen=True):
         if not by_values:
             return [*first, *self.compared(a, b, statistics)]
         columns = self.printed(row) if b is not None else (*(self.none,) * self.metrics, NO_BENCH)
-        verdict = accuracy(columns, is_older=self.is_older, none=self.none)
         last = [] if self.is_ptdbg else [a.file if b is not None and a.file else "-1"]
-        return [*first, *columns[:-1], *statistics, verdict, columns[-1], *last]
+        return [*first, *columns[:-1], *statistics, self.verdict(columns), columns[-1], *last]
 
-    def printed(self, row: TableRow) -> tuple[str, ...]:
-        found: tuple[str, ...] = getattr(row, self.columns)
+    def verdict(self, columns: Columns) -> str:
+        return accuracy(columns, is_older=self.is_older, none=self.none)
+
+    def printed(self, row: TableRow) -> Columns:
+        found: Columns = getattr(row, self.columns)
         if found:
             return found
         return (
@@ -241,56 +245,60 @@ def _differ(one: Any, other: Any) -> bool:
 def write_tables(folder: Path, stacks: Mapping[str, _Stack], advice_of: str) -> Iterator[Path]:
     """The files of the results in a folder; a dump has its own, in a folder below where there are several. stacks gives
     the frames of A's entries, by the label of the dump. advice_of: the tool whose table advisor.txt speaks of."""
-    calls: dict[str, list[Result]] = {}
+    calls: dict[str, list[_Call]] = {}
     for result in read_results(folder / RESULTS):
         if result.against is not None and result.against.rows:
-            calls.setdefault(result.portable_id.label, []).append(result)
-    for label, results in calls.items():
+            calls.setdefault(result.portable_id.label, []).append(_Call.of(result, result.against))
+    for label, of_dump in calls.items():
         below = folder if len(calls) == 1 else folder_of(folder, label)
         below.mkdir(parents=True, exist_ok=True)
-        yield from _written(below, sorted(results, key=_place), stacks[label], advice_of)
+        yield from _written(below, sorted(of_dump, key=lambda call: call.order), stacks[label], advice_of)
 
 
-def _place(result: Result) -> tuple[bool, int, int]:
-    """The order in A's dump: by its lines, else forwards, then backwards in reverse."""
-    assert result.against is not None
-    backward, line, place = result.direction == "backward", result.against.dump_line, result.place or 0
-    return (False, line, 0) if line else (backward, 0, -place if backward else place)
+class _Call(Struct, frozen=True):
+    """The rows of an entry. order is that in A's dump: by its lines, else forwards, then backwards in reverse; only
+    dumps in lines, as ptdbg's, have stacks because their user wanted them in the table."""
+
+    entry: str
+    order: tuple[bool, int]
+    has_stack: bool
+    rows: tuple[TableRow, ...]
+
+    @classmethod
+    def of(cls, result: Result, paired: Paired) -> _Call:
+        backward, line, place = result.direction == "backward", paired.dump_line, result.place or 0
+        order = (False, line) if line else (backward, -place if backward else place)
+        return cls(result.portable_id.entry, order, bool(line), paired.rows)
 
 
-def _written(folder: Path, results: Sequence[Result], stack: _Stack, advice_of: str) -> Iterator[Path]:
-    calls = [_call(result.against, result.portable_id.entry, stack) for result in results if result.against is not None]
-    by_values = any(row.ptdbg_40 and not _is_number(row.a) for rows, _ in calls for row in rows)
+def _written(folder: Path, calls: Sequence[_Call], stack: _Stack, advice_of: str) -> Iterator[Path]:
+    by_values = any(row.ptdbg_40 and not _is_number(row.a) for call in calls for row in call.rows)
     for name, tool in _TOOLS.items():
         if tool.is_older and not by_values:
             continue
-        table = list(_table(tool, calls, by_values))
-        yield write_rows(folder / name, table, encoding="utf-8")
+        yield write_rows(folder / name, _table(tool, calls, by_values, stack), encoding="utf-8")
         if tool.columns == advice_of and by_values:
-            write_whole(folder / "advisor.txt", _advice(table, is_older=tool.is_older).encode())
+            write_whole(folder / "advisor.txt", _advice(tool, calls).encode())
             yield folder / "advisor.txt"
 
 
-_Call: TypeAlias = tuple[tuple[TableRow, ...], tuple[Frame, ...]]
-
-
-def _call(paired: Paired, entry: str, stack: _Stack) -> _Call:
-    """Only dumps in lines, as ptdbg's, have stacks because their user wanted them in the table."""
-    return paired.rows, stack(entry) if paired.dump_line else ()
-
-
-def _table(tool: _Tool, calls: Sequence[_Call], by_values: bool) -> Iterator[_Cells]:
+def _table(tool: _Tool, calls: Sequence[_Call], by_values: bool, stack: _Stack) -> Iterator[_Cells]:
     """The header and all rows. ptdbg's have a stack in the first row of each call, where a dump has stacks."""
-    stacks = tool.is_ptdbg and any(frames for _, frames in calls)
+    stacks = tool.is_ptdbg and any(call.has_stack and stack(call.entry) for call in calls)
     yield [*tool.header(by_values), *([_STACK] if stacks else [])]
-    for rows, frames in calls:
+    for call in calls:
+        frames = stack(call.entry) if stacks else ()
         text = str([[frame.file, str(frame.line), frame.function, frame.code] for frame in frames]) if frames else ""
-        matched = _are_matched(rows, strictly=not tool.is_older)
-        for place, row in enumerate(rows):
-            cells = tool.cells(row, row.b if matched else None, by_values)
+        for place, (row, b) in enumerate(_matched(tool, call)):
             # A table of pandas has nothing for NaN.
-            cells = ["" if cell != cell else cell for cell in cells]
+            cells = ["" if cell != cell else cell for cell in tool.cells(row, b, by_values)]
             yield [*cells, *([text if place == 0 else ""] if stacks else [])]
+
+
+def _matched(tool: _Tool, call: _Call) -> Iterator[tuple[TableRow, TableTensor | None]]:
+    """The rows of a call, each with what the tool takes for its counterpart."""
+    matched = _are_matched(call.rows, strictly=not tool.is_older)
+    return ((row, row.b if matched else None) for row in call.rows)
 
 
 def _are_matched(rows: Sequence[TableRow], *, strictly: bool) -> bool:
@@ -319,12 +327,12 @@ can seed_all(mode=True) to enable deterministic computing."""
 _NOT_DETERMINISTIC = ("conv2d", "conv3d", "matmul", "nll_loss", "layer_norm", "lstm")
 
 
-def _advice(table: Sequence[_Cells], *, is_older: bool) -> str:
+def _advice(tool: _Tool, calls: Sequence[_Call]) -> str:
     """ptdbg's three lines on the first row that is not accurate. 2.3 passes over batch_norm."""
-    verdict = table[0].index(_VERDICT)
-    wrong = ((line, str(cells[0])) for line, cells in enumerate(table, 1) if cells[verdict] == "No")
-    line, name = next((row for row in wrong if not (is_older and "batch_norm" in row[1])), ("NA", "NA"))
-    advice = _FINE if name == "NA" else _suggestion(name, is_older=is_older)
+    rows = enumerate((pair for call in calls for pair in _matched(tool, call)), 2)
+    wrong = ((line, row.a.name) for line, (row, b) in rows if b is not None and tool.verdict(tool.printed(row)) == "No")
+    line, name = next((found for found in wrong if not (tool.is_older and "batch_norm" in found[1])), ("NA", "NA"))
+    advice = _FINE if name == "NA" else _suggestion(name, is_older=tool.is_older)
     return f"Line: {line}\nSuspect Nodes: {name}\nExpert Advice: {advice}\n"
 
 
