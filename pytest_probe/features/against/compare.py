@@ -103,7 +103,7 @@ class Comparing:
         """A call that one side has alone may be wrong all the same."""
         side: SideName = "A" if both.records("A") else "B"
         there = both.dump("B" if side == "A" else "A").path
-        unmatched = Verdict("skip", self._standard, f"{both.entry}: not in {there}", UNMATCHED)
+        unmatched = Verdict("skip", self._standard, f"not in {there}", UNMATCHED)
         own = self._own(both, side) if self._has_values(both, side) else unmatched
         if own.verdict == "error":
             reason = f"own error of {side}: {own.headline}; not in {there}"

@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_probe import frameworks
 from pytest_probe.errors import RecordError
 from pytest_probe.features.against.dump_map import DumpMap
 from pytest_probe.features.against.fusions import fused, module_of
@@ -61,8 +62,10 @@ def match(a: Dump, b: Dump, given: DumpMap) -> list[Match]:
         note = f"{' + '.join(rule.parts)} of {'A' if rule.of_a else 'B'} joined by the map"
         found.append(Match(one, other, note))
         taken |= {id(whole), *map(id, parts)}
-    first = {given.renamed(name): record for name, record in _named(a, given, taken)}
-    second = dict(_named(b, given, taken))
+    # Each framework has its own names of APIs and of their namespaces.
+    named = _named if a.framework == b.framework else _canonically_named
+    first = {given.renamed(name): record for name, record in named(a, given, taken)}
+    second = dict(named(b, given, taken))
     if _same_counts(first, second):
         return found + _by_name(first, second)
     keyed = (
@@ -79,6 +82,15 @@ def _named(dump: Dump, given: DumpMap, taken: Set[int]) -> Iterator[tuple[str, R
         ignored = given.ignored and given.ignores(name, record.name, module_of(record, dump))
         if id(record) not in taken and not ignored:
             yield name, record
+
+
+def _canonically_named(dump: Dump, given: DumpMap, taken: Set[int]) -> Iterator[tuple[str, Record]]:
+    """The same by the canonical names of APIs, numbered in the order of calls."""
+    signatures, numbers = frameworks.signatures(dump.framework), Counter[str]()
+    for name, record in _named(dump, given, taken):
+        api = signatures.canonical(name.rpartition(".")[0])
+        yield f"{api}.{numbers[api]}", record
+        numbers[api] += 1
 
 
 def _same_counts(a: Iterable[str], b: Iterable[str]) -> bool:
