@@ -31,8 +31,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.reading_speed import write_dump
 from benchmarks.scale import run
 from pytest_probe import records
-from pytest_probe.check.cost import Costs, dealt
+from pytest_probe.check.cost import Costs
 from pytest_probe.features.cluster.sending import Dealing
+from pytest_probe.features.shard.dealing import dealt
 from pytest_probe.model.case import Case
 
 DUMP = Path(__file__).parents[1] / "cases/gpt/dump.json"

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from pytest_probe import frameworks, inputs
-from pytest_probe.check.completion import check_complete
 from pytest_probe.check.conditions import Conditions, Setup
 from pytest_probe.check.device_memory import Waiting, noting_device_memory
 from pytest_probe.check.judging import Judging, verdict_on
 from pytest_probe.check.kept import KeptResults
+from pytest_probe.check.lost_arguments import check_complete
 from pytest_probe.check.outcome import UNDECIDED, Checked, MeasurableCall, Measuring, PreparedCall, attempt, undecided
 from pytest_probe.check.overflow import by_statistics, recorded_overflow
 from pytest_probe.check.replay import NO_CALL, Replay

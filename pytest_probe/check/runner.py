@@ -11,9 +11,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe import frameworks, inputs
-from pytest_probe.check.completion import Completing
 from pytest_probe.check.conditions import Setup
 from pytest_probe.check.kept import KeptResults
+from pytest_probe.check.lost_arguments import Completing
 from pytest_probe.check.reference import ReferenceRuns
 from pytest_probe.check.replay import Reference
 from pytest_probe.check.resolve import Resolved, Resolver

@@ -17,9 +17,9 @@ from msgspec import Struct, field
 
 from pytest_probe.errors import LostArgument, RecordError, Unsupported
 from pytest_probe.inputs.draws import round_to_dtype
-from pytest_probe.inputs.fills import plant, supposed
 from pytest_probe.inputs.generated import draw, generate_in, kind_of
 from pytest_probe.inputs.memory import is_layout, offset, without_repeats
+from pytest_probe.inputs.planted import plant, supposed
 from pytest_probe.inputs.role_table import is_planted, roles
 from pytest_probe.inputs.roles import NoValues, Role
 from pytest_probe.model.dump import FIELDS, Argument, Call, TensorSpec, named_tensors

@@ -11,9 +11,10 @@ from msgspec import Struct
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.inputs.draws import round_to_dtype
-from pytest_probe.inputs.fills import FILLS, describe_array, fill_values, resize, values_like
+from pytest_probe.inputs.fills import FILLS, describe_array, fill_values, resize
 from pytest_probe.inputs.generated import generate, kind_of
 from pytest_probe.inputs.memory import LAYOUTS, layout_strides
+from pytest_probe.inputs.planted import values_like
 from pytest_probe.model.dump import TensorSpec
 from pytest_probe.model.run import Leaf
 from pytest_probe.numerics.dtypes import DTYPES

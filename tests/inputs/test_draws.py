@@ -10,8 +10,8 @@ import pytest
 
 from pytest_probe.inputs import draws, generated, moments
 from pytest_probe.inputs.draws import Draw, Uniforms, round_to_dtype, whole
-from pytest_probe.inputs.fills import plant, supposed, values_like
 from pytest_probe.inputs.generated import draw, generate, generate_in
+from pytest_probe.inputs.planted import plant, supposed, values_like
 from pytest_probe.model.dump import TensorSpec
 from pytest_probe.numerics.arrays import BLOCK
 from pytest_probe.numerics.dtypes import numpy_dtype

@@ -10,7 +10,8 @@ from typing import TypeAlias
 import numpy as np
 from msgspec import Struct
 
-from pytest_probe.inputs.fills import resize, values_like
+from pytest_probe.inputs.fills import resize
+from pytest_probe.inputs.planted import values_like
 from pytest_probe.model.dump import TensorSpec
 from pytest_probe.numerics.dtypes import Float64Array, FloatFormat, float_format
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.msprobe_csv.checker import write_csv
-from pytest_probe.features.shard.shards import Shard, check, fails, items_of, joined, run_of, write, write_junit
+from pytest_probe.features.shard.merge import Shard, check, fails, items_of, joined, run_of, write, write_junit
 from pytest_probe.features.timing.paddleapex_csv import write_measurements
 from pytest_probe.options import ACCURACY
 from pytest_probe.reports.tally import Tally

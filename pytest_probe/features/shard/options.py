@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_probe.check.cost import shard_of
+from pytest_probe.features.shard.dealing import shard_of
 from pytest_probe.option_types import Given, Type
 
 

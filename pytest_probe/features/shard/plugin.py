@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_probe.check.cost import dealt
+from pytest_probe.features.shard.dealing import dealt
 from pytest_probe.model.case import DIRECTIONS
 from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.items import ProbeItem

@@ -26,7 +26,7 @@ from pytest_probe.frameworks.torch.arrays import (
 )
 from pytest_probe.frameworks.torch.autocast import KernelsMode
 from pytest_probe.frameworks.torch.cpu16 import cpu_kernels
-from pytest_probe.frameworks.torch.device_modes import emulated
+from pytest_probe.frameworks.torch.emulated_modes import emulated
 from pytest_probe.frameworks.torch.rounding import StepsMode
 from pytest_probe.frameworks.torch.safety import check_backward
 from pytest_probe.frameworks.torch.state import OfUser

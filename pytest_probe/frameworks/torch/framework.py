@@ -14,7 +14,17 @@ import torch.overrides
 from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.base import API, Framework
 from pytest_probe.frameworks.python.framework import PythonDevice, PythonFramework
-from pytest_probe.frameworks.torch import allowlist, arrays, autocast, kernels, references, safety, sizes, state
+from pytest_probe.frameworks.torch import (
+    allowed_modes,
+    allowlist,
+    arrays,
+    autocast,
+    kernels,
+    references,
+    safety,
+    sizes,
+    state,
+)
 from pytest_probe.frameworks.torch.arrays import (
     hardware,
     is_device_memory,
@@ -26,7 +36,7 @@ from pytest_probe.frameworks.torch.arrays import (
 )
 from pytest_probe.frameworks.torch.calls import TorchCalls, place
 from pytest_probe.frameworks.torch.kernels import registered
-from pytest_probe.frameworks.torch.lost_arguments import completions, solved
+from pytest_probe.frameworks.torch.proposed_arguments import completions, solved
 from pytest_probe.frameworks.torch.references import border, widening
 from pytest_probe.frameworks.torch.script import LITERAL, SCRIPT
 from pytest_probe.frameworks.torch.signatures import canonical
@@ -117,7 +127,7 @@ class TorchFramework(TorchCalls, PythonFramework):
         return _copy, torch.matmul
 
     def allowed(self, device: str) -> tuple[str, ...]:
-        return tuple(state.allowed(device.split(":", 1)[0]))
+        return tuple(allowed_modes.allowed(device.split(":", 1)[0]))
 
     def random_state(self) -> bytes:
         return torch.get_rng_state().numpy().tobytes()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_probe.features.shard.shards import names
+from pytest_probe.features.shard.merge import names
 
 
 @pytest.mark.parametrize(

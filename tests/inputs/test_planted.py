@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_probe.inputs.fills import plant, supposed
+from pytest_probe.inputs.planted import plant, supposed
 from pytest_probe.model.dump import TensorSpec
 from tests.inputs.conftest import Build
 

@@ -1,16 +1,11 @@
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.frameworks.torch import attention, state
-from pytest_probe.frameworks.torch.device_modes import emulated, flushed, rounded_to_bits
+from pytest_probe.frameworks.torch import attention
+from pytest_probe.frameworks.torch.emulated_modes import emulated, flushed, rounded_to_bits
 from pytest_probe.model.device_modes import MODES, Attention, Mode, Rounding, behaviour
 from pytest_probe.model.run import Jitter
 
@@ -137,60 +132,6 @@ def test_jitter_moves_what_was_rounded_by_a_roundoff_and_is_reproducible() -> No
 
     assert torch.equal(product(1), product(1))
     assert 0 < (product(1) - 8).abs().max().item() < 8 * 4 * 2.0**-24
-
-
-def test_flags_that_a_cpu_reads() -> None:
-    assert list(state.allowed("cpu")) == []
-    torch.set_flush_denormal(True)
-    try:
-        assert list(state.allowed("cpu")) == ["ftz"]
-    finally:
-        torch.set_flush_denormal(False)
-
-
-@pytest.mark.skipif(not hasattr(torch.backends.mkldnn, "conv"), reason="torch before 2.9 has no such flags")
-@pytest.mark.parametrize(
-    ("matmul", "convolution", "expected"),
-    [
-        ("bf16", "none", ["bf16 in matmul"]),
-        ("none", "bf16", ["bf16 in convolution"]),
-        ("tf32", "tf32", ["tf32"]),
-        ("tf32", "bf16", ["tf32 in matmul", "bf16 in convolution"]),
-        ("ieee", "none", []),
-    ],
-)
-def test_precisions_of_onednn_are_modes_of_the_cpu(matmul: str, convolution: str, expected: list[str]) -> None:
-    mkldnn: Any = torch.backends.mkldnn
-    mkldnn.matmul.fp32_precision, mkldnn.conv.fp32_precision = matmul, convolution
-    try:
-        assert list(state.allowed("cpu")) == expected
-    finally:
-        mkldnn.matmul.fp32_precision = mkldnn.conv.fp32_precision = "none"
-
-
-@pytest.fixture
-def _flags() -> Iterator[None]:
-    """torch's TF32 flags, which no monkeypatch can put back."""
-    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    yield
-    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
-
-
-@pytest.mark.usefixtures("_flags")
-def test_cudas_flags_count_on_cuda_only() -> None:
-    torch.backends.cudnn.allow_tf32 = True
-    assert next(state.allowed("cuda")) == "tf32 in convolution"
-    torch.backends.cuda.matmul.allow_tf32 = True
-    assert next(state.allowed("cuda")) == "tf32"
-    assert list(state.allowed("cpu")) == []
-    assert list(state.allowed("npu")) == []
-
-
-def test_ascends_flags_are_read_where_its_plugin_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    switches = SimpleNamespace(matmul=SimpleNamespace(allow_hf32=False), conv=SimpleNamespace(allow_hf32=True))
-    monkeypatch.setitem(sys.modules, "torch_npu", SimpleNamespace(npu=switches))
-    assert list(state.allowed("npu")) == ["hf32 in convolution"]
-    assert list(state.allowed("cpu")) == []
 
 
 def test_every_mode_says_what_it_is() -> None:

@@ -13,8 +13,8 @@ from xml.etree import ElementTree
 import msgspec
 from msgspec import Struct
 
-from pytest_probe.check.cost import MOST_PARTS, shard_of
 from pytest_probe.errors import ResultsError, SettingsError
+from pytest_probe.features.shard.dealing import MOST_PARTS, shard_of
 from pytest_probe.model.result import Result
 from pytest_probe.model.verdict import SEVERITY
 from pytest_probe.reports.groups import Groups

@@ -1,0 +1,29 @@
+"""Which cases belong to which shard: --probe-shard deals them out by estimated cost, alike on each machine."""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Sequence
+
+# More shards than any run has cases.
+MOST_PARTS = 1_000_000
+
+
+def shard_of(text: str) -> tuple[int, int] | None:
+    """The I and N of "I/N", the I-th of N parts; None where it is none, or N is more than any run has cases."""
+    match = re.fullmatch(r"([0-9]{1,7})/([0-9]{1,7})", text)
+    number, parts = (int(match[1]), int(match[2])) if match else (0, 0)
+    return (number, parts) if 1 <= number <= parts <= MOST_PARTS else None
+
+
+def dealt(costs: Sequence[float], parts: int) -> list[int]:
+    """Which of so many parts (from 0) each thing goes to, so that parts cost about the same: the costliest that is left
+    goes to the cheapest part, and of equal ones the first. This is known as longest processing time first."""
+    found = [0] * len(costs)
+    heap = [(0.0, part) for part in range(parts)]
+    for place in sorted(range(len(costs)), key=lambda place: -costs[place]):
+        total, part = heap[0]
+        heapq.heapreplace(heap, (total + costs[place], part))
+        found[place] = part
+    return found
