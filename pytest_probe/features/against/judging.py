@@ -68,6 +68,11 @@ class Values(Struct, frozen=True):
         return all(pair.basis == "values" for pair in self.pairs.values())
 
     @property
+    def have_files(self) -> bool:
+        """Has each side the values of all, comparable or not?"""
+        return all(pair.a.has_values and pair.b.has_values for pair in self.pairs.values())
+
+    @property
     def incomparable(self) -> list[str]:
         return [name for name, pair in self.pairs.items() if pair.basis in ("shapes", "dtypes")]
 
@@ -138,6 +143,12 @@ class _Judging(Struct, frozen=True):
         return self._not_compared(f"{name} is {both}")
 
     def _not_compared(self, words: str) -> Found:
+        """A side may be wrong all the same."""
+        if self.inputs.have_values and self.outputs.have_files and self.standard not in CLOSENESS:
+            sides = {name: self.pair.own(name) for name in ("A", "B")}
+            wrong = [name for name, verdict in sides.items() if verdict.verdict == "error"]
+            if wrong:
+                return self._made("own", sides, wrong, [words])
         reason = f"{self.pair.a.entry}: {words}"
         return Found(Verdict("skip", self.standard, reason, INCOMPARABLE), Paired("incomparable", self.pair.b.entry))
 
@@ -221,10 +232,14 @@ class _Judging(Struct, frozen=True):
         failed = {
             output.name: output for verdict in of_wrong for output in verdict.outputs if output.verdict == "error"
         }
+        warned = [name for name, verdict in sides.items() if verdict.verdict == "warning" and not wrong]
         verdict = Verdict(
-            "error" if wrong else "pass",
+            "error" if wrong else "warning" if warned else "pass",
             self.standard,
-            "; ".join(f"own error of {name}: {sides[name].headline}" for name in wrong),
+            "; ".join(
+                [f"own error of {name}: {sides[name].headline}" for name in wrong]
+                + [f"warning of {name}: {sides[name].headline}" for name in warned]
+            ),
             dtype=next((verdict.dtype for verdict in sides.values() if verdict.dtype), ""),
             outputs=tuple(self._rows(failed)),
             arguments=next((verdict.arguments for verdict in of_wrong), ()),
@@ -267,8 +282,8 @@ def _said(paired: Paired) -> Iterator[str]:
 
 def _unsure(sides: Mapping[str, Verdict]) -> Iterator[str]:
     for name, verdict in sides.items():
-        if verdict.verdict in ("warning", "skip"):
-            yield f"{name} alone: {verdict.verdict}, {verdict.headline}"
+        if verdict.verdict == "skip":
+            yield f"{name} alone: skip, {verdict.headline}"
 
 
 def _noise(verdict: Verdict) -> float | None:

@@ -53,12 +53,12 @@ def difference(a: AnyArray, b: AnyArray) -> Difference:
         return Difference(a.size, bits, 0.0 if bits == 1.0 else float(describe(a, b)["max_abs"]))
     if bits == 1.0:
         return Difference(a.size, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, math.inf, 1.0)
-    ulp = _distances(a, b)
-    rmse = math.inf if np.isinf(ulp).any() else relative_rmse(a, b).value
+    ulp, largest = _distances(a, b), _largest(a, b)
+    rmse = relative_rmse(a, b).value if largest < math.inf else math.inf
     return Difference(
         a.size,
         bits,
-        _largest(a, b),
+        largest,
         float(ulp.max()),
         float(ulp.mean(dtype=np.float64)),
         float(np.quantile(ulp, 0.99, method="inverted_cdf")),
@@ -101,12 +101,18 @@ def coarser(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
     return max(a, b, key=lambda dtype: float_format(dtype).roundoff)
 
 
+# The ULP of zero is so small that a usual number is more of them from it than float32 holds.
+_MOST = float(np.finfo(np.float32).max)
+
+
 def _distances(a: AnyArray, b: AnyArray) -> AnyArray:
-    """In ULP, float32: a percentile needs all of them."""
+    """In ULP, float32: a percentile needs all of them. Many are counted as the largest number of float32."""
     dtype, found, at = coarser(a.dtype, b.dtype), np.empty(a.size, np.float32), 0
     with np.errstate(over="ignore"):
         for one, other in blocks(a, b, PASS):
-            found[at : at + one.size] = ulp_distance(one, other, dtype)
+            distance = ulp_distance(one, other, dtype)
+            np.minimum(distance, _MOST, out=distance, where=np.isfinite(distance))
+            found[at : at + one.size] = distance
             at += one.size
     return found
 

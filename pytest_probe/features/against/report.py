@@ -39,7 +39,8 @@ _LEAST, _MOST = 10.0**_LOWEST, 10.0**_HIGHEST
 
 class _Row(Struct, frozen=True):
     id: PortableId
-    order: tuple[int, int]
+    place: int
+    backward: bool
     paired: Paired
     reason: str
     verdict: str
@@ -54,10 +55,8 @@ class Report(Struct):
         if result.against is None:
             return
         backward = result.direction == "backward"
-        place = result.place or 0
-        order = (backward, -place if backward else place)
         paired = replace(result.against, rows=())
-        self.rows.append(_Row(result.portable_id, order, paired, result.reason, result.verdict))
+        self.rows.append(_Row(result.portable_id, result.place or 0, backward, paired, result.reason, result.verdict))
 
     @property
     def alarm(self) -> str:
@@ -73,8 +72,8 @@ class Report(Struct):
         yield from wrap(f"A against B, {len(self.rows):,} pairs: {counts}", width=width)
         labels = sorted({row.id.label for row in self.rows}, key=lambda label: natural_order(Path(label)))
         for label in labels:
-            own = sorted((row for row in self.rows if row.id.label == label), key=lambda row: row.order)
-            yield from self._of_dump(label if len(labels) > 1 else "", own, width)
+            rows = _in_order([row for row in self.rows if row.id.label == label])
+            yield from self._of_dump(label if len(labels) > 1 else "", rows, width)
 
     def _of_dump(self, label: str, rows: Sequence[_Row], width: int) -> Iterator[str]:
         where = f"{label}: " if label else ""
@@ -91,6 +90,19 @@ class Report(Struct):
         if any(gaps):
             yield f"{where}relative difference along {len(gaps):,} calls, from {_LEAST:.0e} to {_MOST:.0e}:"
             yield f"  {blocks(gaps, min(width, 100) - 4)}"
+
+
+def _in_order(rows: Sequence[_Row]) -> list[_Row]:
+    """As the program ran: forward, backward in reverse, and what stands behind the last call with a backward, as the
+    optimizer's step does."""
+    last = max((row.place for row in rows if row.backward), default=-1)
+
+    def order(row: _Row) -> tuple[int, int]:
+        if row.backward:
+            return 1, -row.place
+        return (0 if last < 0 or row.place <= last else 2), row.place
+
+    return sorted(rows, key=order)
 
 
 def _without_own(where: str, rows: Sequence[_Row]) -> str:

@@ -61,6 +61,13 @@ def test_one_nan_is_infinitely_far() -> None:
     assert found.snr_db == -math.inf
 
 
+def test_a_number_beside_zero_is_finitely_far() -> None:
+    found = difference(array([1e30, 1.0]), array([0.0, 1.0]))
+    assert found.ulp_max == np.finfo(np.float32).max
+    assert found.largest == pytest.approx(1e30)
+    assert found.relative_rmse == pytest.approx(1e30)
+
+
 def test_a_zero_side_has_no_angle() -> None:
     assert difference(array([0.0, 0.0]), array([1.0, 1.0])).cosine is None
 
