@@ -60,9 +60,10 @@ class Judged(Struct):
         return self
 
     def saves(self, probe: Probe) -> bool:
-        """Are its tensors kept? A case that is slower alone has none that say why."""
+        """Are its tensors kept? A case that is slower alone, or that did not run, has none that say why."""
         worse = self.regression is not None
-        return self.verdict.kind != SLOWER and saves(probe, self.verdict, worse=worse)
+        has_tensors = self.checked.worst is not None and self.verdict.kind != SLOWER
+        return has_tensors and saves(probe, self.verdict, worse=worse)
 
     def fails(self, *, strict: bool) -> bool:
         return self.verdict.fails(strict) or self.regression is not None

@@ -163,6 +163,10 @@ class Comparing:
             other = joined(b, one)
         return one, other
 
+    def kept(self, side: str) -> Checked | None:
+        """What the last check of a side, "A" or "B", left."""
+        return next((checked for name, checked in self._kept.items() if name == side), None)
+
     def producers(self, dump: Dump) -> Producers:
         """Which calls of a dump made which inputs."""
         if dump.path not in self._producers:

@@ -50,7 +50,8 @@ class PairItem(ProbeItem):
     def judge(self) -> Verdict:
         found = self.against.found(self.both)
         self.paired = self._located(found.paired)
-        checked = Checked(self.case, found.verdict)
+        wrong = self.against.checked(found.paired.suspect)
+        checked = Checked(self.case, found.verdict) if wrong is None else replace(wrong, verdict=found.verdict)
         judged = Judged(checked, found.verdict, self.portable_id, self.case.api, self._file, self._command)
         self.judged = judged.by_features(self.probe)
         return judged.verdict
@@ -169,6 +170,10 @@ class Against(Feature):
         """The verdict on a match, and what it is."""
         found = self._comparing.found(both)
         return found if self.probe.settings.out is None else self._comparing.with_rows(found, both)
+
+    def checked(self, suspect: str) -> Checked | None:
+        """What the check of a side against float64 left, for its tensors; None where there was none."""
+        return self._comparing.kept(suspect[:1])
 
     def sources(self, both: Together) -> Mapping[str, str]:
         """Which earlier call made which input of A's record."""

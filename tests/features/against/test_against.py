@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.features.against.conftest import Compare, in_order, statuses
 
@@ -35,6 +36,15 @@ def test_a_wrong_softmax_is_the_first_own_error(compare: Compare, workers: str) 
     result.stdout.fnmatch_lines(
         ["first own error: Functional.softmax.1.forward: own error of A: *", "*two_sides.py:*input.0 of*"]
     )
+
+
+def test_the_tensors_of_the_wrong_side_are_saved(compare: Compare, pytester: pytest.Pytester) -> None:
+    result, _ = compare("gpt", "softmax", "--probe-save=failing")
+    file = next(pytester.path.rglob("Functional.softmax.1.forward.pt"))
+    saved = torch.load(file)
+    error = (saved["actual.output.0"] / saved["expected.output.0"] - 1).abs().max()
+    assert error == pytest.approx(1e-3, rel=1e-3)
+    result.stdout.fnmatch_lines(["*saved in *Functional.softmax.1.forward.pt*"])
 
 
 def test_the_wrong_side_may_be_the_other(compare: Compare) -> None:
