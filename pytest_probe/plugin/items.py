@@ -265,7 +265,12 @@ class ProbeItem(NoticeItem):
     def text(self, verdict: Verdict) -> str:
         assert self.judged is not None
         return self.judged.text(
-            self.probe, name=self.name, device=self._device, frame=self._frame(), command=self._command()
+            self.probe,
+            name=self.name,
+            device=self._device,
+            frame=self._frame(),
+            module=self._module_path(),
+            command=self._command(),
         )
 
     def result(self, verdict: Verdict, duration: float) -> Result:
@@ -288,8 +293,9 @@ class ProbeItem(NoticeItem):
         return self.probe.place_of(self.case) if self.place is None else self.place
 
     def _module(self) -> str:
-        if not self.probe.plots:
-            return ""
+        return self._module_path() if self.probe.plots else ""
+
+    def _module_path(self) -> str:
         modules = self.case.dump.modules(f"{self.case.record.name}.{self.case.direction}")
         return module_path(modules[0]) if modules else ""
 

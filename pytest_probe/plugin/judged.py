@@ -72,7 +72,16 @@ class Judged(Struct):
         """Why it fails, in one line; of_verdict is what the verdict says."""
         return of_verdict if self.verdict.verdict == "error" or self.regression is None else self.regression.reason
 
-    def text(self, probe: Probe, *, name: str, device: str, frame: Frame | None = None, command: str = "") -> str:
+    def text(
+        self,
+        probe: Probe,
+        *,
+        name: str,
+        device: str,
+        frame: Frame | None = None,
+        module: str = "",
+        command: str = "",
+    ) -> str:
         """The report of a case that failed."""
         worse = self.regression
         return terminal.failure(
@@ -80,6 +89,7 @@ class Judged(Struct):
             name=name,
             device=device,
             frame=frame,
+            module=module,
             saved=str(self.file()) if self.saves(probe) else "",
             command=command,
             gate=("", ()) if worse is None else (worse.heading, worse.table),

@@ -74,6 +74,7 @@ def failure(
     name: str,
     device: str,
     frame: Frame | None,
+    module: str = "",
     saved: str,
     command: str,
     gate: tuple[str, Sequence[str]] = ("", ()),
@@ -102,10 +103,12 @@ def failure(
             lines.append(f"  and {count(len(verdict.arguments) - len(rows), 'more argument')}, with -vv")
     for note in verdict.notes:
         lines += wrap(f"note: {note}")
-    if frame is not None or saved or command:
+    if frame is not None or module or saved or command:
         lines.append("")
     if frame is not None:
         lines += wrap(f"called at {frame.file}:{frame.line} in {frame.function}: {frame.code.strip()}")
+    if module:
+        lines += wrap(f"of the module {module}")
     if saved:
         does = "prints what was saved" if verdict.replaced else "makes the call with the framework alone"
         lines.append(f"saved in {saved}; the .py beside it {does}")

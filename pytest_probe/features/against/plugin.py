@@ -28,7 +28,7 @@ from pytest_probe.plugin.items import ProbeItem
 from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.reporting import Reporting
 from pytest_probe.plugin.session import Probe
-from pytest_probe.records import module_path, read_dump
+from pytest_probe.records import read_dump
 from pytest_probe.settings import files_of
 
 # Share of the shorter side's records: with less in common the two are not of one program.
@@ -64,11 +64,11 @@ class PairItem(ProbeItem):
         """With the place of an error of the call's own in the program."""
         if paired.status not in SUSPECT:
             return paired
-        frame, modules = self._frame(), self.case.dump.modules(f"{self.case.record.name}.{self.case.direction}")
+        frame = self._frame()
         return replace(
             paired,
             line="" if frame is None else f"{frame.file}:{frame.line}",
-            module=module_path(modules[0]) if modules else "",
+            module=self._module_path(),
             sources=", ".join(f"{name} of {entry}" for name, entry in self.against.sources(self.both).items()),
         )
 
