@@ -74,7 +74,8 @@ def is_compared_only(dump: Dump, record: Record) -> bool:
 
 def directions_of(record: Record) -> tuple[Direction, ...]:
     """Those that a record's dump tells of, replayed or not."""
-    return ("forward", "backward") if record.node is not None and record.forward else record.directions
+    known = record.directions
+    return known if record.node is None or "backward" in known else (*known, "backward")
 
 
 class Comparing:
