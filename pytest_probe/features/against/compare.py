@@ -67,11 +67,6 @@ class Together(Struct, frozen=True):
         return not classes_of(api).isdisjoint(("random", "uninitialised"))
 
 
-def is_compared_only(dump: Dump, record: Record) -> bool:
-    """Is it a module, say, that nothing replays?"""
-    return any(record is each for each in dump.compare_only)
-
-
 def directions_of(record: Record) -> tuple[Direction, ...]:
     """Those that a record's dump tells of, replayed or not."""
     known = record.directions
@@ -88,6 +83,7 @@ class Comparing:
         self._producers: dict[Path, Producers] = {}
         # Records by name, by the identity of their dump.
         self._named: dict[int, Mapping[str, Record]] = {}
+        self._compared_only: dict[int, frozenset[int]] = {}
 
     def found(self, both: Together) -> Found:
         """The verdict; of a broken record, or file, a skip."""
@@ -127,7 +123,7 @@ class Comparing:
         if differing:
             return self._differing(both, differing)
         one, other = self._joint(both, a, b, ranks)
-        of_calls = is_compared_only(both.a, a[0].record) and bool(both.a.records and both.b.records)
+        of_calls = self.is_compared_only(both.a, a[0].record) and bool(both.a.records and both.b.records)
         in_parts = both.ranks is not None or len(a) + len(b) > 2
         pair = Pair(one, other, lambda side: self._own(both, side), both.is_random, of_calls, in_parts, both.match.note)
         return judge(pair, self._standard)
@@ -164,9 +160,17 @@ class Comparing:
             other = joined(b, one)
         return one, other
 
-    def kept(self, side: str) -> Checked | None:
-        """What the last check of a side, "A" or "B", left."""
-        return next((checked for name, checked in self._kept.items() if name == side), None)
+    def kept(self, both: Together, side: str) -> Checked | None:
+        """What the check of a side, "A" or "B", against float64 left; None where there was none."""
+        found = next((checked for name, checked in self._kept.items() if name == side), None)
+        records = [*both.match.a, *both.match.b]
+        return found if found is not None and any(found.case.record is record for record in records) else None
+
+    def is_compared_only(self, dump: Dump, record: Record) -> bool:
+        """Is it a module, say, that nothing replays?"""
+        if id(dump) not in self._compared_only:
+            self._compared_only[id(dump)] = frozenset(map(id, dump.compare_only))
+        return id(record) in self._compared_only[id(dump)]
 
     def producers(self, dump: Dump) -> Producers:
         """Which calls of a dump made which inputs."""
@@ -218,7 +222,7 @@ class Comparing:
         return max(judged, key=lambda verdict: SEVERITY[verdict.verdict])
 
     def _checked(self, dump: Dump, record: Record, direction: Direction, side: SideName) -> Verdict:
-        if is_compared_only(dump, record) or direction not in record.directions:
+        if self.is_compared_only(dump, record) or direction not in record.directions:
             words = "modules and autograd nodes are compared, not replayed"
             return Verdict("skip", self._standard, words, "not replayed")
         case = Case(dump, record, direction)

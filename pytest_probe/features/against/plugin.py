@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from pytest_probe.check import Checked
 from pytest_probe.errors import DumpError, SettingsError
-from pytest_probe.features.against.compare import Comparing, Ranks, Together, is_compared_only
+from pytest_probe.features.against.compare import Comparing, Ranks, Together
 from pytest_probe.features.against.dump_map import DumpMap, read_map
 from pytest_probe.features.against.dumps import OPTION, Counterpart, counterparts
 from pytest_probe.features.against.judging import Found
@@ -50,7 +50,7 @@ class PairItem(ProbeItem):
     def judge(self) -> Verdict:
         found = self.against.found(self.both)
         self.paired = self._located(found.paired)
-        wrong = self.against.checked(found.paired.suspect)
+        wrong = self.against.checked(self.both, found.paired.suspect)
         checked = Checked(self.case, found.verdict) if wrong is None else replace(wrong, verdict=found.verdict)
         judged = Judged(checked, found.verdict, self.portable_id, self.case.api, self._file, self._command)
         self.judged = judged.by_features(self.probe)
@@ -171,16 +171,16 @@ class Against(Feature):
         found = self._comparing.found(both)
         return found if self.probe.settings.out is None else self._comparing.with_rows(found, both)
 
-    def checked(self, suspect: str) -> Checked | None:
+    def checked(self, both: Together, suspect: str) -> Checked | None:
         """What the check of a side against float64 left, for its tensors; None where there was none."""
-        return self._comparing.kept(suspect[:1])
+        return self._comparing.kept(both, suspect[:1])
 
     def sources(self, both: Together) -> Mapping[str, str]:
         """Which earlier call made which input of A's record."""
         record = next(iter(both.records("A")), None)
-        return (
-            {} if record is None or is_compared_only(both.a, record) else self._comparing.producers(both.a).of(record)
-        )
+        if record is None or self._comparing.is_compared_only(both.a, record):
+            return {}
+        return self._comparing.producers(both.a).of(record)
 
     def add(self, result: Result) -> None:
         self._report.add(result)
