@@ -1,4 +1,4 @@
-"""References of one case under other assumptions: a device mode, or another value of an argument.
+"""References of one case under other assumptions: a device mode, another value of an argument, or a rounding inside.
 
 Flushing to zero is judged if it can explain an error. A wrong element that flushing does not move, and that scatters
 much less than its error in one run, stays wrong, whatever further runs say.
@@ -16,11 +16,12 @@ from msgspec.structs import replace
 from pytest_probe.check.perturbed import Perturbation, PerturbedRuns
 from pytest_probe.check.replay import Reference, Replay, results
 from pytest_probe.check.run_kinds import KINDS
-from pytest_probe.model.comparison import Assumption, Comparison, Evidence, RunKind
+from pytest_probe.model.comparison import NOWHERE, Assumption, Comparison, Evidence, RunKind
 from pytest_probe.model.device_modes import Mode
 from pytest_probe.model.dump import Direction
-from pytest_probe.model.run import Arguments, Jitter, Leaf, Way, with_leaves, with_value
-from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
+from pytest_probe.model.run import Arguments, Jitter, Leaf, Steps, Way, with_leaves, with_value
+from pytest_probe.numerics.closeness import same_bytes
+from pytest_probe.numerics.dtypes import AnyArray, is_floating, numpy_dtype, round_to, widen
 from pytest_probe.user_errors import allowing_refusal
 
 # Where a mode rounds operands, runs move by this share of a roundoff and what they do is enlarged as much: so small a
@@ -78,6 +79,8 @@ class Alternatives(Struct):
         return replace(comparison, expected=expected, evidence=evidence, allowance=allowance)
 
     def _alternative(self, assumption: Assumption, roundoff: float) -> Alternative | None:
+        if assumption.rounded:
+            return self._rounded(assumption.rounded, roundoff)
         mode = self._resolved(assumption.mode)
         replay = self.replay
         if assumption.argument is not None:
@@ -94,6 +97,25 @@ class Alternatives(Struct):
             crossed = tuple(self._results(replay, replace(way, jitter=Jitter(0.0, unsure=shift))) for shift in shifts)
             return Alternative(found, crossed, runs)
         return None
+
+    def _rounded(self, places: frozenset[int], roundoff: float) -> Alternative | None:
+        """None where nothing is another number, as beyond the last place. Dozens are kept, so in the narrow dtype."""
+        narrow, reference, direction = self.perturbation.narrow, self.replay.reference, self.perturbation.direction
+        way = replace(reference.way, steps=Steps(narrow, fine=True, places=places))
+        with allowing_refusal():  # a reference that shows no steps
+            exact = computed(reference, direction, way, self.replay.incoming, like=reference)
+            found = {name: _narrowed(run, narrow) for name, run in exact.items()}
+            nowhere = None if places == NOWHERE else self._of_nowhere(roundoff)
+            if nowhere is not None and all(same_bytes(run, nowhere.found[name]) for name, run in found.items()):
+                return None
+            return Alternative(found, (), PerturbedRuns(self.replay, self.perturbation))
+        return None
+
+    def _of_nowhere(self, roundoff: float) -> Alternative | None:
+        assumption = Assumption(rounded=NOWHERE)
+        if assumption not in self._made:
+            self._made[assumption] = self._rounded(NOWHERE, roundoff)
+        return self._made[assumption]
 
     def _results(self, replay: Replay, way: Way) -> Results:
         reference, direction, incoming = replay.reference, self.perturbation.direction, replay.incoming
@@ -139,6 +161,10 @@ def _array(found: Results, name: str) -> AnyArray | None:
         return None
     array = np.asarray(found[name])
     return widen(array) if is_floating(array.dtype) else array
+
+
+def _narrowed(run: AnyArray, dtype: str) -> AnyArray:
+    return round_to(run, numpy_dtype(dtype)) if run.dtype == np.float64 else run
 
 
 def _same(first: AnyArray, second: AnyArray) -> bool:

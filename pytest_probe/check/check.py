@@ -69,6 +69,8 @@ def check(case: Case, runner: CaseRunner, replay: Replay | None = None, measurin
     # The run serves the backward, which uses up its graph.
     forward = replay if case.direction == "forward" else None
     found = Checked(case, verdict_on(judged, runner.setup.conditions.standard), forward, judged.worst)
+    if runner.setup.conditions.keeps_sides:
+        found = replace(found, compared=judged.compared)
     return found if measuring is None else _measured(found, measuring.of_replay(case, replay, runner.setup))
 
 
@@ -93,6 +95,17 @@ class Checker:
         self.setup = self.setup_of(framework)
         self._adjust_inputs = adjust_inputs
         self._adjust_verdict = adjust_verdict
+
+    def keeping_sides(self, registry: Registry | None = None) -> Checker:
+        """One that checks alike, by what another registry adds where one is given, and leaves all outputs."""
+        return Checker(
+            replace(self.conditions, keeps_sides=True),
+            registry or self.registry,
+            framework=self.setup.name,
+            adjust_inputs=self._adjust_inputs,
+            adjust_verdict=self._adjust_verdict,
+            waiting=self._waiting,
+        )
 
     def setup_of(self, framework: str) -> Setup:
         """A framework's device and modes, by the name that dumps give it."""

@@ -47,7 +47,8 @@ class Conditions(Struct, frozen=True):
     errors carry their likely cause; of further errors of an API than `whole_diagnoses`, None for no such number, those
     causes alone are tried that need no run; a fifth of that is enough where runs found nothing. locks: the folder in
     which processes lock the devices that they share.
-    cache: what keeps numbers of the reference side. judged: are results
+    keeps_sides: what checking a case leaves has all outputs of both sides. cache: what keeps numbers of the reference
+    side. judged: are results
     judged, or do records run on the device alone, to be measured? measuring: what measures each case's time and memory,
     None where neither is asked for. plotted: verdicts carry what plots draw. saves_all: the
     tensors of all cases are saved, in full."""
@@ -72,6 +73,7 @@ class Conditions(Struct, frozen=True):
     whole_diagnoses: int | None = None
     plotted: bool = False
     saves_all: bool = False
+    keeps_sides: bool = False
 
     @property
     def judges_parts(self) -> bool:

@@ -55,12 +55,13 @@ UNREADABLE = (TypeError, ValueError, LookupError, AttributeError)
 
 
 class Judged(Struct, frozen=True):
-    """The verdicts on a case's outputs, and both sides of the worst; replay has the arguments that a report shows,
-    notes tell how several runs differ."""
+    """The verdicts on a case's outputs, and both sides of the worst and of all; replay has the arguments that a report
+    shows, notes tell how several runs differ."""
 
     outputs: tuple[OutputVerdict, ...]
     worst: Sides | None
     replay: Replay
+    compared: Compared
     notes: tuple[str, ...] = ()
 
 
@@ -114,8 +115,9 @@ class Judging(Struct, frozen=True):
             found += sides
             notes = pieces.notes
         given = {name: value for _, actual in parts for name, value in actual.items()}
-        outputs, worst = self._outputs(case, Compared(found[0].replay, given, tuple(found)))
-        return Judged(outputs, worst, worst.replay, notes)
+        compared = Compared(found[0].replay, given, tuple(found))
+        outputs, worst = self._outputs(case, compared)
+        return Judged(outputs, worst, worst.replay, compared, notes)
 
     def _places(self, case: Case, pieces: Pieces) -> tuple[Sides, ...] | None:
         """Both sides where elements are judged: drawn ones, and if these pass those that they leave open."""
@@ -163,7 +165,7 @@ class Judging(Struct, frozen=True):
         if self._runs(case, compared.replay) > 1:
             return self._repeated(case, compared)
         outputs, worst = self._outputs(case, compared)
-        return Judged(outputs, worst, compared.replay if len(compared.sides) > 1 else worst.replay)
+        return Judged(outputs, worst, compared.replay if len(compared.sides) > 1 else worst.replay, compared)
 
     def _outputs(self, case: Case, compared: Compared) -> tuple[tuple[OutputVerdict, ...], Sides]:
         """The verdict on each output, and both sides of the worst."""
@@ -250,7 +252,7 @@ class Judging(Struct, frozen=True):
             if repeats.add(compared.actual):
                 outputs, sides = self._outputs(case, compared)
                 worst = sides if repeats.judged(outputs) else worst
-        return Judged(repeats.outputs(), worst, compared.replay, repeats.notes())
+        return Judged(repeats.outputs(), worst, compared.replay, compared, repeats.notes())
 
     def _again(self, case: Case, compared: Compared) -> Compared:
         """Both sides of another run of the device, beside the same reference."""

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from pytest_probe.check.conditions import Setup
 from pytest_probe.check.replay import Reference, Replay
-from pytest_probe.check.structure import Sides
+from pytest_probe.check.structure import Compared, Sides
 from pytest_probe.errors import (
     DeviceRaised,
     HookFailed,
@@ -30,6 +30,7 @@ from pytest_probe.errors import (
 )
 from pytest_probe.model.case import Case, floating_dtypes
 from pytest_probe.model.measurement import CaseMemory, CaseTime
+from pytest_probe.model.pairing import Paired
 from pytest_probe.model.run import Leaf, floats_of
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.numerics.dtypes import NARROW_DTYPES
@@ -75,7 +76,8 @@ class Checked(Struct, frozen=True):
 
     forward is the run of the record that its backward case shares, or why there is none; None where it is used up.
     worst holds both sides of the worst output, which `save` writes; cause is the error of the function, or of the
-    reference, that the verdict speaks of. subject is the call that was measured, where the run measures.
+    reference, that the verdict speaks of. subject is the call that was measured, where the run measures; compared has
+    all outputs, where the conditions keep them. paired is what the case is beside a second function.
     """
 
     case: Case
@@ -84,6 +86,8 @@ class Checked(Struct, frozen=True):
     worst: Sides | None = None
     cause: BaseException | None = None
     subject: MeasurableCall | None = None
+    compared: Compared | None = None
+    paired: Paired | None = None
 
     def serves(self, case: Case) -> bool:
         """Is the run that it keeps that of another case, too: the same record in the same dtype, the other direction?

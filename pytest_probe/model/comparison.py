@@ -50,13 +50,19 @@ RunKind: TypeAlias = Literal[
 ]
 
 
+# Rounds no result inside; what else may change a run that is made of steps.
+NOWHERE = frozenset((-1,))
+
+
 class Assumption(Struct, frozen=True):
-    """What another reference assumes: a device mode, in a sample of its rounding where numbered, or another value of
-    one argument, given by its parameter's name."""
+    """What another reference assumes: a device mode, in a sample of its rounding where numbered; another value of one
+    argument, given by its parameter's name; or some results inside that are rounded to the case's 16-bit dtype, by the
+    order in which they are made."""
 
     mode: Mode | None = None
     sample: int | None = None
     argument: tuple[str, Any] | None = None
+    rounded: frozenset[int] = frozenset()
 
 
 class Choice(Struct, frozen=True):

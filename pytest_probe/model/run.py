@@ -202,7 +202,8 @@ class Steps(Struct, frozen=True):
     also where the CPU has those in float32; separate: attention is made of kernels that round. kernels are those that
     run in the call's own dtypes; what they compute in float32 is not rounded to dtype. by_chance: what is no number of
     dtype becomes either neighbour. computed: what is rounded was computed in float32, and is off by what seed draws.
-    order: sums are added in float32 in that order, and functions are rounded correctly."""
+    order: sums are added in float32 in that order, and functions are rounded correctly. places: only results of these
+    numbers are rounded, counted from 0 as the call makes them; None: all."""
 
     dtype: str
     fine: bool
@@ -216,6 +217,7 @@ class Steps(Struct, frozen=True):
     computed: bool = False
     kernels: tuple[Kernel, ...] = ()
     order: Order | None = None
+    places: frozenset[int] | None = None
 
 
 class Jitter(Struct, frozen=True):

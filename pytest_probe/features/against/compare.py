@@ -12,6 +12,8 @@ from msgspec.structs import replace
 from pytest_probe import frameworks
 from pytest_probe.check import Case, Checked, Checker
 from pytest_probe.errors import RecordError
+from pytest_probe.features.against.difference import differences
+from pytest_probe.features.against.difference import joined as joined_names
 from pytest_probe.features.against.dump_map import DumpMap, Layout
 from pytest_probe.features.against.judging import UNMATCHED, Found, Pair, Values, judge
 from pytest_probe.features.against.layouts import cut, joined
@@ -27,6 +29,7 @@ from pytest_probe.numerics.dtypes import is_floating
 from pytest_probe.standards.api_class import classes_of
 
 SideName: TypeAlias = Literal["A", "B"]
+_SIDES: tuple[SideName, ...] = ("A", "B")
 
 
 class Ranks(Struct, frozen=True):
@@ -74,7 +77,7 @@ def directions_of(record: Record) -> tuple[Direction, ...]:
 
 
 class Comparing:
-    """Compares matches with a checker that judges stored outputs."""
+    """Compares matches with a checker that judges stored outputs, and keeps both sides."""
 
     def __init__(self, checker: Checker, standard: str, given: DumpMap) -> None:
         self._checker, self._standard, self._map = checker, standard, given
@@ -125,7 +128,16 @@ class Comparing:
         one, other = self._joint(both, a, b, ranks)
         of_calls = self.is_compared_only(both.a, a[0].record) and bool(both.a.records and both.b.records)
         in_parts = both.ranks is not None or len(a) + len(b) > 2
-        pair = Pair(one, other, lambda side: self._own(both, side), both.is_random, of_calls, in_parts, both.match.note)
+        pair = Pair(
+            one,
+            other,
+            lambda side: self._own(both, side),
+            both.is_random,
+            of_calls,
+            in_parts,
+            both.match.note,
+            lambda: self._difference(both),
+        )
         return judge(pair, self._standard)
 
     def with_rows(self, found: Found, both: Together) -> Found:
@@ -220,6 +232,17 @@ class Comparing:
         name: SideName = "A" if side == "A" else "B"
         judged = [self._checked(both.dump(name), record, both.direction, name) for record in both.records(name)]
         return max(judged, key=lambda verdict: SEVERITY[verdict.verdict])
+
+    def _difference(self, both: Together) -> str:
+        """The name of what both sides differ by, where each is one record, which has just been judged."""
+        a, b = (self._check_of(both, side) for side in _SIDES)
+        return "" if a is None or b is None else joined_names(differences(self._checker, a, b))
+
+    def _check_of(self, both: Together, side: SideName) -> Checked | None:
+        found = self._kept.get(side)
+        if found is None or both.ranks is not None or found.case.direction != both.direction:
+            return None
+        return found if [found.case.record] == both.records(side) else None
 
     def _checked(self, dump: Dump, record: Record, direction: Direction, side: SideName) -> Verdict:
         if self.is_compared_only(dump, record) or direction not in record.directions:

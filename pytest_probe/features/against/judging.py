@@ -91,7 +91,8 @@ def _gap(pair: TensorPair) -> float:
 
 
 class Pair(Struct, frozen=True):
-    """A call of both sides; own judges the stored outputs of a side, "A" or "B", against float64.
+    """A call of both sides; own judges the stored outputs of a side, "A" or "B", against float64. named gives, once
+    both were judged, the name of what they differ by; "" where it has none.
 
     is_random: outputs of the API are drawn, or memory that nobody has written to. of_calls: it is a module whose calls
     are compared. in_parts: a side has it in parts, called with other sizes. note says how the pair was found.
@@ -104,6 +105,7 @@ class Pair(Struct, frozen=True):
     of_calls: bool = False
     in_parts: bool = False
     note: str = ""
+    named: Callable[[], str] = str
 
 
 class Found(Struct, frozen=True):
@@ -160,7 +162,7 @@ class _Judging(Struct, frozen=True):
         if self._has_other_arguments and not wrong:
             return self._suspected("arguments", f"called with other arguments: {'; '.join(self.inputs.others)}", sides)
         status: Status = "own" if wrong else "rounding" if self.inputs.equal else "inherited"
-        return self._made(status, sides, wrong)
+        return self._made(status, sides, wrong, difference=self.pair.named() if status == "rounding" else "")
 
     @property
     def _has_other_arguments(self) -> bool:
@@ -217,15 +219,17 @@ class _Judging(Struct, frozen=True):
         sides: Mapping[str, Verdict] = {},
         wrong: Sequence[str] = (),
         notes: Sequence[str] = (),
+        difference: str = "",
     ) -> Found:
-        noise = {name: _noise(verdict) for name, verdict in sides.items()}
+        noise = {name: noise_of(verdict) for name, verdict in sides.items()}
         paired = Paired(
             status,
             self.pair.b.entry,
             suspect=" and ".join(wrong),
-            nearer=_nearer(noise.get("A"), noise.get("B")),
+            nearer=nearer(noise.get("A"), noise.get("B")),
             noise_a=plain(noise.get("A")),
             noise_b=plain(noise.get("B")),
+            difference=difference,
             gap=plain(self.outputs.gap),
         )
         of_wrong = [sides[name] for name in wrong]
@@ -243,7 +247,7 @@ class _Judging(Struct, frozen=True):
             dtype=next((verdict.dtype for verdict in sides.values() if verdict.dtype), ""),
             outputs=tuple(self._rows(failed)),
             arguments=next((verdict.arguments for verdict in of_wrong), ()),
-            notes=(*_said(paired), *filter(None, (self.pair.note, *notes)), *_unsure(sides), *self._remarks()),
+            notes=(*said(paired), *filter(None, (self.pair.note, *notes)), *_unsure(sides), *self._remarks()),
         )
         return Found(verdict, paired)
 
@@ -272,12 +276,14 @@ def judge(pair: Pair, standard: str) -> Found:
     return replace(_Judging(pair, standard, inputs, outputs).found(), pair=pair, equal=equal)
 
 
-def _said(paired: Paired) -> Iterator[str]:
+def said(paired: Paired) -> Iterator[str]:
     """What a pair is, in one line."""
     both = (("A", paired.noise_a), ("B", paired.noise_b))
     noise = ", ".join(f"{name} {number(value):.3g}" for name, value in both if value is not None)
-    nearer = f"; nearer to float64: {paired.nearer} ({noise} noise ratios)" if paired.nearer else ""
-    yield f"{paired.status}, beside {paired.other}{nearer}"
+    near = f"; nearer to float64: {paired.nearer} ({noise} noise ratios)" if paired.nearer else ""
+    named = f"; {paired.difference}" if paired.difference else ""
+    own = f" error of {paired.suspect}" if paired.suspect else ""
+    yield f"{paired.status}{own}, beside {paired.other}{near}{named}"
 
 
 def _unsure(sides: Mapping[str, Verdict]) -> Iterator[str]:
@@ -286,13 +292,13 @@ def _unsure(sides: Mapping[str, Verdict]) -> Iterator[str]:
             yield f"{name} alone: skip, {verdict.headline}"
 
 
-def _noise(verdict: Verdict) -> float | None:
+def noise_of(verdict: Verdict) -> float | None:
     """The largest noise ratio of a side's outputs; None where noise judged none."""
     found = [number(output.metrics["noise_ratio"]) for output in verdict.outputs if "noise_ratio" in output.metrics]
     return max(found, default=None, key=lambda value: math.inf if math.isnan(value) else value)
 
 
-def _nearer(a: float | None, b: float | None) -> str:
+def nearer(a: float | None, b: float | None) -> str:
     if a is None or b is None or a == b:
         return ""
     return "A" if a < b else "B"

@@ -124,7 +124,7 @@ class Against(Feature):
 
     @cached_property
     def _comparing(self) -> Comparing:
-        return Comparing(self.probe.checker, self.probe.settings.standard, self._map)
+        return Comparing(self.probe.checker.keeping_sides(), self.probe.settings.standard, self._map)
 
     def prepare(self) -> None:
         _ = self._matches

@@ -134,6 +134,7 @@ class TorchBinder(Binder):
             by_chance=steps.by_chance,
             computed=steps.computed,
             order=steps.order,
+            places=steps.places,
         )
 
     def special(self, value: Any, name: str) -> Any:

@@ -7,6 +7,7 @@ exact value.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -206,7 +207,7 @@ class StepsMode(SplittingMode):
     wide are arguments of a wider dtype; kernels those of the call in its own dtypes, one for one. by_chance: what is no
     number of dtype becomes one of its neighbours there, as seed draws. computed: what is rounded is off by a few
     roundoffs of float32 before, as seed draws. order: sums are added in float32 in that order, and library functions
-    are rounded correctly.
+    are rounded correctly. places: of all results, in the order in which they are made, those that are rounded.
     """
 
     def __init__(
@@ -220,8 +221,10 @@ class StepsMode(SplittingMode):
         by_chance: bool = False,
         computed: bool = False,
         order: Order | None = None,
+        places: frozenset[int] | None = None,
     ) -> None:
         super().__init__()
+        self.places, self.made = places, itertools.count()
         self.by_chance = by_chance
         self.computed = computed
         self.library = _LIBRARY if order is None else frozenset[str]()
@@ -266,7 +269,8 @@ class StepsMode(SplittingMode):
             inputs |= {storage(tensor) for tensor in result[1:]}
         for tensor in _tensors(result):
             if func._schema.is_mutable or storage(tensor) not in inputs:
-                self.pending.setdefault(storage(tensor), []).append((tensor, of_library))
+                if self.places is None or next(self.made) in self.places:
+                    self.pending.setdefault(storage(tensor), []).append((tensor, of_library))
                 self.kept.append(tensor)  # a freed storage's address would be taken for another tensor's
         return result
 
