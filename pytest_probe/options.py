@@ -227,6 +227,10 @@ class Options:
         "YAML file with what the other side of --probe-against calls modules, which it fuses, and how its ranks hold "
         "tensors", Place(), "FILE", repeated=True,
         needs=("against", "it says how two dumps correspond: add --probe-against=PATH"), may_differ=JUDGES)
+    against_call: Option[str | None] = Option("against-call",
+        "Make each recorded call by a second implementation as well, which this module (or file) registers: which bits "
+        "differ, by what, and which side is wrong?", "pytest_probe.features.against_call.options.Module",
+        "MODULE", repeated=True, check="pytest_probe.features.against_call.options.check", may_differ=JUDGES)
     baseline = Option("baseline",
         "Fail the cases that got worse than this file says; --probe-baseline-update writes it", Place(), "FILE",
         repeated=True, probes=True, may_differ=JUDGES)
@@ -324,6 +328,7 @@ FEATURES: Mapping[str, Callable[[Options], object]] = {
     "pytest_probe.features.isolate.plugin.Isolated": lambda asked: asked.isolate,
     "pytest_probe.features.msprobe_csv.plugin.MsprobeCsv": lambda asked: asked.out,
     "pytest_probe.features.against.plugin.Against": lambda asked: asked.against,
+    "pytest_probe.features.against_call.plugin.AgainstCall": lambda asked: asked.against_call,
     "pytest_probe.features.benchmark.plugin.AgainstBenchmark": lambda asked: asked.benchmark,
     "pytest_probe.features.gate.plugin.AgainstBaseline": lambda asked: asked.baseline,
     "pytest_probe.features.timing.plugin.Timing": lambda asked: TIME in asked.mode or MEMORY in asked.mode,
@@ -333,6 +338,8 @@ FEATURES: Mapping[str, Callable[[Options], object]] = {
     "pytest_probe.features.resume.plugin.Resume": lambda asked: asked.resume,
     "pytest_probe.features.cluster.plugin.OnCluster": lambda asked: asked.cluster,
 }
+# What compares two functions for `probe.check(..., against=...)`.
+TWO_CALLS = "pytest_probe.features.against_call.calls.TwoCalls"
 # What is not a test run, by its module, in the order of the help.
 COMMANDS = (
     "pytest_probe.cli.show",

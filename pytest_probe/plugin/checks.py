@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -21,6 +21,7 @@ from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.run import Way
 from pytest_probe.model.verdict import SEVERITY, Verdict
 from pytest_probe.numerics.random_streams import RecordStreams
+from pytest_probe.options import TWO_CALLS, imported
 from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.marker import Marked
 from pytest_probe.plugin.report_results import carry
@@ -70,19 +71,18 @@ class _Checks:
         file = partial(saved_file, self._state, self._item.nodeid.replace("/", "_"), case.id)
         judged = Judged(checked, self._decided(checked.verdict), identity, api, file, self._command)
         judged.by_features(self._state)
-        self._results.append(
-            Result.of(
-                judged.verdict,
-                identity,
-                api=api,
-                direction=case.direction,
-                dtype=case.dtype or "",
-                device=self.device,
-                duration=time.perf_counter() - started,
-                gate=judged.compared,
-                details=judged.details,
-            )
+        result = Result.of(
+            judged.verdict,
+            identity,
+            api=api,
+            direction=case.direction,
+            dtype=case.dtype or "",
+            device=self.device,
+            duration=time.perf_counter() - started,
+            gate=judged.compared,
+            details=judged.details,
         )
+        self._results.append(replace(result, against=checked.paired))
         return judged
 
     def _decided(self, verdict: Verdict) -> Verdict:
@@ -165,6 +165,7 @@ class ProbeFixture(_Checks):
         dtype: Literal["same", "any"] = "same",
         strides: bool = False,
         borders: Callable[..., Any] | None = None,
+        against: Callable[..., Any] | None = None,
         rtol: None = None,
         atol: None = None,
     ) -> tuple[Verdict, ...]:
@@ -183,6 +184,9 @@ class ProbeFixture(_Checks):
         begins: a function that errs as rounding to the arguments' 16-bit dtype there does passes. In float64 it must
         give what the reference gives.
 
+        against is a second function, called on the same inputs and judged alike: an error of either fails, and says
+        whether it is A's (function) or B's (against). What both differ by is in the verdicts' metrics and notes.
+
         inputs: a list or tuple, or the only input. A Module, as function or as reference, is a function of its
         parameters and buffers, too, which both are given as the function has them: of two Modules the gradients of
         parameters and the changes of buffers are judged.
@@ -198,27 +202,41 @@ class ProbeFixture(_Checks):
         name = _name_of(function)
         key = f"{name}.{self._checks}"
         self._checks += 1
+        pairs = partial(
+            self._checker.pairs,
+            reference=reference,
+            args=inputs if isinstance(inputs, (list, tuple)) else (inputs,),
+            kwargs=kwargs,
+            api=api,
+            backward=backward,
+            key=key,
+            origin=self._item.nodeid,
+            demands=Demands(_same(dtype), strides),
+            borders=borders,
+        )
+        check = self._state.check if against is None else self._beside(partial(pairs, against), _name_of(against))
         try:
-            cases = self._checker.pairs(
-                function,
-                reference,
-                inputs if isinstance(inputs, (list, tuple)) else (inputs,),
-                kwargs,
-                api=api,
-                backward=backward,
-                key=key,
-                origin=self._item.nodeid,
-                demands=Demands(_same(dtype), strides),
-                borders=borders,
-            )
+            cases = pairs(function)
         except UnsupportedDtype as error:
             pytest.skip(str(error))
         found: list[Judged] = []
         for case in cases:
-            found.append(self._judge(case, partial(self._state.check, case), api or name))
+            found.append(self._judge(case, partial(check, case), api or name))
             if found[-1].verdict.verdict == "error" and not found[-1].verdict.outputs:
                 break  # it raised, and would again
         return self._conclude(found)
+
+    def _beside(self, pairs: Callable[[], tuple[Case, ...]], name: str) -> Callable[[Case], Checked]:
+        """Checks a case beside that of a second function, of the same direction; name is that function's."""
+        calls = imported(TWO_CALLS)(self._checker.keeping_sides(), self._checker.keeping_sides())
+        others = cache(lambda: {case.direction: case for case in pairs()})
+
+        def check(case: Case) -> Checked:
+            checked: Checked = calls.run(case, others()[case.direction], name)
+            self._state.note_loss(checked)
+            return checked
+
+        return check
 
     def border(self, x: Any) -> Any:
         """A tensor as it passes from one kernel to the next, in the function that `check` gets as `borders`. It is x

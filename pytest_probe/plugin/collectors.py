@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pluggy
 
 
+CaseItem = TypeVar("CaseItem", bound=ProbeItem)
 # The item of what is wrong with a dump as a whole.
 DAMAGED = "(damaged)"
 
@@ -136,10 +137,16 @@ class ProbeFile(pytest.Collector):
             if (items := feature.items(self, dump)) is not None:
                 yield from items
                 return
+        yield from self.cases(dump, ProbeItem)
+
+    def cases(self, dump: Dump, kind: type[CaseItem], apis: Container[str] | None = None) -> Iterator[CaseItem]:
+        """An item of a kind for each selected case; of some APIs alone where they are named."""
         asked = self._asks_for_dtypes()
         for record, direction, dtype in select(dump, self.probe.settings.selection, floating_dtypes):
+            if apis is not None and f"{record.namespace}.{record.api}" not in apis:
+                continue
             words = _recorded_dtype(dump, record) if asked and dtype is None else dtype
-            yield ProbeItem.from_parent(self, dump=dump, record=record, direction=direction, dtype=dtype, words=words)
+            yield kind.from_parent(self, dump=dump, record=record, direction=direction, dtype=dtype, words=words)
 
     def _asks_for_dtypes(self) -> bool:
         """Do -k or -m speak of dtypes? Only then are the recorded ones worth decoding every record for."""

@@ -246,10 +246,14 @@ class Probe:
         if previous is not None and not previous.serves(case):
             previous = None
         self._kept = self.checker.run(case, previous)
-        if self._kept.verdict.verdict == "error" and not self._kept.verdict.outputs:
-            setup = self.checker.setup_of(case.dump.framework)
-            self.device_lost |= setup.framework.is_lost(setup.device)
+        self.note_loss(self._kept)
         return self._kept
+
+    def note_loss(self, checked: Checked) -> None:
+        """A case ended: is the device lost that it ran on?"""
+        if checked.verdict.verdict == "error" and not checked.verdict.outputs:
+            setup = self.checker.setup_of(checked.case.dump.framework)
+            self.device_lost |= setup.framework.is_lost(setup.device)
 
     def release(self) -> None:
         """Forget what the last case left."""

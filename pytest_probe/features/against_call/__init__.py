@@ -1,0 +1,3 @@
+"""A second implementation of each call beside the first (--probe-against-call): which differs, by what, which is wrong?
+
+It is built on the comparison of two dumps."""

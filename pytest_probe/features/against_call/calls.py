@@ -1,0 +1,169 @@
+"""Two implementations of one call, on equal inputs: both are judged against float64, and compared with one another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_probe.check import Case, Checked, Checker
+from pytest_probe.features.against.difference import differences, joined
+from pytest_probe.features.against.judging import INCOMPARABLE, nearer, noise_of, said
+from pytest_probe.features.against.metrics import Difference, difference
+from pytest_probe.features.against.sides import casts_exactly
+from pytest_probe.model.pairing import Paired, Status
+from pytest_probe.model.result import number, plain
+from pytest_probe.model.verdict import SEVERITY, Metric, Outcome, OutputVerdict, Verdict
+from pytest_probe.numerics.dtypes import AnyArray
+from pytest_probe.standards.api_class import classes_of
+
+
+class TwoCalls:
+    """Checks cases by two checkers, which keep both sides, and compares what they find."""
+
+    def __init__(self, a: Checker, b: Checker) -> None:
+        self._a, self._b = a, b
+        # What the last case left of each side, for its backward.
+        self._kept: tuple[Checked | None, Checked | None] = (None, None)
+
+    def run(self, case: Case, other: Case | None = None, name: str = "") -> Checked:
+        """What both sides find, as that of a case. other: the case of B, where it is not the same one; name: what B is
+        called, where its verdict does not say it."""
+        cases = case, other or case
+        kept, self._kept = self._kept, (None, None)
+        # Dropped before others run, so that the peak of memory is that of one case.
+        served = [
+            each if each is not None and each.serves(own) else None for each, own in zip(kept, cases, strict=True)
+        ]
+        del kept
+        a, b = self._a.run(cases[0], served[0]), self._b.run(cases[1], served[1])
+        self._kept = a, b
+        return _Sides(a, b, name or b.verdict.replaced or case.id).found(self._a)
+
+    def release(self) -> None:
+        """Forget what the last case left."""
+        self._kept = (None, None)
+
+
+class _Sides(Struct, frozen=True):
+    a: Checked
+    b: Checked
+    name: str
+
+    def found(self, checker: Checker) -> Checked:
+        """The verdict on both sides, and what they are beside one another."""
+        outputs = [_outputs(each) for each in (self.a, self.b)]
+        alike = {name for name in outputs[0] if name in outputs[1] and _comparable(outputs[0][name], outputs[1][name])}
+        apart = {name: difference(array, outputs[1][name]) for name, array in outputs[0].items() if name in alike}
+        unlike = sorted((outputs[0].keys() & outputs[1].keys()) - alike)
+        status = self._status(apart, unlike)
+        asked = status in ("rounding", "own") and _differ(apart)
+        named = differences(checker, self.a, self.b) if asked else {}
+        paired = self._paired(status, apart, joined(named))
+        metrics = {name: {**found.metrics(), **_named(named.get(name, ""))} for name, found in apart.items()}
+        verdict = self._verdict(paired, metrics)
+        if status == "incomparable" and unlike and verdict.verdict == "pass":
+            both = " and ".join(f"{side[unlike[0]].dtype} {list(side[unlike[0]].shape)}" for side in outputs)
+            verdict = replace(verdict, verdict="skip", reason=f"{unlike[0]} is {both}", kind=INCOMPARABLE)
+        # What is saved, and shown, is the side that is wrong.
+        shown = self.b if self._worse() == "B" else self.a
+        return replace(shown, case=self.a.case, verdict=verdict, forward=None, compared=None, paired=paired)
+
+    @property
+    def _verdicts(self) -> Mapping[str, Verdict]:
+        return {"A": self.a.verdict, "B": self.b.verdict}
+
+    @property
+    def _wrong(self) -> list[str]:
+        return [side for side, verdict in self._verdicts.items() if verdict.verdict == "error"]
+
+    def _worse(self) -> str:
+        return max(self._verdicts, key=lambda side: _WEIGHT[self._verdicts[side].verdict])
+
+    def _status(self, apart: Mapping[str, Difference], unlike: list[str]) -> Status:
+        if self._wrong:
+            return "own"
+        if unlike or any(verdict.verdict == "skip" for verdict in self._verdicts.values()):
+            return "incomparable"
+        if not _differ(apart):
+            return "equal"
+        return "random" if self._is_random else "rounding"
+
+    @property
+    def _is_random(self) -> bool:
+        worst = self.a.worst
+        name = "" if worst is None else worst.replay.reference.candidate.name
+        return not classes_of(name).isdisjoint(("random", "uninitialised"))
+
+    def _paired(self, status: Status, apart: Mapping[str, Difference], named: str) -> Paired:
+        noise = {side: noise_of(verdict) for side, verdict in self._verdicts.items()}
+        gaps = (_gap(each) for each in apart.values())
+        return Paired(
+            status,
+            self.name,
+            suspect=" and ".join(self._wrong),
+            nearer=nearer(noise["A"], noise["B"]),
+            noise_a=plain(noise["A"]),
+            noise_b=plain(noise["B"]),
+            difference=named,
+            gap=plain(max(gaps, default=0.0)),
+        )
+
+    def _verdict(self, paired: Paired, metrics: Mapping[str, Mapping[str, Metric]]) -> Verdict:
+        worse = self._verdicts[self._worse()]
+        own = "own error of " if self._wrong else ""
+        named = self._wrong or ([] if worse.verdict == "pass" else [self._worse()])
+        reasons = [f"{own}{side}: {self._verdicts[side].headline}" for side in named]
+        notes = tuple(dict.fromkeys((*self.a.verdict.notes, *self.b.verdict.notes)))
+        outputs = tuple(self._rows(metrics))
+        return replace(worse, reason="; ".join(reasons), outputs=outputs, notes=(*said(paired), *notes))
+
+    def _rows(self, metrics: Mapping[str, Mapping[str, Metric]]) -> Iterator[OutputVerdict]:
+        """The worse side's verdict on each output, with how far both lie apart."""
+        rows = [{output.name: output for output in verdict.outputs} for verdict in self._verdicts.values()]
+        for name in dict.fromkeys((*rows[0], *rows[1])):
+            side, row = max(
+                ((side, found[name]) for side, found in zip("AB", rows, strict=True) if name in found),
+                key=lambda item: (SEVERITY[item[1].verdict], number(item[1].metrics.get("noise_ratio", 0.0))),
+            )
+            reason = f"{side}: {row.reason}" if row.reason else ""
+            yield replace(row, reason=reason, metrics={**row.metrics, **metrics.get(name, {})})
+
+
+# Which side's verdict is that on both: an error before all, and what cannot be judged before what is right.
+_WEIGHT: Mapping[Outcome, int] = {"pass": 0, "warning": 1, "skip": 2, "error": 3}
+
+
+def _outputs(checked: Checked) -> dict[str, AnyArray]:
+    """All outputs that are arrays, or numbers, by the names that verdicts give them."""
+    if checked.compared is None:
+        return {}
+    prefix = "grad." if checked.case.direction == "backward" else ""
+    named = ((f"{prefix}{name.removeprefix(prefix)}", value) for name, value in checked.compared.actual.items())
+    return {name: np.asarray(value) for name, value in named if _is_number(value)}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (np.ndarray, bool, float)) or (isinstance(value, int) and -(2**63) <= value < 2**63)
+
+
+def _comparable(a: AnyArray, b: AnyArray) -> bool:
+    return a.shape == b.shape and (a.dtype == b.dtype or casts_exactly(a.dtype.name, b.dtype.name))
+
+
+def _differ(apart: Mapping[str, Difference]) -> bool:
+    return not all(each.equal for each in apart.values())
+
+
+def _named(words: str) -> dict[str, Metric]:
+    return {"difference": words} if words else {}
+
+
+def _gap(found: Difference) -> float:
+    if found.relative_rmse is None:
+        return 0.0 if found.equal else 1.0
+    return math.inf if math.isnan(found.relative_rmse) else found.relative_rmse

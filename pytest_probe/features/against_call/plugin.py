@@ -1,0 +1,92 @@
+"""--probe-against-call: each recorded call by two implementations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+
+import pytest
+from msgspec.structs import replace
+
+from pytest_probe.errors import SettingsError
+from pytest_probe.features.against_call.calls import TwoCalls
+from pytest_probe.features.against_call.options import OPTION, registered
+from pytest_probe.features.against_call.report import Report
+from pytest_probe.model.dump import Dump
+from pytest_probe.model.result import Result
+from pytest_probe.model.verdict import Verdict
+from pytest_probe.plugin.collectors import ProbeFile
+from pytest_probe.plugin.feature import Feature, Summary
+from pytest_probe.plugin.items import ProbeItem
+from pytest_probe.plugin.judged import Judged
+from pytest_probe.plugin.session import Probe
+from pytest_probe.registry import Registry
+from pytest_probe.selection import apis_of, nearest
+
+
+class TwoCallsItem(ProbeItem):
+    """A recorded call by two implementations."""
+
+    calls: TwoCalls
+
+    def judge(self) -> Verdict:
+        checked = self.calls.run(self.case)
+        self.probe.note_loss(checked)
+        judged = Judged(checked, checked.verdict, self.portable_id, self.case.api, self._file, self._command)
+        self.judged = judged.by_features(self.probe)
+        return judged.verdict
+
+    def result(self, verdict: Verdict, duration: float) -> Result:
+        paired = None if self.judged is None else self.judged.checked.paired
+        return replace(super().result(verdict, duration), against=paired)
+
+
+class AgainstCall(Feature):
+    def __init__(self, probe: Probe) -> None:
+        super().__init__(probe)
+        self._report = Report()
+
+    @cached_property
+    def _second(self) -> Registry:
+        """Raises SettingsError."""
+        assert self.probe.settings.against_call is not None
+        return registered(self.probe.settings.against_call)
+
+    @cached_property
+    def _calls(self) -> TwoCalls:
+        """Both sides have one reference: the project's, or where it has none that of the module."""
+        first, second = self.probe.registry, self._second
+        a = replace(
+            first,
+            references={**second.references, **first.references},
+            namespaces={**second.namespaces, **first.namespaces},
+        )
+        b = replace(a, calls={**first.calls, **second.calls})
+        checker = self.probe.checker
+        return TwoCalls(checker.keeping_sides(a), checker.keeping_sides(b))
+
+    def prepare(self) -> None:
+        module, calls = str(self.probe.settings.against_call), self._second.calls
+        if not self.probe.dumps.paths:
+            raise SettingsError(OPTION, module, "it needs recorded calls: add --probe-dump=PATH")
+        known = apis_of(dump for _, dump in self.probe.dumps.readable())
+        if known and known.isdisjoint(calls):
+            near = dict.fromkeys(name for api in calls for name in nearest(api, known))
+            advice = f"; near to them: {', '.join(near)}" if near else ""
+            raise SettingsError(OPTION, module, f"no record is one of its calls ({', '.join(sorted(calls))}){advice}")
+
+    def header(self) -> Iterable[str]:
+        calls = ", ".join(sorted(self._second.calls))
+        yield f"probe: A is what runs here, B {self.probe.settings.against_call}: {calls}"
+
+    def items(self, parent: pytest.Collector, dump: Dump) -> Iterator[pytest.Item]:
+        assert isinstance(parent, ProbeFile)
+        for item in parent.cases(dump, TwoCallsItem, self._second.calls):
+            item.calls = self._calls
+            yield item
+
+    def add(self, result: Result) -> None:
+        self._report.add(result)
+
+    def summary(self, width: int) -> Summary:
+        return Summary([*self._report.lines(width)])

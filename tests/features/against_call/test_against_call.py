@@ -1,0 +1,137 @@
+"""--probe-against-call: recorded calls by two implementations, on the CPU and on a device of another name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.two_calls import write_records
+
+CONFTEST = """
+from tests.support import devices, two_calls
+
+def pytest_probe_register(registry):
+    registry.devices["other"] = devices.Emulated
+    registry.calls["Engine.swiglu"] = two_calls.fused_swiglu
+    registry.references.update({
+        "Engine.swiglu": two_calls.swiglu,
+        "Functional.rms_norm": two_calls.rms_norm,
+        "Functional.scaled_dot_product_attention": two_calls.attention,
+    })
+"""
+ENGINE = """
+from tests.support import two_calls
+
+def pytest_probe_register(registry):
+    registry.calls.update({
+        "Engine.swiglu": two_calls.swiglu,
+        "Functional.rms_norm": two_calls.RMS_NORM,
+        "Functional.scaled_dot_product_attention": two_calls.attention,
+    })
+"""
+RMS_NORM, ATTENTION = "Functional.rms_norm", "Functional.scaled_dot_product_attention"
+
+
+def run(pytester: pytest.Pytester, *args: str, norm: str = "cast_before_weight") -> tuple[pytest.RunResult, Any]:
+    """A run, and its results by the names of items."""
+    pytester.makeconftest(CONFTEST)
+    Path("engine.py").write_text(ENGINE.replace("RMS_NORM", norm))
+    write_records(Path("dump"))
+    result = pytester.runpytest("--probe-dump=dump", "--probe-against-call=engine.py", "--probe-out=out", *args)
+    lines = Path("out/results.jsonl").read_text().splitlines()
+    return result, {found["id"].split("::")[1]: found for found in map(json.loads, lines)}
+
+
+def differences(found: Any, name: str) -> dict[str, str]:
+    """By the names of outputs."""
+    return {output["name"]: output["metrics"].get("difference", "") for output in found[name]["outputs"]}
+
+
+@pytest.mark.parametrize("args", [("-n0",), ("-n2",), ("-n0", "--probe-device=other")])
+def test_the_difference_has_a_name_and_both_are_right(pytester: pytest.Pytester, args: tuple[str, ...]) -> None:
+    result, found = run(pytester, *args)
+    result.assert_outcomes(passed=12)  # an API that the module does not have is not selected
+    once, twice = "as by one rounding more in bfloat16 (B)", "as by two roundings more in bfloat16 (B)"
+    assert differences(found, f"{RMS_NORM}.0.forward") == {"output.0": once}
+    assert differences(found, f"{RMS_NORM}.0.backward") == {"grad.input.0": once, "grad.input.2": twice}
+    assert differences(found, "Engine.swiglu.0.forward") == {"output.0": once}
+    assert differences(found, "Engine.swiglu.0.backward") == {"grad.input.0": once, "grad.input.1": once}
+    assert differences(found, f"{ATTENTION}.0.forward") == {"output.0": twice}
+    of_attention = differences(found, f"{ATTENTION}.0.backward")
+    assert of_attention["grad.input.2"] == twice
+    assert set(of_attention.values()) <= {twice, "as by roundings between its steps in bfloat16 (B)"}
+    for name in (f"{RMS_NORM}.1.forward", f"{RMS_NORM}.1.backward", "Engine.swiglu.1.forward"):
+        assert found[name]["outputs"][0]["metrics"]["equal_bits"] == 1 or not any(differences(found, name).values())
+    assert {each["against"]["status"] for each in found.values()} == {"equal", "rounding"}
+
+
+def test_numbers_of_both_sides_are_in_the_results(pytester: pytest.Pytester) -> None:
+    result, found = run(pytester, "--junitxml=junit.xml", "-k", "rms_norm.0")
+    (output,) = found[f"{RMS_NORM}.0.forward"]["outputs"]
+    names = {"equal_bits", "ulp_max", "ulp_mean", "ulp_p99", "relative_rmse", "snr_db", "cosine", "noise_ratio"}
+    assert names <= output["metrics"].keys()
+    assert output["metrics"]["ulp_max"] == 1
+    paired = found[f"{RMS_NORM}.0.forward"]["against"]
+    assert (paired["nearer"], paired["other"]) == ("A", "tests.support.two_calls.cast_before_weight")
+    assert paired["noise_a"] < paired["noise_b"]
+    result.stdout.fnmatch_lines(
+        [
+            "A against B, 2 cases: 2 rounding",
+            "  Functional.rms_norm bfloat16: 7* % bit-equal; as by one rounding more in*",
+            "*both within noise",
+        ]
+    )
+
+
+@pytest.mark.parametrize("args", [("-n0",), ("-n2",), ("-n0", "--probe-device=other")])
+def test_a_wrong_side_is_named(pytester: pytest.Pytester, args: tuple[str, ...]) -> None:
+    result, found = run(pytester, *args, norm="wrong_eps")
+    wrong = [name for name, each in found.items() if each["verdict"] == "error"]
+    assert set(wrong) == {f"{RMS_NORM}.{call}.{way}" for call in (0, 1) for way in ("forward", "backward")}
+    for name in wrong:
+        assert found[name]["against"]["suspect"] == "B"
+        assert found[name]["against"]["status"] == "own"
+        assert found[name]["reason"].startswith("own error of B: ")
+    result.assert_outcomes(passed=8, failed=4)
+    result.stdout.fnmatch_lines(["*own errors of B in 2 of 2"])
+
+
+def test_a_side_without_a_kernel_leaves_nothing_to_compare(pytester: pytest.Pytester) -> None:
+    result, found = run(pytester, "-k", "rms_norm.0.forward", norm="no_kernel")
+    result.assert_outcomes(skipped=1)
+    assert found[f"{RMS_NORM}.0.forward"]["reason"].startswith("B: ")
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        ("nowhere", "*cannot be imported: ModuleNotFoundError: No module named 'nowhere'*"),
+        ("nowhere.py", "*cannot be imported: FileNotFoundError*"),
+        ("plain.py", "*it has no function pytest_probe_register(registry)*"),
+        ("empty.py", "*adds no calls*"),
+        ("other.py", "*no record is one of its calls (Functional.rmsnorm); near to them: Functional.rms_norm*"),
+    ],
+)
+def test_a_module_that_cannot_be_used(pytester: pytest.Pytester, module: str, words: str) -> None:
+    hook = "def pytest_probe_register(registry):"
+    Path("plain.py").write_text("")
+    Path("empty.py").write_text(f"{hook} pass")
+    Path("other.py").write_text(f"{hook} registry.calls['Functional.rmsnorm'] = print")
+    write_records(Path("dump"))
+    result = pytester.runpytest("--probe-dump=dump", f"--probe-against-call={module}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([words])
+
+
+@pytest.mark.parametrize(
+    "option", ["--probe-against=dump", "--probe-device=recorded", "--probe-fuzz=quick", "--probe-mode=acc,time"]
+)
+def test_what_has_no_second_side_is_refused(pytester: pytest.Pytester, option: str) -> None:
+    Path("engine.py").write_text(ENGINE.replace("RMS_NORM", "cast_last"))
+    write_records(Path("dump"))
+    result = pytester.runpytest("--probe-dump=dump", "--probe-against-call=engine.py", option)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--probe-against-call*leave it out*"])

@@ -1,0 +1,49 @@
+"""probe.check(..., against=...): a test's two functions."""
+
+from __future__ import annotations
+
+import pytest
+
+TEST = """
+from tests.support import two_calls
+
+def test_it(probe):
+    inputs = [probe.tensor((32, 128), "{dtype}"), [128], probe.tensor(128, "{dtype}"), 1e-6]
+    verdicts = probe.check(
+        two_calls.{a}, reference=two_calls.rms_norm, inputs=inputs, against=two_calls.{b}, backward=True
+    )
+    for output in verdicts[0].outputs:
+        print(sorted(output.metrics))
+    print(*(note for verdict in verdicts for note in verdict.notes), sep="\\n")
+"""
+
+
+def run(pytester: pytest.Pytester, a: str, b: str, dtype: str, *args: str) -> pytest.RunResult:
+    pytester.makepyfile(TEST.format(a=a, b=b, dtype=dtype))
+    return pytester.runpytest("-s", *args)
+
+
+def test_both_are_judged_and_their_difference_has_a_name(pytester: pytest.Pytester) -> None:
+    result = run(pytester, "cast_last", "cast_before_weight", "bfloat16")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*'cosine'*'difference'*'equal_bits'*",
+            "rounding, beside cast_before_weight; *; as by one rounding more in bfloat16 (B)",
+            "rounding, beside *grad.input.2 as by two roundings more in bfloat16 (B)",
+        ]
+    )
+
+
+def test_equal_functions_are_equal(pytester: pytest.Pytester) -> None:
+    result = run(pytester, "cast_last", "cast_last", "bfloat16")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["equal, beside cast_last*"])
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize(("a", "b", "side"), [("cast_last", "wrong_eps", "B"), ("wrong_eps", "cast_last", "A")])
+def test_the_wrong_side_is_named(pytester: pytest.Pytester, a: str, b: str, side: str, dtype: str) -> None:
+    result = run(pytester, a, b, dtype)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"*output.0*error (noise): {side}: *", f"*note: own error of {side}, beside {b}; *"])
