@@ -254,7 +254,7 @@ def junit_properties(result: Result) -> list[tuple[str, str | int | float]]:
         value = worst_metric(result, metric)
         if value is not None:
             found.append((name, plain(value)))
-    return found + _measured(result) + _gate(result) + _diagnosis(result)
+    return found + _measured(result) + _gate(result) + _against(result) + _diagnosis(result)
 
 
 def junit_groups(groups: Groups) -> Iterator[tuple[str, str]]:
@@ -285,6 +285,15 @@ def _gate(result: Result) -> list[tuple[str, str | int | float]]:
         return []
     texts = (("gate", result.gate.change), ("gate_reason", result.gate.reason))
     return [(_PREFIX + name, text) for name, text in texts if text]
+
+
+def _against(result: Result) -> list[tuple[str, str | int | float]]:
+    """What the call is beside the other side, which side is wrong, and what both differ by."""
+    if result.against is None:
+        return []
+    found = result.against
+    texts = (("against", found.status), ("suspect", found.suspect), ("difference", found.difference))
+    return [_shared(name, printable(text)) for name, text in texts if text]
 
 
 def _diagnosis(result: Result) -> list[tuple[str, str | int | float]]:

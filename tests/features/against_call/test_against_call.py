@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,10 @@ def test_numbers_of_both_sides_are_in_the_results(pytester: pytest.Pytester) -> 
     paired = found[f"{RMS_NORM}.0.forward"]["against"]
     assert (paired["nearer"], paired["other"]) == ("A", "tests.support.two_calls.cast_before_weight")
     assert paired["noise_a"] < paired["noise_b"]
+    properties = ET.parse("junit.xml").iter("property")
+    found_there = {(each.get("name"), each.get("value")) for each in properties}
+    assert ("probe.difference", "as by one rounding more in bfloat16 (B)") in found_there
+    assert ("probe.against", "rounding") in found_there
     result.stdout.fnmatch_lines(
         [
             "A against B, 2 cases: 2 rounding",
