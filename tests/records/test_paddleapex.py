@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from pytest_probe.errors import DumpError, LostArgument, NotRebuilt, RecordError
-from pytest_probe.frameworks.paddle.tensor_files import load
 from pytest_probe.inputs import StoredTensors
 from pytest_probe.model.dump import Call, DeviceSpec, DtypeSpec, TensorSpec
 from pytest_probe.records import find_dumps, is_part, read_dump
+from pytest_probe.system.tensor_files.paddle_pickle import load
 from tests.support.paddle_dumps import LINES, STATISTICS, entry, tensor, unpack, unpack_real, value, write
 
 

@@ -13,7 +13,7 @@ import paddle
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.base import Framework, Functions
-from pytest_probe.frameworks.paddle import allowlist, devices, references, safety, sizes, state, tensor_files
+from pytest_probe.frameworks.paddle import allowlist, devices, references, safety, sizes, state
 from pytest_probe.frameworks.paddle.arrays import Tensor, to_tensor
 from pytest_probe.frameworks.paddle.calls import PaddleCalls
 from pytest_probe.frameworks.paddle.devices import EmulatedDevice, is_device_memory, memory_errors
@@ -22,6 +22,7 @@ from pytest_probe.frameworks.paddle.script import LITERAL, SCRIPT
 from pytest_probe.frameworks.python.framework import PythonDevice, PythonFramework
 from pytest_probe.model.measurement import Clock
 from pytest_probe.model.run import Device, MemoryUse, Way
+from pytest_probe.system.tensor_files import paddle_pickle
 from pytest_probe.user_errors import said
 
 # What Paddle's errors say, in lower case, where a device has no kernel: it gives them no type of their own.
@@ -61,7 +62,7 @@ class PaddleFramework(PaddleCalls, PythonFramework):
     check_arguments = staticmethod(safety.check_arguments)
     border = staticmethod(border)
     noting_choices = staticmethod(references.noting)
-    load = staticmethod(tensor_files.load)
+    load = staticmethod(paddle_pickle.load)
     script = staticmethod(SCRIPT.text)
     literal_script = staticmethod(LITERAL.text)
 

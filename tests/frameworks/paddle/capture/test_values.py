@@ -14,8 +14,8 @@ import pytest
 paddle = pytest.importorskip("paddle")
 
 from pytest_probe.capture.config import CaptureConfig
-from pytest_probe.frameworks.paddle import tensor_files
 from pytest_probe.frameworks.paddle.capture.values import Values, overflown
+from pytest_probe.system.tensor_files import paddle_pickle
 
 pytestmark = pytest.mark.usefixtures("counting")
 
@@ -108,7 +108,7 @@ def test_files_are_as_those_of_paddle(dtype: str, tmp_path: Path) -> None:
     values = Values(CaptureConfig("", task="tensor"))
     values.save(values.take(tensor).data, tmp_path / "ours.pt")
     paddle.save(tensor, str(tmp_path / "theirs.pt"))
-    ours, theirs = (tensor_files.load(tmp_path / name) for name in ("ours.pt", "theirs.pt"))
+    ours, theirs = (paddle_pickle.load(tmp_path / name) for name in ("ours.pt", "theirs.pt"))
     assert ours.dtype == theirs.dtype
     assert np.array_equal(ours, theirs)
     assert paddle.load(str(tmp_path / "ours.pt")).tolist() == tensor.tolist()

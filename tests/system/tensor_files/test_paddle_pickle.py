@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pytest_probe.errors import RecordError
-from pytest_probe.frameworks.paddle.tensor_files import load
 from pytest_probe.inputs import StoredTensors
 from pytest_probe.model.dump import TensorSpec
+from pytest_probe.system.tensor_files.paddle_pickle import OtherValue, load, load_named, load_outputs
 from tests.support.paddle_dumps import unpack_real, write_tensor
 
 
@@ -208,3 +208,67 @@ def _loaded(path: Path) -> np.ndarray | None:
         return load(path)
     except ValueError:
         return None
+
+
+def _tensor(array: np.ndarray) -> tuple[str, np.ndarray]:
+    return ("eager_tmp_0", array)
+
+
+def _kept(path: Path, content: Any) -> Path:
+    path.write_bytes(pickle.dumps(content, protocol=4))
+    return path
+
+
+def test_the_outputs_of_a_call(tmp_path: Path) -> None:
+    one = load_outputs(_kept(tmp_path / "one", [True, _tensor(np.arange(3, dtype=np.float32))]))
+    assert (one.bfloat16, one.several, one.values[0].tolist()) == (True, False, [0, 1, 2])
+    assert not one.values[0].flags.writeable
+    tensors = [_tensor(np.full(4, number, np.int64)) for number in range(300)]
+    several = load_outputs(_kept(tmp_path / "several", [False, tensors]))
+    assert (several.bfloat16, several.several) == (False, True)
+    assert [value[0] for value in several.values] == list(range(300))
+    numbers = load_outputs(_kept(tmp_path / "numbers", [False, [None, True, 3, 2.5, "x", np.float32(1), [1]]]))
+    assert numbers.values == (None, True, 3, 2.5, "x", OtherValue("Scalar"), OtherValue("list"))
+    assert load_outputs(_kept(tmp_path / "none", [False, []])).values == ()
+
+
+def test_a_dictionary_of_tensors(tmp_path: Path) -> None:
+    named = {"actual.output.0": np.eye(2, dtype=np.float32), "StructuredToParameterName@@": {"actual.output.0": "e"}}
+    found = load_named(_kept(tmp_path / "a.pt", named))
+    assert list(found) == ["actual.output.0"]
+    assert found["actual.output.0"].tolist() == [[1, 0], [0, 1]]
+    with pytest.raises(ValueError, match="it holds no dictionary of tensors"):
+        load_named(_kept(tmp_path / "a.pt", [1]))
+
+
+OUTPUTS = {
+    "eval": ([False, _Calls(eval, "1/0")], "it names builtins.eval, which a stored tensor"),
+    "no flag": ([_tensor(np.zeros(2))], "it holds something else than a flag and outputs"),
+    "tensor": (_tensor(np.zeros(2)), "it holds something else than a flag and outputs"),
+    "objects": ([False, _tensor(np.array([None]))], "its array is not of numbers"),
+    "many": ([False, [None] * 70_000], "its pickle has more than 65536 instructions"),
+}
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_what_are_no_outputs_is_refused(tmp_path: Path, name: str) -> None:
+    content, message = OUTPUTS[name]
+    with pytest.raises(ValueError, match=message):
+        load_outputs(_kept(tmp_path / "a", content))
+
+
+def test_outputs_that_are_cut_or_promise_more_than_they_hold(tmp_path: Path) -> None:
+    path = _kept(tmp_path / "a", [False, _tensor(np.zeros(100))])
+    path.write_bytes(path.read_bytes()[:-50])
+    with pytest.raises(ValueError, match="it is no pickle of a tensor"):
+        load_outputs(path)
+    path.write_bytes(b"\x80\x04\x8e" + struct.pack("<Q", 2**45) + b"abc.")
+    with pytest.raises(ValueError, match="it is no pickle of a tensor"):
+        load_outputs(path)
+
+
+def test_a_class_of_the_reader_keeps_its_attributes(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"\x80\x04\x8c\x16numpy._core.multiarray\x8c\x06scalar\x93N}\x8c\x01xK\x01s\x86b.")
+    with pytest.raises(ValueError, match=r"it is no pickle of a tensor \(TypeError\)"):
+        load_outputs(path)

@@ -1,0 +1,209 @@
+"""Files as paddle.save writes them: a pickle of one tensor, which is a name and a NumPy array, of a dictionary of
+tensors, or of a call's outputs. Nothing in them runs, and Paddle is not needed.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import pickle
+import pickletools
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn
+
+import numpy as np
+from msgspec import Struct
+
+from pytest_probe.system.files import open_regular
+
+# The instructions that such a pickle is made of. Others could repeat what they hold, or reserve memory.
+_INSTRUCTIONS = frozenset(
+    "PROTO FRAME STOP MARK MEMOIZE BINPUT BINGET GLOBAL STACK_GLOBAL REDUCE BUILD NONE NEWTRUE NEWFALSE "
+    "BININT BININT1 BININT2 LONG1 EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 "
+    "SHORT_BINUNICODE BINUNICODE SHORT_BINBYTES BINBYTES BINBYTES8".split()
+)
+_MOST_INSTRUCTIONS = 500  # of 80 that a file has
+# Those of several tensors, and of Python's own values, are made of these as well; of 40 for each tensor.
+_OF_SEVERAL = _INSTRUCTIONS | frozenset(
+    "EMPTY_LIST APPEND APPENDS EMPTY_DICT SETITEM SETITEMS BINFLOAT LONG_BINGET".split()
+)
+_MOST_OF_SEVERAL = 1 << 16
+# By its letter and bytes, what NumPy calls a dtype in a pickle. bfloat16 is stored as uint16.
+_DTYPES = frozenset("b1 i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8 c8 c16".split())
+_ORDERS = ("<", ">", "|", "=")
+
+
+class _Dtype:
+    """A substitute for numpy.dtype: what a pickle calls it with, and its byte order."""
+
+    __slots__ = ("code", "order")
+
+    def __init__(self, code: object = "", *_: object) -> None:
+        self.code = code
+        self.order: object = ""
+
+    def __setstate__(self, state: object) -> None:
+        self.order = state[1] if isinstance(state, tuple) and len(state) > 1 else None
+
+
+class _Array:
+    """A substitute for numpy.ndarray, and for what makes an empty one: the state that fills it."""
+
+    __slots__ = ("state",)
+
+    def __init__(self, *_: object) -> None:
+        self.state: object = None
+
+    def __setstate__(self, state: object) -> None:
+        self.state = state
+
+
+class _Scalar:
+    """A substitute for a scalar of NumPy's."""
+
+    __slots__ = ()
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def __setstate__(self, state: object) -> None:
+        """Without it, a pickle could set attributes of the class."""
+
+
+# All that a file may name, and what it gets: nothing of NumPy's runs before sizes were checked.
+_GLOBALS: Mapping[tuple[str, str], Any] = {
+    ("builtins", "tuple"): tuple,
+    ("numpy", "ndarray"): _Array,
+    ("numpy", "dtype"): _Dtype,
+    ("numpy.core.multiarray", "_reconstruct"): _Array,
+    ("numpy._core.multiarray", "_reconstruct"): _Array,
+    ("numpy.core.multiarray", "scalar"): _Scalar,
+    ("numpy._core.multiarray", "scalar"): _Scalar,
+}
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        try:
+            return _GLOBALS[module, name]
+        except KeyError:
+            raise ValueError(f"it names {module}.{name}, which a stored tensor does not need") from None
+
+    def persistent_load(self, pid: object) -> NoReturn:
+        raise ValueError("it points to something outside the file")
+
+
+def load(file: Path | BinaryIO) -> np.ndarray:
+    """The array of a file, in its own shape and dtype; bfloat16 as the uint16 that Paddle stores.
+
+    Raises OSError, or ValueError for anything else than a pickle of a name and an array of numbers.
+    """
+    data = file.read_bytes() if isinstance(file, Path) else file.read()
+    content = _content(io.BytesIO(data), len(data), _INSTRUCTIONS, _MOST_INSTRUCTIONS)
+    if not _is_tensor(content):
+        raise ValueError("it holds something else than a name and an array")
+    return np.array(_array(content[1].state))
+
+
+def load_named(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a dictionary of tensors by name, read-only. Raises OSError and ValueError."""
+    content = _of_several(path)
+    if not isinstance(content, dict):
+        raise ValueError("it holds no dictionary of tensors")
+    return {str(name): _array(value.state) for name, value in content.items() if isinstance(value, _Array)}
+
+
+class OtherValue(Struct, frozen=True):
+    """A value that is neither a tensor nor a plain number or text: a list in a list, a scalar of NumPy's, an object."""
+
+    kind: str
+
+
+class CallOutputs(Struct, frozen=True):
+    """What PaddleAPEX keeps of a call. several: did it return a list? bfloat16: are floats such numbers in float32?
+
+    Values are read-only arrays, None, bool, int, float, str and `OtherValue`.
+    """
+
+    values: tuple[Any, ...]
+    several: bool
+    bfloat16: bool
+
+
+def load_outputs(path: Path) -> CallOutputs:
+    """The outputs of a call, or its gradients. Raises OSError, or ValueError for anything else."""
+    content = _of_several(path)
+    if not isinstance(content, list) or len(content) != 2 or not isinstance(content[0], bool):
+        raise ValueError("it holds something else than a flag and outputs")
+    flag, found = content
+    several = isinstance(found, list)
+    return CallOutputs(tuple(map(_value, found if several else [found])), several, flag)
+
+
+def _value(found: object) -> object:
+    if _is_tensor(found):
+        return _array(found[1].state)  # type: ignore[index]
+    if found is None or isinstance(found, bool | int | float | str):
+        return found
+    return OtherValue(type(found).__name__.lstrip("_"))
+
+
+def _is_tensor(found: object) -> bool:
+    return isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], _Array)
+
+
+def _of_several(path: Path) -> Any:
+    """Read from the disk twice, so that no more than what it holds is in memory."""
+    with open_regular(path) as file:
+        return _content(file, path.stat().st_size, _OF_SEVERAL, _MOST_OF_SEVERAL)
+
+
+def _content(file: BinaryIO, size: int, instructions: frozenset[str], most: int) -> Any:
+    for count, name in enumerate(_instructions(_Bounded(file, size)), 1):
+        if name not in instructions:
+            raise ValueError(f"its pickle has the instruction {name}, which a stored tensor does not need")
+        if count > most:
+            raise ValueError(f"its pickle has more than {most} instructions, which no stored tensor has")
+    file.seek(0)
+    try:
+        return _Unpickler(file).load()
+    except ValueError:
+        raise
+    except Exception as error:  # whatever the pickle's instructions lead to
+        raise ValueError(f"it is no pickle of a tensor ({type(error).__name__})") from error
+
+
+class _Bounded:
+    """A file that is asked for no more bytes than it has: memory for them is taken first."""
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self.readline, self.tell = file.readline, file.tell
+        self._file, self._size = file, size
+
+    def read(self, count: int) -> bytes:
+        return self._file.read(min(count, self._size - self.tell()))
+
+
+def _instructions(file: _Bounded) -> Iterator[str]:
+    try:
+        for instruction, _, _ in pickletools.genops(file):  # type: ignore[arg-type]
+            yield instruction.name
+    except ValueError as error:
+        raise ValueError(f"it is no pickle of a tensor: {error}") from error
+
+
+def _array(state: object) -> np.ndarray:
+    """The array that a pickle's state of one describes: version, shape, dtype, order of its axes, and bytes."""
+    if not isinstance(state, tuple) or len(state) != 5:
+        raise ValueError("its array has no state")
+    _, shape, dtype, fortran, data = state
+    if not isinstance(dtype, _Dtype) or dtype.code not in _DTYPES or dtype.order not in _ORDERS:
+        raise ValueError("its array is not of numbers")
+    if not isinstance(shape, tuple) or not all(type(extent) is int and extent >= 0 for extent in shape):
+        raise ValueError("its array has no shape")
+    kind = np.dtype(f"{dtype.order}{dtype.code}")
+    if not isinstance(data, bytes) or len(data) != math.prod(shape) * kind.itemsize:
+        raise ValueError("its array has not as many bytes as its shape says")
+    array = np.frombuffer(data, kind).reshape(shape, order="F" if fortran else "C")
+    return np.asarray(array, kind.newbyteorder("="), order="C")
