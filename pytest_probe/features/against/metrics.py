@@ -12,6 +12,7 @@ from pytest_probe.model.verdict import Metric
 from pytest_probe.numerics.arrays import PASS, blocks
 from pytest_probe.numerics.cosine import Vectors, rescaled
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, widen
+from pytest_probe.numerics.equality import equal_bits, same_value
 from pytest_probe.numerics.metrics import describe, relative_rmse
 from pytest_probe.numerics.ulp import ulp_distance
 
@@ -72,30 +73,6 @@ def _measured(array: AnyArray) -> bool:
     return is_floating(array.dtype) or is_complex(array.dtype)
 
 
-def equal_bits(a: AnyArray, b: AnyArray) -> float:
-    """The share of elements that have the same bits; of two dtypes, of those that have the same value. 1 of none."""
-    if not a.size:
-        return 1.0
-    same = 0
-    for one, other in blocks(a, b, PASS):
-        same += int(np.count_nonzero((_same_bits if a.dtype == b.dtype else _same_value)(one, other)))
-    return same / a.size
-
-
-_WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.uint64}
-
-
-def _same_bits(one: AnyArray, other: AnyArray) -> AnyArray:
-    first, second = (np.ascontiguousarray(side).view(_WORDS[side.dtype.itemsize]) for side in (one, other))
-    same = first == second
-    return np.asarray(same if same.size == one.size else same.reshape(one.size, -1).all(axis=1))
-
-
-def _same_value(one: AnyArray, other: AnyArray) -> AnyArray:
-    first, second = widen(one), widen(other)
-    return np.asarray((first == second) | (np.isnan(first) & np.isnan(second)))
-
-
 def coarser(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
     """The dtype of both whose numbers are farther apart."""
     return max(a, b, key=lambda dtype: float_format(dtype).roundoff)
@@ -123,7 +100,7 @@ def _largest(a: AnyArray, b: AnyArray) -> float:
     with np.errstate(invalid="ignore", over="ignore"):
         for one, other in blocks(a, b, PASS):
             gap = np.abs(widen(one) - widen(other))
-            gap = np.where(np.isfinite(gap), gap, np.where(_same_value(one, other), 0.0, np.inf))
+            gap = np.where(np.isfinite(gap), gap, np.where(same_value(one, other), 0.0, np.inf))
             found = max(found, float(gap.max(initial=0.0)))
     return found
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-import numpy as np
-
 from pytest_probe.features.against.sides import STATISTICS_ROUNDOFFS, TensorPair
 from pytest_probe.features.against.tool_columns import Columns, accuracy, newer, older
 from pytest_probe.model.verdict import Outcome
-from pytest_probe.numerics.arrays import PASS, blocks
-from pytest_probe.numerics.dtypes import AnyArray, widen
+from pytest_probe.numerics.dtypes import AnyArray
+from pytest_probe.standards.closeness import not_close
 
 
 class Closeness(Protocol):
@@ -40,17 +38,6 @@ class Exact(Closeness):
         return f"{1 - pair.found.equal_bits:.3g} of the elements have other bits"
 
 
-# rtol and atol of torch.testing.assert_close in torch 2.13; dtypes without an entry are exact.
-_TOLERANCES: Mapping[str, tuple[float, float]] = {
-    "float16": (1e-3, 1e-5),
-    "bfloat16": (1.6e-2, 1e-5),
-    "float32": (1.3e-6, 1e-5),
-    "float64": (1e-7, 1e-7),
-    "complex64": (1.3e-6, 1e-5),
-    "complex128": (1e-7, 1e-7),
-}
-
-
 class Close(Closeness):
     """|A - B| <= atol + rtol |B| for all elements, with torch.testing's defaults; NaN is close to NaN."""
 
@@ -60,14 +47,7 @@ class Close(Closeness):
     def refused(self, pair: TensorPair) -> str:
         if pair.basis != "values" or pair.equal:
             return ""
-        known = [_TOLERANCES.get(side.dtype, (0.0, 0.0)) for side in (pair.a, pair.b)]
-        rtol, atol = (max(values) for values in zip(*known, strict=True))
-        far = 0
-        for one, other in blocks(pair.a.array(), pair.b.array(), PASS):
-            close = np.isclose(widen(one), widen(other), rtol=rtol, atol=atol, equal_nan=True)
-            far += int(np.count_nonzero(~close))
-        size = pair.a.spec.size
-        return f"{far:,} of {size:,} elements are not close (rtol {rtol:g}, atol {atol:g})" if far else ""
+        return not_close(pair.a.array(), pair.b.array(), (pair.a.dtype, pair.b.dtype))
 
 
 class Ptdbg(Closeness):
