@@ -113,7 +113,7 @@ class StoredTensors(Struct, frozen=True):
     def _read(self, path: Path, key: str, error: Callable[[str, str], RecordError]) -> AnyArray:
         try:
             if key:
-                return _of_many(path, key)
+                return stored_array(path, key)
             if archive.split(path) is not None:
                 return self._of_archive(path)
             if path.suffix != ".npy":
@@ -144,8 +144,8 @@ def _check_size(
         raise error(f"a file of {size} bytes, {path}", f"at most {allowed} for {spec.dtype} of shape {spec.shape}")
 
 
-def _of_many(path: Path, key: str) -> AnyArray:
-    """One tensor of a file that holds many: only its part of the file is read."""
+def stored_array(path: Path, key: str) -> AnyArray:
+    """One tensor of a file that holds many: only its part of the file is read. Raises OSError and ValueError."""
     stored = stored_tensors(path).tensors[key]
     dtype = numpy_dtype(stored.dtype)
     with open_regular(path) as file:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.plugin.session import Probe
+from pytest_probe.reports.saved import saved_path
 from pytest_probe.system.files import replacing
 from pytest_probe.user_errors import first_line
 
@@ -27,10 +28,9 @@ def saves(probe: Probe, verdict: Verdict, *, worse: bool = False) -> bool:
 
 
 def saved_file(probe: Probe, label: str, name: str) -> Path:
-    """Where a case's tensors go. The name was read from a dump: no part of it may lead elsewhere."""
+    """Where a case's tensors go."""
     assert probe.settings.out is not None
-    safe = "".join(letter if letter.isalnum() or letter in "._-[]" else "_" for letter in name)
-    return probe.settings.out / "saved" / label / f"{safe}.pt"
+    return saved_path(probe.settings.out, label, name)
 
 
 def save(probe: Probe, checked: Checked, verdict: Verdict, file: Path) -> Verdict:

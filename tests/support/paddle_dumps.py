@@ -66,3 +66,24 @@ def write_tensor(path: Path, array: np.ndarray) -> Path:
     """A file of a tensor as paddle.save writes it."""
     path.write_bytes(pickle.dumps(("generated_tensor_0", array), protocol=4))
     return path
+
+
+def unpack_outputs(folder: Path) -> Path:
+    """Unpack what PaddleAPEX's run_paddle.py left of gpt (`bench`), the same with planted errors (`device`), both
+    rounded (`*_bf16`), and what its comparisons print (`compare_*`)."""
+    with tarfile.open(DATA / "gpt_outputs.txz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "gpt"
+
+
+def write_outputs(folder: Path, call: str, outputs: Any, *, flag: bool = False, backward: bool = False) -> Path:
+    """A file of a call's outputs as run_paddle.py writes it: an array, a list of arrays, or what Python has."""
+    path = folder / ("output_backward" if backward else "output") / call
+    path.parent.mkdir(parents=True, exist_ok=True)
+    found = [_named(each) for each in outputs] if isinstance(outputs, list) else _named(outputs)
+    path.write_bytes(pickle.dumps([flag, found], protocol=4))
+    return path
+
+
+def _named(value: Any) -> Any:
+    return ("eager_tmp_0", value) if isinstance(value, np.ndarray) else value

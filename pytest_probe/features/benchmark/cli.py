@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,11 @@ from typing import Any
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.benchmark import times
 from pytest_probe.features.benchmark.compare import ComparedRow, compare, write_compared
+from pytest_probe.features.benchmark.direct import ComparedCall, compare_folders, direct_files
+from pytest_probe.features.benchmark.direct_rules import DIRECT_RULES
+from pytest_probe.features.benchmark.output_folders import output_folder
 from pytest_probe.features.msprobe_csv.rows import early_end, read_rows
+from pytest_probe.reports.csv_file import write_rows
 from pytest_probe.standards.tools import COMPARES, DEFAULT
 from pytest_probe.system.decoding import check_name
 from pytest_probe.system.text import printable
@@ -30,11 +34,22 @@ def add_parser(commands: Any) -> None:
         description="Judge each output of a device by its errors and those of a benchmark, another device that ran the "
         "same cases: folders of --probe-out, or accuracy_checking_details files, ours or msprobe's. Writes "
         "api_precision_compare_result_*.csv and api_precision_compare_details_*.csv in msprobe's columns. --time "
-        "compares the times of two runs instead, and writes times_compared.csv.",
+        "compares the times of two runs instead, and writes times_compared.csv. "
+        "--direct compares the outputs themselves, without a reference, and writes accuracy_checking_*.csv in "
+        "PaddleAPEX's columns.",
         epilog="exit status: 0, 1 where an output is an error, 2 where an argument cannot be used",
     )
     parser.add_argument("device", metavar="DEVICE", type=Path, help="results of the device under test")
     parser.add_argument("benchmark", metavar="BENCHMARK", type=Path, help="results of the device to compare with")
+    parser.add_argument(
+        "--direct",
+        action="store_true",
+        help="compare the outputs themselves, without a reference: folders that PaddleAPEX's run_paddle.py wrote, or "
+        f"of --probe-out with --probe-save=all. --standard is one of {', '.join(DIRECT_RULES)}",
+    )
+    parser.add_argument(
+        "--dtype", metavar="T", help="with --direct: which of PaddleAPEX's runs, where a folder has several"
+    )
     parser.add_argument("-o", "--out", metavar="DIR", type=Path, help="folder for the files; --time needs none")
     parser.add_argument(
         "--standard",
@@ -56,18 +71,49 @@ def run(arguments: argparse.Namespace) -> int:
         return _of_times(arguments)
     if arguments.out is None:
         raise SettingsError("--out", None, "give a folder for the files")
+    if arguments.direct:
+        return _of_outputs(arguments)
     standard = check_name("--standard", arguments.standard or DEFAULT, COMPARES)
     early = [(path, early_end(path)) for path in (arguments.device, arguments.benchmark)]
     found = compare(read_rows(arguments.device), read_rows(arguments.benchmark), standard)
-    try:
-        written = write_compared(arguments.out, datetime.now().strftime("%Y%m%d%H%M%S"), found)
-    except OSError as error:
-        raise SettingsError("--out", str(arguments.out), f"it cannot be written to: {error.strerror}") from None
+    stamp = datetime.now().strftime("%Y%m%d%H%M%S")
+    written = _written(arguments.out, lambda: write_compared(arguments.out, stamp, found))
     for line in (f"warning: {path}: {words}" for path, words in early if words):
         print(printable(line))
     print(printable("\n".join(_lines(found, standard))))
     print("\n".join(f"written: {path}" for path in written))
     return _FAILED if any(item.status == "error" for item in found) else 0
+
+
+def _of_outputs(arguments: argparse.Namespace) -> int:
+    standard = check_name("--standard", arguments.standard or DEFAULT, DIRECT_RULES)
+    device, benchmark = (output_folder(path, arguments.dtype) for path in (arguments.device, arguments.benchmark))
+    early = [(path, early_end(path)) for path in (arguments.device, arguments.benchmark)]
+    found = list(compare_folders(device, benchmark, DIRECT_RULES[standard]))
+    stamp = datetime.now().strftime("%Y%m%d%H%M%S")
+    written = _written(arguments.out, lambda: _new_files(arguments.out, direct_files(stamp, found)))
+    for line in (f"warning: {path}: {words}" for path, words in early if words):
+        print(printable(line))
+    print(printable("\n".join(_direct_lines(found, standard))))
+    print("\n".join(f"written: {path}" for path in written))
+    return _FAILED if any("error" in call.statuses for call in found) else 0
+
+
+def _written(folder: Path, write: Callable[[], list[Path]]) -> list[Path]:
+    """The files that were written. Raises SettingsError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return write()
+    except OSError as error:
+        raise SettingsError("--out", str(folder), f"it cannot be written to: {error.strerror}") from None
+
+
+def _new_files(folder: Path, files: Mapping[str, Iterable[Sequence[object]]]) -> list[Path]:
+    """Raises OSError, or SettingsError where one is there."""
+    for name in files:
+        if (folder / name).exists():
+            raise SettingsError("--out", str(folder), f"it holds {name} already; give another folder")
+    return [write_rows(folder / name, rows) for name, rows in files.items()]
 
 
 def _of_times(arguments: argparse.Namespace) -> int:
@@ -77,10 +123,8 @@ def _of_times(arguments: argparse.Namespace) -> int:
     found = times.compare(here, there)
     print(printable("\n".join(times.lines(found, here, there))))
     if arguments.out is not None:
-        try:
-            print(f"written: {times.write(arguments.out, found)}")
-        except OSError as error:
-            raise SettingsError("--out", str(arguments.out), f"it cannot be written to: {error.strerror}") from None
+        for path in _written(arguments.out, lambda: [times.write(arguments.out, found)]):
+            print(f"written: {path}")
     return 0
 
 
@@ -96,6 +140,15 @@ def _lines(found: Sequence[ComparedRow], standard: str) -> Iterator[str]:
         yield from _listed(f"only in the {side}'s results", [item.key for item in missing])
     for status in ("error", "warning"):
         yield from _listed(status, [f"{x.key}: {x.decision.ruling.reason}" for x in found if x.status == status])
+
+
+def _direct_lines(found: Sequence[ComparedCall], standard: str) -> Iterator[str]:
+    counts = Counter(row.status for call in found for row in call.rows)
+    told = ", ".join(f"{counts[status]:,} {status}" for status in _COUNTED if counts[status])
+    yield f"{len(found):,} calls, judged by {standard}, a row for each output: {told or 'nothing to compare'}"
+    for status in ("error", "warning", "SKIP"):
+        rows = [row for call in found for row in call.rows if row.status == status]
+        yield from _listed(status, [f"{row.name}: {row.ruling.reason}" for row in rows])
 
 
 def _listed(title: str, lines: Sequence[str]) -> Iterator[str]:

@@ -14,7 +14,10 @@ from pytest_probe.standards.tools.release import packaged_release
 from pytest_probe.standards.tools.table import RULES, Table
 from pytest_probe.standards.tools.tool import Compare, Tool, is_float
 
-NAMES = ("msprobe", "msprobe-1.0", "msprobe-8", "msprobe-26", "paddleapex", "mindspore", "ptdbg", "benchmark")
+NAMES = (
+    *("msprobe", "msprobe-1.0", "msprobe-8", "msprobe-26", "paddleapex", "paddleapex-documented"),
+    *("mindspore", "ptdbg", "benchmark"),
+)
 # What decides against a benchmark where the standard is none of them.
 DEFAULT = "msprobe"
 

@@ -79,8 +79,8 @@ class ThreeParty(Struct, frozen=True, forbid_unknown_fields=True):
 
     listed: the list that has the API says which rule judges; otherwise ratios judge all floats. limits: how many times
     the benchmark's error a device's may be, by metric. floors: the least that a benchmark's error counts as, by dtype.
-    nonfinite: that of Ratios. ulp: limits in place of those of the lists; float8_ulp: those of float8, which has no
-    ratios then.
+    nonfinite: that of Ratios, where "unbounded" is that of blank cells, too. ulp: limits in place of those of the
+    lists; float8_ulp: those of float8, which has no ratios then.
     """
 
     limits: dict[str, float]
@@ -115,7 +115,7 @@ class Release(Struct, frozen=True, forbid_unknown_fields=True):
 
     help: one line for the list of standards. rule: what judges without a benchmark: the rule of the API's list
     ("listed"), one rule for all floats, or the status. convention: fields of Convention by dtype ("*": all others).
-    lists: APIs that it has in addition to msprobe 1.0's, by rule.
+    lists: APIs by rule; own_lists: those alone, not in addition to msprobe 1.0's.
     """
 
     help: str
@@ -123,6 +123,7 @@ class Release(Struct, frozen=True, forbid_unknown_fields=True):
     convention: dict[str, dict[str, Any]]
     status: Status
     lists: dict[str, tuple[str, ...]] = {}
+    own_lists: bool = False
     three_party: ThreeParty | None = None
     columns: _Columns = _Columns()
 

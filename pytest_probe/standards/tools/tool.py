@@ -20,7 +20,7 @@ from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import SEVERITY, Element, Metric, OutputVerdict
 from pytest_probe.numerics import metrics
 from pytest_probe.numerics.conventions import Convention
-from pytest_probe.numerics.dtypes import WIDE_DTYPES, is_complex, is_floating, round_to
+from pytest_probe.numerics.dtypes import WIDE_DTYPES, AnyArray, is_complex, is_floating, round_to
 from pytest_probe.numerics.tool_metrics import Measures, applying, measure
 from pytest_probe.standards.classes.random import draws
 from pytest_probe.standards.exact import correctly_rounded, elements, identical
@@ -56,7 +56,12 @@ def _refuse_random(comparison: Comparison, *, counts_zeros: bool = True) -> None
 
 
 def _is_dropout(comparison: Comparison) -> bool:
-    return "dropout" in comparison.call.api
+    return is_dropout(comparison.call.api)
+
+
+def is_dropout(api: str) -> bool:
+    """Do the tools judge it by its share of zeros?"""
+    return "dropout" in api
 
 
 def _against_reference(comparison: Comparison, release: Release) -> Measures:
@@ -127,8 +132,11 @@ class Tool:
     def __init__(self, name: str, release: Release, table: Table | None = None) -> None:
         self.name = name
         self.release = release
-        listed = [Entry(api, ANY, rule, {}, "") for rule, apis in release.lists.items() for api in apis]
-        self.lists = packaged().with_entries(listed)
+        listed = [
+            Entry(api, ANY, rule, {}, "") for rule, apis in release.lists.items() for api in " ".join(apis).split()
+        ]
+        base = packaged().without_lists() if release.own_lists else packaged()
+        self.lists = base.with_entries(listed)
         # Of equal entries the last one counts: the project's.
         self.table = self.lists.with_entries(() if table is None else table.entries)
 
@@ -155,6 +163,18 @@ class Tool:
         if how.integers == "exact" and not dtype.startswith(("float", "bfloat")):
             return binary(measures)
         return status(how, dtype, measures)
+
+    def beside(self, api: str, dtype: str, actual: AnyArray, expected: AnyArray) -> tuple[RuleVerdict, Measures]:
+        """The verdict on an output, whose numbers are of this dtype, beside another device's of the same shape."""
+        if actual.dtype.kind in "biu":
+            measures = measure(actual, expected, Convention())
+            return self.status(actual.dtype.name, measures), measures
+        rule = Rule(BENCHMARK, {}) if self.release.rule == "status" else self._rule(api, dtype)
+        convention = self.release.convention_of(dtype, expected.dtype)
+        measures = measure(actual, expected, limited(convention, rule.limits))
+        if is_dropout(api):
+            return zeros(actual, expected), measures
+        return self.status(dtype, measures) if rule.name == BENCHMARK else ruled(rule, dtype, measures), measures
 
     def _judged_by(self, comparison: Comparison, rule: Rule) -> OutputVerdict:
         _refuse_random(comparison)
@@ -292,15 +312,16 @@ class Ratios(Struct, frozen=True):
 
     floor: what the benchmark's error counts as at least. Without one, 0 / 0 is 1 and anything else over 0 is 10,000.
     nonfinite: "alike", equal NaN and inf on both sides pass with a ratio of NaN, unequal ones are an error;
-    "unbounded", any of them is a ratio of 10,000.
+    "unbounded", any of them is a ratio of 10,000. blank: what a metric that does not apply counts as.
     """
 
     floor: float | None = None
     nonfinite: Literal["alike", "unbounded"] = "alike"
+    blank: float = 0.0
 
     def of(self, device: float | None, benchmark: float | None) -> float:
-        """A metric that does not apply counts as 0. inf where NaN and inf are unlike."""
-        own, other = device or 0.0, benchmark or 0.0
+        """inf where NaN and inf are unlike."""
+        own, other = (self.blank if value is None else value for value in (device, benchmark))
         if not (math.isfinite(own) and math.isfinite(other)):
             if self.nonfinite == "unbounded":
                 return _UNBOUNDED
@@ -385,7 +406,9 @@ class Compare(Struct, frozen=True):
     def _by_rule(self, api: str, dtype: str, device: Measures, benchmark: Measures) -> Decision:
         how = self.how
         rule = self.lists.rule(api, dtype) if how.listed else Rule(BENCHMARK, {})
-        ratios = Ratios(how.floor(dtype), how.nonfinite)
+        # Of an empty output no metric applies.
+        blank = math.nan if how.nonfinite == "unbounded" and device.count else 0.0
+        ratios = Ratios(how.floor(dtype), how.nonfinite, blank)
         if rule.name == BENCHMARK and dtype in _WIDE_NAMES:
             return Decision("", _UNSUPPORTED)
         if rule.name == BENCHMARK:

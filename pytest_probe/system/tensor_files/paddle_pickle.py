@@ -26,7 +26,7 @@ _INSTRUCTIONS = frozenset(
 _MOST_INSTRUCTIONS = 500  # of 80 that a file has
 # Those of several tensors, and of Python's own values, are made of these as well; of 40 for each tensor.
 _OF_SEVERAL = _INSTRUCTIONS | frozenset(
-    "EMPTY_LIST APPEND APPENDS EMPTY_DICT SETITEM SETITEMS BINFLOAT LONG_BINGET".split()
+    "EMPTY_LIST APPEND APPENDS EMPTY_DICT SETITEM SETITEMS BINFLOAT LONG_BINPUT LONG_BINGET".split()
 )
 _MOST_OF_SEVERAL = 1 << 16
 # By its letter and bytes, what NumPy calls a dtype in a pickle. bfloat16 is stored as uint16.
@@ -71,6 +71,13 @@ class _Scalar:
         """Without it, a pickle could set attributes of the class."""
 
 
+def _bytes(text: object = "", encoding: object = "latin1") -> bytes:
+    """What protocol 2 has for bytes: a text, or nothing of none."""
+    if not isinstance(text, str) or encoding != "latin1":
+        raise ValueError("it holds bytes that are no text")
+    return text.encode("latin1")
+
+
 # All that a file may name, and what it gets: nothing of NumPy's runs before sizes were checked.
 _GLOBALS: Mapping[tuple[str, str], Any] = {
     ("builtins", "tuple"): tuple,
@@ -78,6 +85,8 @@ _GLOBALS: Mapping[tuple[str, str], Any] = {
     ("numpy", "dtype"): _Dtype,
     ("numpy.core.multiarray", "_reconstruct"): _Array,
     ("numpy._core.multiarray", "_reconstruct"): _Array,
+    ("_codecs", "encode"): _bytes,
+    ("__builtin__", "bytes"): _bytes,
     ("numpy.core.multiarray", "scalar"): _Scalar,
     ("numpy._core.multiarray", "scalar"): _Scalar,
 }
@@ -160,8 +169,10 @@ def _of_several(path: Path) -> Any:
 
 
 def _content(file: BinaryIO, size: int, instructions: frozenset[str], most: int) -> Any:
-    for count, name in enumerate(_instructions(_Bounded(file, size)), 1):
-        if name not in instructions:
+    for count, (name, argument) in enumerate(_instructions(_Bounded(file, size)), 1):
+        # A large index into the memo allocates all indices below.
+        large = name == "LONG_BINPUT" and argument > count
+        if name not in instructions or large:
             raise ValueError(f"its pickle has the instruction {name}, which a stored tensor does not need")
         if count > most:
             raise ValueError(f"its pickle has more than {most} instructions, which no stored tensor has")
@@ -185,10 +196,10 @@ class _Bounded:
         return self._file.read(min(count, self._size - self.tell()))
 
 
-def _instructions(file: _Bounded) -> Iterator[str]:
+def _instructions(file: _Bounded) -> Iterator[tuple[str, Any]]:
     try:
-        for instruction, _, _ in pickletools.genops(file):  # type: ignore[arg-type]
-            yield instruction.name
+        for instruction, argument, _ in pickletools.genops(file):  # type: ignore[arg-type]
+            yield instruction.name, argument
     except ValueError as error:
         raise ValueError(f"it is no pickle of a tensor: {error}") from error
 

@@ -21,4 +21,13 @@ def test_each_tool_is_a_standard() -> None:
 
 
 def test_some_compare_with_a_benchmark() -> None:
-    assert list(COMPARES) == ["msprobe", "msprobe-1.0", "msprobe-8", "msprobe-26", "paddleapex", "benchmark"]
+    assert list(COMPARES) == [
+        "msprobe", "msprobe-1.0", "msprobe-8", "msprobe-26", "paddleapex", "paddleapex-documented", "benchmark"
+    ]  # fmt: skip
+
+
+def test_paddleapex_documented_has_the_lists_of_paddleapex_alone() -> None:
+    rules = TOOLS["paddleapex-documented"].lists
+    named = {"paddle.Tensor.__add__": "absolute_threshold", "paddle.nn.functional.relu": "binary"}
+    named |= dict.fromkeys(("paddle.nn.functional.linear", "paddle.nn.functional.conv2d", "paddle.exp"), "benchmark")
+    assert {api: rules.rule(api, "float32").name for api in named} == named

@@ -1,0 +1,200 @@
+"""Two devices' outputs of the same calls compared without a reference: `pytest-probe compare --direct`, which writes
+accuracy_checking_result_*.csv and accuracy_checking_details_*.csv in PaddleAPEX's columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from pytest_probe.errors import SettingsError
+from pytest_probe.features.benchmark.direct_rules import DirectRule
+from pytest_probe.features.benchmark.output_folders import OutputFolder, Returned, Tensor, Value
+from pytest_probe.features.msprobe_csv.rows import BLANK, DETAILS, OF_RULE, RESULT, STATUSES, status_of
+from pytest_probe.model.dump import Direction
+from pytest_probe.standards.tools.release import RuleVerdict
+from pytest_probe.standards.tools.tool import is_dropout
+from pytest_probe.system.tensor_files.paddle_pickle import OtherValue
+
+_RESULT_FILE, _DETAILS_FILE = "accuracy_checking_result_{}.csv", "accuracy_checking_details_{}.csv"
+_COLUMNS = tuple(column for column in DETAILS if column not in OF_RULE["ulp"])
+_DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
+_UNLIKE_TYPES = "bench and device output type is different."
+
+
+class OutputRow(Struct, frozen=True):
+    """One output. cells: dtypes, shape and metrics, by column; lost: the tool ends at it, and drops the call."""
+
+    name: str
+    ruling: RuleVerdict
+    cells: Mapping[str, str] = {}
+    lost: bool = False
+
+    @property
+    def status(self) -> str:
+        return status_of(self.ruling.verdict)
+
+    def line(self) -> list[str]:
+        own = {**self.cells, _COLUMNS[0]: self.name, "Status": self.status, "Message": self.ruling.reason}
+        return [own.get(column, BLANK) for column in _COLUMNS]
+
+
+class ComparedDirection(Struct, frozen=True):
+    """status is BLANK where neither side has it."""
+
+    rows: tuple[OutputRow, ...] = ()
+    status: str = BLANK
+    reason: str = ""
+
+
+class ComparedCall(Struct, frozen=True):
+    name: str
+    forward: ComparedDirection
+    backward: ComparedDirection
+
+    @property
+    def directions(self) -> tuple[ComparedDirection, ComparedDirection]:
+        return self.forward, self.backward
+
+    @property
+    def rows(self) -> tuple[OutputRow, ...]:
+        return (*self.forward.rows, *self.backward.rows)
+
+    @property
+    def statuses(self) -> tuple[str, ...]:
+        """Of the whole, and of each output: the tool may overwrite an error."""
+        return (self.forward.status, self.backward.status, *(row.status for row in self.rows))
+
+    def line(self) -> list[str]:
+        row = [self.name, self.forward.status, self.backward.status]
+        skipped = [found.reason for found in self.directions if found.status == "SKIP"]
+        return [*row, "; ".join(skipped)] if skipped else row
+
+
+def compare_folders(device: OutputFolder, benchmark: OutputFolder, rule: DirectRule) -> Iterator[ComparedCall]:
+    """Every call of both, in the device's order, then what the benchmark alone has. Raises SettingsError where they
+    have not half of their calls in common."""
+    common = len(device.calls.keys() & benchmark.calls.keys())
+    most = max(len(device.calls), len(benchmark.calls))
+    if 2 * common < most or not common:
+        found = f"{common:,} of {most:,} calls are on both sides"
+        raise SettingsError("compare --direct", found, "give two runs of the same dump")
+    return (_call(name, device, benchmark, rule) for name in dict.fromkeys((*device.calls, *benchmark.calls)))
+
+
+def _call(name: str, device: OutputFolder, benchmark: OutputFolder, rule: DirectRule) -> ComparedCall:
+    api = name.rpartition("::")[2].rpartition(".")[0]
+    shown = device.calls.get(name) or benchmark.calls[name]
+    return ComparedCall(
+        shown,
+        *(
+            _direction(f"{shown}.{way}", api, _read(device, name, way), _read(benchmark, name, way), rule)
+            for way in _DIRECTIONS
+        ),
+    )
+
+
+def _read(side: OutputFolder, name: str, direction: Direction) -> Returned | str | None:
+    """The reason where it cannot be read."""
+    try:
+        return side.read(name, direction)
+    except (OSError, ValueError) as error:
+        return str(getattr(error, "strerror", None) or error)
+
+
+def _direction(
+    entry: str, api: str, device: Returned | str | None, benchmark: Returned | str | None, rule: DirectRule
+) -> ComparedDirection:
+    backward = entry.endswith(".backward")
+    if device is None and benchmark is None:
+        return ComparedDirection()
+    for side, here, other in (("device", device, benchmark), ("benchmark", benchmark, device)):
+        if isinstance(here, str):
+            return _skipped(entry, f"the {side}'s cannot be read: {here}")
+        if other is None:
+            return _skipped(entry, f"only in the {side}'s outputs")
+    assert isinstance(device, Returned)
+    assert isinstance(benchmark, Returned)
+    if backward and not device.values and not benchmark.values:
+        return ComparedDirection()
+    unlike = _unlike(device, benchmark)
+    if unlike and rule.as_tool and benchmark.several:
+        return _skipped(entry, f"{unlike}: the tool ends here, and drops the call")
+    if unlike:
+        row = OutputRow(f"{entry}.output.0", RuleVerdict("error", unlike))
+        return ComparedDirection((row,), "error", unlike)
+    if rule.of_zeros and is_dropout(api):
+        return _dropout(entry, device, benchmark, rule, backward)
+    pairs = enumerate(zip(device.values, benchmark.values, strict=True))
+    return _judged(tuple(_row(f"{entry}.output.{index}", api, *pair, rule) for index, pair in pairs), rule)
+
+
+def _unlike(device: Returned, benchmark: Returned) -> str:
+    """How the two differ as a whole."""
+    if device.several != benchmark.several and max(len(device.values), len(benchmark.values)) != 1:
+        return _UNLIKE_TYPES
+    here, there = len(device.values), len(benchmark.values)
+    return f"{here} outputs, the benchmark has {there}" if here != there else ""
+
+
+def _skipped(entry: str, reason: str) -> ComparedDirection:
+    return ComparedDirection((OutputRow(f"{entry}.output.0", RuleVerdict("skip", reason)),), "SKIP", reason)
+
+
+def _judged(rows: tuple[OutputRow, ...], rule: DirectRule) -> ComparedDirection:
+    """The tool takes the last status that is no pass; and what it skips passes."""
+    statuses = [row.status for row in rows]
+    lost = next((row.ruling.reason for row in rows if row.lost), "")
+    if lost:
+        return ComparedDirection(rows, max(statuses, key=STATUSES.index) if not rule.as_tool else "SKIP", lost)
+    if rule.of_zeros:
+        bad = [status for status in statuses if status in ("warning", "error")]
+        status = (bad[-1] if rule.as_tool else max(bad, key=STATUSES.index)) if bad else "pass"
+    else:
+        status = max(statuses, key=STATUSES.index, default="pass")
+    return ComparedDirection(rows, status, next((row.ruling.reason for row in rows if row.status == "SKIP"), ""))
+
+
+def _dropout(entry: str, device: Returned, benchmark: Returned, rule: DirectRule, backward: bool) -> ComparedDirection:
+    """By the share of zeros, without a row; of gradients the first one alone."""
+    values = list(zip(device.values, benchmark.values, strict=True))[: 1 if backward else None]
+    tensors = [(a, b) for a, b in values if isinstance(a, Tensor) and isinstance(b, Tensor)]
+    if len(tensors) < len(values) or any(a.array.shape != b.array.shape for a, b in tensors):
+        return _skipped(entry, "no two tensors of one shape: the tool ends here, and drops the call")
+    rulings = [rule.zeros(a, b) for a, b in tensors]
+    worst = max(rulings, key=lambda ruling: STATUSES.index(status_of(ruling.verdict)))
+    return ComparedDirection((), status_of(worst.verdict), worst.reason)
+
+
+def _row(name: str, api: str, device: Value, benchmark: Value, rule: DirectRule) -> OutputRow:
+    if isinstance(device, OtherValue) and isinstance(benchmark, OtherValue):
+        return OutputRow(name, RuleVerdict("skip", f"{device.kind}: what is in it is not compared"))
+    if device is None and benchmark is None:
+        return OutputRow(name, RuleVerdict("skip", "Bench output is None, skip this test."))
+    if not isinstance(benchmark, type(device)):
+        return OutputRow(name, RuleVerdict("error", _UNLIKE_TYPES))
+    if not isinstance(device, Tensor):
+        equal = bool(device == benchmark)
+        cells = {"Bench Dtype": str(type(benchmark)), "DEVICE Dtype": str(type(device))}
+        cells |= {"二进制一致错误率": "0"} if equal else {}
+        reason = "" if equal else f"{device!r}, the benchmark has {benchmark!r}"
+        return OutputRow(name, RuleVerdict("pass" if equal else "error", reason), cells)
+    prefix = "paddle" if api.startswith("paddle.") else "torch"
+    shape = str(device.array.shape)
+    cells = {
+        "Bench Dtype": f"{prefix}.{benchmark.dtype}",
+        "DEVICE Dtype": f"{prefix}.{device.dtype}",
+        "Shape": shape,
+    }
+    if device.array.shape != benchmark.array.shape:
+        return OutputRow(name, RuleVerdict("error", f"shape {shape}, the benchmark has {benchmark.array.shape}"), cells)
+    found = rule.judge(api, device, benchmark)
+    return OutputRow(name, found.ruling, {**cells, **dict(found.cells())}, found.lost)
+
+
+def direct_files(stamp: str, calls: Sequence[ComparedCall]) -> Mapping[str, Iterable[Sequence[str]]]:
+    """The lines of both files by name."""
+    return {
+        _RESULT_FILE.format(stamp): [RESULT, *(call.line() for call in calls)],
+        _DETAILS_FILE.format(stamp): [_COLUMNS, *(row.line() for call in calls for row in call.rows)],
+    }

@@ -1,0 +1,141 @@
+"""Folders of outputs that two devices left of the same calls: PaddleAPEX's, and those of --probe-out.
+
+In: a folder. Out: the calls in it by one name ("paddle.add.0", whoever wrote them), and what each returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from msgspec import Struct
+
+from pytest_probe.errors import SettingsError
+from pytest_probe.inputs.build import stored_array
+from pytest_probe.model.dump import Direction
+from pytest_probe.model.result import OutputResult, Result
+from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype
+from pytest_probe.records.paddle import bare_dtype
+from pytest_probe.reports.results_file import RESULTS, read_results
+from pytest_probe.reports.saved import SAVED, saved_path
+from pytest_probe.system.files import open_regular
+from pytest_probe.system.tensor_files import torch_zip
+from pytest_probe.system.tensor_files.paddle_pickle import load_named, load_outputs
+
+_COMMAND = "compare --direct"
+_GIVE = "give a folder with output/, as PaddleAPEX's run_paddle.py writes it, or a --probe-out with --probe-save=all"
+_FORWARD, _BACKWARD = "output", "output_backward"
+
+
+class Tensor(Struct, frozen=True):
+    """dtype is that of its numbers: those of bfloat16 may lie in float32."""
+
+    array: AnyArray
+    dtype: str
+
+
+# A tensor, or what Python has for a value.
+Value: TypeAlias = Any
+
+
+class Returned(Struct, frozen=True):
+    """What a call gave, or its gradients. several: a list."""
+
+    values: tuple[Value, ...]
+    several: bool
+
+
+class OutputFolder(Protocol):
+    """calls: how the folder writes each call, by its name here."""
+
+    calls: Mapping[str, str]
+
+    def read(self, call: str, direction: Direction) -> Returned | None:
+        """None where the folder has nothing of it. Raises OSError, or ValueError for what cannot be read."""
+
+
+def output_folder(path: Path, dtype: str | None) -> OutputFolder:
+    """Raises SettingsError. dtype: which of several runs of PaddleAPEX is meant."""
+    if (path / RESULTS).is_file():
+        return SavedOutputs(path)
+    runs = [path] if (path / _FORWARD).is_dir() else sorted(found.parent for found in path.glob(f"*/{_FORWARD}"))
+    if dtype is not None:
+        runs = [run for run in runs if run == path or bare_dtype(run.name) == bare_dtype(dtype)]
+    if not runs:
+        of_dtype = f" of {dtype}" if dtype else ""
+        raise SettingsError(_COMMAND, str(path), f"it holds no {_FORWARD}/{of_dtype} and no {RESULTS}; {_GIVE}")
+    if len(runs) > 1:
+        raise SettingsError(_COMMAND, str(path), f"say which with --dtype={'|'.join(run.name for run in runs)}")
+    return PaddleApexOutputs(runs[0])
+
+
+class PaddleApexOutputs(OutputFolder):
+    """`output/` and `output_backward/`, one pickle a record."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        names = sorted({path.name for below in (_FORWARD, _BACKWARD) for path in (folder / below).glob("[!.]*")})
+        self.calls = {name.replace("*", "."): name for name in names}
+
+    def read(self, call: str, direction: Direction) -> Returned | None:
+        path = self._folder / (_FORWARD if direction == "forward" else _BACKWARD) / self.calls.get(call, call)
+        if not path.exists():
+            return None
+        found = load_outputs(path)
+        dtype = "bfloat16" if found.bfloat16 else ""
+        values = (Tensor(x, dtype or x.dtype.name) if isinstance(x, np.ndarray) else x for x in found.values)
+        return Returned(tuple(values), found.several)
+
+
+class SavedOutputs(OutputFolder):
+    """The device's side of what --probe-save=all wrote."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        results = [result for result in read_results(folder / RESULTS) if result.portable_id.direction and result.api]
+        several = len({result.portable_id.label for result in results}) > 1
+        self._results = {(_call(result, several), result.direction): result for result in results}
+        self.calls = {call: call for call, _ in self._results}
+        if not (folder / SAVED).is_dir():
+            raise SettingsError(_COMMAND, str(folder), "it holds no tensors; run with --probe-save=all")
+
+    def read(self, call: str, direction: Direction) -> Returned | None:
+        result = self._results.get((call, direction))
+        if result is None:
+            return None
+        if not result.outputs:
+            raise ValueError(f"{result.verdict}: {result.reason}")
+        named = result.portable_id
+        path = saved_path(self._folder, named.label, named.name)
+        if not path.resolve().is_relative_to(self._folder.resolve()):
+            raise ValueError(f"{named.label} leads out of the folder")
+        saved = _tensors(path)
+        return Returned(tuple(_value(saved, output) for output in result.outputs), several=True)
+
+
+def _call(result: Result, several: bool) -> str:
+    """several: are there other dumps?"""
+    named = result.portable_id
+    label, dtype = f"{named.label}::" if several else "", f"[{named.dtype}]" if named.dtype else ""
+    return f"{label}{named.call}{dtype}"
+
+
+def _tensors(path: Path) -> Callable[[str], AnyArray]:
+    """What gives a tensor of the file by its name. Raises OSError and ValueError."""
+    with open_regular(path) as file:
+        zipped = file.read(4) == torch_zip.HEADER
+    return partial(stored_array, path) if zipped else load_named(path).__getitem__
+
+
+def _value(saved: Callable[[str], AnyArray], output: OutputResult) -> Tensor:
+    try:
+        array = saved(f"actual.{output.name}")
+    except KeyError:
+        raise ValueError(f"{output.name} was not saved") from None
+    # Paddle's files have bfloat16 as integers.
+    narrow = array.dtype == np.uint16 and output.dtype == "bfloat16"
+    array = array.view(numpy_dtype(output.dtype)) if narrow else array
+    return Tensor(array, array.dtype.name)

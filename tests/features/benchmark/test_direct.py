@@ -1,0 +1,302 @@
+"""`pytest-probe compare --direct`: two folders of outputs, without a reference."""
+
+from __future__ import annotations
+
+import csv
+import json
+import pickle
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytest_probe.cli import main
+from tests.acceptance.conftest import DumpMaker, forward, tensor
+from tests.support.paddle_dumps import unpack, unpack_outputs, write_outputs
+
+X = np.linspace(-2, 2, 200, dtype=np.float32)
+Sides = tuple[Path, Path]
+Row = Mapping[str, str]
+
+
+@pytest.fixture
+def sides(tmp_path: Path) -> Sides:
+    return tmp_path / "device", tmp_path / "benchmark"
+
+
+@pytest.fixture(scope="module")
+def gpt(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpack_outputs(tmp_path_factory.mktemp("outputs"))
+
+
+def compare(device: Path, benchmark: Path, out: Path, *options: str, standard: str = "paddleapex") -> int:
+    return main(
+        ["compare", str(device), str(benchmark), "-o", str(out), "--direct", f"--standard={standard}", *options]
+    )
+
+
+def rows(folder: Path, kind: str) -> list[list[str]]:
+    (path,) = folder.glob(f"accuracy_checking_{kind}*.csv")
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        return list(csv.reader(file))
+
+
+def details(folder: Path) -> dict[str, Row]:
+    header, *lines = rows(folder, "details")
+    return {line[0]: dict(zip(header, line, strict=True)) for line in lines}
+
+
+def results(folder: Path) -> dict[str, list[str]]:
+    return {name: rest for name, *rest in rows(folder, "result")[1:]}
+
+
+def unlike(mine: list[list[str]], theirs: list[list[str]]) -> Iterator[str]:
+    """Cells that differ, messages apart, which are ours: as texts, or as numbers by more than 1e-6."""
+    for ours, line in zip(mine, theirs, strict=True):
+        assert len(ours) == len(line)
+        for column, a, b in zip(theirs[0], ours, line, strict=False):
+            if column != "Message" and a != b and not _near(a, b):
+                yield f"{line[0]}, {column}: {a!r}, the tool has {b!r}"
+
+
+def _near(a: str, b: str) -> bool:
+    try:
+        return float(a) == pytest.approx(float(b), rel=1e-6, abs=1e-13)
+    except ValueError:
+        return False
+
+
+@pytest.mark.parametrize("device", ["device", "device_bf16", "bench_bf16"])
+def test_the_tools_own_files_cell_by_cell(gpt: Path, tmp_path: Path, device: str) -> None:
+    status = compare(gpt / device, gpt / "bench", tmp_path)
+    assert status == (device != "bench_bf16")
+    theirs = gpt / f"compare_bench_vs_{device}"
+    for kind in ("details", "result"):
+        mine, wanted = rows(tmp_path, kind), rows(theirs, kind)
+        assert len(wanted) > 40
+        assert list(unlike(mine, wanted)) == []
+
+
+def test_the_files_are_those_of_the_tool(sides: Sides, tmp_path: Path) -> None:
+    for side in sides:
+        write_outputs(side, "paddle.exp*0", X)
+    compare(*sides, tmp_path / "out")
+    for path in (tmp_path / "out").iterdir():
+        assert path.read_bytes().startswith(b"\xef\xbb\xbf")
+    cells = details(tmp_path / "out")["paddle.exp*0.forward.output.0"]
+    assert len(cells) == 20
+    assert (cells["余弦相似度"], cells["双百指标"], cells["最大绝对误差"]) == ("1.00000000000000", " ", "0.0")
+    assert results(tmp_path / "out") == {"paddle.exp*0": ["pass", " "]}
+
+
+# A device's outputs, the benchmark's, and the statuses by `paddleapex` and by `paddleapex-documented`.
+WRONG, A_BIT_OFF = X * np.float32(1.5), X * np.float32(1.0006)
+UNLIKE: dict[str, tuple[Any, Any, str, str]] = {
+    "a later warning": ([WRONG, A_BIT_OFF], [X, X], "warning", "error"),
+    "a later error": ([A_BIT_OFF, WRONG], [X, X], "error", "error"),
+    "fewer": ([X], [X, X], "SKIP", "error"),
+    "a list": ([X, X], X, "error", "error"),
+    "no list": (X, [X, X], "SKIP", "error"),
+    "shape": (X[:100], X, "error", "error"),
+    "integers": (X.astype(np.int64), X, "error", "error"),
+    "short integers": (np.arange(4, dtype=np.int16), np.arange(4, dtype=np.int16), "error", "error"),
+    "python type": (3, X, "error", "error"),
+    "a number": (3, 4, "error", "error"),
+    "equal numbers": (3, 3, "pass", "pass"),
+    "a scalar of NumPy's": (np.float32(3), X[:1].reshape(()), "error", "error"),
+    "none": (None, None, "pass", "pass"),
+    "empty": (X[:0], X[:0], "SKIP", "SKIP"),
+    "no integers": (np.zeros(0, np.int64), np.zeros(0, np.int64), "error", "error"),
+    "a list in a list": ([[1], X], [[2], X], "pass", "pass"),
+    "nan": (np.where(X > 1, np.nan, X).astype(np.float32), X, "error", "error"),
+}
+
+
+@pytest.mark.parametrize("standard", ["paddleapex", "paddleapex-documented"])
+@pytest.mark.parametrize("name", UNLIKE)
+def test_where_the_tool_and_its_documents_differ(sides: Sides, tmp_path: Path, name: str, standard: str) -> None:
+    device, benchmark, tool, documented = UNLIKE[name]
+    for side, outputs in zip(sides, (device, benchmark), strict=True):
+        write_outputs(side, "paddle.exp*0", outputs)
+    status = compare(*sides, tmp_path / "out", standard=standard)
+    wanted = tool if standard == "paddleapex" else documented
+    found = results(tmp_path / "out")["paddle.exp*0"]
+    assert found[:2] == [wanted, " "]
+    assert (len(found) == 3) == (wanted == "SKIP")
+    assert status == any(row["Status"] == "error" for row in details(tmp_path / "out").values())
+
+
+def test_lists_fill_columns_where_names_are_found(sides: Sides, tmp_path: Path) -> None:
+    for side, factor in zip(sides, (1.0001, 1), strict=True):
+        for name in ("paddle.Tensor.__add__*0", "paddle.nn.functional.relu*0", "paddle.exp*0"):
+            write_outputs(side, name, X * np.float32(factor))
+    names = ["相对误差错误率", "二进制一致错误率", "均方根误差"]
+    filled = {}
+    for standard in ("paddleapex", "paddleapex-documented"):
+        compare(*sides, tmp_path / standard, standard=standard)
+        found = details(tmp_path / standard)
+        filled[standard] = [[name for name in names if row[name] != " "] for row in found.values()]
+    assert filled["paddleapex"] == [["均方根误差"]] * 3
+    assert filled["paddleapex-documented"] == [["相对误差错误率"], ["均方根误差"], ["二进制一致错误率"]]
+
+
+def test_dropout_is_judged_by_its_zeros(sides: Sides, tmp_path: Path) -> None:
+    for side, start in zip(sides, (0, 1), strict=True):
+        mask = (np.arange(200) % 2 == start).astype(np.float32)
+        write_outputs(side, "paddle.nn.functional.dropout*0", mask)
+        write_outputs(side, "paddle.nn.functional.dropout*0", [mask * start, X], backward=True)
+    assert compare(*sides, tmp_path / "out") == 1
+    assert results(tmp_path / "out") == {"paddle.nn.functional.dropout*0": ["pass", "error"]}
+    assert details(tmp_path / "out") == {}
+
+
+def test_what_one_side_alone_has(sides: Sides, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for side in sides:
+        for number in range(2):
+            write_outputs(side, f"paddle.exp*{number}", X)
+    device, benchmark = sides
+    write_outputs(device, "paddle.sin*0", X)
+    write_outputs(benchmark, "paddle.cos*0", X)
+    write_outputs(device, "paddle.exp*0", [X], backward=True)
+    assert compare(device, benchmark, tmp_path / "out") == 0
+    alone = "only in the {}'s outputs"
+    assert results(tmp_path / "out") == {
+        "paddle.exp*0": ["pass", "SKIP", alone.format("device")],
+        "paddle.exp*1": ["pass", " "],
+        "paddle.sin*0": ["SKIP", " ", alone.format("device")],
+        "paddle.cos*0": ["SKIP", " ", alone.format("benchmark")],
+    }
+    assert "SKIP: 3" in capsys.readouterr().out
+
+
+def test_files_that_cannot_be_read_are_named(sides: Sides, tmp_path: Path) -> None:
+    for side in sides:
+        for name in ("exp", "sin", "cos", "tan"):
+            write_outputs(side, f"paddle.{name}*0", X)
+    device = sides[0] / "output"
+    (device / "paddle.sin*0").write_bytes(pickle.dumps([False, eval], protocol=4))
+    (device / "paddle.cos*0").write_bytes((device / "paddle.cos*0").read_bytes()[:100])
+    (device / "paddle.tan*0").write_bytes(pickle.dumps([False, ("a", np.array([None]))], protocol=4))
+    assert compare(*sides, tmp_path / "out") == 0
+    found = results(tmp_path / "out")
+    assert [found[f"paddle.{name}*0"][0] for name in ("exp", "sin", "cos", "tan")] == ["pass", "SKIP", "SKIP", "SKIP"]
+    assert "it names builtins.eval" in found["paddle.sin*0"][2]
+
+
+def refused(capsys: pytest.CaptureFixture[str], words: str) -> bool:
+    return words in capsys.readouterr().err
+
+
+def test_folders_that_cannot_be_compared(sides: Sides, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    device, benchmark = sides
+    device.mkdir()
+    write_outputs(benchmark, "paddle.exp*0", X)
+    out = tmp_path / "out"
+    assert compare(device, benchmark, out) == 2
+    assert refused(capsys, "it holds no output/ and no results.jsonl")
+    for dtype in ("FP32", "BF16"):
+        write_outputs(device / dtype, "paddle.exp*0", X)
+    assert compare(device, benchmark, out) == 2
+    assert refused(capsys, "say which with --dtype=BF16|FP32")
+    assert compare(device, benchmark, out, "--dtype=FP16") == 2
+    assert refused(capsys, "it holds no output/ of FP16")
+    assert compare(device, benchmark, out, standard="mindspore") == 2
+    assert refused(capsys, "--standard")
+    for name in ("sin", "cos"):
+        write_outputs(benchmark, f"paddle.{name}*0", X)
+    assert compare(device, benchmark, out, "--dtype=FP32") == 2
+    assert refused(capsys, "1 of 3 calls are on both sides")
+    assert not out.exists()
+    (benchmark / "output" / "paddle.cos*0").unlink()
+    assert compare(device, benchmark, out, "--dtype=bfloat16") == 0
+
+
+def test_files_of_the_same_name_are_kept(
+    sides: Sides, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Then:
+        @staticmethod
+        def now() -> Any:
+            return Then
+
+        @staticmethod
+        def strftime(_: str) -> str:
+            return "20261121093000"
+
+    monkeypatch.setattr("pytest_probe.features.benchmark.cli.datetime", Then)
+    for side in sides:
+        write_outputs(side, "paddle.exp*0", X)
+    assert compare(*sides, tmp_path) == 0
+    before = {path: path.read_bytes() for path in tmp_path.glob("*.csv")}
+    assert compare(*sides, tmp_path) == 2
+    assert refused(capsys, "it holds accuracy_checking_result_20261121093000.csv already")
+    assert {path: path.read_bytes() for path in tmp_path.glob("*.csv")} == before
+
+
+NEAR = np.nextafter(X, np.float32(9))
+LIKE_OUTPUTS = {
+    "equal": (X, X, "pass", "pass", "pass"),
+    "a bit": (NEAR, X, "pass", "error", "pass"),
+    "wrong": (WRONG, X, "error", "error", "error"),
+    "zeros": (-np.zeros(3, np.float32), np.zeros(3, np.float32), "pass", "error", "pass"),
+    "nan": (X * np.nan, X * np.nan, "pass", "pass", "pass"),
+    "integers": (np.array([1, 2]), np.array([1, 3]), "error", "error", "error"),
+    "16 bit": (X.astype(np.float16), X, "pass", "error", "pass"),
+    "integers and floats": (np.arange(4), np.arange(4.0), "error", "error", "error"),
+}
+
+
+@pytest.mark.parametrize("name", LIKE_OUTPUTS)
+def test_rules_without_a_tool(sides: Sides, tmp_path: Path, name: str) -> None:
+    for side, outputs in zip(sides, LIKE_OUTPUTS[name], strict=False):
+        write_outputs(side, "paddle.exp*0", outputs)
+    for standard, wanted in zip(("close", "exact", "msprobe"), LIKE_OUTPUTS[name][2:], strict=True):
+        compare(*sides, tmp_path / standard, standard=standard)
+        assert (standard, results(tmp_path / standard)["paddle.exp*0"][0]) == (standard, wanted)
+
+
+CONFTEST = """
+    import torch
+
+    def pytest_probe_register(registry):
+        registry.calls["Torch.exp"] = lambda x: torch.exp(x) * 1.01
+"""
+
+
+def test_two_builds_of_a_framework(pytester: pytest.Pytester, make_dump: DumpMaker, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    x = tensor(20, 20, dtype="bfloat16")
+    entry = forward(x, output=x)
+    make_dump(data={f"Torch.{name}.0.forward": entry for name in ("exp", "sin")})
+    run = ("--probe-dump=dump.json", "--probe-save=all")
+    pytester.runpytest(*run, "--probe-out=benchmark")
+    pytester.makeconftest(CONFTEST)
+    pytester.runpytest(*run, "--probe-out=device")
+    assert compare(Path("device"), Path("benchmark"), tmp_path / "out", standard="exact") == 1
+    assert results(tmp_path / "out") == {"Torch.exp.0": ["error", " "], "Torch.sin.0": ["pass", " "]}
+    cells = details(tmp_path / "out")["Torch.exp.0.forward.output.0"]
+    assert (cells["DEVICE Dtype"], cells["Shape"]) == ("torch.bfloat16", "(20, 20)")
+    Path("device", "saved", "dump.json", "Torch.sin.0.forward.pt").unlink()
+    compare(Path("device"), Path("benchmark"), tmp_path / "again", standard="close")
+    assert results(tmp_path / "again")["Torch.sin.0"][0] == "SKIP"
+
+
+def test_a_folder_of_paddleapex_beside_a_run_of_ours(
+    pytester: pytest.Pytester, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("paddle")
+    unpack("gpt_random", pytester.path)
+    run = ("--probe-dump=forward_rank0_all.json", "--probe-api=paddle.sqrt", "--probe-device=cpu")
+    pytester.runpytest(*run, "--probe-out=unsaved")
+    pytester.runpytest(*run, "--probe-out=ours", "--probe-save=all")
+    first = json.loads(Path("ours", "results.jsonl").read_text().splitlines()[0])
+    assert first["api"] == "paddle.sqrt"
+    write_outputs(tmp_path / "theirs", "paddle.sqrt*0", np.full(first["outputs"][0]["shape"], 7, np.float32))
+    capsys.readouterr()
+    assert compare(Path("unsaved"), tmp_path / "theirs", tmp_path / "out") == 2
+    assert refused(capsys, "run with --probe-save=all")
+    assert compare(tmp_path / "theirs", Path("ours"), tmp_path / "out") == 1
+    (cells,) = details(tmp_path / "out").values()
+    assert (cells["API Name"], cells["DEVICE Dtype"]) == ("paddle.sqrt*0.forward.output.0", "paddle.float32")
