@@ -18,10 +18,10 @@ from msgspec import Struct
 from pytest_probe.check import Checked, Checker
 from pytest_probe.check.comparisons import comparisons
 from pytest_probe.errors import ProbeError
-from pytest_probe.features.against.metrics import equal_bits
 from pytest_probe.model.comparison import NOWHERE, Assumption, Comparison
 from pytest_probe.model.device_modes import behaviour
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_floating, round_to, widen
+from pytest_probe.numerics.equality import equal_bits
 from pytest_probe.numerics.float32_sums import ORDERS
 
 # Of the elements, what has the run's bits: the others are ties that float32 inside decides.
