@@ -11,10 +11,11 @@ from typing import Any
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.benchmark import times
-from pytest_probe.features.benchmark.compare import ComparedRow, compare, write_compared
+from pytest_probe.features.benchmark.compare import ComparedRow, compare, compared_files
 from pytest_probe.features.benchmark.direct import ComparedCall, compare_folders, direct_files
 from pytest_probe.features.benchmark.direct_rules import DIRECT_RULES
 from pytest_probe.features.benchmark.output_folders import output_folder
+from pytest_probe.features.benchmark.paddleapex_multi import is_paddleapex
 from pytest_probe.features.msprobe_csv.rows import early_end, read_rows
 from pytest_probe.reports.csv_file import write_rows
 from pytest_probe.standards.tools import COMPARES, DEFAULT
@@ -75,9 +76,12 @@ def run(arguments: argparse.Namespace) -> int:
         return _of_outputs(arguments)
     standard = check_name("--standard", arguments.standard or DEFAULT, COMPARES)
     early = [(path, early_end(path)) for path in (arguments.device, arguments.benchmark)]
-    found = compare(read_rows(arguments.device), read_rows(arguments.benchmark), standard)
+    device, benchmark = (
+        read_rows(path, without_ulp=is_paddleapex(standard)) for path in (arguments.device, arguments.benchmark)
+    )
+    found = compare(device, benchmark, standard)
     stamp = datetime.now().strftime("%Y%m%d%H%M%S")
-    written = _written(arguments.out, lambda: write_compared(arguments.out, stamp, found))
+    written = _written(arguments.out, lambda: _new_files(arguments.out, compared_files(stamp, found, standard)))
     for line in (f"warning: {path}: {words}" for path, words in early if words):
         print(printable(line))
     print(printable("\n".join(_lines(found, standard))))

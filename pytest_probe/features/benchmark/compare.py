@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import cast
 
 from msgspec import Struct
 
 from pytest_probe import frameworks
+from pytest_probe.features.benchmark.paddleapex_multi import is_paddleapex, paddleapex_cells, with_known_share
 from pytest_probe.features.msprobe_csv.rows import (
     ABSOLUTE,
     ALGORITHM,
@@ -21,6 +21,7 @@ from pytest_probe.features.msprobe_csv.rows import (
     MESSAGE,
     NAME,
     OUTCOME,
+    PADDLEAPEX_DETAILS,
     RATIOS,
     STATUSES,
     THOUSANDTH,
@@ -30,12 +31,11 @@ from pytest_probe.features.msprobe_csv.rows import (
 )
 from pytest_probe.model.verdict import Outcome
 from pytest_probe.numerics.tool_metrics import Measures
-from pytest_probe.reports.csv_file import write_rows
 from pytest_probe.standards import STANDARDS
 from pytest_probe.standards.api_class import classes_of
-from pytest_probe.standards.tools import COMPARES
+from pytest_probe.standards.tools import COMPARES, DEFAULT
 from pytest_probe.standards.tools.release import RuleVerdict
-from pytest_probe.standards.tools.tool import Decision
+from pytest_probe.standards.tools.tool import UNSUPPORTED, Decision
 
 # Standards that judge by an output's distance from the reference; other ones of our own judge what has no one value.
 _BY_VALUE = ("noise", "exact")
@@ -83,13 +83,15 @@ def _compared(key: str, device: Row | None, benchmark: Row | None, standard: str
     if not device.dtype:
         reason = device.reason or "no output to compare"
         return ComparedRow(key, device, benchmark, Decision("", RuleVerdict("skip", reason)))
-    if not benchmark.dtype:
+    if not benchmark.dtype and standard != "paddleapex":
         reason = f"the benchmark has no output: {benchmark.reason}"
         return ComparedRow(key, device, benchmark, Decision("", RuleVerdict("skip", reason)))
-    ruling = _alone(device)
+    ruling = None if standard == "paddleapex" and not device.judge else _alone(device)
     if ruling is not None:
         return ComparedRow(key, device, benchmark, Decision("", ruling))
     decision = COMPARES[standard](device.api, device.dtype, device.measures, benchmark.measures)
+    if is_paddleapex(standard) and decision.rule == "binary":
+        decision = with_known_share(decision, device, as_tool=standard == "paddleapex")
     return ComparedRow(key, device, benchmark, decision)
 
 
@@ -106,14 +108,19 @@ def _alone(device: Row) -> RuleVerdict | None:
     return RuleVerdict(cast(Outcome, device.status), device.reason)
 
 
-def write_compared(folder: Path, stamp: str, found: Sequence[ComparedRow]) -> list[Path]:
-    """api_precision_compare_details and _result in msprobe's columns. Raises OSError."""
-    folder.mkdir(parents=True, exist_ok=True)
-    details = [[row.get(column, BLANK) for column in COMPARE_DETAILS] for row in map(_detail, found)]
-    return [
-        write_rows(folder / _RESULT_FILE.format(stamp), [COMPARE_RESULT, *_summary(found)]),
-        write_rows(folder / _DETAILS_FILE.format(stamp), [COMPARE_DETAILS, *details]),
-    ]
+def compared_files(
+    stamp: str, found: Sequence[ComparedRow], standard: str = DEFAULT
+) -> Mapping[str, Iterable[Sequence[str]]]:
+    """The lines of api_precision_compare_details and _result by name, in msprobe's columns or in PaddleAPEX's."""
+    like_apex = is_paddleapex(standard)
+    columns = PADDLEAPEX_DETAILS if like_apex else COMPARE_DETAILS
+    cells = (
+        {**_detail(item), **(paddleapex_cells(item.decision, item.device, item.benchmark) if like_apex else {})}
+        for item in found
+    )
+    details = [[row.get(column, BLANK) for column in columns] for row in cells]
+    summary = [COMPARE_RESULT, *_summary(found, standard)]
+    return {_RESULT_FILE.format(stamp): summary, _DETAILS_FILE.format(stamp): [columns, *details]}
 
 
 def _statuses(found: Iterable[ComparedRow]) -> dict[str, dict[str, str]]:
@@ -125,9 +132,13 @@ def _statuses(found: Iterable[ComparedRow]) -> dict[str, dict[str, str]]:
     return calls
 
 
-def _summary(found: Sequence[ComparedRow]) -> Iterator[Sequence[str]]:
+def _summary(found: Sequence[ComparedRow], standard: str) -> Iterator[Sequence[str]]:
+    last = {item.call: item.decision for item in found}
     reasons = {item.call: item.decision.ruling.reason for item in found if item.status == "SKIP"}
     for call, known in _statuses(found).items():
+        if standard == "paddleapex" and last[call].ruling == UNSUPPORTED:
+            yield [call, "skip", "skip", UNSUPPORTED.reason]
+            continue
         yield [call, known.get("forward", BLANK), known.get("backward", BLANK), reasons.get(call, "")]
 
 

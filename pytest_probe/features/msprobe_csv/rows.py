@@ -90,6 +90,17 @@ COMPARE_DETAILS = (
     ALGORITHM,
     MESSAGE,
 )
+# PaddleAPEX has no columns of ULP and of one share, and the ratios of three.
+SHARES: Mapping[str, str] = {
+    "双百错误率比值(Device/Bench)": "hundredth_ratio",
+    "双千错误率比值(Device/Bench)": "thousandth_ratio",
+    "双万错误率比值(Device/Bench)": "ten_thousandth_ratio",
+}
+PADDLEAPEX_DETAILS = (
+    *(name for name in COMPARE_DETAILS[:-3] if name not in (*ULP, *THOUSANDTH)),
+    *SHARES,
+    *COMPARE_DETAILS[-3:],
+)
 COMPARE_RESULT = (NAME, "Forward Test Success", "Backward Test Success", MESSAGE)
 _GIVE = "give a folder of --probe-out, or an accuracy_checking_details file"
 _FIELDS = frozenset(Measures.__struct_fields__)
@@ -124,12 +135,13 @@ class Row(Struct, frozen=True):
         return self.entry.rpartition(".")[2]
 
 
-def read_rows(path: Path) -> dict[str, Row]:
-    """The rows of a run by key. Raises SettingsError where the path holds none."""
+def read_rows(path: Path, *, without_ulp: bool = False) -> dict[str, Row]:
+    """The rows of a run by key. without_ulp: may a file lack those columns? Raises SettingsError where the path holds
+    none."""
     try:
         if path.is_dir():
-            return _of_folder(path)
-        return {row.key: row for row in _of_file(path)}
+            return _of_folder(path, without_ulp)
+        return {row.key: row for row in _of_file(path, without_ulp)}
     except (OSError, UnicodeDecodeError, ResultsError, csv.Error) as error:
         raise SettingsError("compare", str(path), f"it cannot be read: {error}; {_GIVE}") from error
 
@@ -144,7 +156,7 @@ def early_end(path: Path) -> str:
         raise SettingsError("compare", str(path), f"it cannot be read: {error}; {_GIVE}") from error
 
 
-def _of_folder(folder: Path) -> dict[str, Row]:
+def _of_folder(folder: Path, without_ulp: bool) -> dict[str, Row]:
     results = folder / RESULTS
     if not results.exists():
         files = sorted(folder.glob("accuracy_checking_details_*.csv"))
@@ -152,7 +164,7 @@ def _of_folder(folder: Path) -> dict[str, Row]:
             raise SettingsError(
                 "compare", str(folder), f"it holds {len(files)} details files and no {RESULTS}; {_GIVE}"
             )
-        return {row.key: row for row in _of_file(files[0])}
+        return {row.key: row for row in _of_file(files[0], without_ulp)}
     found = list(read_results(results))
     calls = [result for result in found if result.api]
     several = len({result.portable_id.label for result in found}) > 1
@@ -180,26 +192,29 @@ def measures_of(found: Mapping[str, Plain | Metric]) -> Measures:
     return Measures(**{"count": 0, **{name: value for name, value in known.items() if name in _FIELDS}})
 
 
-def _of_file(path: Path) -> Iterator[Row]:
+def _of_file(path: Path, without_ulp: bool) -> Iterator[Row]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file)
-        missing = [name for name in (NAME, DEVICE, *MEASURED) if name not in (reader.fieldnames or ())]
+        wanted = [name for name in (NAME, DEVICE, *MEASURED) if not (without_ulp and name in OF_RULE["ulp"])]
+        missing = [name for name in wanted if name not in (reader.fieldnames or ())]
         if missing:
             raise SettingsError("compare", str(path), f"it has no column {missing[0]}; {_GIVE}")
         for cells in reader:
             key = cells[NAME]
-            dtype = (cells[DEVICE] or "").strip().removeprefix("torch.")
+            dtype = (cells[DEVICE] or "").strip().removeprefix("torch.").removeprefix("paddle.")
             reason, status = (cells.get(name) or "" for name in (MESSAGE, _STATUS))
             entry = key.rpartition(".output.")[0] or key
-            api = entry.rpartition(".")[0].rpartition(".")[0]
+            call = entry.rpartition(".")[0]
+            # PaddleAPEX has "paddle.add*0".
+            api = call.partition("*")[0] if "*" in call else call.rpartition(".")[0]
             yield Row(key, entry, api, dtype, status.strip(), reason.strip(), _of_cells(cells))
 
 
 def _of_cells(cells: Mapping[str, str | None]) -> Measures:
     values: dict[str, Any] = {
-        field: number((cells[column] or "").strip() or None) for column, field in MEASURED.items()
+        field: number((cells.get(column) or "").strip() or None) for column, field in MEASURED.items()
     }
-    blank = {MEASURED[column] for column in MEASURED if not (cells[column] or "").strip()}
+    blank = {MEASURED[column] for column in MEASURED if not (cells.get(column) or "").strip()}
     if MEASURED[COSINE] not in blank:
         values[MEASURED[COSINE]] = 1 - values[MEASURED[COSINE]]
     return Measures(_count(cells.get(SHAPE)), **{name: value for name, value in values.items() if name not in blank})

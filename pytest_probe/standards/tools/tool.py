@@ -370,7 +370,7 @@ def worst_ratio(found: tuple[ComparedMetric, ...]) -> RuleVerdict:
 
 _THREE = ("float16", "bfloat16", "float32")
 _WIDE_NAMES = ("float64", "complex64", "complex128")
-_UNSUPPORTED = RuleVerdict("skip", "this data type does not support benchmark compare")
+UNSUPPORTED = RuleVerdict("skip", "this data type does not support benchmark compare")
 _EMPTY_SKIPPED = RuleVerdict("skip", "the tool compares no empty tensors")
 
 
@@ -396,7 +396,7 @@ class Compare(Struct, frozen=True):
         if how.empty == "skip" and not device.count:
             return Decision("", _EMPTY_SKIPPED)
         if how.wide == "skip" and dtype in _WIDE_NAMES:
-            return Decision("", _UNSUPPORTED)
+            return Decision("", UNSUPPORTED)
         if dtype not in (*_THREE, *_WIDE_NAMES) and not dtype.startswith("float8"):
             return Decision("binary", binary(device))
         if how.float8_ulp is not None and dtype.startswith("float8"):
@@ -410,7 +410,7 @@ class Compare(Struct, frozen=True):
         blank = math.nan if how.nonfinite == "unbounded" and device.count else 0.0
         ratios = Ratios(how.floor(dtype), how.nonfinite, blank)
         if rule.name == BENCHMARK and dtype in _WIDE_NAMES:
-            return Decision("", _UNSUPPORTED)
+            return Decision("", UNSUPPORTED)
         if rule.name == BENCHMARK:
             found = compared(device, benchmark, ratios, how.limits_of(api), warns=how.warns)
             return Decision(BENCHMARK, worst_ratio(found), found)

@@ -2,16 +2,25 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pytest_probe.features.benchmark.compare import compare, write_compared
+from pytest_probe.features.benchmark.compare import ComparedRow, compare, compared_files
 from pytest_probe.features.msprobe_csv.rows import COMPARE_DETAILS, Row
 from pytest_probe.numerics.tool_metrics import Measures
+from pytest_probe.reports.csv_file import write_rows
 
 STAMP = "20261121093000"
+
+
+def write_compared(folder: Path, stamp: str, found: Sequence[ComparedRow]) -> None:
+    for name, lines in compared_files(stamp, found).items():
+        write_rows(folder / name, lines)
+
+
 NAN = math.nan
 FINE: dict[str, Any] = {
     "small_value_error_ratio": 0.0, "rmse": 1e-7, "max_rel_error": 1e-6, "mean_rel_error": 1e-7, "error_balance": 0.1,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 
 from pytest_probe.cli import main
 from tests.acceptance.conftest import DumpMaker, forward, tensor
+from tests.support.csv_cells import lines, unlike
 from tests.support.paddle_dumps import unpack, unpack_outputs, write_outputs
 
 X = np.linspace(-2, 2, 200, dtype=np.float32)
@@ -38,34 +38,16 @@ def compare(device: Path, benchmark: Path, out: Path, *options: str, standard: s
 
 
 def rows(folder: Path, kind: str) -> list[list[str]]:
-    (path,) = folder.glob(f"accuracy_checking_{kind}*.csv")
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        return list(csv.reader(file))
+    return lines(folder, f"accuracy_checking_{kind}")
 
 
 def details(folder: Path) -> dict[str, Row]:
-    header, *lines = rows(folder, "details")
-    return {line[0]: dict(zip(header, line, strict=True)) for line in lines}
+    header, *found = rows(folder, "details")
+    return {line[0]: dict(zip(header, line, strict=True)) for line in found}
 
 
 def results(folder: Path) -> dict[str, list[str]]:
     return {name: rest for name, *rest in rows(folder, "result")[1:]}
-
-
-def unlike(mine: list[list[str]], theirs: list[list[str]]) -> Iterator[str]:
-    """Cells that differ, messages apart, which are ours: as texts, or as numbers by more than 1e-6."""
-    for ours, line in zip(mine, theirs, strict=True):
-        assert len(ours) == len(line)
-        for column, a, b in zip(theirs[0], ours, line, strict=False):
-            if column != "Message" and a != b and not _near(a, b):
-                yield f"{line[0]}, {column}: {a!r}, the tool has {b!r}"
-
-
-def _near(a: str, b: str) -> bool:
-    try:
-        return float(a) == pytest.approx(float(b), rel=1e-6, abs=1e-13)
-    except ValueError:
-        return False
 
 
 @pytest.mark.parametrize("device", ["device", "device_bf16", "bench_bf16"])

@@ -1,0 +1,137 @@
+"""`pytest-probe compare --standard=paddleapex`: two details files of PaddleAPEX, as its acc_multi_cmp.py has them."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_probe.cli import main
+from tests.support.csv_cells import lines, unlike
+from tests.support.paddle_dumps import unpack_outputs
+
+TOOL, DOCUMENTED = "paddleapex", "paddleapex-documented"
+RATIOS, BINARY = "标杆比对法", "二进制一致法"
+FILES = [f"compare_bench_vs_{side}_bf16/accuracy_checking_details.csv" for side in ("device", "bench")]
+
+
+@pytest.fixture(scope="module")
+def gpt(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpack_outputs(tmp_path_factory.mktemp("outputs"))
+
+
+def compare(device: Path, benchmark: Path, out: Path, standard: str = "paddleapex") -> int:
+    return main(["compare", str(device), str(benchmark), "-o", str(out), f"--standard={standard}"])
+
+
+def test_the_tools_own_files_cell_by_cell(gpt: Path, tmp_path: Path) -> None:
+    assert compare(gpt / FILES[0], gpt / FILES[1], tmp_path) == 1
+    for kind in ("details", "result"):
+        name = f"api_precision_compare_{kind}"
+        mine, theirs = lines(tmp_path, name), lines(gpt / "compare_multi", name)
+        assert len(theirs) > 38
+        # The tool has no row of a call without a dtype.
+        known = {line[0] for line in theirs}
+        assert [
+            line for line in mine if line[0] not in known and line[-1] != "bench and device output type is different."
+        ] == []
+        assert [line[0].partition(".forward")[0] for line in mine if line[0] not in known] == ["paddle.sqrt*0"]
+        assert list(unlike([line for line in mine if line[0] in known], theirs)) == []
+    with next(tmp_path.glob("*details*")).open("rb") as file:
+        assert file.read(3) == b"\xef\xbb\xbf"
+    assert len(lines(tmp_path, "api_precision_compare_details")[0]) == 25
+
+
+COLUMNS = (
+    "API Name,Bench Dtype,DEVICE Dtype,Shape,余弦相似度,最大绝对误差,双百指标,双千指标,双万指标,二进制一致错误率,"
+    "误差均衡性,均方根误差,小值域错误占比,相对误差最大值,相对误差平均值,inf/nan错误率,相对误差错误率,绝对误差错误率,Status,Message"
+).split(",")
+FLOATS = {
+    "DEVICE Dtype": "paddle.float32", "Shape": "(4,)", "双百指标": "1.0", "双千指标": "0.75", "双万指标": "1.0",
+    "误差均衡性": "0.1", "均方根误差": "1e-6", "小值域错误占比": "0", "相对误差最大值": "1e-6",
+    "相对误差平均值": "1e-6", "Status": "pass",
+}  # fmt: skip
+
+
+def written(folder: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+    folder.mkdir()
+    path = folder / "accuracy_checking_details_1.csv"
+    with path.open("w", encoding="utf-8-sig", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, restval=" ")
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def statuses(
+    tmp_path: Path, device: Sequence[Mapping[str, Any]], benchmark: Sequence[Mapping[str, Any]], standard: str
+) -> tuple[list[str], list[str]]:
+    """Of the outputs, with the method, and of the calls."""
+    compare(
+        written(tmp_path / "device", device), written(tmp_path / "benchmark", benchmark), tmp_path / "out", standard
+    )
+    header, *details = lines(tmp_path / "out", "api_precision_compare_details")
+    places = [header.index(name) for name in ("比对结果", "比对算法")]
+    return [" ".join(line[at] for at in places).strip() for line in details], [
+        "/".join(line[1:3]) for line in lines(tmp_path / "out", "api_precision_compare_result")[1:]
+    ]
+
+
+def row(name: str, **cells: Any) -> dict[str, Any]:
+    return {**FLOATS, "API Name": f"{name}.forward.output.0", **cells}
+
+
+@pytest.mark.parametrize(
+    ("standard", "method"), [("paddleapex", "标杆比对法"), ("paddleapex-documented", "二进制一致法")]
+)
+def test_the_lists_choose_the_method_where_names_are_found(tmp_path: Path, standard: str, method: str) -> None:
+    rows = [row("paddle.nn.functional.relu*0", **{"二进制一致错误率": "0.5"})]
+    found, calls = statuses(tmp_path, rows, rows, standard)
+    wanted = "pass" if standard == "paddleapex" else "error"
+    assert (found, calls) == ([f"{wanted} {method}"], [f"{wanted}/ "])
+
+
+def test_blank_cells_are_ratios_of_10000(tmp_path: Path) -> None:
+    blank = {name: " " for name in FLOATS if name not in ("DEVICE Dtype", "Shape")}
+    found, _ = statuses(tmp_path, [row("paddle.exp*0", **blank)], [row("paddle.exp*0")], "paddleapex")
+    assert found == ["error 标杆比对法"]
+
+
+def test_a_blank_benchmark_is_a_ratio_of_10000(tmp_path: Path) -> None:
+    blank = dict.fromkeys(FLOATS, " ")
+    found, _ = statuses(tmp_path, [row("paddle.exp*0")], [row("paddle.exp*0", **blank)], "paddleapex")
+    assert found == ["error 标杆比对法"]
+
+
+def test_what_no_ratios_support_is_skipped_as_a_call(tmp_path: Path) -> None:
+    rows = [row("paddle.exp*0", **{"DEVICE Dtype": "paddle.float64"}), row("paddle.sin*0")]
+    assert statuses(tmp_path, rows, rows, "paddleapex") == (["", "pass 标杆比对法"], ["skip/skip", "pass/ "])
+
+
+@pytest.mark.parametrize(
+    ("standard", "wanted"), [("paddleapex", "SKIP"), ("paddleapex-documented", "error 二进制一致法")]
+)
+def test_numbers_that_differ_have_no_share(tmp_path: Path, standard: str, wanted: str) -> None:
+    """The tool ends there, and has none of the calls behind it."""
+    number = {**dict.fromkeys(FLOATS, " "), "DEVICE Dtype": "<class 'int'>", "Status": "error"}
+    rows = [row("paddle.Tensor.__len__*0", **number), row("paddle.sin*0")]
+    found, _ = statuses(tmp_path, rows, rows, standard)
+    assert found == [wanted, "pass 标杆比对法"]
+
+
+def test_shares_of_what_is_not_near_are_divided(tmp_path: Path) -> None:
+    rows = [row("paddle.exp*0", **{"双千指标": "0.5"})], [row("paddle.exp*0")]
+    statuses(tmp_path, *rows, "paddleapex")
+    header, line = lines(tmp_path / "out", "api_precision_compare_details")
+    found = dict(zip(header, line, strict=True))
+    shares = [found[f"双{name}错误率比值(Device/Bench)"] for name in "百千万"]
+    assert shares == ["equal, delta<1e-6", "2.0", "equal, delta<1e-6"]
+
+
+def test_other_standards_need_the_columns_of_ulp(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path / "device", [row("paddle.exp*0")])
+    assert compare(path, path, tmp_path / "out", "msprobe") == 2
+    assert "it has no column ULP" in capsys.readouterr().err
