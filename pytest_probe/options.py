@@ -77,9 +77,9 @@ class Option(Generic[T]):
 
     type reads what the user wrote; a feature's own type is an import path, which is imported when a run probes. cli is
     False for what only an ini key can say, ini False for what a file must not: what is asked for once; probes: does a
-    run probe for which a file alone says it? in_run_file: has
-    run.json the value? repeated: does the command that runs one case again repeat it? needs names an option that this
-    one needs, and the advice to give it. check is the import path of a function of what the user wrote and the
+    run probe for which a file alone says it? in_run_file: has run.json the value? repeated: does the command that runs
+    one case again repeat it? needs names an option that this one needs, and the advice to give it. stored: does a run
+    with it judge what dumps stored, on no device? check is the import path of a function of what the user wrote and the
     settings, which is called where the option is set and raises SettingsError; first of a function of pytest's
     configuration, which is called before pytest-xdist reads its own options.
 
@@ -106,6 +106,7 @@ class Option(Generic[T]):
         check: str = "",
         first: str = "",
         probes: bool = False,
+        stored: bool = False,
         free: str = "",
         by: str = "",
         may_differ: Mapping[str, str] = {},
@@ -126,6 +127,7 @@ class Option(Generic[T]):
         self.check = check
         self.first = first
         self.probes = probes
+        self.stored = stored
         self.free = free
         self.by = by
         self.may_differ = may_differ
@@ -221,7 +223,7 @@ class Options:
         "pytest_probe.features.benchmark.options.RunFolder", "DIR", repeated=True, may_differ=JUDGES)
     against: Option[Path | None] = Option("against",
         "Compare each call of the dump with the same call of this one, a file or a folder: equal, inherited from its "
-        "inputs, or an error of its own? Nothing runs on a device", Place(), "PATH", repeated=True,
+        "inputs, or an error of its own? Nothing runs on a device", Place(), "PATH", repeated=True, stored=True,
         check="pytest_probe.features.against.options.check", may_differ=JUDGES)
     against_map = Option("against-map",
         "YAML file with what the other side of --probe-against calls modules, which it fuses, and how its ranks hold "

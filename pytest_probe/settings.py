@@ -51,9 +51,10 @@ class Settings(Struct, Options, frozen=True, dict=True):
 
     @property
     def devices(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Those that were named; two dumps are compared by what they stored."""
+        """Those that were named, or none where an option asks for what dumps stored."""
+        stored = any(option.stored and self.values[option.attribute] is not None for option in OPTIONS)
         named: tuple[str, ...] = self.values["devices"]
-        return named if self.against is None else (RECORDED,)
+        return (RECORDED,) if stored else named
 
     @property
     def judges(self) -> bool:
