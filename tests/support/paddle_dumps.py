@@ -71,9 +71,19 @@ def write_tensor(path: Path, array: np.ndarray) -> Path:
 def unpack_outputs(folder: Path) -> Path:
     """Unpack what PaddleAPEX's run_paddle.py left of gpt (`bench`), the same with planted errors (`device`), both
     rounded (`*_bf16`), and what its comparisons print (`compare_*`)."""
-    with tarfile.open(DATA / "gpt_outputs.txz") as archive:
+    return _unpacked("gpt_outputs.txz", folder) / "gpt"
+
+
+def unpack_times(folder: Path) -> Path:
+    """Unpack the logs of run_paddle.py's times in `float32` and `bfloat16`, and what prof_cmp.py and
+    summary_generator.py make of them and of a result file."""
+    return _unpacked("gpt_times.txz", folder) / "gpt_times"
+
+
+def _unpacked(name: str, folder: Path) -> Path:
+    with tarfile.open(DATA / name) as archive:
         archive.extractall(folder, filter="data")
-    return folder / "gpt"
+    return folder
 
 
 def write_outputs(folder: Path, call: str, outputs: Any, *, flag: bool = False, backward: bool = False) -> Path:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_probe.errors import SettingsError
+from pytest_probe.features.benchmark import paddleapex_logs as logs
 from pytest_probe.features.benchmark import times
 from pytest_probe.features.benchmark.compare import ComparedRow, compare, compared_files
 from pytest_probe.features.benchmark.direct import ComparedCall, compare_folders, direct_files
@@ -18,6 +19,7 @@ from pytest_probe.features.benchmark.output_folders import output_folder
 from pytest_probe.features.benchmark.paddleapex_multi import is_paddleapex
 from pytest_probe.features.msprobe_csv.rows import early_end, read_rows
 from pytest_probe.reports.csv_file import write_rows
+from pytest_probe.reports.paddleapex_columns import MEMORY, SUMMARY, TIMES
 from pytest_probe.standards.tools import COMPARES, DEFAULT
 from pytest_probe.system.decoding import check_name
 from pytest_probe.system.text import printable
@@ -35,7 +37,8 @@ def add_parser(commands: Any) -> None:
         description="Judge each output of a device by its errors and those of a benchmark, another device that ran the "
         "same cases: folders of --probe-out, or accuracy_checking_details files, ours or msprobe's. Writes "
         "api_precision_compare_result_*.csv and api_precision_compare_details_*.csv in msprobe's columns. --time "
-        "compares the times of two runs instead, and writes times_compared.csv. "
+        "compares the times of two runs instead, and writes times_compared.csv and, in "
+        "PaddleAPEX's columns, prof_checking_result.csv; --memory writes memory_checking_result.csv. "
         "--direct compares the outputs themselves, without a reference, and writes accuracy_checking_*.csv in "
         "PaddleAPEX's columns.",
         epilog="exit status: 0, 1 where an output is an error, 2 where an argument cannot be used",
@@ -61,15 +64,27 @@ def add_parser(commands: Any) -> None:
         "--time",
         action="store_true",
         help="compare times by API and direction, the largest loss first: folders that `pytest-probe time -o` or "
-        "--probe-mode=time wrote",
+        "--probe-mode=time wrote, or PaddleAPEX's with profile_analyze*.log",
+    )
+    parser.add_argument(
+        "--memory",
+        action="store_true",
+        help="compare peaks of memory: folders of --probe-mode=mem, or PaddleAPEX's with memory_analyze*.log",
+    )
+    parser.add_argument(
+        "--summary",
+        metavar="RESULT",
+        type=Path,
+        help="with --time: write prof_summary.csv as well, with the verdicts of this accuracy_checking_result or "
+        "api_precision_compare_result file",
     )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """The exit status. Raises SettingsError."""
-    if arguments.time:
-        return _of_times(arguments)
+    if arguments.time or arguments.memory or arguments.summary:
+        return _of_measurements(arguments)
     if arguments.out is None:
         raise SettingsError("--out", None, "give a folder for the files")
     if arguments.direct:
@@ -120,16 +135,44 @@ def _new_files(folder: Path, files: Mapping[str, Iterable[Sequence[object]]]) ->
     return [write_rows(folder / name, rows) for name, rows in files.items()]
 
 
-def _of_times(arguments: argparse.Namespace) -> int:
+def _of_measurements(arguments: argparse.Namespace) -> int:
+    """--time and --memory."""
     if arguments.standard is not None:
         raise SettingsError("--standard", arguments.standard, "times are compared without one; leave it out")
-    here, there = times.read_times(arguments.device), times.read_times(arguments.benchmark)
-    found = times.compare(here, there)
-    print(printable("\n".join(times.lines(found, here, there))))
+    if arguments.out is None and (arguments.memory or arguments.summary):
+        raise SettingsError("--out", None, "give a folder for the files")
+    if arguments.summary and not arguments.time:
+        raise SettingsError("--summary", str(arguments.summary), "it joins times and verdicts: add --time")
+    files: dict[str, Iterable[Sequence[object]]] = {}
+    if arguments.time:
+        here, there = times.read_times(arguments.device), times.read_times(arguments.benchmark)
+        found = times.compare(here, there)
+        print(printable("\n".join(times.lines(found, here, there))))
+        files |= times.file_of(found)
+        if here.kind == "cases":
+            files |= _time_files(arguments)
+    if arguments.memory:
+        device, benchmark = _logs(arguments, logs.read_memory)
+        files[MEMORY] = list(logs.memory_rows(device, benchmark))
     if arguments.out is not None:
-        for path in _written(arguments.out, lambda: [times.write(arguments.out, found)]):
+        for path in _written(arguments.out, lambda: _new_files(arguments.out, files)):
             print(f"written: {path}")
     return 0
+
+
+def _time_files(arguments: argparse.Namespace) -> Mapping[str, Iterable[Sequence[object]]]:
+    rows = list(logs.time_rows(*_logs(arguments, logs.read_times)))
+    if not arguments.summary:
+        return {TIMES: rows}
+    return {TIMES: rows, SUMMARY: list(logs.summary_rows(rows, arguments.summary))}
+
+
+def _logs(arguments: argparse.Namespace, read: Callable[[Path], logs.Log]) -> tuple[logs.Log, logs.Log]:
+    found = read(arguments.device), read(arguments.benchmark)
+    for path, log in zip((arguments.device, arguments.benchmark), found, strict=True):
+        if log.unread:
+            print(printable(f"warning: {path}: {log.unread:,} lines are none of PaddleAPEX's"))
+    return found
 
 
 def _lines(found: Sequence[ComparedRow], standard: str) -> Iterator[str]:

@@ -4,7 +4,7 @@ same cases in two runs with --probe-mode=time."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -13,7 +13,8 @@ from msgspec import Struct
 
 from pytest_probe.capture.profiling.report import ROWS, duration
 from pytest_probe.errors import ResultsError, SettingsError
-from pytest_probe.reports.csv_file import write_rows
+from pytest_probe.features.benchmark.paddleapex_logs import has_log
+from pytest_probe.features.benchmark.paddleapex_logs import read_times as paddleapex_times
 from pytest_probe.reports.results_file import RESULTS, read_results
 from pytest_probe.system.files import open_regular
 
@@ -69,6 +70,8 @@ class ComparedTime(Struct, frozen=True):
 
 def read_times(path: Path) -> Times:
     """The times in a folder, or in a file. Raises SettingsError."""
+    if has_log(path):
+        return _of_log(path)
     found = next((path / name for name in (ROWS, RESULTS) if (path / name).is_file()), path)
     try:
         times = _of_program(found) if found.name == ROWS else _of_cases(found)
@@ -121,6 +124,16 @@ def _of_cases(path: Path) -> Times:
         if result.time is not None and result.time.compares and result.time.median_us is not None:
             cases = found.setdefault((result.api, result.direction), {})
             cases[str(result.portable_id)] = Time(result.time.median_us)
+    return Times("cases", found)
+
+
+def _of_log(path: Path) -> Times:
+    """PaddleAPEX's means of 100 calls."""
+    found: dict[Key, dict[str, Time]] = {}
+    for key, line in paddleapex_times(path).lines.items():
+        if line.number is not None:
+            cases = found.setdefault((key.rpartition(".")[0].rpartition(".")[0], line.direction), {})
+            cases[key] = Time(line.number)
     return Times("cases", found)
 
 
@@ -192,10 +205,9 @@ def _table(found: Sequence[ComparedTime], what: str) -> Iterator[str]:
         yield f"{'  '.join(cell.rjust(width) for cell, width in zip(numbers, widths, strict=False))}  {name}"
 
 
-def write(folder: Path, found: Sequence[ComparedTime]) -> Path:
-    """`times_compared.csv`. Raises OSError."""
-    folder.mkdir(parents=True, exist_ok=True)
+def file_of(found: Sequence[ComparedTime]) -> Mapping[str, Iterable[Sequence[object]]]:
+    """The lines of `times_compared.csv`, by that name."""
     rows = (
         (row.api, row.direction, row.calls, row.here, row.there, f"{row.ratio:.4g}", f"{row.loss:.6g}") for row in found
     )
-    return write_rows(folder / FILE, [_COLUMNS, *rows])
+    return {FILE: [_COLUMNS, *rows]}

@@ -12,22 +12,18 @@ from pathlib import Path
 from pytest_probe.model.measurement import Shape
 from pytest_probe.model.result import Result
 from pytest_probe.reports.csv_file import write_rows
+from pytest_probe.reports.paddleapex_columns import (
+    MEMORY,
+    MEMORY_COLUMNS,
+    NOT_JUDGED,
+    STATUS,
+    SUMMARY,
+    TIME_COLUMNS,
+    TIMES,
+    UNKNOWN,
+)
 from pytest_probe.reports.results_file import RESULTS, read_results
 
-_TIMES, _MEMORY, _SUMMARY = "prof_checking_result.csv", "memory_checking_result.csv", "prof_summary.csv"
-_TIME_COLUMNS = (
-    "API Name",
-    "dtype",
-    "input shape",
-    "output shape",
-    "direction",
-    "Bench Time(us)",
-    "Device Time(us)",
-    "Device/Bench Time Ratio",
-)
-_MEMORY_COLUMNS = ("API Name", "Bench Memory Usage (B)", "Device Memory Usage (B)", "Memory Difference")
-_STATUS = "Acc_status"
-_UNKNOWN, _NOT_JUDGED = -1, "N/A"
 _Row = Sequence[object]
 
 
@@ -35,9 +31,9 @@ def write_measurements(folder: Path) -> list[Path]:
     """The files of the results in a folder, without files for which nothing was measured. Raises OSError."""
     found = []
     for name, columns, row in (
-        (_TIMES, _TIME_COLUMNS, time_row),
-        (_SUMMARY, (*_TIME_COLUMNS, _STATUS), summary_row),
-        (_MEMORY, _MEMORY_COLUMNS, memory_row),
+        (TIMES, TIME_COLUMNS, time_row),
+        (SUMMARY, (*TIME_COLUMNS, STATUS), summary_row),
+        (MEMORY, MEMORY_COLUMNS, memory_row),
     ):
         if next(_rows(folder, row), None) is not None:
             found.append(write_rows(folder / name, _with_header(columns, _rows(folder, row))))
@@ -62,14 +58,14 @@ def time_row(result: Result) -> _Row | None:
     if time is None or time.median_us is None:
         return None
     beside = time.beside
-    bench, ratio = (_UNKNOWN, "") if beside is None else (beside.median_us, beside.ratio)
+    bench, ratio = (UNKNOWN, "") if beside is None else (beside.median_us, beside.ratio)
     shapes = (_shapes(time.input_shapes), _shapes(time.output_shapes))
     return [result.portable_id.call, result.dtype, *shapes, result.direction, bench, time.median_us, ratio]
 
 
 def summary_row(result: Result) -> _Row | None:
     row = time_row(result)
-    return None if row is None else [*row, result.accuracy if result.outputs else _NOT_JUDGED]
+    return None if row is None else [*row, result.accuracy if result.outputs else NOT_JUDGED]
 
 
 def memory_row(result: Result) -> _Row | None:
@@ -80,7 +76,7 @@ def memory_row(result: Result) -> _Row | None:
     name = f"{result.portable_id.entry}{f'*{result.portable_id.dtype}' if result.portable_id.dtype else ''}"
     bench = memory.benchmark_bytes
     difference = "" if bench is None else abs(memory.peak_bytes - bench)
-    return [name, _UNKNOWN if bench is None else bench, memory.peak_bytes, difference]
+    return [name, UNKNOWN if bench is None else bench, memory.peak_bytes, difference]
 
 
 def _shapes(shapes: Sequence[Shape]) -> str:
