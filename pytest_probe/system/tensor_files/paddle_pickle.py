@@ -6,9 +6,12 @@ from __future__ import annotations
 
 import io
 import math
+import mmap
 import pickle
 import pickletools
-from collections.abc import Iterator, Mapping
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
@@ -109,7 +112,9 @@ def load(file: Path | BinaryIO) -> np.ndarray:
     Raises OSError, or ValueError for anything else than a pickle of a name and an array of numbers.
     """
     data = file.read_bytes() if isinstance(file, Path) else file.read()
-    content = _content(io.BytesIO(data), len(data), _INSTRUCTIONS, _MOST_INSTRUCTIONS)
+    stream = io.BytesIO(data)
+    _check(_Bounded(stream, len(data)), _INSTRUCTIONS, _MOST_INSTRUCTIONS)
+    content = _loaded(_Unpickler, stream)
     if not _is_tensor(content):
         raise ValueError("it holds something else than a name and an array")
     return np.array(_array(content[1].state))
@@ -163,37 +168,89 @@ def _is_tensor(found: object) -> bool:
 
 
 def _of_several(path: Path) -> Any:
-    """Read from the disk twice, so that no more than what it holds is in memory."""
+    """The bytes of large tensors stay in the file, where arrays look at them."""
     with open_regular(path) as file:
-        return _content(file, path.stat().st_size, _OF_SEVERAL, _MOST_OF_SEVERAL)
+        size = path.stat().st_size
+        passed = _check(_Bounded(file, size), _OF_SEVERAL, _MOST_OF_SEVERAL)
+        if not passed:
+            return _loaded(_Unpickler, file)
+        mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    rest, at = io.BytesIO(), 0
+    for index, part in enumerate(passed):
+        rest.write(mapped[at : part.header])
+        # In the place of its bytes: an integer, and the instruction that asks for what lies outside.
+        rest.write(b"J" + struct.pack("<i", index) + b"Q")
+        at = part.end
+    rest.write(mapped[at:])
+    return _loaded(partial(_Mapped, parts=[mapped[part.start : part.end] for part in passed]), rest)
 
 
-def _content(file: BinaryIO, size: int, instructions: frozenset[str], most: int) -> Any:
-    for count, (name, argument) in enumerate(_instructions(_Bounded(file, size)), 1):
+class _Mapped(_Unpickler):
+    def __init__(self, file: BinaryIO, parts: Sequence[memoryview]) -> None:
+        super().__init__(file)
+        self._parts = parts
+
+    def persistent_load(self, pid: Any) -> Any:
+        return self._parts[pid]
+
+
+def _check(file: _Bounded, instructions: frozenset[str], most: int) -> list[_Part]:
+    """Raises ValueError where one is not among those of a stored tensor, or there are too many. Returns the bytes that
+    were passed over."""
+    for count, (name, argument) in enumerate(_instructions(file), 1):
         # A large index into the memo allocates all indices below.
         large = name == "LONG_BINPUT" and argument > count
         if name not in instructions or large:
             raise ValueError(f"its pickle has the instruction {name}, which a stored tensor does not need")
         if count > most:
             raise ValueError(f"its pickle has more than {most} instructions, which no stored tensor has")
+    return file.passed
+
+
+def _loaded(unpickler: Callable[[BinaryIO], pickle.Unpickler], file: BinaryIO) -> Any:
     file.seek(0)
     try:
-        return _Unpickler(file).load()
+        return unpickler(file).load()
     except ValueError:
         raise
     except Exception as error:  # whatever the pickle's instructions lead to
         raise ValueError(f"it is no pickle of a tensor ({type(error).__name__})") from error
 
 
+# The bytes before those of the instructions BINBYTES and BINBYTES8, and from which size on theirs are passed over: in
+# which a pickle has them outside its frames.
+_HEADERS, _LARGE = {b"B": 5, b"\x8e": 9}, 1 << 16
+
+
+class _Part(Struct, frozen=True):
+    """Where bytes lie in a file, and their instruction before them."""
+
+    header: int
+    start: int
+    end: int
+
+
 class _Bounded:
-    """A file that is asked for no more bytes than it has: memory for them is taken first."""
+    """A file that is asked for no more bytes than it has: memory for them is taken first. Of a tensor's bytes it tells
+    the number, by a range of such a length, and reads none."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
-        self.readline, self.tell = file.readline, file.tell
-        self._file, self._size = file, size
+        self.readline = file.readline
+        self.passed: list[_Part] = []
+        self._file, self._size, self._instruction = file, size, b""
 
-    def read(self, count: int) -> bytes:
-        return self._file.read(min(count, self._size - self.tell()))
+    def read(self, count: int) -> bytes | range:
+        if count < _LARGE:
+            found = self._file.read(count)
+            if count == 1:
+                self._instruction = found
+            return found
+        start = self._file.tell()
+        end = min(start + count, self._size)
+        if self._instruction not in _HEADERS:
+            return self._file.read(end - start)
+        self.passed.append(_Part(start - _HEADERS[self._instruction], start, end))
+        return range(self._file.seek(end) - start)
 
 
 def _instructions(file: _Bounded) -> Iterator[tuple[str, Any]]:
@@ -214,7 +271,7 @@ def _array(state: object) -> np.ndarray:
     if not isinstance(shape, tuple) or not all(type(extent) is int and extent >= 0 for extent in shape):
         raise ValueError("its array has no shape")
     kind = np.dtype(f"{dtype.order}{dtype.code}")
-    if not isinstance(data, bytes) or len(data) != math.prod(shape) * kind.itemsize:
+    if not isinstance(data, bytes | memoryview) or len(data) != math.prod(shape) * kind.itemsize:
         raise ValueError("its array has not as many bytes as its shape says")
     array = np.frombuffer(data, kind).reshape(shape, order="F" if fortran else "C")
     return np.asarray(array, kind.newbyteorder("="), order="C")

@@ -269,6 +269,28 @@ def test_outputs_that_are_cut_or_promise_more_than_they_hold(tmp_path: Path) -> 
         load_outputs(path)
 
 
+@pytest.mark.parametrize("protocol", [2, 3, 4])
+def test_large_outputs(tmp_path: Path, protocol: int) -> None:
+    """Sizes around that from which on bytes lie outside a pickle's frames."""
+    sizes = [(1 << 16) + more for more in (-1, 0, 1)]
+    arrays = [np.arange(size, dtype=np.uint32).astype(np.uint8) for size in sizes]
+    path = _kept(tmp_path / "a", [False, [*map(_tensor, arrays), 3, _tensor(arrays[1])]], protocol)
+    *found, number, again = load_outputs(path).values
+    path.unlink()
+    assert number == 3
+    for array, wanted in zip((*found, again), (*arrays, arrays[1]), strict=True):
+        np.testing.assert_array_equal(array, wanted)
+
+
+def test_large_outputs_that_are_cut(tmp_path: Path) -> None:
+    path = _kept(tmp_path / "a", [False, _tensor(np.zeros(1 << 16))])
+    content = path.read_bytes()
+    for size in (len(content) - 1, len(content) - 100, 1 << 17, 300):
+        path.write_bytes(content[:size])
+        with pytest.raises(ValueError, match="it is no pickle of a tensor"):
+            load_outputs(path)
+
+
 def test_a_class_of_the_reader_keeps_its_attributes(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"\x80\x04\x8c\x16numpy._core.multiarray\x8c\x06scalar\x93N}\x8c\x01xK\x01s\x86b.")
