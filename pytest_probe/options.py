@@ -221,6 +221,11 @@ class Options:
     benchmark: Option[Path | None] = Option("benchmark",
         "Compare the errors of this run, and its times, with those of another run; DIR is that run's --probe-out",
         "pytest_probe.features.benchmark.options.RunFolder", "DIR", repeated=True, may_differ=JUDGES)
+    outputs: Option[Path | None] = Option("outputs",
+        "Judge the outputs in this folder, PaddleAPEX's or a --probe-out with --probe-save=all, by those in the folder "
+        "of --probe-benchmark, without a reference. Nothing runs on a device", Place(), "DIR", repeated=True,
+        stored=True, needs=("benchmark", "it needs the outputs to compare with: add --probe-benchmark=DIR"),
+        check="pytest_probe.features.outputs.options.check", may_differ=JUDGES)
     against: Option[Path | None] = Option("against",
         "Compare each call of the dump with the same call of this one, a file or a folder: equal, inherited from its "
         "inputs, or an error of its own? Nothing runs on a device", Place(), "PATH", repeated=True, stored=True,
@@ -331,7 +336,8 @@ FEATURES: Mapping[str, Callable[[Options], object]] = {
     "pytest_probe.features.msprobe_csv.plugin.MsprobeCsv": lambda asked: asked.out,
     "pytest_probe.features.against.plugin.Against": lambda asked: asked.against,
     "pytest_probe.features.against_call.plugin.AgainstCall": lambda asked: asked.against_call,
-    "pytest_probe.features.benchmark.plugin.AgainstBenchmark": lambda asked: asked.benchmark,
+    "pytest_probe.features.outputs.plugin.BesideOutputs": lambda asked: asked.outputs,
+    "pytest_probe.features.benchmark.plugin.AgainstBenchmark": lambda asked: asked.benchmark and not asked.outputs,
     "pytest_probe.features.gate.plugin.AgainstBaseline": lambda asked: asked.baseline,
     "pytest_probe.features.timing.plugin.Timing": lambda asked: TIME in asked.mode or MEMORY in asked.mode,
     "pytest_probe.features.markdown.plugin.Markdown": lambda asked: asked.markdown or "GITHUB_ACTIONS" in os.environ,

@@ -114,6 +114,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "features/against_call/report.py": {"what a pair is": "equal random"},
     "model/pairing.py": {"what a pair is": "equal random"},
     "features/benchmark/compare.py": {"a class": "random"},
+    "features/outputs/options.py": {"options": "mode repeat"},
     "features/benchmark/direct.py": {"dtypes, as tools' files have them": "torch"},
     "features/msprobe_csv/checker.py": {"dtypes, as msprobe's files have them": "torch"},
     "features/msprobe_csv/rows.py": {"dtypes, as msprobe's files have them": "torch"},

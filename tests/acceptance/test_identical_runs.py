@@ -89,7 +89,8 @@ def test_two_runs_of_one_device_compare_without_errors(
     for device, benchmark in ((first, first), (first, "second"), ("second", first)):
         for standard in ("msprobe", "msprobe-1.0", "msprobe-26", "paddleapex"):
             capsys.readouterr()
-            assert main(["compare", device, benchmark, "-o", "compared", f"--standard={standard}"]) == 0
+            out = f"compared/{device}-{benchmark}-{standard}"
+            assert main(["compare", device, benchmark, "-o", out, f"--standard={standard}"]) == 0
             told = capsys.readouterr().out
             assert "20 outputs on both sides" in told
             assert "17 pass, 3 SKIP" in told
@@ -129,7 +130,7 @@ def test_a_wrong_device_differs_from_the_benchmark(
     for call in ("Torch.randn.0.forward", "Functional.dropout.0.forward", "Functional.dropout.0.backward"):
         assert f"  {call}.output.0: " in told
     # The other way round it is the benchmark that is wrong.
-    assert main(["compare", first, "wrong", "-o", "compared"]) == 0
+    assert main(["compare", first, "wrong", "-o", "other"]) == 0
 
 
 def test_a_file_of_details_does_not_tell(

@@ -22,7 +22,8 @@ OTHER: dict[str, str | None] = {
     "unique": None, "direction": "forward", "standard": "exact", "standards-file": "rules.yaml", "allow": "tf32",
     "repeat": "2", "flops": "1e6", "mode": "acc,time", "time-budget": "0.01", "time-limit": "2", "benchmark": "base",
     "baseline": "base.jsonl", "baseline-update": None, "gate": "bits", "emulate": None, "reference-device": "cpu:0",
-    "fuzz": "3", "shard": "1/2", "collect": None, "namespaces": "Torch=torch",
+    "fuzz": "3", "shard": "1/2", "collect": None, "namespaces": "Torch=torch", "outputs": "other",
+    "against": "other.json", "against-map": "map.yaml", "against-call": "other.py",
 }  # fmt: skip
 # A device that is wrong in every call, of a kind that the user registered.
 WRONG_DEVICE = """
@@ -68,7 +69,7 @@ def test_a_field_that_differs_is_found_unless_it_may(name: str, use: Use) -> Non
 
 @pytest.mark.parametrize("name", [name for name, value in OTHER.items() if name not in (
     "data-dir", "standards-file", "benchmark", "baseline", "baseline-update", "gate", "time-limit", "reference-device",
-    "emulate", "collect", "namespaces")])  # fmt: skip
+    "emulate", "collect", "namespaces", "outputs", "against", "against-map", "against-call")])  # fmt: skip
 def test_a_run_goes_on_with_the_same_options_only(pytester: pytest.Pytester, make_dump: DumpMaker, name: str) -> None:
     make_dump()
     pytester.runpytest(*RUN, "--probe-device=cpu", "--probe-out=out")

@@ -4,14 +4,17 @@ accuracy_checking_result_*.csv and accuracy_checking_details_*.csv in PaddleAPEX
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import cast
 
 from msgspec import Struct
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.benchmark.direct_rules import DirectRule
-from pytest_probe.features.benchmark.output_folders import OutputFolder, Returned, Tensor, Value
+from pytest_probe.features.benchmark.output_folders import COMMAND, OutputFolder, Returned, Tensor, Value
 from pytest_probe.features.msprobe_csv.rows import BLANK, DETAILS, OF_RULE, RESULT, STATUSES, status_of
 from pytest_probe.model.dump import Direction
+from pytest_probe.model.verdict import Outcome, OutputVerdict, Verdict
+from pytest_probe.numerics.tool_metrics import Measures, applying
 from pytest_probe.standards.tools.release import RuleVerdict
 from pytest_probe.standards.tools.tool import is_dropout
 from pytest_probe.system.tensor_files.paddle_pickle import OtherValue
@@ -23,12 +26,15 @@ _UNLIKE_TYPES = "bench and device output type is different."
 
 
 class OutputRow(Struct, frozen=True):
-    """One output. cells: dtypes, shape and metrics, by column; lost: the tool ends at it, and drops the call."""
+    """One output. cells: dtypes, shape and metrics, by column; lost: the tool ends at it, and drops the call. device is
+    the tensor's dtype and shape."""
 
     name: str
     ruling: RuleVerdict
     cells: Mapping[str, str] = {}
     lost: bool = False
+    device: tuple[str, tuple[int, ...]] = ("", ())
+    measures: Measures = Measures(0)
 
     @property
     def status(self) -> str:
@@ -71,27 +77,35 @@ class ComparedCall(Struct, frozen=True):
         return [*row, "; ".join(skipped)] if skipped else row
 
 
-def compare_folders(device: OutputFolder, benchmark: OutputFolder, rule: DirectRule) -> Iterator[ComparedCall]:
-    """Every call of both, in the device's order, then what the benchmark alone has. Raises SettingsError where they
-    have not half of their calls in common."""
+def check_common(device: OutputFolder, benchmark: OutputFolder, option: str = COMMAND) -> int:
+    """How many calls are on both sides. Raises SettingsError where they have not half of their calls in common."""
     common = len(device.calls.keys() & benchmark.calls.keys())
     most = max(len(device.calls), len(benchmark.calls))
     if 2 * common < most or not common:
         found = f"{common:,} of {most:,} calls are on both sides"
-        raise SettingsError("compare --direct", found, "give two runs of the same dump")
-    return (_call(name, device, benchmark, rule) for name in dict.fromkeys((*device.calls, *benchmark.calls)))
+        raise SettingsError(option, found, "give two runs of the same dump")
+    return common
 
 
-def _call(name: str, device: OutputFolder, benchmark: OutputFolder, rule: DirectRule) -> ComparedCall:
+def compare_folders(device: OutputFolder, benchmark: OutputFolder, rule: DirectRule) -> Iterator[ComparedCall]:
+    """Every call of both, in the device's order, then what the benchmark alone has. Raises SettingsError."""
+    check_common(device, benchmark)
+    for name in dict.fromkeys((*device.calls, *benchmark.calls)):
+        forward, backward = (compare_direction(name, way, device, benchmark, rule) for way in _DIRECTIONS)
+        yield ComparedCall(_shown(name, device, benchmark), forward, backward)
+
+
+def _shown(name: str, device: OutputFolder, benchmark: OutputFolder) -> str:
+    return device.calls.get(name) or benchmark.calls.get(name, name)
+
+
+def compare_direction(
+    name: str, way: Direction, device: OutputFolder, benchmark: OutputFolder, rule: DirectRule
+) -> ComparedDirection:
+    """A call in a direction."""
     api = name.rpartition("::")[2].rpartition(".")[0]
-    shown = device.calls.get(name) or benchmark.calls[name]
-    return ComparedCall(
-        shown,
-        *(
-            _direction(f"{shown}.{way}", api, _read(device, name, way), _read(benchmark, name, way), rule)
-            for way in _DIRECTIONS
-        ),
-    )
+    entry = f"{_shown(name, device, benchmark)}.{way}"
+    return _direction(entry, api, _read(device, name, way), _read(benchmark, name, way), rule)
 
 
 def _read(side: OutputFolder, name: str, direction: Direction) -> Returned | str | None:
@@ -180,6 +194,7 @@ def _row(name: str, api: str, device: Value, benchmark: Value, rule: DirectRule)
         reason = "" if equal else f"{device!r}, the benchmark has {benchmark!r}"
         return OutputRow(name, RuleVerdict("pass" if equal else "error", reason), cells)
     prefix = "paddle" if api.startswith("paddle.") else "torch"
+    of_device = device.dtype, device.array.shape
     shape = str(device.array.shape)
     cells = {
         "Bench Dtype": f"{prefix}.{benchmark.dtype}",
@@ -187,9 +202,10 @@ def _row(name: str, api: str, device: Value, benchmark: Value, rule: DirectRule)
         "Shape": shape,
     }
     if device.array.shape != benchmark.array.shape:
-        return OutputRow(name, RuleVerdict("error", f"shape {shape}, the benchmark has {benchmark.array.shape}"), cells)
+        ruling = RuleVerdict("error", f"shape {shape}, the benchmark has {benchmark.array.shape}")
+        return OutputRow(name, ruling, cells, device=of_device)
     found = rule.judge(api, device, benchmark)
-    return OutputRow(name, found.ruling, {**cells, **dict(found.cells())}, found.lost)
+    return OutputRow(name, found.ruling, {**cells, **dict(found.cells())}, found.lost, of_device, found.measures)
 
 
 def direct_files(stamp: str, calls: Sequence[ComparedCall]) -> Mapping[str, Iterable[Sequence[str]]]:
@@ -198,3 +214,22 @@ def direct_files(stamp: str, calls: Sequence[ComparedCall]) -> Mapping[str, Iter
         _RESULT_FILE.format(stamp): [RESULT, *(call.line() for call in calls)],
         _DETAILS_FILE.format(stamp): [_COLUMNS, *(row.line() for call in calls for row in call.rows)],
     }
+
+
+def verdict_of(found: ComparedDirection, standard: str) -> Verdict:
+    """That of an item."""
+    outputs = tuple(_output(row, standard) for row in found.rows)
+    if found.status in (BLANK, "SKIP"):
+        reason = found.reason or "neither side has its outputs"
+        return Verdict("skip", standard, reason, kind="no outputs to compare", outputs=outputs)
+    bad = next((output for output in outputs if output.verdict == found.status), None)
+    reason = found.reason if bad is None or found.status == "pass" else f"{bad.name}: {bad.reason}"
+    dtype = outputs[0].dtype if outputs else ""
+    return Verdict(cast(Outcome, found.status), standard, reason, dtype=dtype, outputs=outputs)
+
+
+def _output(row: OutputRow, standard: str) -> OutputVerdict:
+    dtype, shape = row.device
+    name = f"output.{row.name.rpartition('.output.')[2]}"
+    metrics = applying(row.measures) if dtype else {}
+    return OutputVerdict(name, shape, dtype, row.ruling.verdict, standard, row.ruling.reason, metrics, measures=metrics)

@@ -25,7 +25,7 @@ from pytest_probe.system.files import open_regular
 from pytest_probe.system.tensor_files import torch_zip
 from pytest_probe.system.tensor_files.paddle_pickle import load_named, load_outputs
 
-_COMMAND = "compare --direct"
+COMMAND = "compare --direct"
 _GIVE = "give a folder with output/, as PaddleAPEX's run_paddle.py writes it, or a --probe-out with --probe-save=all"
 _FORWARD, _BACKWARD = "output", "output_backward"
 
@@ -57,18 +57,20 @@ class OutputFolder(Protocol):
         """None where the folder has nothing of it. Raises OSError, or ValueError for what cannot be read."""
 
 
-def output_folder(path: Path, dtype: str | None) -> OutputFolder:
-    """Raises SettingsError. dtype: which of several runs of PaddleAPEX is meant."""
+def output_folder(path: Path, dtype: str | None = None, option: str = COMMAND) -> OutputFolder:
+    """Raises SettingsError, of this option. dtype: which of several runs of PaddleAPEX is meant."""
     if (path / RESULTS).is_file():
-        return SavedOutputs(path)
+        return SavedOutputs(path, option)
     runs = [path] if (path / _FORWARD).is_dir() else sorted(found.parent for found in path.glob(f"*/{_FORWARD}"))
     if dtype is not None:
         runs = [run for run in runs if run == path or bare_dtype(run.name) == bare_dtype(dtype)]
     if not runs:
         of_dtype = f" of {dtype}" if dtype else ""
-        raise SettingsError(_COMMAND, str(path), f"it holds no {_FORWARD}/{of_dtype} and no {RESULTS}; {_GIVE}")
+        raise SettingsError(option, str(path), f"it holds no {_FORWARD}/{of_dtype} and no {RESULTS}; {_GIVE}")
     if len(runs) > 1:
-        raise SettingsError(_COMMAND, str(path), f"say which with --dtype={'|'.join(run.name for run in runs)}")
+        names = "|".join(run.name for run in runs)
+        wanted = f"say which with --dtype={names}" if option == COMMAND else f"give one of its folders, {names}"
+        raise SettingsError(option, str(path), wanted)
     return PaddleApexOutputs(runs[0])
 
 
@@ -93,14 +95,14 @@ class PaddleApexOutputs(OutputFolder):
 class SavedOutputs(OutputFolder):
     """The device's side of what --probe-save=all wrote."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, option: str) -> None:
         self._folder = folder
         results = [result for result in read_results(folder / RESULTS) if result.portable_id.direction and result.api]
         several = len({result.portable_id.label for result in results}) > 1
         self._results = {(_call(result, several), result.direction): result for result in results}
         self.calls = {call: call for call, _ in self._results}
         if not (folder / SAVED).is_dir():
-            raise SettingsError(_COMMAND, str(folder), "it holds no tensors; run with --probe-save=all")
+            raise SettingsError(option, str(folder), "it holds no tensors; run with --probe-save=all")
 
     def read(self, call: str, direction: Direction) -> Returned | None:
         result = self._results.get((call, direction))

@@ -1,0 +1,79 @@
+"""--probe-outputs: the comparison of `pytest-probe compare --direct` as items."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+
+import pytest
+
+from pytest_probe.check import Checked
+from pytest_probe.features.benchmark.direct import check_common, compare_direction, verdict_of
+from pytest_probe.features.benchmark.direct_rules import DIRECT_RULES
+from pytest_probe.features.benchmark.output_folders import OutputFolder, output_folder
+from pytest_probe.model.dump import Direction, Dump
+from pytest_probe.model.verdict import Verdict
+from pytest_probe.options import NAMED
+from pytest_probe.plugin.feature import Feature
+from pytest_probe.plugin.items import ProbeItem
+from pytest_probe.plugin.judged import Judged
+from pytest_probe.standards.tools import DEFAULT
+from pytest_probe.system.decoding import check_name
+
+_AUTO = "auto"
+
+
+class OutputsItem(ProbeItem):
+    """A call whose outputs two folders have."""
+
+    makes_calls = False
+    beside: BesideOutputs
+
+    def judge(self) -> Verdict:
+        verdict = self.beside.verdict(self.case.record.name, self.case.direction)
+        checked = Checked(self.case, verdict)
+        judged = Judged(checked, verdict, self.portable_id, self.case.api, self._file, self._command)
+        self.judged = judged.by_features(self.probe)
+        return judged.verdict
+
+
+class BesideOutputs(Feature):
+    """--probe-outputs: the comparison of `pytest-probe compare --direct`, an item a call and direction."""
+
+    standards: Mapping[str, str] = dict.fromkeys((_AUTO, *DIRECT_RULES), "the outputs of two folders")
+
+    @cached_property
+    def _sides(self) -> tuple[OutputFolder, OutputFolder]:
+        """The device's and the benchmark's. Raises SettingsError."""
+        settings = self.probe.settings
+        assert settings.outputs is not None
+        assert settings.benchmark is not None
+        benchmark = output_folder(settings.benchmark, option=NAMED["benchmark"].flag)
+        return output_folder(settings.outputs, option=NAMED["outputs"].flag), benchmark
+
+    def prepare(self) -> None:
+        check_name(NAMED["standard"].flag, self.probe.settings.standard, self.standards)
+        check_common(*self._sides, NAMED["outputs"].flag)
+
+    def header(self) -> Iterable[str]:
+        device, benchmark = self._sides
+        yield (
+            f"probe: outputs of {len(device.calls):,} calls beside {len(benchmark.calls):,}, "
+            f"{check_common(device, benchmark):,} on both sides"
+        )
+
+    def items(self, parent: pytest.Collector, dump: Dump) -> Iterator[pytest.Item]:
+        admits = self.probe.settings.selection.admits
+        for record in dump.records:
+            for direction in record.directions:
+                if admits(record, direction):
+                    item = OutputsItem.from_parent(
+                        parent, dump=dump, record=record, direction=direction, dtype=None, words=None
+                    )
+                    item.beside = self
+                    yield item
+
+    def verdict(self, name: str, direction: Direction) -> Verdict:
+        asked = self.probe.settings.standard
+        standard = DEFAULT if asked == _AUTO else asked
+        return verdict_of(compare_direction(name, direction, *self._sides, DIRECT_RULES[standard]), standard)

@@ -1,0 +1,98 @@
+"""--probe-outputs: the comparison of two folders of outputs, an item a call and direction."""
+
+from __future__ import annotations
+
+import json
+from html import unescape
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pytest_probe.cli import main
+from tests.support.csv_cells import lines
+from tests.support.paddle_dumps import unpack, unpack_outputs, write_outputs
+
+X = np.linspace(-2, 2, 200, dtype=np.float32)
+DUMP = {
+    f"paddle.{name}*0": {
+        "args": [
+            {"type": "paddle.Tensor", "dtype": "FLOAT32", "shape": [200], "Max": 2, "Min": -2, "stop_gradient": True}
+        ],
+        "kwargs": {},
+    }
+    for name in ("exp", "sin", "cos")
+}
+TOLD = ("--probe-dump=dump.json", "--probe-outputs=device", "--probe-benchmark=benchmark")
+
+
+@pytest.fixture
+def sides(pytester: pytest.Pytester) -> tuple[Path, Path]:
+    """The device's exp is wrong; its cos is not there."""
+    Path("dump.json").write_text(json.dumps(DUMP))
+    device, benchmark = Path("device"), Path("benchmark")
+    for name in ("exp", "sin", "cos"):
+        write_outputs(benchmark, f"paddle.{name}*0", X)
+    write_outputs(device, "paddle.exp*0", X * np.float32(1.5))
+    write_outputs(device, "paddle.sin*0", X)
+    return device, benchmark
+
+
+@pytest.mark.usefixtures("sides")
+@pytest.mark.parametrize("more", [(), ("--probe-device=recorded",), ("-n1",)])
+def test_an_item_a_call(pytester: pytest.Pytester, more: tuple[str, ...]) -> None:
+    result = pytester.runpytest(*TOLD, "--probe-standard=paddleapex", "--junitxml=j.xml", "--probe-out=out", *more)
+    result.assert_outcomes(passed=1, failed=1, skipped=1)
+    result.stdout.fnmatch_lines(["probe: outputs of 2 calls beside 3, 2 on both sides"])
+    found = [json.loads(line) for line in Path("out", "results.jsonl").read_text().splitlines()]
+    verdicts = {each["id"]: each["verdict"] for each in found}
+    names = {name: f"dump.json::paddle.{name}.0.forward" for name in ("exp", "sin", "cos")}
+    assert verdicts == {names["exp"]: "error", names["sin"]: "pass", names["cos"]: "skip"}
+    junit = Path("j.xml").read_text()
+    assert "paddle.exp.0.forward" in junit
+    assert "only in the benchmark's outputs" in unescape(junit)
+
+
+@pytest.mark.usefixtures("sides")
+def test_items_are_selected_as_others(pytester: pytest.Pytester) -> None:
+    pytester.runpytest(*TOLD, "-k", "exp or sin").assert_outcomes(passed=1, failed=1)
+    pytester.runpytest(*TOLD, "--lf").assert_outcomes(failed=1)
+    pytester.runpytest(*TOLD, "--probe-api=paddle.sin").assert_outcomes(passed=1)
+    pytester.runpytest(*TOLD, "--probe-standard=close").assert_outcomes(passed=1, failed=1, skipped=1)
+
+
+def test_the_verdicts_are_those_of_the_command(pytester: pytest.Pytester, tmp_path: Path) -> None:
+    gpt = unpack_outputs(tmp_path)
+    unpack("gpt_random_nodedup", pytester.path)
+    main(["compare", str(gpt / "device"), str(gpt / "bench"), "--direct", "--standard=paddleapex", "-o", "files"])
+    wanted: dict[str, str] = {}
+    for name, forward, backward, *_ in lines(Path("files"), "accuracy_checking_result")[1:]:
+        wanted |= {f"{name.replace('*', '.')}.forward": forward, f"{name.replace('*', '.')}.backward": backward}
+    told = (f"--probe-outputs={gpt / 'device'}", f"--probe-benchmark={gpt / 'bench'}")
+    pytester.runpytest("--probe-dump=forward_rank0_all.json", *told, "--probe-standard=paddleapex", "--probe-out=out")
+    found = {}
+    for line in Path("out", "results.jsonl").read_text().splitlines():
+        result = json.loads(line)
+        if result["verdict"] != "skip":
+            found[result["id"].partition("::")[2]] = result["verdict"]
+    assert len(found) > 40
+    assert found == {name: status for name, status in wanted.items() if status in ("pass", "warning", "error")}
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        (("--probe-outputs=device",), "it needs the outputs to compare with: add --probe-benchmark=DIR"),
+        ((*TOLD[1:], "--probe-device=cpu"), "no device runs; leave it out"),
+        ((*TOLD[1:], "--probe-repeat=2"), "no device runs; leave it out"),
+        ((*TOLD[1:], "--probe-standard=noise"), "--probe-standard"),
+        (("--probe-outputs=nothing", TOLD[2]), "--probe-outputs*it holds no output/"),
+        ((TOLD[1], "--probe-benchmark=nothing"), "--probe-benchmark*it holds no output/"),
+    ],
+)
+@pytest.mark.usefixtures("sides")
+def test_what_does_not_go_together(pytester: pytest.Pytester, told: tuple[str, ...], words: str) -> None:
+    Path("nothing").mkdir()
+    result = pytester.runpytest(TOLD[0], *told)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*{words}*"])
