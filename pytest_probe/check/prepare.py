@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -176,10 +176,21 @@ def _filled(call: Call, arguments: Arguments, notes: list[str]) -> Arguments:
     return mapped(arguments, fill)
 
 
+# Between the name of a probability of dropout and what was recorded of it, in the note of a run without it.
+_RECORDED = " = 0, recorded: "
+
+
+def ran_without_dropout(notes: Iterable[str]) -> bool:
+    """Do the notes of a reference say that the recorded call dropped elements by chance inside?"""
+    return any(_RECORDED in note for note in notes)
+
+
 def _without_dropout(bound: BoundCall, arguments: Arguments, notes: list[str]) -> Arguments:
+    if bound.argument("training") is False:
+        return arguments
     for name in details(classes_of(bound.name), "inner_dropout"):
         found = bound.argument(name)
         if isinstance(found, float) and found != 0.0:
-            notes.append(f"run with {name} = 0, recorded: {found:g}")
+            notes.append(f"run with {name}{_RECORDED}{found:g}")
             arguments = with_value(arguments, bound.paths.get(name, f"kwargs.{name}"), 0.0)
     return arguments

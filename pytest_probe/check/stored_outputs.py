@@ -11,6 +11,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_probe.check.prepare import ran_without_dropout
 from pytest_probe.check.replay import Reference, Replay
 from pytest_probe.check.resolve import Resolved
 from pytest_probe.check.sources import replayed, settled_on_cpu
@@ -24,6 +25,7 @@ from pytest_probe.numerics.dtypes import AnyArray
 # The kind of such skips, by which reports group them.
 NOT_STORED = "no stored tensors"
 AFTER_THE_CALL = "in-place input stored after the call"
+DROPPED = "dropout inside the recorded call"
 # What a dump holds of results that are no tensors; of anything else it keeps no value that could differ.
 SCALARS = (bool, int, float, complex, str)
 
@@ -41,6 +43,8 @@ class StoredOutputs(Struct, frozen=True):
     def replay(self, reference: Reference, resolved: Resolved) -> Replay:
         """Both sides, under the possible autocast where only that gives the recorded dtypes. Raises Unsupported, and
         RecordError for a file that cannot be used."""
+        if ran_without_dropout(reference.notes):
+            raise Unsupported("the recorded call dropped elements by chance, which no replay repeats", DROPPED)
         return replayed(_as_stored(settled_on_cpu(reference, resolved.autocast), self.call), self)
 
     def forward(self, reference: Reference) -> Run:
