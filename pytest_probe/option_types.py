@@ -258,10 +258,19 @@ class Folder(Place):
         return given.path
 
     def identity(self, value: Path | None) -> str | None:
-        if value is None:
-            return None
-        files = (path for path in value.rglob("*") if path.is_file())
-        return digest(repr(sorted((str(path.relative_to(value)), path.stat().st_size) for path in files)).encode())
+        return None if value is None else _content_of_folder(value)
+
+
+def _content_of_folder(folder: Path) -> str:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return digest(repr(sorted((str(path.relative_to(folder)), path.stat().st_size) for path in files)).encode())
+
+
+class FileOrFolder(Place):
+    """A file, by its content, or a folder, by the names and sizes of its files."""
+
+    def identity(self, value: Path | None) -> str | None:
+        return _content_of_folder(value) if value is not None and value.is_dir() else super().identity(value)
 
 
 class Report(Place):

@@ -18,6 +18,7 @@ from pytest_probe.option_types import (
     Choice,
     Directions,
     Dumps,
+    FileOrFolder,
     Flag,
     Folder,
     Globs,
@@ -228,7 +229,7 @@ class Options:
         check="pytest_probe.features.outputs.options.check", may_differ=JUDGES)
     against: Option[Path | None] = Option("against",
         "Compare each call of the dump with the same call of this one, a file or a folder: equal, inherited from its "
-        "inputs, or an error of its own? Nothing runs on a device", Place(), "PATH", repeated=True, stored=True,
+        "inputs, or an error of its own? Nothing runs on a device", FileOrFolder(), "PATH", repeated=True, stored=True,
         check="pytest_probe.features.against.options.check", may_differ=JUDGES)
     against_map = Option("against-map",
         "YAML file with what the other side of --probe-against calls modules, which it fuses, and how its ranks hold "

@@ -60,8 +60,9 @@ class Paired(msgspec.Struct, frozen=True, omit_defaults=True):
     nearer to float64; noise_a and noise_b are the noise ratios of both sides' worst outputs. difference names what the
     sides differ by. gap is the relative RMSE of the outputs that lie farthest apart, inf where one side alone is not
     finite. Of an error of a call's own, line is that of the program, module the module that made the call, and sources
-    tell which earlier entry made which input. rows are those of other tools' tables, where the run writes these, and
-    dump_line where the dump of A tells of the call, 0 where its format has no lines.
+    tell which earlier entry made which input. leaves names inputs that differ though no recorded call made them. rows
+    are those of other tools' tables, where the run writes these, and dump_line where the dump of A tells of the call, 0
+    where its format has no lines.
     """
 
     status: Status
@@ -75,5 +76,6 @@ class Paired(msgspec.Struct, frozen=True, omit_defaults=True):
     line: str = ""
     module: str = ""
     sources: str = ""
+    leaves: str = ""
     rows: tuple[TableRow, ...] = ()
     dump_line: int = 0

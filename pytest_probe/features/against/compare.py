@@ -83,6 +83,8 @@ class Comparing:
         self._checker, self._standard, self._map = checker, standard, given
         # What the last record of each side left, which its backward shares.
         self._kept: dict[SideName, Checked] = {}
+        # The worst of the match that is compared.
+        self._worst: dict[SideName, Checked] = {}
         self._producers: dict[Path, Producers] = {}
         # Records by name, by the identity of their dump.
         self._named: dict[int, Mapping[str, Record]] = {}
@@ -90,6 +92,7 @@ class Comparing:
 
     def found(self, both: Together) -> Found:
         """The verdict; of a broken record, or file, a skip."""
+        self._worst.clear()
         try:
             if both.match.repeats is not None:
                 return self._repeated(both, both.match.repeats)
@@ -138,7 +141,16 @@ class Comparing:
             both.match.note,
             lambda: self._difference(both),
         )
-        return judge(pair, self._standard)
+        return self._with_leaves(judge(pair, self._standard), both, in_parts=in_parts)
+
+    def _with_leaves(self, found: Found, both: Together, *, in_parts: bool) -> Found:
+        """With the inputs that differ and that no recorded call made, as weights and data."""
+        record = both.records("A")[0]
+        if not found.differing or in_parts or both.direction == "backward" or self.is_compared_only(both.a, record):
+            return found
+        made = self.producers(both.a).of(record)
+        leaves = ", ".join(name for name in found.differing if name not in made)
+        return replace(found, paired=replace(found.paired, leaves=leaves))
 
     def with_rows(self, found: Found, both: Together) -> Found:
         """With those of other tools' tables; none of a broken record, and none of what B has alone."""
@@ -172,11 +184,9 @@ class Comparing:
             other = joined(b, one)
         return one, other
 
-    def kept(self, both: Together, side: str) -> Checked | None:
-        """What the check of a side, "A" or "B", against float64 left; None where there was none."""
-        found = next((checked for name, checked in self._kept.items() if name == side), None)
-        records = [*both.match.a, *both.match.b]
-        return found if found is not None and any(found.case.record is record for record in records) else None
+    def worst(self, side: str) -> Checked | None:
+        """What the worst check of a side, "A" or "B", of the last match left; None where there was none."""
+        return next((checked for name, checked in self._worst.items() if name == side), None)
 
     def is_compared_only(self, dump: Dump, record: Record) -> bool:
         """Is it a module, say, that nothing replays?"""
@@ -214,24 +224,37 @@ class Comparing:
         return Found(verdict, Paired("replicas", f"{both.records('B')[0].name}.{both.direction}"))
 
     def _repeated(self, both: Together, first: Record) -> Found:
-        """A call that is computed again with equal inputs gives equal outputs."""
+        """A call that is computed again with equal inputs gives equal outputs, but for rounding."""
         side: SideName = "A" if both.match.a else "B"
         again = self._sides(both, side)[0]
         before = self._side(both.dump(side), first, both.direction)
-        outputs = Values.of(again.outputs, before.outputs)
-        wrong = [name for name, pair in outputs.pairs.items() if not pair.agrees]
-        reason = f"{wrong[0]} differs from that of {first.name}, whose inputs are equal" if wrong else ""
-        is_own = bool(wrong) and not both.is_random
+        if not Values.of(again.inputs, before.inputs).equal:
+            return self._alone(both)
         notes = (f"computes {first.name} again",)
-        verdict = Verdict("error" if is_own else "pass", self._standard, reason if is_own else "", notes=notes)
-        status: Status = "own" if is_own else "random" if wrong else "equal"
-        return Found(verdict, Paired(status, before.entry, suspect=side if status == "own" else ""))
+        if Values.of(again.outputs, before.outputs).agree:
+            return Found(Verdict("pass", self._standard, notes=notes), Paired("equal", before.entry))
+        own = self._own(both, side) if self._has_values(both, side) else None
+        if own is not None and own.verdict == "error":
+            reason = f"own error of {side}: {own.headline}; {first.name} gives something else"
+            return Found(
+                replace(own, standard=self._standard, reason=reason), Paired("own", before.entry, suspect=side)
+            )
+        if own is None and not both.is_random:
+            reason = f"suspect: it differs from {first.name}, whose inputs are equal"
+            return Found(Verdict("warning", self._standard, reason, notes=notes), Paired("own", before.entry))
+        status: Status = "random" if both.is_random else "rounding"
+        return Found(Verdict("pass", self._standard, notes=notes), Paired(status, before.entry))
 
     def _own(self, both: Together, side: str) -> Verdict:
-        """The worst verdict on the stored outputs of a side's records."""
+        """The worst verdict on the stored outputs of a side's records; on those of all ranks that hold it together."""
         name: SideName = "A" if side == "A" else "B"
-        judged = [self._checked(both.dump(name), record, both.direction, name) for record in both.records(name)]
-        return max(judged, key=lambda verdict: SEVERITY[verdict.verdict])
+        found = [(both.dump(name), record) for record in both.records(name)]
+        if both.ranks is not None and both.ranks.side == name == "B":
+            known = ((dump, self._records_of(dump).get(found[0][1].name)) for dump in both.ranks.dumps)
+            found = [(dump, record) for dump, record in known if record is not None]
+        judged = [self._checked(dump, record, both.direction, name) for dump, record in found]
+        self._worst[name] = max(judged, key=lambda checked: SEVERITY[checked.verdict.verdict])
+        return self._worst[name].verdict
 
     def _difference(self, both: Together) -> str:
         """The name of what both sides differ by, where each is one record, which has just been judged."""
@@ -244,16 +267,17 @@ class Comparing:
             return None
         return found if [found.case.record] == both.records(side) else None
 
-    def _checked(self, dump: Dump, record: Record, direction: Direction, side: SideName) -> Verdict:
-        if self.is_compared_only(dump, record) or direction not in record.directions:
-            words = "modules and autograd nodes are compared, not replayed"
-            return Verdict("skip", self._standard, words, "not replayed")
+    def _checked(self, dump: Dump, record: Record, direction: Direction, side: SideName) -> Checked:
         case = Case(dump, record, direction)
+        missing = frameworks.unavailable(dump.framework)
+        if missing or self.is_compared_only(dump, record) or direction not in record.directions:
+            words = missing or "modules and autograd nodes are compared, not replayed"
+            return Checked(case, Verdict("skip", self._standard, words, "not replayed"))
         previous = self._kept.pop(side, None)
         # Dropped first where it is another record's, so that the peak of memory is that of one case.
         previous = previous if previous is not None and previous.serves(case) else None
         checked = self._kept[side] = self._checker.run(case, previous)
-        return checked.verdict
+        return checked
 
 
 def _summed(ranks: Sequence[Side], own: Side, layout: Layout | None) -> Side:

@@ -15,7 +15,7 @@ dims:                                    # entries whose tensors a side's ranks 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any
@@ -53,6 +53,8 @@ class DumpMap(Struct, frozen=True):
     fusions: tuple[Fusion, ...] = ()
     ignored: tuple[str, ...] = ()
     layouts: Mapping[str, Layout] = {}
+    # The globs of names as they were written.
+    written: tuple[str, ...] = ()
 
     def renamed(self, name: str) -> str:
         """The other side's name of a module or record of A: the first rule that fits counts."""
@@ -65,6 +67,16 @@ class DumpMap(Struct, frozen=True):
                 inside = "".join(piece + text for piece, text in zip(pieces, texts, strict=False))
                 return name[: found.start()] + inside + name[found.end() :]
         return name
+
+    def unused(self, names: Sequence[Collection[str]], fused: Collection[Fusion]) -> list[str]:
+        """The rules that nothing matches: names are those of A's and of B's entries and modules, fused the fusions that
+        joined something."""
+        a, both = names[0], [*names[0], *names[1]]
+        rules = zip(self.written, self.names, strict=True)
+        found = [f"names: {rule}" for rule, (pattern, _) in rules if not any(map(pattern.search, a))]
+        found += [f"{'concat' if rule.of_a else 'split'}: {rule.whole}" for rule in self.fusions if rule not in fused]
+        globs = [("ignore", glob) for glob in self.ignored] + [("dims", glob) for glob in self.layouts]
+        return found + [f"{key}: {glob}" for key, glob in globs if not any(fnmatchcase(name, glob) for name in both)]
 
     def ignores(self, *names: str) -> bool:
         """Is one of an entry's or a module's names left out?"""
@@ -112,6 +124,7 @@ def read_map(path: Path) -> DumpMap:
         ),
         found.ignore,
         {glob: _layout(dims) for glob, dims in found.dims.items()},
+        tuple(found.names),
     )
 
 

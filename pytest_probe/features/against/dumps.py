@@ -27,12 +27,16 @@ class Counterpart(Struct, frozen=True):
 
 
 def counterparts(here: Sequence[Path], there: Sequence[Path], *, in_parts: bool) -> dict[Path, Counterpart]:
-    """That of each dump of A. in_parts: ranks of one side may hold parts of what the other side holds.
+    """That of each dump of A; of the steps that both sides have, where they have one in common. in_parts: ranks of one
+    side may hold parts of what the other side holds.
 
     Raises SettingsError, with both lists, where the numbers of dumps do not fit.
     """
     steps = [_by_step(side) for side in (here, there)]
-    if steps[0].keys() != steps[1].keys():
+    common = steps[0].keys() & steps[1].keys()
+    if common:
+        steps = [{step: dumps for step, dumps in side.items() if step in common} for side in steps]
+    else:
         alike = len(steps[0]) == len(steps[1])
         steps = [dict(enumerate(step.values())) for step in steps] if alike else [{0: [*here]}, {0: [*there]}]
     return dict(pair for step, dumps in steps[0].items() for pair in _of_step(dumps, steps[1][step], in_parts=in_parts))

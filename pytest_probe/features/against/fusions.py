@@ -49,6 +49,14 @@ def _api(record: Record) -> str:
     return f"{record.namespace}.{record.api.rpartition('.')[2]}"
 
 
+def names_of(dump: Dump) -> set[str]:
+    """What the globs of a map are matched with: entries, records and modules."""
+    names = {module_of(record, dump) for record in _records(dump)}
+    for record in _records(dump):
+        names |= {record.name, *(f"{record.name}.{way}" for way in ("forward", "backward"))}
+    return names
+
+
 def module_of(record: Record, dump: Dump) -> str:
     """The path of the module that a record is, or whose call it is, without wrappers; "" where the dump has none."""
     if record.namespace in ("Module", "Cell"):

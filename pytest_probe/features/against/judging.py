@@ -17,7 +17,7 @@ from pytest_probe.features.against.sides import STATISTICS_ROUNDOFFS, TENSORS, S
 from pytest_probe.features.against.standards import CLOSENESS, Closeness
 from pytest_probe.model.pairing import Paired, Status
 from pytest_probe.model.result import number, plain
-from pytest_probe.model.verdict import SEVERITY, Metric, Outcome, OutputVerdict, Verdict
+from pytest_probe.model.verdict import Metric, Outcome, OutputVerdict, Verdict
 
 # The kind of a skip whose tensors cannot be compared, and of one that the other side does not have.
 INCOMPARABLE, UNMATCHED = "another shape or dtype on the other side", "no such call on the other side"
@@ -28,40 +28,47 @@ _SUSPECT = 16
 
 class Values(Struct, frozen=True):
     """Tensors of both sides by name, the names of those that one side has alone, and other values (numbers, texts) that
-    differ, in words."""
+    differ, in words; settings are those of them that are no sizes or places, as eps or a mode."""
 
     pairs: Mapping[str, TensorPair]
     alone: Sequence[str]
     others: Sequence[str]
+    settings: Sequence[str]
 
     @classmethod
     def of(cls, a: Mapping[str, object], b: Mapping[str, object]) -> Values:
         """Raises RecordError for a file that cannot be used."""
-        pairs = {}
-        others = []
-        for name in (name for name in a if name in b):
-            one, other = a[name], b[name]
+        pairs, others, settings, alone = {}, list[str](), list[str](), list[str]()
+        for name in (*a, *(name for name in b if name not in a)):
+            one, other = a.get(name), b.get(name)
             if isinstance(one, TENSORS) and isinstance(other, TENSORS):
                 pairs[name] = compared(one, other)
-            elif not isinstance(one, TENSORS) and not isinstance(other, TENSORS):
-                words = f"{name} is {one!r:.60} and {other!r:.60}"
-                others += [words] if one != other and (one == one or other == other) else []
-        alone = sorted(name for name in a.keys() ^ b.keys() if isinstance(a.get(name, b.get(name)), TENSORS))
-        return cls(pairs, alone, others)
+            elif isinstance(one, TENSORS) or isinstance(other, TENSORS):
+                alone.append(name)
+            elif not (one == other or (one != one and other != other)):
+                others.append(f"{name} is {one!r:.60} and {other!r:.60}")
+                is_setting = any(isinstance(each, (bool, float, str)) for each in (one, other))
+                settings += others[-1:] if is_setting else []
+        return cls(pairs, alone, others, settings)
 
     @property
     def equal(self) -> bool:
-        return not self.others and all(pair.equal for pair in self.pairs.values())
+        return not self.others and not self.alone and all(pair.equal for pair in self.pairs.values())
 
     @property
     def agree(self) -> bool:
         """Are they equal, or as near as the statistics of equal tensors are?"""
-        return not self.others and all(pair.agrees for pair in self.pairs.values())
+        return not self.others and not self.alone and all(pair.agrees for pair in self.pairs.values())
 
     @property
     def differ_in_others(self) -> bool:
         """Do other values differ, and all tensors agree?"""
-        return bool(self.others) and all(pair.agrees for pair in self.pairs.values())
+        return bool(self.others) and not self.alone and all(pair.agrees for pair in self.pairs.values())
+
+    @property
+    def unknown(self) -> bool:
+        """Do the dumps say nothing of any tensor's values?"""
+        return bool(self.pairs) and all(pair.basis == "nothing" for pair in self.pairs.values())
 
     @property
     def have_values(self) -> bool:
@@ -109,12 +116,14 @@ class Pair(Struct, frozen=True):
 
 
 class Found(Struct, frozen=True):
-    """The verdict on a pair, and what it is; of one that was judged, the pair, and which tensors have equal values."""
+    """The verdict on a pair, and what it is; of one that was judged, the pair, and which tensors have equal values, and
+    which inputs differ."""
 
     verdict: Verdict
     paired: Paired
     pair: Pair | None = None
     equal: Set[str] = frozenset()
+    differing: Sequence[str] = ()
 
 
 class _Judging(Struct, frozen=True):
@@ -129,12 +138,12 @@ class _Judging(Struct, frozen=True):
             return self._incomparable(outputs.incomparable[0])
         if outputs.alone and not outputs.pairs:
             return self._not_compared(f"{outputs.alone[0]} is of one side, or of one part of it, alone")
+        if outputs.unknown:
+            return self._not_compared("no dump says anything of the values of its outputs")
         if self.standard in CLOSENESS:
             return self._by_closeness(CLOSENESS[self.standard])
-        if outputs.equal and outputs.have_values:
+        if outputs.equal and outputs.have_values and (inputs.agree or not inputs.have_values):
             return self._made("equal" if inputs.agree else "recovers")
-        if self.pair.is_random and not outputs.agree:
-            return self._made("random")
         if outputs.have_values and inputs.have_values:
             return self._by_replay()
         return self._by_statistics()
@@ -160,21 +169,38 @@ class _Judging(Struct, frozen=True):
             return self._by_growth(sides["A"].reason)
         wrong = [name for name, verdict in sides.items() if verdict.verdict == "error"]
         if self._has_other_arguments and not wrong:
-            return self._suspected("arguments", f"called with other arguments: {'; '.join(self.inputs.others)}", sides)
-        status: Status = "own" if wrong else "rounding" if self.inputs.equal else "inherited"
+            return self._suspected("arguments", self._other_arguments, sides)
+        status: Status = "own" if wrong else self._right
         return self._made(status, sides, wrong, difference=self.pair.named() if status == "rounding" else "")
 
     @property
     def _has_other_arguments(self) -> bool:
-        return self.inputs.differ_in_others and not self.pair.in_parts
+        differ = self.inputs.differ_in_others or bool(self.inputs.settings)
+        return differ and not self.pair.in_parts
+
+    @property
+    def _other_arguments(self) -> str:
+        return f"called with other arguments: {'; '.join(self.inputs.others)}"
+
+    @property
+    def _right(self) -> Status:
+        """What a pair is that is right on both sides, and not equal in all."""
+        if self.outputs.equal:
+            return "recovers"
+        if not self.inputs.agree:
+            return "inherited"
+        return "random" if self.pair.is_random else "rounding"
 
     def _by_growth(self, reason: str) -> Found:
         """Nothing can be replayed: what the call adds to the difference of its inputs tells."""
         note, words = [f"not replayed: {reason}"], f"outputs differ by {self.outputs.gap:.3g} relatively"
-        allowed = _SUSPECT * max(self.inputs.gap, *(tensors.roundoff for tensors in self.outputs.pairs.values()))
+        roundoffs = [tensors.roundoff for tensors in self.outputs.pairs.values()]
+        allowed = _SUSPECT * max(self.inputs.gap, *roundoffs, 0.0)
+        if self._has_other_arguments:
+            return self._suspected("arguments", self._other_arguments)
         if self.outputs.gap <= allowed:
-            return self._made("rounding" if self.inputs.equal else "inherited", notes=note)
-        if self.pair.of_calls:
+            return self._made(self._right, notes=note)
+        if self.pair.of_calls and not self.inputs.equal:
             return self._made("inherited", notes=["the calls that it is made of are compared themselves"])
         words = f"suspect: outputs differ by {self.outputs.gap:.3g} relatively"
         if not self.inputs.pairs:
@@ -183,14 +209,20 @@ class _Judging(Struct, frozen=True):
 
     def _by_statistics(self) -> Found:
         outputs = self.outputs
+        if self._has_other_arguments and not outputs.equal:
+            return self._suspected("arguments", self._other_arguments)
         if outputs.agree:
             same: Status = "equal" if outputs.equal else "rounding"
             return self._made(same if self.inputs.agree else "recovers")
-        if self._has_other_arguments:
-            return self._suspected("arguments", f"called with other arguments: {'; '.join(self.inputs.others)}")
-        if not self.inputs.agree or self.pair.of_calls:
+        if not self.inputs.agree or self.pair.is_random:
+            return self._made(self._right, notes=["not replayed: a dump has statistics alone"])
+        far = {name: tensors for name, tensors in outputs.pairs.items() if not tensors.agrees}
+        if not far:
+            return self._suspected("own", f"suspect: outputs are {'; '.join((*outputs.others, *outputs.alone))}")
+        name, worst = max(far.items(), key=lambda item: item[1].gap)
+        # A function may enlarge a difference that statistics do not show.
+        if not self.inputs.equal and worst.gap <= _SUSPECT:
             return self._made("inherited", notes=["not replayed: a dump has statistics alone"])
-        name, worst = max(outputs.pairs.items(), key=lambda item: 0.0 if item[1].agrees else item[1].gap)
         words = f"statistics differ by {worst.gap:.3g} times what roundings explain ({worst.words()})"
         if not self.inputs.pairs:
             return self._suspected("differs", f"suspect: {name}: {words}; no inputs are known")
@@ -202,16 +234,22 @@ class _Judging(Struct, frozen=True):
 
     def _by_closeness(self, close: Closeness) -> Found:
         rows = []
+        unseen = [name for name, tensors in self.outputs.pairs.items() if not close.sees(tensors)]
+        if unseen:
+            return self._not_compared(f"{unseen[0]}: --probe-standard={self.standard} needs tensors on both sides")
         explained = close.asks_inputs and any(close.refused(tensors) for tensors in self.inputs.pairs.values())
         for name, tensors in self.outputs.pairs.items():
             reason = "" if tensors.equal or explained else close.refused(tensors)
             rows.append(_output(name, tensors, self.standard, close.outcome if reason else "pass", reason))
-        wrong = [row for row in rows if row.verdict != "pass"]
-        outcome: Outcome = max((row.verdict for row in rows), key=SEVERITY.__getitem__, default="pass")
-        differing: Status = "own" if wrong and self.inputs.agree else "inherited" if wrong else "rounding"
+        reasons = [f"{row.name}: {row.reason}" for row in rows if row.verdict != "pass"]
+        reasons += (
+            [] if explained else [*self.outputs.others, *(f"{name} is of one side" for name in self.outputs.alone)]
+        )
+        outcome: Outcome = close.outcome if reasons else "pass"
+        differing: Status = "own" if reasons and self.inputs.agree else "inherited" if reasons else "rounding"
         found = self._made("equal" if self.outputs.equal else differing)
-        reason = f"{wrong[0].name}: {wrong[0].reason}" if wrong else ""
-        return Found(replace(found.verdict, verdict=outcome, reason=reason, outputs=tuple(rows)), found.paired)
+        verdict = replace(found.verdict, verdict=outcome, reason="".join(reasons[:1]), outputs=tuple(rows))
+        return Found(verdict, found.paired)
 
     def _made(
         self,
@@ -226,7 +264,7 @@ class _Judging(Struct, frozen=True):
             status,
             self.pair.b.entry,
             suspect=" and ".join(wrong),
-            nearer=nearer(noise.get("A"), noise.get("B")),
+            nearer=nearer(noise.get("A"), noise.get("B")) if self._same_dtypes else "",
             noise_a=plain(noise.get("A")),
             noise_b=plain(noise.get("B")),
             difference=difference,
@@ -251,6 +289,11 @@ class _Judging(Struct, frozen=True):
         )
         return Found(verdict, paired)
 
+    @property
+    def _same_dtypes(self) -> bool:
+        """Each side's noise is that of its own dtype."""
+        return all(tensors.a.dtype == tensors.b.dtype for tensors in self.outputs.pairs.values())
+
     def _rows(self, failed: Mapping[str, OutputVerdict]) -> Iterator[OutputVerdict]:
         """Each output of both sides, with what a wrong side's own verdict says; and outputs of that side alone."""
         for name, tensors in self.outputs.pairs.items():
@@ -265,7 +308,7 @@ class _Judging(Struct, frozen=True):
         if self.outputs.alone:
             yield f"of one side alone: {', '.join(self.outputs.alone)}"
         if self.inputs.others:
-            yield f"called with other arguments: {'; '.join(self.inputs.others)}"
+            yield self._other_arguments
 
 
 def judge(pair: Pair, standard: str) -> Found:
@@ -273,7 +316,8 @@ def judge(pair: Pair, standard: str) -> Found:
     inputs, outputs = Values.of(pair.a.inputs, pair.b.inputs), Values.of(pair.a.outputs, pair.b.outputs)
     pairs = {**inputs.pairs, **outputs.pairs}
     equal = frozenset(name for name, tensors in pairs.items() if tensors.equal and tensors.basis == "values")
-    return replace(_Judging(pair, standard, inputs, outputs).found(), pair=pair, equal=equal)
+    differing = tuple(name for name, tensors in inputs.pairs.items() if not tensors.agrees)
+    return replace(_Judging(pair, standard, inputs, outputs).found(), pair=pair, equal=equal, differing=differing)
 
 
 def said(paired: Paired) -> Iterator[str]:

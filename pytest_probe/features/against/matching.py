@@ -66,7 +66,8 @@ def match(a: Dump, b: Dump, given: DumpMap) -> list[Match]:
     named = _named if a.framework == b.framework else _canonically_named
     first = {given.renamed(name): record for name, record in named(a, given, taken)}
     second = dict(named(b, given, taken))
-    if _same_counts(first, second):
+    # What a map joined has left gaps in the numbers.
+    if not taken and _same_counts(first, second):
         return found + _by_name(first, second)
     keyed = (
         [_keyed(name, record, a, given.renamed) for name, record in first.items()],
@@ -181,8 +182,10 @@ def _repeated(found: list[Match], place: int, record: Record, *, of_a: bool) -> 
     pair = found[place]
     first, partner = (pair.a[0], pair.b[0]) if of_a else (pair.b[0], pair.a[0])
     again = Match((record,) if of_a else (), () if of_a else (record,), repeats=first, directions=("forward",))
-    if first.backward is not None or record.backward is None or partner.backward is None:
+    if record.backward is None:
         return [again]
+    if first.backward is not None or partner.backward is None:
+        return [again, Match(again.a, again.b, directions=("backward",))]
     found[place] = replace(pair, directions=("forward",))
     both = ((record,), (partner,)) if of_a else ((partner,), (record,))
     return [again, Match(*both, note=f"{record.name} computes {first.name} again", directions=("backward",))]

@@ -78,20 +78,31 @@ def coarser(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
     return max(a, b, key=lambda dtype: float_format(dtype).roundoff)
 
 
-# The ULP of zero is so small that a usual number is more of them from it than float32 holds.
-_MOST = float(np.finfo(np.float32).max)
-
-
 def _distances(a: AnyArray, b: AnyArray) -> AnyArray:
-    """In ULP, float32: a percentile needs all of them. Many are counted as the largest number of float32."""
+    """In ULP, float32: a percentile needs all of them. Of one real dtype they are the numbers between both."""
     dtype, found, at = coarser(a.dtype, b.dtype), np.empty(a.size, np.float32), 0
+    steps = a.dtype == b.dtype and not is_complex(a.dtype)
     with np.errstate(over="ignore"):
         for one, other in blocks(a, b, PASS):
-            distance = ulp_distance(one, other, dtype)
-            np.minimum(distance, _MOST, out=distance, where=np.isfinite(distance))
-            found[at : at + one.size] = distance
+            found[at : at + one.size] = _steps(one, other) if steps else ulp_distance(one, other, dtype)
             at += one.size
     return found
+
+
+def _steps(one: AnyArray, other: AnyArray) -> AnyArray:
+    """How many numbers of the dtype lie from one to the other; inf where one of them alone is not finite."""
+    first, second = (_ranks(side) for side in (one, other))
+    alike = same_value(one, other)
+    finite = np.isfinite(widen(one)) & np.isfinite(widen(other))
+    return np.where(alike, 0.0, np.where(finite, np.abs(first - second), np.inf))
+
+
+def _ranks(side: AnyArray) -> AnyArray:
+    """The place of each number among all of its dtype, 0 for both zeros, in float64."""
+    bits = np.ascontiguousarray(side).view(f"u{side.dtype.itemsize}")
+    top = bits.dtype.type(1 << (8 * side.dtype.itemsize - 1))
+    size = (bits & ~top).astype(np.float64)
+    return np.asarray(np.where(bits & top, -size, size))
 
 
 def _largest(a: AnyArray, b: AnyArray) -> float:

@@ -14,6 +14,7 @@ from pytest_probe.errors import DumpError, SettingsError
 from pytest_probe.features.against.compare import Comparing, Ranks, Together
 from pytest_probe.features.against.dump_map import DumpMap, read_map
 from pytest_probe.features.against.dumps import OPTION, Counterpart, counterparts
+from pytest_probe.features.against.fusions import fused, names_of
 from pytest_probe.features.against.judging import Found
 from pytest_probe.features.against.matching import Match, match
 from pytest_probe.features.against.report import SUSPECT, Report
@@ -50,7 +51,7 @@ class PairItem(ProbeItem):
     def judge(self) -> Verdict:
         found = self.against.found(self.both)
         self.paired = self._located(found.paired)
-        wrong = self.against.checked(self.both, found.paired.suspect)
+        wrong = self.against.checked(found.paired.suspect)
         checked = Checked(self.case, found.verdict) if wrong is None else replace(wrong, verdict=found.verdict)
         judged = Judged(checked, found.verdict, self.portable_id, self.case.api, self._file, self._command)
         self.judged = judged.by_features(self.probe)
@@ -135,9 +136,21 @@ class Against(Feature):
             alone = f", {here:,} of A and {there:,} of B alone" if here or there else ""
             parts = f"; rank {each.index} of {len(each.of_a)} that together are B" if each.of_a else ""
             parts = f"; {len(each.of_b)} ranks of B together are A" if each.of_b else parts
+            for rule in self._unused(path):
+                yield f"probe: {self.probe.settings.against_map}: {rule} matches nothing"
             yield f"probe: A is {self.probe.dumps.label(path)}, B {each.b}: {both:,} records of both{alone}{parts}"
 
+    def _unused(self, path: Path) -> list[str]:
+        """The rules of the map that nothing in this dump and its counterpart matches."""
+        dump, other = self.probe.dumps.read(path), self._others[self._counterparts[path].b]
+        if self.probe.settings.against_map is None:
+            return []
+        joined = {rule for rule, _, _ in fused(dump, other, self._map)}
+        return self._map.unused([names_of(dump), names_of(other)], joined)
+
     def items(self, parent: pytest.Collector, dump: Dump) -> Iterator[pytest.Item]:
+        if dump.path not in self._counterparts:
+            return
         each = self._counterparts[dump.path]
         other, ranks = self._others[each.b], self._ranks(each)
         for found in self._matches[dump.path]:
@@ -171,9 +184,9 @@ class Against(Feature):
         found = self._comparing.found(both)
         return found if self.probe.settings.out is None else self._comparing.with_rows(found, both)
 
-    def checked(self, both: Together, suspect: str) -> Checked | None:
+    def checked(self, suspect: str) -> Checked | None:
         """What the check of a side against float64 left, for its tensors; None where there was none."""
-        return self._comparing.kept(both, suspect[:1])
+        return self._comparing.worst(suspect[:1])
 
     def sources(self, both: Together) -> Mapping[str, str]:
         """Which earlier call made which input of A's record."""

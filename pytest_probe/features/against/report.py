@@ -31,6 +31,7 @@ _WORDS: Mapping[Status, str] = {
 }
 # What is an error of a call's own, or may be.
 SUSPECT: Sequence[Status] = ("own", "arguments", "differs", "replicas")
+_UNCOMPARED: Sequence[Status] = ("unmatched", "incomparable")
 _BLOCKS = "▁▂▃▄▅▆▇█"
 # Relative errors that the lowest and the highest block stand for, as powers of 10.
 _LOWEST, _HIGHEST = -8.0, 0.0
@@ -56,7 +57,16 @@ class Report(Struct):
             return
         backward = result.direction == "backward"
         paired = replace(result.against, rows=())
-        self.rows.append(_Row(result.portable_id, result.place or 0, backward, paired, result.reason, result.verdict))
+        self.rows.append(
+            _Row(
+                result.portable_id,
+                -1 if result.place is None else result.place,
+                backward,
+                paired,
+                result.reason,
+                result.verdict,
+            )
+        )
 
     @property
     def alarm(self) -> str:
@@ -69,7 +79,7 @@ class Report(Struct):
             return
         found = Counter(row.paired.status for row in self.rows)
         counts = ", ".join(f"{found[status]:,} {words}" for status, words in _WORDS.items() if found[status])
-        yield from wrap(f"A against B, {len(self.rows):,} pairs: {counts}", width=width)
+        yield from wrap(f"A against B, {count(len(self.rows), 'pair')}: {counts}", width=width)
         labels = sorted({row.id.label for row in self.rows}, key=lambda label: natural_order(Path(label)))
         for label in labels:
             rows = _in_order([row for row in self.rows if row.id.label == label])
@@ -77,18 +87,24 @@ class Report(Struct):
 
     def _of_dump(self, label: str, rows: Sequence[_Row], width: int) -> Iterator[str]:
         where = f"{label}: " if label else ""
-        first = next((row for row in rows if row.paired.status in SUSPECT), None)
-        if first is not None:
-            what = "first own error" if first.verdict == "error" else "first suspect"
-            reason = first.reason.removeprefix("suspect: ")
-            yield from wrap(f"{where}{what}: {first.id.name}: {reason}", "    ", width=width)
-            for line in filter(None, (_place(first), _advice(first))):
-                yield from wrap(line, "    ", "  ", width)
-        else:
+        wrong = next((row for row in rows if row.verdict == "error"), None)
+        suspect = next((row for row in rows if row.paired.status in SUSPECT and row.verdict != "error"), None)
+        if wrong is None and suspect is None:
             yield from wrap(_without_own(where, rows), "    ", width=width)
+        for what, first in (("first own error", wrong), ("first suspect", suspect)):
+            if first is not None:
+                reason = first.reason.removeprefix("suspect: ")
+                yield from wrap(f"{where}{what}: {first.id.name}: {reason}", "    ", width=width)
+                for line in filter(None, (_place(first), _advice(first))):
+                    yield from wrap(line, "    ", "  ", width)
+        leaves = [row for row in rows if row.paired.leaves]
+        if leaves:
+            more = f" (and of {count(len(leaves) - 1, 'call')} more)" if leaves[1:] else ""
+            words = f"no recorded call made, and that differ: {leaves[0].paired.leaves} of {leaves[0].id.name}{more}"
+            yield from wrap(f"{where}inputs that {words}; look at weights and data", "    ", width=width)
         gaps = [number(row.paired.gap) for row in rows if row.paired.status != "random"]
         if any(gaps):
-            yield f"{where}relative difference along {len(gaps):,} calls, from {_LEAST:.0e} to {_MOST:.0e}:"
+            yield f"{where}relative difference along {count(len(gaps), 'call')}, from {_LEAST:.0e} to {_MOST:.0e}:"
             yield f"  {blocks(gaps, min(width, 100) - 4)}"
 
 
@@ -102,7 +118,10 @@ def _in_order(rows: Sequence[_Row]) -> list[_Row]:
             return 1, -row.place
         return (0 if last < 0 or row.place <= last else 2), row.place
 
-    return sorted(rows, key=order)
+    placed, others = ([row for row in rows if (row.place >= 0) == known] for known in (True, False))
+
+    # Modules have no place among calls.
+    return [*sorted(placed, key=order), *others]
 
 
 def _without_own(where: str, rows: Sequence[_Row]) -> str:
@@ -113,14 +132,11 @@ def _without_own(where: str, rows: Sequence[_Row]) -> str:
     row, before = rows[first], rows[:first]
     if row.paired.status == "rounding":
         return f"{where}no own error; sides first differ in {row.id.name}, by rounding"
-    alone = [*takewhile(lambda each: each.paired.status == "unmatched", reversed(before))]
+    alone = [*takewhile(lambda each: each.paired.status in _UNCOMPARED, reversed(before))]
     if alone:
-        calls = f"{count(len(alone), 'call')} that one side has alone, the first one {alone[-1].id.name}"
+        calls = f"{count(len(alone), 'call')} that could not be compared, the first one {alone[-1].id.name}"
         return f"{where}no own error; sides first differ in {row.id.name}, behind {calls}"
-    return (
-        f"{where}no own error; the inputs of {row.id.name} differ, and no call before it: look at the data, the "
-        "weights and what was not recorded"
-    )
+    return f"{where}no own error; the inputs of {row.id.name} differ, and no compared call before it"
 
 
 def _place(row: _Row) -> str:

@@ -269,6 +269,8 @@ def _same_files(a: AnyTensor, b: AnyTensor) -> bool:
     first, second = a.file(), b.file()
     if first is None or second is None or a.dtype != b.dtype:
         return False
+    if not first.stat().st_size:
+        return False
     with first.open("rb", buffering=0) as one, second.open("rb", buffering=0) as other:
         return _same_bytes(one.readinto, other.readinto)
 
@@ -285,13 +287,19 @@ def _same_bytes(one: Callable[[bytearray], int | None], other: Callable[[bytearr
             return False
 
 
-_STATISTICS = ("max", "min", "mean", "norm")
+_STATISTICS = ("max", "min", "mean", "norm", "high", "low")
+# Of elements that are not finite.
+_COUNTS = ("nan", "inf", "negative_inf")
 
 
 def statistics_gap(a: TensorSpec, b: TensorSpec) -> float | None:
     """The largest difference of both sides' statistics, as a multiple of 16 roundoffs of the coarser dtype: of Max, Min
     and Norm relative to themselves, of the mean relative to the RMS. 0 where all are equal, inf where one side alone is
     NaN or inf; None where they have no statistic in common."""
+    if any(
+        getattr(a, name) != getattr(b, name) for name in _COUNTS if None not in (getattr(a, name), getattr(b, name))
+    ):
+        return float(np.inf)
     pairs = [(name, getattr(a, name), getattr(b, name)) for name in _STATISTICS]
     known = [(name, one, other) for name, one, other in pairs if one is not None and other is not None]
     if not known:

@@ -20,8 +20,12 @@ class Closeness(Protocol):
     # Are outputs close whose inputs are not?
     asks_inputs: bool = False
 
+    def sees(self, pair: TensorPair) -> bool:
+        """Do the dumps hold what the rule looks at?"""
+        return pair.equal or pair.found is not None
+
     def refused(self, pair: TensorPair) -> str:
-        """The reason; "" where they are close, or where the dumps do not hold what the rule looks at."""
+        """The reason; "" where they are close."""
 
 
 class Exact(Closeness):
@@ -30,8 +34,11 @@ class Exact(Closeness):
     outcome: Outcome = "error"
     help = "the other side, bit for bit"
 
+    def sees(self, pair: TensorPair) -> bool:
+        return pair.basis != "nothing"
+
     def refused(self, pair: TensorPair) -> str:
-        if pair.equal or pair.basis == "nothing":
+        if pair.equal:
             return ""
         if pair.found is None:
             return f"{pair.basis} differ"
@@ -74,6 +81,10 @@ class ByStatistics(Closeness):
 
     outcome: Outcome = "warning"
     asks_inputs = True
+
+    def sees(self, pair: TensorPair) -> bool:
+        return pair.statistics is not None or pair.equal
+
     help = f"Max, Min, Mean and Norm within {STATISTICS_ROUNDOFFS} roundoffs of the dtype"
 
     def refused(self, pair: TensorPair) -> str:

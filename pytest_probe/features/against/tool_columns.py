@@ -184,7 +184,7 @@ def _finite_first(x: AnyArray, y: AnyArray) -> tuple[AnyArray, AnyArray, AnyArra
 
 def _quotients(x: AnyArray, y: AnyArray) -> AnyArray:
     """|(x - y) / y| in their own dtype; adds eps to both, in place where they are floats, where y is 0."""
-    if x.dtype.kind != "f" or y.dtype.kind != "f":
+    if not all(np.issubdtype(side.dtype, np.floating) for side in (x, y)):
         x, y = x.astype(float), y.astype(float)
     zero, eps = y == 0, np.finfo(y.dtype).eps
     y[zero] += eps
