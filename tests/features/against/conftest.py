@@ -66,6 +66,7 @@ PROGRAMS: dict[str, Callable[[Path], Path]] = {
     ),
     "one_rank": _alone,
     "two_ranks": _parallel,
+    "two_ranks_wrong": _parallel,
     "flipped": lambda folder: _parallel(folder, "flip"),
 }
 
