@@ -148,7 +148,8 @@ class Comparing:
         record = both.records("A")[0]
         if not found.differing or in_parts or both.direction == "backward" or self.is_compared_only(both.a, record):
             return found
-        made = self.producers(both.a).of(record)
+        producers = self.producers(both.a)
+        made = producers.of(record).keys() | producers.in_memory(record)
         leaves = ", ".join(name for name in found.differing if name not in made)
         return replace(found, paired=replace(found.paired, leaves=leaves))
 

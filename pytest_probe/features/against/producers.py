@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Set
 from typing import TypeAlias
 
 from pytest_probe.errors import RecordError
 from pytest_probe.model.dump import Dump, Record, TensorSpec, named_tensors
 
-_Told: TypeAlias = tuple[object, ...]
+_Key: TypeAlias = "tuple[object, ...] | None"
 
 
 class Producers:
@@ -18,23 +18,29 @@ class Producers:
     def __init__(self, dump: Dump) -> None:
         self._dump = dump
         self._places = {record.name: place for place, record in enumerate(dump.records)}
-        self._made: dict[_Told, list[int]] = {}
+        self._made: dict[_Key, list[int]] = {}
         for place, record in enumerate(dump.records):
             for spec in self._outputs(record):
-                self._made.setdefault(_told(spec), []).append(place)
+                for key in (_told(spec), _memory(spec)):
+                    if key is not None:
+                        self._made.setdefault(key, []).append(place)
 
     def of(self, record: Record) -> dict[str, str]:
-        """The inputs that are outputs of an earlier call, each with the entry that made it last."""
-        return dict(self._of(record))
+        """The inputs that hold what an earlier call gave, each with the entry that gave it last."""
+        return dict(self._of(record, _told))
 
-    def _of(self, record: Record) -> Iterator[tuple[str, str]]:
+    def in_memory(self, record: Record) -> Set[str]:
+        """The names of inputs that lie where a result of an earlier call lay: attributes as `.mT` make views."""
+        return dict(self._of(record, _memory)).keys()
+
+    def _of(self, record: Record, key: Callable[[TensorSpec], _Key]) -> Iterator[tuple[str, str]]:
         call = self._dump.decode(record)
         own = self._places.get(record.name, 0)
         for root, tree in (("input", call.args), ("kwargs", call.kwargs)):
             for name, spec in named_tensors(tree, root):
-                places = self._made.get(_told(spec), [])
+                places = self._made.get(key(spec), []) if spec.size > 1 else []
                 before = bisect_left(places, own)
-                if before and spec.size > 1 and _told(spec)[2:] != (None,) * 5:
+                if before:
                     yield name, f"{self._dump.records[places[before - 1]].name}.forward"
 
     def _outputs(self, record: Record) -> list[TensorSpec]:
@@ -44,7 +50,13 @@ class Producers:
             return []
 
 
-def _told(spec: TensorSpec) -> _Told:
-    """What equal tensors have in common."""
+def _told(spec: TensorSpec) -> _Key:
+    """What the dump tells of a tensor's values; None where that is nothing."""
     numbers = (repr(number) if number is not None else None for number in (spec.max, spec.min, spec.mean, spec.norm))
-    return spec.dtype, spec.shape, *numbers, spec.checksum or None
+    told = (*numbers, spec.checksum or None)
+    return None if told == (None,) * 5 else (spec.dtype, spec.shape, *told)
+
+
+def _memory(spec: TensorSpec) -> _Key:
+    """Where it lay; None where the dump does not tell."""
+    return None if spec.address is None else (spec.dtype, spec.address)

@@ -1,4 +1,4 @@
-"""Wrong values in one of two dumps that are equal otherwise, none of which passes; and differences that are no error."""
+"""Wrong values in one of two dumps that are equal otherwise: none passes. And differences that are no errors."""
 
 from __future__ import annotations
 
