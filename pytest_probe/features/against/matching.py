@@ -316,7 +316,8 @@ def _in_parts(a: Sequence[_Keyed], b: Sequence[_Keyed], *, of_a: bool) -> _Parts
         parts = _Parts(first, calls, count, of_a)
         joined = [*many[: first + calls], *many[first + calls * count :]]
         alike = all(one.any_batch == other.any_batch for one, other in zip(joined, whole, strict=True))
-        if alike and _divided(many[first : first + calls], whole[first : first + calls], count):
+        ends = range(first, first + calls * count, calls)
+        if alike and _divided([many[start : start + calls] for start in ends], whole[first : first + calls]):
             return parts
     return None
 
@@ -331,16 +332,17 @@ def _repeated_from(calls: Sequence[Hashable], distance: int, length: int) -> int
     return None
 
 
-def _divided(parts: Sequence[_Keyed], whole: Sequence[_Keyed], count: int) -> bool:
-    """Has some first dimension of the whole `count` times as many elements, and the others as many or as many more?"""
-    ratios = {
-        (large, small)
-        for part, one in zip(parts, whole, strict=True)
-        for small, large in zip(part.sizes, one.sizes, strict=True)
-    }
-    return any(large == count * small for large, small in ratios) and all(
-        large in (small, count * small) for large, small in ratios
-    )
+def _divided(parts: Sequence[Sequence[_Keyed]], whole: Sequence[_Keyed]) -> bool:
+    """Do the first dimensions of the parts' tensors add up to those of the whole, or are all of one size, and do some
+    add up?"""
+    divided = False
+    for *pieces, one in zip(*parts, whole, strict=True):
+        for *small, large in zip(*(piece.sizes for piece in pieces), one.sizes, strict=True):
+            if sum(small) == large:
+                divided = True
+            elif any(size != large for size in small):
+                return False
+    return divided
 
 
 def _by_parts(a: Sequence[_Keyed], b: Sequence[_Keyed], parts: _Parts) -> list[Match]:

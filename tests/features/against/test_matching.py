@@ -85,6 +85,12 @@ def test_micro_batches_are_one_call() -> None:
     assert names(match(other, one, DumpMap())) == [(b, a) for a, b in pairs]
 
 
+def test_the_last_micro_batch_may_be_smaller() -> None:
+    one = dump(*[(api, 1.0, (rows, 3)) for rows in (3, 3, 2) for api in ("exp", "sin")])
+    other = dump(("exp", 1.0, (8, 3)), ("sin", 2.0, (8, 3)))
+    assert names(match(one, other, DumpMap())) == [("exp.0+exp.1+exp.2", "exp.0"), ("sin.0+sin.1+sin.2", "sin.0")]
+
+
 def test_a_map_joins_fused_modules() -> None:
     shape = (2, 2)
     modules = {f"Torch.mm.{n}": f"Module.layer.{part}_proj.Linear.forward.0" for n, part in enumerate("qkv")}
