@@ -11,6 +11,7 @@ import pytest
 
 from pytest_probe.cli import main
 from tests.support.csv_cells import lines
+from tests.support.installed import needs_paddle
 from tests.support.paddle_dumps import unpack, unpack_outputs, write_outputs
 
 X = np.linspace(-2, 2, 200, dtype=np.float32)
@@ -38,9 +39,10 @@ def sides(pytester: pytest.Pytester) -> tuple[Path, Path]:
     return device, benchmark
 
 
+@needs_paddle
 @pytest.mark.usefixtures("sides")
 @pytest.mark.parametrize("more", [(), ("--probe-device=recorded",), ("-n1",)])
-def test_an_item_a_call(pytester: pytest.Pytester, more: tuple[str, ...]) -> None:
+def test_an_item_a_call_of_paddle(pytester: pytest.Pytester, more: tuple[str, ...]) -> None:
     result = pytester.runpytest(*TOLD, "--probe-standard=paddleapex", "--junitxml=j.xml", "--probe-out=out", *more)
     result.assert_outcomes(passed=1, failed=1, skipped=1)
     result.stdout.fnmatch_lines(["probe: outputs of 2 calls beside 3, 2 on both sides"])
@@ -53,15 +55,17 @@ def test_an_item_a_call(pytester: pytest.Pytester, more: tuple[str, ...]) -> Non
     assert "only in the benchmark's outputs" in unescape(junit)
 
 
+@needs_paddle
 @pytest.mark.usefixtures("sides")
-def test_items_are_selected_as_others(pytester: pytest.Pytester) -> None:
+def test_items_of_paddle_are_selected_as_others(pytester: pytest.Pytester) -> None:
     pytester.runpytest(*TOLD, "-k", "exp or sin").assert_outcomes(passed=1, failed=1)
     pytester.runpytest(*TOLD, "--lf").assert_outcomes(failed=1)
     pytester.runpytest(*TOLD, "--probe-api=paddle.sin").assert_outcomes(passed=1)
     pytester.runpytest(*TOLD, "--probe-standard=close").assert_outcomes(passed=1, failed=1, skipped=1)
 
 
-def test_the_verdicts_are_those_of_the_command(pytester: pytest.Pytester, tmp_path: Path) -> None:
+@needs_paddle
+def test_the_verdicts_on_paddles_outputs_are_those_of_the_command(pytester: pytest.Pytester, tmp_path: Path) -> None:
     gpt = unpack_outputs(tmp_path)
     unpack("gpt_random_nodedup", pytester.path)
     main(["compare", str(gpt / "device"), str(gpt / "bench"), "--direct", "--standard=paddleapex", "-o", "files"])
