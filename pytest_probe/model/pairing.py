@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+SideName: TypeAlias = Literal["A", "B"]
 # equal: bit for bit, or by checksums or statistics where that is all there is. rounding: equal inputs, and outputs that
 # differ by what float64 explains. inherited: the inputs differ already, and the call itself is right. own: an error of
 # the call itself. arguments: equal tensors, and other values that differ. differs: outputs of unknown inputs differ.

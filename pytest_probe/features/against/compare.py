@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
-from typing import Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -23,12 +22,11 @@ from pytest_probe.features.against.sides import TENSORS, Side, compared
 from pytest_probe.features.against.standards import CLOSENESS
 from pytest_probe.features.against.tool_tables import line_of, rows_of
 from pytest_probe.model.dump import Direction, Dump, Record
-from pytest_probe.model.pairing import Paired, Status
+from pytest_probe.model.pairing import Paired, SideName, Status
 from pytest_probe.model.verdict import SEVERITY, Verdict
 from pytest_probe.numerics.dtypes import is_floating
 from pytest_probe.standards.api_class import classes_of
 
-SideName: TypeAlias = Literal["A", "B"]
 _SIDES: tuple[SideName, ...] = ("A", "B")
 
 
@@ -185,9 +183,9 @@ class Comparing:
             other = joined(b, one)
         return one, other
 
-    def worst(self, side: str) -> Checked | None:
-        """What the worst check of a side, "A" or "B", of the last match left; None where there was none."""
-        return next((checked for name, checked in self._worst.items() if name == side), None)
+    def worst(self, side: SideName) -> Checked | None:
+        """What the worst check of a side of the last match left; None where there was none."""
+        return self._worst.get(side)
 
     def is_compared_only(self, dump: Dump, record: Record) -> bool:
         """Is it a module, say, that nothing replays?"""
@@ -246,16 +244,15 @@ class Comparing:
         status: Status = "random" if both.is_random else "rounding"
         return Found(Verdict("pass", self._standard, notes=notes), Paired(status, before.entry))
 
-    def _own(self, both: Together, side: str) -> Verdict:
+    def _own(self, both: Together, side: SideName) -> Verdict:
         """The worst verdict on the stored outputs of a side's records; on those of all ranks that hold it together."""
-        name: SideName = "A" if side == "A" else "B"
-        found = [(both.dump(name), record) for record in both.records(name)]
-        if both.ranks is not None and both.ranks.side == name == "B":
+        found = [(both.dump(side), record) for record in both.records(side)]
+        if both.ranks is not None and both.ranks.side == side == "B":
             known = ((dump, self._records_of(dump).get(found[0][1].name)) for dump in both.ranks.dumps)
             found = [(dump, record) for dump, record in known if record is not None]
-        judged = [self._checked(dump, record, both.direction, name) for dump, record in found]
-        self._worst[name] = max(judged, key=lambda checked: SEVERITY[checked.verdict.verdict])
-        return self._worst[name].verdict
+        judged = [self._checked(dump, record, both.direction, side) for dump, record in found]
+        worst = self._worst[side] = max(judged, key=lambda checked: SEVERITY[checked.verdict.verdict])
+        return worst.verdict
 
     def _difference(self, both: Together) -> str:
         """The name of what both sides differ by, where each is one record, which has just been judged."""

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from pytest_probe.features.against.sides import STATISTICS_ROUNDOFFS, TENSORS, Side, TensorPair, compared
 from pytest_probe.features.against.standards import CLOSENESS, Closeness
-from pytest_probe.model.pairing import Paired, Status
+from pytest_probe.model.pairing import Paired, SideName, Status
 from pytest_probe.model.result import number, plain
 from pytest_probe.model.verdict import Metric, Outcome, OutputVerdict, Verdict
 
@@ -90,11 +90,7 @@ class Values(Struct, frozen=True):
 
 
 def _gap(pair: TensorPair) -> float:
-    if pair.found is None:
-        return pair.gap * STATISTICS_ROUNDOFFS * pair.roundoff
-    if pair.found.relative_rmse is None:
-        return 0.0 if pair.equal else 1.0
-    return pair.found.relative_rmse
+    return pair.gap * STATISTICS_ROUNDOFFS * pair.roundoff if pair.found is None else pair.found.gap
 
 
 class Pair(Struct, frozen=True):
@@ -107,7 +103,7 @@ class Pair(Struct, frozen=True):
 
     a: Side
     b: Side
-    own: Callable[[str], Verdict]
+    own: Callable[[SideName], Verdict]
     is_random: bool = False
     of_calls: bool = False
     in_parts: bool = False
@@ -156,7 +152,7 @@ class _Judging(Struct, frozen=True):
     def _not_compared(self, words: str) -> Found:
         """A side may be wrong all the same."""
         if self.inputs.have_values and self.outputs.have_files and self.standard not in CLOSENESS:
-            sides = {name: self.pair.own(name) for name in ("A", "B")}
+            sides = self._own()
             wrong = [name for name, verdict in sides.items() if verdict.verdict == "error"]
             if wrong:
                 return self._made("own", sides, wrong, [words])
@@ -164,14 +160,17 @@ class _Judging(Struct, frozen=True):
         return Found(Verdict("skip", self.standard, reason, INCOMPARABLE), Paired("incomparable", self.pair.b.entry))
 
     def _by_replay(self) -> Found:
-        sides = {name: self.pair.own(name) for name in ("A", "B")}
+        sides = self._own()
         if all(verdict.verdict == "skip" for verdict in sides.values()):
             return self._by_growth(sides["A"].reason)
         wrong = [name for name, verdict in sides.items() if verdict.verdict == "error"]
-        if self._has_other_arguments and not wrong:
+        if self._has_other_arguments and not wrong and not self.outputs.equal:
             return self._suspected("arguments", self._other_arguments, sides)
         status: Status = "own" if wrong else self._right
         return self._made(status, sides, wrong, difference=self.pair.named() if status == "rounding" else "")
+
+    def _own(self) -> dict[str, Verdict]:
+        return {"A": self.pair.own("A"), "B": self.pair.own("B")}
 
     @property
     def _has_other_arguments(self) -> bool:
@@ -193,13 +192,12 @@ class _Judging(Struct, frozen=True):
 
     def _by_growth(self, reason: str) -> Found:
         """Nothing can be replayed: what the call adds to the difference of its inputs tells."""
-        note, words = [f"not replayed: {reason}"], f"outputs differ by {self.outputs.gap:.3g} relatively"
         roundoffs = [tensors.roundoff for tensors in self.outputs.pairs.values()]
         allowed = _SUSPECT * max(self.inputs.gap, *roundoffs, 0.0)
-        if self._has_other_arguments:
+        if self._has_other_arguments and not self.outputs.equal:
             return self._suspected("arguments", self._other_arguments)
         if self.outputs.gap <= allowed:
-            return self._made(self._right, notes=note)
+            return self._made(self._right, notes=[f"not replayed: {reason}"])
         if self.pair.of_calls and not self.inputs.equal:
             return self._made("inherited", notes=["the calls that it is made of are compared themselves"])
         words = f"suspect: outputs differ by {self.outputs.gap:.3g} relatively"

@@ -39,6 +39,11 @@ class Difference(Struct, frozen=True):
     def equal(self) -> bool:
         return self.equal_bits == 1.0
 
+    @property
+    def gap(self) -> float:
+        """The relative RMSE; of integers and bool 1 where they differ."""
+        return float(not self.equal) if self.relative_rmse is None else self.relative_rmse
+
     def metrics(self) -> dict[str, Metric]:
         """Those that are known, by their names."""
         found = {name: getattr(self, name) for name in self.__struct_fields__[1:]}

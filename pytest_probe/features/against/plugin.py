@@ -186,7 +186,7 @@ class Against(Feature):
 
     def checked(self, suspect: str) -> Checked | None:
         """What the check of a side against float64 left, for its tensors; None where there was none."""
-        return self._comparing.worst(suspect[:1])
+        return self._comparing.worst("A" if suspect.startswith("A") else "B") if suspect else None
 
     def sources(self, both: Together) -> Mapping[str, str]:
         """Which earlier call made which input of A's record."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -101,7 +100,7 @@ class _Sides(Struct, frozen=True):
 
     def _paired(self, status: Status, apart: Mapping[str, Difference], named: str) -> Paired:
         noise = {side: noise_of(verdict) for side, verdict in self._verdicts.items()}
-        gaps = (_gap(each) for each in apart.values())
+        gaps = (each.gap for each in apart.values())
         return Paired(
             status,
             self.name,
@@ -161,9 +160,3 @@ def _differ(apart: Mapping[str, Difference]) -> bool:
 
 def _named(words: str) -> dict[str, Metric]:
     return {"difference": words} if words else {}
-
-
-def _gap(found: Difference) -> float:
-    if found.relative_rmse is None:
-        return 0.0 if found.equal else 1.0
-    return math.inf if math.isnan(found.relative_rmse) else found.relative_rmse

@@ -98,6 +98,13 @@ def test_settings_that_differ_are_named_behind_the_first_difference(pytester: py
     assert status(found, "Torch.exp.0.forward") == ("pass", "inherited")
 
 
+def test_a_setting_that_changes_no_output_is_none_to_warn_about(pytester: pytest.Pytester) -> None:
+    for name in ("A", "B"):
+        with capture(name, task="tensor"):
+            F.relu(torch.linspace(-1, 1, 24).reshape(4, 6), inplace=name == "A")
+    assert {each["verdict"] for each in run(pytester).values()} <= {"pass", "skip"}
+
+
 def test_inputs_that_no_call_made_are_named(pytester: pytest.Pytester) -> None:
     record(Path("A"))
     record(Path("B"))
