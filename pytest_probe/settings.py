@@ -132,20 +132,28 @@ def _check(options: RawOptions, settings: Settings) -> None:
 
 def check_recorded(options: RawOptions, settings: Settings) -> None:
     """Stored outputs belong to the stored inputs, in the recorded dtype, and cannot be computed again."""
-    if RECORDED not in settings.devices:
+    if RECORDED not in settings.values["devices"]:
         return
-    for name, alone in (
-        ("device", settings.devices == (RECORDED,)),
-        ("inputs", settings.inputs != "generated"),
-        ("dtype", settings.selection.dtypes == (None,)),
-        ("repeat", settings.repeat == 1),
-        ("mode", settings.mode == (ACCURACY,)),
-        ("emulate", not settings.emulate),
-    ):
-        if not alone:
-            raise options[name].wrong(
-                f"--probe-device={RECORDED} judges what the dump stored, and no device runs; leave it out"
-            )
+    words = f"--probe-device={RECORDED} judges what the dump stored, and no device runs; leave it out"
+    refuse(options, words, **on_no_device(settings), inputs=settings.inputs != "generated")
+
+
+def on_no_device(settings: Settings) -> dict[str, bool]:
+    """By the names of options: does what is set go with a run in which no device runs?"""
+    return {
+        "device": set(settings.values["devices"]) <= {RECORDED},
+        "dtype": settings.selection.dtypes == (None,),
+        "repeat": settings.repeat == 1,
+        "mode": settings.mode == (ACCURACY,),
+        "emulate": not settings.emulate,
+    }
+
+
+def refuse(options: RawOptions, words: str, **fits: bool) -> None:
+    """Raises SettingsError for the first option that does not fit, with these words."""
+    for name, fit in fits.items():
+        if not fit:
+            raise options[name.replace("_", "-")].wrong(words)
 
 
 # By the names of options.

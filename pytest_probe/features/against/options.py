@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 from pytest_probe.features.against.standards import CLOSENESS
-from pytest_probe.model.run import RECORDED
-from pytest_probe.options import ACCURACY
-from pytest_probe.settings import RawOptions, Settings
-
-_STORED = "it compares what two dumps stored, and no device runs; leave it out"
+from pytest_probe.settings import RawOptions, Settings, on_no_device, refuse
 
 
 def check(options: RawOptions, settings: Settings) -> None:
     """Raises SettingsError for an option that needs a device, or other items."""
-    for name, fits in (
-        ("device", set(settings.values["devices"]) <= {RECORDED}),
-        ("dtype", settings.selection.dtypes == (None,)),
-        ("inputs", settings.inputs != "generated"),
-        ("repeat", settings.repeat == 1),
-        ("mode", settings.mode == (ACCURACY,)),
-        ("emulate", not settings.emulate),
-        ("fuzz", settings.fuzz is None),
-        ("unique", not settings.unique),
-        ("benchmark", settings.benchmark is None),
-        ("baseline", settings.baseline is None),
-    ):
-        if not fits:
-            raise options[name].wrong(f"with --probe-against {_STORED}")
+    refuse(
+        options,
+        "with --probe-against it compares what two dumps stored, and no device runs; leave it out",
+        **on_no_device(settings),
+        inputs=settings.inputs != "generated",
+        fuzz=settings.fuzz is None,
+        unique=not settings.unique,
+        benchmark=settings.benchmark is None,
+        baseline=settings.baseline is None,
+    )
     if settings.standard not in ("auto", *CLOSENESS):
         wanted = f"with --probe-against give auto, {', '.join(CLOSENESS)}"
         raise options["standard"].wrong(wanted)
