@@ -119,11 +119,11 @@ class ProbeFile(pytest.Collector):
         except DumpError as error:
             yield self._notice(DAMAGED, "error", str(error))
             return
+        items = list(self._items(dump))
         missing = frameworks.unavailable(dump.framework)
-        if missing:
+        if missing and any(item.makes_calls for item in items):
             yield self._notice("(framework)", "error", f"{self.dump_path}: {missing}")
             return
-        items = list(self._items(dump))
         yield from items
         if dump.damage:
             yield self._notice(DAMAGED, "error", "\n".join(dump.damage))
@@ -132,7 +132,7 @@ class ProbeFile(pytest.Collector):
                 "(empty)", "skip", f"{self.dump_path}: {_nothing_in(dump)}", kind="no API calls in the dump"
             )
 
-    def _items(self, dump: Dump) -> Iterator[pytest.Item]:
+    def _items(self, dump: Dump) -> Iterator[NoticeItem]:
         for feature in self.probe.features:
             if (items := feature.items(self, dump)) is not None:
                 yield from items

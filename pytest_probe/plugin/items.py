@@ -13,6 +13,7 @@ import pytest
 from pytest_probe.check import Case
 from pytest_probe.model.dump import Direction, Dump, Frame, Record
 from pytest_probe.model.result import PortableId, Result
+from pytest_probe.model.run import RECORDED
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.report_results import carry
@@ -250,8 +251,8 @@ class ProbeItem(NoticeItem):
 
     @property
     def _device(self) -> str:
-        """By the name that the framework gives it."""
-        return self.probe.name_of(self.probe.device, self.case.dump.framework)
+        """By the name that the framework gives it, which may be missing where it makes no call."""
+        return RECORDED if not self.makes_calls else self.probe.name_of(self.probe.device, self.case.dump.framework)
 
     def _file(self) -> Path:
         return saved_file(self.probe, self.probe.dumps.label(self.dump_path), self.name)

@@ -148,7 +148,7 @@ class Against(Feature):
         joined = {rule for rule, _, _ in fused(dump, other, self._map)}
         return self._map.unused([names_of(dump), names_of(other)], joined)
 
-    def items(self, parent: pytest.Collector, dump: Dump) -> Iterator[pytest.Item]:
+    def items(self, parent: pytest.Collector, dump: Dump) -> Iterator[ProbeItem]:
         if dump.path not in self._counterparts:
             return
         each = self._counterparts[dump.path]
@@ -162,7 +162,7 @@ class Against(Feature):
             return Ranks("A", tuple(map(self.probe.dumps.read, each.of_a)), each.index)
         return Ranks("B", tuple(self._others[path] for path in each.of_b), 0) if each.of_b else None
 
-    def _items(self, parent: pytest.Collector, both: Together) -> Iterator[pytest.Item]:
+    def _items(self, parent: pytest.Collector, both: Together) -> Iterator[ProbeItem]:
         here = both.records("A")
         record = next(iter(here or both.records("B")), None)
         if record is None or not self.probe.settings.selection.admits(record, both.direction):

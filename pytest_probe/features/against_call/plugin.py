@@ -79,7 +79,7 @@ class AgainstCall(Feature):
         calls = ", ".join(sorted(self._second.calls))
         yield f"probe: A is what runs here, B {self.probe.settings.against_call}: {calls}"
 
-    def items(self, parent: pytest.Collector, dump: Dump) -> Iterator[pytest.Item]:
+    def items(self, parent: pytest.Collector, dump: Dump) -> Iterator[ProbeItem]:
         assert isinstance(parent, ProbeFile)
         for item in parent.cases(dump, TwoCallsItem, self._second.calls):
             item.calls = self._calls

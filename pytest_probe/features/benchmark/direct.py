@@ -217,15 +217,16 @@ def direct_files(stamp: str, calls: Sequence[ComparedCall]) -> Mapping[str, Iter
 
 
 def verdict_of(found: ComparedDirection, standard: str) -> Verdict:
-    """That of an item."""
+    """That of an item. An output that is an error fails it, even if PaddleAPEX gives the call a warning."""
     outputs = tuple(_output(row, standard) for row in found.rows)
     if found.status in (BLANK, "SKIP"):
         reason = found.reason or "neither side has its outputs"
         return Verdict("skip", standard, reason, kind="no outputs to compare", outputs=outputs)
-    bad = next((output for output in outputs if output.verdict == found.status), None)
-    reason = found.reason if bad is None or found.status == "pass" else f"{bad.name}: {bad.reason}"
+    status = max([found.status, *(row.status for row in found.rows)], key=STATUSES.index)
+    bad = next((output for output in outputs if output.verdict == status), None)
+    reason = found.reason if bad is None or status == "pass" else f"{bad.name}: {bad.reason}"
     dtype = outputs[0].dtype if outputs else ""
-    return Verdict(cast(Outcome, found.status), standard, reason, dtype=dtype, outputs=outputs)
+    return Verdict(cast(Outcome, status), standard, reason, dtype=dtype, outputs=outputs)
 
 
 def _output(row: OutputRow, standard: str) -> OutputVerdict:

@@ -59,12 +59,14 @@ class Found(Struct, frozen=True):
 
 class DirectRule(Struct, frozen=True):
     """tool: whose metrics the file has, and whose verdict counts where there is no closeness, which gives the reason
-    why outputs are not close. as_tool: statuses, and what is lost, are PaddleAPEX's own; of_zeros: dropouts are."""
+    why outputs are not close. as_tool: statuses, and what is lost, are PaddleAPEX's own; of_zeros: dropouts are;
+    same_dtype: two float dtypes cannot be compared."""
 
     tool: Tool
     closeness: Callable[[Tensor, Tensor], str] | None = None
     as_tool: bool = False
     of_zeros: bool = False
+    same_dtype: bool = False
 
     def judge(self, api: str, device: Tensor, benchmark: Tensor) -> Found:
         """Of two tensors of one shape."""
@@ -90,7 +92,7 @@ class DirectRule(Struct, frozen=True):
         names = [side.array.dtype.name for side in (device, benchmark)]
         if self.of_zeros:
             alike = any(kind.issuperset(names) for kind in _KINDS)
-        elif self.closeness is _other_bits:
+        elif self.same_dtype:
             names = [device.dtype, benchmark.dtype]
             alike = names[0] == names[1]
         else:
@@ -135,5 +137,5 @@ DIRECT_RULES: Mapping[str, DirectRule] = {
     "paddleapex-documented": DirectRule(TOOLS["paddleapex-documented"], of_zeros=True),
     "msprobe": DirectRule(TOOLS["msprobe"]),
     "close": DirectRule(TOOLS[_TOOL], _far),
-    "exact": DirectRule(TOOLS[_TOOL], _other_bits),
+    "exact": DirectRule(TOOLS[_TOOL], _other_bits, same_dtype=True),
 }

@@ -73,7 +73,7 @@ class Fuzz(Feature):
             "with -n or --probe-isolate it is a finding, and the search goes on"
         ]
 
-    def items(self, parent: pytest.Collector, dump: Dump) -> Iterator[pytest.Item]:
+    def items(self, parent: pytest.Collector, dump: Dump) -> Iterator[NoticeItem]:
         return of_dump(parent, self.probe, dump)
 
     def select(self, session: pytest.Session, items: list[pytest.Item]) -> None:
@@ -276,7 +276,7 @@ def _decoded(dump: Dump, record: Record) -> Call | RecordError:
         return error
 
 
-def of_dump(parent: pytest.Collector, probe: Probe, dump: Dump) -> Iterator[pytest.Item]:
+def of_dump(parent: pytest.Collector, probe: Probe, dump: Dump) -> Iterator[NoticeItem]:
     """An item for each API of a dump that has a selected record."""
     found: dict[str, list[Record]] = {}
     for record in dump.records:

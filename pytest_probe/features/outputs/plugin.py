@@ -27,17 +27,17 @@ class OutputsItem(ProbeItem):
     """A call whose outputs two folders have."""
 
     makes_calls = False
-    beside: BesideOutputs
+    folders: OutputsOfTwo
 
     def judge(self) -> Verdict:
-        verdict = self.beside.verdict(self.case.record.name, self.case.direction)
+        verdict = self.folders.verdict(self.case.record.name, self.case.direction)
         checked = Checked(self.case, verdict)
         judged = Judged(checked, verdict, self.portable_id, self.case.api, self._file, self._command)
         self.judged = judged.by_features(self.probe)
         return judged.verdict
 
 
-class BesideOutputs(Feature):
+class OutputsOfTwo(Feature):
     """--probe-outputs: the comparison of `pytest-probe compare --direct`, an item a call and direction."""
 
     standards: Mapping[str, str] = dict.fromkeys((_AUTO, *DIRECT_RULES), "the outputs of two folders")
@@ -62,7 +62,7 @@ class BesideOutputs(Feature):
             f"{check_common(device, benchmark):,} on both sides"
         )
 
-    def items(self, parent: pytest.Collector, dump: Dump) -> Iterator[pytest.Item]:
+    def items(self, parent: pytest.Collector, dump: Dump) -> Iterator[ProbeItem]:
         admits = self.probe.settings.selection.admits
         for record in dump.records:
             for direction in record.directions:
@@ -70,7 +70,7 @@ class BesideOutputs(Feature):
                     item = OutputsItem.from_parent(
                         parent, dump=dump, record=record, direction=direction, dtype=None, words=None
                     )
-                    item.beside = self
+                    item.folders = self
                     yield item
 
     def verdict(self, name: str, direction: Direction) -> Verdict:

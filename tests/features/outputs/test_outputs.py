@@ -11,7 +11,6 @@ import pytest
 
 from pytest_probe.cli import main
 from tests.support.csv_cells import lines
-from tests.support.installed import needs_paddle
 from tests.support.paddle_dumps import unpack, unpack_outputs, write_outputs
 
 X = np.linspace(-2, 2, 200, dtype=np.float32)
@@ -39,10 +38,9 @@ def sides(pytester: pytest.Pytester) -> tuple[Path, Path]:
     return device, benchmark
 
 
-@needs_paddle
 @pytest.mark.usefixtures("sides")
 @pytest.mark.parametrize("more", [(), ("--probe-device=recorded",), ("-n1",)])
-def test_an_item_a_call_of_paddle(pytester: pytest.Pytester, more: tuple[str, ...]) -> None:
+def test_an_item_a_call(pytester: pytest.Pytester, more: tuple[str, ...]) -> None:
     result = pytester.runpytest(*TOLD, "--probe-standard=paddleapex", "--junitxml=j.xml", "--probe-out=out", *more)
     result.assert_outcomes(passed=1, failed=1, skipped=1)
     result.stdout.fnmatch_lines(["probe: outputs of 2 calls beside 3, 2 on both sides"])
@@ -55,25 +53,33 @@ def test_an_item_a_call_of_paddle(pytester: pytest.Pytester, more: tuple[str, ..
     assert "only in the benchmark's outputs" in unescape(junit)
 
 
-@needs_paddle
 @pytest.mark.usefixtures("sides")
-def test_items_of_paddle_are_selected_as_others(pytester: pytest.Pytester) -> None:
+def test_items_are_selected_as_others(pytester: pytest.Pytester) -> None:
     pytester.runpytest(*TOLD, "-k", "exp or sin").assert_outcomes(passed=1, failed=1)
     pytester.runpytest(*TOLD, "--lf").assert_outcomes(failed=1)
     pytester.runpytest(*TOLD, "--probe-api=paddle.sin").assert_outcomes(passed=1)
     pytester.runpytest(*TOLD, "--probe-standard=close").assert_outcomes(passed=1, failed=1, skipped=1)
 
 
-@needs_paddle
-def test_the_verdicts_on_paddles_outputs_are_those_of_the_command(pytester: pytest.Pytester, tmp_path: Path) -> None:
-    gpt = unpack_outputs(tmp_path)
+def test_the_verdicts_are_those_of_the_command(pytester: pytest.Pytester, tmp_path: Path) -> None:
+    gpt, standard = unpack_outputs(tmp_path), "paddleapex-documented"
     unpack("gpt_random_nodedup", pytester.path)
-    main(["compare", str(gpt / "device"), str(gpt / "bench"), "--direct", "--standard=paddleapex", "-o", "files"])
+    main(
+        [
+            "compare",
+            str(gpt / "device"),
+            str(gpt / "bench"),
+            "--direct",
+            f"--standard={standard}",
+            "-o",
+            "files",
+        ]
+    )
     wanted: dict[str, str] = {}
     for name, forward, backward, *_ in lines(Path("files"), "accuracy_checking_result")[1:]:
         wanted |= {f"{name.replace('*', '.')}.forward": forward, f"{name.replace('*', '.')}.backward": backward}
     told = (f"--probe-outputs={gpt / 'device'}", f"--probe-benchmark={gpt / 'bench'}")
-    pytester.runpytest("--probe-dump=forward_rank0_all.json", *told, "--probe-standard=paddleapex", "--probe-out=out")
+    pytester.runpytest("--probe-dump=forward_rank0_all.json", *told, f"--probe-standard={standard}", "--probe-out=out")
     found = {}
     for line in Path("out", "results.jsonl").read_text().splitlines():
         result = json.loads(line)
@@ -100,3 +106,13 @@ def test_what_does_not_go_together(pytester: pytest.Pytester, told: tuple[str, .
     result = pytester.runpytest(TOLD[0], *told)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"*{words}*"])
+
+
+@pytest.mark.usefixtures("sides")
+def test_a_wrong_output_fails_its_item_though_the_tool_says_warning(pytester: pytest.Pytester) -> None:
+    far, near = X * np.float32(1.5), X * np.float32(1.0006)
+    write_outputs(Path("device"), "paddle.sin*0", [far, near])
+    write_outputs(Path("benchmark"), "paddle.sin*0", [X, X])
+    result = pytester.runpytest(*TOLD, "--probe-standard=paddleapex", "-k", "sin")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["FAILED*output.0: *"])
