@@ -2,7 +2,8 @@
 
 ProbeError
 ├── SettingsError       an option or ini key has a value that cannot be used
-│   └── UnknownKey      a file of settings, or arguments, have a key that is not known
+│   ├── UnknownKey      a file of settings, or arguments, have a key that is not known
+│   └── MissingSetting  an option that is needed was not given
 ├── DumpError           a file is no dump, or is damaged
 ├── ResultsError        a file of results is none of ours
 ├── RecordError         one record cannot be used: its items are skipped
@@ -52,6 +53,14 @@ class UnknownKey(SettingsError):
     def __init__(self, where: str, key: object, advice: str) -> None:
         ProbeError.__init__(self, f"{where}: unknown key {key!r}; {advice}")
         self.option = where
+
+
+class MissingSetting(SettingsError):
+    """An option that is needed was not given."""
+
+    def __init__(self, option: str, wanted: str) -> None:
+        ProbeError.__init__(self, f"{option} is missing; {wanted}")
+        self.option = option
 
 
 class DumpError(ProbeError):

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pytest_probe.errors import SettingsError
+from pytest_probe.errors import MissingSetting, SettingsError
 from pytest_probe.features.benchmark import paddleapex_logs as logs
 from pytest_probe.features.benchmark import times
 from pytest_probe.features.benchmark.compare import ComparedRow, compare, compared_files
@@ -17,6 +17,7 @@ from pytest_probe.features.benchmark.direct import ComparedCall, compare_folders
 from pytest_probe.features.benchmark.direct_rules import DIRECT_RULES
 from pytest_probe.features.benchmark.output_folders import output_folder
 from pytest_probe.features.benchmark.paddleapex_multi import is_paddleapex
+from pytest_probe.features.benchmark.same_dump import check_same_dump
 from pytest_probe.features.msprobe_csv.rows import early_end, read_rows
 from pytest_probe.reports.csv_file import write_rows
 from pytest_probe.reports.paddleapex_columns import MEMORY, SUMMARY, TIMES
@@ -83,10 +84,9 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """The exit status. Raises SettingsError."""
-    if arguments.time or arguments.memory or arguments.summary:
+    _check_together(arguments)
+    if arguments.time or arguments.memory:
         return _of_measurements(arguments)
-    if arguments.out is None:
-        raise SettingsError("--out", None, "give a folder for the files")
     if arguments.direct:
         return _of_outputs(arguments)
     standard = check_name("--standard", arguments.standard or DEFAULT, COMPARES)
@@ -94,6 +94,8 @@ def run(arguments: argparse.Namespace) -> int:
     device, benchmark = (
         read_rows(path, without_ulp=is_paddleapex(standard)) for path in (arguments.device, arguments.benchmark)
     )
+    if is_paddleapex(standard) or not device.keys() & benchmark.keys():
+        check_same_dump("compare", device.keys(), benchmark.keys(), "outputs")
     found = compare(device, benchmark, standard)
     stamp = datetime.now().strftime("%Y%m%d%H%M%S")
     written = _written(arguments.out, lambda: _new_files(arguments.out, compared_files(stamp, found, standard)))
@@ -102,6 +104,24 @@ def run(arguments: argparse.Namespace) -> int:
     print(printable("\n".join(_lines(found, standard))))
     print("\n".join(f"written: {path}" for path in written))
     return _FAILED if any(item.status == "error" for item in found) else 0
+
+
+def _check_together(arguments: argparse.Namespace) -> None:
+    """Raises SettingsError for options of different comparisons, and where the folder for files is missing."""
+    measured = next((f"--{name}" for name in ("time", "memory") if getattr(arguments, name)), "")
+    if measured and arguments.direct:
+        raise SettingsError("--direct", measured, "one compares outputs, the other what was measured; give one of them")
+    if measured and arguments.standard is not None:
+        raise SettingsError("--standard", arguments.standard, f"{measured} judges nothing; leave it out")
+    if arguments.summary and not arguments.time:
+        raise SettingsError("--summary", str(arguments.summary), "it joins times and verdicts: add --time")
+    if arguments.dtype is not None and not arguments.direct:
+        raise SettingsError("--dtype", arguments.dtype, "it chooses a folder of outputs: add --direct")
+    if not arguments.direct and arguments.standard in DIRECT_RULES.keys() - COMPARES.keys():
+        raise SettingsError("--standard", arguments.standard, "it compares outputs without a reference: add --direct")
+    needs_files = arguments.memory or arguments.summary or not arguments.time
+    if arguments.out is None and needs_files:
+        raise MissingSetting("--out", "give a folder for the files")
 
 
 def _of_outputs(arguments: argparse.Namespace) -> int:
@@ -137,41 +157,40 @@ def _new_files(folder: Path, files: Mapping[str, Iterable[Sequence[object]]]) ->
 
 def _of_measurements(arguments: argparse.Namespace) -> int:
     """--time and --memory."""
-    if arguments.standard is not None:
-        raise SettingsError("--standard", arguments.standard, "times are compared without one; leave it out")
-    if arguments.out is None and (arguments.memory or arguments.summary):
-        raise SettingsError("--out", None, "give a folder for the files")
-    if arguments.summary and not arguments.time:
-        raise SettingsError("--summary", str(arguments.summary), "it joins times and verdicts: add --time")
     files: dict[str, Iterable[Sequence[object]]] = {}
+    shown: list[str] = []
     if arguments.time:
         here, there = times.read_times(arguments.device), times.read_times(arguments.benchmark)
         found = times.compare(here, there)
-        print(printable("\n".join(times.lines(found, here, there))))
+        shown += times.lines(found, here, there)
         files |= times.file_of(found)
         if here.kind == "cases":
-            files |= _time_files(arguments)
+            device, benchmark = _logs(arguments, logs.read_times)
+            files |= _time_files(device, benchmark, arguments.summary)
+            shown += logs.without_ratio(device, benchmark)
     if arguments.memory:
         device, benchmark = _logs(arguments, logs.read_memory)
         files[MEMORY] = list(logs.memory_rows(device, benchmark))
-    if arguments.out is not None:
-        for path in _written(arguments.out, lambda: _new_files(arguments.out, files)):
-            print(f"written: {path}")
+        shown.append(logs.memory_line(device, benchmark))
+    written = [] if arguments.out is None else _written(arguments.out, lambda: _new_files(arguments.out, files))
+    print(printable("\n".join((*shown, *(f"written: {path}" for path in written)))))
     return 0
 
 
-def _time_files(arguments: argparse.Namespace) -> Mapping[str, Iterable[Sequence[object]]]:
-    rows = list(logs.time_rows(*_logs(arguments, logs.read_times)))
-    if not arguments.summary:
-        return {TIMES: rows}
-    return {TIMES: rows, SUMMARY: list(logs.summary_rows(rows, arguments.summary))}
+def _time_files(
+    device: logs.Log, benchmark: logs.Log, summary: Path | None
+) -> Mapping[str, Iterable[Sequence[object]]]:
+    rows = list(logs.time_rows(device, benchmark))
+    return {TIMES: rows} if summary is None else {TIMES: rows, SUMMARY: list(logs.summary_rows(rows, summary))}
 
 
 def _logs(arguments: argparse.Namespace, read: Callable[[Path], logs.Log]) -> tuple[logs.Log, logs.Log]:
     found = read(arguments.device), read(arguments.benchmark)
-    for path, log in zip((arguments.device, arguments.benchmark), found, strict=True):
+    for log in found:
         if log.unread:
-            print(printable(f"warning: {path}: {log.unread:,} lines are none of PaddleAPEX's"))
+            more = f", and {len(log.unread) - 1:,} more lines" if len(log.unread) > 1 else ""
+            print(printable(f"warning: {log.file}: line {log.unread[0]}{more}: not as PaddleAPEX writes it"))
+    logs.check_common(*found)
     return found
 
 

@@ -8,9 +8,9 @@ from typing import cast
 
 from msgspec import Struct
 
-from pytest_probe.errors import SettingsError
 from pytest_probe.features.benchmark.direct_rules import DirectRule
 from pytest_probe.features.benchmark.output_folders import COMMAND, OutputFolder, Returned, Tensor, Value
+from pytest_probe.features.benchmark.same_dump import check_same_dump
 from pytest_probe.features.msprobe_csv.rows import BLANK, DETAILS, OF_RULE, RESULT, STATUSES, status_of
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.verdict import Outcome, OutputVerdict, Verdict
@@ -79,12 +79,7 @@ class ComparedCall(Struct, frozen=True):
 
 def check_common(device: OutputFolder, benchmark: OutputFolder, option: str = COMMAND) -> int:
     """How many calls are on both sides. Raises SettingsError where they have not half of their calls in common."""
-    common = len(device.calls.keys() & benchmark.calls.keys())
-    most = max(len(device.calls), len(benchmark.calls))
-    if 2 * common < most or not common:
-        found = f"{common:,} of {most:,} calls are on both sides"
-        raise SettingsError(option, found, "give two runs of the same dump")
-    return common
+    return check_same_dump(option, device.calls.keys(), benchmark.calls.keys(), "calls")
 
 
 def compare_folders(device: OutputFolder, benchmark: OutputFolder, rule: DirectRule) -> Iterator[ComparedCall]:

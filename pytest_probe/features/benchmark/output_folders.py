@@ -70,7 +70,7 @@ def output_folder(path: Path, dtype: str | None = None, option: str = COMMAND) -
     if len(runs) > 1:
         names = "|".join(run.name for run in runs)
         wanted = f"say which with --dtype={names}" if option == COMMAND else f"give one of its folders, {names}"
-        raise SettingsError(option, str(path), wanted)
+        raise SettingsError(option, str(path), f"it holds {len(runs)} runs; {wanted}")
     return PaddleApexOutputs(runs[0])
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from pytest_probe.errors import ResultsError, SettingsError
+from pytest_probe.features.benchmark.same_dump import check_same_dump
+from pytest_probe.features.msprobe_csv.rows import RESULT
 from pytest_probe.model.measurement import Shape
 from pytest_probe.model.result import Result
 from pytest_probe.reports.paddleapex_columns import MEMORY_COLUMNS, NOT_JUDGED, STATUS, TIME_COLUMNS
@@ -44,10 +46,13 @@ class Measured(Struct, frozen=True):
 
 
 class Log(Struct, frozen=True):
-    """Lines by the name that both sides have for them; unread: how many are none."""
+    """Lines by the name that both sides have for them. file: PaddleAPEX's log, None of a --probe-out; unread: the
+    numbers of lines that are none."""
 
     lines: Mapping[str, Measured]
-    unread: int = 0
+    command: str
+    file: Path | None = None
+    unread: Sequence[int] = ()
 
 
 def has_log(path: Path) -> bool:
@@ -73,29 +78,40 @@ def _read(
     of_result: Callable[[Result], Measured | None],
 ) -> Log:
     command = f"compare --{'time' if what == 'times' else what}"
+    file = None if (path / RESULTS).is_file() else _log(path, pattern, command) if path.is_dir() else path
+    unread: list[int] = []
     try:
-        if (path / RESULTS).is_file():
+        if file is None:
             results = sorted(read_results(path / RESULTS), key=lambda result: result.place or 0)
-            found, unread = [of_result(result) for result in results if result.api], 0
+            found = [of_result(result) for result in results if result.api]
         else:
-            file = path if path.is_file() else _log(path, pattern, command)
             with open_regular(file) as opened:
                 found = [of_line(line.decode("utf-8", "replace").rstrip("\n")) for line in opened]
-            unread = found.count(None)
+            unread = [number for number, line in enumerate(found, 1) if line is None]
     except (OSError, ResultsError) as error:
-        raise SettingsError(command, str(path), f"it cannot be read: {error}") from None
+        reason = getattr(error, "strerror", None) or error
+        raise SettingsError(command, str(path), f"it cannot be read: {reason}") from None
     lines = {_key(line): line for line in found if line is not None}
     if not lines:
         wanted = f"give a --probe-out with --probe-mode=time,mem, or a folder of PaddleAPEX's with {pattern}"
         raise SettingsError(command, str(path), f"it holds no {what}; {wanted}")
-    return Log(lines, unread)
+    return Log(lines, command, file, unread)
 
 
 def _log(folder: Path, pattern: str, command: str) -> Path:
     found = sorted(folder.glob(pattern))
-    if len(found) != 1:
-        raise SettingsError(command, str(folder), f"it holds {len(found)} of {pattern}; give the file itself")
+    if not found:
+        raise SettingsError(command, str(folder), f"it holds no {pattern} and no {RESULTS}")
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found)
+        raise SettingsError(command, str(folder), f"it holds {len(found)} of {pattern}; give the file itself: {names}")
     return found[0]
+
+
+def check_common(device: Log, benchmark: Log) -> None:
+    """Raises SettingsError where two logs have not half of their lines in common: they are of unlike dumps."""
+    if device.file and benchmark.file:
+        check_same_dump(device.command, device.lines.keys(), benchmark.lines.keys(), "lines")
 
 
 def _key(line: Measured) -> str:
@@ -163,6 +179,22 @@ def _ratio(mine: Measured | None, other: Measured | None) -> str:
     return str(mine.number / other.number)
 
 
+def without_ratio(device: Log, benchmark: Log) -> Iterator[str]:
+    """A line for the terminal, where there is one to say."""
+    ratios = [_ratio(mine, other) for mine, other in _pairs(device, benchmark)]
+    if missing := ratios.count(_NONE):
+        yield f"no ratio in {missing:,} of {len(ratios):,} lines: a side lacks them, or its time is not above zero"
+
+
+def memory_line(device: Log, benchmark: Log) -> str:
+    """What the terminal says of the memory of both sides."""
+    pairs = list(_pairs(device, benchmark))
+    both = [(float(mine.text), float(other.text)) for mine, other in pairs if mine is not None and other is not None]
+    more, less = sum(mine > other for mine, other in both), sum(mine < other for mine, other in both)
+    alone = f"; {len(pairs) - len(both):,} on one side only" if len(pairs) > len(both) else ""
+    return f"memory on both sides: {len(both):,} cases, more in the first run in {more:,}, less in {less:,}{alone}"
+
+
 def memory_rows(device: Log, benchmark: Log) -> Iterator[Sequence[str]]:
     """The header, and a line for each call and direction."""
     yield MEMORY_COLUMNS
@@ -187,11 +219,15 @@ def _statuses(path: Path) -> dict[str, str]:
     found = {}
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            for cells in list(csv.reader(file))[1:]:
+            header, *rows = csv.reader(file)
+            if tuple(header[1:3]) != RESULT[1:3]:
+                raise ValueError(f"it has no column {RESULT[1]}")
+            for cells in rows:
                 call, bracket, dtype = cells[0].replace("*", ".").partition("[")
                 for direction, status in zip(("forward", "backward"), cells[1:3], strict=True):
                     found[f"{call}.{direction}{bracket}{dtype}"] = status
     except (OSError, UnicodeDecodeError, ValueError, IndexError, csv.Error) as error:
-        wanted = f"give an accuracy_checking_result or api_precision_compare_result file ({error})"
+        reason = getattr(error, "strerror", None) or error
+        wanted = f"{reason}; give an accuracy_checking_result or api_precision_compare_result file"
         raise SettingsError("--summary", str(path), wanted) from None
     return found

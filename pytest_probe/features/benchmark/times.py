@@ -20,7 +20,10 @@ from pytest_probe.system.files import open_regular
 
 FILE = "times_compared.csv"
 _COMMAND = "compare --time"
-_GIVE = "give folders that `pytest-probe time -o` or `pytest --probe-mode=time --probe-out` wrote"
+_GIVE = (
+    "give folders that `pytest-probe time -o` or `pytest --probe-mode=time --probe-out` wrote, or PaddleAPEX's with "
+    "profile_analyze*.log"
+)
 _COLUMNS = ("API", "Direction", "Calls", "Time (us)", "Other time (us)", "Ratio", "Loss (us)")
 # How a program was timed: with other ones a row has another meaning.
 _WAYS = ("nested", "asynchronous", "backward")
@@ -73,6 +76,8 @@ def read_times(path: Path) -> Times:
     if has_log(path):
         return _of_log(path)
     found = next((path / name for name in (ROWS, RESULTS) if (path / name).is_file()), path)
+    if found.is_dir():
+        raise SettingsError(_COMMAND, str(path), f"it holds no {ROWS} and no {RESULTS}; {_GIVE}")
     try:
         times = _of_program(found) if found.name == ROWS else _of_cases(found)
     except OSError as error:
@@ -165,7 +170,7 @@ def lines(found: Sequence[ComparedTime], here: Times, there: Times) -> Iterator[
         what = "calls" if here.kind == "program" else "cases"
         yield (
             f"timed on both sides: {_count(whole.calls, what)} of {_count(len({row.api for row in found}), 'APIs')}, "
-            f"{duration(whole.here)} in the first run, {duration(whole.there)} in the second ({whole.ratio:.3g} times)"
+            f"{duration(whole.here)} in the first run, {duration(whole.there)} in the second ({whole.ratio:.2f} times)"
         )
         yield from _table(found[:_SHOWN], what)
         if len(found) > _SHOWN:

@@ -159,11 +159,12 @@ def early_end(path: Path) -> str:
 def _of_folder(folder: Path, without_ulp: bool) -> dict[str, Row]:
     results = folder / RESULTS
     if not results.exists():
-        files = sorted(folder.glob("accuracy_checking_details_*.csv"))
+        files = sorted(folder.glob("accuracy_checking_details*.csv"))
         if len(files) != 1:
-            raise SettingsError(
-                "compare", str(folder), f"it holds {len(files)} details files and no {RESULTS}; {_GIVE}"
-            )
+            held = f"it holds {len(files)} details files and no {RESULTS}"
+            has_outputs = any(next(folder.glob(name), None) for name in ("output", "*/output"))
+            wanted = "its outputs are compared with --direct" if has_outputs else _GIVE
+            raise SettingsError("compare", str(folder), f"{held}; {wanted}")
         return {row.key: row for row in _of_file(files[0], without_ulp)}
     found = list(read_results(results))
     calls = [result for result in found if result.api]
@@ -198,8 +199,16 @@ def _of_file(path: Path, without_ulp: bool) -> Iterator[Row]:
         wanted = [name for name in (NAME, DEVICE, *MEASURED) if not (without_ulp and name in OF_RULE["ulp"])]
         missing = [name for name in wanted if name not in (reader.fieldnames or ())]
         if missing:
-            raise SettingsError("compare", str(path), f"it has no column {missing[0]}; {_GIVE}")
+            of_paddleapex = set(missing) <= set(OF_RULE["ulp"])
+            advice = "PaddleAPEX's files need --standard=paddleapex" if of_paddleapex else _GIVE
+            raise SettingsError("compare", str(path), f"it has no column {missing[0]}; {advice}")
         for cells in reader:
+            count = len(cells) - list(cells.values()).count(None)
+            if None in cells or count < len(reader.fieldnames or ()):
+                held = (
+                    f"line {reader.line_num}: a row has not the columns of the header ({count} cells): the file is cut"
+                )
+                raise SettingsError("compare", str(path), f"{held}; {_GIVE}")
             key = cells[NAME]
             dtype = (cells[DEVICE] or "").strip().removeprefix("torch.").removeprefix("paddle.")
             reason, status = (cells.get(name) or "" for name in (MESSAGE, _STATUS))

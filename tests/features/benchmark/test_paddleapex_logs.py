@@ -64,11 +64,12 @@ def test_times_on_one_side_and_lines_that_are_none(tmp_path: Path, capsys: pytes
         names[2]: ["5.0", "None", "None"],
     }
     output = capsys.readouterr().out
-    assert "1 lines are none of PaddleAPEX's" in output
+    assert f"warning: {device / 'profile_analyze.log'}: line 3: not as PaddleAPEX writes it\n" in output
+    assert "no ratio in 2 of 3 lines: a side lacks them, or its time is not above zero" in output
     assert "timed on both sides: 1 case of 1 API" in output
 
 
-def test_memory(tmp_path: Path) -> None:
+def test_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     device = log(tmp_path / "device", "memory_analyze.log", ["paddle.a*0.forward:\t300", "paddle.b*0*FP32.forward:\t8"])
     benchmark = log(
         tmp_path / "benchmark", "memory_analyze.log", ["paddle.a*0.forward:\t500", "paddle.c*0.forward:\t9"]
@@ -80,6 +81,8 @@ def test_memory(tmp_path: Path) -> None:
         ["paddle.b*0*FP32.forward", "", "8", ""],
         ["paddle.c*0.forward", "9", "", ""],
     ]
+    told = "memory on both sides: 1 cases, more in the first run in 0, less in 1; 2 on one side only\n"
+    assert told in capsys.readouterr().out
 
 
 def test_runs_of_ours(pytester: pytest.Pytester, make_dump: DumpMaker, tmp_path: Path) -> None:
@@ -102,25 +105,54 @@ def test_runs_of_ours(pytester: pytest.Pytester, make_dump: DumpMaker, tmp_path:
 REFUSED = {
     "--memory": "it holds no memory",
     "--summary=x.csv": "add --time",
-    "--time --summary=x.csv": "--summary: 'x.csv' cannot be used; give an accuracy_checking_result",
+    "--time --summary=x.csv": "'x.csv' cannot be used; No such file or directory; give an accuracy_checking_result",
+    "--time --summary=a/profile_analyze.log": "it has no column Forward Test Success; give an accuracy_checking_result",
     "--time --standard=msprobe": "leave it out",
 }
 
 
 @pytest.mark.parametrize("told", REFUSED)
-def test_what_cannot_be_compared(tmp_path: Path, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_compared(
+    tmp_path: Path, told: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     side = log(tmp_path / "a", "profile_analyze.log", [time("paddle.add*0.forward", 3.0)])
     (side / "memory_analyze.log").write_text("nothing\n")
+    monkeypatch.chdir(tmp_path)
     assert compare(side, side, tmp_path / "out", *told.split()) == 2
-    assert REFUSED[told] in capsys.readouterr().err
+    shown = capsys.readouterr()
+    assert REFUSED[told] in shown.err
+    assert shown.out == "" or "warning" in shown.out
     assert not (tmp_path / "out").exists()
+
+
+def test_logs_of_unlike_dumps_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = [f"paddle.{name}*0.forward" for name in ("add", "sin", "cos")]
+    device = log(tmp_path / "device", "profile_analyze.log", [time(name, 3.0) for name in names])
+    benchmark = log(tmp_path / "benchmark", "profile_analyze.log", [time(names[0], 3.0)])
+    for side, found in ((device, names), (benchmark, names[2:])):
+        log(side, "memory_analyze.log", [f"{name}:\t8" for name in found])
+    for what in ("--time", "--memory"):
+        assert compare(device, benchmark, tmp_path / "out", what) == 2
+        told = f"compare {what}: '1 of 3 lines are on both sides' cannot be used; give two runs of the same dump"
+        assert told in capsys.readouterr().err
+        assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_without_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder, words in ((tmp_path, "it holds no memory_analyze*.log and no results.jsonl"),
+                          (tmp_path / "none", "it cannot be read: No such file or directory")):  # fmt: skip
+        assert compare(folder, folder, tmp_path / "out", "--memory") == 2
+        assert words in capsys.readouterr().err
 
 
 def test_a_folder_of_several_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for dtype in ("FP32", "BF16"):
         side = log(tmp_path / "a", f"profile_analyze.{dtype}.log", [time("paddle.add*0.forward", 3.0)])
     assert compare(side, side, tmp_path / "out", "--time") == 2
-    assert "it holds 2 of profile_analyze*.log; give the file itself" in capsys.readouterr().err
+    told = (
+        "it holds 2 of profile_analyze*.log; give the file itself: profile_analyze.BF16.log, profile_analyze.FP32.log"
+    )
+    assert told in capsys.readouterr().err
     path = side / "profile_analyze.FP32.log"
     assert compare(path, path, tmp_path / "out", "--time") == 0
     assert compare(path, path, tmp_path / "out", "--time") == 2

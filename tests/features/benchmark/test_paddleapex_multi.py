@@ -134,4 +134,33 @@ def test_shares_of_what_is_not_near_are_divided(tmp_path: Path) -> None:
 def test_other_standards_need_the_columns_of_ulp(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path / "device", [row("paddle.exp*0")])
     assert compare(path, path, tmp_path / "out", "msprobe") == 2
-    assert "it has no column ULP" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "it has no column ULP" in shown
+    assert "PaddleAPEX's files need --standard=paddleapex" in shown
+
+
+def test_unlike_dumps_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    device = written(tmp_path / "device", [row(f"paddle.{name}*0") for name in ("exp", "sin", "cos")])
+    benchmark = written(tmp_path / "benchmark", [row("paddle.exp*0")])
+    assert compare(device, benchmark, tmp_path / "out") == 2
+    assert "'1 of 3 outputs are on both sides' cannot be used" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_details_file_that_is_cut_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path / "device", [row("paddle.exp*0"), row("paddle.sin*0")])
+    path.write_bytes(path.read_bytes()[:-20])
+    assert compare(path, path, tmp_path / "out") == 2
+    assert "line 3: a row has not the columns of the header" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_folders_of_outputs_are_for_direct(gpt: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for device in (gpt / "device", gpt):
+        assert compare(device, gpt / "bench", tmp_path / "out") == 2
+        assert "its outputs are compared with --direct" in capsys.readouterr().err
+
+
+def test_a_folder_with_one_details_file_under_another_name(gpt: Path, tmp_path: Path) -> None:
+    device, benchmark = ((gpt / name).parent for name in FILES)
+    assert compare(device, benchmark, tmp_path / "out") == 1

@@ -69,7 +69,7 @@ def test_cases_pair_by_record_and_dtype(tmp_path: Path) -> None:
     times = read_times(here / "results.jsonl"), read_times(there)
     assert compare(*times) == [ComparedTime("Torch.exp", "forward", 1, 3.0, 2.0)]
     assert list(lines(compare(*times), *times)) == [
-        "timed on both sides: 1 case of 1 API, 3.00 us in the first run, 2.00 us in the second (1.5 times)",
+        "timed on both sides: 1 case of 1 API, 3.00 us in the first run, 2.00 us in the second (1.50 times)",
         "    loss  ratio    first   second  cases  API",
         "+1.00 us   1.50  3.00 us  2.00 us      1  Torch.exp",
         "only in the first run: Torch.sin",
@@ -94,6 +94,7 @@ def test_the_command_writes_a_table(tmp_path: Path, capsys: pytest.CaptureFixtur
         ("nested", "'nested: false, true' cannot be used; time both programs with the same options"),
         ("damaged", "time.jsonl:1: "),
         ("empty", "it holds no times; give folders that"),
+        ("nothing", "it holds no time.jsonl and no results.jsonl; give folders that"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(
@@ -103,6 +104,7 @@ def test_what_cannot_be_compared_is_refused(
     cases(tmp_path / "cases", exp__float32=1.0)
     program(tmp_path / "nested", row("Torch.exp", 3.0), nested=True)
     program(tmp_path / "empty")
+    (tmp_path / "nothing").mkdir()
     (program(tmp_path / "damaged") / "time.jsonl").write_text("{")
     assert main(["compare", str(here), str(tmp_path / name), "--time"]) == 2
     assert message in capsys.readouterr().err
@@ -111,8 +113,17 @@ def test_what_cannot_be_compared_is_refused(
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--time", "--standard=msprobe"], "--standard: 'msprobe' cannot be used; times are compared without one"),
-        ([], "--out: None cannot be used; give a folder for the files"),
+        (["--time", "--standard=msprobe"], "--standard: 'msprobe' cannot be used; --time judges nothing; leave it out"),
+        (
+            ["--time", "--direct"],
+            "--direct: '--time' cannot be used; one compares outputs, the other",
+        ),
+        (["--memory", "--direct", "-o", "x"], "--direct: '--memory' cannot be used"),
+        (["--dtype=FP32", "-o", "x"], "--dtype: 'FP32' cannot be used; it chooses a folder of outputs: add --direct"),
+        (["--standard=close", "-o", "x"], "it compares outputs without a reference: add --direct"),
+        (["--memory"], "--out is missing"),
+        (["--direct"], "--out is missing"),
+        ([], "--out is missing; give a folder for the files"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(
