@@ -53,7 +53,7 @@ def add_parser(commands: Any) -> None:
         f"of --probe-out with --probe-save=all. --standard is one of {', '.join(DIRECT_RULES)}",
     )
     parser.add_argument(
-        "--dtype", metavar="T", help="with --direct: which of PaddleAPEX's runs, where a folder has several"
+        "--dtype", metavar="T", help="with --direct: the runs in this dtype, of a folder that has several"
     )
     parser.add_argument("-o", "--out", metavar="DIR", type=Path, help="folder for the files; --time needs none")
     parser.add_argument(

@@ -70,6 +70,8 @@ class DirectRule(Struct, frozen=True):
 
     def judge(self, api: str, device: Tensor, benchmark: Tensor) -> Found:
         """Of two tensors of one shape."""
+        if self.of_zeros:
+            device, benchmark = _as_kept(device), _as_kept(benchmark)
         unlike = self._unlike_kinds(device, benchmark)
         if unlike:
             return Found(RuleVerdict("error", unlike))
@@ -114,6 +116,11 @@ class DirectRule(Struct, frozen=True):
         listed = OF_RULE.get(self.tool.lists.rule(api, dtype).name) if self.of_zeros and not self.as_tool else None
         columns = frozenset(MEASURED[column] for column in listed) if listed else _RATIOS
         return _ALWAYS | more | columns
+
+
+def _as_kept(side: Tensor) -> Tensor:
+    """bfloat16 as PaddleAPEX keeps it, in float32."""
+    return Tensor(side.array.astype(np.float32), side.dtype) if side.array.dtype.name == "bfloat16" else side
 
 
 def _numbers(side: Tensor, own: bool) -> AnyArray:

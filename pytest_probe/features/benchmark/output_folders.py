@@ -5,7 +5,8 @@ In: a folder. Out: the calls in it by one name ("paddle.add.0", whoever wrote th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -58,9 +59,9 @@ class OutputFolder(Protocol):
 
 
 def output_folder(path: Path, dtype: str | None = None, option: str = COMMAND) -> OutputFolder:
-    """Raises SettingsError, of this option. dtype: which of several runs of PaddleAPEX is meant."""
+    """Raises SettingsError, of this option. dtype: which of several runs is meant, where the folder has several."""
     if (path / RESULTS).is_file():
-        return SavedOutputs(path, option)
+        return SavedOutputs(path, option, dtype)
     runs = [path] if (path / _FORWARD).is_dir() else sorted(found.parent for found in path.glob(f"*/{_FORWARD}"))
     if dtype is not None:
         runs = [run for run in runs if run == path or bare_dtype(run.name) == bare_dtype(dtype)]
@@ -95,14 +96,16 @@ class PaddleApexOutputs(OutputFolder):
 class SavedOutputs(OutputFolder):
     """The device's side of what --probe-save=all wrote."""
 
-    def __init__(self, folder: Path, option: str) -> None:
+    def __init__(self, folder: Path, option: str, dtype: str | None = None) -> None:
         self._folder = folder
         results = [result for result in read_results(folder / RESULTS) if result.portable_id.direction and result.api]
-        several = len({result.portable_id.label for result in results}) > 1
-        self._results = {(_call(result, several), result.direction): result for result in results}
-        self.calls = {call: call for call, _ in self._results}
         if not (folder / SAVED).is_dir():
             raise SettingsError(option, str(folder), "it holds no tensors; run with --probe-save=all")
+        self._results = {(name, result.direction): result for name, result in _called(results, dtype)}
+        self.calls = {call: call for call, _ in self._results}
+        if results and not self._results:
+            found = ", ".join(sorted({result.dtype for result in results}))
+            raise SettingsError(option, str(folder), f"it holds no run in {dtype}, but in {found}")
 
     def read(self, call: str, direction: Direction) -> Returned | None:
         result = self._results.get((call, direction))
@@ -118,11 +121,19 @@ class SavedOutputs(OutputFolder):
         return Returned(tuple(_value(saved, output) for output in result.outputs), several=True)
 
 
-def _call(result: Result, several: bool) -> str:
-    """several: are there other dumps?"""
-    named = result.portable_id
-    label, dtype = f"{named.label}::" if several else "", f"[{named.dtype}]" if named.dtype else ""
-    return f"{label}{named.call}{dtype}"
+def _called(results: Sequence[Result], dtype: str | None) -> Iterator[tuple[str, Result]]:
+    """By the name of the call: behind the dump's label where there are several dumps, with the dtype where it ran in
+    several and none was chosen. The other side may have run in another one."""
+    several = len({result.portable_id.label for result in results}) > 1
+    runs = Counter(result.portable_id.in_any_dtype for result in results)
+    for result in results:
+        named = result.portable_id
+        alone = runs[named.in_any_dtype] == 1
+        if dtype is not None and not alone and bare_dtype(result.dtype) != bare_dtype(dtype):
+            continue
+        label = f"{named.label}::" if several else ""
+        suffix = f"[{named.dtype}]" if named.dtype and not alone and dtype is None else ""
+        yield f"{label}{named.call}{suffix}", result
 
 
 def _tensors(path: Path) -> Callable[[str], AnyArray]:

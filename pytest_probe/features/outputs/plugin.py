@@ -8,10 +8,12 @@ from functools import cached_property
 import pytest
 
 from pytest_probe.check import Checked
+from pytest_probe.errors import SettingsError
 from pytest_probe.features.benchmark.direct import check_common, compare_direction, verdict_of
 from pytest_probe.features.benchmark.direct_rules import DIRECT_RULES
 from pytest_probe.features.benchmark.output_folders import OutputFolder, output_folder
 from pytest_probe.model.dump import Direction, Dump
+from pytest_probe.model.result import PortableId
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.feature import Feature
@@ -30,7 +32,7 @@ class OutputsItem(ProbeItem):
     folders: OutputsOfTwo
 
     def judge(self) -> Verdict:
-        verdict = self.folders.verdict(self.case.record.name, self.case.direction)
+        verdict = self.folders.verdict(self.portable_id, self.case.direction)
         checked = Checked(self.case, verdict)
         judged = Judged(checked, verdict, self.portable_id, self.case.api, self._file, self._command)
         self.judged = judged.by_features(self.probe)
@@ -54,6 +56,17 @@ class OutputsOfTwo(Feature):
     def prepare(self) -> None:
         check_name(NAMED["standard"].flag, self.probe.settings.standard, self.standards)
         check_common(*self._sides, NAMED["outputs"].flag)
+        known, compared = self._calls
+        if known and 2 * len(known & compared) < min(len(known), len(compared)):
+            found = f"it has outputs of {len(known & compared):,} of the dump's {len(known):,} calls"
+            raise SettingsError(NAMED["outputs"].flag, str(self.probe.settings.outputs), f"{found}; give this dump's")
+
+    @cached_property
+    def _calls(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Of all dumps, and of both folders."""
+        known = (record.name for _, dump in self.probe.dumps.readable() for record in dump.records)
+        compared = (name.rpartition("::")[2] for side in self._sides for name in side.calls)
+        return frozenset(known), frozenset(compared)
 
     def header(self) -> Iterable[str]:
         device, benchmark = self._sides
@@ -61,6 +74,9 @@ class OutputsOfTwo(Feature):
             f"probe: outputs of {len(device.calls):,} calls beside {len(benchmark.calls):,}, "
             f"{check_common(device, benchmark):,} on both sides"
         )
+        known, compared = self._calls
+        if alone := len(compared - known):
+            yield f"probe: {alone:,} of them are in no dump of this run, and are not compared"
 
     def items(self, parent: pytest.Collector, dump: Dump) -> Iterator[ProbeItem]:
         admits = self.probe.settings.selection.admits
@@ -73,7 +89,10 @@ class OutputsOfTwo(Feature):
                     item.folders = self
                     yield item
 
-    def verdict(self, name: str, direction: Direction) -> Verdict:
+    def verdict(self, named: PortableId, direction: Direction) -> Verdict:
+        """Of a case. A folder with outputs of several dumps has their labels before its names."""
+        name, labelled = named.call, f"{named.label}::{named.call}"
+        name = labelled if any(labelled in side.calls for side in self._sides) else name
         asked = self.probe.settings.standard
         standard = DEFAULT if asked == _AUTO else asked
         return verdict_of(compare_direction(name, direction, *self._sides, DIRECT_RULES[standard]), standard)

@@ -265,6 +265,31 @@ def test_two_builds_of_a_framework(pytester: pytest.Pytester, make_dump: DumpMak
     assert results(tmp_path / "again")["Torch.sin.0"][0] == "SKIP"
 
 
+def test_a_run_in_16_bit_beside_one_in_float32(
+    pytester: pytest.Pytester, make_dump: DumpMaker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    x = tensor(20, 20)
+    make_dump(data={"Torch.exp.0.forward": forward(x, output=x), "Torch.sin.0.forward": forward(x, output=x)})
+    run = ("--probe-dump=dump.json", "--probe-save=all")
+    for name, dtypes in (("narrow", "bfloat16"), ("wide", "recorded"), ("both", "recorded,bfloat16")):
+        pytester.runpytest(*run, f"--probe-out={name}", f"--probe-dtype={dtypes}")
+    capsys.readouterr()
+    compare(Path("narrow"), Path("wide"), tmp_path / "narrow")
+    assert [status in ("pass", "warning") for status, _ in results(tmp_path / "narrow").values()] == [True, True]
+    cells = details(tmp_path / "narrow")["Torch.exp.0.forward.output.0"]
+    assert (cells["DEVICE Dtype"], cells["Bench Dtype"]) == ("torch.bfloat16", "torch.float32")
+    assert float(cells["最大绝对误差"]) > 0
+    assert compare(Path("both"), Path("narrow"), tmp_path / "chosen", "--dtype=BF16", standard="exact") == 0
+    assert results(tmp_path / "chosen") == {"Torch.exp.0": ["pass", " "], "Torch.sin.0": ["pass", " "]}
+    assert compare(Path("both"), Path("both"), tmp_path / "all", standard="exact") == 0
+    assert set(results(tmp_path / "all")) == {
+        f"Torch.{name}.0{t}" for name in ("exp", "sin") for t in ("", "[bfloat16]")
+    }
+    assert compare(Path("both"), Path("wide"), tmp_path / "none", "--dtype=FP16") == 2
+    assert refused(capsys, "it holds no run in FP16, but in bfloat16, float32")
+
+
 def test_a_folder_of_paddleapex_beside_a_run_of_ours(
     pytester: pytest.Pytester, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

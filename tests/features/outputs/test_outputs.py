@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from pytest_probe.cli import main
+from tests.acceptance.conftest import DumpMaker, tensor
+from tests.acceptance.conftest import forward as entry
 from tests.support.csv_cells import lines
 from tests.support.paddle_dumps import unpack, unpack_outputs, write_outputs
 
@@ -87,6 +89,35 @@ def test_the_verdicts_are_those_of_the_command(pytester: pytest.Pytester, tmp_pa
             found[result["id"].partition("::")[2]] = result["verdict"]
     assert len(found) > 40
     assert found == {name: status for name, status in wanted.items() if status in ("pass", "warning", "error")}
+
+
+@pytest.mark.usefixtures("sides")
+@pytest.mark.parametrize("more", [(), ("-n2",)])
+def test_outputs_of_another_dump_are_refused(pytester: pytest.Pytester, more: tuple[str, ...]) -> None:
+    """Calls without outputs are skipped, and calls of a part of the dump are compared."""
+    for count in (1, 2):
+        Path("dump.json").write_text(json.dumps({f"paddle.tan*{number}": DUMP["paddle.exp*0"] for number in range(4)}))
+        part = dict(list(DUMP.items())[: count - 1])
+        Path("dump.json").write_text(json.dumps({**json.loads(Path("dump.json").read_text()), **part}))
+        result = pytester.runpytest(*TOLD, *more)
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        wanted = f"ERROR: --probe-outputs: '*device' *it has outputs of {count - 1} of the dump's {count + 3} calls*"
+        result.stderr.fnmatch_lines([wanted])
+    Path("dump.json").write_text(json.dumps(dict(list(DUMP.items())[:1])))
+    result = pytester.runpytest(*TOLD, *more)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["probe: 2 of them are in no dump of this run, and are not compared"])
+
+
+def test_outputs_of_two_dumps(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    pytest.importorskip("torch")
+    x = tensor(20, 20)
+    for name in ("a", "b"):
+        make_dump(name, data={"Torch.exp.0.forward": entry(x, output=x)})
+    run = ("--probe-dump=a", "--probe-dump=b")
+    pytester.runpytest(*run, "--probe-save=all", "--probe-out=device")
+    result = pytester.runpytest(*run, "--probe-outputs=device", "--probe-benchmark=device", "--probe-standard=exact")
+    result.assert_outcomes(passed=2)
 
 
 @pytest.mark.parametrize(
