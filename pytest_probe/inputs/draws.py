@@ -150,6 +150,16 @@ class Constant(Draw):
         return np.full(stop - start, self._number)
 
 
+class InMemory(Draw):
+    """Few numbers that stand in a large tensor."""
+
+    def __init__(self, numbers: Float64Array) -> None:
+        self.size, self._numbers = numbers.size, numbers
+
+    def part(self, start: int, stop: int) -> Float64Array:
+        return self._numbers[start:stop].copy()
+
+
 def put(numbers: Numbers, places: BoolArray, number: float) -> Numbers:
     """The numbers with one in place of some, in place where they are in memory."""
     if isinstance(numbers, Draw):

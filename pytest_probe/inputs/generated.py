@@ -19,8 +19,10 @@ from msgspec.structs import replace
 
 from pytest_probe.inputs import moments
 from pytest_probe.inputs.draws import (
+    LARGE,
     Constant,
     Draw,
+    InMemory,
     Merged,
     Numbers,
     Rows,
@@ -58,8 +60,8 @@ def floats_with_masses(spec: TensorSpec, rng: np.random.Generator, wanted: Stati
     of_rows = _row_values(spec, rng, wanted, int(np.count_nonzero(rows)))
     left = _Left.of(spec.size, wanted).without(of_rows, width)
     others = _others(spec, rng, left, of_rows, width)
-    if isinstance(others, Draw):
-        return Rows(rows, of_rows, others)
+    if isinstance(others, Draw) or spec.size > LARGE:
+        return Rows(rows, of_rows, others if isinstance(others, Draw) else InMemory(others))
     values = np.empty((rows.size, width))
     values[rows] = of_rows[:, None]
     values[~rows] = others.reshape(-1, width)
@@ -140,8 +142,9 @@ def _others(spec: TensorSpec, rng: np.random.Generator, left: _Left, rows: Float
 
 def _with_value(numbers: Numbers, value: float, places: BoolArray) -> Numbers:
     """The numbers with a value put between them, so that it stands at these places."""
-    if isinstance(numbers, Draw):
-        return Merged(places, Constant(places.size - numbers.size, value), numbers)
+    if isinstance(numbers, Draw) or places.size > LARGE:
+        others = numbers if isinstance(numbers, Draw) else InMemory(numbers)
+        return Merged(places, Constant(places.size - others.size, value), others)
     values = np.full(places.size, value)
     values[~places] = numbers
     return values

@@ -32,6 +32,8 @@ FLOATS: dict[str, dict[str, Any]] = {
     "some zeros": {**NORMAL, "zeros": 0.3},
     "two masses": {**NORMAL, "zeros": 0.2, "mode": (1.5, 0.3)},
     "rows of zeros": {**NORMAL, "zeros": 0.3, "constant_rows": (0.25, 0.0)},
+    "nearly all zeros": {**NORMAL, "mean": 0.0, "norm": math.sqrt(SIZE * 0.03), "zeros": 0.97},
+    "few rows left": {**NORMAL, "mean": 0.0, "norm": math.sqrt(SIZE * 0.03), "constant_rows": (0.97, 0.0)},
     "rows of their own": {**NORMAL, "constant_rows": (0.25, None)},
     "all rows": {**NORMAL, "constant_rows": (1.0, None)},
 }
@@ -59,7 +61,7 @@ def stream(seed: int = 0, before: int = 0) -> np.random.Generator:
 
 def cut(monkeypatch: pytest.MonkeyPatch, large: int, cores: int = 1) -> None:
     """Numbers from so many on are drawn block by block, on so many cores."""
-    for module in (draws, moments):
+    for module in (draws, generated, moments):
         monkeypatch.setattr(module, "LARGE", large)
     monkeypatch.setattr(draws, "usable_cores", lambda: cores)
     monkeypatch.setattr(draws, "_TURN", 1)
