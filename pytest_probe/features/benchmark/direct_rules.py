@@ -135,8 +135,9 @@ def _far(device: Tensor, benchmark: Tensor) -> str:
 
 
 def _other_bits(device: Tensor, benchmark: Tensor) -> str:
-    share = equal_bits(device.array, benchmark.array)
-    return "" if share == 1 else f"{1 - share:.3g} of the elements have other bits"
+    size = device.array.size
+    other = round(size * (1 - equal_bits(device.array, benchmark.array)))
+    return f"{other:,} of {size:,} elements have other bits" if other else ""
 
 
 DIRECT_RULES: Mapping[str, DirectRule] = {

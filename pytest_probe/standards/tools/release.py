@@ -197,6 +197,11 @@ class RuleVerdict(Struct, frozen=True):
 PASS = RuleVerdict("pass")
 
 
+def percent(share: float) -> str:
+    """A share of elements, as a message has it."""
+    return f"{100 * share:.5g} %"
+
+
 def within(value: float | None, limit: float) -> bool:
     """value <= limit; a metric that does not apply is within, NaN is not."""
     return value is None or value <= limit
@@ -214,8 +219,8 @@ def absolute_threshold(measures: Measures, limits: RuleLimits | None = None) -> 
     of the convention."""
     for name, words in _ABSOLUTE_RATIOS.items():
         share: float | None = getattr(measures, name)
-        if not within(share, 0):
-            return RuleVerdict("error", f"absolute threshold: {share:.3g} {words}; none may be")
+        if share is not None and not within(share, 0):
+            return RuleVerdict("error", f"absolute threshold: {percent(share)} {words}; none may be")
     return PASS
 
 
@@ -233,9 +238,10 @@ def accumulative(measures: Measures, limits: RuleLimits) -> RuleVerdict:
 
 def binary(measures: Measures, limits: RuleLimits | None = None) -> RuleVerdict:
     """Binary consistency: every element equals the reference, NaN never does."""
-    if within(measures.binary_mismatch_ratio, 0):
+    share = measures.binary_mismatch_ratio
+    if share is None or within(share, 0):
         return PASS
-    return RuleVerdict("error", f"binary: a share of {measures.binary_mismatch_ratio:.3g} differs; none may")
+    return RuleVerdict("error", f"binary: {percent(share)} of the elements differ; none may")
 
 
 def thousandth(measures: Measures, limits: RuleLimits) -> RuleVerdict:
@@ -243,7 +249,9 @@ def thousandth(measures: Measures, limits: RuleLimits) -> RuleVerdict:
     share, least = measures.thousandth_ratio, limits["ratio"]
     if share is None or share >= least:
         return PASS
-    return RuleVerdict("error", f"thousandth: {share:.5g} of the elements are within 0.001, at least {least} must be")
+    return RuleVerdict(
+        "error", f"thousandth: {percent(share)} of the elements are within 0.001, at least {percent(least)} must be"
+    )
 
 
 def ulp(measures: Measures, limits: RuleLimits, benchmark: Measures | None = None, floor: float = 0.0) -> RuleVerdict:
@@ -259,8 +267,8 @@ def ulp(measures: Measures, limits: RuleLimits, benchmark: Measures | None = Non
         return PASS
     if benchmark is not None and share < max(_number(benchmark.ulp_over_ratio), floor):
         return PASS
-    allowed = f"a share of {limits['over_ratio']:g}" + (f", or a mean of {limits['mean']:g}" if limits["mean"] else "")
-    reason = f"ULP: mean {mean:.3g}, {share:.3g} of the elements beyond the threshold; below {allowed}"
+    allowed = percent(limits["over_ratio"]) + (f", or a mean of {limits['mean']:g}" if limits["mean"] else "")
+    reason = f"ULP: mean {mean:.3g}, {percent(share)} of the elements beyond the threshold; must be below {allowed}"
     return RuleVerdict("error", reason)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -34,6 +34,7 @@ from pytest_probe.standards.tools.release import (
     ThreeParty,
     binary,
     packaged_release,
+    percent,
     ulp,
     within,
     zeros,
@@ -282,8 +283,8 @@ def _trouble(check: Check, measures: Measures, *, nan_passes: bool) -> str | Non
     if value is None or check.holds(value):
         return None if value is None else ""
     if check.metric in _WITHIN:
-        share = f"{value:.5g} of the elements are within {_WITHIN[check.metric]:g}"
-        return f"{share}, must be {'more' if check.side == 'above' else 'less'} than {check.limit:g}"
+        near = f"{percent(value)} of the elements are within {_WITHIN[check.metric]:g}"
+        return f"{near}, must be {'more' if check.side == 'above' else 'less'} than {percent(check.limit)}"
     return f"{NAMES.get(check.metric, check.metric)} {value:.3g}, must be {check.side} {check.limit}"
 
 
@@ -305,6 +306,8 @@ def _cosine_trouble(check: Check, measures: Measures, *, nan_passes: bool) -> st
 
 _BALANCE = "error_balance"
 _UNBOUNDED = 10000.0
+# The device's metric and the benchmark's.
+Sides: TypeAlias = tuple[float | None, float | None]
 
 
 class Ratios(Struct, frozen=True):
@@ -345,14 +348,22 @@ def compared(
     device: Measures, benchmark: Measures, ratios: Ratios, limits: Mapping[str, float], *, warns: bool = True
 ) -> tuple[ComparedMetric, ...]:
     """The ratio of each metric in limits, judged."""
-    values = {name: ratios.of(getattr(device, name), getattr(benchmark, name)) for name in limits}
     return tuple(
-        ComparedMetric(name, value, _ruling(name, value, limits[name], warns)) for name, value in values.items()
+        _compared(name, (getattr(device, name), getattr(benchmark, name)), ratios, limit, warns)
+        for name, limit in limits.items()
     )
 
 
-def _ruling(name: str, value: float, limit: float, warns: bool) -> RuleVerdict:
+def _compared(name: str, sides: Sides, ratios: Ratios, limit: float, warns: bool) -> ComparedMetric:
+    value = ratios.of(*sides)
+    return ComparedMetric(name, value, _ruling(name, value, sides, limit, warns))
+
+
+def _ruling(name: str, value: float, sides: Sides, limit: float, warns: bool) -> RuleVerdict:
     words = f"benchmark: {name} is {value:.3g} times the benchmark's"
+    if value == _UNBOUNDED and (sides[1] == 0 or not all(side is not None and math.isfinite(side) for side in sides)):
+        own, other = ("unknown" if side is None else f"{side:.3g}" for side in sides)
+        words = f"benchmark: {name} is {own}, the benchmark's {other}, which the tool counts as {value:g} times"
     if value == math.inf:
         return RuleVerdict("error", f"benchmark: NaN or inf in {name}, unlike the benchmark's")
     if value > limit:

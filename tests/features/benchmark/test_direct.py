@@ -239,6 +239,24 @@ def test_rules_without_a_tool(sides: Sides, tmp_path: Path, name: str) -> None:
         assert (standard, results(tmp_path / standard)["paddle.exp*0"][0]) == (standard, wanted)
 
 
+REASONS = {
+    "exact": "199 of 200 elements have other bits",
+    "paddleapex": "50 % of the elements are within 0.001, must be more than 99.9 %",
+    "msprobe": "50 % of the elements are within 0.001, must be more than 99.9 %",
+}
+
+
+@pytest.mark.parametrize("standard", REASONS)
+def test_messages_count_elements(sides: Sides, tmp_path: Path, standard: str) -> None:
+    """Half of the elements are 0.01 % too large, the others 1 %."""
+    near, far = X[1:] * np.float32(1.0001), X[1:] * np.float32(1.01)
+    wrong = np.concatenate([X[:1], np.where(np.arange(199) % 2 == 0, far, near)])
+    for side, outputs in zip(sides, (wrong, X), strict=True):
+        write_outputs(side, "paddle.exp*0", outputs)
+    compare(*sides, tmp_path / "out", standard=standard)
+    assert details(tmp_path / "out")["paddle.exp*0.forward.output.0"]["Message"] == REASONS[standard]
+
+
 CONFTEST = """
     import torch
 

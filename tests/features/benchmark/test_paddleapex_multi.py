@@ -98,6 +98,16 @@ def test_blank_cells_are_ratios_of_10000(tmp_path: Path) -> None:
     blank = {name: " " for name in FLOATS if name not in ("DEVICE Dtype", "Shape")}
     found, _ = statuses(tmp_path, [row("paddle.exp*0", **blank)], [row("paddle.exp*0")], "paddleapex")
     assert found == ["error 标杆比对法"]
+    message = lines(tmp_path / "out", "api_precision_compare_details")[1][-1]
+    words = "small_value_error_ratio is unknown, the benchmark's 0, which the tool counts as 10000 times, limit 2"
+    assert message == f"benchmark: {words}"
+
+
+def test_a_message_of_a_ratio_says_what_was_divided(tmp_path: Path) -> None:
+    rows = [row("paddle.exp*0", **{"均方根误差": "0.02"})], [row("paddle.exp*0", **{"均方根误差": "2e-6"})]
+    statuses(tmp_path, *rows, "paddleapex")
+    message = lines(tmp_path / "out", "api_precision_compare_details")[1][-1]
+    assert message == "benchmark: rmse is 1e+04 times the benchmark's, limit 2"
 
 
 def test_a_blank_benchmark_is_a_ratio_of_10000(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_absolute_threshold(name: str) -> None:
     assert absolute_threshold(CLEAN).verdict == "pass"
     found = absolute_threshold(changed(CLEAN, **{name: 1e-9}))
     assert found.verdict == "error"
-    assert "1e-09" in found.reason
+    assert "1e-07 % of the" in found.reason
     assert absolute_threshold(changed(CLEAN, **{name: NAN})).verdict == "error"
 
 
