@@ -62,7 +62,12 @@ class Benchmark(Struct, frozen=True):
                 results.setdefault(result.portable_id.in_any_dtype, result)
                 results[result.portable_id] = result
         except (OSError, ResultsError) as error:
-            raise SettingsError(OPTION, str(folder), f"give a folder of --probe-out; {error}") from error
+            reason = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) else str(error)
+            has_outputs = any(next(folder.glob(name), None) for name in ("output", "*/output"))
+            add = (
+                ", or add --probe-outputs=DIR, whose outputs are then compared with those in it" if has_outputs else ""
+            )
+            raise SettingsError(OPTION, str(folder), f"give a folder of --probe-out{add}; {reason}") from error
         return cls(folder, results, run)
 
     def check(self, now: Identity) -> None:

@@ -23,7 +23,7 @@ from pytest_probe.reports.csv_file import write_rows
 from pytest_probe.reports.paddleapex_columns import MEMORY, SUMMARY, TIMES
 from pytest_probe.standards.tools import COMPARES, DEFAULT
 from pytest_probe.system.decoding import check_name
-from pytest_probe.system.text import printable
+from pytest_probe.system.text import printable, printable_line
 
 _SHOWN = 20
 _COUNTED = ("pass", "warning", "error", "SKIP")
@@ -221,6 +221,6 @@ def _listed(title: str, lines: Sequence[str]) -> Iterator[str]:
     if not lines:
         return
     yield f"{title}: {len(lines):,}"
-    yield from (f"  {line}" for line in lines[:_SHOWN])
+    yield from (f"  {printable_line(line)}" for line in lines[:_SHOWN])
     if len(lines) > _SHOWN:
         yield f"  and {len(lines) - _SHOWN:,} more"

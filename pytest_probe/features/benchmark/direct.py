@@ -22,7 +22,6 @@ from pytest_probe.system.tensor_files.paddle_pickle import OtherValue
 _RESULT_FILE, _DETAILS_FILE = "accuracy_checking_result_{}.csv", "accuracy_checking_details_{}.csv"
 _COLUMNS = tuple(column for column in DETAILS if column not in OF_RULE["ulp"])
 _DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
-_UNLIKE_TYPES = "bench and device output type is different."
 
 
 class OutputRow(Struct, frozen=True):
@@ -119,7 +118,7 @@ def _direction(
         return ComparedDirection()
     for side, here, other in (("device", device, benchmark), ("benchmark", benchmark, device)):
         if isinstance(here, str):
-            return _skipped(entry, f"the {side}'s cannot be read: {here}")
+            return _skipped(entry, f"the {side}'s outputs cannot be used: {here}")
         if other is None:
             return _skipped(entry, f"only in the {side}'s outputs")
     assert isinstance(device, Returned)
@@ -140,10 +139,12 @@ def _direction(
 
 def _unlike(device: Returned, benchmark: Returned) -> str:
     """How the two differ as a whole."""
-    if device.several != benchmark.several and max(len(device.values), len(benchmark.values)) != 1:
-        return _UNLIKE_TYPES
     here, there = len(device.values), len(benchmark.values)
-    return f"{here} outputs, the benchmark has {there}" if here != there else ""
+    if device.several != benchmark.several and max(here, there) != 1:
+        listed, alone = "a list of {}", "one output"
+        sides = (listed.format(len(side.values)) if side.several else alone for side in (device, benchmark))
+        return ", the benchmark has ".join(sides)
+    return f"{here} output{'s' * (here != 1)}, the benchmark has {there}" if here != there else ""
 
 
 def _skipped(entry: str, reason: str) -> ComparedDirection:
@@ -177,11 +178,12 @@ def _dropout(entry: str, device: Returned, benchmark: Returned, rule: DirectRule
 
 def _row(name: str, api: str, device: Value, benchmark: Value, rule: DirectRule) -> OutputRow:
     if isinstance(device, OtherValue) and isinstance(benchmark, OtherValue):
-        return OutputRow(name, RuleVerdict("skip", f"{device.kind}: what is in it is not compared"))
+        return OutputRow(name, RuleVerdict("skip", f"a {device.kind} among the outputs is not compared"))
     if device is None and benchmark is None:
-        return OutputRow(name, RuleVerdict("skip", "Bench output is None, skip this test."))
+        return OutputRow(name, RuleVerdict("skip", "None on both sides"))
     if not isinstance(benchmark, type(device)):
-        return OutputRow(name, RuleVerdict("error", _UNLIKE_TYPES))
+        reason = f"{_kind(device)}, the benchmark has {_kind(benchmark)}"
+        return OutputRow(name, RuleVerdict("error", reason))
     if not isinstance(device, Tensor):
         equal = bool(device == benchmark)
         cells = {"Bench Dtype": str(type(benchmark)), "DEVICE Dtype": str(type(device))}
@@ -201,6 +203,13 @@ def _row(name: str, api: str, device: Value, benchmark: Value, rule: DirectRule)
         return OutputRow(name, ruling, cells, device=of_device)
     found = rule.judge(api, device, benchmark)
     return OutputRow(name, found.ruling, {**cells, **dict(found.cells())}, found.lost, of_device, found.measures)
+
+
+def _kind(value: Value) -> str:
+    """What a message calls it."""
+    if isinstance(value, Tensor):
+        return "a tensor"
+    return repr(value) if not isinstance(value, OtherValue) else f"a {value.kind}"
 
 
 def direct_files(stamp: str, calls: Sequence[ComparedCall]) -> Mapping[str, Iterable[Sequence[str]]]:

@@ -101,6 +101,8 @@ class DirectRule(Struct, frozen=True):
             kinds = [side.array.dtype.kind for side in (device, benchmark)]
             # NumPy's kind of bfloat16 is V.
             alike = len({"f" if kind == "V" else kind for kind in kinds}) == 1
+        if not alike and names[0] == names[1]:
+            return f"PaddleAPEX compares no {names[0]}"
         return "" if alike else f"{names[0]} and the benchmark's {names[1]} cannot be compared"
 
     def _filled(self, api: str, dtype: str, measures: Measures) -> frozenset[str]:

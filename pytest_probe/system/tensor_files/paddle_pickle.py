@@ -160,7 +160,7 @@ def _value(found: object) -> object:
         return _array(found[1].state)  # type: ignore[index]
     if found is None or isinstance(found, bool | int | float | str):
         return found
-    return OtherValue(type(found).__name__.lstrip("_"))
+    return OtherValue("scalar of NumPy's" if isinstance(found, _Scalar) else type(found).__name__.lstrip("_"))
 
 
 def _is_tensor(found: object) -> bool:
@@ -258,7 +258,7 @@ def _instructions(file: _Bounded) -> Iterator[tuple[str, Any]]:
         for instruction, argument, _ in pickletools.genops(file):  # type: ignore[arg-type]
             yield instruction.name, argument
     except ValueError as error:
-        raise ValueError(f"it is no pickle of a tensor: {error}") from error
+        raise ValueError(f"it is cut, or no pickle of a tensor: {error}") from error
 
 
 def _array(state: object) -> np.ndarray:

@@ -239,6 +239,35 @@ def test_rules_without_a_tool(sides: Sides, tmp_path: Path, name: str) -> None:
         assert (standard, results(tmp_path / standard)["paddle.exp*0"][0]) == (standard, wanted)
 
 
+SAID = {
+    "a list": ([X, X], X, "error", "a list of 2, the benchmark has one output"),
+    "no list": (X, [X, X], "SKIP", "one output, the benchmark has a list of 2"),
+    "fewer": ([X], [X, X], "SKIP", "1 output, the benchmark has 2"),
+    "a scalar": (np.float32(3), X[:1].reshape(()), "error", "a scalar of NumPy's, the benchmark has a tensor"),
+    "no output": (None, X, "error", "None, the benchmark has a tensor"),
+    "nothing": (None, None, "SKIP", "None on both sides"),
+    "nested": ([[1], X], [[2], X], "SKIP", "a list among the outputs is not compared"),
+    "complex": (X + 1j, X + 1j, "error", "PaddleAPEX compares no complex64"),
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_messages_say_what_either_side_has(sides: Sides, tmp_path: Path, name: str) -> None:
+    for side, outputs in zip(sides, SAID[name][:2], strict=True):
+        write_outputs(side, "paddle.exp*0", outputs)
+    compare(*sides, tmp_path / "out")
+    found = details(tmp_path / "out")["paddle.exp*0.forward.output.0"]
+    assert found["Status"] in ("SKIP", "error")
+    assert found["Message"].startswith(SAID[name][3])
+
+
+def test_a_name_stays_in_its_line(sides: Sides, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for side, outputs in zip(sides, (WRONG, X), strict=True):
+        write_outputs(side, "paddle.a\x1b[2J\nb*0", outputs)
+    assert compare(*sides, tmp_path / "out") == 1
+    assert "  paddle.a\\x1b[2J\\nb*0.forward.output.0: " in capsys.readouterr().out
+
+
 REASONS = {
     "exact": "199 of 200 elements have other bits",
     "paddleapex": "50 % of the elements are within 0.001, must be more than 99.9 %",

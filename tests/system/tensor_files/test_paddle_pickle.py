@@ -111,9 +111,9 @@ def _system(command: str) -> bytes:
 
 
 HOSTILE = {
-    "nothing": (b"", "it is no pickle of a tensor: pickle exhausted before seeing STOP"),
+    "nothing": (b"", "it is cut, or no pickle of a tensor: pickle exhausted before seeing STOP"),
     "text": (b"hello", "its pickle has the instruction LIST, which a stored"),
-    "cut": (pickle.dumps(("a", np.zeros(100)), protocol=4)[:-50], "it is no pickle of a tensor: "),
+    "cut": (pickle.dumps(("a", np.zeros(100)), protocol=4)[:-50], "it is cut, or no pickle of a tensor: "),
     "eval": (pickle.dumps(("a", _Calls(eval, "1/0")), protocol=4), "it names builtins.eval, which a stored tensor"),
     "file": (
         pickle.dumps(("a", _Calls(open, "x", "w")), protocol=4),
@@ -229,7 +229,7 @@ def test_the_outputs_of_a_call(tmp_path: Path, protocol: int) -> None:
     assert (several.bfloat16, several.several) == (False, True)
     assert [value[0] for value in several.values] == list(range(300))
     numbers = load_outputs(_kept(tmp_path / "numbers", [False, [None, True, 3, 2.5, "x", np.float32(1), [1]]]))
-    assert numbers.values == (None, True, 3, 2.5, "x", OtherValue("Scalar"), OtherValue("list"))
+    assert numbers.values == (None, True, 3, 2.5, "x", OtherValue("scalar of NumPy's"), OtherValue("list"))
     assert load_outputs(_kept(tmp_path / "none", [False, []])).values == ()
 
 
@@ -262,10 +262,10 @@ def test_what_are_no_outputs_is_refused(tmp_path: Path, name: str) -> None:
 def test_outputs_that_are_cut_or_promise_more_than_they_hold(tmp_path: Path) -> None:
     path = _kept(tmp_path / "a", [False, _tensor(np.zeros(100))])
     path.write_bytes(path.read_bytes()[:-50])
-    with pytest.raises(ValueError, match="it is no pickle of a tensor"):
+    with pytest.raises(ValueError, match="it is cut, or no pickle of a tensor"):
         load_outputs(path)
     path.write_bytes(b"\x80\x04\x8e" + struct.pack("<Q", 2**45) + b"abc.")
-    with pytest.raises(ValueError, match="it is no pickle of a tensor"):
+    with pytest.raises(ValueError, match="it is cut, or no pickle of a tensor"):
         load_outputs(path)
 
 
@@ -287,7 +287,7 @@ def test_large_outputs_that_are_cut(tmp_path: Path) -> None:
     content = path.read_bytes()
     for size in (len(content) - 1, len(content) - 100, 1 << 17, 300):
         path.write_bytes(content[:size])
-        with pytest.raises(ValueError, match="it is no pickle of a tensor"):
+        with pytest.raises(ValueError, match="it is cut, or no pickle of a tensor"):
             load_outputs(path)
 
 
