@@ -209,12 +209,13 @@ def _lines(found: Sequence[ComparedRow], standard: str) -> Iterator[str]:
 
 
 def _direct_lines(found: Sequence[ComparedCall], standard: str) -> Iterator[str]:
-    counts = Counter(row.status for call in found for row in call.rows)
+    lines = [line for call in found for line in call.judged()]
+    counts = Counter(status for status, _, _ in lines)
     told = ", ".join(f"{counts[status]:,} {status}" for status in _COUNTED if counts[status])
-    yield f"{len(found):,} calls, judged by {standard}, a row for each output: {told or 'nothing to compare'}"
-    for status in ("error", "warning", "SKIP"):
-        rows = [row for call in found for row in call.rows if row.status == status]
-        yield from _listed(status, [f"{row.name}: {row.ruling.reason}" for row in rows])
+    calls = times.counted(len(found), "calls")
+    yield f"{calls}, judged by {standard}, output by output: {told or 'nothing to compare'}"
+    for listed in ("error", "warning", "SKIP"):
+        yield from _listed(listed, [f"{name}: {reason}" for status, name, reason in lines if status == listed])
 
 
 def _listed(title: str, lines: Sequence[str]) -> Iterator[str]:

@@ -70,6 +70,13 @@ class ComparedCall(Struct, frozen=True):
         """Of the whole, and of each output: the tool may overwrite an error."""
         return (self.forward.status, self.backward.status, *(row.status for row in self.rows))
 
+    def judged(self) -> Iterator[tuple[str, str, str]]:
+        """Status, name and reason of each output; of a dropout, which has no rows, those of a direction."""
+        for way, found in zip(_DIRECTIONS, self.directions, strict=True):
+            yield from ((row.status, row.name, row.ruling.reason) for row in found.rows)
+            if not found.rows and found.status != BLANK:
+                yield found.status, f"{self.name}.{way}", found.reason
+
     def line(self) -> list[str]:
         row = [self.name, self.forward.status, self.backward.status]
         skipped = [found.reason for found in self.directions if found.status == "SKIP"]

@@ -192,7 +192,7 @@ def memory_line(device: Log, benchmark: Log) -> str:
     both = [(float(mine.text), float(other.text)) for mine, other in pairs if mine is not None and other is not None]
     more, less = sum(mine > other for mine, other in both), sum(mine < other for mine, other in both)
     alone = f"; {len(pairs) - len(both):,} on one side only" if len(pairs) > len(both) else ""
-    return f"memory on both sides: {len(both):,} cases, more in the first run in {more:,}, less in {less:,}{alone}"
+    return f"memory on both sides: of {len(both):,}, more in the first run in {more:,}, less in {less:,}{alone}"
 
 
 def memory_rows(device: Log, benchmark: Log) -> Iterator[Sequence[str]]:

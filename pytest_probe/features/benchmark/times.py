@@ -169,7 +169,7 @@ def lines(found: Sequence[ComparedTime], here: Times, there: Times) -> Iterator[
         whole = ComparedTime("", "", sum(row.calls for row in found), *_sums(found))
         what = "calls" if here.kind == "program" else "cases"
         yield (
-            f"timed on both sides: {_count(whole.calls, what)} of {_count(len({row.api for row in found}), 'APIs')}, "
+            f"timed on both sides: {counted(whole.calls, what)} of {counted(len({row.api for row in found}), 'APIs')}, "
             f"{duration(whole.here)} in the first run, {duration(whole.there)} in the second ({whole.ratio:.2f} times)"
         )
         yield from _table(found[:_SHOWN], what)
@@ -184,7 +184,8 @@ def lines(found: Sequence[ComparedTime], here: Times, there: Times) -> Iterator[
         yield "nothing has a time on both sides"
 
 
-def _count(number: int, plural: str) -> str:
+def counted(number: int, plural: str) -> str:
+    """ "1 case", "2 cases"."""
     return f"{number:,} {plural if number != 1 else plural[:-1]}"
 
 

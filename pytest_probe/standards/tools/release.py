@@ -315,7 +315,8 @@ def zeros(actual: AnyArray, expected: AnyArray) -> RuleVerdict:
     gap = abs(int((actual == 0).sum()) - int((expected == 0).sum())) / actual.size
     if gap < _ZEROS_MOST:
         return PASS
-    return RuleVerdict("error", f"the share of zeros is {gap:.3g} off the reference's, limit {_ZEROS_MOST}")
+    limit = percent(_ZEROS_MOST)
+    return RuleVerdict("error", f"more or fewer zeros, by {percent(gap)} of the elements; must be below {limit}")
 
 
 FORMULAS: Mapping[str, Callable[[Measures, RuleLimits], RuleVerdict]] = {

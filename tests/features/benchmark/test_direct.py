@@ -124,7 +124,7 @@ def test_lists_fill_columns_where_names_are_found(sides: Sides, tmp_path: Path) 
     assert filled["paddleapex-documented"] == [["相对误差错误率"], ["均方根误差"], ["二进制一致错误率"]]
 
 
-def test_dropout_is_judged_by_its_zeros(sides: Sides, tmp_path: Path) -> None:
+def test_dropout_is_judged_by_its_zeros(sides: Sides, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for side, start in zip(sides, (0, 1), strict=True):
         mask = (np.arange(200) % 2 == start).astype(np.float32)
         write_outputs(side, "paddle.nn.functional.dropout*0", mask)
@@ -132,6 +132,12 @@ def test_dropout_is_judged_by_its_zeros(sides: Sides, tmp_path: Path) -> None:
     assert compare(*sides, tmp_path / "out") == 1
     assert results(tmp_path / "out") == {"paddle.nn.functional.dropout*0": ["pass", "error"]}
     assert details(tmp_path / "out") == {}
+    shown = capsys.readouterr().out
+    assert "1 call, judged by paddleapex, output by output: 1 pass, 1 error\n" in shown
+    assert (
+        "  paddle.nn.functional.dropout*0.backward: more or fewer zeros, by 50 % of the elements; must be below 10 %"
+        in shown
+    )
 
 
 def test_what_one_side_alone_has(sides: Sides, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
