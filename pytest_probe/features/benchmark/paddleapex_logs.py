@@ -191,8 +191,10 @@ def memory_line(device: Log, benchmark: Log) -> str:
     pairs = list(_pairs(device, benchmark))
     both = [(float(mine.text), float(other.text)) for mine, other in pairs if mine is not None and other is not None]
     more, less = sum(mine > other for mine, other in both), sum(mine < other for mine, other in both)
-    alone = f"; {len(pairs) - len(both):,} on one side only" if len(pairs) > len(both) else ""
-    return f"memory on both sides: of {len(both):,}, more in the first run in {more:,}, less in {less:,}{alone}"
+    alone = len(pairs) - len(both)
+    return (
+        f"memory on both sides: {len(both):,}; more in the first run: {more:,}, less: {less:,}; on one side: {alone:,}"
+    )
 
 
 def memory_rows(device: Log, benchmark: Log) -> Iterator[Sequence[str]]:

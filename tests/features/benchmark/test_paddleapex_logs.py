@@ -81,7 +81,7 @@ def test_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ["paddle.b*0*FP32.forward", "", "8", ""],
         ["paddle.c*0.forward", "9", "", ""],
     ]
-    told = "memory on both sides: of 1, more in the first run in 0, less in 1; 2 on one side only\n"
+    told = "memory on both sides: 1; more in the first run: 0, less: 1; on one side: 2\n"
     assert told in capsys.readouterr().out
 
 
