@@ -220,7 +220,8 @@ class Options:
         Maybe(Number(lambda factor: 0 < factor < float("inf"), "give a factor above 0, as 1.15")), "FACTOR",
         repeated=True, check="pytest_probe.features.timing.options.check_limit", may_differ=MEASURES)
     benchmark: Option[Path | None] = Option("benchmark",
-        "Compare the errors of this run, and its times, with those of another run; DIR is that run's --probe-out",
+        "Compare the errors of this run, and its times, with those of another run; DIR is that run's --probe-out, "
+        "or the other folder of --probe-outputs",
         "pytest_probe.features.benchmark.options.RunFolder", "DIR", repeated=True, may_differ=JUDGES)
     outputs: Option[Path | None] = Option("outputs",
         "Judge the outputs in this folder, PaddleAPEX's or a --probe-out with --probe-save=all, by those in the folder "

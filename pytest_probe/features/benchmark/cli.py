@@ -36,8 +36,9 @@ def add_parser(commands: Any) -> None:
         "compare",
         help="judge a device's results against another device's, both against the same reference",
         description="Judge each output of a device by its errors and those of a benchmark, another device that ran the "
-        "same cases: folders of --probe-out, or accuracy_checking_details files, ours or msprobe's. Writes "
-        "api_precision_compare_result_*.csv and api_precision_compare_details_*.csv in msprobe's columns. --time "
+        "same cases: folders of --probe-out, or accuracy_checking_details files, ours, msprobe's or, with "
+        "--standard=paddleapex, PaddleAPEX's. Writes api_precision_compare_result_*.csv and "
+        "api_precision_compare_details_*.csv in msprobe's columns, or in PaddleAPEX's. --time "
         "compares the times of two runs instead, and writes times_compared.csv and, in "
         "PaddleAPEX's columns, prof_checking_result.csv; --memory writes memory_checking_result.csv. "
         "--direct compares the outputs themselves, without a reference, and writes accuracy_checking_*.csv in "
