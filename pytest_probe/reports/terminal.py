@@ -138,7 +138,9 @@ def _output(output: OutputVerdict) -> Iterator[str]:
     reason = f": {output.reason}" if output.reason else ""
     standard = f" ({output.standard})" if output.standard else ""
     yield ""
-    yield from wrap(f"{output.name} {_shape(output.shape)} {output.dtype}: {output.verdict}{standard}{reason}")
+    # Of what is no tensor there is neither.
+    tensor = f" {_shape(output.shape)} {output.dtype}" if output.dtype else ""
+    yield from wrap(f"{output.name}{tensor}: {output.verdict}{standard}{reason}")
     if output.diagnosis is not None:
         yield from _diagnosis(output.diagnosis, sampled="sampled" in output.metrics)
     if output.worst:

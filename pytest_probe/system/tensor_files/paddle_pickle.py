@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn, TypeGuard
 
 import numpy as np
 from msgspec import Struct
@@ -160,11 +160,17 @@ def _value(found: object) -> object:
         return _array(found[1].state)  # type: ignore[index]
     if found is None or isinstance(found, bool | int | float | str):
         return found
-    return OtherValue("scalar of NumPy's" if isinstance(found, _Scalar) else type(found).__name__.lstrip("_"))
+    # Paddle writes it as it does a tensor, behind a name.
+    value = found[1] if _is_named(found) else found
+    return OtherValue("scalar of NumPy's" if isinstance(value, _Scalar) else type(found).__name__.lstrip("_"))
+
+
+def _is_named(found: object) -> TypeGuard[tuple[Any, Any]]:
+    return isinstance(found, tuple) and len(found) == 2
 
 
 def _is_tensor(found: object) -> bool:
-    return isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], _Array)
+    return _is_named(found) and isinstance(found[1], _Array)
 
 
 def _of_several(path: Path) -> Any:

@@ -91,6 +91,12 @@ def test_the_verdicts_are_those_of_the_command(pytester: pytest.Pytester, tmp_pa
     assert found == {name: status for name, status in wanted.items() if status in ("pass", "warning", "error")}
 
 
+def test_an_output_that_is_no_tensor_has_no_shape(pytester: pytest.Pytester, sides: tuple[Path, Path]) -> None:
+    write_outputs(sides[0], "paddle.exp*0", 3)
+    result = pytester.runpytest(*TOLD, "-k", "exp", "--probe-standard=paddleapex")
+    result.stdout.fnmatch_lines(["output.0: error (paddleapex): 3, the benchmark has a tensor"])
+
+
 @pytest.mark.usefixtures("sides")
 @pytest.mark.parametrize("more", [(), ("-n2",)])
 def test_outputs_of_another_dump_are_refused(pytester: pytest.Pytester, more: tuple[str, ...]) -> None:

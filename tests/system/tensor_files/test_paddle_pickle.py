@@ -230,6 +230,8 @@ def test_the_outputs_of_a_call(tmp_path: Path, protocol: int) -> None:
     assert [value[0] for value in several.values] == list(range(300))
     numbers = load_outputs(_kept(tmp_path / "numbers", [False, [None, True, 3, 2.5, "x", np.float32(1), [1]]]))
     assert numbers.values == (None, True, 3, 2.5, "x", OtherValue("scalar of NumPy's"), OtherValue("list"))
+    (scalar,) = load_outputs(_kept(tmp_path / "scalar", [False, ("eager_tmp_0", np.float32(1))], protocol)).values
+    assert scalar == OtherValue("scalar of NumPy's")
     assert load_outputs(_kept(tmp_path / "none", [False, []])).values == ()
 
 
