@@ -57,6 +57,11 @@ class Settings(Struct, Options, frozen=True, dict=True):
         return (RECORDED,) if stored else named
 
     @property
+    def judges_stored(self) -> bool:
+        """Is what dumps stored judged, and does no device run?"""
+        return RECORDED in self.devices
+
+    @property
     def judges(self) -> bool:
         """Are results judged?"""
         return ACCURACY in self.mode

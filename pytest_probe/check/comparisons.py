@@ -9,7 +9,6 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pytest_probe import frameworks
 from pytest_probe.check.alternatives import Alternatives, OutputRuns, with_arguments
 from pytest_probe.check.dependence import Dependence
 from pytest_probe.check.large.cuts import is_large
@@ -81,7 +80,7 @@ class CaseEvidence(OutputRuns, frozen=True):
     def own_result(self) -> OwnResult | None:
         reference = self.replay.reference
         values = self._of_cpu() if self.replay.source.name == "cpu" and reference.is_own else None
-        return None if values is None else OwnResult(frameworks.MODULES[reference.framework.name], values)
+        return None if values is None else OwnResult(reference.framework.package, values)
 
     def _of_cpu(self) -> AnyArray | None:
         reference, incoming = self.replay.reference, self.replay.incoming

@@ -107,7 +107,7 @@ class Setup:
     @cached_property
     def framework(self) -> Framework:
         """Raises Unsupported where it cannot run here."""
-        framework = frameworks.load(self.name)
+        framework = frameworks.load(self.name, stored=self.conditions.judges_stored)
         if self.conditions.workers > 1:
             framework.share_threads(self.conditions.workers)
             share_cores(self.conditions.workers)

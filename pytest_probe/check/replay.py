@@ -127,7 +127,7 @@ class Reference(Struct, frozen=True, dict=True):
         function = found.widened.function if found.widened is not None else found.lookup and found.lookup()
         while isinstance(function, partial):
             function = function.func
-        own = function is not None and frameworks.belongs_to(function, frameworks.MODULES[self.framework.name])
+        own = function is not None and frameworks.belongs_to(function, self.framework.package)
         return own and not found.replaced and self.framework.registered_kernels("cpu") is not None
 
     @cached_property

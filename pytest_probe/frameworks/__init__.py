@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 # Name in a dump: the module to import, which is also the name of our extra. They are imported in this order, in which
 # no two of them break in one process.
 MODULES: Mapping[str, str] = {"pytorch": "torch", "paddle": "paddle"}
+# The framework whose calls judge what dumps of another one stored, where that need not be installed.
+JUDGED_BY: Mapping[str, str] = {"mindspore": "pytorch"}
 # By module the first release that works: the first of torch with `torch.accelerator`, by which an accelerator of any
 # kind is found; the first of Paddle whose NumPy is that of the other frameworks.
 OLDEST: Mapping[str, tuple[int, int]] = {"torch": (2, 6), "paddle": (3, 0)}
@@ -36,9 +38,12 @@ OLDEST: Mapping[str, tuple[int, int]] = {"torch": (2, 6), "paddle": (3, 0)}
 DEFAULT = "pytorch"
 
 
-def unavailable(name: str) -> str:
-    """Why calls of a framework cannot run here; "" where they can."""
-    module = MODULES.get(name)
+def unavailable(name: str, *, stored: bool = False) -> str:
+    """Why calls of a framework cannot run here; "" where they can. stored: what a dump stored of them is judged, and no
+    device runs."""
+    module = MODULES.get(JUDGED_BY.get(name, name) if stored else name)
+    if module is None and name in JUDGED_BY:
+        return f"it was recorded with {name}, whose calls cannot run yet; --probe-device=recorded judges stored outputs"
     if module is None:
         return f"it was recorded with {name}, whose calls cannot run yet; give a dump of {', '.join(MODULES)}"
     if importlib.util.find_spec(module) is None:
@@ -50,13 +55,18 @@ def unavailable(name: str) -> str:
 def signatures(name: str = DEFAULT) -> Signatures:
     """What the framework calls its APIs and their parameters, as canonical names; nothing of it is imported. Of a
     framework that has no room here, as torch would call them."""
-    found: Signatures = _part(MODULES.get(name, MODULES[DEFAULT]), "signatures")
+    room = name if name in JUDGED_BY else MODULES.get(name, MODULES[DEFAULT])
+    found: Signatures = _part(room, "signatures")
     return found
 
 
-def load(name: str = DEFAULT) -> Framework:
-    """The framework of this name. Raises Unsupported where it cannot run here, FrameworkTooOld where a newer one is
-    needed."""
+def load(name: str = DEFAULT, *, stored: bool = False) -> Framework:
+    """The framework of this name; stored: what computes the references of outputs that its dumps stored. Raises
+    Unsupported where it cannot run here, FrameworkTooOld where a newer one is needed."""
+    if stored and name in JUDGED_BY:
+        check_installed(JUDGED_BY[name])
+        judging: Framework = _part(name, "stored").made()
+        return judging
     if name not in MODULES:
         raise Unsupported(f"a dump of {name}; this version replays {', '.join(MODULES)}", "another framework")
     first = MODULES[name] not in sys.modules

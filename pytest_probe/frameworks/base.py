@@ -237,9 +237,11 @@ class Names(Protocol):
 
 
 class Calls(Protocol):
-    """One call, forward and backward, from arrays to arrays."""
+    """One call, forward and backward, from arrays to arrays. name is what dumps call the framework whose records they
+    are, package the module whose functions are called."""
 
     name: str
+    package: str
 
     def check_arguments(self, call: BoundCall) -> None:
         """Raises UnsafeArguments where a kernel of the call would not notice that they are wrong, and may end the

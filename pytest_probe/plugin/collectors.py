@@ -120,7 +120,7 @@ class ProbeFile(pytest.Collector):
             yield self._notice(DAMAGED, "error", str(error))
             return
         items = list(self._items(dump))
-        missing = frameworks.unavailable(dump.framework)
+        missing = frameworks.unavailable(dump.framework, stored=self.probe.settings.judges_stored)
         if missing and any(item.makes_calls for item in items):
             yield self._notice("(framework)", "error", f"{self.dump_path}: {missing}")
             return

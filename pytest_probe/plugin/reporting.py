@@ -82,7 +82,7 @@ class Reporting:
         """A framework takes seconds to import: only for what will run, or where the user named what to look at."""
         settings = self._probe.settings
         return bool(settings.devices or settings.out or self._needs_run) or any(
-            not frameworks.unavailable(dump.framework) for _, dump in self.dumps
+            not frameworks.unavailable(dump.framework, stored=settings.judges_stored) for _, dump in self.dumps
         )
 
     def join(self, session: pytest.Session, finished: int) -> None:

@@ -179,9 +179,9 @@ class Probe:
         """The frameworks that the dumps' calls run with, by the names that dumps give them; the default one where no
         dump names one that is here."""
         named = {dump.framework for _, dump in self.dumps.readable()}
-        return tuple(name for name in frameworks.MODULES if name in named and not frameworks.unavailable(name)) or (
-            frameworks.DEFAULT,
-        )
+        stored, known = self.settings.judges_stored, dict.fromkeys((*frameworks.MODULES, *frameworks.JUDGED_BY))
+        here = (name for name in known if name in named and not frameworks.unavailable(name, stored=stored))
+        return tuple(here) or (frameworks.DEFAULT,)
 
     @property
     def device_name(self) -> str:

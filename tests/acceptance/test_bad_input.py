@@ -336,9 +336,9 @@ def test_a_dump_of_modules_only_says_what_to_record(pytester: pytest.Pytester, m
 def test_a_dump_of_an_unsupported_framework_fails_with_a_reason(
     pytester: pytest.Pytester, make_dump: DumpMaker
 ) -> None:
-    dump = make_dump(framework="mindspore")
+    dump = make_dump(framework="jax")
     probe(pytester).assert_outcomes(failed=1)
-    message = f"{dump}: it was recorded with mindspore, whose calls cannot run yet; give a dump of pytorch, paddle"
+    message = f"{dump}: it was recorded with jax, whose calls cannot run yet; give a dump of pytorch, paddle"
     assert reasons(pytester, "error") == {"(framework)": ("", message)}
 
 

@@ -267,7 +267,7 @@ class Comparing:
 
     def _checked(self, dump: Dump, record: Record, direction: Direction, side: SideName) -> Checked:
         case = Case(dump, record, direction)
-        missing = frameworks.unavailable(dump.framework)
+        missing = frameworks.unavailable(dump.framework, stored=True)
         if missing or self.is_compared_only(dump, record) or direction not in record.directions:
             words = missing or "modules and autograd nodes are compared, not replayed"
             return Checked(case, Verdict("skip", self._standard, words, "not replayed"))

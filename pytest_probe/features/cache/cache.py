@@ -198,7 +198,7 @@ class Cache:
         if kernels is None:
             return None
         begins = digest((*self._environment(setup), kernels, case.direction), digest_of_array)
-        package = frameworks.MODULES[setup.name]
+        package = setup.framework.package
         return _CachedResults(self._folder, self._digests, begins, setup.framework.random_state, package)
 
     def _environment(self, setup: Setup) -> tuple[Any, ...]:
@@ -208,5 +208,5 @@ class Cache:
         framework = setup.framework.describe()
         framework_facts = [framework.get(name, "") for name in ("framework", "version", "threads")]
         places = [setup.framework.hardware(place) for place in ("cpu", setup.reference.place)]
-        build = build_of(frameworks.MODULES[setup.name])
+        build = build_of(setup.framework.package)
         return package_digest(), np.__version__, ml_dtypes.__version__, framework_facts, places, self._variables, build

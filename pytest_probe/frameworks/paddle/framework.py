@@ -48,6 +48,7 @@ class PaddleFramework(PaddleCalls, PythonFramework):
     """Paddle, as the execution needs it. It shows no steps inside a call, so that nothing is known of them here."""
 
     name = "paddle"
+    package = "paddle"
     kinds = ("cpu", "gpu", "npu", "xpu")
     refusals = (Exception,)  # ValueError, OSError, or what a plugin raises
     widening = staticmethod(widening)

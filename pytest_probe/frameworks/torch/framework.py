@@ -77,6 +77,7 @@ class TorchFramework(TorchCalls, PythonFramework):
     """torch, as the execution needs it."""
 
     name = "pytorch"
+    package = "torch"
     kinds = ("cpu", "cuda", "npu", "xpu", "mps", "hpu")
     refusals = (RuntimeError, AssertionError, ImportError)  # ImportError: the package of a backend
     widening = staticmethod(widening)

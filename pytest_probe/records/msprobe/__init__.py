@@ -1,4 +1,4 @@
-"""The dumps of msprobe for PyTorch, versions 1.0 to 26.2, and what can be read of a damaged one.
+"""The dumps of msprobe for PyTorch and MindSpore, versions 1.0 to 26.2, and what can be read of a damaged one.
 
 In: dump.json, with stack.json, construct.json and dump_tensor_data in the same folder. Out: a `Dump` of undecoded
 records, and each as a `Call`.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ from pytest_probe.model.dump import TENSOR_FOLDER, Dump, Record
 from pytest_probe.records import raw_json
 from pytest_probe.records.fields import quoted
 from pytest_probe.records.msprobe.call_sites import MODULES, ConstructFile, StackFile, is_of_parameters
-from pytest_probe.records.msprobe.entries import decode, gradients
+from pytest_probe.records.msprobe.entries import Entry, decode, gradients
+from pytest_probe.records.msprobe.mindspore import FRAMEWORK, NO_CALLS, MindSporeEntry, is_of_mindspore
 from pytest_probe.system import archive
 from pytest_probe.system.process import paused_gc
 from pytest_probe.system.text import printable_line
@@ -80,24 +81,26 @@ class MsprobeReader:
     def read(self, path: Path) -> Dump:
         """Read the dump. Raises DumpError where no entry can be found in it."""
         header, entries, notes, damage = _load(path)
+        framework = _framework(header, entries, notes)
+        kind, no_calls = (MindSporeEntry, NO_CALLS) if framework == FRAMEWORK else (Entry, ())
         skipped: Counter[str] = Counter()
         with paused_gc():
-            records = tuple(_records(entries, skipped))
+            records = tuple(_records(entries, skipped, no_calls))
             compare_only = tuple(_module_records(entries))
         if skipped[_UNNAMED]:
-            first = next(name for name in entries if not (_skip_kind(name) or _split_name(name)))
+            first = next(name for name in entries if not (_skip_kind(name, no_calls) or _split_name(name)))
             notes.append(f"{_UNNAMED}: {skipped[_UNNAMED]}, the first is {first!r}")
         return Dump(
             path=path,
-            framework=_text(header, "framework", "pytorch", notes),
+            framework=framework,
             task=_text(header, "task", "", notes, _KNOWN_TASKS),
             level=_text(header, "level", "", notes, _KNOWN_LEVELS),
             records=records,
             compare_only=compare_only,
-            decode=partial(decode, path, ours="probe" in header),
+            decode=partial(decode, path, ours="probe" in header, entries=kind),
             stack=StackFile(path.with_name("stack.json")),
             modules=ConstructFile(path.with_name("construct.json")),
-            observed=partial(gradients, path),
+            observed=partial(gradients, path, entries=kind),
             data_dirs=_data_dirs(path, header.get("dump_data_dir"), notes),
             notes=(*notes, *(f"unknown top-level key {key!r}" for key in header if key not in _KEYS)),
             damage=damage,
@@ -133,11 +136,14 @@ def _load_undamaged(path: Path) -> tuple[dict[str, Any], dict[str, msgspec.Raw],
     return header, entries, raw_json.repetitions(raw, entries)
 
 
-def _records(entries: Mapping[str, msgspec.Raw], skipped: Counter[str]) -> Iterator[Record]:
-    """The records in the order of their first entries; what is no API call is counted."""
+def _records(
+    entries: Mapping[str, msgspec.Raw], skipped: Counter[str], no_calls: Sequence[str] = ()
+) -> Iterator[Record]:
+    """The records in the order of their first entries; what is no API call is counted, as are entries whose first part
+    is one of no_calls."""
     paired: set[str] = set()
     for entry, raw in entries.items():
-        kind = _skip_kind(entry)
+        kind = _skip_kind(entry, no_calls)
         parts = None if kind else _split_name(entry)
         if parts is None:
             skipped[kind or _UNNAMED] += 1
@@ -167,10 +173,10 @@ def _module_records(entries: Mapping[str, msgspec.Raw]) -> Iterator[Record]:
         yield Record(name, sys.intern(namespace), sys.intern(api), number, raws.get("forward"), raws.get("backward"))
 
 
-def _skip_kind(entry: str) -> str:
+def _skip_kind(entry: str, no_calls: Sequence[str] = ()) -> str:
     """The kind of an entry that describes a module and no API call ("" for any other)."""
     namespace = entry.partition(".")[0]
-    if namespace not in MODULES or namespace == entry:
+    if namespace not in (*MODULES, *no_calls) or namespace == entry:
         return ""
     gradients = is_of_parameters(entry) or is_of_parameters(entry.rpartition(".")[0])
     return "parameters_grad entries" if gradients else f"{namespace} entries"
@@ -195,6 +201,13 @@ def _split_module_name(entry: str) -> tuple[str, str, str, str, int] | None:
     left, _, number = (f"{entry}.0" if is_of_parameters(entry) else entry).rpartition(".")
     stem, _, direction = left.rpartition(".")
     return _split_name(f"{left}.{number}.backward" if is_of_parameters(left) else f"{stem}.{number}.{direction}")
+
+
+def _framework(header: Mapping[str, Any], entries: Mapping[str, msgspec.Raw], notes: list[str]) -> str:
+    """The framework's name. Old files have none: then the entries tell."""
+    if "framework" not in header and is_of_mindspore(entries.values()):
+        return FRAMEWORK
+    return _text(header, "framework", "pytorch", notes)
 
 
 def _text(header: Mapping[str, Any], key: str, default: str, notes: list[str], known: tuple[str, ...] = ()) -> str:

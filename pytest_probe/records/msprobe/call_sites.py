@@ -21,7 +21,7 @@ _FILE, _LINE = "File ", re.compile(r", line (\d{1,9}), in ")
 _SHARED = re.compile(rb"\s*\[\s*\[")
 # Folders of installed code; and of the capture's own frames in a source tree.
 _INSTALLED = re.compile(r"^<frozen |[/\\](site-packages|dist-packages|lib/python3[^/]*|Python3\d*\\Lib)[/\\]", re.I)
-_TOOLS = re.compile(r"[/\\](msprobe|ptdbg_ascend|api_accuracy_checker|torch|torch_npu)[/\\]")
+_TOOLS = re.compile(r"[/\\](msprobe|ptdbg_ascend|api_accuracy_checker|torch|torch_npu|mindspore)[/\\]")
 # Frames in the cache: the calls of a program share most of theirs.
 _CACHED_FRAMES = 4096
 
@@ -110,7 +110,7 @@ def _frame_of(line: str) -> Frame | None:
     return Frame(printable_line(file), int(match[1]), printable_line(function), printable(code.strip()))
 
 
-_MODULE, _DIRECTIONS = "Module", ("forward", "backward")
+_DIRECTIONS = ("forward", "backward")
 # Modules inside one another that are followed: the file is untrusted.
 _DEEPEST = 100
 
@@ -147,7 +147,7 @@ def module_path(module: str) -> str:
     whole model."""
     parts = module.split(".")
     ends = [place for place, part in enumerate(parts) if part in _DIRECTIONS]
-    if parts[0] != _MODULE or not ends:
+    if parts[0] not in MODULES or not ends:
         return module
     path = parts[1 : ends[-1]]
     return ".".join(path[:-1] or path)

@@ -157,61 +157,8 @@ _NUMPY = frozenset(
 )
 
 
-def decode(path: Path, record: Record, ours: bool = False) -> Call:
-    """The call that a record of the dump at path describes; ours: our own capture wrote it, which
-    records more.
-
-    Raises RecordError for whatever cannot be understood, NotRecorded where the capture could not record the call.
-    """
-    module = record.namespace in MODULES
-    if record.forward is None and not module:
-        raise RecordError(path, f"{record.name}.backward", "", "no forward entry", "the forward entry of the same call")
-    with limited_depth(path, record.name):
-        call = Call((), {}, None, None)
-        if record.forward is not None:
-            forward = _Entry(path, as_written(f"{record.name}.forward"), record.forward)
-            call = forward.call()
-            call = replace(call, surroundings=forward.surroundings()) if ours else call
-            call = replace(call, kwargs={**call.kwargs, **forward.parameters()}) if module else call
-        return call if record.backward is None else _with_gradients(path, record, call)
-
-
-def gradients(path: Path, record: Record) -> Gradients:
-    """All gradients of a record's backward entry, by their names there. Raises RecordError."""
-    if record.backward is None:
-        return {}
-    with limited_depth(path, record.name):
-        backward = _Entry(path, as_written(f"{record.name}.backward"), record.backward)
-        if _is_of_parameters(record):
-            return {f"output.{name}": spec for name, spec in backward.parameter_gradients().items()}
-        halves = {key: backward.gradients(key) for key in ("input", "output")}
-    return {f"{key}.{index}": spec for key, specs in halves.items() for index, spec in enumerate(specs)}
-
-
-def _is_of_parameters(record: Record) -> bool:
-    return record.namespace in MODULES and is_of_parameters(record.api)
-
-
-def _with_gradients(path: Path, record: Record, call: Call) -> Call:
-    """The call with its gradients; without, where the backward could not be recorded."""
-    try:
-        backward = _Entry(path, as_written(f"{record.name}.backward"), record.backward)
-    except NotRecorded as error:
-        return replace(call, gradients=(), unrecorded=str(error))
-    if _is_of_parameters(record):
-        return replace(call, gradients=(), outgoing=backward.parameter_gradients())
-    gradients = backward.gradients("input")
-    # msprobe's gradients belong to the last autograd node: nobody knows which tensors they belong to.
-    if "inputs" not in backward.probe:
-        return replace(call, gradients=gradients)
-    seeded = backward.places("outputs", gradients) if gradients else None
-    outgoing = backward.gradients("output")
-    named = dict(zip(backward.places("inputs", outgoing), outgoing, strict=True)) if outgoing else None
-    return replace(call, gradients=gradients, seeded=seeded, outgoing=named)
-
-
-class _Entry(ArgumentFields):
-    """Decodes one entry. Raises NotRecorded where it holds no call."""
+class Entry(ArgumentFields):
+    """Decodes one entry, of PyTorch's or our own capture's. Raises NotRecorded where it holds no call."""
 
     leaves: ClassVar[Mapping[str, LeafReader]] = {**LEAVES, **dict.fromkeys(_TENSOR_TYPES, tensor)}
 
@@ -282,6 +229,17 @@ class _Entry(ArgumentFields):
                 raise self.error(f"{key}.{index}", quoted(self.body[key][index]), "a tensor or null")
         return items
 
+    def assigned(self, call: Call) -> Call:
+        """The call with the gradients of this backward entry, where it says to which tensors they belong."""
+        gradients = self.gradients("input")
+        # msprobe's gradients belong to the last autograd node: nobody knows which tensors they belong to.
+        if "inputs" not in self.probe:
+            return replace(call, gradients=gradients)
+        seeded = self.places("outputs", gradients) if gradients else None
+        outgoing = self.gradients("output")
+        named = dict(zip(self.places("inputs", outgoing), outgoing, strict=True)) if outgoing else None
+        return replace(call, gradients=gradients, seeded=seeded, outgoing=named)
+
     def parameters(self) -> dict[str, Argument]:
         """A module's parameters, as one more keyword argument."""
         given = self.optional(self.body, "parameters", "", dict, "an object of tensors")
@@ -322,6 +280,52 @@ class _Entry(ArgumentFields):
         if not value:
             return Lost()
         return self.typed(value, value.get("type", value.get("class_type")), field)
+
+
+def decode(path: Path, record: Record, ours: bool = False, entries: type[Entry] = Entry) -> Call:
+    """The call that a record of the dump at path describes, read as entries of this class are; ours: our own capture
+    wrote it, which records more.
+
+    Raises RecordError for whatever cannot be understood, NotRecorded where the capture could not record the call.
+    """
+    module = record.namespace in MODULES
+    if record.forward is None and not module:
+        raise RecordError(path, f"{record.name}.backward", "", "no forward entry", "the forward entry of the same call")
+    with limited_depth(path, record.name):
+        call = Call((), {}, None, None)
+        if record.forward is not None:
+            forward = entries(path, as_written(f"{record.name}.forward"), record.forward)
+            call = forward.call()
+            call = replace(call, surroundings=forward.surroundings()) if ours else call
+            call = replace(call, kwargs={**call.kwargs, **forward.parameters()}) if module else call
+        return call if record.backward is None else _with_gradients(path, record, entries, call)
+
+
+def gradients(path: Path, record: Record, entries: type[Entry] = Entry) -> Gradients:
+    """All gradients of a record's backward entry, by their names there. Raises RecordError."""
+    if record.backward is None:
+        return {}
+    with limited_depth(path, record.name):
+        backward = entries(path, as_written(f"{record.name}.backward"), record.backward)
+        if _is_of_parameters(record):
+            return {f"output.{name}": spec for name, spec in backward.parameter_gradients().items()}
+        halves = {key: backward.gradients(key) for key in ("input", "output")}
+    return {f"{key}.{index}": spec for key, specs in halves.items() for index, spec in enumerate(specs)}
+
+
+def _is_of_parameters(record: Record) -> bool:
+    return record.namespace in MODULES and is_of_parameters(record.api)
+
+
+def _with_gradients(path: Path, record: Record, entries: type[Entry], call: Call) -> Call:
+    """The call with its gradients; without, where the backward could not be recorded."""
+    try:
+        backward = entries(path, as_written(f"{record.name}.backward"), record.backward)
+    except NotRecorded as error:
+        return replace(call, gradients=(), unrecorded=str(error))
+    if _is_of_parameters(record):
+        return replace(call, gradients=(), outgoing=backward.parameter_gradients())
+    return backward.assigned(call)
 
 
 def _kinds(value: Any) -> Iterator[str]:

@@ -1,0 +1,64 @@
+"""MindSpore: what its APIs and their parameters are called elsewhere. Neither MindSpore nor torch is imported.
+
+Functions of `mindspore.mint` and methods of tensors have the names and parameters of torch's, and so what torch's mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from pytest_probe.frameworks.torch import signatures as torch
+from pytest_probe.model.run import BoundCall
+
+# By the first part of a recorded name: what MindSpore calls the module, and where torch has the same names. Operators
+# of `mindspore.ops` have names and parameters of their own.
+NAMESPACES: Mapping[str, tuple[str, str]] = {
+    "MintFunctional": ("mindspore.mint.nn.functional", "Functional"),
+    "Mint": ("mindspore.mint", "Torch"),
+    "Tensor": ("mindspore.Tensor", "Tensor"),
+    "Functional": ("mindspore.ops", ""),
+}
+# MindSpore's names of dtypes that are more than a capital at the beginning.
+_DTYPES = {"bfloat16": "BFloat16", "float8_e4m3fn": "Float8E4M3FN", "float8_e5m2": "Float8E5M2"}
+
+
+def counterpart(api: str) -> str:
+    """The API of torch's that has the name of one of MindSpore's: "Torch.add" of "Mint.add"; "" for none."""
+    namespace, _, name = api.partition(".")
+    _, native = NAMESPACES.get(namespace, ("", ""))
+    return f"{native}.{name}" if native else ""
+
+
+def spelled(glob: str) -> str:
+    """A glob with MindSpore's own spelling replaced by the dump's: `mindspore.mint.x` is `Mint.x`."""
+    for namespace, (module, _) in NAMESPACES.items():
+        if glob.startswith(f"{module}."):
+            return namespace + glob[len(module) :]
+    return glob
+
+
+def written(dtype: str) -> tuple[str, str, str]:
+    """As msprobe writes them: dtypes with capitals."""
+    plain = dtype.replace("uint", "UInt") if dtype.startswith("uint") else dtype.capitalize()
+    return "mindspore.Tensor", "mindspore.dtype", _DTYPES.get(dtype, plain)
+
+
+def canonical(api: str) -> str:
+    """The API's name without namespace, dunders and in-place mark, as the tables have it."""
+    return torch.canonical(counterpart(api) or api)
+
+
+def bind(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BoundCall:
+    """The arguments of a call by the names of its API's parameters; api as a dump has it, "" for no known one.
+
+    The values are whatever represents tensors there.
+    """
+    return replace(torch.bind(counterpart(api) or api, args, kwargs), api=api)
+
+
+def call(api: str, given: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The positional and keyword arguments by which an API takes values that are given by canonical names."""
+    return torch.call(counterpart(api) or api, given)
