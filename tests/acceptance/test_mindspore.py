@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
+import io
 import json
 from collections import Counter
 from pathlib import Path
@@ -10,9 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.dumps import DATA
 from tests.support.mindspore_dumps import packed, split_of_three, unpack, write
 
 Results = dict[str, dict[str, Any]]
+PEERS = DATA / "peers"
 
 
 def run(pytester: pytest.Pytester, dump: Path, *args: str) -> Results:
@@ -100,3 +105,78 @@ def test_a_device_needs_mindspore(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest(f"--probe-dump={packed('mlp')}", "-rf")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*--probe-device=recorded judges stored outputs*"])
+
+
+def rows(text: str) -> list[list[str]]:
+    return list(csv.reader(io.StringIO(text)))
+
+
+def written(folder: Path, kind: str) -> list[list[str]]:
+    (path,) = folder.glob(f"accuracy_checking_{kind}_*.csv")
+    assert path.read_bytes().startswith(b"\xef\xbb\xbf")
+    return rows(path.read_text(encoding="utf-8-sig"))
+
+
+def peers(version: str, kind: str) -> list[list[str]]:
+    path = PEERS / f"mindspore/mlp/tensor/peer_csv/{version}/accuracy_checking_{kind}.csv.gz"
+    return rows(gzip.decompress(path.read_bytes()).decode("utf-8-sig"))
+
+
+def same_cell(ours: str, theirs: str) -> bool:
+    """Equal texts, or numbers that differ by no more than 1e-6: products of float32 sum in another order elsewhere."""
+    try:
+        return ours == theirs or abs(float(ours) - float(theirs)) <= 1e-6
+    except ValueError:
+        return False
+
+
+@pytest.mark.parametrize("version", ["msprobe-26.2.0", "msprobe-1.2.2"])
+def test_the_files_of_the_checker_for_mindspore(pytester: pytest.Pytester, version: str) -> None:
+    run(pytester, packed("mlp"), "--probe-standard=mindspore")
+    details, expected = written(pytester.path / "out", "details"), peers(version, "details")
+    assert [row[0] for row in details] == [row[0] for row in expected]
+    assert len(details) == 33
+    unlike = [
+        (row[0], column, ours, theirs)
+        for row, other in zip(details, expected, strict=True)
+        for column, ours, theirs in zip(details[0], row, other, strict=True)
+        if not same_cell(ours, theirs)
+    ]
+    assert unlike == []
+
+
+@pytest.mark.parametrize("version", ["msprobe-26.2.0", "msprobe-1.2.2"])
+def test_the_result_file_of_the_checker_for_mindspore(pytester: pytest.Pytester, version: str) -> None:
+    run(pytester, packed("mlp"), "--probe-standard=mindspore")
+    result, expected = written(pytester.path / "out", "result"), peers(version, "result")
+    # Why it cannot tell a gradient of tensors in a list is said in other words.
+    (ours,), (theirs,) = ([row.pop() for row in table if row[0] == "Mint.cat.0"] for table in (result, expected))
+    assert "no gradient was stored" in ours
+    assert theirs == "element 0 of tensors does not require grad and does not have a grad_fn"
+    assert [[*row, ""][:4] for row in result] == [[*row, ""][:4] for row in expected]
+
+
+def test_messages_of_the_checker_for_mindspore(pytester: pytest.Pytester) -> None:
+    dump = unpack("mlp", pytester.path)
+    file = dump.parent / "dump_tensor_data/Mint.sum.0.forward.output.0.npy"
+    np.save(file, -np.load(file))
+    run(pytester, dump, "--probe-standard=mindspore", "--probe-api=Mint.sum")
+    said = (
+        "cosine similarity is less than threshold: 0.99 max absolute difference is greater than threshold: 0.001 "
+    ).rstrip()
+    row = next(row for row in written(pytester.path / "out", "details") if row[0] == "Mint.sum.0.forward.output.0")
+    assert [cell.rstrip() for cell in row[-2:]] == ["error", said]
+    assert ["Mint.sum.0", "error", "pass", said] in [
+        [cell.rstrip() for cell in row] for row in written(pytester.path / "out", "result")
+    ]
+
+
+@pytest.mark.parametrize(("standard", "verdict"), [("mindspore", "pass"), ("mindspore-documented", "error")])
+def test_the_limit_of_the_documentation(pytester: pytest.Pytester, standard: str, verdict: str) -> None:
+    dump = unpack("mlp", pytester.path)
+    file = dump.parent / "dump_tensor_data/Mint.abs.0.forward.output.0.npy"
+    np.save(file, np.load(file) + np.float32(0.0005))
+    found = run(pytester, dump, f"--probe-standard={standard}", "--probe-api=Mint.abs", "--probe-direction=forward")
+    assert [each["verdict"] for each in found.values()] == [verdict]
+    said = "max absolute difference is greater than threshold: 0.0001" if verdict == "error" else ""
+    assert [row[-1].rstrip() for row in written(pytester.path / "out", "details")[1:]] == [said]

@@ -1,7 +1,7 @@
-"""accuracy_checking_result_*.csv and accuracy_checking_details_*.csv in msprobe's columns, from a run's results.
+"""accuracy_checking_result_*.csv and accuracy_checking_details_*.csv, from a run's results: in the columns of msprobe,
+whose own api_precision_compare reads the details, or in those of its checker for MindSpore.
 
-msprobe's own api_precision_compare reads the details. UTF-8 with a byte order mark, floats with 14 decimals, a
-space in cells that are not used.
+UTF-8 with a byte order mark. msprobe has floats with 14 decimals, and a space in cells that are not used.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import Protocol
 
 from msgspec import Struct, field
 
+from pytest_probe.features.msprobe_csv.mindspore import MindSporeColumns
 from pytest_probe.features.msprobe_csv.rows import (
     BLANK,
     COSINE,
@@ -20,12 +22,13 @@ from pytest_probe.features.msprobe_csv.rows import (
     OF_RULE,
     RESULT,
     STATUSES,
+    shape_text,
     status_of,
 )
 from pytest_probe.model.result import OutputResult, Plain, Result, number
 from pytest_probe.reports.csv_file import folder_of, rows_to, write_rows
 from pytest_probe.reports.results_file import RESULTS, read_results
-from pytest_probe.standards.tools import rule_of
+from pytest_probe.standards.tools import TOOLS, rule_of
 from pytest_probe.system.files import temporary_path
 
 _RESULT_FILE, _DETAILS_FILE = "accuracy_checking_result_{}.csv", "accuracy_checking_details_{}.csv"
@@ -36,9 +39,9 @@ def write_csv(folder: Path, stamp: str) -> list[Path]:
     has a pair of its own, in a folder below where there are several. Raises OSError."""
     tables: dict[str, _Tables] = {}
     calls = (result for result in read_results(folder / RESULTS) if result.api)
-    for group, results in groupby(calls, _group):
+    for (group, standard), results in groupby(calls, lambda result: (_group(result), result.standard)):
         if group not in tables:
-            tables[group] = _Tables.made(folder, stamp)
+            tables[group] = _Tables.made(folder, stamp, layout_of(standard))
         tables[group].extend(results)
     written = []
     for group, table in tables.items():
@@ -53,21 +56,72 @@ def _group(result: Result) -> str:
     return f"{named.label}/{named.dtype}" if named.dtype else named.label
 
 
+class Layout(Protocol):
+    """What a checker's two files hold: the columns of both, and what a cell of the second one is where there is no such
+    direction."""
+
+    @property
+    def details(self) -> Sequence[str]: ...
+
+    @property
+    def result(self) -> Sequence[str]: ...
+
+    @property
+    def blank(self) -> str: ...
+
+    def has(self, result: Result) -> bool:
+        """Does it have rows of such a case?"""
+
+    def detail(self, name: str, result: Result, output: OutputResult) -> Sequence[object]:
+        """The row of an output; name is what it is called there."""
+
+    def message(self, result: Result, before: str) -> str:
+        """What the row of the call says, "" for nothing. before: what it says of the other direction."""
+
+
+class MsprobeColumns(Struct, frozen=True):
+    details: Sequence[str] = DETAILS
+    result: Sequence[str] = RESULT
+    blank: str = BLANK
+
+    def has(self, result: Result) -> bool:
+        return True
+
+    def detail(self, name: str, result: Result, output: OutputResult) -> Sequence[object]:
+        found = {column: output.measures.get(measure) for column, measure in MEASURED.items()}
+        blank = _left_blank(result, output.dtype)
+        cells = (BLANK if column in blank else _cell(column, value) for column, value in found.items())
+        dtypes = (_bench(output.dtype), f"torch.{output.dtype}")
+        return [name, *dtypes, shape_text(output.shape), *cells, output.verdict, output.reason]
+
+    def message(self, result: Result, before: str) -> str:
+        return result.reason if status_of(result.accuracy) == "SKIP" else before
+
+
+def layout_of(standard: str) -> Layout:
+    """The layout of a run that was judged by this standard."""
+    tool = TOOLS.get(standard)
+    if tool is not None and tool.release.columns.layout == "mindspore":
+        return MindSporeColumns(tool.release)
+    return MsprobeColumns()
+
+
 class _Tables(Struct):
     """One details file as it is written, and what its result file will say. The file is open only while rows go in:
     there may be more groups than a process may have files."""
 
     path: Path
+    layout: Layout
     statuses: dict[str, dict[str, str]] = field(default_factory=dict)
     messages: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def made(cls, folder: Path, stamp: str) -> _Tables:
+    def made(cls, folder: Path, stamp: str, layout: Layout) -> _Tables:
         """Tables with a new file of details that has its header."""
         path = temporary_path(folder / _DETAILS_FILE.format(stamp))
         with path.open("w", encoding="utf-8-sig", newline="") as file:
-            rows_to(file)([DETAILS])
-        return cls(path)
+            rows_to(file)([layout.details])
+        return cls(path, layout)
 
     def extend(self, results: Iterable[Result]) -> None:
         with self.path.open("a", encoding="utf-8", newline="") as file:
@@ -76,24 +130,27 @@ class _Tables(Struct):
                 write(self._rows(result))
 
     def _rows(self, result: Result) -> Iterator[Sequence[object]]:
+        if not self.layout.has(result):
+            return
         named, status = result.portable_id, status_of(result.accuracy)
         known = self.statuses.setdefault(named.call, {})
         known[named.direction] = max(known.get(named.direction, status), status, key=STATUSES.index)
-        if status == "SKIP":
-            self.messages[named.call] = result.reason
+        if message := self.layout.message(result, self.messages.get(named.call, "")):
+            self.messages[named.call] = message
         for index, output in enumerate(result.outputs):
-            yield _detail(f"{named.entry}.output.{index}", output, _left_blank(result, output.dtype))
+            yield self.layout.detail(f"{named.entry}.output.{index}", result, output)
 
     def place(self, folder: Path, stamp: str) -> list[Path]:
         """Move the details to their folder, and write the result file next to them."""
         folder.mkdir(parents=True, exist_ok=True)
         details, result = folder / _DETAILS_FILE.format(stamp), folder / _RESULT_FILE.format(stamp)
         self.path.replace(details)
-        return [write_rows(result, [RESULT, *self._summary()]), details]
+        return [write_rows(result, [self.layout.result, *self._summary()]), details]
 
     def _summary(self) -> Iterator[Sequence[str]]:
         for name, known in self.statuses.items():
-            row = [name, known.get("forward", BLANK), known.get("backward", BLANK)]
+            blank = self.layout.blank
+            row = [name, known.get("forward", blank), known.get("backward", blank)]
             yield [*row, self.messages[name]] if name in self.messages else row
 
 
@@ -102,14 +159,6 @@ def _left_blank(result: Result, dtype: str) -> set[str]:
     floating = "float" in dtype or "complex" in dtype
     kept = OF_RULE.get(rule_of(result.standard, result.api, dtype), ()) if floating else OF_RULE["binary"]
     return {column for columns in OF_RULE.values() for column in columns} - set(kept)
-
-
-def _detail(name: str, output: OutputResult, blank: set[str]) -> Sequence[object]:
-    found = {column: output.measures.get(measure) for column, measure in MEASURED.items()}
-    cells = (BLANK if column in blank else _cell(column, value) for column, value in found.items())
-    shape = f"({', '.join(map(str, output.shape))}{',' if len(output.shape) == 1 else ''})"
-    dtypes = (_bench(output.dtype), f"torch.{output.dtype}")
-    return [name, *dtypes, shape, *cells, output.verdict, output.reason]
 
 
 def _bench(dtype: str) -> str:

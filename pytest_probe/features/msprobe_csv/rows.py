@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import csv
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +108,11 @@ _FIELDS = frozenset(Measures.__struct_fields__)
 
 def status_of(verdict: str) -> str:
     return "SKIP" if verdict == "skip" else verdict
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """As Python prints a tuple."""
+    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
 class Row(Struct, frozen=True):

@@ -12,11 +12,11 @@ from pytest_probe.numerics.conventions import Convention
 from pytest_probe.numerics.tool_metrics import applying, measure
 from pytest_probe.standards.tools.release import packaged_release
 from pytest_probe.standards.tools.table import RULES, Table
-from pytest_probe.standards.tools.tool import Compare, Tool, is_float
+from pytest_probe.standards.tools.tool import Compare, Tool, against_reference, is_float
 
 NAMES = (
     *("msprobe", "msprobe-1.0", "msprobe-8", "msprobe-26", "paddleapex", "paddleapex-documented"),
-    *("mindspore", "ptdbg", "benchmark"),
+    *("mindspore", "mindspore-documented", "ptdbg", "benchmark"),
 )
 # What decides against a benchmark where the standard is none of them.
 DEFAULT = "msprobe"
@@ -46,10 +46,11 @@ _USUAL = "msprobe-1.0"
 
 def measures(comparison: Comparison, standard: str) -> Mapping[str, Metric]:
     """What the columns of msprobe's files hold of an output: all metrics that apply, by the standard's convention,
-    or that of msprobe 1.0 where it has none."""
-    rule = Convention()
+    or that of msprobe 1.0 where it has none; for MindSpore's files those that decided."""
+    rule, tool = Convention(), TOOLS.get(standard)
+    if tool is not None and tool.release.columns.layout == "mindspore":
+        return applying(against_reference(comparison, tool.release))
     if is_float(comparison):
-        tool = TOOLS.get(standard)
         owner = tool if tool and tool.release.columns.own_thresholds else TOOLS[_USUAL]
         rule = owner.release.convention_of(comparison.actual.dtype)
     return applying(measure(comparison.actual, comparison.expected, rule))

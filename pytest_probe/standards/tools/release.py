@@ -48,13 +48,14 @@ class Status(Struct, frozen=True, forbid_unknown_fields=True):
     """How an output is judged against the reference alone.
 
     reference: the dtype that the tool computes it in; "next" is float32 for 16-bit tensors and for the APIs of
-    float32_reference, and float64 for others. integers: compared exactly, or as floats. comparable: dtypes that the
+    float32_reference, and float64 for others; "own" is float64 rounded to the output's, "computed" the same but by the
+    CPU's kernels where that is float32. integers: compared exactly, or as floats. comparable: dtypes that the
     tool compares at all, None for all. zeros_of_dropout: a dropout is judged by its share of zeros. missing: a check
     of a metric that does not apply leaves it to the next one, or is an error. formula: the rule that decides with these
     limits; without one the checks decide, in their order.
     """
 
-    reference: Literal["float64", "next", "float32", "own"] = "float64"
+    reference: Literal["float64", "next", "float32", "own", "computed"] = "float64"
     float32_reference: frozenset[str] = frozenset()
     integers: Literal["exact", "floats"] = "exact"
     comparable: frozenset[str] | None = None
@@ -104,10 +105,13 @@ class ThreeParty(Struct, frozen=True, forbid_unknown_fields=True):
 
 class _Columns(Struct, frozen=True, forbid_unknown_fields=True):
     """How msprobe's files are filled: by the tool's own thresholds, or msprobe 1.0's; with the columns of the rule that
-    the lists name for the API, or those of ratios."""
+    the lists name for the API, or those of ratios. layout: whose columns they have; MindSpore's checker writes the
+    metrics that decided. apis: those that have rows, as globs between spaces."""
 
     own_thresholds: bool = False
     listed: bool = True
+    layout: Literal["msprobe", "mindspore"] = "msprobe"
+    apis: tuple[str, ...] = ("*",)
 
 
 class Release(Struct, frozen=True, forbid_unknown_fields=True):
