@@ -106,7 +106,7 @@ compat: $(RELEASES)
 clean:
 	rm -rf $(VENV) $(PEERS:/installed=) $(RELEASES:/installed=)
 
-$(INSTALLED): pyproject.toml constraints.txt $(wildcard kernel/*.c kernel/*.py)
+$(INSTALLED): pyproject.toml constraints.txt $(wildcard kernel/*.c kernel/*.h kernel/*.py)
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet $(INDEX) -c constraints.txt -e '.[torch,parallel,dev]'
 	touch $@

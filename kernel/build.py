@@ -13,7 +13,7 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
-SOURCE = Path(__file__).with_name("kernel.c")
+SOURCES = sorted(Path(__file__).parent.glob("*.c"))
 # Only these flags for mathematics: -ffast-math, -Ofast and -funsafe-math-optimizations would make subnormal numbers
 # zero in every process that loads the kernel. CFLAGS may ask for them, and the last word counts.
 SAFE = ("-fno-fast-math", "-fno-unsafe-math-optimizations")
@@ -30,7 +30,7 @@ def compiled(folder: Path) -> Path:
     # Seen from its own folder, since objects stand under their sources' paths.
     kernel = Extension(
         "_kernel",
-        [os.path.relpath(SOURCE)],
+        [os.path.relpath(source) for source in SOURCES],
         py_limited_api=True,
         extra_compile_args=[*FLAGS],
         extra_link_args=["-O3", *SAFE],

@@ -4,11 +4,8 @@
  * It knows Python's limited API, so that one build serves every CPython from 3.10 on, and no framework. Sums are
  * float64. Where something is not finite the squares are not either, and only this is told of such numbers.
  */
-#define PY_SSIZE_T_CLEAN
-#define Py_LIMITED_API 0x030A0000
-#include <Python.h>
+#include "kernel.h"
 #include <limits.h>
-#include <stdint.h>
 #include <string.h>
 
 #ifdef __FAST_MATH__
@@ -16,15 +13,12 @@
 #endif
 
 /* What capture/kernel.py expects: to be raised with every change of what is taken or given back. */
-#define REVISION 3
+#define REVISION 4
 
 /* Elements from which on other threads may run meanwhile; fewer take less time than another thread might keep. */
 #define LONG 1048576
 
-/* Elements of a sample at most. */
-#define SAMPLED 1024
-
-/* Words for which room is made at first: two of each frame of a stack. */
+/* Words for which there is room at first: two of each frame of a stack. */
 #define WORDS 128
 
 #define INLINE static inline __attribute__((always_inline))
@@ -37,22 +31,6 @@
 #define WIDEST "avx512f,avx512bw,avx512dq,avx512vl"
 #endif
 #endif
-
-/* As capture/kernel.py numbers them. */
-enum dtype { BOOL, UINT8, UINT16, UINT32, UINT64, INT8, INT16, INT32, INT64, FLOAT16, BFLOAT16, FLOAT32, FLOAT64 };
-
-typedef struct {
-    union {
-        double real;
-        int64_t whole;
-        uint64_t natural;
-    } high, low;
-    double sum, squares;
-} statistics;
-
-typedef struct {
-    unsigned int zeros, repeats;
-} masses;
 
 INLINE float from_bits(uint32_t bits) {
     float value;
@@ -243,7 +221,7 @@ static void choose(void) {
 #endif
 }
 
-static PyObject *extreme(const statistics *found, enum dtype dtype, int high) {
+PyObject *extreme(const statistics *found, enum dtype dtype, int high) {
     if (dtype >= FLOAT16) return PyFloat_FromDouble(high ? found->high.real : found->low.real);
     if (dtype >= INT8) return PyLong_FromLongLong(high ? found->high.whole : found->low.whole);
     return PyLong_FromUnsignedLongLong(high ? found->high.natural : found->low.natural);
@@ -260,12 +238,7 @@ static PyObject *tuple_of(PyObject **values, Py_ssize_t count) {
     return tuple;
 }
 
-/* Elements in memory, as Python gives them. */
-typedef struct {
-    const char *address;
-    Py_ssize_t count;
-    enum dtype dtype;
-} elements;
+static const Py_ssize_t widths[] = {1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8};
 
 static int taken(elements *found, PyObject *address, PyObject *count, PyObject *number, enum dtype first) {
     found->address = PyLong_AsVoidPtr(address);
@@ -285,7 +258,7 @@ static int are_three(Py_ssize_t count_given) {
     return count_given == 3;
 }
 
-static void measure_all(statistics *found, const elements *all) {
+void measure_all(statistics *found, const elements *all) {
     if (all->count < LONG) {
         chosen->measure(found, all->address, all->count, all->dtype);
     } else {
@@ -293,6 +266,25 @@ static void measure_all(statistics *found, const elements *all) {
         chosen->measure(found, all->address, all->count, all->dtype);
         Py_END_ALLOW_THREADS
     }
+}
+
+/* Of so many elements as an unsigned int counts. */
+void count_masses(masses *found, const elements *all) {
+    chosen->repeats(found, all->address, all->count, all->dtype);
+}
+
+/* The elements, integers, as a list. */
+PyObject *integers(const elements *all) {
+    PyObject *list = PyList_New(all->count);
+    statistics one;
+    elements each = *all;
+    each.count = 1;
+    for (Py_ssize_t index = 0; list && index < all->count; index++, each.address += widths[all->dtype]) {
+        chosen->measure(&one, each.address, 1, each.dtype);
+        PyObject *number = extreme(&one, each.dtype, 1);
+        if (!number || PyList_SetItem(list, index, number) < 0) Py_CLEAR(list);
+    }
+    return list;
 }
 
 static PyObject *measure(PyObject *module, PyObject *const *given, Py_ssize_t count_given) {
@@ -317,7 +309,7 @@ static PyObject *summary(PyObject *module, PyObject *const *given, Py_ssize_t co
         return NULL;
     }
     measure_all(&found, &all);
-    chosen->repeats(&often, all.address, all.count, all.dtype);
+    count_masses(&often, &all);
     PyObject *values[] = {PyFloat_FromDouble(found.high.real), PyFloat_FromDouble(found.low.real),
                           PyFloat_FromDouble(found.sum),       PyFloat_FromDouble(found.squares),
                           PyLong_FromUnsignedLong(often.zeros), PyLong_FromUnsignedLong(often.repeats)};
@@ -334,97 +326,161 @@ static int three(Py_ssize_t *found, PyObject *tuple) {
     return !PyErr_Occurred();
 }
 
-static const Py_ssize_t widths[] = {1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8};
+/* The masses of a sample of count elements, by its extents and strides; all gives their address and dtype. */
+int count_sample(masses *found, const elements *all, PyObject *extents, PyObject *strides, Py_ssize_t *count) {
+    Py_ssize_t extent[3], stride[3], width = widths[all->dtype];
+    char gathered[SAMPLED * 8], *end = gathered;
+    if (!three(extent, extents) || !three(stride, strides)) return -1;
+    *count = 1;
+    for (int place = 0; place < 3; place++)
+        *count = extent[place] < 1 || extent[place] > SAMPLED || stride[place] < 0 ? 0 : *count * extent[place];
+    if (*count < 1 || *count > SAMPLED) {
+        PyErr_SetString(PyExc_ValueError, "give three extents, of 1,024 elements at most, and three strides");
+        return -1;
+    }
+    for (Py_ssize_t row = 0; row < extent[0]; row++)
+        for (Py_ssize_t piece = 0; piece < extent[1]; piece++)
+            for (Py_ssize_t place = 0; place < extent[2]; place++, end += width)
+                memcpy(end, all->address + (row * stride[0] + piece * stride[1] + place * stride[2]) * width,
+                       (size_t)width);
+    chosen->repeats(found, gathered, *count, all->dtype);
+    return 0;
+}
 
 static PyObject *sample(PyObject *module, PyObject *const *given, Py_ssize_t count_given) {
     (void)module;
     elements all;
     masses often;
-    Py_ssize_t extents[3], strides[3];
-    char gathered[SAMPLED * 8], *end = gathered;
+    Py_ssize_t count;
     if (count_given != 4) {
         PyErr_SetString(PyExc_TypeError, "give an address, three extents, three strides and a dtype's number");
         return NULL;
     }
-    if (!three(extents, given[1]) || !three(strides, given[2])) return NULL;
-    for (int place = 0; place < 3; place++)
-        if (extents[place] < 1 || extents[place] > SAMPLED || strides[place] < 0) extents[0] = SAMPLED + 1;
-    all.count = extents[0] > SAMPLED ? 0 : extents[0] * extents[1] * extents[2];
-    PyObject *count = PyLong_FromSsize_t(all.count > SAMPLED ? 0 : all.count);
-    int fine = count && taken(&all, given[0], count, given[3], FLOAT16);
-    Py_XDECREF(count);
-    if (!fine) return NULL;
-    Py_ssize_t width = widths[all.dtype];
-    for (Py_ssize_t row = 0; row < extents[0]; row++)
-        for (Py_ssize_t piece = 0; piece < extents[1]; piece++)
-            for (Py_ssize_t place = 0; place < extents[2]; place++, end += width)
-                memcpy(end, all.address + (row * strides[0] + piece * strides[1] + place * strides[2]) * width,
-                       (size_t)width);
-    chosen->repeats(&often, gathered, all.count, all.dtype);
+    PyObject *one = PyLong_FromLong(1);
+    int fine = one && taken(&all, given[0], one, given[3], FLOAT16);
+    Py_XDECREF(one);
+    if (!fine || count_sample(&often, &all, given[1], given[2], &count) < 0) return NULL;
     return Py_BuildValue("(II)", often.zeros, often.repeats);
 }
 
-/* What a module keeps: names of what a frame has. */
-typedef struct {
-    PyObject *code, *instruction, *back;
-} names;
+int name_frames(frame_names *names) {
+    names->instruction = PyUnicode_InternFromString("f_lasti");
+    names->back = PyUnicode_InternFromString("f_back");
+    return names->instruction && names->back ? 0 : -1;
+}
+
+void forget_frames(frame_names *names) {
+    Py_CLEAR(names->instruction);
+    Py_CLEAR(names->back);
+}
 
 /* The address of a frame's code object and the instruction where it stands, as two words. The frame that called it, or
  * None; NULL where something failed. */
-static PyObject *followed(uintptr_t *words, PyObject *frame, const names *known) {
-    PyObject *code = PyObject_GetAttr(frame, known->code);
-    PyObject *instruction = code ? PyObject_GetAttr(frame, known->instruction) : NULL;
-    if (instruction) {
-        words[0] = (uintptr_t)code;
-        words[1] = (uintptr_t)PyLong_AsSsize_t(instruction);
-    }
-    Py_XDECREF(code);
-    Py_XDECREF(instruction);
-    return PyErr_Occurred() ? NULL : PyObject_GetAttr(frame, known->back);
+static PyObject *followed(uintptr_t *words, PyObject *frame, const frame_names *names) {
+    PyObject *instruction = PyObject_GetAttr(frame, names->instruction);
+    if (!instruction) return NULL;
+    PyObject *code = (PyObject *)PyFrame_GetCode((PyFrameObject *)frame);
+    words[0] = (uintptr_t)code;
+    words[1] = (uintptr_t)PyLong_AsSsize_t(instruction);
+    Py_DECREF(code);
+    Py_DECREF(instruction);
+    return PyErr_Occurred() ? NULL : PyObject_GetAttr(frame, names->back);
 }
 
-static PyObject *stack(PyObject *module, PyObject *frame) {
-    const names *known = PyModule_GetState(module);
-    uintptr_t *words = NULL;
-    size_t count = 0, room = 0;
+PyObject *stack_key(const frame_names *names, PyObject *frame) {
+    uintptr_t here[WORDS], *words = here, *more;
+    size_t count = 0, room = WORDS;
     PyObject *key = NULL;
+    here[0] = 0;
     Py_INCREF(frame);
     while (frame && frame != Py_None) {
         if (count == room) {
-            room = room ? 2 * room : WORDS;
-            uintptr_t *more = PyMem_Realloc(words, room * sizeof *words);
+            room *= 2;
+            more = PyMem_Realloc(words == here ? NULL : words, room * sizeof *words);
             if (!more) {
                 Py_CLEAR(frame);
                 PyErr_NoMemory();
                 break;
             }
+            if (words == here) memcpy(more, here, sizeof here);
             words = more;
         }
-        PyObject *back = followed(words + count, frame, known);
+        PyObject *back = followed(words + count, frame, names);
         count += 2;
         Py_DECREF(frame);
         frame = back;
     }
     if (frame) key = PyBytes_FromStringAndSize((const char *)words, (Py_ssize_t)(count * sizeof *words));
     Py_XDECREF(frame);
-    PyMem_Free(words);
+    if (words != here) PyMem_Free(words);
     return key;
 }
 
-static void forget(void *module) {
-    names *known = PyModule_GetState(module);
-    Py_CLEAR(known->code);
-    Py_CLEAR(known->instruction);
-    Py_CLEAR(known->back);
+static PyObject *stack(PyObject *module, PyObject *frame) {
+    PyObject *mine = (PyObject *)PyEval_GetFrame();
+    if (!mine || Py_TYPE(frame) != Py_TYPE(mine)) {
+        PyErr_SetString(PyExc_TypeError, "give a frame");
+        return NULL;
+    }
+    return stack_key(PyModule_GetState(module), frame);
+}
+
+/* For the other files. */
+
+int truth(PyObject *found) {
+    int value = found ? PyObject_IsTrue(found) : -1;
+    Py_XDECREF(found);
+    return value;
+}
+
+Py_ssize_t whole(PyObject *found) {
+    Py_ssize_t value = found ? PyLong_AsSsize_t(found) : -1;
+    Py_XDECREF(found);
+    return value;
+}
+
+int put(PyObject *owner, PyObject *name, PyObject *value) {
+    int done = value ? PyObject_SetAttr(owner, name, value) : -1;
+    Py_XDECREF(value);
+    return done;
+}
+
+PyObject *ask(PyObject *method, PyObject *object) { return PyObject_CallFunctionObjArgs(method, object, NULL); }
+
+int take_needs(PyObject **fields, PyObject *given, const char *const *needs, const char *const *names) {
+    for (; *needs; needs++)
+        if (!(*fields++ = PyObject_GetAttrString(given, *needs))) return -1;
+    for (; *names; names++)
+        if (!(*fields++ = PyUnicode_InternFromString(*names))) return -1;
+    return 0;
+}
+
+int visit_all(PyObject **fields, int count, visitproc visit, void *argument) {
+    for (; count--; fields++) {
+        int found = *fields ? visit(*fields, argument) : 0;
+        if (found) return found;
+    }
+    return 0;
+}
+
+void clear_all(PyObject **fields, int count) {
+    for (; count--; fields++) Py_CLEAR(*fields);
+}
+
+static void forget(void *module) { forget_frames(PyModule_GetState(module)); }
+
+/* Takes the type over. */
+static int add_type(PyObject *module, const char *name, PyObject *type) {
+    int done = type ? PyModule_AddObjectRef(module, name, type) : -1;
+    Py_XDECREF(type);
+    return done;
 }
 
 static int add_contents(PyObject *module) {
-    names *known = PyModule_GetState(module);
-    known->code = PyUnicode_InternFromString("f_code");
-    known->instruction = PyUnicode_InternFromString("f_lasti");
-    known->back = PyUnicode_InternFromString("f_back");
-    if (!known->code || !known->instruction || !known->back) return -1;
+    if (name_frames(PyModule_GetState(module)) < 0) return -1;
     choose();
+    if (add_type(module, "Values", values_type(module)) < 0 || add_type(module, "Calls", calls_type(module)) < 0)
+        return -1;
     if (PyModule_AddIntConstant(module, "REVISION", REVISION) < 0) return -1;
     return PyModule_AddStringConstant(module, "INSTRUCTIONS", chosen->instructions);
 }
@@ -448,7 +504,7 @@ static PyMethodDef methods[] = {
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, add_contents}, {0, NULL}};
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_kernel", "Statistics of memory, in one pass; stacks.", sizeof(names), methods, slots, NULL,
+    PyModuleDef_HEAD_INIT, "_kernel", "Statistics of memory, in one pass; stacks; calls.", sizeof(frame_names), methods, slots, NULL,
     NULL, forget,
 };
 

@@ -131,20 +131,20 @@ class CallStacks:
         self._going = going
         # Keys have the addresses of code objects, which `_frames` keeps alive: hashing one would read all of it.
         self._key: Callable[[FrameType], Hashable] = _key if kernel.compiled is None else kernel.compiled.stack
-        self._numbers: dict[Hashable, int] = {}
+        self.numbers: dict[Hashable, int] = {}
         # Threads may meet new stacks at once, and a signal may end the making of one at any place.
         self._next = itertools.count()
         self._frames: dict[int, list[tuple[CodeType, int]]] = {}
         # The stacks that contain activation checkpointing.
-        self._checkpoints: set[int] = set()
+        self.checkpoints: set[int] = set()
         self._lines: dict[int, list[str]] = {}
 
     def number(self, first: FrameType) -> int:
         """The number of the stack whose innermost frame this is."""
         known = self._key(first)
-        number = self._numbers.get(known)
+        number = self.numbers.get(known)
         if number is None:
-            number = self._numbers[known] = self._new(first)
+            number = self.numbers[known] = self._new(first)
         return number
 
     def _new(self, first: FrameType) -> int:
@@ -157,13 +157,13 @@ class CallStacks:
         number = next(self._next)
         self._frames[number] = frames
         if any(self._again(code) for code, _ in frames):
-            self._checkpoints.add(number)
+            self.checkpoints.add(number)
         return number
 
     def recomputes(self, number: int) -> bool:
         """Does a checkpoint compute here again, inside a backward, what it did not keep? False for an unknown stack
         (-1)."""
-        return number in self._checkpoints and self._going()
+        return number in self.checkpoints and self._going()
 
     def lines(self) -> dict[int, list[str]]:
         """All stacks as stack.json shows them, innermost frame first."""

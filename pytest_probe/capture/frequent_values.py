@@ -19,8 +19,8 @@ from msgspec import UNSET
 
 from pytest_probe.capture.snapshot import Seen, json_number
 
-_FEW = 2  # equal neighbours that are chance
-_LOOKED = 64  # of so many elements one equal neighbour: rarer, no value has more than an eighth of them
+FEW = 2  # equal neighbours that are chance
+LOOKED = 64  # of so many elements one equal neighbour: rarer, no value has more than an eighth of them
 _MOST = 3 / 4  # of the constant rows: so many of one value, and the others are chance
 _LEAST = 1 / 16  # share from which on a value other than zero is recorded
 # The strides and extents by which memory is walked, from the innermost on, whatever order the dimensions have; a number
@@ -66,7 +66,7 @@ def fill_frequent(
 def may_be_frequent(repeats: Any, sizes: Any) -> Any:
     """Are there so many elements that equal the one before, among so many, that a value may occur many times? Whole
     numbers or arrays of them."""
-    return (repeats > _FEW) & (repeats * _LOOKED >= sizes)
+    return (repeats > FEW) & (repeats * LOOKED >= sizes)
 
 
 def _width(seen: Seen) -> int:

@@ -160,6 +160,7 @@ class Snapshots:
 
     def __init__(self, scalars: bool) -> None:
         self._taken = 0
+        self.scalars = scalars
 
         def plain(kind: str) -> Callable[[Any], Tree]:
             return (lambda value: PlainEntry(kind, value)) if scalars else (lambda value: {})

@@ -453,13 +453,14 @@ def test_a_device_that_does_not_exist_is_the_calls_own_error(tmp_path: Path, cap
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.usefixtures("counting")
 def test_a_call_that_cannot_be_recorded_is_marked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     library = torch.library.Library("probe_tests", "DEF")
     library.define("odd(Tensor x) -> Tensor")
     library.impl("odd", lambda x: x + 1, "CPU")
-    x = torch.ones(2)
+    x = torch.ones(2, 4)[:, ::2]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pytest_probe.frameworks.torch.capture.values.Values.tensor", lambda self, tensor: 1 / 0)
+        patch.setattr("pytest_probe.frameworks.torch.capture.values.Values._new", lambda *args: 1 / 0)
         found = recorded(tmp_path, lambda: [torch.ops.probe_tests.odd(x) for _ in range(3)])
     assert found["probe_tests.odd.0.forward"] == {"probe": {"failed": "ZeroDivisionError: division by zero"}}
     assert len(found) == 3

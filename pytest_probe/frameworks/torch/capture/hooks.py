@@ -12,19 +12,20 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from types import CodeType, FrameType
+from types import CodeType, FrameType, SimpleNamespace
 from typing import Any, TypeVar
 
 import torch
 from msgspec import UNSET
 from torch.overrides import TorchFunctionMode
 
+from pytest_probe.capture import kernel
 from pytest_probe.capture.config import CaptureConfig
-from pytest_probe.capture.frames import ASKING_CODE, CallStacks, remove_our_frames
+from pytest_probe.capture.frames import ASKING_CODE, Calling, CallStacks, remove_our_frames
 from pytest_probe.capture.hooks import CallHooks, functions, modules
 from pytest_probe.capture.ranks import named_rank
 from pytest_probe.capture.recorder import Recorder, Scope
-from pytest_probe.capture.snapshot import NamedEntry, Seen, Tree, seen_tensors
+from pytest_probe.capture.snapshot import ForwardEntry, NamedEntry, PlainEntry, Seen, Tree, seen_tensors
 from pytest_probe.frameworks.torch.capture.functions import TAKEN, Uninitialised, outermost, wrapped
 from pytest_probe.frameworks.torch.capture.gradients import Gradient, Modules, Seats, Wanting, Watched, wanting
 from pytest_probe.frameworks.torch.capture.modes import Presence, transforming, unseen
@@ -43,6 +44,8 @@ _dispatching = torch._C._len_torch_dispatch_stack
 _seeing = torch._C._len_torch_function_stack
 _Plain = torch._C.DisableTorchFunction
 _Tensor = torch.Tensor
+# Methods without arguments name torch's own class among those that may see a call.
+_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 _ASKING = torch.overrides.handle_torch_function.__code__
 ASKING_CODE.add(_ASKING)
 
@@ -63,10 +66,40 @@ class TorchHooks(CallHooks):
         mode, eager = _Mode(self, self._rules.table), config.compiled == "eager"
         self._presence = Presence(mode, self._entered_compiled, eager=eager)
         self._modules = Modules(config, self._presence, self._values, self._stacks, self._fire)
+        if kernel.compiled is not None and Scope(config).whole and not self._overflow:
+            # The mode's method, for torch as for Python.
+            vars(mode)["__torch_function__"] = kernel.compiled.Calls(self._needs(mode))
         if model is not None:
             self.follow(model)
         self._namespaces = modules(config.namespaces, TAKEN)
         self._functions = ExitStack()
+
+    def _needs(self, mode: _Mode) -> SimpleNamespace:
+        """What the kernel's Calls work with, kernel/torch_calls.c."""
+        stacks, values, functorch = self._stacks, self._values, torch._C._functorch
+        return SimpleNamespace(
+            mode=mode, hooks=self, values=values.compiled, table=self._rules.table, learn=self.learn,
+            slow=self.call, clean=remove_our_frames, asking=_ASKING, asked=self._asked, aliasing=ALIASING,
+            numbers=self._numbers, stacks=stacks.numbers, stack_number=stacks.number,
+            checkpoints=stacks.checkpoints, recomputes=stacks.recomputes, place=self._modules.place,
+            taken=values.taken, distrust=values.distrust, by_operator=by_operator, wanting=wanting,
+            grads=_grads, set_grads=_set_grads, nodes=_nodes, autocasts=_autocasts, default_dtype=_default,
+            float32=torch.float32, dispatching=_dispatching, modes=_seeing,
+            level=functorch.maybe_current_level, tracing=torch._C._get_tracing_state,
+            surroundings=_surroundings, without_gradients=_WITHOUT_GRADIENTS, watch=self._watch,
+            ForwardEntry=ForwardEntry, NamedEntry=NamedEntry, UNSET=UNSET, Seen=Seen, PlainEntry=PlainEntry,
+            Tensor=_Tensor, Parameter=torch.nn.Parameter, Size=torch.Size, copies=values.copies,
+            inputs=self._inputs, outputs=self._outputs, forward=self._forward, backward=self._backward,
+            stacked=self._stacked,
+        )  # fmt: skip
+
+    def _asked(self, frame: FrameType) -> Calling:
+        """What calls from the line behind a function of torch's that asks for modes."""
+        return self._sites.of(_beyond(frame))
+
+    def _watch(self, entry: NamedEntry, asking: list[Wanting], outputs: Sequence[Wanting], start: int) -> None:
+        """Wait for the gradients that go through a call."""
+        Watched(f"{entry.name[:-7]}backward", entry.parent).watch(asking, outputs, start, self._fire)
 
     def install(self, recorder: Recorder) -> None:
         super().install(recorder)
@@ -225,8 +258,7 @@ class TorchHooks(CallHooks):
             if self._outputs:
                 entry.body.output = trees
             if asking:
-                watched = Watched(f"{entry.name[:-7]}backward", entry.parent)
-                watched.watch(asking, list(wanting(outputs, "output")), start, self._fire)
+                self._watch(entry, asking, list(wanting(outputs, "output")), start)
             overflows = self._overflow and _overflown(trees)
             if self._overflow:
                 self._uninitialised.written(outputs)
@@ -307,7 +339,7 @@ class _Mode(TorchFunctionMode):
         except (KeyError, TypeError):
             rule = self._hooks.learn(function)
         try:
-            return self._hooks.call(rule, function, args, kwargs or {}, overridden=bool(types))
+            return self._hooks.call(rule, function, args, kwargs or {}, overridden=not _PLAIN.issuperset(types))
         except BaseException as error:
             remove_our_frames(error)
             raise

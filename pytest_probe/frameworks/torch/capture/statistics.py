@@ -24,7 +24,7 @@ _ROWS = 8192  # elements from which on that is faster
 _ROOM = 1 << 17  # elements in float64, which a cache holds
 # The compiled kernel has one thread. One of torch's took 3 to 8 times as long for its three passes, so that of large
 # tensors more threads than this may take less time.
-_SHARED = 1 << 22  # elements
+SHARED = 1 << 22  # elements
 _THREADS = 8
 
 
@@ -35,7 +35,7 @@ def compiled_dtypes() -> dict[torch.dtype, int]:
 
 def faster_alone(count: int) -> bool:
     """Does the compiled kernel take less time for so many elements than torch does on its threads?"""
-    return count < _SHARED or torch.get_num_threads() <= _THREADS
+    return count < SHARED or torch.get_num_threads() <= _THREADS
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:

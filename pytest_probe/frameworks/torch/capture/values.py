@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from ctypes import string_at
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -15,11 +16,23 @@ import numpy as np
 import torch
 from msgspec import UNSET
 
+from pytest_probe.capture import kernel
 from pytest_probe.capture.config import CaptureConfig
-from pytest_probe.capture.frequent_values import Layout, Places, copy_sample, fill_from_samples, layout_of, places, span
+from pytest_probe.capture.frequent_values import (
+    FEW,
+    LOOKED,
+    Layout,
+    Places,
+    copy_sample,
+    fill_from_samples,
+    layout_of,
+    places,
+    span,
+)
 from pytest_probe.capture.snapshot import MemoryFormat, PlainEntry, Seen, Tree
 from pytest_probe.capture.statistics import (
     HUGE,
+    MAX_KEPT_INTEGERS,
     SMALL_BYTES,
     CountedSnapshots,
     fill_from,
@@ -28,6 +41,7 @@ from pytest_probe.capture.statistics import (
     unpack,
 )
 from pytest_probe.frameworks.torch.capture.statistics import (
+    SHARED,
     compiled_dtypes,
     count_large,
     crc,
@@ -109,7 +123,8 @@ class Values(CountedSnapshots):
         self._shelf = {"tensor": "cpu", "overflow_check": ""}.get(config.task)
         # Bytes of an element, 0 where its values are not kept.
         self._widths = {dtype: dtype.itemsize if _kind(dtype) in config.kinds else 0 for dtype in _DTYPES}
-        self._remembers = self._shelf is None and not self._sums
+        self.copies = self._shelf is not None
+        self._remembers = not (self.copies or self._sums)
         self._compiled = compiled_dtypes()
         self._compiled_small = {} if self._sums else self._compiled
         # What was put off as well: statistics that other devices compute, and snapshots of the same elements as an
@@ -120,6 +135,29 @@ class Values(CountedSnapshots):
         self._memories: dict[int, _Memory] = {}
         self._shapes: dict[torch.Size, torch.Size] = {}
         self.leaves.update(self._of_torch())
+        # The same in C, of what is common: TorchHooks' calls use it.
+        self.compiled = None if kernel.compiled is None else kernel.compiled.Values(self._needs())
+        if self.compiled is not None and not (self.copies or self._sums):
+            self.leaves.update(dict.fromkeys(_PLAIN, self.compiled.take))
+
+    def _needs(self) -> SimpleNamespace:
+        """What the kernel's Values work with, kernel/torch_values.c."""
+        tensor, storage = torch.Tensor, torch.UntypedStorage
+        return SimpleNamespace(
+            Seen=Seen, Known=_Known, Memory=_Memory, PlainEntry=PlainEntry, UNSET=UNSET, strided=_STRIDED,
+            known=self._known, memories=self._memories, shapes=self._shapes, leaves=self.leaves,
+            small=self._small, samples=self._samples, twins=self._twins,
+            dtypes=_DTYPES, compiled=self._compiled, widths=self._widths,
+            tensor=self.tensor, new=self._new, count=self._count, other=self.other,
+            layout_of=layout_of, places=places, copy_sample=copy_sample,
+            Tensor=tensor, Parameter=torch.nn.Parameter, data_ptr=tensor.data_ptr, stride=tensor.stride,
+            untyped_storage=tensor.untyped_storage, is_contiguous=tensor.is_contiguous, is_neg=tensor.is_neg,
+            is_inference=tensor.is_inference, begin=storage.data_ptr, nbytes=storage.nbytes,
+            resizable=storage.resizable, is_shared=storage.is_shared,
+            quick=not (self.copies or self._sums), counts=self._counts, remembers=self._remembers,
+            scalars=self.scalars, small_bytes=SMALL_BYTES, kept_integers=MAX_KEPT_INTEGERS,
+            few=FEW, looked=LOOKED, shared=SHARED,
+        )  # fmt: skip
 
     pythons = _PYTHONS
 
@@ -327,8 +365,9 @@ class Values(CountedSnapshots):
         """What was written since is not known, as between stop and start."""
         self._known.clear()
         self._shapes.clear()
-        memories = self._memories.items()
-        self._memories = {key: one for key, one in memories if not one.counted and one.storage() is not None}
+        for key, one in list(self._memories.items()):
+            if one.counted or one.storage() is None:
+                del self._memories[key]
 
     def settle(self) -> None:
         """Fill in all statistics that were put off; waits once for other devices."""
