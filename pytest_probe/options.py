@@ -263,6 +263,10 @@ class Options:
     fuzz_save = Option("fuzz-save", "Append each shrunk call that fails under --probe-fuzz to the dump in this folder",
         Place(), "DUMP", in_run_file=False, needs=("fuzz", "it keeps what a search finds: add --probe-fuzz=N"),
         free="it says where findings are kept")
+    relations: Option[tuple[str, ...]] = Option("relations",
+        "Ask of each call what must hold without a reference, bit for bit: again, alias, batch, fresh, guard, inplace, "
+        "layout, order, out, stream, or all", "pytest_probe.features.relations.options.Asked", "NAME[,NAME...]",
+        repeated=True, check="pytest_probe.features.relations.options.check", may_differ=JUDGES)
     strict = Option("strict", "Warnings fail, and so do cases of the baseline that have vanished", Flag(),
         repeated=True, free="it says which verdicts fail, and changes none")
     out = Option("out", "Write results and msprobe's CSV files into this folder; it must not hold results yet", Place(),
@@ -339,6 +343,7 @@ FEATURES: Mapping[str, Callable[[Options], object]] = {
     "pytest_probe.features.against.plugin.Against": lambda asked: asked.against,
     "pytest_probe.features.against_call.plugin.AgainstCall": lambda asked: asked.against_call,
     "pytest_probe.features.outputs.plugin.OutputsOfTwo": lambda asked: asked.outputs,
+    "pytest_probe.features.relations.plugin.AskRelations": lambda asked: asked.relations,
     "pytest_probe.features.benchmark.plugin.AgainstBenchmark": lambda asked: asked.benchmark and not asked.outputs,
     "pytest_probe.features.gate.plugin.AgainstBaseline": lambda asked: asked.baseline,
     "pytest_probe.features.timing.plugin.Timing": lambda asked: TIME in asked.mode or MEMORY in asked.mode,
@@ -350,6 +355,8 @@ FEATURES: Mapping[str, Callable[[Options], object]] = {
 }
 # What compares two functions for `probe.check(..., against=...)`.
 TWO_CALLS = "pytest_probe.features.against_call.calls.TwoCalls"
+# What asks relations for `probe.check(..., relations=...)`.
+RELATIONS = "pytest_probe.features.relations.checks.asked_by_check"
 # What is not a test run, by its module, in the order of the help.
 COMMANDS = (
     "pytest_probe.cli.show",

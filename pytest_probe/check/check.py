@@ -131,6 +131,13 @@ class Checker:
         assert time is not None
         return time
 
+    @contextmanager
+    def making_calls(self, case: Case) -> Iterator[Setup]:
+        """Calls of a case that was checked are made again in here."""
+        setup = self._setup(case)
+        with noting_interrupts(), setup.settled(), setup.memory.turn(_bytes_on_device(case)):
+            yield setup
+
     def check(self, case: Case) -> Verdict:
         """The verdict on a case. What is wrong with a record, a file or a call ends in a skip or an error verdict."""
         return self.run(case).verdict

@@ -370,6 +370,48 @@ class Measuring(Protocol):
         """The framework's copy of its first tensor into its second, and its product of two matrices."""
 
 
+class Zones(Protocol):
+    """A tensor inside a larger memory of its own: what lies before and behind it no call may read or write."""
+
+    tensor: Any
+
+    def fill(self, number: float) -> None:
+        """Write that number all around the tensor, NaN or a large one, as its dtype has it; of integers 0 or 1."""
+
+    def damage(self) -> str:
+        """Where something was written since: "1 elements behind its last"; "" where nothing was."""
+
+
+class Memory(Protocol):
+    """Where tensors lie, and what shows that a call touches memory that is not its own. What a framework cannot do of
+    that is None, or does nothing."""
+
+    def zones(self, tensor: Any, elements: int) -> Zones | None:
+        """The tensor's copy, laid out and aligned alike, with zones of so many elements around it; None for one whose
+        elements share memory."""
+
+    def at_page_end(self, tensor: Any) -> Any | None:
+        """The tensor's copy on the CPU, laid out alike, which ends at the end of a page, but for its alignment; the
+        page behind it ends the process that touches it."""
+
+    def refilled(self, tensor: Any, values: Any) -> Any:
+        """A tensor on the memory of the first, with the values of the second written to it."""
+
+    def fill(self, tensor: Any, number: float) -> None:
+        """Write a number to each element: of integers 0 for NaN, 1 for another one."""
+
+    def allocations(self, change: Callable[[Any], Any]) -> AbstractContextManager[Any]:
+        """What Python code in here allocates without writing to it is what change makes of it."""
+
+    def unwritten(self, device: Device, like: Sequence[np.ndarray], number: float) -> AbstractContextManager[bool]:
+        """In here memory of these sizes is full of the number, NaN or a large one, until it is written to: on the CPU,
+        whose memory gets bytes, of a large negative one for NaN. Gives whether the device's allocator does that."""
+
+    def side_stream(self, device: Device) -> AbstractContextManager[None] | None:
+        """A stream of the device's besides that of the process, on which everything in here runs; None where it has no
+        streams."""
+
+
 class Files(Protocol):
     """Stored tensors, and scripts that make a call again."""
 
@@ -388,7 +430,7 @@ class Files(Protocol):
         actual, expected and error; "" where the call cannot be written down."""
 
 
-class Framework(Process, Devices, Names, Calls, References, Kernels, Measuring, Files, Protocol):
+class Framework(Process, Devices, Names, Calls, References, Kernels, Measuring, Memory, Files, Protocol):
     """One framework, as the execution needs it."""
 
 

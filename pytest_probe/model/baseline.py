@@ -70,7 +70,8 @@ class KeptTime(msgspec.Struct, frozen=True, array_like=True):
 
 class KeptCase(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line of a baseline. id is portable; signature stands for API, shapes, dtypes and plain arguments; spread is
-    that of each output, where it was measured; time where that was."""
+    that of each output, where it was measured; time where that was; relations are what was found on each relation
+    between calls, where the run asked for them."""
 
     id: str
     signature: str
@@ -78,6 +79,7 @@ class KeptCase(msgspec.Struct, frozen=True, omit_defaults=True):
     outputs: tuple[KeptOutput, ...] = ()
     spread: tuple[Spread | None, ...] | None = None
     time: KeptTime | None = None
+    relations: dict[str, Outcome] = {}
 
 
 class Compared(msgspec.Struct, frozen=True, omit_defaults=True):

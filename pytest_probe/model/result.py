@@ -12,7 +12,17 @@ from pytest_probe.model.details import Details
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.measurement import CaseMemory, CaseTime
 from pytest_probe.model.pairing import Paired
-from pytest_probe.model.verdict import EMULATED, SEVERITY, SLOWER, Diagnosis, Element, Outcome, OutputVerdict, Verdict
+from pytest_probe.model.verdict import (
+    EMULATED,
+    RELATION,
+    SEVERITY,
+    SLOWER,
+    Diagnosis,
+    Element,
+    Outcome,
+    OutputVerdict,
+    Verdict,
+)
 from pytest_probe.system.text import printable, printable_line
 
 # A number as a result holds it: one that is not finite is the text "nan", "inf" or "-inf", which JSON takes.
@@ -207,6 +217,11 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
         return PortableId.parse(self.id)
 
     @property
+    def own_outputs(self) -> tuple[OutputResult, ...]:
+        """Those of the call, without what was found on relations between calls."""
+        return tuple(output for output in self.outputs if not output.name.startswith(RELATION))
+
+    @property
     def accuracy(self) -> Outcome:
         """The verdict on its numbers alone."""
         if self.kind != SLOWER:
@@ -260,11 +275,16 @@ FUZZED = "fuzz: "
 
 
 class AnnouncedCall(msgspec.Struct, frozen=True):
-    """A call that is about to run: key tells its arguments, text shows them."""
+    """A call that is about to run: key tells its arguments, where a search drew it, "" for another one; text shows
+    them."""
 
     key: str
     text: str
     direction: Direction = "forward"
+
+    @property
+    def is_drawn(self) -> bool:
+        return bool(self.key)
 
     def __str__(self) -> str:
         return self.text if self.direction == "forward" else f"{self.text}, {self.direction}"

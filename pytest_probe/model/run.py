@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import Any, Literal, ParamSpec, Protocol, TypeAlias, TypeVar
 
@@ -233,7 +233,9 @@ class Way(Struct, frozen=True):
     """How a run is made: on `device` in the arguments' own dtypes, or as a reference with all floats as `dtype`, there
     as under a device mode, with jitter where runs shall tell what rounding does under it; `place` is a reference's
     device. default is the framework's default dtype on a device, "" as it is under `state`. border is the dtype that a
-    reference's borders round to, "" for none."""
+    reference's borders round to, "" for none. placing is given each tensor argument of the framework's, with its name,
+    and gives the tensor that the call gets: where shall it lie? inside gives a context for the call, and for that of
+    its gradients, when all arguments are there."""
 
     device: Device | None = None
     dtype: str = ""
@@ -245,6 +247,8 @@ class Way(Struct, frozen=True):
     place: str = "cpu"
     state: State = "fixed"
     border: str = ""
+    placing: Callable[[str, Any], Any] | None = None
+    inside: Callable[[], AbstractContextManager[Any]] = nullcontext
 
 
 class Wanted(Struct, frozen=True):

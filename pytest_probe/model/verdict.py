@@ -25,6 +25,8 @@ UNDECIDED = "undecided: "
 EMULATED = "emulated: "
 # And of one whose runs differ.
 NON_DETERMINISTIC = "non-deterministic"
+# How the name of an output begins that is no output, but says whether calls of the API are related as they should be.
+RELATION = "relation."
 # The kind of an error that is none of the numbers: the case takes longer than its limit.
 SLOWER = "slower"
 # The worst output decides. A skip says nothing, so whatever was judged outranks it.
@@ -155,6 +157,18 @@ class Verdict(Struct, frozen=True):
             lines = (self.reason or next(named, "")).splitlines()
             return lines[0] if lines else self.verdict
         return f"{found.diagnosis.cause}; {found.name}: {found.reason}".splitlines()[0]
+
+    @property
+    def of_numbers(self) -> Outcome:
+        """The outcome without what was found on relations between calls."""
+        own = tuple(output for output in self.outputs if not output.name.startswith(RELATION))
+        return self.verdict if len(own) == len(self.outputs) else conclusion(own)[0]
+
+    @property
+    def relations(self) -> dict[str, Outcome]:
+        """What was found on each relation that could be asked, by its name."""
+        found = ((output.name, output.verdict) for output in self.outputs if output.name.startswith(RELATION))
+        return {name.removeprefix(RELATION): outcome for name, outcome in found if outcome != "skip"}
 
     def fails(self, strict: bool) -> bool:
         """Does it fail its item? strict: a warning does."""

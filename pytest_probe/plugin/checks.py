@@ -21,7 +21,7 @@ from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.run import Way
 from pytest_probe.model.verdict import SEVERITY, Verdict
 from pytest_probe.numerics.random_streams import RecordStreams
-from pytest_probe.options import TWO_CALLS, imported
+from pytest_probe.options import RELATIONS, TWO_CALLS, imported
 from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.marker import Marked
 from pytest_probe.plugin.report_results import carry
@@ -166,6 +166,8 @@ class ProbeFixture(_Checks):
         strides: bool = False,
         borders: Callable[..., Any] | None = None,
         against: Callable[..., Any] | None = None,
+        relations: Sequence[str] = (),
+        batch: Mapping[str, int | str] | None = None,
         rtol: None = None,
         atol: None = None,
     ) -> tuple[Verdict, ...]:
@@ -186,6 +188,10 @@ class ProbeFixture(_Checks):
 
         against is a second function, called on the same inputs and judged alike: an error of either fails, and says
         whether it is A's (function) or B's (against). What both differ by is in the verdicts' metrics and notes.
+
+        relations are asked of the function as --probe-relations asks them of recorded calls ("batch", "guard", ...).
+        batch says which dimensions of its arguments are rows, where no API does: {"x": 0}, {"x": ":-1"} for all but the
+        last.
 
         inputs: a list or tuple, or the only input. A Module, as function or as reference, is a function of its
         parameters and buffers, too, which both are given as the function has them: of two Modules the gradients of
@@ -215,6 +221,9 @@ class ProbeFixture(_Checks):
             borders=borders,
         )
         check = self._state.check if against is None else self._beside(partial(pairs, against), _name_of(against))
+        if relations:
+            further = imported(RELATIONS)(self._checker, self._state.at_risk, relations, batch)
+            check = partial(_asked, check, further)
         try:
             cases = pairs(function)
         except UnsupportedDtype as error:
@@ -305,6 +314,11 @@ class ProbeCase(_Checks):
     def _judged(self, judge: Callable[[Direction], Checked], direction: Direction) -> Judged:
         case = replace(self._prepared.case, direction=direction)
         return self._judge(case, partial(judge, direction), case.api)
+
+
+def _asked(check: Callable[[Case], Checked], further: Callable[[Checked], Checked], case: Case) -> Checked:
+    """A case that is checked, and judged further."""
+    return further(check(case))
 
 
 def complete(item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo[None]) -> None:

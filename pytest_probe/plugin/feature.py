@@ -16,7 +16,7 @@ from msgspec import Struct
 
 if TYPE_CHECKING:
     from pytest_probe.check.kept import ReferenceCache
-    from pytest_probe.check.outcome import Measuring
+    from pytest_probe.check.outcome import Checked, Measuring
     from pytest_probe.model.dump import Dump
     from pytest_probe.model.other_run import OtherRun
     from pytest_probe.model.result import PortableId, Result
@@ -107,6 +107,10 @@ class Feature:
 
     def judge(self, judged: Judged) -> None:
         """Judge a case further, behind its standard."""
+
+    def further(self, checked: Checked) -> Checked:
+        """Judge a drawn call further, in the same way."""
+        return checked
 
     def written_at(self, path: Path) -> Path:
         """Where this process writes a file of --probe-out."""

@@ -42,11 +42,11 @@ class Guard:
 
     @contextmanager
     def _call(self, call: AnnouncedCall) -> Iterator[None]:
-        """A search makes this call in here."""
+        """This call is made in here: of a search within a time limit of its own."""
         if self._file is not None:
             self._file.call(call)
         try:
-            with self._limited():
+            with self._limited() if call.is_drawn else nullcontext():
                 yield
         finally:
             if self._file is not None:

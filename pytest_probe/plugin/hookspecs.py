@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.hookspec(historic=True)
 def pytest_probe_register(registry: Registry) -> None:
-    """Add to what pytest-probe knows: readers, standards, devices, calls, references, namespaces.
+    """Add to what pytest-probe knows: readers, standards, devices, calls, references, namespaces, relations.
 
     Called once in every process before anything is collected; for a conftest.py that pytest loads later, when it is
     loaded. A device is a function of its name, as --probe-device has it, that gives an object with name, put,
@@ -42,6 +42,7 @@ def pytest_probe_register(registry: Registry) -> None:
             registry.calls["Functional.gelu"] = torch.compile(torch.nn.functional.gelu)
             registry.references["NPU.npu_rms_norm"] = rms_norm
             registry.namespaces["NPU"] = "torch_npu"
+            registry.relations["NPU.npu_rms_norm"] = {"batch": {"input": ":-1"}, "layout": True}
             registry.readers.append(MyReader())
             registry.standards["loose"] = MyStandard()
     """

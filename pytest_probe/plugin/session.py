@@ -121,6 +121,14 @@ class Probe:
         """The runs that this one is compared with."""
         return [feature.other for feature in self.features if feature.other is not None]
 
+    @property
+    def at_risk(self) -> Callable[[str], AbstractContextManager[None]] | None:
+        """What a call is made in that may end this process, which words name; None where no other process survives
+        that."""
+        if self.running_folder is None or not hasattr(self.config, "workerinput"):
+            return None
+        return lambda words: self.announced(AnnouncedCall("", words))
+
     @cached_property
     def item_hooks(self) -> ItemHooks:
         return ItemHooks(self.config)

@@ -172,13 +172,14 @@ class Controller:
         if node not in self._ended:
             self._unexplained -= 1
         death = structs.replace(death, id=f"{self._probe.dumps.label(path)}::{name}")
-        times = self._deaths.add(death) if ending.killed or death.call is None else 1
+        drawn = death.call if death.call is not None and death.call.is_drawn else None
+        times = self._deaths.add(death) if ending.killed or drawn is None else 1
         disturbed = ending.killed and times < DEATHS_OF_A_CASE
         timed_out = by_limit(death, ending.status)
         verdict = verdict_on(death, ending, times=times, timed_out=timed_out)
         goes_on = disturbed
-        if death.call is not None and not disturbed:
-            verdict, goes_on = self._passing_over(death.id, death.call, verdict)
+        if drawn is not None and not disturbed:
+            verdict, goes_on = self._passing_over(death.id, drawn, verdict)
         if self._replaces and goes_on and _again(sched, crashitem):
             _runs_again(report)
             return

@@ -23,7 +23,7 @@ OTHER: dict[str, str | None] = {
     "repeat": "2", "flops": "1e6", "mode": "acc,time", "time-budget": "0.01", "time-limit": "2", "benchmark": "base",
     "baseline": "base.jsonl", "baseline-update": None, "gate": "bits", "emulate": None, "reference-device": "cpu:0",
     "fuzz": "3", "shard": "1/2", "collect": None, "namespaces": "Torch=torch", "outputs": "other",
-    "against": "other.json", "against-map": "map.yaml", "against-call": "other.py",
+    "against": "other.json", "against-map": "map.yaml", "against-call": "other.py", "relations": "again",
 }  # fmt: skip
 # A device that is wrong in every call, of a kind that the user registered.
 WRONG_DEVICE = """

@@ -35,6 +35,7 @@ from pytest_probe.system.text import printable_line
 from pytest_probe.user_errors import first_line
 
 if TYPE_CHECKING:
+    from pytest_probe.check import Checked
     from pytest_probe.features.fuzz.findings import Finding
     from pytest_probe.features.fuzz.search import Effort
     from pytest_probe.features.fuzz.templates import Template
@@ -155,7 +156,13 @@ class _FuzzItem(NoticeItem):
 
         target = Target(self.api, self.framework, self.name, self.dump_path, self._directions())
         fatal = {found.call.key: found for found in fatal_calls_of(self.probe.running_folder, str(self.portable_id))}
-        return Trials(self.probe.quick_checker, target, self.probe.announced, fatal)
+        return Trials(self.probe.quick_checker, target, self.probe.announced, fatal, self._further)
+
+    def _further(self, checked: Checked) -> Checked:
+        """A drawn call as the run's features judge it."""
+        for feature in self.probe.features:
+            checked = feature.further(checked)
+        return checked
 
     def _saved(self, found: Finding) -> str:
         """A note on where the call was appended, or why it was not."""

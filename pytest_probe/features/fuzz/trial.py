@@ -83,13 +83,14 @@ class Judged(Struct, frozen=True):
 
 class Trials(Struct, frozen=True):
     """Judges the calls of one search. announced gives the context in which a call is made. It limits the call's time,
-    and lets a process that survives know which call it is. fatal are the calls that have ended a process, by key; met
-    are fatal calls that were drawn again."""
+    and lets a process that survives know which call it is; further judges it as features do. fatal are the calls that
+    have ended a process, by key; met are fatal calls that were drawn again."""
 
     checker: Checker
     target: Target
     announced: _Announced = lambda call: nullcontext()
     fatal: Mapping[str, FatalCall] = field(default_factory=dict)
+    further: Callable[[Checked], Checked] = lambda checked: checked
     met: dict[str, Judged] = field(default_factory=dict)
 
     def judged(self, call: Call, arguments: Arguments, text: str = "") -> Judged:
@@ -111,7 +112,7 @@ class Trials(Struct, frozen=True):
 
     def _forward(self, call: Call, arguments: Arguments, announced: AnnouncedCall) -> Checked:
         with self.announced(announced):
-            found = self.checker.run(self.target.case(call, arguments, "forward"))
+            found = self.further(self.checker.run(self.target.case(call, arguments, "forward")))
         return found if self.target.ulp is None else _by_ulp(found, self.target.ulp)
 
     def _backward(self, forward: Checked, announced: AnnouncedCall) -> tuple[Checked, ...]:
@@ -119,7 +120,7 @@ class Trials(Struct, frozen=True):
         if forward.forward is None:
             return ()
         with self.announced(replace(announced, direction="backward")):
-            found = self.checker.run(structs.replace(forward.case, direction="backward"), forward)
+            found = self.further(self.checker.run(structs.replace(forward.case, direction="backward"), forward))
         return () if found.verdict.verdict == "skip" else (found,)
 
     def _passed_over(self, found: Judged, key: str) -> Judged:
@@ -163,7 +164,10 @@ def _wrong_numbers(verdict: Verdict) -> bool:
 
 
 def _broken_contract(verdict: Verdict) -> str:
-    """How the device's call differs from the reference's, other than in numbers; "" where it does not."""
+    """How the device's call differs from the reference's, other than in numbers, or which relation between calls that
+    only some users need it breaks; "" where neither."""
+    if verdict.verdict == "warning" and "warning" in verdict.relations.values():
+        return verdict.reason
     if verdict.verdict != "error":
         return ""
     if not verdict.outputs:

@@ -73,7 +73,7 @@ def baseline_entry(id: str, signature: str, verdict: Verdict, others: Sequence[V
         runs = [{each.name: each for each in _outputs(other)} for other in others]
         found = tuple(spread_of(each, [run[each.name] for run in runs if each.name in run]) for each in outputs)
         spread = found if any(found) else None
-    return KeptCase(id, signature, verdict.verdict, outputs, spread, KeptTime.of(medians))
+    return KeptCase(id, signature, verdict.of_numbers, outputs, spread, KeptTime.of(medians), verdict.relations)
 
 
 def _outputs(verdict: Verdict) -> tuple[KeptOutput, ...]:

@@ -164,6 +164,9 @@ class Gate(Struct, frozen=True):
             return _of_skips(before.verdict, now.verdict)
         if SEVERITY[now.verdict] > SEVERITY[before.verdict]:
             return "worse", f"the verdict was {before.verdict}, now it is {now.verdict}"
+        lost = [name for name in _broken(now) if before.relations.get(name) == "pass"]
+        if lost:
+            return "worse", f"the relation {lost[0]} held, now it does not"
         found = next(((output, output.worst) for output in outputs if output.worst is not None), None)
         if found is not None and found[1] is not None:
             return "worse", f"{_change_text(found[1])} ({found[0].name})"
@@ -178,8 +181,18 @@ class Gate(Struct, frozen=True):
         return ("better", better) if better else ("same", "")
 
     def _failed_before(self, before: KeptCase, now: KeptCase) -> bool:
-        fails = now.verdict == "error" or (now.verdict == "warning" and self.strict)
-        return fails and SEVERITY[before.verdict] >= SEVERITY[now.verdict]
+        fails = self._fails(now.verdict)
+        broken = [name for name, outcome in now.relations.items() if self._fails(outcome)]
+        known = all(before.relations.get(name) == now.relations[name] for name in broken)
+        return bool(fails or broken) and known and SEVERITY[before.verdict] >= SEVERITY[now.verdict]
+
+    def _fails(self, outcome: Outcome) -> bool:
+        return outcome == "error" or (outcome == "warning" and self.strict)
+
+
+def _broken(case: KeptCase) -> list[str]:
+    """The relations that do not hold."""
+    return [name for name, outcome in case.relations.items() if outcome != "pass"]
 
 
 def _change_text(row: Row) -> str:

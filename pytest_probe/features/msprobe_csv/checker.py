@@ -137,7 +137,7 @@ class _Tables(Struct):
         known[named.direction] = max(known.get(named.direction, status), status, key=STATUSES.index)
         if message := self.layout.message(result, self.messages.get(named.call, "")):
             self.messages[named.call] = message
-        for index, output in enumerate(result.outputs):
+        for index, output in enumerate(result.own_outputs):
             yield self.layout.detail(f"{named.entry}.output.{index}", result, output)
 
     def place(self, folder: Path, stamp: str) -> list[Path]:

@@ -184,7 +184,7 @@ def _of_result(result: Result, several: bool, runs: Mapping[PortableId, int]) ->
     if runs[named.in_any_dtype] == 1:
         named = named.in_any_dtype
     name = str(named) if several else named.name
-    for index, output in enumerate(result.outputs):
+    for index, output in enumerate(result.own_outputs):
         measures = measures_of(output.measures)
         key, judge = f"{name}.output.{index}", output.standard
         yield Row(key, named.entry, api, output.dtype, output.verdict, output.reason, measures, judge)

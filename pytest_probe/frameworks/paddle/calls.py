@@ -95,6 +95,8 @@ class PaddleBinder(Binder):
             tensor = self.way.device.put(tensor)
         elif self.way.place != "cpu":
             tensor = tensor.to(self.way.place)
+        if self.way.placing is not None:
+            tensor = self.way.placing(name, tensor)
         # The leaf keeps its gradient; the call gets the leaf, or a copy that it may write to.
         if wanted:
             tensor = tensor.detach() if not tensor.is_leaf else tensor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import paddle
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.base import Framework, Functions
-from pytest_probe.frameworks.paddle import allowlist, devices, references, safety, sizes, state
+from pytest_probe.frameworks.paddle import allowlist, devices, memory, references, safety, sizes, state
 from pytest_probe.frameworks.paddle.arrays import Tensor, to_tensor
 from pytest_probe.frameworks.paddle.calls import PaddleCalls
 from pytest_probe.frameworks.paddle.devices import EmulatedDevice, is_device_memory, memory_errors
@@ -62,6 +63,9 @@ class PaddleFramework(PaddleCalls, PythonFramework):
     count = staticmethod(devices.devices)
     check_arguments = staticmethod(safety.check_arguments)
     border = staticmethod(border)
+    zones = staticmethod(memory.zones)
+    refilled = staticmethod(memory.refilled)
+    fill = staticmethod(memory.fill)
     noting_choices = staticmethod(references.noting)
     load = staticmethod(paddle_pickle.load)
     script = staticmethod(SCRIPT.text)
@@ -77,6 +81,9 @@ class PaddleFramework(PaddleCalls, PythonFramework):
 
     def memory_left(self, device: Device) -> int | None:
         return devices.memory_left(device.name)
+
+    def unwritten(self, device: Device, like: Sequence[np.ndarray], number: float) -> AbstractContextManager[bool]:
+        return memory.unwritten(device.name, like, number)
 
     def release_memory(self, device: Device) -> None:
         devices.release_memory(device.name)

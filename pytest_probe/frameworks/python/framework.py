@@ -7,17 +7,18 @@ from __future__ import annotations
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from msgspec import Struct
 
 from pytest_probe.errors import SettingsError
-from pytest_probe.frameworks.base import API, Widened, Widening
+from pytest_probe.frameworks.base import API, Widened, Widening, Zones
 from pytest_probe.frameworks.python.calls import PythonCalls
 from pytest_probe.model.comparison import Comparison, KnownFinding
 from pytest_probe.model.dump import Argument
-from pytest_probe.model.run import Kernel, State
+from pytest_probe.model.run import Device, Kernel, State
 from pytest_probe.system.decoding import suggestion
 from pytest_probe.user_errors import first_line
 
@@ -193,6 +194,18 @@ class PythonFramework(PythonCalls):
 
     def kernels(self, run: Callable[[], object]) -> tuple[Kernel, ...]:
         return ()
+
+    def zones(self, tensor: Any, elements: int) -> Zones | None:
+        return None
+
+    def at_page_end(self, tensor: Any) -> Any | None:
+        return None
+
+    def allocations(self, change: Callable[[Any], Any]) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def side_stream(self, device: Device) -> AbstractContextManager[None] | None:
+        return None
 
     def widened(self, reference: Callable[..., Any]) -> Widened:
         return Widened(reference, self.widening)

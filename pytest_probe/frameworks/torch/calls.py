@@ -166,6 +166,8 @@ class TorchBinder(Binder):
             tensor = self._on_device(self.way.device, leaf.array)
         if leaf.strides is not None or leaf.offset:
             tensor = laid_out(tensor, leaf.strides, leaf.offset)
+        if self.way.placing is not None:
+            tensor = self.way.placing(name, tensor)
         # The leaf keeps its gradient; the call gets the leaf, or a copy that it may write to.
         if name in self.wanted.names:
             self.leaves[name] = tensor.requires_grad_()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,6 +21,7 @@ from pytest_probe.frameworks.torch import (
     arrays,
     autocast,
     kernels,
+    memory,
     references,
     safety,
     sizes,
@@ -95,6 +97,11 @@ class TorchFramework(TorchCalls, PythonFramework):
     noting_choices = staticmethod(references.noting)
     known_findings = staticmethod(kernels.known)
     casts = staticmethod(autocast.casts)
+    zones = staticmethod(memory.zones)
+    at_page_end = staticmethod(memory.at_page_end)
+    refilled = staticmethod(memory.refilled)
+    fill = staticmethod(memory.fill)
+    allocations = staticmethod(memory.allocations)
     functions = staticmethod(references.functions)
     script = staticmethod(SCRIPT.text)
     literal_script = staticmethod(LITERAL.text)
@@ -113,6 +120,13 @@ class TorchFramework(TorchCalls, PythonFramework):
 
     def release_memory(self, device: Device) -> None:
         release_memory(place(device))
+
+    def unwritten(self, device: Device, like: Sequence[np.ndarray], number: float) -> AbstractContextManager[bool]:
+        return memory.unwritten(place(device), like, number)
+
+    def side_stream(self, device: Device) -> AbstractContextManager[None] | None:
+        where = place(device)
+        return memory.side_stream(where) if memory.has_streams(where) else None
 
     def clock(self, device: Device) -> Clock:
         return arrays.clock(device, own=isinstance(device, TorchDevice))

@@ -1,0 +1,162 @@
+"""Asks relations of a case that was checked: each is one more output of its verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+
+from pytest_probe.check import Checked
+from pytest_probe.check.check import Checker
+from pytest_probe.check.judging import argument_rows
+from pytest_probe.errors import DeviceRaised, HookFailed, ProbeError, SettingsError
+from pytest_probe.features.relations.again import Again
+from pytest_probe.features.relations.call import Apart, AtRisk, Call
+from pytest_probe.features.relations.layouts import Layout, Stream
+from pytest_probe.features.relations.memory import Fresh, Guard
+from pytest_probe.features.relations.options import NAMES
+from pytest_probe.features.relations.relation import Found, Relation, left_out
+from pytest_probe.features.relations.rows import BATCH, ORDER
+from pytest_probe.features.relations.table import Row, row
+from pytest_probe.features.relations.twins import Alias, InPlace, Out
+from pytest_probe.model.verdict import RELATION, SEVERITY, Element, Metric, OutputVerdict, Verdict
+from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
+from pytest_probe.numerics.ulp import ulp_distance
+from pytest_probe.standards.api_class import classes_of
+from pytest_probe.system.decoding import check_name, decode
+from pytest_probe.system.machine import out_of_memory
+from pytest_probe.user_errors import first_line
+
+RELATIONS: Mapping[str, Relation] = {
+    each.name: each for each in (Fresh(), Guard(), Again(), Out(), InPlace(), Alias(), BATCH, ORDER, Layout(), Stream())
+}
+STANDARD = "relations"
+# These are asked of the very same call: that it raises now breaks them.
+_SAME_CALL = frozenset(("fresh", "guard", "again"))
+# What gives other numbers each time, or leaves memory as it was, promises none of them.
+_WITHOUT = frozenset(("random", "uninitialised"))
+_WORST = 5
+
+
+class Relations:
+    """Asks relations of cases, by their names; batch says which dimensions of a test's function are rows, at_risk is
+    what a call is made in that may end the process."""
+
+    def __init__(
+        self,
+        checker: Checker,
+        names: Sequence[str],
+        at_risk: AtRisk | None = None,
+        batch: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._checker, self._names, self._at_risk = checker, names, at_risk
+        self._batch = batch
+
+    def of(self, checked: Checked) -> Checked:
+        """The case with a verdict on each relation. Raises SettingsError for a row of the project's that is wrong."""
+        verdict = checked.verdict
+        asked_already = any(output.name.startswith(RELATION) for output in verdict.outputs)
+        if verdict.verdict == "skip" or checked.worst is None or asked_already:
+            return checked
+        candidate = checked.worst.replay.reference.candidate
+        if not _WITHOUT.isdisjoint(classes_of(candidate.name)):
+            return checked
+        found: tuple[OutputVerdict, ...] = ()
+        with self._checker.making_calls(checked.case) as setup:
+            row = self._row(candidate.name, checked.case.api, setup.device_name)
+            call = Call(checked, setup, row, self._checker.registry, self._at_risk)
+            found = tuple(
+                _asked(relation, call) for name in self._names for relation in [RELATIONS[name]] if relation.fits(call)
+            )
+        return replace(checked, verdict=_with(verdict, found, call))
+
+    def _row(self, name: str, api: str, device: str) -> Row:
+        known = row(name, api, device, self._checker.registry.relations)
+        return known if self._batch is None else replace(known, batch=self._batch)
+
+
+def _asked(relation: Relation, call: Call) -> OutputVerdict:
+    name = f"{RELATION}{relation.name}"
+    shown = next(iter(call.replay.actual.outputs.values()), None)
+    like = np.asarray(shown) if isinstance(shown, (np.ndarray, float, int, bool)) else np.empty(0)
+    try:
+        found = _found(relation, call)
+    except MemoryError as error:
+        return OutputVerdict(name, like.shape, like.dtype.name, "skip", STANDARD, str(out_of_memory(error)))
+    except ProbeError as error:
+        return OutputVerdict(name, like.shape, like.dtype.name, "skip", STANDARD, first_line(error))
+    metrics: dict[str, Metric] = {"runs": found.runs}
+    if not found.broken:
+        return OutputVerdict(name, like.shape, like.dtype.name, "pass", STANDARD, found.unasked, metrics)
+    worst: tuple[Element, ...] = ()
+    if found.apart is not None:
+        like = found.apart.wanted
+        worst = _worst(found.apart)
+        metrics |= {"apart": _count(found.apart), "elements": like.size}
+    return OutputVerdict(name, like.shape, like.dtype.name, relation.broken, STANDARD, found.broken, metrics, worst)
+
+
+def _found(relation: Relation, call: Call) -> Found:
+    if relation.name not in _SAME_CALL and call.unsteady:
+        left_out("two equal calls give other bits, or bits that hang on memory that is not the call's")
+    try:
+        return relation.find(call)
+    except (DeviceRaised, HookFailed) as error:
+        if relation.name in _SAME_CALL:
+            return Found(f"the same call raises now: {first_line(error)}")
+        raise
+
+
+def _count(apart: Apart) -> int:
+    return apart.wanted.size if apart.where is None else int(np.count_nonzero(apart.where))
+
+
+def _worst(apart: Apart) -> tuple[Element, ...]:
+    """The elements that are farthest apart."""
+    if apart.where is None:
+        return ()
+    places = np.argwhere(apart.where)
+    units = _ulp(apart.found[apart.where], apart.wanted[apart.where])
+    order = np.argsort(-np.nan_to_num(units, nan=np.inf), kind="stable")[:_WORST]
+    return tuple(_element(apart, tuple(map(int, places[place])), float(units[place])) for place in order)
+
+
+def _element(apart: Apart, index: tuple[int, ...], units: float) -> Element:
+    return Element(index, _shown(apart.found[index]), _shown(apart.wanted[index]), units, float("nan"))
+
+
+def _ulp(found: AnyArray, wanted: AnyArray) -> AnyArray:
+    if not is_floating(found.dtype):
+        return np.zeros(found.shape)
+    with np.errstate(all="ignore"):
+        return ulp_distance(found, widen(wanted), found.dtype)
+
+
+def _shown(value: Any) -> float | str:
+    return str(value) if np.iscomplexobj(value) else float(value)
+
+
+def _with(verdict: Verdict, found: tuple[OutputVerdict, ...], call: Call) -> Verdict:
+    """The verdict with those on relations, which is theirs where that is worse."""
+    outputs = (*verdict.outputs, *found)
+    worst = max(found, key=lambda output: SEVERITY[output.verdict], default=None)
+    if worst is None or SEVERITY[worst.verdict] <= SEVERITY[verdict.verdict]:
+        return replace(verdict, outputs=outputs)
+    rows = verdict.arguments or argument_rows(call.replay)
+    reason = f"{worst.name}: {worst.reason}"
+    return replace(verdict, verdict=worst.verdict, reason=reason, outputs=outputs, arguments=rows)
+
+
+def asked_by_check(
+    checker: Checker, at_risk: AtRisk | None, names: Sequence[str], batch: Mapping[str, Any] | None
+) -> Callable[[Checked], Checked]:
+    """What a test's `relations` and `batch` ask. Raises SettingsError for a name that is none."""
+    for name in names:
+        check_name("check: relations", name, NAMES)
+    if batch is not None and "batch" not in names and "order" not in names:
+        raise SettingsError("check: batch", batch, 'it is for relations=["batch"], or "order"')
+    if batch is not None:
+        decode({"batch": batch}, Row, lambda _: "check")
+    return Relations(checker, [name for name in NAMES if name in names], at_risk, batch).of

@@ -1,0 +1,91 @@
+"""Does a call do as well on inputs that lie in memory otherwise, and on another stream?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import partial
+
+from msgspec.structs import replace
+
+from pytest_probe.check.judging import Judging
+from pytest_probe.check.runner import CaseRunner
+from pytest_probe.features.relations.call import Apart, Call, Leaves, kept, outputs_of
+from pytest_probe.features.relations.relation import Found, left_out
+from pytest_probe.inputs.memory import contiguous_strides
+from pytest_probe.model.run import Leaf, with_leaves
+from pytest_probe.model.verdict import Outcome
+from pytest_probe.numerics.dtypes import is_complex, is_floating
+
+
+class Layout:
+    name, says = "layout", "inputs that lie in memory otherwise give results as near to the reference"
+    broken: Outcome = "error"
+
+    def fits(self, call: Call) -> bool:
+        return call.row.layout and not call.backward and not call.replay.reference.is_partial
+
+    def find(self, call: Call) -> Found:
+        floats = {name: leaf for name, leaf in call.leaves.items() if _is_float(leaf) and leaf.array.size > 1}
+        if not floats:
+            left_out("no floating argument has two elements")
+        runs = 0
+        for words, leaves in _layouts(floats):
+            run = call.run(with_leaves(call.arguments, {**call.leaves, **leaves}), wanted=call.wanted)
+            runs += 1
+            apart = next(call.apart(outputs_of(run)), None)
+            if apart is None:
+                continue
+            judging = Judging(call.setup, CaseRunner(call.setup).whole)
+            judged = judging.of(call.case, replace(call.replay, actual=run))
+            wrong = next((output for output in judged.outputs if output.verdict == "error"), None)
+            if wrong is not None:
+                return Found(f"with {words} inputs, {wrong.name}: {wrong.reason}", apart, runs)
+        return Found(runs=runs)
+
+
+def _is_float(leaf: Leaf) -> bool:
+    return is_floating(leaf.array.dtype) or is_complex(leaf.array.dtype)
+
+
+def _layouts(floats: Leaves) -> Iterator[tuple[str, Leaves]]:
+    if any(leaf.strides is not None or leaf.offset for leaf in floats.values()):
+        yield "contiguous", {name: replace(leaf, strides=None, offset=0) for name, leaf in floats.items()}
+    transposed = {
+        name: replace(leaf, strides=_transposed(leaf)) for name, leaf in floats.items() if leaf.array.ndim > 1
+    }
+    if transposed:
+        yield "transposed", transposed
+    yield "offset", {name: replace(leaf, offset=leaf.offset + 1) for name, leaf in floats.items()}
+
+
+def _transposed(leaf: Leaf) -> tuple[int, ...]:
+    """The strides of a tensor whose last two dimensions lie in the other order."""
+    *outer, one, two = leaf.array.shape
+    *rest, second, first = contiguous_strides((*outer, two, one))
+    return (*rest, first, second)
+
+
+class Stream:
+    """Accelerators alone have streams."""
+
+    name, says = "stream", "the result is there when the stream of the call says so"
+    broken: Outcome = "error"
+
+    def fits(self, call: Call) -> bool:
+        return not call.backward and call.framework.side_stream(call.setup.device) is not None
+
+    def find(self, call: Call) -> Found:
+        def run() -> Apart | None:
+            context = call.framework.side_stream(call.setup.device)
+            assert context is not None
+            outputs = list(call.base.values())
+            unwritten = partial(call.framework.unwritten, call.setup.device, outputs, math.nan)
+            with context:
+                return next(call.apart(kept(call.results(inside=unwritten))), None)
+
+        apart = run()
+        # A kernel that gives other bits each time shows that on its own stream as well.
+        if apart is None or next(call.apart(call.results()), None) is not None:
+            return Found(runs=2)
+        return Found(f"read on a stream of its own, {apart.words}", apart, 3)

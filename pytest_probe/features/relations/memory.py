@@ -1,0 +1,168 @@
+"""Does a call write to all of its outputs, and touch no other memory?
+
+Two calls show both at once, the second with another number in all memory that no result may hang on. Where their
+results differ, further calls tell which memory it was.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+from msgspec import Struct, field
+
+from pytest_probe.features.relations.call import Apart, Call, Results, kept
+from pytest_probe.features.relations.relation import Found, left_out
+from pytest_probe.frameworks.base import Zones
+from pytest_probe.model.verdict import Outcome
+
+# What memory is full of, in turn. A maximum passes over NaN, and a sum over nothing.
+NUMBERS = (math.nan, 2.0**100)
+# Elements before and behind a tensor.
+ZONE = 64
+
+
+class _Observed(Struct):
+    """A call in memory that is full of a number: unwritten tells whether its outputs' was, damaged where something was
+    written outside of a tensor, without names the arguments that have no zones around them."""
+
+    call: Call
+    number: float
+    results: Results = field(default_factory=dict)
+    unwritten: bool = False
+    zones: dict[str, Zones] = field(default_factory=dict)
+    without: list[str] = field(default_factory=list)
+    damaged: dict[str, str] = field(default_factory=dict)
+
+    def run(self, *, fresh: bool, guard: bool) -> _Observed:
+        """fresh: what is not written yet is full of the number; guard: what lies around each tensor is."""
+
+        def allocated(tensor: Any) -> Any:
+            self.call.framework.fill(tensor, self.number if fresh else 0.0)
+            self.unwritten |= fresh
+            return self._placed(f"memory that the call allocates ({len(self.zones)})", tensor) if guard else tensor
+
+        @contextmanager
+        def inside() -> Iterator[None]:
+            framework = self.call.framework
+            outputs = list(self.call.like.values())
+            memory = framework.unwritten(self.call.setup.device, outputs, self.number) if fresh else nullcontext(False)
+            with memory as unwritten, framework.allocations(allocated):
+                self.unwritten |= unwritten
+                yield
+
+        self.results = kept(self.call.results(placing=self._placed if guard else None, inside=inside))
+        self.damaged = {name: words for name, zone in self.zones.items() if (words := zone.damage())}
+        return self
+
+    def _placed(self, name: str, tensor: Any) -> Any:
+        found = self.call.framework.zones(tensor, ZONE)
+        if found is None:
+            self.without.append(name)
+            return tensor
+        found.fill(self.number)
+        self.zones[name] = found
+        return found.tensor
+
+
+class _Memory:
+    """The observations that both relations look at."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self.first, self.other = (_Observed(call, number).run(fresh=True, guard=True) for number in NUMBERS)
+        self.differ = any(True for _ in call.apart(self.other.results, self.first.results))
+
+    @classmethod
+    def of(cls, call: Call) -> _Memory:
+        if call.memory is None:
+            call.memory = cls(call)
+        found: _Memory = call.memory
+        return found
+
+    def hangs_on(self, *, fresh: bool) -> Apart | None:
+        """An output that hangs on the number in one kind of memory: other bits with the other number, and twice the
+        same ones with the same. What differs by chance is no sign of that."""
+        if not self.differ:
+            return None
+
+        def results(number: float) -> Results:
+            return _Observed(self._call, number).run(fresh=fresh, guard=not fresh).results
+
+        first, other = map(results, NUMBERS)
+        for apart in self._call.apart(other, first):
+            pairs = ((results(number), before) for number, before in zip(NUMBERS, (first, other), strict=True))
+            if not any(True for again, before in pairs for _ in self._call.apart(again, before)):
+                return apart
+        return None
+
+
+class Fresh:
+    name, says = "fresh", "every element of an output is written"
+    broken: Outcome = "error"
+
+    def fits(self, call: Call) -> bool:
+        return call.backward or bool(call.replay.actual.outputs.keys() - call.replay.actual.returned.keys())
+
+    def find(self, call: Call) -> Found:
+        if not any(value.size for value in call.like.values()):
+            left_out("no output has an element")
+        memory = _Memory.of(call)
+        apart = memory.hangs_on(fresh=True)
+        if apart is not None:
+            call.leave_out(apart)
+            return Found(f"not written: {apart.words} with what memory was full of", apart, 6)
+        if not memory.other.unwritten:
+            left_out("the device's allocator gives memory that nobody knows the content of")
+        return Found(runs=2)
+
+
+class Guard:
+    name, says = "guard", "nothing is written or read outside of the arguments and outputs"
+    broken: Outcome = "error"
+
+    def fits(self, call: Call) -> bool:
+        return True
+
+    def find(self, call: Call) -> Found:
+        memory = _Memory.of(call)
+        apart = memory.hangs_on(fresh=False)
+        if apart is not None:
+            call.leave_out(apart)
+        for name, words in {**memory.first.damaged, **memory.other.damaged}.items():
+            return Found(f"{name}: written {words}", apart, 2)
+        if apart is not None:
+            return Found(f"{apart.words} with what lies outside of the arguments", apart, 6)
+        if not memory.first.zones:
+            left_out("no tensor of the call has memory that zones can be laid around")
+        without = [name for name in memory.first.without if name in call.leaves]
+        unasked = f"no zones around {', '.join(without)}, whose elements share memory" if without else ""
+        return Found(runs=2 + _at_page_ends(call), unasked=unasked)
+
+
+def _at_page_ends(call: Call) -> int:
+    """Make the call with each argument at the end of a page, behind which the process dies; the number of calls."""
+    at_risk, count = call.at_risk, 0
+    if at_risk is None:
+        return 0
+    for place in call.leaves:
+        moved = _Moved(call, place)
+        with at_risk(f"{Guard.name}: {place} at the end of a page"):
+            call.results(placing=moved.placed)
+        count += moved.done
+    return count
+
+
+class _Moved(Struct):
+    """An argument that is moved to the end of a page."""
+
+    call: Call
+    place: str
+    done: bool = False
+
+    def placed(self, name: str, tensor: Any) -> Any:
+        found = self.call.framework.at_page_end(tensor) if name == self.place else None
+        self.done |= found is not None
+        return tensor if found is None else found

@@ -1,0 +1,58 @@
+"""--probe-relations: each case is asked more than its standard asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from pytest_probe.check import Checked
+from pytest_probe.features.relations.checks import Relations
+from pytest_probe.features.relations.report import FILE, Report
+from pytest_probe.features.relations.table import checked
+from pytest_probe.model.result import Result
+from pytest_probe.plugin.feature import Feature, Summary
+from pytest_probe.plugin.judged import Judged
+from pytest_probe.plugin.session import Probe
+from pytest_probe.reports.results_file import RESULTS, read_results
+
+
+class AskRelations(Feature):
+    def __init__(self, probe: Probe) -> None:
+        super().__init__(probe)
+        self._report = Report()
+
+    def prepare(self) -> None:
+        """Raises SettingsError for a row of the project's that cannot be read."""
+        checked(self.probe.registry.relations)
+
+    @cached_property
+    def _relations(self) -> Relations:
+        return Relations(self.probe.checker, self.probe.settings.relations, self.probe.at_risk)
+
+    def header(self) -> Iterable[str]:
+        asked = self.probe.settings.relations
+        yield f"probe: relations {', '.join(asked)}"
+        if "guard" in asked and self.probe.at_risk is None:
+            yield "probe: guard looks for reads beyond a page only where the process may die: add --probe-isolate or -n"
+
+    def further(self, found: Checked) -> Checked:
+        return self._relations.of(found)
+
+    def judge(self, judged: Judged) -> None:
+        judged.checked = self.further(replace(judged.checked, verdict=judged.verdict))
+        judged.verdict = judged.checked.verdict
+
+    def add(self, result: Result) -> None:
+        self._report.add(result)
+
+    def summary(self, width: int) -> Summary:
+        return Summary([*self._report.lines(width)])
+
+    def tables(self, folder: Path) -> Iterable[Path]:
+        report = Report()
+        for result in read_results(folder / RESULTS):
+            report.add(result)
+        return [report.write(folder / FILE)]

@@ -1,0 +1,40 @@
+"""What a relation is, and what asking it of a call leaves."""
+
+from __future__ import annotations
+
+from typing import NoReturn, Protocol
+
+from msgspec import Struct
+
+from pytest_probe.errors import Unsupported
+from pytest_probe.features.relations.call import LEFT_OUT, Apart, Call
+from pytest_probe.model.verdict import Outcome
+
+
+class Found(Struct, frozen=True):
+    """broken says how the relation is broken, "" where it holds; apart is the output that shows it, if one does; runs
+    counts the calls that were made; unasked says what of it could not be asked."""
+
+    broken: str = ""
+    apart: Apart | None = None
+    runs: int = 0
+    unasked: str = ""
+
+
+class Relation(Protocol):
+    """One relation: says words for what holds, broken the outcome of a case that breaks it."""
+
+    name: str
+    says: str
+    broken: Outcome
+
+    def fits(self, call: Call) -> bool:
+        """Is it asked of such a call?"""
+
+    def find(self, call: Call) -> Found:
+        """Ask it. Raises Unsupported where that cannot be done, and what the device raises."""
+
+
+def left_out(why: str) -> NoReturn:
+    """Raises Unsupported."""
+    raise Unsupported(why, LEFT_OUT)

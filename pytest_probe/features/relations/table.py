@@ -1,0 +1,123 @@
+"""Which relations an API has, and along which dimensions its rows lie: the packaged table, and what users add."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from importlib.resources import files
+from typing import Annotated, Any, TypeAlias
+
+import yaml
+from msgspec import Meta, Struct, convert, field
+from msgspec.structs import replace
+
+from pytest_probe.model.run import Leaf
+from pytest_probe.system.decoding import decode
+
+# A dimension, or words for several.
+Dimensions: TypeAlias = int | Annotated[str, Meta(pattern=r"^(:|:-\w+|~\w+)$")]
+_BATCH = Meta(description='give by argument a dimension (0), ":", ":-2", ":-normalized_shape" or "~dim", as {"x": 0}')
+Argument: TypeAlias = Callable[[str], Any]
+# What a user's row is called in errors.
+_WHERE = "registry.relations"
+
+
+class Row(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is known of an API. batch has the dimensions that are rows, by argument; inplace and out say that it has
+    such a twin, alias names two arguments that may be one tensor."""
+
+    batch: Annotated[Mapping[str, Dimensions], _BATCH] = field(default_factory=dict)
+    inplace: bool = False
+    out: bool = False
+    alias: tuple[str, ...] = ()
+    layout: bool = False
+    nondeterministic: bool = False
+
+
+class _Rows(Struct, frozen=True, forbid_unknown_fields=True):
+    apis: str
+    rows: dict[str, Dimensions]
+
+
+class _Table(Struct, frozen=True, forbid_unknown_fields=True):
+    batch: list[_Rows]
+    inplace: str
+    out: str
+    methods: dict[str, str]
+    alias: dict[str, tuple[str, str]]
+    layout: str
+    nondeterministic: dict[str, str]
+
+    def rows(self) -> Mapping[str, Row]:
+        found: dict[str, Row] = {}
+
+        def set_(names: str, **fields: Any) -> None:
+            for name in names.split():
+                found[name] = replace(found.get(name, Row()), **fields)
+
+        for each in self.batch:
+            set_(each.apis, batch=each.rows)
+        for names, pair in self.alias.items():
+            set_(names, alias=pair)
+        set_(self.inplace, inplace=True)
+        set_(self.out, out=True)
+        set_(self.layout, layout=True)
+        return found
+
+
+@functools.cache
+def _table() -> _Table:
+    text = files(__package__).joinpath("table.yaml").read_text(encoding="utf-8")
+    return convert(yaml.safe_load(text), _Table)
+
+
+@functools.cache
+def _rows() -> Mapping[str, Row]:
+    return _table().rows()
+
+
+def row(name: str, api: str, device: str, users: Mapping[str, Any]) -> Row:
+    """That of an API by its canonical name, or a user's by the name that a dump gives it. Raises SettingsError."""
+    if api in users:
+        return decode(users[api], Row, lambda _: f"{_WHERE}[{api!r}]")
+    known = _rows().get(name, Row())
+    if device.startswith("cpu"):
+        return known
+    return replace(known, nondeterministic=name in _table().nondeterministic["*"].split())
+
+
+def of_function(namespace: str) -> str:
+    """The namespace in which what is a method in this one takes `out`."""
+    return _table().methods.get(namespace, namespace)
+
+
+def of_method(namespace: str) -> str:
+    """The namespace that has the methods of functions in this one, which write in place where functions do not."""
+    methods = _table().methods
+    return next((name for name, functions in methods.items() if functions == namespace), namespace)
+
+
+def row_axes(dimensions: Dimensions, leaf: Leaf, argument: Argument) -> tuple[int, ...]:
+    """The axes of a tensor that are rows, in their order. Raises LookupError where it has no such dimension."""
+    ndim = leaf.array.ndim
+    if isinstance(dimensions, int):
+        if not -ndim <= dimensions < ndim:
+            raise LookupError(f"a tensor of {ndim} dimensions has no dimension {dimensions}")
+        return (dimensions % ndim,)
+    if dimensions.startswith("~"):
+        named = argument(dimensions[1:])
+        if named is None:
+            raise LookupError(f"the call names no {dimensions[1:]}, so that all of it is one row")
+        others = {axis % max(ndim, 1) for axis in ([named] if isinstance(named, int) else named)}
+        return tuple(axis for axis in range(ndim) if axis not in others)
+    count = dimensions[2:]
+    if count and not count.isdigit():
+        shape = argument(count)
+        return tuple(range(ndim - (1 if isinstance(shape, int) else len(shape))))
+    return tuple(range(ndim - int(count or 0)))
+
+
+def checked(users: Mapping[str, Any]) -> None:
+    """Can all rows of users be read? Raises SettingsError."""
+    for api in users:
+        row("", api, "cpu", users)

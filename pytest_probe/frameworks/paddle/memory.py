@@ -1,0 +1,105 @@
+"""PaddlePaddle: where tensors lie, and what shows that a call touches memory that is not its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import paddle
+
+from pytest_probe.frameworks.paddle.arrays import COMPLEX, FLOATS, Tensor, to_array, to_tensor
+from pytest_probe.numerics.dtypes import float_format
+from pytest_probe.system.allocator import NEGATIVE, POSITIVE, filled_allocations
+
+# What the start of a tensor's memory is a multiple of, in bytes.
+_ALIGNMENT = 64
+# Blocks that are filled and freed, of which an allocator gives one back.
+_BLOCKS, _LARGE = 4, 1 << 20
+
+
+def _number(like: Tensor, number: float) -> float:
+    """The number as a dtype has it; of integers 0 or 1, which any index may be."""
+    if like.dtype in FLOATS or like.dtype in COMPLEX:
+        return number if math.isnan(number) else min(number, float_format(to_array(like.cpu()).real.dtype).max)
+    return 0.0 if math.isnan(number) else 1.0
+
+
+def _full(size: int, like: Tensor, number: float) -> Tensor:
+    return paddle.full([size], _number(like, number), "float32").cast(like.dtype).to(like.place)
+
+
+def fill(tensor: Tensor, number: float) -> None:
+    """See base.Memory."""
+    one = tensor.flatten()[:1]
+    with paddle.no_grad():
+        tensor.copy_(_full(1, one, number).expand(tensor.shape), True)
+
+
+def refilled(tensor: Tensor, values: Tensor) -> Tensor:
+    """See base.Memory."""
+    with paddle.no_grad():
+        return tensor.detach().copy_(values, True)
+
+
+class PaddleZones:
+    """See base.Zones."""
+
+    def __init__(self, tensor: Tensor, elements: int) -> None:
+        size = tensor.element_size()
+        steps = zip(tensor.shape, tensor.strides, strict=True)
+        span = 1 + sum((extent - 1) * stride for extent, stride in steps)
+        zone = -(-elements * size // _ALIGNMENT) * _ALIGNMENT // size
+        self._places = slice(0, zone), slice(zone + span, 2 * zone + span)
+        self._memory = paddle.zeros([2 * zone + span], tensor.dtype).to(tensor.place)
+        self.tensor = self._memory.as_strided(tensor.shape, list(tensor.strides), zone * size).copy_(tensor, True)
+        self._written: list[np.ndarray] = []
+
+    def fill(self, number: float) -> None:
+        for places in self._places:
+            count, first = places.stop - places.start, places.start
+            zone = self._memory.as_strided([count], [1], first * self._memory.element_size())
+            zone.copy_(_full(count, self._memory[:1], number), True)
+        self._written = self._bytes()
+
+    def damage(self) -> str:
+        for words, before, now in zip(("before", "behind"), self._written, self._bytes(), strict=True):
+            places = np.flatnonzero((before != now).any(axis=1))
+            if places.size:
+                nearest = len(before) - 1 - places[-1] if words == "before" else places[0]
+                return f"{nearest + 1} elements {words} its {'first' if words == 'before' else 'last'}"
+        return ""
+
+    def _bytes(self) -> list[np.ndarray]:
+        whole = np.array(to_array(self._memory.cpu()))
+        return [whole[places].view(np.uint8).reshape(-1, whole.itemsize) for places in self._places]
+
+
+def zones(tensor: Tensor, elements: int) -> PaddleZones | None:
+    """See base.Memory."""
+    reach = 0
+    for stride, extent in sorted(zip(tensor.strides, tensor.shape, strict=True)):
+        if extent > 1 and stride <= reach:
+            return None
+        reach += stride * (extent - 1)
+    return PaddleZones(tensor, elements) if tensor.size else None
+
+
+@contextmanager
+def unwritten(place: str, like: Sequence[np.ndarray], number: float) -> Iterator[bool]:
+    """See base.Memory."""
+    if place != "cpu":
+        yield all(_filled_freed(to_tensor(array.reshape(-1)[:1]).to(place), array.size, number) for array in like)
+        return
+    byte = NEGATIVE if math.isnan(number) else POSITIVE
+    with filled_allocations(byte):
+        yield all(int(paddle.empty([array.nbytes], "uint8")[-1]) == byte for array in like)
+
+
+def _filled_freed(like: Tensor, size: int, number: float) -> bool:
+    """Free memory that is full of the number: does the allocator give it back?"""
+    blocks = [_full(size, like, number) for _ in range(_BLOCKS if size * like.element_size() <= _LARGE else 1)]
+    wanted = to_array(blocks[0][-1:].cpu()).tobytes()
+    del blocks
+    return to_array(paddle.empty([size], like.dtype)[-1:].cpu()).tobytes() == wanted

@@ -1,0 +1,182 @@
+"""Runs of pytest with --probe-relations."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch.nn.functional as F
+
+from tests.support.related import FAULTS
+from tests.support.writing import entries, write_dump
+
+CONFTEST = """
+from tests.support.related import FAULTS
+
+def pytest_probe_register(registry):
+    registry.calls.update(FAULTS[{name!r}].calls())
+"""
+PARALLEL = pytest.mark.parametrize("parallel", [[], ["-n", "2"]], ids=["serial", "parallel"])
+
+
+def faulty(pytester: pytest.Pytester, name: str) -> None:
+    """A dump with the call of a fault, twice, and a conftest that plants it."""
+    import torch
+
+    fault = FAULTS[name]
+    args = fault.args(torch.float32)
+    data = {**entries(f"{fault.api}.0", fault.function, *args), **entries(f"{fault.api}.1", fault.function, *args)}
+    write_dump(pytester.path, data)
+    pytester.makeconftest(CONFTEST.format(name=name))
+
+
+def run(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
+    return pytester.runpytest("--probe-dump=dump.json", *options)
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((folder / "relations.json").read_text())["relations"]
+    return found
+
+
+@PARALLEL
+def test_an_error_fails_its_items(pytester: pytest.Pytester, parallel: list[str]) -> None:
+    faulty(pytester, "write before")
+    result = run(pytester, "--probe-relations=guard,fresh", "--probe-out=out", *parallel)
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "relation.guard [[]6, 96[]] float32: error (relations): input.0: written 1 elements*",
+            "to reproduce: pytest 'dump.json::Functional.relu.?.forward' --probe-relations=guard,fresh",
+            "relations: 2 hold, 2 broken, 0 not checked",
+            "fresh: holds in 2 cases",
+            "guard: holds in 0 of 2 cases",
+            "  Functional.relu float32 0 of 2",
+        ]
+    )
+    assert rows(pytester.path / "out") == [
+        {"relation": name, "api": "Functional.relu", "dtype": "float32", "direction": "forward", "holds": holds,
+         "broken": 2 - holds, "unasked": 0}
+        for name, holds in (("fresh", 2), ("guard", 0))
+    ]  # fmt: skip
+
+
+@PARALLEL
+def test_a_warning_passes_but_under_strict(pytester: pytest.Pytester, parallel: list[str]) -> None:
+    faulty(pytester, "split")
+    result = run(pytester, "--probe-relations=batch,order", *parallel)
+    assert result.parseoutcomes() in ({"passed": 0, "warned": 2}, {"warned": 2})
+    result.stdout.fnmatch_lines(["relations: 2 hold, 2 broken, 0 not checked", "batch: holds in 0 of 2 cases"])
+    run(pytester, "--probe-relations=batch,order", "--probe-strict", *parallel).assert_outcomes(failed=2)
+
+
+def test_nothing_is_asked_without_the_option(pytester: pytest.Pytester) -> None:
+    faulty(pytester, "write before")
+    result = run(pytester, "--probe-out=out")
+    result.assert_outcomes(passed=2)
+    assert "relation" not in (pytester.path / "out" / "results.jsonl").read_text()
+    assert not (pytester.path / "out" / "relations.json").exists()
+
+
+def test_results_have_the_counts_and_the_worst_elements(pytester: pytest.Pytester) -> None:
+    faulty(pytester, "split")
+    run(pytester, "--probe-relations=batch", "--probe-out=out")
+    result = json.loads((pytester.path / "out" / "results.jsonl").read_text().splitlines()[0])
+    own, batch = result["outputs"]
+    assert (own["name"], own["verdict"], batch["name"], batch["verdict"]) == (
+        "output.0", "pass", "relation.batch", "warning",
+    )  # fmt: skip
+    assert batch["metrics"]["elements"] == 96
+    assert 0 < batch["metrics"]["apart"] <= 96
+    assert {element["ulp"] for element in batch["worst"]} <= {1.0, 2.0, 3.0, 4.0}
+    # msprobe's files have outputs of calls alone.
+    details = next((pytester.path / "out").glob("*details*.csv")).read_text(encoding="utf-8-sig")
+    assert details.count("Functional.softmax.0") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--probe-relations=bach"], "--probe-relations: 'bach' cannot be used; give one of *did you mean batch?*"),
+        (["--probe-relations=again,"], "--probe-relations: 'again,' cannot be used; give names separated by commas*"),
+        (["--probe-relations=all", "--probe-device=recorded"], "--probe-device: 'recorded' cannot be used; with *"),
+        (["--probe-relations=all", "--probe-mode=time"], "--probe-mode: 'time' cannot be used; with *add acc*"),
+        (["--probe-relations=all", "--probe-against=dump.json"], "--probe-against: *cannot be used; with *"),
+    ],
+)
+def test_what_cannot_be_asked(pytester: pytest.Pytester, options: list[str], message: str) -> None:
+    faulty(pytester, "split")
+    result = run(pytester, *options)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*{message}"])
+
+
+def test_a_row_of_the_projects(pytester: pytest.Pytester) -> None:
+    write_dump(pytester.path, entries("Functional.relu.0", F.relu, *FAULTS["tail"].args(__import__("torch").float32)))
+    pytester.makeconftest(
+        "def pytest_probe_register(registry):\n    registry.relations['Functional.relu'] = {'batch': {'input': 9}}"
+    )
+    result = run(pytester, "--probe-relations=all")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["batch: holds in 0 cases (1 not checked)"])
+    pytester.makeconftest("def pytest_probe_register(registry):\n    registry.relations['F.relu'] = {'bacth': 1}")
+    result = run(pytester, "--probe-relations=all")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*registry.relations?'F.relu'?: unknown key 'bacth'; did you mean 'batch'?*"])
+
+
+READS_ON = """
+import ctypes, torch
+
+def reads_on(x, inplace=False):
+    end = x.data_ptr() + x.numel() * x.element_size()
+    ctypes.string_at(end + -end % 64, 1)
+    return torch.relu(x)
+
+def pytest_probe_register(registry):
+    registry.calls["Functional.relu"] = reads_on
+"""
+
+
+def test_a_read_beyond_the_page_is_a_death_that_names_the_argument(pytester: pytest.Pytester) -> None:
+    faulty(pytester, "write before")
+    pytester.makeconftest(READS_ON)
+    result = pytester.runpytest_subprocess("--probe-dump=dump.json", "--probe-relations=guard", "--probe-isolate")
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(
+        ["*the process died by SIGSEGV while the device ran it: guard: input.0 at the end of a page*"]
+    )
+    # In a process that nobody replaces the page is not asked for, and the header says so.
+    result = run(pytester, "--probe-relations=guard")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["probe: guard looks for reads beyond a page only where *: add --probe-isolate or -n"])
+
+
+def test_the_gate_holds_what_held(pytester: pytest.Pytester) -> None:
+    gate = ("--probe-baseline=base.jsonl", "--probe-relations=batch,guard")
+    faulty(pytester, "split")
+    conftest = pytester.path / "conftest.py"
+    planted = conftest.read_text()
+    conftest.unlink()
+    run(pytester, *gate, "--probe-baseline-update").assert_outcomes(passed=2)
+    run(pytester, *gate).assert_outcomes(passed=2)
+    conftest.write_text(planted)
+    result = run(pytester, *gate)
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(["*the relation batch held, now it does not*"])
+
+
+def test_the_gate_says_nothing_of_what_was_not_asked(pytester: pytest.Pytester) -> None:
+    faulty(pytester, "split")
+    run(pytester, "--probe-baseline=base.jsonl", "--probe-baseline-update").assert_outcomes(passed=2)
+    result = run(pytester, "--probe-baseline=base.jsonl", "--probe-relations=batch")
+    assert "failed" not in result.parseoutcomes()
+
+
+def test_an_error_that_the_baseline_has_is_known(pytester: pytest.Pytester) -> None:
+    gate = ("--probe-baseline=base.jsonl", "--probe-relations=guard")
+    faulty(pytester, "write before")
+    run(pytester, *gate, "--probe-baseline-update")
+    run(pytester, *gate).assert_outcomes(xfailed=2)

@@ -1,0 +1,90 @@
+"""batch and order: what is a row, in both directions, and where none is."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.features.relations.conftest import Ask, broken, found, normal
+
+ROWS = ("batch", "order")
+
+
+def split(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """A product that is made of two where there are few rows."""
+    if x.shape[0] > 3:
+        return (x.unsqueeze(1) * weight).sum(-1)
+    half = x.shape[-1] // 2
+    return (x[:, :half].unsqueeze(1) * weight[:, :half]).sum(-1) + (x[:, half:].unsqueeze(1) * weight[:, half:]).sum(-1)
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_rows_of_a_function_of_elements(ask: Ask, direction: str) -> None:
+    verdict = ask("Torch.mul", torch.mul, normal(5, 8), normal(5, 8, seed=1), names=ROWS, direction=direction)
+    assert {name: each.verdict for name, each in found(verdict).items()} == {"batch": "pass", "order": "pass"}
+    # Three rows alone, one among copies, and chunks with more than one row, of both dimensions.
+    assert [each.metrics["runs"] for each in found(verdict).values()] == [11, 4]
+
+
+def test_what_is_broadcast_stays_whole(ask: Ask) -> None:
+    verdict = ask("Torch.add", torch.add, normal(5, 1), normal(1, 8, seed=1), names=ROWS)
+    assert [each.verdict for each in found(verdict).values()] == ["pass", "pass"]
+
+
+def test_a_product_split_by_its_rows(ask: Ask) -> None:
+    calls = {"Functional.linear": split}
+    verdict = ask("Functional.linear", F.linear, normal(6, 64), normal(7, 64, seed=1), names=ROWS, calls=calls)
+    assert broken(verdict) == {"batch": "warning"}
+    reason = found(verdict)["batch"].reason
+    assert reason.startswith("dimension 0: row 0 alone: output.0: ")
+    assert reason.endswith(" of 7 elements differ")
+    assert len(found(verdict)["batch"].worst) > 0
+    assert verdict.reason == f"relation.batch: {reason}"
+
+
+def test_the_gradients_of_a_product_split_by_its_rows(ask: Ask) -> None:
+    class Split(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, weight):  # type: ignore[no-untyped-def]
+            ctx.save_for_backward(x, weight)
+            return split(x, weight)
+
+        @staticmethod
+        def backward(ctx, gradient):  # type: ignore[no-untyped-def]
+            x, weight = ctx.saved_tensors
+            return split(gradient, weight.t().contiguous()), gradient.t() @ x
+
+    calls = {"Functional.linear": lambda x, weight, bias=None: Split.apply(x, weight)}
+    made = normal(6, 64), normal(48, 64, seed=1)
+    verdict = ask("Functional.linear", F.linear, *made, names=ROWS, calls=calls, direction="backward")
+    assert broken(verdict) == {"batch": "warning"}
+    assert "grad.input.0: " in found(verdict)["batch"].reason
+
+
+def test_one_row_is_not_asked(ask: Ask) -> None:
+    verdict = ask("Functional.linear", F.linear, normal(1, 8), normal(4, 8, seed=1), names=ROWS)
+    assert {each.reason for each in found(verdict).values()} == {"no argument has a dimension with two rows"}
+    assert {each.verdict for each in found(verdict).values()} == {"skip"}
+    assert verdict.verdict == "pass"
+
+
+def test_a_dimension_that_is_not_there_is_a_skip(ask: Ask) -> None:
+    rows = {"Functional.relu": {"batch": {"input": 4}}}
+    verdict = ask("Functional.relu", F.relu, normal(3, 4), names=ROWS, rows=rows)
+    assert {each.reason for each in found(verdict).values()} == {"input: a tensor of 2 dimensions has no dimension 4"}
+
+
+def test_rows_that_know_of_one_another_are_a_skip(ask: Ask) -> None:
+    """The row is wrong, and no kernel."""
+    rows = {"Functional.softmax": {"batch": {"input": 1}}}
+    verdict = ask("Functional.softmax", F.softmax, normal(3, 6), -1, names=("batch",), rows=rows)
+    assert found(verdict)["batch"].verdict == "skip"
+    assert "they know of one another" in found(verdict)["batch"].reason
+
+
+def test_a_sum_of_all_has_no_rows(ask: Ask) -> None:
+    verdict = ask("Torch.sum", torch.sum, normal(3, 6), names=ROWS)
+    assert {each.reason for each in found(verdict).values()} == {
+        "input: the call names no dim, so that all of it is one row"
+    }
