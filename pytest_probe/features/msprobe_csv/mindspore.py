@@ -40,7 +40,7 @@ class MindSporeColumns(Struct, frozen=True):
         return [name, dtype, dtype, shape_text(output.shape), *cells, status_of(output.verdict), self._said(output)]
 
     def message(self, result: Result, before: str) -> str:
-        return before + ("".join(map(self._said, result.outputs)) if result.outputs else result.reason)
+        return before + ("".join(map(self._said, result.own_outputs)) if result.outputs else result.reason)
 
     def _said(self, output: OutputResult) -> str:
         return "".join(self._trouble(output, self.release.status.checks))
