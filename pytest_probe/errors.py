@@ -19,6 +19,7 @@ ProbeError
     ├── UnsupportedDtype    NumPy has no place for the dtype of a tensor
     ├── NoKernel        the device has no kernel for the call
     ├── NoReference     float64 on the CPU cannot compute the call
+    ├── BrokenCall      the shapes of the call's arguments contradict its operator
     ├── UnsafeArguments the call's kernel would not check its arguments, and they are wrong
     ├── TooLarge        the call needs more memory than may be taken
     ├── OutOfMemory     memory ran out all the same
@@ -174,6 +175,12 @@ class NoReference(Unsupported):
     """Float64 on the CPU cannot compute the call."""
 
     kind = "no reference"
+
+
+class BrokenCall(Unsupported):
+    """The shapes of the arguments contradict the operator."""
+
+    kind = "broken record"
 
 
 class UnsafeArguments(Unsupported):

@@ -18,7 +18,8 @@ ROOT = Path(pytest_probe.__file__).parent
 MODULES = [
     path.relative_to(ROOT).as_posix()
     for path in sorted(ROOT.rglob("*.py"))
-    if path.relative_to(ROOT).parts[0] != "frameworks" and path.name not in ("role_table.py", "role_rules.py")
+    if path.relative_to(ROOT).parts[0] not in ("frameworks", "references")
+    and path.name not in ("role_table.py", "role_rules.py")
 ]
 APIS = names() | ROLES.keys()
 # Words that mean something else in every module: kinds of numbers, and the host, which all frameworks call so.

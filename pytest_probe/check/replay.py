@@ -59,7 +59,8 @@ class Candidate(Struct, frozen=True):
     where the function was found ("torch.nn.functional.linear"). replaced names what the project registered for
     it, constant arguments that no gradient is asked of. lookup gives the function that the path leads to, where
     that is the reference; reading says in what another reading differs. widened is the reference itself where the
-    user wrote it, borders the reference with the borders that the user named.
+    user wrote it, borders the reference with the borders that the user named. composed: it is a formula of the steps of
+    a fused kernel, which no kernel of the framework's own computes.
     """
 
     api: str
@@ -76,6 +77,7 @@ class Candidate(Struct, frozen=True):
     reading: str = ""
     widened: Widened | None = None
     borders: Callable[..., Any] | None = None
+    composed: bool = False
 
     def key(self, cached: KeptResults, leaves: Mapping[str, Leaf], way: Way, *further: str | bool) -> bytes | None:
         """What its reference's numbers depend on; None where its function is not the framework's own."""

@@ -153,6 +153,7 @@ class Resolver(Struct, frozen=True):
         call, reference = self.calls.get(key), guarded("the reference", self.references, key)
         replaced = "" if call is None else _qualified_name(call)
         widened = None if reference is None else self.framework.widened(reference)
+        formula = self.framework.reference(key) if reference is None else None
         if call is not None and reference is not None:
             wide = self._reference_of(name, widened or reference, arguments)
             return [Candidate(key, name, key, call, wide, arguments, False, replaced, widened=widened)]
@@ -160,9 +161,10 @@ class Resolver(Struct, frozen=True):
         made = []
         for api in self.framework.candidates(record.namespace, record.api, self.namespaces):
             function = LookedUp(api.lookup)
-            wide = self._reference_of(name, widened or function, arguments)
+            wide = self._reference_of(name, widened or formula or function, arguments)
             notes = (f"taken as {api.path}",) if api.elsewhere else ()
-            under_test, lookup = call or function, api.lookup if reference is None else None
+            lookup = api.lookup if formula is None else functools.partial(_itself, formula)
+            under_test = call or function
             made.append(
                 Candidate(
                     key,
@@ -174,8 +176,9 @@ class Resolver(Struct, frozen=True):
                     api.in_place,
                     replaced,
                     notes,
-                    lookup=lookup,
+                    lookup=lookup if reference is None else None,
                     widened=widened,
+                    composed=formula is not None,
                 )
             )
         lists = not listed and any(isinstance(value, list) for value in (*arguments.args, *arguments.kwargs.values()))
@@ -187,6 +190,10 @@ class Resolver(Struct, frozen=True):
             return reference
         floats = arguments.dtypes.values()
         return self.framework.as_single(reference, max(float_format(dtype).max for dtype in floats), name)
+
+
+def _itself(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
 
 
 def _qualified_name(function: Callable[..., Any]) -> str:

@@ -306,7 +306,11 @@ class Calls(Protocol):
 
 
 class References(Protocol):
-    """How a function becomes its own reference, or a user's one is called."""
+    """How a function becomes its own reference, or another one is called."""
+
+    def reference(self, api: str) -> Callable[..., Any] | None:
+        """The formula of a recorded API ("NPU.npu_swiglu") that the framework itself has no function of; None for any
+        other. Raises NoReference where it is known why there is none."""
 
     def as_single(self, function: Callable[..., Any], largest: float, name: str) -> Callable[..., Any]:
         """The function with defaults that its API takes from the dtype of its tensors: an eps as for float32, in the

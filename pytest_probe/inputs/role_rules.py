@@ -10,11 +10,14 @@ import numpy as np
 from msgspec.structs import replace
 
 from pytest_probe.inputs.roles import (
+    Band,
     Boxes,
     Coordinates,
     Count,
     Divisor,
+    Ends,
     Index,
+    Mask,
     Offsets,
     Parts,
     Pivots,
@@ -289,6 +292,28 @@ def nonzero(asked: RoleCall, spec: TensorSpec) -> Role | None:
 def where(asked: RoleCall, spec: TensorSpec) -> Role | None:
     """The role of a call with one argument, which is nonzero."""
     return nonzero(asked, spec) if len(asked.bound.given) == 1 else None
+
+
+def hidden_keys(asked: RoleCall, spec: TensorSpec) -> Role | None:
+    """Of a fused attention: the triangle that stands for its sparse mode, or what its limits leave."""
+    if len(spec.shape) < 2:
+        return None
+    if asked.get("sparse_mode") not in (0, 1):
+        return Band(1 << 31, 0)
+    limits = [asked.get(name) for name in ("pre_tockens", "next_tockens")]
+    unlimited = all(isinstance(each, int) and each >= max(spec.shape[-2:]) for each in limits)
+    if asked.get("sparse_mode") == 1 or unlimited or not all(isinstance(each, int) for each in limits):
+        return Mask(attends=False)
+    return Band(*limits)
+
+
+def groups(asked: RoleCall, spec: TensorSpec) -> Role | None:
+    """Of a product of groups: their extents, or their ends, along the rows or columns of the only operand."""
+    operands = asked.get("input")
+    if len(spec.shape) != 1 or not isinstance(operands, (list, tuple)) or len(operands) != 1:
+        return None
+    extent = operands[0].shape[1 if asked.get("group_type") == 2 else 0]
+    return Parts(extent) if asked.get("group_list_type") == 1 else Ends(extent)
 
 
 def repeats(asked: RoleCall, spec: TensorSpec) -> Role | None:

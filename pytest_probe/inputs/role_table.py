@@ -238,6 +238,9 @@ ROLES: Mapping[str, RoleRules] = {
         "key_padding_mask": rules.always(Mask(attends=False)),
         "attn_mask": rules.always(Mask(attends=False)),
     },
+    "npu_scaled_masked_softmax": {"mask": rules.always(Mask(attends=False))},
+    "npu_fusion_attention": {"mask": rules.hidden_keys},
+    "npu_grouped_matmul": {"group_list": rules.groups},
     # Matrices.
     "cholesky": rules.definite,
     "cholesky_ex": rules.definite,

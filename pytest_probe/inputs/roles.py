@@ -185,6 +185,29 @@ class Mask(Struct, frozen=True):
         return values
 
 
+class Band(Struct, frozen=True):
+    """A mask of attention that hides all keys but `before` ones before the query's place and `after` behind it."""
+
+    kinds: ClassVar[frozenset[DtypeKind]] = frozenset({"bool", "integer"})
+    before: int
+    after: int
+
+    def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
+        rows, columns = spec.shape[-2:]
+        place = np.arange(columns) - np.arange(rows)[:, None]
+        return np.broadcast_to((place > self.after) | (place < -self.before), spec.shape).copy()
+
+
+class Ends(Struct, frozen=True):
+    """Where groups of about equal extent end, the last one at `total`."""
+
+    kinds: ClassVar[frozenset[DtypeKind]] = _INTEGER
+    total: int
+
+    def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
+        return np.cumsum(Parts(self.total).make(spec, rng)).reshape(spec.shape)
+
+
 class Within(Struct, frozen=True):
     """Floats in [low, high]: probabilities, variances, rates."""
 

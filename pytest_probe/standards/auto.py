@@ -111,8 +111,10 @@ def opening(verdict: OutputVerdict) -> Callable[[AnyArray, AnyArray], BoolArray]
 def _by_arguments(comparison: Comparison) -> Standard | None:
     """The judge where an argument, a dtype or the output decides: one API, several functions."""
     classes = comparison.classes
-    if not comparison.call.name and comparison.actual.dtype.kind in "iu":
+    if (not comparison.call.name or "own_integers" in classes) and comparison.actual.dtype.kind in "iu":
         return OwnIntegers()
+    if f"generator_state@{comparison.name}" in classes:
+        return Uninitialised()
     if "second_output_selects" in classes and is_index(comparison):
         return SelectionStandard()
     if f"bin_edges@{comparison.name}" in classes:

@@ -320,3 +320,54 @@ def test_boundaries_rise_and_divisors_are_not_zero(arguments: Build) -> None:
 def test_an_api_without_rules_follows_the_statistics(arguments: Build) -> None:
     assert ends(arguments(ints((99,), -3, 3), floats(2, 2), api="Torch.my_gather").args[0].array) == (-3, 3)
     assert ends(arguments(floats(2, 2), "dim", ints((99,), -3, 3), api="Torch.gather").args[2].array) == (-3, 3)
+
+
+def attention(arguments: Build, **kwargs: Any) -> np.ndarray:
+    """The mask of a call of torch_npu's attention, of four queries and six keys, or of a sparse mode."""
+    shape = (2048, 2048) if kwargs.get("sparse_mode", 0) > 1 else (2, 1, 4, 6)
+    query = floats(2, 4, 3, 8)
+    named = {"atten_mask": mask(*shape), **kwargs}
+    made = arguments(query, query, query, 3, "BSND", kwargs=named, api="NPU.npu_fusion_attention")
+    return np.asarray(made.kwargs["atten_mask"].array)
+
+
+@pytest.mark.parametrize("mode", [2, 3, 4])
+def test_a_sparse_mode_takes_a_triangle(arguments: Build, mode: int) -> None:
+    found = attention(arguments, sparse_mode=mode)
+    assert np.array_equal(found, np.triu(np.ones((2048, 2048), bool), 1))
+
+
+def test_limits_of_an_attention_are_a_band(arguments: Build) -> None:
+    found = attention(arguments, pre_tockens=1, next_tockens=2)
+    shown = ["".join("x" if each else "." for each in row) for row in ~found[1, 0]]
+    assert shown == ["xxx...", "xxxx..", ".xxxx.", "..xxxx"]
+
+
+@pytest.mark.parametrize("more", [{}, {"sparse_mode": 1, "pre_tockens": 1}, {"pre_tockens": 9, "next_tockens": 9}])
+def test_a_mask_without_limits_hides_no_row(arguments: Build, more: dict[str, int]) -> None:
+    found = attention(arguments, **more)
+    assert found.any()
+    assert not found.all(-1).any()
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({}, [4, 3, 3]),
+        ({"group_list_type": 1}, [4, 3, 3]),
+        ({"group_type": 2}, [3, 3, 2]),
+        ({"group_type": 2, "group_list_type": 1}, [3, 3, 2]),
+    ],
+)
+def test_groups_of_a_product_add_up(arguments: Build, more: dict[str, int], expected: list[int]) -> None:
+    kwargs = {"group_list": ints((3,)), **more}
+    made = arguments([floats(10, 8)], [floats(3, 8, 5)], kwargs=kwargs, api="NPU.npu_grouped_matmul")
+    found = made.kwargs["group_list"].array
+    counts = found if "group_list_type" in more else np.diff(found, prepend=0)
+    assert sorted(counts.tolist(), reverse=True) == expected
+
+
+def test_several_operands_have_groups_of_their_own(arguments: Build) -> None:
+    kwargs = {"group_list": ints((2,), 2, 9)}
+    made = arguments([floats(10, 8), floats(3, 8)], [floats(8, 5)], kwargs=kwargs, api="NPU.npu_grouped_matmul")
+    assert ends(made.kwargs["group_list"].array) == (2, 9)

@@ -9,6 +9,7 @@ import torch
 from pytest_probe import frameworks
 from pytest_probe.frameworks.paddle import signatures as of_paddle
 from pytest_probe.frameworks.python.binding import Signature
+from pytest_probe.frameworks.torch.npu import OPERATORS
 from pytest_probe.frameworks.torch.signatures import SIGNATURES, canonical
 from pytest_probe.standards.api_class import _classes, classes_of, details, names
 
@@ -24,7 +25,7 @@ OF_PARAMETERS = (
     "terms_of_last_dimension"
 ).split()
 # APIs of torch_npu.
-ELSEWHERE = frozenset({"npu_rms_norm"})
+ELSEWHERE = frozenset(map(canonical, OPERATORS))
 # By their arguments calls of Paddle's mean these, which no function of its is called.
 FORMS = frozenset(f"{name}_channels_last" for name in of_paddle.FORMS) | {"unscaled_dropout"}
 
@@ -77,9 +78,9 @@ def test_no_api_is_elementwise_that_looks_at_its_neighbours() -> None:
 
 
 def test_an_unknown_api_is_in_no_list() -> None:
-    assert classes_of("npu_swiglu") == frozenset()
+    assert classes_of("npu_unheard_of") == frozenset()
     assert classes_of("") == frozenset()
-    assert classes_of("npu_rms_norm") == {"eps@epsilon"}
+    assert classes_of("npu_rms_norm") == {"eps@epsilon", "smooth", "terms_of_row"}
 
 
 def test_lists_of_an_api() -> None:

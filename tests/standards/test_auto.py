@@ -42,6 +42,19 @@ def test_the_class_of_the_api_and_the_direction_decide(api: str, direction: str,
     assert verdict(NEARLY, api=api, direction=direction) == judged
 
 
+def test_a_choice_inside_a_call_may_fall_on_a_neighbour_where_rounding_leads_there() -> None:
+    more: Any = {"api": "NPU.npu_moe_gating_top_k_softmax", "dtype": "int32", "name": "output.1"}
+    runs = {"perturbed_more": [np.array([3, 1])]}
+    assert verdict(np.array([3, 1]), np.array([2, 1]), runs=runs, **more) == ("pass", "discrete")
+    assert verdict(np.array([5, 1]), np.array([2, 1]), runs=runs, **more) == ("error", "discrete")
+
+
+def test_where_a_generator_stands_is_no_number() -> None:
+    more: Any = {"api": "NPU.npu_fusion_attention", "dtype": "int64"}
+    assert verdict(np.array(7), np.array(0), name="output.4", **more) == ("pass", "uninitialised")
+    assert verdict(np.array(7), np.array(0), name="output.3", **more)[0] == "error"
+
+
 def test_indices_of_max_are_a_selection() -> None:
     values = np.array([[2.0, 2.0]], np.float32)
     more: Any = {"api": "Torch.max", "dtype": "int64", "args": (values, 1)}

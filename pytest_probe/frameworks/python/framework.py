@@ -186,6 +186,9 @@ class PythonFramework(PythonCalls):
     def solved(self, api: API, args: Sequence[Any], output: np.ndarray) -> Iterable[Mapping[str, Any]]:
         return ()
 
+    def reference(self, api: str) -> Callable[..., Any] | None:
+        return None
+
     def known_findings(self, comparison: Comparison) -> Iterable[KnownFinding]:
         return ()
 

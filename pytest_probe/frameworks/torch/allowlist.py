@@ -18,6 +18,7 @@ import torch.overrides
 from pytest_probe.errors import UnknownAPI
 from pytest_probe.frameworks.base import API
 from pytest_probe.frameworks.python.binding import is_operator, works_in_place
+from pytest_probe.frameworks.torch import npu
 
 # A record's first name, and the modules that may hold the rest: the first is what the name says, the others are
 # where newer captures lost the submodule (`Torch.svd` for torch.linalg.svd).
@@ -52,6 +53,9 @@ _KEEPING = frozenset(
 
 def candidates(namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple[API, ...]:
     """What a recorded name may mean; see Framework.candidates. namespaces are those that the user added."""
+    if namespace == npu.PREFIX and namespace not in namespaces and api in npu.OPERATORS:
+        lookup = functools.partial(npu.operator, api)
+        return (API(f"{npu.MODULE}.{api}", lookup, works_in_place(api), elsewhere=False),)
     places = (namespaces[namespace],) if namespace in namespaces else _NAMESPACES.get(namespace, ())
     if not places:
         raise UnknownAPI(_no_namespace(namespace, api))

@@ -22,6 +22,7 @@ from pytest_probe.frameworks.torch import (
     autocast,
     kernels,
     memory,
+    npu,
     references,
     safety,
     sizes,
@@ -103,6 +104,7 @@ class TorchFramework(TorchCalls, PythonFramework):
     fill = staticmethod(memory.fill)
     allocations = staticmethod(memory.allocations)
     functions = staticmethod(references.functions)
+    reference = staticmethod(npu.reference)
     script = staticmethod(SCRIPT.text)
     literal_script = staticmethod(LITERAL.text)
 

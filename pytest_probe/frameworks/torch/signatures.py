@@ -27,7 +27,23 @@ _SPELLINGS = (
 # Namespaces of torch's own, in which a name means what it means there.
 _NATIVE = ("Torch", "Functional", "Tensor")
 # APIs by another name.
-_ALIASES = {"grid_sampler_2d": "grid_sample", "grid_sampler_3d": "grid_sample"}
+_ALIASES = {
+    "grid_sampler_2d": "grid_sample",
+    "grid_sampler_3d": "grid_sample",
+    "npu_linear": "linear",
+    "npu_bmmV2": "matmul",
+    "npu_mish": "mish",
+    "npu_layer_norm_eval": "layer_norm",
+    "npu_transpose": "permute",
+    "npu_broadcast": "expand",
+    "npu_dtype_cast": "to",
+    "npu_pad": "pad",
+    "npu_slice": "narrow",
+    "npu_max": "max",
+    "npu_sort_v2": "sort",
+    "npu_fast_gelu": "fast_gelu",
+    "one": "ones",
+}
 # Parameters that several APIs have alike.
 _CONVOLUTION = "input weight bias stride=1 padding=0 dilation=1 groups=1"
 _TRANSPOSED = "input weight bias stride=1 padding=0 output_padding=0 groups=1 dilation=1"
@@ -141,6 +157,8 @@ SIGNATURES: Mapping[str, str] = {
     "native_group_norm": "input weight bias N C HxW group eps",
     "rms_norm": "input normalized_shape weight eps",
     "npu_rms_norm": "input/self weight/gamma epsilon=1e-06",
+    "npu_add_rms_norm": "input/x1 residual/x2 weight/gamma epsilon=1e-06",
+    "npu_group_norm_silu": "input weight bias num_groups/group eps=1e-05",
     "normalize": "input p=2.0 dim=1 eps=1e-12",
     "cosine_similarity": "x1 x2 dim=1 eps=1e-08",
     "gelu": "input | approximate='none'",
@@ -178,6 +196,18 @@ SIGNATURES: Mapping[str, str] = {
     **{f"avg_pool{rank}d": "input kernel_size stride padding=0" for rank in (1, 2, 3)},
     **{f"adaptive_avg_pool{rank}d": "input output_size" for rank in (1, 2, 3)},
     **dict.fromkeys(("mse_loss", "l1_loss", "smooth_l1_loss"), "input target"),
+    # torch_npu's fused operators.
+    "npu_bmmV2": "input/self other/mat2 output_sizes",
+    "npu_max": "input/self dim keepdim=False",
+    "npu_sort_v2": "input/self dim=-1 descending=False",
+    "npu_swiglu": "input/self dim=-1",
+    "npu_rotary_mul": "input/self r1 r2 rotary_mode='half' rotate",
+    "npu_scaled_masked_softmax": "input/x mask scale=1.0 fixed_triu_mask=False",
+    "npu_moe_gating_top_k_softmax": "input/x finished k=1",
+    "npu_fusion_attention": "query key value head_num input_layout pse padding_mask mask/atten_mask scale=1.0 "
+    "keep_prob=1.0 pre_tockens=2147483647 next_tockens=2147483647 inner_precise=0 prefix actual_seq_qlen "
+    "actual_seq_kvlen sparse_mode=0",
+    "npu_grouped_matmul": "input/x weight | bias group_list split_item=0 group_type group_list_type=0",
     # What is drawn.
     "bernoulli": "input p",
     "Tensor.bernoulli_": "input p=0.5",

@@ -149,7 +149,7 @@ def test_a_refusal_says_what_would_do() -> None:
     with pytest.raises(UnknownAPI, match=r"^Torch\.load: torch\.load is not among what torch lists as public and ov"):
         paths("Torch.load")
     with pytest.raises(UnknownAPI, match=r"\(NPU=python\.module, or NPU=torch\.ops\.NPU for operators\)$"):
-        paths("NPU.npu_rms_norm")
+        paths("NPU.npu_unheard_of")
     with pytest.raises(UnknownAPI, match="communication between ranks cannot be replayed alone"):
         paths("Distributed.all_reduce")
 
