@@ -12,12 +12,15 @@ ProbeError
 │   ├── LostArgument    the dump does not hold what an argument was
 │   └── NoTensors       it holds the call's stack alone
 ├── FrameworkTooOld     the installed framework is older than what works
+├── DeviceRaised        the device raised where the reference did not
+│   └── CompilerFailed  a compiler broke on a call, or what it made is none of the call
 ├── OverflowFound       a capture met as many overflows as it was asked for
 ├── HookFailed          code that a project's conftest.py added raised, or gave what cannot be used
 └── Unsupported         a case that cannot be decided here: its item is skipped
     ├── UnknownAPI      the name leads to no API inside the allow-list
     ├── UnsupportedDtype    NumPy has no place for the dtype of a tensor
     ├── NoKernel        the device has no kernel for the call
+    ├── NotCompilable   a compiler does not take the call, or left it as it is
     ├── NoReference     float64 on the CPU cannot compute the call
     ├── BrokenCall      the shapes of the call's arguments contradict its operator
     ├── UnsafeArguments the call's kernel would not check its arguments, and they are wrong
@@ -171,6 +174,12 @@ class NoKernel(Unsupported):
     kind = "unsupported by the device"
 
 
+class NotCompilable(Unsupported):
+    """A compiler does not take the call, or left it as it is."""
+
+    kind = "not compilable"
+
+
 class NoReference(Unsupported):
     """Float64 on the CPU cannot compute the call."""
 
@@ -231,6 +240,14 @@ class ReplayDiffers(Unsupported):
 
 class DeviceRaised(ProbeError):
     """The device raised where the reference did not."""
+
+    kind = ""
+
+
+class CompilerFailed(DeviceRaised):
+    """A compiler broke on a call, or what it made is none of the call."""
+
+    kind = "compiler"
 
 
 class OverflowFound(ProbeError):

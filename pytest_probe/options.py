@@ -240,6 +240,14 @@ class Options:
         "Make each recorded call by a second implementation as well, which this module (or file) registers: which bits "
         "differ, by what, and which side is wrong?", "pytest_probe.features.against_call.options.Module",
         "MODULE", repeated=True, check="pytest_probe.features.against_call.options.check", may_differ=JUDGES)
+    compile = Option("compile",
+        "Make each call on the device through a compiler of its framework (inductor, aot_eager, to_static, ...) or of "
+        "the project's. Several: each case by each of them", Names(),
+        "BACKEND[,BACKEND]", repeated=True, check="pytest_probe.features.compiled.options.check",
+        may_differ=OTHER_DEVICE | OTHER_ENVIRONMENT)
+    compile_dynamic = Option("compile-dynamic", "Compile for any sizes, and call with other sizes first", Flag(),
+        repeated=True, needs=("compile", "it says how calls are compiled: add --probe-compile=BACKEND"),
+        may_differ=OTHER_DEVICE | OTHER_ENVIRONMENT)
     baseline = Option("baseline",
         "Fail the cases that got worse than this file says; --probe-baseline-update writes it", Place(), "FILE",
         repeated=True, probes=True, may_differ=JUDGES)
@@ -342,6 +350,7 @@ FEATURES: Mapping[str, Callable[[Options], object]] = {
     "pytest_probe.features.msprobe_csv.plugin.MsprobeCsv": lambda asked: asked.out,
     "pytest_probe.features.against.plugin.Against": lambda asked: asked.against,
     "pytest_probe.features.against_call.plugin.AgainstCall": lambda asked: asked.against_call,
+    "pytest_probe.features.compiled.plugin.Compiled": lambda asked: asked.compile,
     "pytest_probe.features.outputs.plugin.OutputsOfTwo": lambda asked: asked.outputs,
     "pytest_probe.features.relations.plugin.AskRelations": lambda asked: asked.relations,
     "pytest_probe.features.benchmark.plugin.AgainstBenchmark": lambda asked: asked.benchmark and not asked.outputs,

@@ -15,7 +15,8 @@ from pytest_probe.standards import STANDARDS, Standard
 
 class Registry(Struct):
     """Readers are asked in their order. Calls and references are keyed by API ("NPU.npu_rms_norm"), namespaces by the
-    first part of a recorded name ("NPU": "torch_npu"), devices by the part of --probe-device before ":". relations says
+    first part of a recorded name ("NPU": "torch_npu"), devices by the part of --probe-device before ":", compilers
+    by what --probe-compile calls them: each makes a function of a function. relations says
     by API what --probe-relations may ask of it, as {"batch": {"x": 0}, "inplace": True}."""
 
     readers: list[Reader] = field(default_factory=lambda: list(READERS))
@@ -23,6 +24,7 @@ class Registry(Struct):
     devices: dict[str, Callable[[str], Device]] = field(default_factory=dict)
     calls: dict[str, Callable[..., Any]] = field(default_factory=dict)
     references: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    compilers: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = field(default_factory=dict)
     namespaces: dict[str, str] = field(default_factory=dict)
     relations: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from pytest_probe import frameworks, inputs
-from pytest_probe.check.conditions import Conditions, Setup
+from pytest_probe.check.conditions import Around, Conditions, Setup
 from pytest_probe.check.device_memory import Waiting, noting_device_memory
 from pytest_probe.check.judging import Judging, verdict_on
 from pytest_probe.check.kept import KeptResults
@@ -96,11 +96,18 @@ class Checker:
         self._adjust_inputs = adjust_inputs
         self._adjust_verdict = adjust_verdict
 
+    def around(self, around: Around) -> Checker:
+        """One that checks alike, with something around the device under test."""
+        return self._changed(replace(self.conditions, around=around), self.registry)
+
     def keeping_sides(self, registry: Registry | None = None) -> Checker:
         """One that checks alike, by what another registry adds where one is given, and leaves all outputs."""
+        return self._changed(replace(self.conditions, keeps_sides=True), registry or self.registry)
+
+    def _changed(self, conditions: Conditions, registry: Registry) -> Checker:
         return Checker(
-            replace(self.conditions, keeps_sides=True),
-            registry or self.registry,
+            conditions,
+            registry,
             framework=self.setup.name,
             adjust_inputs=self._adjust_inputs,
             adjust_verdict=self._adjust_verdict,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -38,6 +38,10 @@ FLOPS = 2e10
 IN_VAIN = 5
 
 
+# Gives what a feature puts around the device under test.
+Around: TypeAlias = "Callable[[Framework, Device], Device]"
+
+
 class Conditions(Struct, frozen=True):
     """What a run was asked for: device None is the framework's own choice, workers share the machine's cores,
     repeat is how often the device runs each case, allow names device modes, or says "auto" for what the framework's
@@ -51,7 +55,7 @@ class Conditions(Struct, frozen=True):
     side. judged: are results
     judged, or do records run on the device alone, to be measured? measuring: what measures each case's time and memory,
     None where neither is asked for. plotted: verdicts carry what plots draw. saves_all: the
-    tensors of all cases are saved, in full."""
+    tensors of all cases are saved, in full. around: gives what a feature puts around the device under test."""
 
     device: str | None = None
     seed: int = 0
@@ -74,6 +78,7 @@ class Conditions(Struct, frozen=True):
     plotted: bool = False
     saves_all: bool = False
     keeps_sides: bool = False
+    around: Around | None = None
 
     @property
     def judges_parts(self) -> bool:
@@ -115,7 +120,13 @@ class Setup:
 
     @cached_property
     def device(self) -> Device:
-        """The device under test; the CPU where outputs are judged that a dump stored. Raises SettingsError where the
+        """The device under test, with what a feature puts around it."""
+        around = self.conditions.around
+        return self._device if around is None else around(self.framework, self._device)
+
+    @cached_property
+    def _device(self) -> Device:
+        """The device itself; the CPU where outputs are judged that a dump stored. Raises SettingsError where the
         framework has none of that name."""
         if self.conditions.judges_stored:
             return self.framework.device("cpu")

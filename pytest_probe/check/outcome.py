@@ -181,7 +181,9 @@ def undecided(setup: Setup, case: Case, error: Exception, *, in_both: bool = Fal
     standard = setup.conditions.standard
     assert isinstance(error, ProbeError)
     forward = error if in_both or isinstance(error, TooLargeForDevice) else None
-    if isinstance(error, (DeviceRaised, HookFailed)):
+    if isinstance(error, DeviceRaised):
+        verdict = Verdict("error", standard, str(error), error.kind)
+    elif isinstance(error, HookFailed):
         verdict = Verdict("error", standard, str(error))
     elif isinstance(error, NoKernel):
         verdict = Verdict("skip", standard, f"{error}{_emulation(setup, case)}", error.kind)

@@ -98,6 +98,9 @@ class DeviceSource(Struct, frozen=True):
                 raise HookFailed(raised(self.name, error)) from error
             if self.framework.has_no_kernel(error):
                 raise NoKernel(f"{self.name}: {first_line(error)}") from error
+            of_compiler = self.framework.compiler_error(error)
+            if of_compiler is not None:
+                raise of_compiler from error
             raise DeviceRaised(raised(self.name, error)) from error
 
 

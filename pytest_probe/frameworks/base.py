@@ -12,7 +12,9 @@ from typing import Any, BinaryIO, Protocol, TypeAlias
 import numpy as np
 from msgspec import Struct, field
 
+from pytest_probe.errors import ProbeError
 from pytest_probe.model.comparison import Choice, Comparison, KnownFinding
+from pytest_probe.model.compilation import Compilation
 from pytest_probe.model.dump import Argument
 from pytest_probe.model.measurement import Clock
 from pytest_probe.model.run import (
@@ -215,6 +217,57 @@ class Devices(Protocol):
 
     def is_device_memory(self, error: BaseException) -> bool:
         """Does this error say that a device's own memory ran out, and not the host's?"""
+
+
+class CompiledFunction(Protocol):
+    """A function as a compiler made it, for arguments of some shapes and dtypes."""
+
+    @property
+    def runs(self) -> int:
+        """How often something compiled ran, in place of the function itself."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Raises what the call raises, and what the compiler raises."""
+
+
+class Compiler(Protocol):
+    """A compiler of calls. Calls of one function on arguments that differ in the values of tensors alone share what it
+    made."""
+
+    def of(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> CompiledFunction:
+        """The function, compiled for such arguments when it is first called."""
+
+    def quiet(self) -> AbstractContextManager[None]:
+        """A case runs in here, and nothing of what is compiled for it is logged."""
+
+    def counted(self) -> Compilation:
+        """What it has made in this process, and how long it took."""
+
+    def stale(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        """How what it made of a function keeps something of an earlier call. The call is made on copies of the
+        arguments, on other values at the same addresses, and on the first ones again. "" where it keeps nothing."""
+
+
+# A user's own compiler: a function of a function.
+Compile: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class Compilers(Protocol):
+    """What may compile a call."""
+
+    def compilers(self) -> tuple[str, ...]:
+        """Their names."""
+
+    def compiler(self, name: str, compile: Compile | None, *, dynamic: bool) -> Compiler:
+        """The compiler of that name, or the user's one. dynamic: what it makes serves other sizes as well. Raises
+        SettingsError where it cannot work here."""
+
+    def compiler_environment(self, folder: Path, workers: int) -> Mapping[str, str]:
+        """Environment variables by which compilers keep what they make in a folder, and leave the other workers of this
+        machine their cores."""
+
+    def compiler_error(self, error: BaseException) -> ProbeError | None:
+        """NotCompilable or CompilerFailed for an error of a compiler; None for another one."""
 
 
 class Names(Protocol):
@@ -434,7 +487,7 @@ class Files(Protocol):
         actual, expected and error; "" where the call cannot be written down."""
 
 
-class Framework(Process, Devices, Names, Calls, References, Kernels, Measuring, Memory, Files, Protocol):
+class Framework(Process, Devices, Compilers, Names, Calls, References, Kernels, Measuring, Memory, Files, Protocol):
     """One framework, as the execution needs it."""
 
 

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from pytest_probe.model.baseline import Compared
+from pytest_probe.model.compilation import Compilation
 from pytest_probe.model.details import Details
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.measurement import CaseMemory, CaseTime
@@ -33,22 +34,33 @@ Plain: TypeAlias = bool | int | float | str | None
 SEARCH = ".fuzz"
 
 
+# Those of --probe-dtype.
+_DTYPES = frozenset(("float64", "float32", "float16", "bfloat16"))
+
+
 class PortableId(msgspec.Struct, frozen=True):
     """Names a case alike on every machine: "dump.json::Torch.add.0.forward[bfloat16]".
 
     label is the dump's, or the file of a test; entry is behind it, with the test's name where a test made the check
-    ("test_gelu[64]::my_gelu.0.forward"); dtype is "" where the case ran as recorded.
+    ("test_gelu[64]::my_gelu.0.forward"); dtype is "" where the case ran as recorded, compiler "" where the run has
+    one at most.
     """
 
     label: str
     entry: str
     dtype: str = ""
+    compiler: str = ""
 
     @classmethod
     def parse(cls, text: str) -> PortableId:
         label, _, name = text.partition("::")
-        entry, bracket, dtype = name.rpartition("[")
-        return cls(label, entry, dtype[:-1]) if bracket and dtype.endswith("]") else cls(label, name)
+        found = {"entry": name}
+        for field in ("compiler", "dtype"):
+            entry, bracket, inside = found["entry"].rpartition("[")
+            # The last one is a dtype's, or a compiler's; before a compiler's there may be a dtype's.
+            if bracket and inside.endswith("]") and (inside[:-1] in _DTYPES) == (field == "dtype"):
+                found |= {"entry": entry, field: inside[:-1]}
+        return cls(label, **found)
 
     def __str__(self) -> str:
         return f"{self.label}::{self.name}"
@@ -56,7 +68,8 @@ class PortableId(msgspec.Struct, frozen=True):
     @property
     def name(self) -> str:
         """Without the label, as the item is called."""
-        return f"{self.entry}[{self.dtype}]" if self.dtype else self.entry
+        brackets = (f"[{each}]" for each in (self.dtype, self.compiler) if each)
+        return f"{self.entry}{''.join(brackets)}"
 
     @property
     def is_search(self) -> bool:
@@ -149,7 +162,8 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     beside a baseline, where the run has one; folded counts the records that are alike, of which this is the first; time
     and memory are there where the run measures them. place is that of the record in its dump, from 0, module the path
     of the module that made the call, and details what a report shows, for errors, warnings and the worst of the others,
-    each where the run makes plots. against is what the case is beside another dump's, where the run compares two.
+    each where the run makes plots. against is what the case is beside another dump's, where the run compares
+    two; compiled what a compiler made of its call.
     """
 
     id: str
@@ -172,6 +186,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     module: str = ""
     details: Details | None = None
     against: Paired | None = None
+    compiled: Compilation | None = None
 
     @classmethod
     def of(

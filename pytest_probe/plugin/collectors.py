@@ -139,14 +139,19 @@ class ProbeFile(pytest.Collector):
                 return
         yield from self.cases(dump, ProbeItem)
 
-    def cases(self, dump: Dump, kind: type[CaseItem], apis: Container[str] | None = None) -> Iterator[CaseItem]:
-        """An item of a kind for each selected case; of some APIs alone where they are named."""
+    def cases(
+        self, dump: Dump, kind: type[CaseItem], apis: Container[str] | None = None, suffix: str = ""
+    ) -> Iterator[CaseItem]:
+        """An item of a kind for each selected case; of some APIs alone where they are named. suffix: what stands behind
+        its name."""
         asked = self._asks_for_dtypes()
         for record, direction, dtype in select(dump, self.probe.settings.selection, floating_dtypes):
             if apis is not None and f"{record.namespace}.{record.api}" not in apis:
                 continue
             words = _recorded_dtype(dump, record) if asked and dtype is None else dtype
-            yield kind.from_parent(self, dump=dump, record=record, direction=direction, dtype=dtype, words=words)
+            yield kind.from_parent(
+                self, dump=dump, record=record, direction=direction, dtype=dtype, words=words, suffix=suffix
+            )
 
     def _asks_for_dtypes(self) -> bool:
         """Do -k or -m speak of dtypes? Only then are the recorded ones worth decoding every record for."""

@@ -254,6 +254,11 @@ class ProbeItem(NoticeItem):
         """By the name that the framework gives it, which may be missing where it makes no call."""
         return RECORDED if not self.makes_calls else self.probe.name_of(self.probe.device, self.case.dump.framework)
 
+    @property
+    def _addressed(self) -> str:
+        """Its name in the run of one case."""
+        return self.name
+
     def _file(self) -> Path:
         return saved_file(self.probe, self.probe.dumps.label(self.dump_path), self.name)
 
@@ -261,7 +266,7 @@ class ProbeItem(NoticeItem):
         device = self.probe.device if self.probe.settings.devices else None
         if self.command:
             return self.probe.settings.command(self.command, self.case.dtype, device)
-        return item_command(self.probe, self.dump_path, self.name, self.case.dtype, device)
+        return item_command(self.probe, self.dump_path, self._addressed, self.case.dtype, device)
 
     def text(self, verdict: Verdict) -> str:
         assert self.judged is not None

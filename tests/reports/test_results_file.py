@@ -45,6 +45,20 @@ def test_portable_ids(text: str, label: str, name: str, call: str, direction: st
 
 
 @pytest.mark.parametrize(
+    ("name", "dtype", "compiler"),
+    [
+        ("add.0.forward[inductor]", "", "inductor"),
+        ("add.0.forward[bfloat16][npu-jit]", "bfloat16", "npu-jit"),
+        ("add.0.forward[bfloat16]", "bfloat16", ""),
+        ("test_gelu[64]::add.0.forward[eager]", "", "eager"),
+    ],
+)
+def test_portable_ids_of_compilers(name: str, dtype: str, compiler: str) -> None:
+    found = PortableId.parse(f"dump.json::{name}")
+    assert (found.name, found.dtype, found.compiler, found.direction) == (name, dtype, compiler, "forward")
+
+
+@pytest.mark.parametrize(
     ("value", "expected"),
     [
         (np.float32(0.5), 0.5),

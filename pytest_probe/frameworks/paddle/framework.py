@@ -14,7 +14,7 @@ import paddle
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.base import Framework, Functions
-from pytest_probe.frameworks.paddle import allowlist, devices, memory, references, safety, sizes, state
+from pytest_probe.frameworks.paddle import allowlist, compiled, devices, memory, references, safety, sizes, state
 from pytest_probe.frameworks.paddle.arrays import Tensor, to_tensor
 from pytest_probe.frameworks.paddle.calls import PaddleCalls
 from pytest_probe.frameworks.paddle.devices import EmulatedDevice, is_device_memory, memory_errors
@@ -66,6 +66,10 @@ class PaddleFramework(PaddleCalls, PythonFramework):
     zones = staticmethod(memory.zones)
     refilled = staticmethod(memory.refilled)
     fill = staticmethod(memory.fill)
+    compilers = staticmethod(compiled.names)
+    compiler = staticmethod(compiled.PaddleCompiler)
+    compiler_environment = staticmethod(compiled.environment)
+    compiler_error = staticmethod(compiled.compiler_error)
     noting_choices = staticmethod(references.noting)
     load = staticmethod(paddle_pickle.load)
     script = staticmethod(SCRIPT.text)

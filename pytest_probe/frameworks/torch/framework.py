@@ -20,6 +20,7 @@ from pytest_probe.frameworks.torch import (
     allowlist,
     arrays,
     autocast,
+    compiled,
     kernels,
     memory,
     npu,
@@ -97,6 +98,10 @@ class TorchFramework(TorchCalls, PythonFramework):
     border = staticmethod(border)
     noting_choices = staticmethod(references.noting)
     known_findings = staticmethod(kernels.known)
+    compilers = staticmethod(compiled.names)
+    compiler = staticmethod(compiled.TorchCompiler)
+    compiler_environment = staticmethod(compiled.environment)
+    compiler_error = staticmethod(compiled.compiler_error)
     casts = staticmethod(autocast.casts)
     zones = staticmethod(memory.zones)
     at_page_end = staticmethod(memory.at_page_end)

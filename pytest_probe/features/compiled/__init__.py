@@ -1,0 +1,1 @@
+"""--probe-compile: the device's calls go through a compiler."""

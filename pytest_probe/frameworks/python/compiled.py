@@ -1,0 +1,128 @@
+"""A function as a compiler makes it, once for all calls that differ in the values of tensors alone."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, ClassVar
+
+from pytest_probe.model.run import map_tree
+
+# Another value for each element: far from it, and of the same sign.
+OTHER = 1.125
+
+
+class Compiled:
+    """See base.CompiledFunction. function is kept: another one may not get its number. A user's compiler, which nobody
+    looks into, has compiled whatever it gives."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.call: Callable[..., Any] = function
+        self.runs = 0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.call(list(args), kwargs)
+
+    def counting(self, made: Callable[..., Any]) -> Callable[..., Any]:
+        """What was compiled, whose runs count."""
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            self.runs += 1
+            return made(*args, **kwargs)
+
+        return run
+
+
+class PythonCompiler(ABC):
+    """What compilers of frameworks with a Python API have in common: a compiled function for each kind of call. tensor
+    is the framework's type of tensors."""
+
+    tensor: ClassVar[type]
+
+    def __init__(self) -> None:
+        self._made: dict[object, Compiled] = {}
+
+    def of(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Compiled:
+        key = id(function), self._kind(args), self._kind(kwargs), self.state()
+        found = self._made.get(key)
+        if found is None:
+            found = self._made[key] = self.compiled(function)
+            self.first(found, args, kwargs)
+        return found
+
+    def _kind(self, value: Any) -> object:
+        """What a compiled function hangs on: of a tensor all but its values, and anything else."""
+        if isinstance(value, self.tensor):
+            return self.tensor_kind(value)
+        if isinstance(value, Mapping):
+            return tuple((key, self._kind(item)) for key, item in value.items())
+        if isinstance(value, (list, tuple)):
+            return type(value), tuple(map(self._kind, value))
+        return type(value), repr(value)
+
+    @abstractmethod
+    def compiled(self, function: Callable[..., Any]) -> Compiled:
+        """The function, to be compiled when it is called. Raises SettingsError."""
+
+    @abstractmethod
+    def tensor_kind(self, value: Any) -> object:
+        """Its shape, dtype and layout, and whether it requires grad."""
+
+    @abstractmethod
+    def copy(self, tensor: Any) -> Any:
+        """A tensor of its own, of which no gradient is asked."""
+
+    @abstractmethod
+    def write(self, target: Any, source: Any, factor: float) -> None:
+        """Write another tensor's values into one, floats times a factor."""
+
+    @abstractmethod
+    def bits(self, tensor: Any) -> bytes:
+        """Those of its values."""
+
+    @abstractmethod
+    def apart(self) -> AbstractContextManager[object]:
+        """In here no gradient is asked, and no random number is the process's."""
+
+    def state(self) -> object:
+        """What else of a process a compiled function hangs on."""
+        return None
+
+    def quiet(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def first(self, compiled: Compiled, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Prepare what was made for a kind of call, before it is called."""
+        return
+
+    def stale(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        """See base.Compiler."""
+        compiled = self.of(function, args, kwargs)
+        given = [*self._tensors(args), *self._tensors(kwargs)]
+        own = [map_tree(tree, "", self._copied) for tree in (list(args), dict(kwargs))]
+        copies = [tensor for tree in own for tensor in self._tensors(tree)]
+
+        def result(call: Callable[..., Any], factor: float) -> list[bytes]:
+            for target, source in zip(copies, given, strict=True):
+                self.write(target, source, factor)
+            with self.apart():
+                return [self.bits(tensor) for tensor in self._tensors(call(*own[0], **own[1]))]
+
+        first, other, again = (result(compiled, factor) for factor in (1.0, OTHER, 1.0))
+        if first != again:
+            return "on the same values as before, after a call on others, it gives another result"
+        if first == other and result(function, 1.0) != result(function, OTHER):
+            return "on other values at the same addresses it gives the result of the call before"
+        return ""
+
+    def _copied(self, value: Any, _: str) -> Any:
+        return self.copy(value) if isinstance(value, self.tensor) else value
+
+    def _tensors(self, value: Any) -> Iterator[Any]:
+        if isinstance(value, self.tensor):
+            yield value
+        elif isinstance(value, (list, tuple, Mapping)):
+            for item in value.values() if isinstance(value, Mapping) else value:
+                yield from self._tensors(item)

@@ -1,0 +1,203 @@
+"""--probe-compile: recorded calls through compilers, right ones and broken ones, on the CPU and on a device of another
+name."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.conftest import DumpMaker, backward, forward, tensor
+from tests.support.compilers import BROKEN
+from tests.support.installed import needs_paddle
+
+CONFTEST = """
+from tests.support import compilers, devices
+
+def pytest_probe_register(registry):
+    registry.devices["other"] = devices.Emulated
+    registry.compilers.update(compilers.BROKEN)
+    registry.compilers["fusing"] = compilers.FUSING
+"""
+NUMBER = {"type": "int", "value": 1}
+SHAPE = {"type": "torch.Size", "value": [16]}
+
+
+def plain(*shape: int, dtype: str = "float32") -> dict[str, Any]:
+    return tensor(*shape, dtype=dtype, requires_grad=False)
+
+
+CALLS = {
+    "Functional.linear.0.forward": forward(tensor(4, 8), tensor(16, 8), tensor(16), output=tensor(4, 16)),
+    "Functional.linear.0.backward": backward(tensor(4, 16), tensor(4, 8), tensor(16, 8), tensor(16)),
+    "Functional.layer_norm.0.forward": forward(tensor(4, 16), SHAPE, tensor(16), tensor(16), output=tensor(4, 16)),
+    "Torch.matmul.0.forward": forward(plain(8, 2048), plain(2048, 8), output=plain(8, 8)),
+    "Tensor.add_.0.forward": forward(plain(8), plain(8), output=plain(8)),
+    "Torch.var_mean.0.forward": {**forward(plain(8, 8), NUMBER, output=plain(8)), "output": [plain(8), plain(8)]},
+    "Functional.gelu.0.forward": forward(tensor(4, 8), output=tensor(4, 8)),
+    "Functional.gelu.0.backward": backward(tensor(4, 8), tensor(4, 8)),
+    "Functional.silu.0.forward": forward(plain(64, dtype="bfloat16"), output=plain(64, dtype="bfloat16")),
+}
+# The item in which each breaks.
+FOUND_IN = {
+    "dropped-bias": "Functional.linear.0.forward",
+    "wrong-eps": "Functional.layer_norm.0.forward",
+    "half-sums": "Torch.matmul.0.forward",
+    "lost-writes": "Tensor.add_.0.forward",
+    "swapped": "Torch.var_mean.0.forward",
+    "wrong-gradient": "Functional.gelu.0.backward",
+    "stale": "Functional.gelu.0.forward",
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiler() -> None:
+    """It registers operators when it is imported, and in-process runs forget what they imported."""
+    import_module("torch._inductor.compile_fx")
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, make_dump: DumpMaker) -> Any:
+    pytester.makeconftest(CONFTEST)
+
+    def one(*args: str, calls: Any = CALLS) -> tuple[pytest.RunResult, dict[str, Any]]:
+        make_dump(data=calls)
+        result = pytester.runpytest("--probe-dump=dump.json", "--probe-out=out", *args)
+        lines = Path("out/results.jsonl").read_text().splitlines() if Path("out/results.jsonl").exists() else []
+        return result, {found["id"].split("::")[1]: found for found in map(json.loads, lines)}
+
+    return one
+
+
+def verdicts(found: dict[str, Any]) -> dict[str, str]:
+    return {name: each["verdict"] for name, each in found.items()}
+
+
+@pytest.mark.parametrize("args", [("-n0",), ("-n2",), ("-n0", "--probe-device=other")])
+def test_calls_are_compiled_and_right(run: Any, args: tuple[str, ...]) -> None:
+    result, found = run("--probe-compile=aot_eager", *args)
+    assert set(verdicts(found).values()) == {"pass"}
+    result.stdout.fnmatch_lines(["probe: calls on the device are compiled by aot_eager", "compiled: 9 cases, *"])
+    linear = found["Functional.linear.0.forward"]
+    assert (linear["compiled"]["backend"], linear["compiled"]["graphs"]) == ("aot_eager", 1)
+    assert "compiled by aot_eager: 1 graph" in linear["notes"]
+
+
+@pytest.mark.slow
+def test_kernels_are_counted_and_kept_out_of_the_users_cache(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "of-the-user")
+    few = {name: CALLS[name] for name in ("Functional.gelu.0.forward", "Torch.matmul.0.forward")}
+    _, found = run("--probe-compile=inductor", calls=few)
+    gelu, matmul = (found[name]["compiled"] for name in few)
+    assert (gelu["graphs"], gelu["kernels"], gelu["external"]) == (1, 1, 0)
+    assert (matmul["graphs"], matmul["kernels"], matmul["external"]) == (1, 0, 1)
+    assert not Path("of-the-user").exists()
+    assert found["Functional.gelu.0.forward"]["duration"] < gelu["seconds"]
+
+
+@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("device", ["cpu", "other"])
+def test_what_a_compiler_breaks_is_an_error(run: Any, name: str, device: str) -> None:
+    _, found = run(f"--probe-compile={name}", f"--probe-device={device}", "--probe-repeat=2")
+    assert verdicts(found)[FOUND_IN[name]] == "error"
+    broken = {each for each, verdict in verdicts(found).items() if verdict != "pass"}
+    if name not in ("swapped", "wrong-gradient", "stale", "lost-writes"):
+        assert broken <= {FOUND_IN[name], FOUND_IN[name].replace("forward", "backward")}
+    if name != "stale":
+        assert any(note.startswith("eager: pass") for note in found[FOUND_IN[name]]["notes"])
+
+
+def test_a_fusion_that_keeps_float32_inside_is_right(run: Any) -> None:
+    _, found = run("--probe-compile=fusing", "-k", "silu")
+    assert verdicts(found) == {"Functional.silu.0.forward": "pass"}
+
+
+def test_an_error_of_eager_mode_too_is_said(run: Any, pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(
+        """
+        import torch
+
+        def pytest_probe_register(registry):
+            registry.calls["Functional.gelu"] = lambda x: torch.nn.functional.gelu(x) * 1.1
+        """
+    )
+    _, found = run("--probe-compile=aot_eager", "-k", "gelu.0.forward")
+    assert "eager errs too" in found["Functional.gelu.0.forward"]["notes"]
+
+
+def test_several_compilers_are_several_items(run: Any) -> None:
+    result, found = run("--probe-compile=eager,dropped-bias", "--probe-dtype=float64,recorded", "-k", "linear")
+    names = [f"Functional.linear.0.{way}" for way in ("forward", "backward")]
+    dtypes, compilers = ("", "[float64]"), ("[eager]", "[dropped-bias]")
+    assert found.keys() == {f"{name}{dtype}{each}" for name in names for dtype in dtypes for each in compilers}
+    assert verdicts(found)["Functional.linear.0.forward[float64][eager]"] == "pass"
+    assert verdicts(found)["Functional.linear.0.forward[dropped-bias]"] == "error"
+    result.stdout.fnmatch_lines(
+        ["to reproduce: pytest 'dump.json::Functional.linear.0.forward'* --probe-compile=dropped-bias"]
+    )
+
+
+def test_what_cannot_be_compiled_is_a_skip(run: Any) -> None:
+    calls = {
+        "Torch.allclose.0.forward": forward(plain(4), plain(4), output={"type": "bool", "value": True}),
+        "Tensor.size.0.forward": forward(plain(4), output={"type": "torch.Size", "value": [4]}),
+    }
+    _, found = run("--probe-compile=aot_eager", calls=calls)
+    assert set(verdicts(found).values()) == {"skip"}
+    assert {each["kind"] for each in found.values()} == {"not compilable"}
+    assert "ran as without a compiler" in found["Tensor.size.0.forward"]["reason"]
+
+
+def test_a_compiler_that_breaks_is_an_error_of_its_own_kind(run: Any) -> None:
+    calls = {"Torch.relu.0.forward": forward(plain(4), output=plain(4))}
+    _, found = run("--probe-compile=relu_compile_error_TESTING_ONLY", calls=calls)
+    relu = found["Torch.relu.0.forward"]
+    assert (relu["verdict"], relu["kind"]) == ("error", "compiler")
+    assert "ReluCompileError" in relu["reason"]
+
+
+def test_other_sizes_first(run: Any) -> None:
+    result, found = run("--probe-compile=aot_eager", "--probe-compile-dynamic", "-k", "gelu or matmul")
+    assert set(verdicts(found).values()) == {"pass"}
+    assert found["Functional.gelu.0.forward"]["compiled"]["graphs"] == 1
+    result.stdout.fnmatch_lines(["*compiled by aot_eager, for any sizes"])
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("--probe-compile=inducter",), "*--probe-compile*inducter*did you mean inductor*"),
+        (("--probe-compile=eager", "--probe-device=recorded"), "*judges what a compiler makes*leave it out*"),
+        (("--probe-compile=eager", "--probe-mode=time"), "*--probe-mode*leave it out*"),
+        (("--probe-compile-dynamic",), "*add --probe-compile=BACKEND*"),
+    ],
+)
+def test_what_does_not_go_together(run: Any, args: tuple[str, ...], words: str) -> None:
+    result, _ = run(*args)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([words])
+
+
+def test_inductor_without_a_cpp_compiler(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch._inductor.config.cpp.cxx", (None, "no-such-compiler"))
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
+    result, _ = run("--probe-compile=inductor")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*needs a C++ compiler*no-such-compiler*install g++*"])
+
+
+@needs_paddle
+def test_static_graphs_of_paddle(pytester: pytest.Pytester) -> None:
+    """What a call writes to an argument is lost in a static graph, which is a fault of it."""
+    result = pytester.runpytest(
+        f"--probe-dump={Path(__file__).parents[3] / 'cases/paddle-gpt'}", "--probe-compile=to_static", "--probe-out=out"
+    )
+    found = [json.loads(line) for line in Path("out/results.jsonl").read_text().splitlines()]
+    wrong = {each["api"] for each in found if each["verdict"] == "error"}
+    assert wrong == {"paddle.Tensor.multiply_"}
+    assert {each["kind"] for each in found if each["verdict"] == "skip"} == {"not compilable"}
+    assert sum(each["verdict"] == "pass" for each in found) > 80
+    result.stdout.fnmatch_lines(["compiled: *"])
