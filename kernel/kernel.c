@@ -273,15 +273,18 @@ void count_masses(masses *found, const elements *all) {
     chosen->repeats(found, all->address, all->count, all->dtype);
 }
 
+/* An integer, as a number of Python's. */
+static PyObject *integer(const char *address, enum dtype dtype) {
+    statistics one;
+    of_any(&one, address, 1, dtype);
+    return extreme(&one, dtype, 1);
+}
+
 /* The elements, integers, as a list. */
 PyObject *integers(const elements *all) {
     PyObject *list = PyList_New(all->count);
-    statistics one;
-    elements each = *all;
-    each.count = 1;
-    for (Py_ssize_t index = 0; list && index < all->count; index++, each.address += widths[all->dtype]) {
-        chosen->measure(&one, each.address, 1, each.dtype);
-        PyObject *number = extreme(&one, each.dtype, 1);
+    for (Py_ssize_t index = 0; list && index < all->count; index++) {
+        PyObject *number = integer(all->address + index * widths[all->dtype], all->dtype);
         if (!number || PyList_SetItem(list, index, number) < 0) Py_CLEAR(list);
     }
     return list;
@@ -326,10 +329,19 @@ static int three(Py_ssize_t *found, PyObject *tuple) {
     return !PyErr_Occurred();
 }
 
+/* Copies a sample's elements; their width is known where this is compiled. */
+INLINE void gather(char *end, const char *address, const Py_ssize_t *extent, const Py_ssize_t *stride, size_t width) {
+    for (Py_ssize_t row = 0; row < extent[0]; row++)
+        for (Py_ssize_t piece = 0; piece < extent[1]; piece++)
+            for (Py_ssize_t place = 0; place < extent[2]; place++, end += width)
+                memcpy(end, address + (row * stride[0] + piece * stride[1] + place * stride[2]) * (Py_ssize_t)width,
+                       width);
+}
+
 /* The masses of a sample of count elements, by its extents and strides; all gives their address and dtype. */
 int count_sample(masses *found, const elements *all, PyObject *extents, PyObject *strides, Py_ssize_t *count) {
     Py_ssize_t extent[3], stride[3], width = widths[all->dtype];
-    char gathered[SAMPLED * 8], *end = gathered;
+    char gathered[SAMPLED * 8];
     if (!three(extent, extents) || !three(stride, strides)) return -1;
     *count = 1;
     for (int place = 0; place < 3; place++)
@@ -338,11 +350,11 @@ int count_sample(masses *found, const elements *all, PyObject *extents, PyObject
         PyErr_SetString(PyExc_ValueError, "give three extents, of 1,024 elements at most, and three strides");
         return -1;
     }
-    for (Py_ssize_t row = 0; row < extent[0]; row++)
-        for (Py_ssize_t piece = 0; piece < extent[1]; piece++)
-            for (Py_ssize_t place = 0; place < extent[2]; place++, end += width)
-                memcpy(end, all->address + (row * stride[0] + piece * stride[1] + place * stride[2]) * width,
-                       (size_t)width);
+    switch (width) {
+    case 2: gather(gathered, all->address, extent, stride, 2); break;
+    case 4: gather(gathered, all->address, extent, stride, 4); break;
+    default: gather(gathered, all->address, extent, stride, 8); break;
+    }
     chosen->repeats(found, gathered, *count, all->dtype);
     return 0;
 }

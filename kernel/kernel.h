@@ -49,6 +49,13 @@ int name_frames(frame_names *names);
 void forget_frames(frame_names *names);
 PyObject *stack_key(const frame_names *names, PyObject *frame);
 
+/* The names of what a node of autograd's has, and the class of those that keep a leaf's gradient; borrowed. */
+typedef struct {
+    PyObject *sequence_nr, *next_functions, *variable, *accumulate;
+} gradient_names;
+
+PyObject *border_of(const gradient_names *names, PyObject *arguments, PyObject *outputs, PyObject *start);
+
 /* Each makes a type of the module. */
 PyObject *values_type(PyObject *module);
 PyObject *calls_type(PyObject *module);

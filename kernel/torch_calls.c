@@ -13,12 +13,13 @@
     X(numbers) X(stacks) X(stack_number) X(checkpoints) X(recomputes) X(place) X(taken) X(distrust)                    \
     X(by_operator) X(grads) X(set_grads) X(nodes) X(autocasts) X(default_dtype) X(float32) X(dispatching) X(modes)     \
     X(level) X(tracing) X(surroundings) X(without_gradients) X(wanting) X(watch) X(ForwardEntry) X(NamedEntry)         \
-    X(UNSET) X(Seen) X(PlainEntry) X(Tensor) X(Parameter) X(Size)
+    X(UNSET) X(accumulate) X(Seen) X(PlainEntry) X(Tensor) X(Parameter) X(Size)
 
 /* Names of attributes, of methods and of a keyword. */
 #define ASKED(X)                                                                                                       \
     X(name) X(operator) X(wanted) X(draws) X(writes) X(requires_grad) X(grad_fn) X(output_nr) X(output) X(extend)      \
-    X(put) X(failed) X(device) X(_seeing) X(_recorder) X(_placed) X(overridden) X(above)
+    X(put) X(failed) X(device) X(_seeing) X(_recorder) X(_placed) X(overridden) X(above)                   \
+    X(_sequence_nr) X(next_functions) X(variable)
 
 typedef struct {
     PyObject_HEAD
@@ -143,12 +144,13 @@ static PyObject *next_name(calls *self, PyObject *rule) {
     return entry;
 }
 
-static PyObject *taken_list(calls *self, PyObject *tuple) {
+/* A tuple: Python's garbage collection soon leaves one of snapshots alone, and a list never. */
+static PyObject *taken_tuple(calls *self, PyObject *tuple) {
     Py_ssize_t count = PyTuple_Size(tuple);
-    PyObject *trees = count < 0 ? NULL : PyList_New(count);
+    PyObject *trees = count < 0 ? NULL : PyTuple_New(count);
     for (Py_ssize_t index = 0; trees && index < count; index++) {
         PyObject *tree = take(self->values, PyTuple_GetItem(tuple, index));
-        if (!tree || PyList_SetItem(trees, index, tree) < 0) Py_CLEAR(trees);
+        if (!tree || PyTuple_SetItem(trees, index, tree) < 0) Py_CLEAR(trees);
     }
     return trees;
 }
@@ -192,7 +194,7 @@ static int may_want(calls *self, PyObject *tree) {
 
 static int find_wanting(calls *self, PyObject *found, const char *half, PyObject *tuple, PyObject *trees) {
     for (Py_ssize_t index = 0; index < PyTuple_Size(tuple); index++) {
-        PyObject *tree = PyList_GetItem(trees, index);
+        PyObject *tree = PyTuple_GetItem(trees, index);
         int wants = tree ? may_want(self, tree) : -1;
         if (wants > 0)
             wants = add_wanting(self, found, PyUnicode_FromFormat("%s.%zd", half, index), PyTuple_GetItem(tuple, index),
@@ -302,7 +304,7 @@ static int tell_failed(calls *self, PyObject *recorder, PyObject *name) {
 /* TorchHooks._begin: the entry, or None where that failed. */
 static PyObject *begin(calls *self, PyObject *recorder, const program_call *it, PyObject *name, PyObject *wanting) {
     if (wanting && set_grads(self, Py_False) < 0) return NULL;
-    PyObject *trees = taken_list(self, it->given), *named = trees ? taken_dict(self, it->named) : NULL;
+    PyObject *trees = taken_tuple(self, it->given), *named = trees ? taken_dict(self, it->named) : NULL;
     PyObject *entry = named ? entry_of(self, it, name, wanting, trees, named) : NULL;
     Py_XDECREF(trees);
     Py_XDECREF(named);
@@ -319,10 +321,17 @@ static PyObject *outputs_of(calls *self, PyObject *result) {
 
 /* Watch for the gradients that go through the call. */
 static int watch(calls *self, PyObject *entry, PyObject *wanting, PyObject *outputs, PyObject *trees, PyObject *start) {
-    PyObject *wanted = PyList_New(0), *done = NULL;
-    if (wanted && find_wanting(self, wanted, "output", outputs, trees) == 0)
-        done = PyObject_CallFunctionObjArgs(self->watch, entry, wanting, wanted, start, NULL);
+    const gradient_names names = {self->n__sequence_nr, self->n_next_functions, self->n_variable, self->accumulate};
+    PyObject *wanted = PyList_New(0), *border = NULL, *done = NULL;
+    int casts = truth(PyObject_CallNoArgs(self->autocasts));
+    if (wanted && casts >= 0 && find_wanting(self, wanted, "output", outputs, trees) == 0)
+        border = casts ? Py_NewRef(Py_None) : border_of(&names, wanting, wanted, start);
+    if (border && border != Py_None && !PyDict_Size(border))
+        done = Py_NewRef(Py_None);
+    else if (border)
+        done = PyObject_CallFunctionObjArgs(self->watch, entry, wanting, wanted, start, border, NULL);
     Py_XDECREF(wanted);
+    Py_XDECREF(border);
     Py_XDECREF(done);
     return done ? 0 : -1;
 }
@@ -337,7 +346,7 @@ static int hand_over(calls *self, PyObject *recorder, PyObject *entry) {
 
 static int complete(calls *self, PyObject *recorder, PyObject *entry, PyObject *wanting, PyObject *result,
                     PyObject *start) {
-    PyObject *outputs = outputs_of(self, result), *trees = outputs ? taken_list(self, outputs) : NULL;
+    PyObject *outputs = outputs_of(self, result), *trees = outputs ? taken_tuple(self, outputs) : NULL;
     int done = trees ? 0 : -1;
     if (trees && self->outputs) {
         PyObject *body = PyObject_GetAttrString(entry, "body");

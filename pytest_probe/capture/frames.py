@@ -135,6 +135,8 @@ class CallStacks:
         # Threads may meet new stacks at once, and a signal may end the making of one at any place.
         self._next = itertools.count()
         self._frames: dict[int, list[tuple[CodeType, int]]] = {}
+        # What is known of code, by its address: is it the program's, and may its calls be computed again?
+        self._codes: dict[int, tuple[CodeType, bool, bool]] = {}
         # The stacks that contain activation checkpointing.
         self.checkpoints: set[int] = set()
         self._lines: dict[int, list[str]] = {}
@@ -148,17 +150,24 @@ class CallStacks:
         return number
 
     def _new(self, first: FrameType) -> int:
-        frames = []
+        frames, again = [], False
         frame: FrameType | None = first
         while frame is not None:
-            if not frame.f_code.co_filename.startswith(self._ours) and frame.f_code not in _PROXY_CODE:
-                frames.append((frame.f_code, frame.f_lineno))
+            code, shown, computes_again = self._codes.get(id(frame.f_code)) or self._known(frame.f_code)
+            if shown:
+                frames.append((code, frame.f_lineno))
+                again |= computes_again
             frame = frame.f_back
         number = next(self._next)
         self._frames[number] = frames
-        if any(self._again(code) for code, _ in frames):
+        if again:
             self.checkpoints.add(number)
         return number
+
+    def _known(self, code: CodeType) -> tuple[CodeType, bool, bool]:
+        shown = not code.co_filename.startswith(self._ours) and code not in _PROXY_CODE
+        found = self._codes[id(code)] = code, shown, self._again(code)
+        return found
 
     def recomputes(self, number: int) -> bool:
         """Does a checkpoint compute here again, inside a backward, what it did not keep? False for an unknown stack

@@ -277,13 +277,13 @@ class Writer:
         # An entry is queued after its statistics were put off, so all that these entries need is there.
         self._source.settle()
         # Looked at, not taken: an entry that cannot be written is named in the message.
-        entries = [self._queue[index] for index in range(count)]
-        self._files.add([entry for entry, _ in entries], self._save)
-        for _ in entries:
+        entries, sizes = zip(*[self._queue[index] for index in range(count)], strict=True)
+        self._files.add(entries, self._save)
+        for _ in range(count):
             self._queue.popleft()
         with self._lock:
-            self._bytes -= sum(size for _, size in entries)
-        calls = sum(type(entry.body) is ForwardEntry for entry, _ in entries)
+            self._bytes -= sum(sizes)
+        calls = [type(entry.body) for entry in entries].count(ForwardEntry)
         self.outcome = self.outcome.plus(Outcome(calls, count, steps=not self.outcome.steps))
         self._room.set()
 

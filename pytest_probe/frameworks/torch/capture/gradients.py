@@ -26,6 +26,8 @@ from pytest_probe.frameworks.torch.capture.values import Values
 Gradient: TypeAlias = torch.Tensor | None
 # An index of what a hook sees has the gradient of a place.
 Seats: TypeAlias = list[tuple[int, str]]
+# By node, the seats of outputs' and of arguments' gradients.
+Border: TypeAlias = Mapping[Any, tuple[Seats, Seats]]
 # A tensor that wants a gradient: its place, itself, and the node and number that its gradient goes to.
 Wanting: TypeAlias = tuple[str, torch.Tensor, Any, int]
 
@@ -78,9 +80,12 @@ class Watched:
         start: int,
         fire: _Fire,
         most_nodes: int = MOST_NODES,
+        border: Border | None = None,
     ) -> None:
-        """Put the hooks; start is autograd's number of nodes before the call, most_nodes how many it may have made."""
-        border = _border(arguments, outputs, start, most_nodes, self._casts)
+        """Put the hooks; start is autograd's number of nodes before the call, most_nodes how many it may have made.
+        border is what the kernel has found, None where it leaves that to us."""
+        if border is None:
+            border = _border(arguments, outputs, start, most_nodes, self._casts)
         if not border:
             return
         self.incoming = {output[0]: None for output in outputs}
@@ -132,7 +137,7 @@ _Fire: TypeAlias = Callable[[Watched, Seats, Seats, tuple[Gradient, ...], tuple[
 
 def _border(
     arguments: Sequence[Wanting], outputs: Sequence[Wanting], start: int, most_nodes: int, casts: dict[str, torch.dtype]
-) -> Mapping[Any, tuple[Seats, Seats]]:
+) -> Border:
     """The nodes at the border of a call: for each the seats of outputs' and of arguments' gradients. casts
     gets the dtypes of the arguments whose gradients are cast to them only behind the border."""
     border: dict[Any, tuple[Seats, Seats]] = {}

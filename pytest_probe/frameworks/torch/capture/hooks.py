@@ -27,7 +27,16 @@ from pytest_probe.capture.ranks import named_rank
 from pytest_probe.capture.recorder import Recorder, Scope
 from pytest_probe.capture.snapshot import ForwardEntry, NamedEntry, PlainEntry, Seen, Tree, seen_tensors
 from pytest_probe.frameworks.torch.capture.functions import TAKEN, Uninitialised, outermost, wrapped
-from pytest_probe.frameworks.torch.capture.gradients import Gradient, Modules, Seats, Wanting, Watched, wanting
+from pytest_probe.frameworks.torch.capture.gradients import (
+    ACCUMULATE,
+    Border,
+    Gradient,
+    Modules,
+    Seats,
+    Wanting,
+    Watched,
+    wanting,
+)
 from pytest_probe.frameworks.torch.capture.modes import Presence, transforming, unseen
 from pytest_probe.frameworks.torch.capture.names import ALIASING, RecordedFunction, RecordedFunctions, by_operator
 from pytest_probe.frameworks.torch.capture.values import Values
@@ -58,6 +67,7 @@ class TorchHooks(CallHooks):
     def __init__(self, config: CaptureConfig, model: Any = None) -> None:
         self._values = Values(config)
         super().__init__(config, self._values, _call_stacks())
+        self._take: Callable[[Any], Tree] = (self._values.compiled or self._values).take
         self._uninitialised = Uninitialised()
         self._alone = self._begin, self._end
         # Modes of the program's own do not see what these do.
@@ -86,7 +96,7 @@ class TorchHooks(CallHooks):
             grads=_grads, set_grads=_set_grads, nodes=_nodes, autocasts=_autocasts, default_dtype=_default,
             float32=torch.float32, dispatching=_dispatching, modes=_seeing,
             level=functorch.maybe_current_level, tracing=torch._C._get_tracing_state,
-            surroundings=_surroundings, without_gradients=_WITHOUT_GRADIENTS, watch=self._watch,
+            surroundings=_surroundings, without_gradients=_WITHOUT_GRADIENTS, watch=self._watch, accumulate=ACCUMULATE,
             ForwardEntry=ForwardEntry, NamedEntry=NamedEntry, UNSET=UNSET, Seen=Seen, PlainEntry=PlainEntry,
             Tensor=_Tensor, Parameter=torch.nn.Parameter, Size=torch.Size, copies=values.copies,
             inputs=self._inputs, outputs=self._outputs, forward=self._forward, backward=self._backward,
@@ -97,9 +107,17 @@ class TorchHooks(CallHooks):
         """What calls from the line behind a function of torch's that asks for modes."""
         return self._sites.of(_beyond(frame))
 
-    def _watch(self, entry: NamedEntry, asking: list[Wanting], outputs: Sequence[Wanting], start: int) -> None:
+    def _watch(
+        self,
+        entry: NamedEntry,
+        asking: list[Wanting],
+        outputs: Sequence[Wanting],
+        start: int,
+        border: Border | None = None,
+    ) -> None:
         """Wait for the gradients that go through a call."""
-        Watched(f"{entry.name[:-7]}backward", entry.parent).watch(asking, outputs, start, self._fire)
+        watched = Watched(f"{entry.name[:-7]}backward", entry.parent)
+        watched.watch(asking, outputs, start, self._fire, border=border)
 
     def install(self, recorder: Recorder) -> None:
         super().install(recorder)
@@ -292,7 +310,7 @@ class TorchHooks(CallHooks):
                 if watched.again():
                     watched.missing = 0
                 else:
-                    watched.came(outs, ins, out_grads, in_grads, self._values.take)
+                    watched.came(outs, ins, out_grads, in_grads, self._take)
                 if watched.missing:
                     self._open[watched] = None
                 else:
