@@ -16,6 +16,7 @@ def check(options: RawOptions, settings: Settings) -> None:
         against=settings.against is None,
         against_call=settings.against_call is None,
         outputs=settings.outputs is None,
+        relations=not settings.relations,
         fuzz=settings.fuzz is None,
         mode=settings.mode == (ACCURACY,),
         emulate=not settings.emulate,
