@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from pytest_probe.errors import CompilerFailed, NotCompilable, SettingsError
 from pytest_probe.frameworks.torch.compiled import TorchCompiler, compiler_error, names
 from tests.support.compilers import BROKEN
 
+NUMBERS = itertools.count()
 X = torch.linspace(-2, 2, 12).reshape(3, 4)
 
 
@@ -94,6 +96,8 @@ def test_only_what_keeps_something_is_stale() -> None:
     assert compiler("aot_eager").stale(F.dropout, [X], {}) == ""
     assert compiler("aot_eager").stale(torch.Tensor.add_, [X.clone(), X], {}) == ""
     assert compiler("aot_eager").stale(torch.zeros_like, [X], {}) == ""
+    chance = compiler("chance", lambda _: lambda args, kwargs: X + next(NUMBERS))
+    assert chance.stale(F.gelu, [X], {}) == ""
     broken = compiler("stale", BROKEN["stale"])
     assert "the call before" in broken.stale(F.gelu, [X], {})
 
