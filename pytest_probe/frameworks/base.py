@@ -436,7 +436,7 @@ class Zones(Protocol):
         """Write that number all around the tensor, NaN or a large one, as its dtype has it; of integers 0 or 1."""
 
     def damage(self) -> str:
-        """Where something was written since: "1 elements behind its last"; "" where nothing was."""
+        """Where something was written since: "1 element behind its last"; "" where nothing was."""
 
 
 class Memory(Protocol):

@@ -9,7 +9,9 @@ from functools import partial
 from msgspec.structs import replace
 
 from pytest_probe.check.judging import Judging
+from pytest_probe.check.replay import Reference
 from pytest_probe.check.runner import CaseRunner
+from pytest_probe.check.sources import replayed
 from pytest_probe.features.relations.call import Apart, Call, Leaves, kept, outputs_of
 from pytest_probe.features.relations.relation import Found, left_out
 from pytest_probe.inputs.memory import contiguous_strides
@@ -31,17 +33,23 @@ class Layout:
             left_out("no floating argument has two elements")
         runs = 0
         for words, leaves in _layouts(floats):
-            run = call.run(with_leaves(call.arguments, {**call.leaves, **leaves}), wanted=call.wanted)
+            # Evidence on the device's kernels comes of inputs that lie alike.
+            replay = replayed(_laid_out(call.replay.reference, {**call.leaves, **leaves}), call.source)
             runs += 1
-            apart = next(call.apart(outputs_of(run)), None)
+            apart = next(call.apart(outputs_of(replay.actual)), None)
             if apart is None:
                 continue
-            judging = Judging(call.setup, CaseRunner(call.setup).whole)
-            judged = judging.of(call.case, replace(call.replay, actual=run))
+            judged = Judging(call.setup, CaseRunner(call.setup).whole).of(call.case, replay)
             wrong = next((output for output in judged.outputs if output.verdict == "error"), None)
             if wrong is not None:
                 return Found(f"with {words} inputs, {wrong.name}: {wrong.reason}", apart, runs)
         return Found(runs=runs)
+
+
+def _laid_out(reference: Reference, leaves: Leaves) -> Reference:
+    candidate = reference.candidate
+    arguments = with_leaves(candidate.arguments, leaves)
+    return replace(reference, leaves=leaves, candidate=replace(candidate, arguments=arguments), cached=None)
 
 
 def _is_float(leaf: Leaf) -> bool:

@@ -47,7 +47,7 @@ class _Observed(Struct):
         @contextmanager
         def inside() -> Iterator[None]:
             framework = self.call.framework
-            outputs = list(self.call.like.values())
+            outputs = [value for value in self.call.like.values() if value.size]
             memory = framework.unwritten(self.call.setup.device, outputs, self.number) if fresh else nullcontext(False)
             with memory as unwritten, framework.allocations(allocated):
                 self.unwritten |= unwritten

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.check.large.cuts import Cut, Places
+from pytest_probe.errors import DeviceRaised, Unsupported
 from pytest_probe.features.relations.call import Apart, Call, Results, kept, outputs_of
 from pytest_probe.features.relations.relation import Found, left_out
 from pytest_probe.features.relations.table import row_axes
@@ -16,7 +17,7 @@ from pytest_probe.model.run import with_leaves
 from pytest_probe.model.verdict import Outcome
 from pytest_probe.numerics.closeness import equal_in_float64
 from pytest_probe.numerics.dtypes import AnyArray
-from pytest_probe.user_errors import allowing_refusal
+from pytest_probe.user_errors import allowing_refusal, first_line
 
 _SEED = 46
 
@@ -59,7 +60,11 @@ class Rows:
     def find(self, call: Call) -> Found:
         found = Found()
         for cut in _cuts(call):
-            whole = _Whole.of(call, cut)
+            try:
+                whole = _Whole.of(call, cut)
+            except (Unsupported, DeviceRaised) as error:
+                found = replace(found, unasked=found.unasked or first_line(error))
+                continue
             for trial in self._trials(cut.extent):
                 apart = whole.apart(trial.places)
                 found = replace(found, runs=found.runs + 1)
@@ -68,7 +73,7 @@ class Rows:
                         left_out("float64 gives other numbers for these rows as well: they know of one another")
                     words = f"dimension {cut.leaves[next(iter(cut.leaves))]}: {trial.words}: {apart.words}"
                     return replace(found, broken=words, apart=apart)
-        return found
+        return found if found.runs else left_out(found.unasked)
 
 
 class _Whole(Struct, frozen=True):

@@ -43,7 +43,7 @@ class _Table(Struct, frozen=True, forbid_unknown_fields=True):
     batch: list[_Rows]
     inplace: str
     out: str
-    methods: dict[str, str]
+    out_of: dict[str, str]
     alias: dict[str, tuple[str, str]]
     layout: str
     nondeterministic: dict[str, str]
@@ -86,15 +86,15 @@ def row(name: str, api: str, device: str, users: Mapping[str, Any]) -> Row:
     return replace(known, nondeterministic=name in _table().nondeterministic["*"].split())
 
 
-def of_function(namespace: str) -> str:
-    """The namespace in which what is a method in this one takes `out`."""
-    return _table().methods.get(namespace, namespace)
+def of_out(namespace: str) -> str:
+    """The namespace whose functions take `out` for what is in this one; "" where none is known to."""
+    return _table().out_of.get(namespace, "")
 
 
-def of_method(namespace: str) -> str:
+def of_methods(namespace: str) -> str:
     """The namespace that has the methods of functions in this one, which write in place where functions do not."""
-    methods = _table().methods
-    return next((name for name, functions in methods.items() if functions == namespace), namespace)
+    pairs = _table().out_of.items()
+    return next((name for name, functions in pairs if functions == namespace != name), namespace)
 
 
 def row_axes(dimensions: Dimensions, leaf: Leaf, argument: Argument) -> tuple[int, ...]:
@@ -113,6 +113,8 @@ def row_axes(dimensions: Dimensions, leaf: Leaf, argument: Argument) -> tuple[in
     count = dimensions[2:]
     if count and not count.isdigit():
         shape = argument(count)
+        if shape is None:
+            raise LookupError(f"the call names no {count}")
         return tuple(range(ndim - (1 if isinstance(shape, int) else len(shape))))
     return tuple(range(ndim - int(count or 0)))
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from pytest_probe.errors import DeviceRaised, UnknownAPI
 from pytest_probe.features.relations.call import Apart, Call, Results, kept, outputs_of
 from pytest_probe.features.relations.relation import Found, left_out
-from pytest_probe.features.relations.table import of_function, of_method
+from pytest_probe.features.relations.table import of_methods, of_out
 from pytest_probe.model.run import Leaf, Run, Wanted, with_leaves, with_value
 from pytest_probe.model.verdict import Outcome
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating
@@ -35,7 +35,7 @@ def _function(call: Call, namespace: str, api: str) -> Callable[..., Any] | None
 def _has_twins(call: Call) -> bool:
     """Is it no operator, whose arguments may be in the other order, and none that writes itself?"""
     candidate = call.replay.reference.candidate
-    return not (candidate.in_place or call.backward or call.case.record.api.startswith("__"))
+    return not (candidate.in_place or call.backward or call.case.record.api.rpartition(".")[2].startswith("__"))
 
 
 class InPlace:
@@ -65,7 +65,7 @@ class InPlace:
         record = call.case.record
         if not record.api:
             return None
-        found = (_function(call, each, f"{record.api}_") for each in (record.namespace, of_method(record.namespace)))
+        found = (_function(call, each, f"{record.api}_") for each in (record.namespace, of_methods(record.namespace)))
         return next(filter(None, found), None)
 
 
@@ -74,7 +74,8 @@ class Out:
     broken: Outcome = "error"
 
     def fits(self, call: Call) -> bool:
-        return call.row.out and _has_twins(call) and "out" not in call.arguments.kwargs
+        known = bool(of_out(call.case.record.namespace)) or call.case.api in call.registry.relations
+        return call.row.out and known and _has_twins(call) and "out" not in call.arguments.kwargs
 
     def find(self, call: Call) -> Found:
         names = [name for name in call.base if name.startswith("output.")]
@@ -82,8 +83,8 @@ class Out:
             left_out("an output is a number, or an argument")
         namespace = call.case.record.namespace
         function = None
-        if of_function(namespace) != namespace:
-            function = _function(call, of_function(namespace), call.case.record.api)
+        if of_out(namespace) not in ("", namespace):
+            function = _function(call, of_out(namespace), call.case.record.api)
         # An out has no gradient, and kernels are chosen by whether there is one.
         plain = kept(outputs_of(call.run()))
         for words, make in (("", _full), (" of size 0", lambda value: np.empty(0, value.dtype))):

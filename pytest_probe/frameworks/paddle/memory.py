@@ -67,8 +67,10 @@ class PaddleZones:
         for words, before, now in zip(("before", "behind"), self._written, self._bytes(), strict=True):
             places = np.flatnonzero((before != now).any(axis=1))
             if places.size:
-                nearest = len(before) - 1 - places[-1] if words == "before" else places[0]
-                return f"{nearest + 1} elements {words} its {'first' if words == 'before' else 'last'}"
+                nearest = int(len(before) - 1 - places[-1] if words == "before" else places[0])
+                return (
+                    f"{nearest + 1} element{'s' * (nearest > 0)} {words} its {'first' if words == 'before' else 'last'}"
+                )
         return ""
 
     def _bytes(self) -> list[np.ndarray]:

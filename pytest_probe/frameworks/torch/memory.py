@@ -118,8 +118,8 @@ class TorchZones:
             found = zone.cpu().numpy()
             if not np.array_equal(found, self._written):
                 places = np.flatnonzero(found != self._written) // self._size
-                nearest = self._count - places[-1] if zone is self._before else places[0] + 1
-                return f"{nearest} elements {words}"
+                nearest = int(self._count - places[-1] if zone is self._before else places[0] + 1)
+                return f"{nearest} element{'s' * (nearest > 1)} {words}"
         return ""
 
 

@@ -26,7 +26,7 @@ def test_integers_are_guarded_as_well(ask: Ask) -> None:
     assert broken(verdict) == {}
 
 
-@pytest.mark.parametrize(("element", "words"), [(96, "input.0: written 1 elements behind its last"),
+@pytest.mark.parametrize(("element", "words"), [(96, "input.0: written 1 element behind its last"),
                                                 (-5, "input.0: written 5 elements before its first")])  # fmt: skip
 def test_a_write_is_named_with_its_place(ask: Ask, element: int, words: str) -> None:
     def kernel(x: torch.Tensor, inplace: bool = False) -> torch.Tensor:
@@ -49,7 +49,7 @@ def test_a_write_behind_what_the_call_allocates(ask: Ask) -> None:
         return out
 
     verdict = ask("Functional.relu", F.relu, normal(8, 12), names=MEMORY, calls={"Functional.relu": kernel})
-    assert found(verdict)["guard"].reason == "memory that the call allocates (1): written 1 elements behind its last"
+    assert found(verdict)["guard"].reason == "memory that the call allocates (1): written 1 element behind its last"
 
 
 def test_elements_that_are_not_written_are_shown(ask: Ask) -> None:

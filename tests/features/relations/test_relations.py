@@ -48,7 +48,7 @@ def test_an_error_fails_its_items(pytester: pytest.Pytester, parallel: list[str]
     result.assert_outcomes(failed=2)
     result.stdout.fnmatch_lines(
         [
-            "relation.guard [[]6, 96[]] float32: error (relations): input.0: written 1 elements*",
+            "relation.guard [[]6, 96[]] float32: error (relations): input.0: written 1 element*",
             "to reproduce: pytest 'dump.json::Functional.relu.?.forward' --probe-relations=guard,fresh",
             "relations: 2 hold, 2 broken, 0 not checked",
             "fresh: holds in 2 cases",
