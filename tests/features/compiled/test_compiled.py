@@ -86,14 +86,43 @@ def test_calls_are_compiled_and_right(run: Any, args: tuple[str, ...]) -> None:
     assert "compiled by aot_eager: 1 graph" in linear["notes"]
 
 
+def integer(value: int) -> dict[str, Any]:
+    return {"type": "int", "value": value}
+
+
+INDICES = {**plain(4, dtype="int64"), "Max": 7, "Min": 0, "Mean": None, "Norm": None}
+IMAGE = plain(1, 2, 8, 8)
+# One call of each kind: elementwise, a reduction, softmax, a norm, a product with what follows it, a view, in place,
+# an embedding, pooling, a loss, dropout, a list of tensors.
+KINDS = {
+    "Functional.gelu.0.forward": CALLS["Functional.gelu.0.forward"],
+    "Functional.gelu.0.backward": CALLS["Functional.gelu.0.backward"],
+    "Torch.sum.0.forward": forward(plain(8, 64), integer(1), output=plain(8)),
+    "Torch.softmax.0.forward": forward(plain(8, 64), integer(1), output=plain(8, 64)),
+    "Functional.layer_norm.0.forward": CALLS["Functional.layer_norm.0.forward"],
+    "Functional.linear.0.forward": CALLS["Functional.linear.0.forward"],
+    "Tensor.transpose.0.forward": forward(plain(4, 8), integer(0), integer(1), output=plain(8, 4)),
+    "Tensor.add_.0.forward": CALLS["Tensor.add_.0.forward"],
+    "Functional.embedding.0.forward": forward(INDICES, plain(8, 16), output=plain(4, 16)),
+    "Functional.max_pool2d.0.forward": forward(IMAGE, integer(2), output=plain(1, 2, 4, 4)),
+    "Functional.cross_entropy.0.forward": forward(plain(4, 8), INDICES, output=plain()),
+    "Functional.dropout.0.forward": forward(plain(64, 64), {"type": "float", "value": 0.5}, output=plain(64, 64)),
+    "Torch._foreach_mul.0.forward": {
+        **forward([plain(8), plain(4)], {"type": "float", "value": 1.5}, output=plain(8)),
+        "output": [plain(8), plain(4)],
+    },
+}
+
+
 @pytest.mark.slow
-def test_kernels_are_counted_and_kept_out_of_the_users_cache(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inductor_is_right_and_its_files_are_none_of_the_users(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "of-the-user")
-    few = {name: CALLS[name] for name in ("Functional.gelu.0.forward", "Torch.matmul.0.forward")}
-    _, found = run("--probe-compile=inductor", calls=few)
-    gelu, matmul = (found[name]["compiled"] for name in few)
+    _, found = run("--probe-compile=inductor", "--probe-dtype=recorded,bfloat16", calls=KINDS)
+    assert len(found) == 2 * len(KINDS)
+    assert set(verdicts(found).values()) == {"pass"}
+    gelu, linear = (found[f"Functional.{name}.0.forward"]["compiled"] for name in ("gelu", "linear"))
     assert (gelu["graphs"], gelu["kernels"], gelu["external"]) == (1, 1, 0)
-    assert (matmul["graphs"], matmul["kernels"], matmul["external"]) == (1, 0, 1)
+    assert (linear["graphs"], linear["kernels"], linear["external"]) == (1, 0, 1)
     assert not Path("of-the-user").exists()
     assert found["Functional.gelu.0.forward"]["duration"] < gelu["seconds"]
 
