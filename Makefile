@@ -20,7 +20,7 @@ PEERS := $(MSPROBE:%=$(VENV)-msprobe-%/installed)
 # Hundreds of processes import the same modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-paddle test test-fast exhaustive test-paddle lint format snapshots conformance conformance-paddle compat verdict-quality wheel-demo test-without-torch test-without-kernel clean
+.PHONY: demo demo-paddle test test-fast exhaustive test-paddle test-mindspore lint format snapshots conformance conformance-paddle compat verdict-quality wheel-demo test-without-torch test-without-kernel clean
 
 demo: $(INSTALLED)
 	$(VENV)/bin/pytest --probe-dump=cases/gpt
@@ -46,6 +46,11 @@ NEEDS_PADDLE := (importorskip|unavailable)\("paddle"|needs_paddle
 test-paddle: $(PADDLE)
 	$(VENV)/bin/pytest -n 2 --dist worksteal -m paddle tests/frameworks/paddle \
 		$$(grep -rlE '$(NEEDS_PADDLE)' tests --include='test_*.py' --exclude-dir=paddle)
+
+# With MindSpore, in an environment of its own of 3.5 GB: the tests that need it. PYTHON must be 3.10 to 3.12.
+MINDSPORE := $(VENV)-mindspore
+test-mindspore: $(MINDSPORE)/installed
+	$(MINDSPORE)/bin/pytest -n 2 -m mindspore tests/frameworks/mindspore tests/acceptance/test_mindspore_replay.py
 
 lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .
@@ -113,6 +118,11 @@ $(INSTALLED): pyproject.toml constraints.txt $(wildcard kernel/*.c kernel/*.h ke
 
 $(PADDLE): $(INSTALLED)
 	$(VENV)/bin/pip install --quiet -c constraints.txt -e '.[paddle]'
+	touch $@
+
+$(MINDSPORE)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(MINDSPORE)
+	$(MINDSPORE)/bin/pip install --quiet $(INDEX) -c constraints.txt -e '.[mindspore,parallel]' hypothesis expecttest syrupy lxml jinja2
 	touch $@
 
 $(VENV)-msprobe-%/installed: tests/conformance/needs-msprobe-%.txt constraints.txt

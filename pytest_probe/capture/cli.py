@@ -267,7 +267,7 @@ def _add_time(commands: Any) -> None:
     parser.add_argument("--backward", action="store_true", help="the gradients of calls get rows of their own")
     parser.add_argument("--by-shape", action="store_true", help="each API's dtypes and shapes get rows, too")
     parser.add_argument(
-        "--framework", metavar="NAME", help=f"time calls of one framework only: {', '.join(frameworks.MODULES)}"
+        "--framework", metavar="NAME", help=f"time calls of one framework only: {', '.join(frameworks.RECORDED)}"
     )
     parser.add_argument("-m", dest="module", action="store_true", help="PROGRAM is the name of a module")
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM [ARGUMENTS...]")
@@ -277,8 +277,8 @@ def _add_time(commands: Any) -> None:
 def _run_time(arguments: argparse.Namespace) -> int:
     """The exit status. Raises SettingsError, and whatever the program raises."""
     _check(arguments.program, arguments.module)
-    if arguments.framework not in (None, *frameworks.MODULES):
-        raise SettingsError("--framework", arguments.framework, f"give one of {', '.join(frameworks.MODULES)}")
+    if arguments.framework not in (None, *frameworks.RECORDED):
+        raise SettingsError("--framework", arguments.framework, f"give one of {', '.join(frameworks.RECORDED)}")
     folder = None if arguments.out is None else report.take(arguments.out)
     stopwatch = Stopwatch(
         arguments.nested, arguments.asynchronous, arguments.backward, arguments.by_shape, traced=folder is not None

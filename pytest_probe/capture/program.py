@@ -21,7 +21,7 @@ from pytest_probe.capture.recorder import log, say
 from pytest_probe.errors import NotStarted
 
 # Framework by module.
-_NAMES = {module: name for name, module in frameworks.MODULES.items()}
+_NAMES = {frameworks.MODULES[name]: name for name in frameworks.RECORDED}
 _NOT_FOLLOWED = (
     "; a process that it forks, or starts with another Python or another environment, has to start the capture itself, "
     "as in: torchrun --no-python pytest-probe capture train.py"
@@ -53,7 +53,7 @@ class ProgramCapture:
         self._options = {key: value for key, value in options.items() if value is not None}
         self._config = read_config(config_path, **self._options)
         # PaddleAPEX's files hold no calls of another framework.
-        self._recorded = ("paddle",) if self._config.layout == "paddleapex" else tuple(frameworks.MODULES)
+        self._recorded = ("paddle",) if self._config.layout == "paddleapex" else frameworks.RECORDED
         self._debuggers: dict[str, PrecisionDebugger] = {}
         self._imports = 0
         self._steps = ExitStack()

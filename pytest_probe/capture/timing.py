@@ -71,9 +71,9 @@ def timing(
 @contextmanager
 def running(stopwatch: Stopwatch, framework: str | None = None) -> Iterator[None]:
     """Time what is called meanwhile with the frameworks that are imported before or meanwhile; see timing."""
-    names = {module: name for name, module in frameworks.MODULES.items() if framework in (None, name)}
+    names = {frameworks.MODULES[name]: name for name in frameworks.RECORDED if framework in (None, name)}
     if not names:
-        raise SettingsError("framework", framework, f"give one of {', '.join(frameworks.MODULES)}")
+        raise SettingsError("framework", framework, f"give one of {', '.join(frameworks.RECORDED)}")
     hooks: list[Timing] = []
 
     def imported(module: str) -> None:

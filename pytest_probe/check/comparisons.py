@@ -60,7 +60,7 @@ class CaseEvidence(OutputRuns, frozen=True):
 
     def choices(self) -> tuple[Sequence[Choice], ...]:
         reference = self.replay.reference
-        cpu = reference.framework.device("cpu")
+        cpu = reference.framework.host()
         ways = (reference.way, Way(device=cpu, autocast=reference.autocast, default=default_dtype(reference.call)))
         found = tuple(list[Choice]() for _ in ways)
         for way, noted in zip(ways, found, strict=True):
@@ -91,7 +91,7 @@ class CaseEvidence(OutputRuns, frozen=True):
 
     def _on_cpu(self) -> dict[str, AnyArray]:
         reference = self.replay.reference
-        cpu = reference.framework.device("cpu")
+        cpu = reference.framework.host()
         if self.direction == "backward":
             return reference.framework.gradients(reference.in_own_dtypes(cpu), self.replay.incoming)
         return results(replace(reference, wanted=None).in_own_dtypes(cpu), reference.changed)

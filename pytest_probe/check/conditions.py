@@ -129,7 +129,7 @@ class Setup:
         """The device itself; the CPU where outputs are judged that a dump stored. Raises SettingsError where the
         framework has none of that name."""
         if self.conditions.judges_stored:
-            return self.framework.device("cpu")
+            return self.framework.host()
         name = self.conditions.device or self.framework.default_device()
         made = self.registry.devices.get(name.split(":", 1)[0])
         if self.conditions.emulate:

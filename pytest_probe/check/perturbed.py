@@ -186,14 +186,14 @@ class PerturbedRuns:
         if KINDS[kind].rounds == "own dtypes":
             how, apart = self._how, kind in ("separate_steps", "separate_steps_moved")
             steps = Steps(how.narrow, False, own=True, elsewhere=True, products=how.attends, separate=apart)
-            return Way(reference.framework.device("cpu"), autocast=reference.autocast, steps=steps)
+            return Way(reference.framework.host(), autocast=reference.autocast, steps=steps)
         if self._whole or KINDS[kind].rounds != "between kernels":
             return None
         by_autocast = reference.narrow and not reference.framework.casts(reference.candidate.path)
         if not by_autocast and not self._mixed():
             return None
         steps = Steps(self._how.narrow, fine=False, own=True)
-        return Way(reference.framework.device("cpu"), autocast=reference.autocast, steps=steps)
+        return Way(reference.framework.host(), autocast=reference.autocast, steps=steps)
 
     @functools.cached_property
     def _kernels(self) -> tuple[Kernel, ...]:
@@ -215,9 +215,9 @@ class PerturbedRuns:
     def _run_on_cpu(self) -> None:
         reference, framework = self._reference, self._reference.framework
         if self._how.direction == "forward":
-            replace(reference, wanted=None).in_own_dtypes(framework.device("cpu"))
+            replace(reference, wanted=None).in_own_dtypes(framework.host())
         else:
-            framework.gradients(reference.in_own_dtypes(framework.device("cpu")), self._incoming)
+            framework.gradients(reference.in_own_dtypes(framework.host()), self._incoming)
 
     def _size(self, kind: RunKind) -> float:
         if KINDS[kind].by_narrow:

@@ -164,7 +164,8 @@ class Resolver(Struct, frozen=True):
             wide = self._reference_of(name, widened or formula or function, arguments)
             notes = (f"taken as {api.path}",) if api.elsewhere else ()
             lookup = api.lookup if formula is None else functools.partial(_itself, formula)
-            under_test = call or function
+            own = function if api.on_device is None else LookedUp(api.on_device)
+            under_test = call or own
             made.append(
                 Candidate(
                     key,

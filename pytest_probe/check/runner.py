@@ -46,7 +46,7 @@ class CaseRunner(Struct, frozen=True):
         if not call.partial:
             return call
         inputs.check_size(call, None, self._memory)
-        device, conditions = self.setup.framework.device("cpu"), self.setup.conditions
+        device, conditions = self.setup.framework.host(), self.setup.conditions
         files, stored = self.files(case.dump), conditions.judges_stored
         return Completing(self.resolver, self._references, device, files, conditions.seed, stored).completed(case, call)
 

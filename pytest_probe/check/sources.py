@@ -150,7 +150,7 @@ def settled_on_cpu(reference: Reference, autocast: str) -> Reference:
     is run on the CPU in the case's own dtypes, to see whether it ran under that. Raises Unsupported."""
     if not autocast:
         return reference
-    cpu = DeviceSource(reference.framework, reference.framework.device("cpu"))
+    cpu = DeviceSource(reference.framework, reference.framework.host())
     # What a project put in the device's place is left out: only the framework casts under an autocast.
     own = replace(reference, candidate=replace(reference.candidate, on_device=reference.candidate.reference))
     try:

@@ -316,7 +316,7 @@ def _promises(reference: Reference, demands: Demands, device: Device) -> Iterato
     if reference.autocast:  # which the record had, and the caller need not have
         yield _returned(replace(reference, autocast=""), device, computed=False)
     yield _returned(reference, device, computed=True)
-    yield _returned(reference, reference.framework.device("cpu"), computed=True)
+    yield _returned(reference, reference.framework.host(), computed=True)
 
 
 def _as_reference(reference: Reference) -> Mapping[str, Layout]:

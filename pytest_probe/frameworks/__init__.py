@@ -14,12 +14,14 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorType, ModuleType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
 from pytest_probe.errors import FrameworkTooOld, SettingsError, Unsupported
+from pytest_probe.system.import_noise import hidden_noise
 from pytest_probe.system.process import paused_gc
 
 if TYPE_CHECKING:
@@ -28,12 +30,15 @@ if TYPE_CHECKING:
 
 # Name in a dump: the module to import, which is also the name of our extra. They are imported in this order, in which
 # no two of them break in one process.
-MODULES: Mapping[str, str] = {"pytorch": "torch", "paddle": "paddle"}
+MODULES: Mapping[str, str] = {"pytorch": "torch", "mindspore": "mindspore", "paddle": "paddle"}
+# Those whose programs can be recorded and timed.
+RECORDED = ("pytorch", "paddle")
 # The framework whose calls judge what dumps of another one stored, where that need not be installed.
 JUDGED_BY: Mapping[str, str] = {"mindspore": "pytorch"}
 # By module the first release that works: the first of torch with `torch.accelerator`, by which an accelerator of any
-# kind is found; the first of Paddle whose NumPy is that of the other frameworks.
-OLDEST: Mapping[str, tuple[int, int]] = {"torch": (2, 6), "paddle": (3, 0)}
+# kind is found; the first of Paddle whose NumPy is that of the other frameworks; the only one of MindSpore that was
+# tried.
+OLDEST: Mapping[str, tuple[int, int]] = {"torch": (2, 6), "paddle": (3, 0), "mindspore": (2, 10)}
 # The framework of what no dump names: functions that a test checks, programs that are captured.
 DEFAULT = "pytorch"
 
@@ -42,12 +47,13 @@ def unavailable(name: str, *, stored: bool = False) -> str:
     """Why calls of a framework cannot run here; "" where they can. stored: what a dump stored of them is judged, and no
     device runs."""
     module = MODULES.get(JUDGED_BY.get(name, name) if stored else name)
-    if module is None and name in JUDGED_BY:
-        return f"it was recorded with {name}, whose calls cannot run yet; --probe-device=recorded judges stored outputs"
     if module is None:
         return f"it was recorded with {name}, whose calls cannot run yet; give a dump of {', '.join(MODULES)}"
     if importlib.util.find_spec(module) is None:
-        return f"its calls need {module}, which is not installed: pip install 'pytest-probe[{module}]'"
+        without = (
+            "; --probe-device=recorded judges stored outputs without it" if name in JUDGED_BY and not stored else ""
+        )
+        return f"its calls need {module}, which is not installed: pip install 'pytest-probe[{module}]'{without}"
     return ""
 
 
@@ -55,8 +61,7 @@ def unavailable(name: str, *, stored: bool = False) -> str:
 def signatures(name: str = DEFAULT) -> Signatures:
     """What the framework calls its APIs and their parameters, as canonical names; nothing of it is imported. Of a
     framework that has no room here, as torch would call them."""
-    room = name if name in JUDGED_BY else MODULES.get(name, MODULES[DEFAULT])
-    found: Signatures = _part(room, "signatures")
+    found: Signatures = _part(MODULES.get(name, MODULES[DEFAULT]), "signatures")
     return found
 
 
@@ -79,11 +84,18 @@ def load(name: str = DEFAULT, *, stored: bool = False) -> Framework:
     return loaded
 
 
+def import_in_order(names: Sequence[str]) -> None:
+    """Import these frameworks before any is asked for, where a later one's import would break an earlier one."""
+    if {"mindspore", "paddle"} <= set(names):
+        with suppress(Unsupported, FrameworkTooOld):
+            check_installed("mindspore")
+
+
 def capture_part(name: str, part: str) -> Any:
     """A file of a framework's `capture/`. Raises SettingsError for no framework that can be recorded, Unsupported where
     it is not installed, FrameworkTooOld where a newer one is needed."""
-    if name not in MODULES:
-        raise SettingsError("framework", name, f"give one of {', '.join(MODULES)}")
+    if name not in RECORDED:
+        raise SettingsError("framework", name, f"give one of {', '.join(RECORDED)}")
     check_installed(name)
     return _part(MODULES[name], f"capture.{part}")
 
@@ -102,6 +114,12 @@ def check_installed(name: str) -> None:
 
 
 def _imported(module: str) -> ModuleType:
+    if module == "mindspore" and module not in sys.modules:
+        if "paddle" in sys.modules:
+            reason = "Paddle was imported before MindSpore, which then cannot be: run their dumps apart"
+            raise Unsupported(reason, "framework not installed")
+        with hidden_noise():
+            return importlib.import_module(module)
     if module != "paddle":
         return importlib.import_module(module)
     with warnings.catch_warnings():

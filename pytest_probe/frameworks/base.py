@@ -88,13 +88,15 @@ class API(Struct, frozen=True):
 
     `lookup` finds the function anew at every call, so that what a user patches is what runs. in_place says that its
     name says that it writes to its first argument, elsewhere that it was found in another module than the name says,
-    since a capture lost the submodule.
+    since a capture lost the submodule. on_device finds what a device under test is given, where that is another
+    function.
     """
 
     path: str
     lookup: Callable[[], Callable[..., Any]]
     in_place: bool = False
     elsewhere: bool = False
+    on_device: Callable[[], Callable[..., Any]] | None = None
 
 
 class LookedUp(Struct, frozen=True):
@@ -190,6 +192,9 @@ class Devices(Protocol):
     def device(self, name: str, option: str = "--probe-device") -> Device:
         """The framework's own device of that name. Raises SettingsError, of the option that named it, where there is
         none."""
+
+    def host(self) -> Device:
+        """The CPU, on which evidence is computed."""
 
     def all_devices(self, name: str) -> tuple[str, ...]:
         """The devices of this kind that the framework sees, where the name is without a number ("cuda") and there are

@@ -152,6 +152,7 @@ class Probe:
         """seed: another one than the run's."""
         from pytest_probe.check import Checker, Conditions, user_code
 
+        frameworks.import_in_order(() if self.settings.judges_stored else self.frameworks)
         settings, hook = self.settings, self.config.hook
         return Checker(
             Conditions(
@@ -187,7 +188,7 @@ class Probe:
         """The frameworks that the dumps' calls run with, by the names that dumps give them; the default one where no
         dump names one that is here."""
         named = {dump.framework for _, dump in self.dumps.readable()}
-        stored, known = self.settings.judges_stored, dict.fromkeys((*frameworks.MODULES, *frameworks.JUDGED_BY))
+        stored, known = self.settings.judges_stored, frameworks.MODULES
         here = (name for name in known if name in named and not frameworks.unavailable(name, stored=stored))
         return tuple(here) or (frameworks.DEFAULT,)
 

@@ -338,7 +338,7 @@ def test_a_dump_of_an_unsupported_framework_fails_with_a_reason(
 ) -> None:
     dump = make_dump(framework="jax")
     probe(pytester).assert_outcomes(failed=1)
-    message = f"{dump}: it was recorded with jax, whose calls cannot run yet; give a dump of pytorch, paddle"
+    message = f"{dump}: it was recorded with jax, whose calls cannot run yet; give a dump of pytorch, mindspore, paddle"
     assert reasons(pytester, "error") == {"(framework)": ("", message)}
 
 

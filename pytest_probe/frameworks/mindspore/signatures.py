@@ -23,6 +23,7 @@ NAMESPACES: Mapping[str, tuple[str, str]] = {
 }
 # MindSpore's names of dtypes that are more than a capital at the beginning.
 _DTYPES = {"bfloat16": "BFloat16", "float8_e4m3fn": "Float8E4M3FN", "float8_e5m2": "Float8E5M2"}
+_BARE = {written: bare for bare, written in _DTYPES.items()}
 
 
 def counterpart(api: str) -> str:
@@ -44,6 +45,11 @@ def written(dtype: str) -> tuple[str, str, str]:
     """As msprobe writes them: dtypes with capitals."""
     plain = dtype.replace("uint", "UInt") if dtype.startswith("uint") else dtype.capitalize()
     return "mindspore.Tensor", "mindspore.dtype", _DTYPES.get(dtype, plain)
+
+
+def bare(dtype: str) -> str:
+    """The usual name of a dtype that MindSpore writes with capitals."""
+    return _BARE.get(dtype, dtype.lower())
 
 
 def canonical(api: str) -> str:

@@ -206,7 +206,7 @@ class PythonCalls(ABC):
 
     def _brought(self, fetch: Callable[[Any], Any], tensor: Any) -> np.ndarray:
         with self.memory_errors:
-            return self.array(fetch(tensor.detach()))
+            return self.array(fetch(self.detached(tensor)))
 
     def returned(self, run: Run) -> Returned:
         outputs, bound, _, result = run.handle
@@ -278,6 +278,10 @@ class PythonCalls(ABC):
     def records(self, wanted: Wanted | None) -> bool:
         """Does a run that wants these record its graph?"""
         return wanted is not None and wanted.grad
+
+    def detached(self, tensor: Any) -> Any:
+        """The tensor apart from its graph."""
+        return tensor.detach()
 
     def dense(self, gradient: Any) -> Any:
         """A gradient whose elements all lie in memory."""

@@ -170,6 +170,9 @@ class PythonFramework(PythonCalls):
             wanted = f"{self.title} says: {first_line(error)}; found here: {known}{near}"
             raise SettingsError(option, name, wanted) from error
 
+    def host(self) -> Any:
+        return self.device("cpu")
+
     def all_devices(self, name: str) -> tuple[str, ...]:
         count = 1 if name == "cpu" or ":" in name else self.count(name)
         return tuple(f"{name}:{number}" for number in range(count)) if count > 1 else (name,)

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 import torch
@@ -82,8 +82,12 @@ class TorchFramework(TorchCalls, PythonFramework):
 
     name = "pytorch"
     package = "torch"
-    kinds = ("cpu", "cuda", "npu", "xpu", "mps", "hpu")
-    refusals = (RuntimeError, AssertionError, ImportError)  # ImportError: the package of a backend
+    kinds: ClassVar[tuple[str, ...]] = ("cpu", "cuda", "npu", "xpu", "mps", "hpu")
+    refusals: ClassVar[tuple[type[Exception], ...]] = (
+        RuntimeError,
+        AssertionError,
+        ImportError,
+    )  # ImportError: the package of a backend
     widening = staticmethod(widening)
     hardware = staticmethod(hardware)
     is_device_memory = staticmethod(is_device_memory)

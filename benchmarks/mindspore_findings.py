@@ -1,0 +1,63 @@
+"""Where MindSpore 2.10.0 is wrong on a CPU: what a program gets, and what pytest-probe says of it as a stored output.
+
+    python benchmarks/mindspore_findings.py        # in the environment of make test-mindspore
+
+The gradient of a split: its middle chunk is reshaped, permuted and transposed, so that its incoming gradient is a
+permuted view. What works in place: the tensor afterwards, beside the result.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import mindspore
+import numpy as np
+from mindspore import Tensor, mint
+
+from pytest_probe import frameworks
+from tests.support.mindspore_dumps import split_of_three, write
+
+
+def main() -> None:
+    frameworks.load("mindspore").device("CPU")
+    right = split_of_three(strides_ignored=False)
+    split(right)
+    for name, value in (("add_", 1.0), ("sub_", 1.0), ("mul_", 2.0)):
+        in_place(name, value)
+
+
+def split(right: dict[str, Any]) -> None:
+    """The recorded call, made by a program."""
+    forward, backward = right["Mint.split.0.forward"], right["Mint.split.0.backward"]
+    x, size = forward["input_args"]
+    # Backwards through reshape, permute and transpose: the constant that the program multiplied by.
+    constant = backward["input"][1].reshape(2, 4, 2, 4).transpose(0, 2, 3, 1)
+
+    def program(given: Tensor) -> Tensor:
+        first, middle, last = mint.split(given, size, -1)
+        moved = middle.reshape(2, 4, 2, 4).permute(0, 2, 1, 3).transpose(-2, -1)
+        return first.sum() + (moved * Tensor(np.ascontiguousarray(constant))).sum() + last.mean()
+
+    gradient = mindspore.grad(program)(Tensor(x)).asnumpy()
+    expected = backward["output"][0]
+    backward["output"][0] = gradient
+    with tempfile.TemporaryDirectory() as folder:
+        dump = write(Path(folder) / "split", right)
+        command = [sys.executable, "-m", "pytest", "-q", f"--probe-dump={dump}", "--probe-device=recorded"]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
+    said = next(line for line in done.stdout.splitlines() if line.startswith("probe: "))
+    print(f"mint.split, backward: off by up to {np.abs(gradient - expected).max():.2f}; {said}")
+
+
+def in_place(name: str, value: float) -> None:
+    tensor = mint.mul(Tensor(np.arange(3, dtype=np.float32)), 1.0)
+    result = getattr(tensor, name)(value)
+    print(f"Tensor.{name}({value}) of [0, 1, 2] returns {result.asnumpy()}, and leaves {tensor.asnumpy()}")
+
+
+if __name__ == "__main__":
+    main()
