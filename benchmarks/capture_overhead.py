@@ -3,7 +3,8 @@
     python benchmarks/capture_overhead.py [--framework paddle] [--steps N] [--msprobe PYTHON] [--paddleapex CHECKOUT]
 
 Steps of a GPT (d = 256, 4 layers, T = 128, B = 4) and of a tiny one (d = 32, 2 layers, T = 16, B = 2), forward,
-backward and AdamW on one thread of the CPU; plain and recorded steps take turns. Wall times are the least of each. CPU
+backward and AdamW on one thread of the CPU; of torch also the tiny one's forward alone, a small CNN, and 1,200 calls on
+64 x 128 elements. Plain and recorded steps take turns. Wall times are the least of each. CPU
 is that of all threads, the writer's with it: the median of the pairs, in brackets the quartiles. A recorded step lasts
 from start() to the end of step(), by which it is on the disk. A call is one forward entry. "not compiled" is
 without the compiled kernel; where there is none that row is left out. --msprobe names an interpreter with
@@ -36,6 +37,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 NOT_COMPILED, NOT_STARTED = "statistics, not compiled", "installed, not started"
 WAYS = ("statistics", NOT_COMPILED, "without stacks", "structure", "md5", "tensor", NOT_STARTED)
+WAYS_OF_OTHERS = ("statistics", NOT_COMPILED, "structure")
 OPTIONS: dict[str, dict[str, Any]] = {
     "without stacks": {"extra_info": False},
     "structure": {"task": "structure"},
@@ -48,8 +50,9 @@ SIZES = {"tiny GPT": (64, 32, 4, 2, 16, 2), "GPT": (512, 256, 8, 4, 128, 4)}
 
 
 def training(size: str, framework: str) -> Callable[[], None]:
-    """One training step of the model of that size."""
-    step: Callable[[], None] = importlib.import_module(f"overhead.{framework}").training(*SIZES[size])
+    """One training step of the model of that size, or one of the others."""
+    steps = importlib.import_module(f"overhead.{framework}")
+    step: Callable[[], None] = steps.training(*SIZES[size]) if size in SIZES else steps.OTHERS[size]()
     return step
 
 
@@ -125,8 +128,9 @@ def ours(steps: int, framework: str) -> Iterator[str]:
     from pytest_probe.capture import kernel
 
     compiled = kernel.compiled
-    for size in SIZES:
-        for way in WAYS:
+    others = importlib.import_module(f"overhead.{framework}").OTHERS
+    for size in (*SIZES, *others):
+        for way in WAYS if size in SIZES else WAYS_OF_OTHERS:
             if way == NOT_COMPILED and compiled is None:
                 continue
             with tempfile.TemporaryDirectory() as folder:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import paddle
@@ -53,3 +53,6 @@ def training(words: int, d: int, heads: int, layers: int, t: int, batch: int) ->
         optimizer.step()
 
     return step
+
+
+OTHERS: Mapping[str, Callable[[], Callable[[], None]]] = {}

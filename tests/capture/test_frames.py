@@ -34,11 +34,12 @@ def test_one_that_is_never_finished_moves_no_other(monkeypatch: pytest.MonkeyPat
     stacks = _stacks()
     first = _here(stacks)
 
-    def interrupted(code: CodeType) -> bool:
-        raise KeyboardInterrupt
+    class Interrupted(dict[int, list[tuple[CodeType, int]]]):
+        def __setitem__(self, number: int, frames: list[tuple[CodeType, int]]) -> None:
+            raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(stacks, "_again", interrupted)
+        patch.setattr(stacks, "_frames", Interrupted())
         with pytest.raises(KeyboardInterrupt):
             _here(stacks)
 
