@@ -12,6 +12,7 @@ import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from pkgutil import resolve_name
 from types import ModuleType
 from typing import Any
 
@@ -279,3 +280,48 @@ def test_a_kept_capture_holds_no_more_after_many_calls(
     assert found[-1][0] == found[-2][0]
     # One object for each call would be 70,000 bytes each time.
     assert min(later[1] - earlier[1] for earlier, later in itertools.pairwise(found)) < 20_000
+
+
+class Planted(Exception):
+    """What a planted function raises."""
+
+
+@pytest.mark.parametrize("owner", ["values.Values", "hooks.TorchHooks"])
+def test_what_the_kernel_calls_may_raise(
+    owner: str, compiled: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytest_probe.capture.kernel.compiled", compiled)
+    path = f"pytest_probe.frameworks.torch.capture.{owner}._needs"
+    needs = resolve_name(path)
+    called: list[str] = []
+    x = torch.randn(4, 4, requires_grad=True)
+
+    def recorded_with(name: str) -> None:
+        def fail(*args: Any, **kwargs: Any) -> Any:
+            called.append(name)
+            raise Planted
+
+        def planted(*args: Any) -> Any:
+            given = needs(*args)
+            tried.update(one for one, value in vars(given).items() if callable(value) and not isinstance(value, type))
+            if name:
+                vars(given)[name] = fail
+            return given
+
+        with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Planted):
+            patch.setattr(path, planted)
+            with capture(tmp_path, overwrite=True):
+                small_step(x)
+
+    def count() -> int:
+        x.grad = None
+        gc.collect()
+        return sys.getrefcount(x)
+
+    tried: set[str] = set()
+    recorded_with("")
+    before = count()
+    for name in sorted(tried):
+        recorded_with(name)
+        assert count() == before, name
+    assert len(set(called)) > 8
