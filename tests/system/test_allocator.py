@@ -1,0 +1,35 @@
+"""What malloc gives, where the C library is glibc."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+
+import pytest
+
+from pytest_probe.system.allocator import NEGATIVE, POSITIVE, filled_allocations
+
+pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc fills memory")
+
+
+def fresh(size: int) -> bytes:
+    """The bytes of memory that malloc gives, aligned as tensors are."""
+    libc, place = ctypes.CDLL(None), ctypes.c_void_p()
+    assert libc.posix_memalign(ctypes.byref(place), 64, ctypes.c_size_t(size)) == 0
+    try:
+        return ctypes.string_at(place, size)
+    finally:
+        libc.free(place)
+
+
+@pytest.mark.parametrize("size", [1000, 1 << 20, 1 << 25])
+@pytest.mark.parametrize("byte", [POSITIVE, NEGATIVE])
+def test_memory_is_full_of_the_byte(size: int, byte: int) -> None:
+    with filled_allocations(byte):
+        assert set(fresh(size)) == {byte}
+
+
+def test_afterwards_it_is_not() -> None:
+    with filled_allocations(POSITIVE):
+        pass
+    assert set(fresh(1 << 25)) == {0}  # of pages that nobody had
