@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from tests.conformance.agreement import Agreement
-from tests.conformance.live import captured, comparisons, drawn, record_sets, tensors
+from tests.conformance.live import captured, comparisons, drawn, golden, record_sets, tensors
 from tests.conformance.live.tool import Tool
 
 # A check runs the tool in its folder and says how it agrees, under the name of what was compared.
@@ -28,6 +28,7 @@ CHECKS: tuple[Check, ...] = (
     comparisons.check,
     captured.check,
     record_sets.check,
+    golden.check,
 )
 SHOWN = 20
 
