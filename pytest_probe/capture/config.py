@@ -121,7 +121,8 @@ class CaptureConfig(Struct, frozen=True):
     kinds of which values statistics or data are kept; overflows ends an overflow_check (-1: never). namespaces are
     modules whose functions are recorded as well, by the prefix of their records. With seed or deterministic everything
     that draws is seeded when the debugger is made, as msprobe 1.0 does it. overwrite: an earlier dump in the folder is
-    removed. layout is whose files are written, apex how PaddleAPEX's files are. targets are the functions to record,
+    removed. rank is the number of this process among those that train together, None: as its starter says it. layout is
+    whose files are written, apex how PaddleAPEX's files are. targets are the functions to record,
     by their paths ("paddle.add"); None: all that the framework has. compiled functions run "as-is", and what they call
     is not seen, or "eager" while something is recorded.
     """
@@ -144,6 +145,7 @@ class CaptureConfig(Struct, frozen=True):
     seed: int | None = None
     deterministic: bool | None = None
     overwrite: bool = False
+    rank: int | None = None
     layout: str = "msprobe"
     apex: ApexOptions = ApexOptions()
     targets: tuple[str, ...] | None = None
@@ -188,6 +190,9 @@ class _Top(_Settings, frozen=True):
     level: Literal["L0", "L1", "mix"] | None = None
     steps: _Numbers = field(default=None, name="step")
     ranks: _Numbers = field(default=None, name="rank")
+    rank: Annotated[Annotated[int, Meta(ge=0)] | None, Meta(description="give this process's number, 0 or more")] = (
+        field(default=None, name="rank_folder")
+    )
     stacks: Annotated[bool | None, Meta(description="give true or false")] = field(default=None, name="extra_info")
     kinds: Annotated[
         tuple[_Kind | Literal["all"], ...] | None, Meta(description=f"give a list of {', '.join(_KINDS)}, or of all")

@@ -17,12 +17,20 @@ from pytest_probe.capture.recorder import Recorder, log
 from pytest_probe.capture.writer import Outcome
 
 # msprobe's.
-_SEED = 1234
+_FIRST_SEED = 1234
 
 
-def seed_all(seed: int = _SEED, mode: bool = False, framework: str = frameworks.DEFAULT) -> None:
+def seed_all(
+    seed: int = _FIRST_SEED, mode: bool = False, framework: str = frameworks.DEFAULT, *, rm_dropout: bool = False
+) -> None:
     """Seed Python's, NumPy's and the framework's generators; mode: it shall use deterministic algorithms, and warn
-    where there is none. Raises Unsupported where the framework is not installed."""
+    where there is none. rm_dropout: torch.nn.functional.dropout and its kin give what they get until a call without.
+    Raises Unsupported where the framework is not installed, SettingsError where its dropouts cannot be changed."""
+    _seed(seed, mode, framework)
+    recording(framework).keep_dropped(rm_dropout)
+
+
+def _seed(seed: int, mode: bool, framework: str) -> None:
     random.seed(seed)
     np.random.seed(seed % 2**32)
     os.environ["PYTHONHASHSEED"] = str(seed)
@@ -37,7 +45,8 @@ class PrecisionDebugger:
     config_path is msprobe's config.json; what is given here counts more. model, here or at start(): for levels L0 and
     mix, and for the path of the module that makes each call. options are the keys of the configuration by their
     names there: scope, list, data_mode, summary_mode, white_list, black_list, rank, extra_info, overflow_nums,
-    namespaces, seed, is_deterministic (with either everything that draws is seeded here, as by seed_all), and kinds
+    namespaces, seed, is_deterministic (with either everything that draws is seeded here, as by seed_all), rank_folder
+    (the number of this process, where nothing that started it says it), and kinds
     ("float", "int", "bool", "scalar"): of which values statistics or data are kept. framework is whose calls are
     recorded, as dumps name it: "pytorch" or "paddle".
 
@@ -60,7 +69,7 @@ class PrecisionDebugger:
         given = {"task": task, "dump_path": dump_path, "level": level, "step": step, **options}
         config = read_config(config_path, **{key: value for key, value in given.items() if value is not None})
         if config.seed is not None or config.deterministic is not None:
-            seed_all(_SEED if config.seed is None else config.seed, bool(config.deterministic), framework)
+            _seed(_FIRST_SEED if config.seed is None else config.seed, bool(config.deterministic), framework)
         self._hooks = recording(framework).hooks(config, model)
         self._recorder = Recorder(config, self._hooks)
 

@@ -24,6 +24,10 @@ class Recording(Protocol):
     def seed(self, seed: int, deterministic: bool) -> None:
         """Seed its generators; deterministic: use deterministic algorithms, and warn where there is none."""
 
+    def keep_dropped(self, wanted: bool) -> None:
+        """Its dropouts keep all elements from now on; not wanted: as the framework has them. Raises SettingsError where
+        they cannot be changed."""
+
     def after_optimizer_steps(self, step: Callable[[], None]) -> AbstractContextManager[None]:
         """Call step after each step of the optimizer that steps first."""
 

@@ -16,7 +16,7 @@ from pytest_probe.capture.config import read_config
 from pytest_probe.capture.debugger import PrecisionDebugger
 from pytest_probe.capture.framework import recording
 from pytest_probe.capture.imports import watch_imports
-from pytest_probe.capture.ranks import keep_rank, named_rank
+from pytest_probe.capture.ranks import ANY_NUMBER, keep_rank, named_rank
 from pytest_probe.capture.recorder import log, say
 from pytest_probe.errors import NotStarted
 
@@ -81,7 +81,8 @@ class MainCapture(ProgramCapture):
 
     def __init__(self, config_path: str | None, **options: Any) -> None:
         super().__init__(config_path, **options)
-        rank, ranks = named_rank()
+        own = self._config.rank
+        rank, ranks = named_rank() if own is None else (own, ANY_NUMBER)
         if rank is None or not self._config.ranks or any(rank in each for each in self._config.ranks):
             folder.take(self._config.dump_path, rank, ranks, overwrite=self._config.overwrite)
         self._others = 0

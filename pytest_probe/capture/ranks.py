@@ -27,6 +27,8 @@ _STARTERS = (
     _Starter("PADDLE_TRAINER_ID", "PADDLE_TRAINERS_NUM"),
     _Starter("SLURM_PROCID", "SLURM_NTASKS"),
 )
+# More processes than train together.
+ANY_NUMBER = 1 << 62
 # Which process has a number: "RANK=0 4711". Those that it starts inherit its variables, and are others.
 _OWNER = "PYTEST_PROBE_CAPTURE_RANK"
 

@@ -23,6 +23,7 @@ from pytest_probe.capture import folder, writer
 from pytest_probe.capture.apex_files import ApexFiles
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.dump_files import DumpFiles
+from pytest_probe.capture.ranks import ANY_NUMBER
 from pytest_probe.capture.snapshot import NamedEntry
 from pytest_probe.capture.writer import EntrySource, Outcome, StepFiles, Writer, in_bytes
 from pytest_probe.errors import OverflowFound
@@ -158,11 +159,18 @@ class Recorder:
         self._lock = threading.Lock()
         _watch_process(self)
 
+    def _rank(self) -> int | None:
+        return self._hooks.rank() if self.config.rank is None else self.config.rank
+
+    def _ranks(self) -> int:
+        # How many there are nothing says then, and each takes its own folder alone.
+        return self._hooks.ranks() if self.config.rank is None else ANY_NUMBER
+
     def take_folder(self) -> None:
         """Before the first step: take the folder for this run. Raises FolderTaken, or SettingsError."""
-        rank = self._hooks.rank()
+        rank = self._rank()
         if not self._taken and self.scope.wants_rank(rank):
-            folder.take(self.config.dump_path, rank, self._hooks.ranks(), overwrite=self.config.overwrite)
+            folder.take(self.config.dump_path, rank, self._ranks(), overwrite=self.config.overwrite)
             self._taken = True
 
     def share_folder(self, written: Callable[[], None]) -> None:
@@ -174,7 +182,7 @@ class Recorder:
     def start(self) -> None:
         """Record from here on, where the step and the rank are wanted."""
         self._asked = True
-        wanted = self.scope.wants_step(self.step) and self.scope.wants_rank(self._hooks.rank())
+        wanted = self.scope.wants_step(self.step) and self.scope.wants_rank(self._rank())
         if self._running or not wanted or self._full or not self._has_folder():
             return
         # Two of one framework would record each other's steps.
@@ -190,7 +198,7 @@ class Recorder:
 
     def _has_folder(self) -> bool:
         """PaddleAPEX's names have ranks only: a process that is none has no place beside the one that started it."""
-        return not (self._shared and self.config.layout == "paddleapex" and self._hooks.rank() is None)
+        return not (self._shared and self.config.layout == "paddleapex" and self._rank() is None)
 
     def forward_ends(self) -> None:
         if self._running:
@@ -222,7 +230,7 @@ class Recorder:
             writer, self._writer = self._writer, None
             writer.end()
             # It may have learned its rank while it recorded.
-            if self._hooks.rank() is not None:
+            if self._rank() is not None:
                 writer.rename(self._folder())
             seconds = time.perf_counter() - self._began if writer.outcome.steps else 0.0
             self.outcome = self.outcome.plus(replace(writer.outcome, seconds=seconds, unseen=self._unseen))
@@ -259,7 +267,7 @@ class Recorder:
 
     def _speaks(self) -> bool:
         """Does this process speak for all? One of several ranks does."""
-        rank = self._hooks.rank()
+        rank = self._rank()
         if rank is None:
             return not self._shared
         return rank == min((each[0] for each in self.config.ranks), default=0)
@@ -310,7 +318,7 @@ class Recorder:
             raise OverflowFound(self._overflows, name, folder / self._file())
 
     def _folder(self) -> Path:
-        rank, folder = self._hooks.rank(), Path(os.path.abspath(self.config.dump_path))
+        rank, folder = self._rank(), Path(os.path.abspath(self.config.dump_path))
         if self.config.layout == "paddleapex":
             return folder / f"rank{rank or 0}_step{self.step}"
         return folder / f"step{self.step}" / (f"proc{os.getpid()}" if rank is None else f"rank{rank}")
@@ -326,11 +334,11 @@ class Recorder:
 
     def _file(self) -> str:
         apex = self.config.layout == "paddleapex"
-        return f"forward_rank{self._hooks.rank() or 0}_all.json" if apex else "dump.json"
+        return f"forward_rank{self._rank() or 0}_all.json" if apex else "dump.json"
 
     def _files(self) -> StepFiles:
         if self.config.layout == "paddleapex":
-            return ApexFiles(self.config.apex, self._hooks.rank() or 0)
+            return ApexFiles(self.config.apex, self._rank() or 0)
         return DumpFiles(self._header(), data=self.config.task in ("tensor", "overflow_check"))
 
     def _header(self) -> dict[str, Any]:

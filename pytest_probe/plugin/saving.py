@@ -28,9 +28,10 @@ def saves(probe: Probe, verdict: Verdict, *, worse: bool = False) -> bool:
 
 
 def saved_file(probe: Probe, label: str, name: str) -> Path:
-    """Where a case's tensors go."""
-    assert probe.settings.out is not None
-    return saved_path(probe.settings.out, label, name)
+    """Where a case's tensors go: where the file of rules says, else into --probe-out."""
+    folder = probe.settings.rules.saved or probe.settings.out
+    assert folder is not None
+    return saved_path(folder, label, name)
 
 
 def save(probe: Probe, checked: Checked, verdict: Verdict, file: Path) -> Verdict:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import json
 
 import pytest
@@ -62,3 +63,19 @@ def test_a_wrong_file_stops_before_anything_is_collected(pytester: pytest.Pytest
     result = pytester.runpytest("--probe-dump=dump.json", "--probe-standards-file=rules.yaml")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*rules.yaml:3: apis: linear: unknown key 'float23'; did you mean 'float32'?*"])
+
+
+def test_its_decimals_and_its_folder_for_tensors(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump()
+    (pytester.path / "config.json").write_text(json.dumps({"precision": 2, "error_data_path": "wrong"}))
+    args = ["--probe-dump=dump.json", "--probe-device=cpu", "--probe-api=linear", "--probe-direction=forward"]
+    both = ("--probe-out=out", "--probe-save=all", "--probe-standards-file=config.json")
+    pytester.runpytest(*args, *both).assert_outcomes(passed=1)
+    assert [path.name for path in (pytester.path / "wrong/saved/dump.json").glob("*.pt")] == [
+        "Functional.linear.0.forward.pt"
+    ]
+    assert not (pytester.path / "out/saved").exists()
+    [details] = (pytester.path / "out").glob("accuracy_checking_details_*.csv")
+    with details.open(encoding="utf-8-sig", newline="") as file:
+        [row] = csv.DictReader(file)
+    assert row["余弦相似度"] == "1.00"

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from torch.nn.functional import relu as imported_before
 from torch.utils.checkpoint import checkpoint
 
 from pytest_probe import PrecisionDebugger, capture, seed_all
-from pytest_probe.errors import OverflowFound
+from pytest_probe.errors import OverflowFound, SettingsError
 from tests.support import models
 from tests.support.capturing import content, entries, recorded
 
@@ -597,6 +598,52 @@ def test_seed_all_seeds_python_numpy_and_torch() -> None:
     finally:
         seed_all(5)
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_seed_all_lets_dropouts_keep_all_until_a_call_without() -> None:
+    x = torch.ones(4, 8)
+    model = torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.AlphaDropout(0.5))
+    original = F.dropout
+    try:
+        seed_all(5, rm_dropout=True)
+        seed_all(6, rm_dropout=True)
+        assert torch.equal(model(x), x)
+        assert all(torch.equal(each(x), x) for each in (F.dropout, F.dropout1d, F.feature_alpha_dropout))
+        assert F.dropout(x, 0.3, True, inplace=True) is x
+        assert recorded_names(x) == ["Functional.dropout.0.forward"]
+    finally:
+        seed_all(5)
+    assert F.dropout is original
+    assert not torch.equal(model(x), x)
+
+
+def recorded_names(x: torch.Tensor) -> list[str]:
+    with TemporaryDirectory() as folder:
+        return list(recorded(Path(folder), lambda: F.dropout(x)))
+
+
+def test_a_seed_of_the_debugger_leaves_dropouts_as_they_are(tmp_path: Path) -> None:
+    try:
+        seed_all(5, rm_dropout=True)
+        PrecisionDebugger(dump_path=tmp_path, seed=7)
+        assert torch.equal(F.dropout(torch.ones(9)), torch.ones(9))
+    finally:
+        seed_all(5)
+
+
+def test_rank_folder_names_the_folder_of_a_process_that_nothing_gave_a_number(tmp_path: Path) -> None:
+    for number in (0, 3):
+        with capture(tmp_path, rank_folder=number):
+            torch.ones(2)
+    assert sorted(path.name for path in (tmp_path / "step0").iterdir()) == ["rank0", "rank3"]
+    taken = pytest.raises(SettingsError, match=r"holds the dump of an earlier run \(step0/rank3\)")
+    with taken, capture(tmp_path, rank_folder=3):
+        pass
+    with capture(tmp_path / "other", rank_folder=0, rank=[3]):
+        torch.ones(2)
+    assert not (tmp_path / "other").exists()
+    with pytest.raises(SettingsError, match="rank_folder: -1 cannot be used; give this process's number, 0 or more"):
+        PrecisionDebugger(dump_path=tmp_path, rank_folder=-1)
 
 
 def test_a_device_that_is_named_by_keyword(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """accuracy_checking_result_*.csv and accuracy_checking_details_*.csv, from a run's results: in the columns of msprobe,
 whose own api_precision_compare reads the details, or in those of its checker for MindSpore.
 
-UTF-8 with a byte order mark. msprobe has floats with 14 decimals, and a space in cells that are not used.
+UTF-8 with a byte order mark. msprobe has floats with 14 decimals, or as many as its file says, and a space in cells
+that are not used.
 """
 
 from __future__ import annotations
@@ -34,14 +35,19 @@ from pytest_probe.system.files import temporary_path
 _RESULT_FILE, _DETAILS_FILE = "accuracy_checking_result_{}.csv", "accuracy_checking_details_{}.csv"
 
 
-def write_csv(folder: Path, stamp: str) -> list[Path]:
+# msprobe's.
+DECIMALS = 14
+
+
+def write_csv(folder: Path, stamp: str, decimals: int = DECIMALS) -> list[Path]:
     """The files of the results in a folder, named by a stamp ("20261121093000"). A dump, and a dtype of --probe-dtype,
-    has a pair of its own, in a folder below where there are several. Raises OSError."""
+    has a pair of its own, in a folder below where there are several. decimals are those of numbers in msprobe's
+    columns. Raises OSError."""
     tables: dict[str, _Tables] = {}
     calls = (result for result in read_results(folder / RESULTS) if result.api)
     for (group, standard), results in groupby(calls, lambda result: (_group(result), result.standard)):
         if group not in tables:
-            tables[group] = _Tables.made(folder, stamp, layout_of(standard))
+            tables[group] = _Tables.made(folder, stamp, layout_of(standard, decimals))
         tables[group].extend(results)
     written = []
     for group, table in tables.items():
@@ -83,6 +89,7 @@ class MsprobeColumns(Struct, frozen=True):
     details: Sequence[str] = DETAILS
     result: Sequence[str] = RESULT
     blank: str = BLANK
+    decimals: int = DECIMALS
 
     def has(self, result: Result) -> bool:
         return True
@@ -90,7 +97,7 @@ class MsprobeColumns(Struct, frozen=True):
     def detail(self, name: str, result: Result, output: OutputResult) -> Sequence[object]:
         found = {column: output.measures.get(measure) for column, measure in MEASURED.items()}
         blank = _left_blank(result, output.dtype)
-        cells = (BLANK if column in blank else _cell(column, value) for column, value in found.items())
+        cells = (BLANK if column in blank else _cell(column, value, self.decimals) for column, value in found.items())
         dtypes = (_bench(output.dtype), f"torch.{output.dtype}")
         return [name, *dtypes, shape_text(output.shape), *cells, output.verdict, output.reason]
 
@@ -98,12 +105,12 @@ class MsprobeColumns(Struct, frozen=True):
         return result.reason if status_of(result.accuracy) == "SKIP" else before
 
 
-def layout_of(standard: str) -> Layout:
+def layout_of(standard: str, decimals: int = DECIMALS) -> Layout:
     """The layout of a run that was judged by this standard."""
     tool = TOOLS.get(standard)
     if tool is not None and tool.release.columns.layout == "mindspore":
         return MindSporeColumns(tool.release)
-    return MsprobeColumns()
+    return MsprobeColumns(decimals=decimals)
 
 
 class _Tables(Struct):
@@ -168,9 +175,9 @@ def _bench(dtype: str) -> str:
     return "torch.float64" if "float" in dtype else f"torch.{dtype}"
 
 
-def _cell(column: str, value: Plain) -> str:
+def _cell(column: str, value: Plain, decimals: int) -> str:
     if value is None:
         return BLANK
     if isinstance(value, int):
         return str(value)
-    return f"{1 - number(value) if column == COSINE else number(value):.14f}"
+    return f"{1 - number(value) if column == COSINE else number(value):.{decimals}f}"

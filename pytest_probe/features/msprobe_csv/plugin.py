@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 
-from pytest_probe.features.msprobe_csv.checker import write_csv
+from pytest_probe.features.msprobe_csv.checker import DECIMALS, write_csv
 from pytest_probe.plugin.feature import Feature
 
 
@@ -14,5 +14,6 @@ class MsprobeCsv(Feature):
     measures = True
 
     def tables(self, folder: Path) -> Iterable[Path]:
-        judged = self.probe.settings.judges
-        return write_csv(folder, datetime.now().strftime("%Y%m%d%H%M%S")) if judged else ()
+        settings, stamp = self.probe.settings, datetime.now().strftime("%Y%m%d%H%M%S")
+        decimals = DECIMALS if settings.rules.decimals is None else settings.rules.decimals
+        return write_csv(folder, stamp, decimals) if settings.judges else ()

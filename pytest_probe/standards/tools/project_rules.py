@@ -34,11 +34,14 @@ _SECTIONS = ("acc_check", "run_ut")
 
 
 class StandardsFile(Struct, frozen=True):
-    """The lists hold APIs' own names, as msprobe has them: "conv2d"."""
+    """The lists hold APIs' own names, as msprobe has them: "conv2d". decimals are those of numbers in its CSV files,
+    saved is where tensors of --probe-save go; None: not said."""
 
     entries: tuple[Entry, ...] = ()
     white_list: tuple[str, ...] = ()
     black_list: tuple[str, ...] = ()
+    decimals: int | None = None
+    saved: Path | None = None
 
 
 class _File(Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,8 +50,10 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
     apis: Annotated[dict[str, Any], Meta(description=MAPPING)] = {}
     white_list: Names = ()
     black_list: Names = ()
-    error_data_path: Any = None
-    precision: Any = None
+    error_data_path: Annotated[str | None, Meta(description="give the path of a folder")] = None
+    precision: Annotated[
+        Annotated[int, Meta(ge=0, le=20)] | None, Meta(description="give a number of decimals, from 0 to 20")
+    ] = None
     is_online: Any = None
     is_benchmark_log: Any = None
     nfs_path: Any = None
@@ -107,7 +112,10 @@ class _Reader(Struct, frozen=True):
         section = [name for name in _SECTIONS if isinstance(content, dict) and name in content][:1]
         file = self.yaml.decoded(content[section[0]] if section else content, _File, tuple(section))
         entries = tuple(self._entries(file.apis, (*section, "apis")))
-        return StandardsFile(entries, file.white_list, file.black_list)
+        saved = Path(file.error_data_path or ".")
+        # msprobe's files have "./" where nobody chose a folder.
+        chosen = None if saved == Path(".") else saved
+        return StandardsFile(entries, file.white_list, file.black_list, file.precision, chosen)
 
     def _entries(self, apis: Mapping[str, Any], keys: _Keys) -> Iterator[Entry]:
         for pattern, dtypes in apis.items():

@@ -41,6 +41,14 @@ def rows(path: Path) -> list[Sequence[str]]:
         return list(csv.reader(file))
 
 
+def test_numbers_have_as_many_decimals_as_are_asked_for(tmp_path: Path) -> None:
+    written(tmp_path, outcome("Torch.add.0.forward", "error", output(measures=MEASURES)))
+    write_csv(tmp_path, "other", 3)
+    header, row = rows(tmp_path / "accuracy_checking_details_other.csv")
+    found = dict(zip(header, row, strict=True))
+    assert (found["余弦相似度"], found["最大绝对误差"], found["均方根误差"]) == ("0.750", "0.500", "nan")
+
+
 def test_details_have_the_columns_of_the_checker(tmp_path: Path) -> None:
     both = [output(measures=MEASURES), output(dtype="int64", shape=[], measures={"binary_mismatch_ratio": 0.0})]
     written(tmp_path, outcome("Torch.add.0.forward", "error", *both))

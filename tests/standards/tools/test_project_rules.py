@@ -124,6 +124,28 @@ def test_lists_as_msprobe_writes_them(tmp_path: Path) -> None:
         assert read_standards_file(path) == StandardsFile((), ("conv2d", "linear"), ("relu",))
 
 
+def test_decimals_and_the_folder_of_tensors_are_msprobes(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"acc_check": {"precision": 6, "error_data_path": "wrong/tensors"}}))
+    found = read_standards_file(path)
+    assert (found.decimals, found.saved) == (6, Path("wrong/tensors"))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"precision": 21}, "precision: '21' cannot be used; give a number of decimals, from 0 to 20"),
+        ({"precision": "many"}, "precision: 'many' cannot be used; give a number of decimals, from 0 to 20"),
+        ({"error_data_path": ["a"]}, r"error_data_path: \['a'\] cannot be used; give the path of a folder"),
+    ],
+)
+def test_neither_can_be_anything(tmp_path: Path, content: dict[str, object], message: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(SettingsError, match=message):
+        read_standards_file(path)
+
+
 def test_an_empty_file_says_nothing(file: Path) -> None:
     assert read(file, "# nothing yet\n") == StandardsFile()
 

@@ -13,6 +13,7 @@ from paddle.optimizer import Optimizer
 
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.framework import Recording
+from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.paddle.capture.hooks import PaddleHooks
 
 
@@ -63,6 +64,12 @@ class PaddleRecording:
 
     def hooks(self, config: CaptureConfig, model: Any = None) -> PaddleHooks:
         return PaddleHooks(config, model)
+
+    def keep_dropped(self, wanted: bool) -> None:
+        if wanted:
+            raise SettingsError(
+                "rm_dropout", wanted, "only PyTorch's dropouts can be changed; put the model in eval mode"
+            )
 
     def seed(self, seed: int, deterministic: bool) -> None:
         paddle.seed(seed)

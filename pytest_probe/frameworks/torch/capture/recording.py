@@ -13,6 +13,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.framework import Recording
 from pytest_probe.errors import SettingsError
+from pytest_probe.frameworks.torch.capture import dropout
 from pytest_probe.frameworks.torch.capture.hooks import TorchHooks
 
 
@@ -38,6 +39,7 @@ class TorchRecording:
     """torch, as a capture needs it."""
 
     after_optimizer_steps = staticmethod(_steps_end)
+    keep_dropped = staticmethod(dropout.keep_all)
 
     def hooks(self, config: CaptureConfig, model: Any = None) -> TorchHooks:
         if config.layout == "paddleapex":
