@@ -235,7 +235,7 @@ class Way(Struct, frozen=True):
     device. default is the framework's default dtype on a device, "" as it is under `state`. border is the dtype that a
     reference's borders round to, "" for none. placing is given each tensor argument of the framework's, with its name,
     and gives the tensor that the call gets: where shall it lie? inside gives a context for the call, and for that of
-    its gradients, when all arguments are there."""
+    its gradients, when all arguments are there; None: nothing."""
 
     device: Device | None = None
     dtype: str = ""
@@ -248,7 +248,11 @@ class Way(Struct, frozen=True):
     state: State = "fixed"
     border: str = ""
     placing: Callable[[str, Any], Any] | None = None
-    inside: Callable[[], AbstractContextManager[Any]] = nullcontext
+    inside: Callable[[], AbstractContextManager[Any]] | None = None
+
+    def entered(self) -> AbstractContextManager[Any]:
+        """What the call is made in."""
+        return nullcontext() if self.inside is None else self.inside()
 
 
 class Wanted(Struct, frozen=True):

@@ -171,7 +171,7 @@ class PythonCalls(ABC):
     ) -> Run:
         with self.memory_errors:
             bound = self.bind(args, kwargs, way, wanted)
-            with self.surroundings(way, self.records(wanted), bound.steps), way.inside():
+            with self.surroundings(way, self.records(wanted), bound.steps), way.entered():
                 if way.device is None:
                     with reference_run(way):
                         result = function(*bound.args, **bound.kwargs)
@@ -236,7 +236,7 @@ class PythonCalls(ABC):
             incoming = [self.seed(seeds[name], outputs[name], bound.way) for name in seeds]
             # Programs go backward outside of autocast, whose casts the graph holds.
             surroundings = self.surroundings(replace(bound.way, autocast="", steps=None), grad=False, steps=bound.steps)
-            with surroundings, bound.way.inside():
+            with surroundings, bound.way.entered():
                 found = self.backward([outputs[name] for name in seeds], list(bound.leaves.values()), incoming)
             pairs = zip(bound.leaves, found, strict=True)
             return {name: get(self.dense(gradient)) for name, gradient in pairs if gradient is not None}
