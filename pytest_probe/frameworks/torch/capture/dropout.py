@@ -9,23 +9,28 @@ from typing import Any
 import torch.nn.functional as F
 
 _NAMES = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
-_replaced: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {}
+
+
+class _Keeping:
+    """A dropout that gives what it gets. It is equal to torch's, by which a capture knows its name."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        functools.update_wrapper(self, function)
+
+    def __call__(self, input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+        return self.function(input, p, training=False, inplace=inplace)
+
+    def __eq__(self, other: object) -> bool:
+        return self.function == (other.function if isinstance(other, _Keeping) else other)
+
+    def __hash__(self) -> int:
+        return hash(self.function)
 
 
 def keep_all(wanted: bool) -> None:
     """From now on these functions, and the modules that call them, give what they get; not wanted: as torch has it."""
     for name in _NAMES:
-        original, replacement = _replaced.pop(name, (None, None))
-        if original is not None and getattr(F, name) is replacement:
-            setattr(F, name, original)
-        if wanted:
-            _replaced[name] = getattr(F, name), _keeping(getattr(F, name))
-            setattr(F, name, _replaced[name][1])
-
-
-def _keeping(function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def kept(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-        return function(input, p, training=False, inplace=inplace)
-
-    return kept
+        found = getattr(F, name)
+        original = found.function if isinstance(found, _Keeping) else found
+        setattr(F, name, _Keeping(original) if wanted else original)
