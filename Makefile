@@ -20,7 +20,7 @@ PEERS := $(MSPROBE:%=$(VENV)-msprobe-%/installed)
 # Hundreds of processes import the same modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-paddle test test-fast exhaustive test-paddle test-mindspore lint format snapshots conformance conformance-paddle compat verdict-quality wheel-demo test-without-torch test-without-kernel clean
+.PHONY: demo demo-paddle test test-fast exhaustive test-paddle test-mindspore lint format snapshots mapping conformance conformance-paddle compat verdict-quality wheel-demo test-without-torch test-without-kernel clean
 
 demo: $(INSTALLED)
 	$(VENV)/bin/pytest --probe-dump=cases/gpt
@@ -65,6 +65,12 @@ format: $(INSTALLED)
 
 snapshots: $(INSTALLED)
 	$(VENV)/bin/pytest tests/acceptance --snapshot-update
+
+# Each entry of the map between Paddle and torch proved, and the table of docs/mapping-paddle-torch.md. For a change of
+# the map. PADDLEAPEX is a checkout of PaddleAPEX, whose own map is put through the same proof; without one it is not.
+mapping: $(PADDLE)
+	$(VENV)/bin/python -W ignore -m benchmarks.mapping --write
+	$(if $(PADDLEAPEX),$(VENV)/bin/python -W ignore -m benchmarks.mapping.paddleapex $(PADDLEAPEX))
 
 # How good the verdicts are: faults found and healthy cases flagged, on samples, dumps and drawn calls. Not in CI.
 verdict-quality: $(INSTALLED)

@@ -248,6 +248,17 @@ class Options:
     compile_dynamic = Option("compile-dynamic", "Compile for any sizes, and call with other sizes first", Flag(),
         repeated=True, needs=("compile", "it says how calls are compiled: add --probe-compile=BACKEND"),
         may_differ=OTHER_DEVICE | OTHER_ENVIRONMENT)
+    framework: Option[str | None] = Option("framework",
+        "Make the device's calls by the framework with this module, where records are another one's",
+        "pytest_probe.features.other_framework.options.Framework", "NAME", repeated=True,
+        check="pytest_probe.features.other_framework.options.check", may_differ=OTHER_DEVICE)
+    reference_framework: Option[str | None] = Option("reference-framework",
+        "Compute the float64 reference by the framework with this module, where records are another one's",
+        "pytest_probe.features.other_framework.options.Framework", "NAME", repeated=True,
+        check="pytest_probe.features.other_framework.options.check", may_differ=JUDGES)
+    mapping: Option[Path | None] = Option("mapping",
+        "YAML file with further entries for the map of --probe-framework and --probe-reference-framework", Place(),
+        "FILE", repeated=True, check="pytest_probe.features.other_framework.options.check_mapping", may_differ=JUDGES)
     baseline = Option("baseline",
         "Fail the cases that got worse than this file says; --probe-baseline-update writes it", Place(), "FILE",
         repeated=True, probes=True, may_differ=JUDGES)
@@ -353,6 +364,9 @@ FEATURES: Mapping[str, Callable[[Options], object]] = {
     "pytest_probe.features.compiled.plugin.Compiled": lambda asked: asked.compile,
     "pytest_probe.features.outputs.plugin.OutputsOfTwo": lambda asked: asked.outputs,
     "pytest_probe.features.relations.plugin.AskRelations": lambda asked: asked.relations,
+    "pytest_probe.features.other_framework.plugin.ByOtherFramework": lambda asked: (
+        asked.framework or asked.reference_framework
+    ),
     "pytest_probe.features.benchmark.plugin.AgainstBenchmark": lambda asked: asked.benchmark and not asked.outputs,
     "pytest_probe.features.gate.plugin.AgainstBaseline": lambda asked: asked.baseline,
     "pytest_probe.features.timing.plugin.Timing": lambda asked: TIME in asked.mode or MEMORY in asked.mode,

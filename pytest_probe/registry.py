@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from pytest_probe.frameworks import mapping
 from pytest_probe.model.dump import Reader
 from pytest_probe.model.run import Device
 from pytest_probe.records import READERS
@@ -17,7 +18,9 @@ class Registry(Struct):
     """Readers are asked in their order. Calls and references are keyed by API ("NPU.npu_rms_norm"), namespaces by the
     first part of a recorded name ("NPU": "torch_npu"), devices by the part of --probe-device before ":", compilers
     by what --probe-compile calls them: each makes a function of a function. relations says
-    by API what --probe-relations may ask of it, as {"batch": {"x": 0}, "inplace": True}."""
+    by API what --probe-relations may ask of it, as {"batch": {"x": 0}, "inplace": True}. mappings say by an API's
+    full name ("paddle.nn.functional.my_op") what corresponds to it in the framework of --probe-framework, or of
+    --probe-reference-framework."""
 
     readers: list[Reader] = field(default_factory=lambda: list(READERS))
     standards: dict[str, Standard] = field(default_factory=lambda: dict(STANDARDS))
@@ -27,6 +30,7 @@ class Registry(Struct):
     compilers: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = field(default_factory=dict)
     namespaces: dict[str, str] = field(default_factory=dict)
     relations: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    mappings: dict[str, mapping.Mapping] = field(default_factory=dict)
 
     @classmethod
     def default(cls) -> Registry:

@@ -91,8 +91,9 @@ class Checker:
         self.conditions = conditions
         self.registry = registry
         self._waiting = waiting
-        self._setups: dict[str, Setup] = {}
-        self.setup = self.setup_of(framework)
+        self._setups: dict[tuple[str, bool], Setup] = {}
+        # Functions that are compared take the framework's own tensors, whatever makes the calls of records.
+        self.setup = self._setup_of(framework, of_records=not (conditions.framework or conditions.reference_framework))
         self._adjust_inputs = adjust_inputs
         self._adjust_verdict = adjust_verdict
 
@@ -116,16 +117,21 @@ class Checker:
 
     def setup_of(self, framework: str) -> Setup:
         """A framework's device and modes, by the name that dumps give it."""
-        if framework not in self._setups:
-            self._setups[framework] = Setup(self.conditions, self.registry, framework, self._waiting)
-        return self._setups[framework]
+        return self._setup_of(framework, of_records=True)
+
+    def _setup_of(self, framework: str, *, of_records: bool) -> Setup:
+        key = framework, of_records
+        if key not in self._setups:
+            conditions, registry = self.conditions, self.registry
+            self._setups[key] = Setup(conditions, registry, framework, self._waiting, of_records=of_records)
+        return self._setups[key]
 
     def files(self, dump: Dump) -> inputs.StoredTensors:
         """A dump's files of tensors."""
         return CaseRunner(self.setup_of(dump.framework)).files(dump)
 
     def _setup(self, case: Case) -> Setup:
-        return self.setup_of(case.dump.framework)
+        return self.setup if case.pair is not None else self.setup_of(case.dump.framework)
 
     def _runner(self, case: Case, cached: KeptResults | None = None) -> CaseRunner:
         return CaseRunner(self._setup(case), self._adjust_inputs, cached)
@@ -376,7 +382,7 @@ def _bytes_on_device(case: Case) -> Callable[[], int]:
 
 def preview(case: Case, registry: Registry, conditions: Conditions | None = None) -> Verdict | None:
     """The skip that is known without running the case; None where it would run."""
-    setup = Setup(conditions or Conditions(device="cpu"), registry, case.dump.framework)
+    setup = Setup(conditions or Conditions(device="cpu"), registry, case.dump.framework, of_records=True)
     in_pieces = setup.conditions.judges_parts
     try:
         call = case.dump.decode(case.record)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -19,6 +19,7 @@ from pytest_probe.check import user_code
 from pytest_probe.check.device_memory import DeviceMemory, Waiting
 from pytest_probe.check.replay import FLOAT64
 from pytest_probe.errors import SettingsError
+from pytest_probe.frameworks.mapping.framework import by_other
 from pytest_probe.model.case import Case
 from pytest_probe.model.device_modes import Behaviour, behaviour
 from pytest_probe.model.run import RECORDED, Device, Way
@@ -55,7 +56,9 @@ class Conditions(Struct, frozen=True):
     side. judged: are results
     judged, or do records run on the device alone, to be measured? measuring: what measures each case's time and memory,
     None where neither is asked for. plotted: verdicts carry what plots draw. saves_all: the
-    tensors of all cases are saved, in full. around: gives what a feature puts around the device under test."""
+    tensors of all cases are saved, in full. around: gives what a feature puts around the device under test. framework,
+    reference_framework: what makes the device's calls of records, and those of float64, by the map of both; "" for the
+    record's own framework."""
 
     device: str | None = None
     seed: int = 0
@@ -79,6 +82,8 @@ class Conditions(Struct, frozen=True):
     saves_all: bool = False
     keeps_sides: bool = False
     around: Around | None = None
+    framework: str = ""
+    reference_framework: str = ""
 
     @property
     def judges_parts(self) -> bool:
@@ -102,21 +107,36 @@ class Setup:
         registry: Registry,
         name: str = frameworks.DEFAULT,
         waiting: Waiting = nullcontext,
+        *,
+        of_records: bool = False,
     ) -> None:
         self.conditions = conditions
         self.registry = registry
         self.name = name
         self._waiting = waiting
+        self._of_records = of_records
         self._spent: Counter[str] = Counter()
 
     @cached_property
     def framework(self) -> Framework:
-        """Raises Unsupported where it cannot run here."""
-        framework = frameworks.load(self.name, stored=self.conditions.judges_stored)
+        """What the device under test runs. Raises Unsupported where it cannot run here."""
+        framework = self._made(self.conditions.framework)
         if self.conditions.workers > 1:
             framework.share_threads(self.conditions.workers)
             share_cores(self.conditions.workers)
         return framework
+
+    @cached_property
+    def reference_framework(self) -> Framework:
+        """What the reference runs. Raises Unsupported where it cannot run here."""
+        if not self._of_records or self.conditions.reference_framework == self.conditions.framework:
+            return self.framework
+        return self._made(self.conditions.reference_framework)
+
+    def _made(self, package: str) -> Framework:
+        if not self._of_records or package in ("", frameworks.MODULES.get(self.name)):
+            return frameworks.load(self.name, stored=self.conditions.judges_stored)
+        return by_other(self.name, frameworks.named(package), self.registry.mappings)
 
     @cached_property
     def device(self) -> Device:
@@ -188,12 +208,13 @@ class Setup:
     def settled(self) -> AbstractContextManager[None]:
         """What the process has set counts for nothing in here but where the device runs; NumPy and warnings raise
         nothing. Raises Unsupported where the framework cannot run here."""
-        return NothingRaised(self.framework.fixed_state())
+        own, other = self.framework, self.reference_framework
+        return NothingRaised(own.fixed_state() if own is other else _Both(own.fixed_state(), other.fixed_state()))
 
     @cached_property
     def reference(self) -> Way:
         """How the reference runs. Raises SettingsError where the framework has no such device."""
-        place = self.framework.device(self.conditions.reference_device, "--probe-reference-device").name
+        place = self.reference_framework.device(self.conditions.reference_device, "--probe-reference-device").name
         return replace(FLOAT64, place=place)
 
     def cached(self, case: Case) -> KeptResults | None:
@@ -214,7 +235,25 @@ class Setup:
         places = {"device": self.device_name, **self.framework.hardware(self.device_name)}
         emulated = {"emulated": "16 bit in float32"} if self.conditions.emulate else {}
         reference = {"reference_device": self.reference.place}
+        if self.reference_framework is not self.framework:
+            other = self.reference_framework.describe()
+            reference["reference_framework"] = f"{other['framework']} {other['version']}"
         return {**places, **reference, "modes": modes, **emulated, **self.framework.describe()}
+
+
+class _Both:
+    """Both states hold in here."""
+
+    def __init__(self, first: AbstractContextManager[None], second: AbstractContextManager[None]) -> None:
+        self._states = first, second
+
+    def __enter__(self) -> None:
+        self._entered = ExitStack()
+        for state in self._states:
+            self._entered.enter_context(state)
+
+    def __exit__(self, *raised: object) -> None:
+        self._entered.close()
 
 
 class NothingRaised:

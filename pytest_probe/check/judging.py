@@ -107,7 +107,7 @@ class Judging(Struct, frozen=True):
         found: list[Sides] = []
         notes: tuple[str, ...] = ()
         for replay, actual in parts:
-            promised = with_promises(Sides(replay, {}, {}, ()), self.setup.device)
+            promised = with_promises(Sides(replay, {}, {}, ()), self.setup)
             pieces = Pieces.of(promised.replay, case.direction, actual, case.record.name)
             sides = None if promised.structural or pieces is None else self._places(case, pieces)
             if sides is None or pieces is None:
@@ -142,7 +142,7 @@ class Judging(Struct, frozen=True):
             return self._in_samples(case, replay)
         if case.direction == "forward":
             sides = nearest_structure([forward_sides(reading) for reading in replay.readings()])
-            return Compared.of(with_promises(sides, self.setup.device))
+            return Compared.of(with_promises(sides, self.setup))
         parts = backward_replays(case, replay, self.setup.conditions.seed)
         return Compared.of(*(with_gradients_promised(nearest_structure(gradient_sides(part))) for part in parts))
 
@@ -158,7 +158,7 @@ class Judging(Struct, frozen=True):
         if case.direction == "backward":
             return compared
         whole, *samples = compared.sides
-        return replace(compared, sides=(with_promises(whole, self.setup.device), *samples))
+        return replace(compared, sides=(with_promises(whole, self.setup), *samples))
 
     def judged(self, case: Case, compared: Compared) -> Judged:
         """The verdicts on all outputs; of several runs, where the device makes them."""
@@ -262,7 +262,7 @@ class Judging(Struct, frozen=True):
         replay = replace(replay, actual=replay.source.forward(replay.reference))
         if replay.reference.contraction is not None:
             return self.paired(case, replay)
-        return Compared.of(with_promises(forward_sides(replay), self.setup.device))
+        return Compared.of(with_promises(forward_sides(replay), self.setup))
 
 
 def _gradients_again(sides: Sides) -> Sides:

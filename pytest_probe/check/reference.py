@@ -58,13 +58,15 @@ NEVER_CUT = frozenset(("random", "uninitialised", "factory"))
 
 class ReferenceRuns(Struct, frozen=True):
     """Runs the calls that a case may be, in a way. memory is the bytes that may be taken, cached what earlier runs kept
-    of the case. cuts: of a large call that can be cut only a corner is run."""
+    of the case. cuts: of a large call that can be cut only a corner is run. device_framework runs the device, where
+    that is another one."""
 
     framework: Framework
     way: Way = FLOAT64
     memory: int = 1 << 62
     cached: KeptResults | None = None
     cuts: bool = False
+    device_framework: Framework | None = None
 
     def of(self, resolved: Resolved, device: Device) -> Reference:
         """The reference of a case. device is asked what it says where the reference raises. Raises Unsupported or
@@ -245,16 +247,19 @@ class ReferenceRuns(Struct, frozen=True):
                 "an index out of range may end the process",
                 "index out of range",
             )
+        tested = self.device_framework or self.framework
         try:
             arguments = candidate.arguments
             # A record that the device refuses as well is a wrong record, and no fault of the reference.
             way = Way(device=device, default=default_dtype(call), state="recorded")
             with on_device():
-                self.framework.run(candidate.on_device, arguments.args, arguments.kwargs, way, None)
+                tested.run(candidate.on_device, arguments.args, arguments.kwargs, way, None)
         except MemoryError:
             raise
+        except Unsupported as error:
+            return error
         except Exception as error:
-            if self.framework.has_no_kernel(error):
+            if tested.has_no_kernel(error):
                 return NoKernel(f"{device.name}: {first_line(error)}")
             return Unsupported(
                 f"{device.name} raised {exception_line(error)}; the reference raised {said}",

@@ -265,10 +265,10 @@ class Reference(Struct, frozen=True, dict=True):
                 raise
         return self._run(self.candidate.reference, way, self.wanted)
 
-    def under_test(self, device: Device, wanted: Wanted | None) -> Run:
-        """The call on the device under test, which meets what the user has set."""
+    def under_test(self, framework: Framework, device: Device, wanted: Wanted | None) -> Run:
+        """The call on the device under test, which its framework runs; it meets what the user has set."""
         arguments, way = self.candidate.arguments, self.way_under_test(device)
-        return self.framework.run(self.candidate.on_device, arguments.args, arguments.kwargs, way, wanted)
+        return framework.run(self.candidate.on_device, arguments.args, arguments.kwargs, way, wanted)
 
     def way_under_test(self, device: Device) -> Way:
         """How the device under test runs."""

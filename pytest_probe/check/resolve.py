@@ -22,7 +22,7 @@ from pytest_probe.check.prepare import (
     within_float32,
 )
 from pytest_probe.check.replay import NO_CALL, Candidate
-from pytest_probe.frameworks.base import LookedUp
+from pytest_probe.frameworks.base import API, LookedUp
 from pytest_probe.model.case import Demands, Pair
 from pytest_probe.model.dump import Call, Record
 from pytest_probe.model.run import Arguments, BoundCall, with_leaves
@@ -77,13 +77,15 @@ class Resolved(Struct, frozen=True):
 
 class Resolver(Struct, frozen=True):
     """Finds the calls of records. calls and references are the functions that a project registered, by API; namespaces
-    those that it allows; budget is the FLOP of a contraction from which on only samples of it are computed."""
+    those that it allows; budget is the FLOP of a contraction from which on only samples of it are computed.
+    reference_framework makes the calls of the reference, where that is another one."""
 
     framework: Framework
     calls: Mapping[str, Callable[..., Any]]
     references: Mapping[str, Callable[..., Any]]
     namespaces: Mapping[str, str]
     budget: float = math.inf
+    reference_framework: Framework | None = None
 
     def record(
         self, record: Record, call: Call, arguments: Arguments, *, as_recorded: bool, autocast: str = ""
@@ -150,21 +152,20 @@ class Resolver(Struct, frozen=True):
         """What the record may be; listed: what looks like a list is one, and no tuple."""
         key = f"{record.namespace}.{record.api}"
         name = frameworks.signatures(self.framework.name).canonical(key)
-        call, reference = self.calls.get(key), guarded("the reference", self.references, key)
+        call, reference = self._registered(key)
         replaced = "" if call is None else _qualified_name(call)
-        widened = None if reference is None else self.framework.widened(reference)
-        formula = self.framework.reference(key) if reference is None else None
+        widened = None if reference is None else self._of_reference.widened(reference)
+        formula = self._of_reference.reference(key) if reference is None else None
         if call is not None and reference is not None:
             wide = self._reference_of(name, widened or reference, arguments)
             return [Candidate(key, name, key, call, wide, arguments, False, replaced, widened=widened)]
         # Names that a capture shortened may mean several functions; the record tells which fits.
         made = []
-        for api in self.framework.candidates(record.namespace, record.api, self.namespaces):
-            function = LookedUp(api.lookup)
-            wide = self._reference_of(name, widened or formula or function, arguments)
+        for api, of_reference in self._apis(record):
+            wide = self._reference_of(name, widened or formula or LookedUp(of_reference.lookup), arguments)
             notes = (f"taken as {api.path}",) if api.elsewhere else ()
-            lookup = api.lookup if formula is None else functools.partial(_itself, formula)
-            own = function if api.on_device is None else LookedUp(api.on_device)
+            lookup = of_reference.lookup if formula is None else functools.partial(_itself, formula)
+            own = LookedUp(api.lookup) if api.on_device is None else LookedUp(api.on_device)
             under_test = call or own
             made.append(
                 Candidate(
@@ -185,12 +186,30 @@ class Resolver(Struct, frozen=True):
         lists = not listed and any(isinstance(value, list) for value in (*arguments.args, *arguments.kwargs.values()))
         return made + [replace(item, arguments=as_tuples(item.arguments)) for item in made] if lists else made
 
+    def _registered(self, key: str) -> tuple[Callable[..., Any] | None, Callable[..., Any] | None]:
+        """What the project registered for each side, in the record's own framework: another one's tensors it cannot
+        take."""
+        call = None if self.framework.translates else self.calls.get(key)
+        return call, None if self._of_reference.translates else guarded("the reference", self.references, key)
+
+    @property
+    def _of_reference(self) -> Framework:
+        return self.reference_framework or self.framework
+
+    def _apis(self, record: Record) -> list[tuple[API, API]]:
+        """What the name may mean, for the device and for the reference."""
+        own = self.framework.candidates(record.namespace, record.api, self.namespaces)
+        if self._of_reference is self.framework:
+            return [(each, each) for each in own]
+        other = self._of_reference.candidates(record.namespace, record.api, self.namespaces)
+        return list(zip(own, other, strict=True))
+
     def _reference_of(self, name: str, reference: Callable[..., Any], arguments: Arguments) -> Callable[..., Any]:
         """The device takes what it is not given from its own dtype: so must float64, there."""
         if not within_float32(arguments):
             return reference
         floats = arguments.dtypes.values()
-        return self.framework.as_single(reference, max(float_format(dtype).max for dtype in floats), name)
+        return self._of_reference.as_single(reference, max(float_format(dtype).max for dtype in floats), name)
 
 
 def _itself(function: Callable[..., Any]) -> Callable[..., Any]:

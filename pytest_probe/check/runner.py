@@ -102,13 +102,14 @@ class CaseRunner(Struct, frozen=True):
     def resolver(self) -> Resolver:
         setup, registry = self.setup, self.setup.registry
         functions = registry.calls, registry.references, registry.namespaces
-        return Resolver(setup.framework, *functions, setup.conditions.flops)
+        return Resolver(setup.framework, *functions, setup.conditions.flops, setup.reference_framework)
 
     @property
     def _references(self) -> ReferenceRuns:
         conditions = self.setup.conditions
+        framework = self.setup.reference_framework
         return ReferenceRuns(
-            self.setup.framework, self.setup.reference, self._memory, self.cached, conditions.judges_parts
+            framework, self.setup.reference, self._memory, self.cached, conditions.judges_parts, self.setup.framework
         )
 
     @property

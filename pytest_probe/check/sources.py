@@ -51,12 +51,12 @@ class DeviceSource(Struct, frozen=True):
         state = reference.recorded_state
         try:
             with self.running():
-                return reference.under_test(self.device, state)
+                return reference.under_test(self.framework, self.device, state)
         except (DeviceRaised, NoKernel):
             if state == reference.wanted or reference.is_partial or reference.runs(state):
                 raise
         with self.running():
-            return reference.under_test(self.device, reference.wanted)
+            return reference.under_test(self.framework, self.device, reference.wanted)
 
     def backward(self, replay: Replay) -> Iterator[Replay]:
         """The gradients of what required grad in the program come of the run that is judged; those of other arguments

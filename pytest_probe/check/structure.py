@@ -31,6 +31,7 @@ from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, nump
 from pytest_probe.user_errors import allowing_refusal
 
 if TYPE_CHECKING:
+    from pytest_probe.check.conditions import Setup
     from pytest_probe.check.large.pieces import Sampled
     from pytest_probe.check.large.sampler import Sample
 
@@ -228,20 +229,20 @@ def recorded(call: Call) -> str:
 _LONGEST = 80  # characters of a structure that a message shows
 
 
-def with_promises(sides: Sides, device: Device) -> Sides:
+def with_promises(sides: Sides, setup: Setup) -> Sides:
     """Outputs of both sides, with verdicts on what is otherwise than promised; as they are where nothing is asked."""
     replay = sides.replay
     demands = replay.reference.demands
     if demands is None:
         return sides
-    found = replay.reference.framework.returned(replay.actual)
+    found = setup.framework.returned(replay.actual)
     structure = tuple(_structure_broken(replay, demands, found))
     # Where the structure differs, that says more than each output that only one side has.
     other = tuple(each for each in sides.structural if not structure or not each.name.startswith("output."))
     told = {each.name for each in (*structure, *other)}
     expected = replay.reference.run.outputs
     layouts = {name: layout for name, layout in found.layouts.items() if name not in told and name in expected}
-    broken, silent = _layouts_broken(replay, demands, layouts, device)
+    broken, silent = _layouts_broken(replay, demands, layouts, setup.device)
     return replace(sides, replay=_noted(replay, silent), structural=(*structure, *other, *broken))
 
 

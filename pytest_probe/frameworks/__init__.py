@@ -57,6 +57,11 @@ def unavailable(name: str, *, stored: bool = False) -> str:
     return ""
 
 
+def named(module: str) -> str:
+    """What dumps call the framework of this module."""
+    return next(name for name, each in MODULES.items() if each == module)
+
+
 @functools.cache
 def signatures(name: str = DEFAULT) -> Signatures:
     """What the framework calls its APIs and their parameters, as canonical names; nothing of it is imported. Of a

@@ -296,10 +296,16 @@ class Names(Protocol):
 
 class Calls(Protocol):
     """One call, forward and backward, from arrays to arrays. name is what dumps call the framework whose records they
-    are, package the module whose functions are called."""
+    are, package the module whose functions are called. translates: are the records another framework's, whose calls a
+    map leads to?"""
 
     name: str
     package: str
+    translates: bool
+
+    def writes_to(self, target: Any, tensor: Any) -> Any:
+        """Put a tensor of the framework's into another one, as an API that works in place does; the latter. Raises
+        Unsupported for one of another shape."""
 
     def check_arguments(self, call: BoundCall) -> None:
         """Raises UnsafeArguments where a kernel of the call would not notice that they are wrong, and may end the

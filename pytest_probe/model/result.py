@@ -164,6 +164,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     of the module that made the call, and details what a report shows, for errors, warnings and the worst of the others,
     each where the run makes plots. against is what the case is beside another dump's, where the run compares
     two; compiled what a compiler made of its call.
+    framework and reference_framework made the calls of the device and of float64, "" where the record's own made both.
     """
 
     id: str
@@ -187,6 +188,8 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     details: Details | None = None
     against: Paired | None = None
     compiled: Compilation | None = None
+    framework: str = ""
+    reference_framework: str = ""
 
     @classmethod
     def of(
@@ -204,6 +207,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
         place: int | None = None,
         module: str = "",
         details: Details | None = None,
+        frameworks: tuple[str, str] = ("", ""),
     ) -> Result:
         return cls(
             str(id),
@@ -225,6 +229,8 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
             place,
             printable_line(module),
             details,
+            framework=frameworks[0],
+            reference_framework=frameworks[1],
         )
 
     @property

@@ -293,6 +293,7 @@ class ProbeItem(NoticeItem):
             place=self._place() if self.probe.plots or verdict.verdict == "error" else None,
             module=self._module(),
             details=None if self.judged is None else self.judged.details,
+            frameworks=self.probe.sides_of(self.case.dump.framework),
         )
 
     def _place(self) -> int | None:

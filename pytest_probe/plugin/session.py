@@ -176,6 +176,8 @@ class Probe:
                 None if self.verbose else WHOLE_DIAGNOSES,
                 self.plots,
                 settings.save == "all",
+                framework=settings.framework or "",
+                reference_framework=settings.reference_framework or "",
             ),
             self.registry,
             adjust_inputs=_adjustment(hook.pytest_probe_inputs, user_code.inputs),
@@ -247,6 +249,13 @@ class Probe:
             checker = self.checker if device in (None, self.device) else self.checker_of(device)
             self._names[key] = checker.setup_of(framework).describe().get("device") or device or ""
         return self._names[key]
+
+    def sides_of(self, framework: str) -> tuple[str, str]:
+        """What makes the calls of a framework's records on the device and in float64, as modules; "" for both where
+        that is the framework itself."""
+        asked = self.settings.framework, self.settings.reference_framework
+        own = frameworks.MODULES.get(framework, "")
+        return (asked[0] or own, asked[1] or own) if any(asked) else ("", "")
 
     def check(self, case: Case) -> Checked:
         """Check a case. What it leaves is kept for the case after it, and dropped first where that is of another

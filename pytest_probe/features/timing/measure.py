@@ -41,7 +41,9 @@ class TimeAndMemory:
     def of_replay(self, case: Case, replay: Replay, setup: Setup) -> CaseCall:
         """See check.outcome.Measuring."""
         seed = setup.conditions.seed
-        return CaseCall(case.record.name, seed, of_replay(case, replay, setup.device, seed), self._on(setup), self)
+        return CaseCall(
+            case.record.name, seed, of_replay(case, replay, setup.framework, setup.device, seed), self._on(setup), self
+        )
 
     def alone(self, case: Case, runner: CaseRunner) -> CaseCall:
         """See check.outcome.Measuring."""

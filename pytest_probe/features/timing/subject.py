@@ -93,7 +93,7 @@ def _varied(leaf: Leaf, record: str, name: str, seed: int) -> Leaf:
     return replace(leaf, array=round_to(drawn * (first or 1.0), array.dtype).astype(array.dtype))
 
 
-def of_replay(case: Case, replay: Replay, device: Device, seed: int) -> Subject:
+def of_replay(case: Case, replay: Replay, framework: Calls, device: Device, seed: int) -> Subject:
     """The subject of a case whose record ran, for its results to be judged. Raises DeviceRaised where it has no
     gradients."""
     reference, actual = replay.reference, replay.actual
@@ -101,7 +101,7 @@ def of_replay(case: Case, replay: Replay, device: Device, seed: int) -> Subject:
     if case.direction == "backward" and (wanted is None or not wanted.names):
         wanted = reference.wanted
     way, writes = reference.way_under_test(device), reference.changed | actual.changed
-    found = _Found(reference.framework, reference.candidate, reference.call, way, wanted, actual)
+    found = _Found(framework, reference.candidate, reference.call, way, wanted, actual)
     names = [name for name in reference.run.differentiable if name in actual.differentiable]
     return found.subject(case, names, writes, seed)
 

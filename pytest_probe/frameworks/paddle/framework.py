@@ -172,6 +172,9 @@ class PaddleFramework(PaddleCalls, PythonFramework):
                 raise SettingsError("probe.check", type(given).__name__, wanted)
         return Functions(function, reference)
 
+    def put_into(self, target: Tensor, tensor: Tensor) -> Tensor:
+        return paddle.assign(tensor, target)
+
     def has_no_kernel(self, error: BaseException) -> bool:
         text = said(error)
         # Some functions assert their dtypes without a word.

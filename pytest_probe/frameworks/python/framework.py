@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from msgspec import Struct
 
-from pytest_probe.errors import SettingsError
+from pytest_probe.errors import SettingsError, Unsupported
 from pytest_probe.frameworks.base import API, Widened, Widening, Zones
 from pytest_probe.frameworks.python.calls import PythonCalls
 from pytest_probe.model.comparison import Comparison, KnownFinding
@@ -148,6 +148,7 @@ class PythonFramework(PythonCalls):
     kinds: ClassVar[tuple[str, ...]]
     refusals: ClassVar[tuple[type[Exception], ...]]
     widening: Widening
+    translates = False
 
     @abstractmethod
     def opened(self, name: str) -> Any:
@@ -212,6 +213,15 @@ class PythonFramework(PythonCalls):
 
     def side_stream(self, device: Device) -> AbstractContextManager[None] | None:
         return None
+
+    def writes_to(self, target: Any, tensor: Any) -> Any:
+        if target.shape != tensor.shape:
+            raise Unsupported("it gives the tensor that it writes to another shape", "no counterpart")
+        return self.put_into(target, tensor)
+
+    @abstractmethod
+    def put_into(self, target: Any, tensor: Any) -> Any:
+        """Put a tensor into one of the same shape, which is returned; gradients pass."""
 
     def widened(self, reference: Callable[..., Any]) -> Widened:
         return Widened(reference, self.widening)

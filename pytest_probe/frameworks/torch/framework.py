@@ -220,6 +220,9 @@ class TorchFramework(TorchCalls, PythonFramework):
             run()
         return tuple(watch.seen)
 
+    def put_into(self, target: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+        return target.copy_(tensor)
+
     def has_no_kernel(self, error: BaseException) -> bool:
         text = said(error).lower()
         return isinstance(error, NotImplementedError) or any(words in text for words in _NO_KERNEL)

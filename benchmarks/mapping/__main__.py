@@ -1,0 +1,34 @@
+"""Proves the entries of a map: python -m benchmarks.mapping [GLOB] [--write]
+
+It prints what does not hold. --write makes the table of docs/mapping-paddle-torch.md anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import time
+
+from benchmarks.mapping.entries import proofs
+from benchmarks.mapping.page import PAGE, written
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("glob", nargs="?", default="*")
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    begin = time.process_time()
+    found = list(proofs(lambda api: fnmatch.fnmatch(api, options.glob)))
+    failed = [proof for proof in found if not proof.holds]
+    for proof in failed:
+        print(f"{proof.api}: {proof.calls} calls agree; {'; '.join(proof.troubles)}")
+    seconds = time.process_time() - begin
+    calls = sum(proof.calls for proof in found)
+    print(f"{len(found)} entries, {calls:,} calls that agree, {len(failed)} that do not hold; {seconds:.0f} s of CPU")
+    if options.write and not failed:
+        PAGE.write_text(written(found))
+    return bool(failed)
+
+
+raise SystemExit(main())

@@ -1,0 +1,231 @@
+"""Is an entry of a map right? Both frameworks make the same drawn calls in float64, forward and all gradients.
+
+An entry is proved where at least 20 calls agree, none differs, and each argument that it takes was given two values or
+more. Floats agree within 1e-12 of the output's scale, everything else is equal. A call that either framework refuses
+counts for nothing: so a value that only one of them takes is not covered.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+
+from benchmarks.mapping.drawing import ABSENT, DrawnCall, Group, drawn
+from pytest_probe.errors import Unsupported
+from pytest_probe.frameworks.base import Framework
+from pytest_probe.frameworks.mapping import NO_COUNTERPART
+from pytest_probe.model.dump import leaves
+from pytest_probe.model.run import Leaf, Run, Wanted, Way
+from pytest_probe.numerics.dtypes import is_complex, is_floating
+
+LIMIT = 1e-12
+CALLS = 20
+TRIES, MOST = 36, 120
+_WAY = Way(dtype="float64")
+# What functions call the name and the place of their result.
+_OF_RESULT = frozenset(("name", "out"))
+
+
+class Pair(Struct, frozen=True):
+    """Both frameworks: that of the records, and the one that makes their calls."""
+
+    own: Framework
+    other: Framework
+
+
+class How(Struct, frozen=True):
+    """Within which share of the scale both sides must agree; alone: the outputs whose gradients are compared, where the
+    others are vectors of any sign. Without values shapes and dtypes alone are compared."""
+
+    limit: float = LIMIT
+    alone: tuple[str, ...] = ()
+    values: bool = True
+
+    def compared(self, outputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        if not self.values:
+            return {name: np.zeros_like(value) for name, value in outputs.items()}
+        if not self.alone:
+            return outputs
+        return {name: value if name in self.alone else np.abs(value) for name, value in outputs.items()}
+
+
+class Proof(Struct, frozen=True):
+    """What was found of an API: calls that agree, the worst difference as a share of the output's scale, how many calls
+    a framework refused, the arguments of the API's own signature that no call covered, and what is wrong."""
+
+    api: str
+    calls: int
+    worst: float
+    refused: int
+    uncovered: tuple[str, ...]
+    troubles: tuple[str, ...]
+
+    @property
+    def holds(self) -> bool:
+        return not self.troubles
+
+
+def prove(
+    api: str,
+    own: Callable[..., Any],
+    other: Callable[..., Any],
+    takes: Sequence[str],
+    groups: Sequence[Group],
+    pair: Pair,
+    how: How | None = None,
+) -> Proof:
+    """Compare a function of the records' framework with what makes its calls in the other one. takes names the
+    arguments that must be covered."""
+    how = how or How()
+    seen = defaultdict[str, set[str]](set)
+    agreed, worst, refused, troubles = 0, 0.0, 0, list[str]()
+    reasons = dict[str, None]()
+    for number, call in enumerate(drawn(api, own, groups, MOST)):
+        if number >= TRIES and agreed >= CALLS:
+            break
+        try:
+            found = _both(own, other, call, pair, how)
+        except _Refused as error:
+            refused += 1
+            reasons.setdefault(str(error))
+            continue
+        if found > how.limit:
+            troubles.append(f"({call}): differs by {found:.2g} of the scale")
+            break
+        agreed, worst = agreed + 1, max(worst, found)
+        for name, text in call.shown.items():
+            seen[name.lstrip("*")].add(text if "[" not in text or not _has_tensor(text) else f"{text}{agreed}")
+    if not troubles:
+        troubles += _uncovered(takes, seen)
+        if agreed < CALLS:
+            said = f"; refused: {next(iter(reasons))}" if reasons else ""
+            troubles.append(f"{agreed} calls agree, expected {CALLS}{said}")
+        elif troubles and reasons:
+            troubles.append(f"refused: {next(iter(reasons))}")
+    missing = tuple(name for name in _parameters(own) if name not in seen)
+    return Proof(api, agreed, worst, refused, missing, tuple(troubles))
+
+
+def _uncovered(takes: Sequence[str], seen: Mapping[str, set[str]]) -> Iterator[str]:
+    for name in takes:
+        if len(seen.get(name, ())) < 2:
+            yield f"{name}: {len(seen.get(name, ()))} values agree, expected 2"
+
+
+def _has_tensor(text: str) -> bool:
+    return any(kind in text for kind in ("float", "int", "bool", "complex"))
+
+
+def _parameters(function: Callable[..., Any]) -> Iterator[str]:
+    try:
+        found = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return
+    yield from (each.name for each in found if each.name not in _OF_RESULT)
+
+
+class _Refused(Exception):
+    """A framework, or the map, does not take the call."""
+
+
+def _both(own: Callable[..., Any], other: Callable[..., Any], call: DrawnCall, pair: Pair, how: How) -> float:
+    """The largest difference of both sides' results, as a share of their scale; inf where they are of other kinds."""
+    floats = frozenset(
+        name
+        for name, value in (*leaves(call.args, "input"), *leaves(call.kwargs, "kwargs"))
+        if isinstance(value, Leaf) and (is_floating(value.array.dtype) or is_complex(value.array.dtype))
+    )
+    with pair.own.fixed_state(), pair.other.fixed_state():
+        a, b = (
+            _run(framework, function, call, floats) for framework, function in ((pair.own, own), (pair.other, other))
+        )
+        found = [_differ(*(how.compared(run.outputs) for run in (a, b))), *_changed(a, b)]
+        if not how.values or not floats or max(found) > how.limit:
+            return max(found)
+        try:
+            return max(*found, _gradients(pair, a, b, how.alone))
+        except _NoGradient:
+            return max(found)
+
+
+def _run(framework: Framework, function: Callable[..., Any], call: DrawnCall, floats: frozenset[str]) -> Run:
+    try:
+        return framework.run(function, call.args, call.kwargs, _WAY, Wanted(floats, copies=True) if floats else None)
+    except Unsupported as error:
+        raise _Refused(str(error)) from error
+    except Exception as error:
+        if isinstance(error, MemoryError) or not floats:
+            reason = f"{framework.package}: {type(error).__name__}: {str(error).strip()[:160]}"
+            raise _Refused(reason) from error
+    # A framework may refuse to be asked for gradients.
+    return _run(framework, function, call, frozenset())
+
+
+def _changed(a: Run, b: Run) -> Iterator[float]:
+    names = a.changed | b.changed
+    yield _differ({name: a.after(name) for name in names}, {name: b.after(name) for name in names})
+
+
+def _gradients(pair: Pair, a: Run, b: Run, alone: Sequence[str]) -> float:
+    """Outputs that one framework alone differentiates must have gradients of zero there."""
+    random = np.random.default_rng(7)
+    every = sorted({*a.differentiable, *b.differentiable} & (set(alone) or a.outputs.keys()))
+    seeds = {name: _seed(random, a.outputs[name]) for name in every}
+    found = []
+    for framework, run in ((pair.own, a), (pair.other, b)):
+        own = {name: seeds[name] for name in every if name in run.differentiable}
+        try:
+            found.append(framework.gradients(run, own) if own else {})
+        except NotImplementedError as error:
+            raise _NoGradient from error
+        except (Unsupported, RuntimeError, ValueError, OSError) as error:
+            if "derivative for" in str(error):
+                raise _NoGradient from error
+            raise _Refused(f"gradient: {type(error).__name__}: {str(error).strip()[:160]}") from error
+    return _differ(*(_filled(each, found) for each in found))
+
+
+def _seed(random: np.random.Generator, output: np.ndarray) -> np.ndarray:
+    real, imaginary = (random.standard_normal(output.shape) for _ in range(2))
+    values = real + 1j * imaginary if is_complex(output.dtype) else real
+    return np.asarray(values, output.dtype)
+
+
+class _NoGradient(Exception):
+    """A framework has no gradient of the call."""
+
+
+def _filled(own: Mapping[str, np.ndarray], both: Sequence[Mapping[str, np.ndarray]]) -> dict[str, Any]:
+    """A gradient that one framework has not is zero."""
+    every = {name: np.zeros_like(array) for each in both for name, array in each.items()}
+    return {**every, **own}
+
+
+def _differ(a: Mapping[str, Any], b: Mapping[str, Any]) -> float:
+    if a.keys() != b.keys():
+        return np.inf
+    return max((_apart(np.asarray(a[name]), np.asarray(b[name])) for name in a), default=0.0)
+
+
+def _apart(a: np.ndarray, b: np.ndarray) -> float:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return np.inf
+    if not (is_floating(a.dtype) or is_complex(a.dtype)):
+        return 0.0 if np.array_equal(a, b) else np.inf
+    if not a.size:
+        return 0.0
+    finite = np.isfinite(a)
+    if not np.array_equal(finite, np.isfinite(b)) or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+        return np.inf
+    scale = float(np.abs(a[finite]).max(initial=0.0))
+    apart = float(np.abs(a[finite] - b[finite]).max(initial=0.0))
+    # Below the smallest normal number there is no scale.
+    return 0.0 if apart == 0.0 else apart / max(scale, 1e-300)
+
+
+__all__ = ["ABSENT", "CALLS", "LIMIT", "NO_COUNTERPART", "Pair", "Proof", "prove"]

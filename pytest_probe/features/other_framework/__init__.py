@@ -1,0 +1,1 @@
+"""The calls of a framework's records by another framework (--probe-framework, --probe-reference-framework)."""

@@ -1,0 +1,293 @@
+"""Sums, choices and orders along dimensions; products of matrices and their factors, where no single API of torch's
+makes Paddle's calls. Each function takes Paddle's arguments, and torch's tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import torch
+
+from pytest_probe.errors import Unsupported
+from pytest_probe.frameworks.mapping.paddle_torch.values import dims, ints
+
+# torch.Tensor: what most of its functions return is not said.
+Tensor: TypeAlias = Any
+F = torch.nn.functional
+_NO = "no counterpart"
+
+
+def _all_dims(axis: Any, x: Tensor) -> tuple[int, ...]:
+    return tuple(range(x.dim())) if axis is None or axis == [] else tuple(dims(axis, x.dim()))
+
+
+def prod(x: Tensor, axis: Any, keepdim: bool, dtype: Any) -> Tensor:
+    result = x if dtype is None else x.to(dtype)
+    if axis is None or axis == []:
+        result = torch.prod(result)
+        return result.reshape([1] * x.dim()) if keepdim else result
+    for dim in sorted(_all_dims(axis, x), reverse=True):
+        result = torch.prod(result, dim, keepdim)
+    return result
+
+
+def any_(x: Tensor, axis: Any, keepdim: bool) -> Tensor:
+    return torch.any(x, _all_dims(axis, x), keepdim) if x.dim() else torch.any(x)
+
+
+def all_(x: Tensor, axis: Any, keepdim: bool) -> Tensor:
+    return torch.all(x, _all_dims(axis, x), keepdim) if x.dim() else torch.all(x)
+
+
+def largest(x: Tensor, axis: Any, keepdim: bool) -> Tensor:
+    return torch.amax(x, _all_dims(axis, x), keepdim)
+
+
+def smallest(x: Tensor, axis: Any, keepdim: bool) -> Tensor:
+    return torch.amin(x, _all_dims(axis, x), keepdim)
+
+
+def argmax(x: Tensor, axis: Any, keepdim: bool, dtype: Any) -> Tensor:
+    return _place(torch.argmax, x, axis, keepdim, dtype)
+
+
+def argmin(x: Tensor, axis: Any, keepdim: bool, dtype: Any) -> Tensor:
+    return _place(torch.argmin, x, axis, keepdim, dtype)
+
+
+def _place(function: Any, x: Tensor, axis: Any, keepdim: bool, dtype: Any) -> Tensor:
+    found = function(x, None if axis is None else int(axis), keepdim)
+    return found.to(dtype)
+
+
+def count_nonzero(x: Tensor, axis: Any, keepdim: bool) -> Tensor:
+    return (x != 0).sum(_all_dims(axis, x), keepdim)
+
+
+def logsumexp(x: Tensor, axis: Any, keepdim: bool) -> Tensor:
+    return torch.logsumexp(x, _all_dims(axis, x), keepdim)
+
+
+def var(x: Tensor, axis: Any, unbiased: bool | None, keepdim: bool, correction: float) -> Tensor:
+    less = correction if unbiased is None else int(unbiased)
+    return torch.var(x, _all_dims(axis, x), correction=less, keepdim=keepdim)
+
+
+def std(x: Tensor, axis: Any, unbiased: bool, keepdim: bool) -> Tensor:
+    return torch.std(x, _all_dims(axis, x), correction=int(unbiased), keepdim=keepdim)
+
+
+def median(x: Tensor, axis: Any, keepdim: bool, mode: str) -> Any:
+    return _median(x, axis, keepdim, mode, ignores=False)
+
+
+def nanmedian(x: Tensor, axis: Any, keepdim: bool, mode: str) -> Any:
+    return _median(x, axis, keepdim, mode, ignores=True)
+
+
+def _median(x: Tensor, axis: Any, keepdim: bool, mode: str, *, ignores: bool) -> Any:
+    if mode == "min" and not isinstance(axis, (list, tuple)) and axis is not None:
+        values, places = (torch.nanmedian if ignores else torch.median)(x, axis, keepdim)
+        return values, places
+    if mode == "min" and axis is None:
+        found = (torch.nanmedian if ignores else torch.median)(x)
+        return found.reshape([1] * x.dim()) if keepdim else found
+    over = _all_dims(axis, x)
+    rest = [dim for dim in range(x.dim()) if dim not in over]
+    flat = x.permute(*rest, *over).reshape(*(x.shape[dim] for dim in rest), -1)
+    result = (torch.nanquantile if ignores else torch.quantile)(flat, 0.5, -1)
+    return result.reshape([1 if dim in over else x.shape[dim] for dim in range(x.dim())]) if keepdim else result
+
+
+def quantile(x: Tensor, q: Any, axis: Any, keepdim: bool, interpolation: str) -> Tensor:
+    at = q if isinstance(q, torch.Tensor) else torch.tensor(q, dtype=x.dtype)
+    if not isinstance(axis, (list, tuple)):
+        return torch.quantile(x, at, axis, keepdim, interpolation=interpolation)
+    over = _all_dims(axis, x)
+    rest = [dim for dim in range(x.dim()) if dim not in over]
+    flat = x.permute(*rest, *over).reshape(*(x.shape[dim] for dim in rest), -1)
+    result = torch.quantile(flat, at, -1, interpolation=interpolation)
+    kept = [1 if dim in over else x.shape[dim] for dim in range(x.dim())]
+    return result.reshape(*at.shape, *kept) if keepdim else result
+
+
+def cumsum(x: Tensor, axis: Any, dtype: Any) -> Tensor:
+    return torch.cumsum(x.reshape(-1) if axis is None else x, 0 if axis is None else int(axis), dtype=dtype)
+
+
+def cumprod(x: Tensor, dim: Any, dtype: Any) -> Tensor:
+    return torch.cumprod(x.reshape(-1) if dim is None else x, 0 if dim is None else int(dim), dtype=dtype)
+
+
+def logcumsumexp(x: Tensor, axis: Any, dtype: Any) -> Tensor:
+    wide = x if dtype is None else x.to(dtype)
+    return torch.logcumsumexp(wide.reshape(-1) if axis is None else wide, 0 if axis is None else int(axis))
+
+
+def topk(x: Tensor, k: Any, axis: Any, largest: bool, sorted: bool) -> Any:
+    return torch.topk(x, int(k), -1 if axis is None else int(axis), largest, sorted)
+
+
+def kthvalue(x: Tensor, k: int, axis: Any, keepdim: bool) -> Any:
+    return torch.kthvalue(x, k, -1 if axis is None else axis, keepdim)
+
+
+def searchsorted(sorted_sequence: Tensor, values: Tensor, out_int32: bool, right: bool) -> Tensor:
+    return torch.searchsorted(sorted_sequence, values.contiguous(), out_int32=out_int32, right=right)
+
+
+def bucketize(x: Tensor, sorted_sequence: Tensor, out_int32: bool, right: bool) -> Tensor:
+    return torch.bucketize(x, sorted_sequence, out_int32=out_int32, right=right)
+
+
+def unique(
+    x: Tensor, return_index: bool, return_inverse: bool, return_counts: bool, axis: Any, dtype: Any, sorted: bool
+) -> Any:
+    if return_index:
+        raise Unsupported(f"{_NO} for return_index", f"{_NO} for return_index")
+    found = torch.unique(x, return_inverse=True, return_counts=True, dim=axis)
+    asked = [True, return_inverse, return_counts]
+    kept = [part if not place else part.reshape(-1).to(dtype) for place, part in enumerate(found) if asked[place]]
+    return kept[0] if len(kept) == 1 else tuple(kept)
+
+
+def softmax(x: Tensor, axis: int, dtype: Any) -> Tensor:
+    return F.softmax(x, axis, dtype=dtype)
+
+
+def log_softmax(x: Tensor, axis: int, dtype: Any) -> Tensor:
+    return F.log_softmax(x, axis, dtype=dtype)
+
+
+def squared_l2_norm(x: Tensor) -> Tensor:
+    return x.square().sum().reshape(1)
+
+
+# Products.
+
+
+def matmul(x: Tensor, y: Tensor, transpose_x: bool, transpose_y: bool) -> Tensor:
+    left = x.mT if transpose_x and x.dim() > 1 else x
+    right = y.mT if transpose_y and y.dim() > 1 else y
+    return torch.matmul(left, right)
+
+
+def dot(x: Tensor, y: Tensor) -> Tensor:
+    return (x * y).sum(-1)
+
+
+def outer(x: Tensor, y: Tensor) -> Tensor:
+    return torch.outer(x.reshape(-1), y.reshape(-1))
+
+
+def tensordot(x: Tensor, y: Tensor, axes: Any) -> Tensor:
+    if isinstance(axes, torch.Tensor):
+        axes = axes.tolist()
+    if isinstance(axes, int):
+        return torch.tensordot(x, y, axes)
+    nested = [isinstance(each, (list, tuple, torch.Tensor)) for each in axes]
+    own, other = (ints(axes), ints(axes)) if not any(nested) else (ints(axes[0]), ints(axes[-1]))
+    # The shorter list goes on as the longer one.
+    longest = max(len(own), len(other))
+    own, other = own + other[len(own) : longest], other + own[len(other) : longest]
+    return torch.tensordot(x, y, (own, other))
+
+
+def einsum(equation: str, operands: Sequence[Tensor]) -> Tensor:
+    return torch.einsum(equation, *operands)
+
+
+def trace(x: Tensor, offset: int, axis1: int, axis2: int) -> Tensor:
+    return torch.diagonal(x, offset, axis1, axis2).sum(-1)
+
+
+def cross(x: Tensor, y: Tensor, axis: int) -> Tensor:
+    dim = next(place for place, size in enumerate(x.shape) if size == 3) if axis in (9, None) else axis
+    return torch.linalg.cross(x, y, dim=dim)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    result = torch.matmul(x, weight)
+    return result if bias is None else result + bias
+
+
+def fused_linear(x: Tensor, weight: Tensor, bias: Tensor | None, transpose_weight: bool) -> Tensor:
+    return linear(x, weight.mT if transpose_weight else weight, bias)
+
+
+# Matrices.
+
+
+def norm(x: Tensor, p: Any, axis: Any, keepdim: bool, dtype: Any) -> Tensor:
+    wide = x if dtype is None else x.to(dtype)
+    over = _all_dims(axis, x)
+    if len(over) == 2 and axis is not None and p is None:
+        p = 2
+    if axis is None:
+        if p in ("nuc",):
+            return torch.linalg.matrix_norm(wide, p, keepdim=keepdim)
+        return torch.linalg.vector_norm(wide, 2.0 if p in (None, "fro") else p, over, keepdim)
+    if len(over) == 1 or p in (None, "fro"):
+        return torch.linalg.vector_norm(wide, 2.0 if p in (None, "fro") else p, over, keepdim)
+    return torch.linalg.matrix_norm(wide, p, over, keepdim)
+
+
+def vector_norm(x: Tensor, p: Any, axis: Any, keepdim: bool, dtype: Any) -> Tensor:
+    return torch.linalg.vector_norm(x, p, None if axis is None else _all_dims(axis, x), keepdim, dtype=dtype)
+
+
+def cov(x: Tensor, rowvar: bool, ddof: Any, fweights: Any, aweights: Any) -> Tensor:
+    rows = x if rowvar or x.dim() < 2 else x.mT
+    return torch.cov(rows, correction=int(ddof), fweights=fweights, aweights=aweights)
+
+
+def pinv(x: Tensor, rcond: Any) -> Tensor:
+    return torch.linalg.pinv(x, rtol=rcond)
+
+
+def matrix_rank(x: Tensor, tol: Any, hermitian: bool, atol: Any, rtol: Any) -> Tensor:
+    if tol is not None and atol is None and rtol is None:
+        return torch.linalg.matrix_rank(x, tol, hermitian)
+    return torch.linalg.matrix_rank(x, atol=atol, rtol=rtol, hermitian=hermitian)
+
+
+def cond(x: Tensor, p: Any) -> Tensor:
+    if p in (None, 2, -2):
+        return torch.linalg.cond(x, p)
+    return torch.linalg.matrix_norm(x, p) * torch.linalg.matrix_norm(torch.linalg.inv(x), p)
+
+
+def cholesky(x: Tensor, upper: bool) -> Tensor:
+    return torch.linalg.cholesky(x, upper=upper)
+
+
+def solve(x: Tensor, y: Tensor, left: bool) -> Tensor:
+    return torch.linalg.solve(x, y, left=left)
+
+
+def triangular_solve(x: Tensor, y: Tensor, upper: bool, transpose: bool) -> Tensor:
+    matrix, high = (x.mT, not upper) if transpose else (x, upper)
+    return torch.linalg.solve_triangular(matrix, y, upper=high)
+
+
+def qr(x: Tensor, mode: str) -> Any:
+    found = torch.linalg.qr(x, mode)
+    return found[1] if mode == "r" else tuple(found)
+
+
+def svd(x: Tensor, full_matrices: bool) -> Any:
+    return tuple(torch.linalg.svd(x, full_matrices))
+
+
+def lu(x: Tensor, pivot: bool, get_infos: bool) -> Any:
+    factors, pivots, infos = torch.linalg.lu_factor_ex(x, pivot=pivot)
+    return (factors, pivots, infos) if get_infos else (factors, pivots)
+
+
+def lu_unpack(x: Tensor, y: Tensor) -> Any:
+    return torch.lu_unpack(x, y)
+
+
+def vander(x: Tensor, n: int | None, increasing: bool) -> Tensor:
+    powers = [x**power for power in range(len(x) if n is None else n)]
+    return torch.stack(powers if increasing else powers[::-1], -1) if powers else x.new_zeros(len(x), 0)

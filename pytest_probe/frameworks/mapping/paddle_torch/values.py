@@ -1,0 +1,34 @@
+"""What Paddle takes in several forms, as torch takes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def ints(value: Any) -> list[int]:
+    """Sizes or dimensions: a number, a tensor, or a list of both."""
+    if isinstance(value, torch.Tensor):
+        return [int(each) for each in value.reshape(-1).tolist()]
+    if isinstance(value, (list, tuple)):
+        return [int(each) for each in value]
+    return [int(value)]
+
+
+def dims(value: Any, count: int) -> list[int]:
+    """Dimensions, counted from the first."""
+    return [dim % count if count else 0 for dim in ints(value)]
+
+
+def number(value: Any) -> Any:
+    """A Python number, where a tensor has it, or a text."""
+    if isinstance(value, torch.Tensor):
+        return value.item()
+    return float(value) if isinstance(value, str) else value
+
+
+def less_than_one(p: float) -> float:
+    """1 - p, as Paddle's kernels have it: in float32."""
+    return float(np.float32(1) - np.float32(p))

@@ -1,0 +1,148 @@
+"""Records of Paddle by torch, and of torch by Paddle."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import paddle_dumps
+from tests.support.installed import needs_paddle
+
+pytestmark = needs_paddle
+
+LINES = """\
+paddle.nn.functional.softmax(Tensor([4, 8],"float32"), axis=-1, )
+paddle.Tensor.add_(Tensor([4, 8],"float32"), Tensor([4, 8],"float32"), )
+paddle.matmul(Tensor([4, 8],"float32"), Tensor([8, 3],"float32"), )
+paddle.split(Tensor([4, 8],"float32"), list[3,5,], axis=1, )
+paddle.nn.functional.sigmoid(Tensor([4, 8],"float32"), )
+paddle.nn.functional.embedding(Tensor([4],"int64"), Tensor([8, 3],"float32"), max_norm=1.0, )
+paddle.incubate.nn.functional.fused_rms_norm(Tensor([4, 8],"float32"), Tensor([8],"float32"), None, 1e-05, 1, )
+"""
+
+
+def run(pytester: pytest.Pytester, *args: str, lines: str = LINES) -> tuple[pytest.RunResult, dict[str, Any]]:
+    pytester.makefile(".txt", calls=lines)
+    result = pytester.runpytest("--probe-dump=calls.txt", "--probe-out=out", "--probe-direction=forward", *args)
+    rows = map(json.loads, Path("out/results.jsonl").read_text().splitlines())
+    return result, {row["api"].rpartition(".")[2]: row for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("args", "device", "reference"),
+    [
+        (("--probe-framework=torch",), "torch", "paddle"),
+        (("--probe-reference-framework=torch",), "paddle", "torch"),
+        (("--probe-framework=torch", "--probe-reference-framework=torch", "-n2"), "torch", "torch"),
+    ],
+)
+def test_calls_of_paddle_are_made_by_torch(
+    pytester: pytest.Pytester, args: tuple[str, ...], device: str, reference: str
+) -> None:
+    result, found = run(pytester, *args)
+    result.stdout.fnmatch_lines([f"probe: paddle records: the device's calls by {device}, float64 by {reference}"])
+    passed = [name for name, row in found.items() if row["verdict"] == "pass"]
+    assert sorted(passed) == ["add_", "matmul", "sigmoid", "softmax", "split"]
+    assert {(row["framework"], row["reference_framework"]) for row in found.values()} == {(device, reference)}
+    assert {name: row["kind"] for name, row in found.items() if row["verdict"] == "skip"} == {
+        "embedding": "no counterpart for max_norm",
+        "fused_rms_norm": "no counterpart",
+    }
+
+
+def test_results_of_paddle_alone_have_no_further_words(pytester: pytest.Pytester) -> None:
+    _, found = run(pytester)
+    assert "framework" not in found["softmax"]
+    assert "reference_framework" not in found["softmax"]
+
+
+def test_a_wrong_paddle_kernel_is_an_error_by_torch_too(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(
+        "import paddle\n"
+        "def pytest_probe_register(registry):\n"
+        "    registry.calls['paddle.nn.functional.softmax'] = softmax\n"
+        "def softmax(x, axis):\n"
+        "    return paddle.nn.functional.softmax(x, axis) * 1.001\n"
+    )
+    result, found = run(pytester, "--probe-reference-framework=torch")
+    assert found["softmax"]["verdict"] == "error"
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+
+
+def test_where_paddle_and_torch_mean_different_things_it_is_a_skip(pytester: pytest.Pytester) -> None:
+    # Without a weight Paddle 3.3.1 leaves a term of the gradient out.
+    pytester.makefile(".txt", calls='paddle.nn.functional.group_norm(Tensor([2, 4, 8],"float32"), 2, )\n')
+    result = pytester.runpytest("--probe-dump=calls.txt", "--probe-reference-framework=torch", "-rs")
+    result.assert_outcomes(passed=1, skipped=1)
+    result.stdout.fnmatch_lines(["*frameworks differ: in float64 on the CPU, too, *"])
+
+
+def test_the_paddle_gpt_has_the_verdicts_of_its_own_float64(pytester: pytest.Pytester) -> None:
+    paddle_dumps.unpack("gpt_random", pytester.path)
+    verdicts = []
+    for place, args in enumerate(((), ("--probe-framework=torch",), ("--probe-reference-framework=torch",))):
+        pytester.runpytest("--probe-dump=forward_rank0_all.json", f"--probe-out=out{place}", *args)
+        rows = map(json.loads, Path(f"out{place}/results.jsonl").read_text().splitlines())
+        verdicts.append({row["id"]: row["verdict"] for row in rows})
+    assert len(verdicts[0]) > 100
+    assert verdicts[1] == verdicts[2] == verdicts[0]
+
+
+def test_entries_of_a_file_count_for_paddle(pytester: pytest.Pytester) -> None:
+    pytester.makefile(".yaml", own="paddle.nn.functional.sigmoid: torch.tanh(input/x)\n")
+    _, found = run(pytester, "--probe-reference-framework=torch", "--probe-mapping=own.yaml")
+    assert found["sigmoid"]["kind"] == "frameworks differ"
+
+
+def test_entries_that_paddle_users_register_count(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(
+        "import torch\n"
+        "from pytest_probe.frameworks.mapping import Mapping\n"
+        "def pytest_probe_register(registry):\n"
+        "    entry = Mapping('rms(x norm_weight norm_bias epsilon begin_norm_axis=1)', function=rms)\n"
+        "    registry.mappings['paddle.incubate.nn.functional.fused_rms_norm'] = entry\n"
+        "def rms(x, norm_weight, norm_bias, epsilon, begin_norm_axis):\n"
+        "    return (torch.nn.functional.rms_norm(x, x.shape[1:], norm_weight, epsilon),)\n"
+    )
+    _, found = run(pytester, "--probe-framework=torch", "--probe-reference-framework=torch")
+    assert found["fused_rms_norm"]["verdict"] == "pass"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "paddle.abs:\n  call: torch.abs(input/x)\n  reverse: true\n",
+            "*own.yaml:3: paddle.abs: unknown key 'reverse'*",
+        ),
+        (
+            "paddle.aps: torch.abs(input/x)\n",
+            "*own.yaml:1: paddle.aps: 'paddle.aps' cannot be used; there is no such API*",
+        ),
+        (
+            "# mine\npaddle.abs: torch.aps(input/x)\n",
+            "*own.yaml:2: paddle.abs: call: 'torch.aps' *there is no such API*",
+        ),
+        (
+            "paddle.abs: torch.abs(input/z)\n",
+            "*own.yaml:1: paddle.abs: call: 'z' *takes no such argument; its arguments: x*",
+        ),
+        (
+            "paddle.nn.functional.elu: torch.nn.functional.elu(input/x beta/alpha)\n",
+            "*own.yaml:1: *elu: call: 'beta' cannot be used; torch.nn.functional.elu takes no such argument*",
+        ),
+        (
+            "paddle.abs:\n  call: torch.abs(input/x)\n  only: {eps: 1}\n",
+            "*own.yaml:3: paddle.abs: only: 'eps' cannot be used; the call has no such parameter*",
+        ),
+    ],
+)
+def test_a_wrong_entry_for_paddle_is_named_before_collection(pytester: pytest.Pytester, text: str, words: str) -> None:
+    pytester.makefile(".yaml", own=text)
+    pytester.makefile(".txt", calls=LINES)
+    result = pytester.runpytest("--probe-dump=calls.txt", "--probe-framework=torch", "--probe-mapping=own.yaml")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([words])
