@@ -3,6 +3,7 @@ name."""
 
 from __future__ import annotations
 
+import gzip
 import json
 from importlib import import_module
 from pathlib import Path
@@ -231,3 +232,20 @@ def test_static_graphs_of_paddle(pytester: pytest.Pytester) -> None:
     assert {each["kind"] for each in found if each["verdict"] == "skip"} == {"not compilable"}
     assert sum(each["verdict"] == "pass" for each in found) > 80
     result.stdout.fnmatch_lines(["compiled: *"])
+
+
+@pytest.mark.slow
+def test_real_steps_pass_as_without_a_compiler(pytester: pytest.Pytester) -> None:
+    """A step of a GPT's, and one of a CNN's."""
+    root = Path(__file__).parents[3]
+    (pytester.path / "cnn").mkdir()
+    for name in ("dump.json", "stack.json"):
+        packed = (root / "tests/data/msprobe-26.2.0/cnn" / f"{name}.gz").read_bytes()
+        (pytester.path / "cnn" / name).write_bytes(gzip.decompress(packed))
+    dumps = f"--probe-dump={root / 'cases/gpt'}", "--probe-dump=cnn"
+    result = pytester.runpytest(*dumps, "--probe-compile=aot_eager", "--probe-out=out")
+    found = [json.loads(line) for line in Path("out/results.jsonl").read_text().splitlines()]
+    assert len(found) == 417
+    assert {each["verdict"] for each in found} == {"pass"}
+    assert sum(each["compiled"]["seconds"] > 0.005 for each in found) <= 170
+    assert result.ret == 0
