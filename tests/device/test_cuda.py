@@ -107,3 +107,33 @@ def test_an_extra_buffer_shows_in_memory(pytester: pytest.Pytester) -> None:
     assert isinstance(plain, dict)
     assert plain["source"] == "allocator"
     assert abs(greedy["peak_bytes"] - plain["peak_bytes"] - (1 << 22)) <= 4096
+
+
+# Kernels on the default stream, whichever is the current one, without an event.
+ELSEWHERE = """
+import torch
+
+def relu(x, inplace=False):
+    out = torch.empty_like(x)
+    with torch.cuda.stream(torch.cuda.default_stream()):
+        out.copy_(torch.relu(x))
+    return out
+
+def pytest_probe_register(registry):
+    registry.calls["Functional.relu"] = relu
+"""
+
+
+@pytest.mark.parametrize(("conftest", "broken"), [("", []), (ELSEWHERE, ["relation.stream"])], ids=["healthy", "wrong"])
+def test_a_kernel_on_another_stream(pytester: pytest.Pytester, conftest: str, broken: list[str]) -> None:
+    x = tensor(512, 512)
+    header = {"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None}
+    content = {**header, "data": {"Functional.relu.0.forward": forward(x, output=x)}}
+    (pytester.path / "dump.json").write_text(json.dumps(content))
+    pytester.makeconftest(conftest)
+    options = ["--probe-device=cuda", "--probe-relations=all", "--probe-out=out"]
+    pytester.runpytest_subprocess("--probe-dump=dump.json", *options)
+    (line,) = (pytester.path / "out/results.jsonl").read_text().splitlines()
+    outputs = [each for each in json.loads(line)["outputs"] if each["name"].startswith("relation.")]
+    assert "relation.stream" in {each["name"] for each in outputs}
+    assert [each["name"] for each in outputs if each["verdict"] in ("warning", "error")] == broken

@@ -51,7 +51,8 @@ class Again:
             for _ in range(_TIMES):
                 differing += [(words, each) for each in call.apart(call.results(placing=placing))][:1]
         if not differing:
-            return Found(runs=2 * _TIMES)
+            unasked = "" if memory or not call.leaves else "all on fresh memory"
+            return Found(runs=2 * _TIMES, unasked=unasked)
         for _, each in differing:
             call.leave_out(each)
         words = " and ".join(dict.fromkeys(words for words, _ in differing))

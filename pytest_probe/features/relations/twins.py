@@ -27,9 +27,10 @@ def _function(call: Call, namespace: str, api: str) -> Callable[..., Any] | None
     if own is not None:
         return own
     try:
-        return call.framework.candidates(namespace, api, registry.namespaces)[0].lookup()
+        found = call.framework.candidates(namespace, api, registry.namespaces)[0]
     except UnknownAPI:
         return None
+    return (found.on_device or found.lookup)()
 
 
 def _has_twins(call: Call) -> bool:
@@ -143,6 +144,8 @@ class Alias:
         wanted = None if state is not None and state.copies else state
         two = kept(outputs_of(call.run(arguments, wanted=wanted)))
         found = outputs_of(call.run(arguments, placing=one, wanted=wanted))
+        if not shared:
+            left_out("the framework does not let its arguments be one tensor here")
         apart: Apart | None = next(call.apart(found, two), None)
         if apart is None:
             return Found(runs=2)

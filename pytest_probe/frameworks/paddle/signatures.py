@@ -197,6 +197,7 @@ SIGNATURES: Mapping[str, str] = {
     ),
     # Steps and counts.
     "round": "input/x decimals=0",
+    **dict.fromkeys("add subtract multiply maximum minimum fmax fmin atan2 hypot pow".split(), "input/x other/y"),
     **dict.fromkeys(("divide", "div"), "input/x other/y name rounding_mode"),
     **dict.fromkeys(("floor_divide", "remainder", "mod", "floor_mod"), "input/x other/y"),
     **dict.fromkeys(("__rfloordiv__", "__rmod__", "__rmatmul__"), "other input"),
