@@ -93,6 +93,17 @@ def test_the_gradient_of_a_split_that_ignores_strides(
     assert found["Mint.split.0.backward"]["verdict"] == verdict
 
 
+def test_what_the_table_says_is_judged(pytester: pytest.Pytester) -> None:
+    found = run(pytester, packed("cells"))
+    judged = {name for name, each in found.items() if each["verdict"] == "pass" and name.startswith("Functional.")}
+    forward = ("maximum", "gelu", "cat", "tile", "softmax")
+    assert judged == {
+        *(f"Functional.{name}.0.forward" for name in forward),
+        *(f"Functional.{name}.0.backward" for name in forward if name != "cat"),
+    }
+    assert not [name for name, each in found.items() if each["verdict"] == "error"]
+
+
 def test_primitives_and_cells(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest(
         f"--probe-dump={packed('cells')}", "--probe-device=recorded", "-rs", "-k", "Primitive.mm"

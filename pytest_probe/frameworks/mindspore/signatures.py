@@ -1,6 +1,7 @@
 """MindSpore: what its APIs and their parameters are called elsewhere. Neither MindSpore nor torch is imported.
 
 Functions of `mindspore.mint` and methods of tensors have the names and parameters of torch's, and so what torch's mean.
+Those of `mindspore.ops` have their own: table.py says what corresponds to them.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from pytest_probe.frameworks.mindspore.table import Entry, entries
+from pytest_probe.frameworks.python.binding import bound_call, unbound_call
 from pytest_probe.frameworks.torch import signatures as torch
 from pytest_probe.model.run import BoundCall
 
@@ -26,8 +29,18 @@ _DTYPES = {"bfloat16": "BFloat16", "float8_e4m3fn": "Float8E4M3FN", "float8_e5m2
 _BARE = {written: bare for bare, written in _DTYPES.items()}
 
 
+def entry_of(api: str) -> Entry | None:
+    """What says which call of torch's corresponds to an API; None where one of the same name does."""
+    namespace, _, name = api.partition(".")
+    module, _ = NAMESPACES.get(namespace, ("", ""))
+    return entries().get(f"{module}.{name}")
+
+
 def counterpart(api: str) -> str:
-    """The API of torch's that has the name of one of MindSpore's: "Torch.add" of "Mint.add"; "" for none."""
+    """The API of torch's that corresponds to one of MindSpore's: "Torch.add" of "Mint.add"; "" for none."""
+    entry = entry_of(api)
+    if entry is not None:
+        return torch.spelled(entry.path)
     namespace, _, name = api.partition(".")
     _, native = NAMESPACES.get(namespace, ("", ""))
     return f"{native}.{name}" if native else ""
@@ -62,9 +75,22 @@ def bind(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BoundCall:
 
     The values are whatever represents tensors there.
     """
-    return replace(torch.bind(counterpart(api) or api, args, kwargs), api=api)
+    entry = entry_of(api)
+    if entry is None:
+        return replace(torch.bind(counterpart(api) or api, args, kwargs), api=api)
+    found = bound_call(api, canonical(api), True, entry.takes, args, kwargs)
+    names = torch.signature(counterpart(api)).aliases
+    given, paths, defaults = (
+        {names.get(name, name): value for name, value in each.items()}
+        for each in (found.given, found.paths, found.defaults)
+    )
+    return replace(found, given=given, paths=paths, defaults=defaults)
 
 
 def call(api: str, given: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The positional and keyword arguments by which an API takes values that are given by canonical names."""
-    return torch.call(counterpart(api) or api, given)
+    entry = entry_of(api)
+    if entry is None:
+        return torch.call(counterpart(api) or api, given)
+    names = {own: name for name, own in torch.signature(counterpart(api)).aliases.items()}
+    return unbound_call(entry.takes, {names.get(name, name): value for name, value in given.items()})

@@ -11,12 +11,18 @@ import numpy as np
 
 from pytest_probe.errors import UnknownAPI
 from pytest_probe.frameworks.base import API, Framework
-from pytest_probe.frameworks.mindspore.signatures import NAMESPACES, counterpart
+from pytest_probe.frameworks.mindspore.signatures import NAMESPACES, counterpart, entry_of
+from pytest_probe.frameworks.mindspore.table import entries
 from pytest_probe.frameworks.torch import allowlist
 from pytest_probe.frameworks.torch.framework import TorchFramework
 from pytest_probe.model.dump import Argument
 
-_PRIMITIVE = "Primitive"
+_KNOWN = ", ".join(NAMESPACES)
+# Why nothing corresponds to a name of these namespaces.
+_WITHOUT = {
+    "Primitive": "a dump does not have what a primitive was made with",
+    "Functional": "no call of torch's is known to correspond to it",
+}
 
 
 def candidates(namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple[API, ...]:
@@ -26,11 +32,12 @@ def candidates(namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple
     """
     if namespace in namespaces:
         return allowlist.candidates(namespace, api, namespaces)
+    entry = entry_of(f"{namespace}.{api}")
+    if entry is not None:
+        return (API(entry.path, lambda: entry),)
     native, _, name = counterpart(f"{namespace}.{api}").partition(".")
     if not native:
-        known = ", ".join(name for name, (_, native) in NAMESPACES.items() if native)
-        reason = "a dump does not have what a primitive was made with" if namespace == _PRIMITIVE else ""
-        raise UnknownAPI(f"{namespace}.{api}: {reason or f'{namespace} is not one of {known}'}")
+        raise UnknownAPI(f"{namespace}.{api}: {_WITHOUT.get(namespace, f'{namespace} is not one of {_KNOWN}')}")
     try:
         # No capture of MindSpore's loses a submodule.
         found = [each for each in allowlist.candidates(native, name, {}) if not each.elsewhere]
@@ -43,6 +50,10 @@ def candidates(namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple
 
 def apis() -> Iterator[str]:
     """The names that `candidates` admits, but for those in namespaces that a user adds."""
+    modules = {module: namespace for namespace, (module, _) in NAMESPACES.items()}
+    for path in entries():
+        module, _, name = path.rpartition(".")
+        yield f"{modules[module]}.{name}"
     names = {native: namespace for namespace, (_, native) in NAMESPACES.items() if native}
     for api in allowlist.apis():
         native, _, name = api.partition(".")

@@ -277,6 +277,11 @@ def call(api: str, given: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str,
     return unbound_call(Signature.parsed(_text(api, (), {})), given)
 
 
+def signature(api: str) -> Signature:
+    """The parameters of an API, in the form that a name alone tells."""
+    return Signature.parsed(_usual(api))
+
+
 def _text(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """The signature of a name, or of one of the forms in which torch takes its arguments."""
     own = canonical(api) if api else ""

@@ -42,6 +42,7 @@ def test_spelling() -> None:
     assert spelled("mindspore.Tensor.abs") == "Tensor.abs"
     assert spelled("mindspore.ops.gelu") == "Functional.gelu"
     assert spelled("torch.add") == "torch.add"
+    assert canonical("Functional.unknown") == "unknown"
 
 
 @pytest.mark.parametrize(
