@@ -5,8 +5,8 @@
 A model is made from its configuration with random weights (`pip install pytest-probe[models]`). One training step of
 it, forward, backward and AdamW, is recorded and checked on the CPU, each in a process of its own with one thread.
 Check times are CPU time without that of imports. --out keeps the dumps and results. --recording checks nothing: the
-time of a recorded step, by which its dump is on the disk, beside that of a plain one, each the least of four; "a call"
-is what it takes more for each call. The exit status is 1 where a model could not be
+CPU time of a recorded step, by which its dump is on the disk, beside that of a plain one, each the least of four; "a
+call" is what it takes more for each call. The exit status is 1 where a model could not be
 measured, or an item is an error.
 """
 
@@ -40,7 +40,7 @@ RECORDING = "| {} | parameters | calls | a plain step | recorded | a call |\n|--
 
 
 class Recorded(Struct, frozen=True):
-    """A recorded model; plain and recorded are seconds of a step."""
+    """A recorded model; plain and recorded are seconds of the CPU for a step."""
 
     parameters: int
     plain: float
@@ -85,9 +85,9 @@ def record(framework: str, name: str, out: Path) -> None:
 
 
 def _seconds(step: Callable[[], object]) -> float:
-    start = time.perf_counter()
+    start = time.process_time()
     step()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def _recorded(step: Callable[[], None], framework: str, out: Path, number: int) -> float:

@@ -290,7 +290,7 @@ static int complete(values *self, looked *it, PyObject *seen, PyObject *known, P
                     Py_ssize_t width) {
     PyObject *count = PyLong_FromSsize_t(size), *begin = ask(self->begin, it->storage);
     int inside = count ? has_memory(self, it, begin, size * width) : -1, done = inside < 0 ? -1 : 0;
-    if (inside > 0 && self->counts) {
+    if (inside > 0) {
         int twin = known ? is_twin(self, it, known, before, count) : 0;
         if (twin > 0)
             done = append(self, self->twins, Py_BuildValue("(OO)", seen, before));
@@ -325,8 +325,8 @@ static PyObject *made(values *self, looked *it, PyObject *known, PyObject *befor
     if (seen && stride && PyObject_SetAttr(seen, self->n_stride, stride) < 0) Py_CLEAR(seen);
     Py_XDECREF(stride);
     /* Without an address: on meta, and torch's own tensors of zeros. */
-    if (seen && size && bytes && it->address && complete(self, it, seen, known, before, size, bytes) < 0)
-        Py_CLEAR(seen);
+    int counted = self->counts && size && bytes && it->address;
+    if (seen && counted && complete(self, it, seen, known, before, size, bytes) < 0) Py_CLEAR(seen);
     return seen;
 }
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import timeit
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 
 class Block(nn.Module):
@@ -99,9 +102,35 @@ def calls() -> Callable[[], None]:
     return step
 
 
+def one_call() -> Callable[[], None]:
+    """What each step costs, whatever it calls."""
+    torch.set_num_threads(1)
+    one = torch.ones(1)
+
+    def step() -> None:
+        torch.neg(one)
+
+    return step
+
+
+def empty_mode(repeats: int = 20) -> tuple[float, float]:
+    """Seconds of a small addition, alone and inside a function mode that does nothing: the least of several."""
+
+    class Mode(TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return function(*args, **(kwargs or {}))
+
+    one = torch.ones(16, 16)
+    alone = min(timeit.repeat(lambda: torch.add(one, one), number=1000, repeat=repeats))
+    with Mode():
+        inside = min(timeit.repeat(lambda: torch.add(one, one), number=1000, repeat=repeats))
+    return alone / 1000, inside / 1000
+
+
 # Steps that are measured beside those of the two models.
 OTHERS: Mapping[str, Callable[[], Callable[[], None]]] = {
     "tiny GPT, forward alone": forward,
     "CNN": convolutions,
     "1,200 calls": calls,
+    "1 call": one_call,
 }
