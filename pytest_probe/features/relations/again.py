@@ -34,7 +34,7 @@ class Again:
 
         def first(name: str, tensor: Any) -> Any:
             # At another place of an allocation than any tensor before: a cache may know the usual ones.
-            zones = call.framework.zones(tensor, _FAR)
+            zones = None if call.row.whole_memory else call.framework.zones(tensor, _FAR)
             memory[name] = tensor if zones is None else zones.tensor
             return memory[name]
 

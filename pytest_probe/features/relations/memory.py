@@ -58,7 +58,7 @@ class _Observed(Struct):
         return self
 
     def _placed(self, name: str, tensor: Any) -> Any:
-        found = self.call.framework.zones(tensor, ZONE)
+        found = None if self.call.row.whole_memory else self.call.framework.zones(tensor, ZONE)
         if found is None:
             self.without.append(name)
             return tensor
@@ -124,7 +124,7 @@ class Guard:
     broken: Outcome = "error"
 
     def fits(self, call: Call) -> bool:
-        return True
+        return not call.row.whole_memory
 
     def find(self, call: Call) -> Found:
         memory = _Memory.of(call)

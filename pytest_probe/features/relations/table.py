@@ -24,7 +24,8 @@ _WHERE = "registry.relations"
 
 class Row(Struct, frozen=True, forbid_unknown_fields=True):
     """What is known of an API. batch has the dimensions that are rows, by argument; inplace and out say that it has
-    such a twin, alias names two arguments that may be one tensor."""
+    such a twin, alias names two arguments that may be one tensor; whole_memory: it may read all of the memory that its
+    tensors are views of."""
 
     batch: Annotated[Mapping[str, Dimensions], _BATCH] = field(default_factory=dict)
     inplace: bool = False
@@ -32,6 +33,7 @@ class Row(Struct, frozen=True, forbid_unknown_fields=True):
     alias: tuple[str, ...] = ()
     layout: bool = False
     nondeterministic: bool = False
+    whole_memory: bool = False
 
 
 class _Rows(Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,6 +49,7 @@ class _Table(Struct, frozen=True, forbid_unknown_fields=True):
     alias: dict[str, tuple[str, str]]
     layout: str
     nondeterministic: dict[str, str]
+    whole_memory: str
 
     def rows(self) -> Mapping[str, Row]:
         found: dict[str, Row] = {}
@@ -62,6 +65,7 @@ class _Table(Struct, frozen=True, forbid_unknown_fields=True):
         set_(self.inplace, inplace=True)
         set_(self.out, out=True)
         set_(self.layout, layout=True)
+        set_(self.whole_memory, whole_memory=True)
         return found
 
 

@@ -51,7 +51,7 @@ def _filled(size: int, dtype: torch.dtype, number: float, place: torch.device) -
 def fill(tensor: torch.Tensor, number: float) -> None:
     """Write a number to each element."""
     with torch.no_grad():
-        tensor.copy_(_pattern(tensor.dtype, number, 1, tensor.device)[0].view(tensor.dtype))
+        tensor.copy_(_pattern(tensor.dtype, number, 1, tensor.device)[0].view(tensor.dtype)[0])
 
 
 def _span(tensor: torch.Tensor) -> int:

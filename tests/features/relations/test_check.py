@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.support.writing import entries, write_dump
 
 TEST = """
 import torch
@@ -71,3 +75,21 @@ def test_what_cannot_be_asked(pytester: pytest.Pytester, asked: str, message: st
     else:
         result.assert_outcomes(passed=1)
         assert "the function has no tensor argument y" in (pytester.path / "out/results.jsonl").read_text()
+
+
+BY_RECORD = """
+import pytest, torch
+
+@pytest.mark.probe(dump="dump.json", api="Functional.relu")
+def test_it(probe_case):
+    probe_case.check(torch.relu(*probe_case.args))
+"""
+
+
+def test_a_call_that_the_test_made_cannot_be_asked(pytester: pytest.Pytester) -> None:
+    write_dump(pytester.path, entries("Functional.relu.0", F.relu, torch.rand(4, 6)))
+    pytester.makepyfile(BY_RECORD)
+    result = pytester.runpytest("--probe-relations=guard,again", "--probe-out=out")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["relations: 0 hold, 0 broken, 2 not checked"])
+    assert "cannot be asked for another one" in (pytester.path / "out/results.jsonl").read_text()

@@ -82,6 +82,20 @@ def test_memory_that_a_library_allocates_is_seen(ask: Ask, size: tuple[int, int]
     assert ": 1 of " in found(verdict)["fresh"].reason
 
 
+def test_a_view_by_strides_may_read_its_memory(ask: Ask) -> None:
+    verdict = ask("Torch.as_strided", torch.as_strided, normal(8, 12), (4,), (2,), 1)
+    assert "guard" not in found(verdict)
+    assert broken(verdict) == {}
+
+
+def test_memory_of_one_number_that_a_call_allocates(ask: Ask) -> None:
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        return torch.empty((), dtype=x.dtype).copy_(x.sum())
+
+    verdict = ask("Torch.sum", torch.sum, normal(8, 12), names=MEMORY, calls={"Torch.sum": kernel})
+    assert broken(verdict) == {}
+
+
 def test_chance_is_no_memory(ask: Ask) -> None:
     """A kernel that rounds in another direction each time breaks neither."""
     generator = torch.Generator().manual_seed(0)

@@ -56,6 +56,10 @@ def test_rows_of_the_packaged_table() -> None:
     assert row("my_kernel", "Mine.my_kernel", "cpu", {}) == Row()
 
 
+def test_reads_of_all_memory() -> None:
+    assert row("as_strided", "Torch.as_strided", "cpu", {}).whole_memory
+
+
 def test_non_deterministic_is_an_accelerator_alone() -> None:
     assert not row("index_add", "Torch.index_add", "cpu", {}).nondeterministic
     assert row("index_add", "Torch.index_add", "cuda:0", {}).nondeterministic

@@ -73,6 +73,12 @@ def test_a_number_beyond_a_dtype_is_its_largest(dtype: torch.dtype) -> None:
     assert tensor.float().tolist() == [torch.finfo(dtype).max] * 3
 
 
+def test_a_number_alone_is_filled() -> None:
+    tensor = torch.zeros(())
+    memory.fill(tensor, 2.0**100)
+    assert float(tensor) == 2.0**100
+
+
 def test_integers_are_zeros_and_ones() -> None:
     tensor = torch.full((3,), 7)
     memory.fill(tensor, math.nan)
