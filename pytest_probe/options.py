@@ -257,8 +257,12 @@ class Options:
         "pytest_probe.features.other_framework.options.Framework", "NAME", repeated=True,
         check="pytest_probe.features.other_framework.options.check", may_differ=JUDGES)
     mapping: Option[Path | None] = Option("mapping",
-        "YAML file with further entries for the map of --probe-framework and --probe-reference-framework", Place(),
+        "YAML file with further entries for the map of two frameworks", Place(),
         "FILE", repeated=True, check="pytest_probe.features.other_framework.options.check_mapping", may_differ=JUDGES)
+    against_framework: Option[str | None] = Option("against-framework",
+        "Make the device's calls by the framework with this module as well, on equal inputs: which bits differ, by how "
+        "much, and which side is nearer to float64?", "pytest_probe.features.other_framework.options.Framework", "NAME",
+        repeated=True, check="pytest_probe.features.against_framework.options.check", may_differ=JUDGES)
     baseline = Option("baseline",
         "Fail the cases that got worse than this file says; --probe-baseline-update writes it", Place(), "FILE",
         repeated=True, probes=True, may_differ=JUDGES)
@@ -361,11 +365,12 @@ FEATURES: Mapping[str, Callable[[Options], object]] = {
     "pytest_probe.features.msprobe_csv.plugin.MsprobeCsv": lambda asked: asked.out,
     "pytest_probe.features.against.plugin.Against": lambda asked: asked.against,
     "pytest_probe.features.against_call.plugin.AgainstCall": lambda asked: asked.against_call,
+    "pytest_probe.features.against_framework.plugin.AgainstFramework": lambda asked: asked.against_framework,
     "pytest_probe.features.compiled.plugin.Compiled": lambda asked: asked.compile,
     "pytest_probe.features.outputs.plugin.OutputsOfTwo": lambda asked: asked.outputs,
     "pytest_probe.features.relations.plugin.AskRelations": lambda asked: asked.relations,
     "pytest_probe.features.other_framework.plugin.ByOtherFramework": lambda asked: (
-        asked.framework or asked.reference_framework
+        asked.framework or asked.reference_framework or asked.mapping
     ),
     "pytest_probe.features.benchmark.plugin.AgainstBenchmark": lambda asked: asked.benchmark and not asked.outputs,
     "pytest_probe.features.gate.plugin.AgainstBaseline": lambda asked: asked.baseline,

@@ -9,7 +9,7 @@ import argparse
 import fnmatch
 import time
 
-from benchmarks.mapping.entries import proofs
+from benchmarks.mapping.entries import proofs, proofs_back
 from benchmarks.mapping.page import PAGE, written
 
 
@@ -20,12 +20,14 @@ def main() -> int:
     options = parser.parse_args()
     begin = time.process_time()
     found = list(proofs(lambda api: fnmatch.fnmatch(api, options.glob)))
-    failed = [proof for proof in found if not proof.holds]
+    back = list(proofs_back(lambda api: fnmatch.fnmatch(api, options.glob)))
+    failed = [proof for proof in (*found, *back) if not proof.holds]
     for proof in failed:
         print(f"{proof.api}: {proof.calls} calls agree; {'; '.join(proof.troubles)}")
     seconds = time.process_time() - begin
     calls = sum(proof.calls for proof in found)
-    print(f"{len(found)} entries, {calls:,} calls that agree, {len(failed)} that do not hold; {seconds:.0f} s of CPU")
+    print(f"{len(found)} entries, {calls:,} calls that agree; {len(back)} of them backwards; {len(failed)} do not hold")
+    print(f"{seconds:.0f} s of CPU")
     if options.write and not failed:
         PAGE.write_text(written(found))
     return bool(failed)

@@ -29,6 +29,7 @@ class Absent(Struct, frozen=True):
 
 
 ABSENT = Absent()
+LEFT_OUT = "(left out)"
 
 
 class DrawnCall(Struct, frozen=True):
@@ -156,4 +157,4 @@ def _shown(value: Any) -> str:
         return f"{array.dtype.name}{list(array.shape)}"
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_shown, value))}]"
-    return "(left out)" if value is ABSENT else repr(value)
+    return LEFT_OUT if value is ABSENT else repr(value)

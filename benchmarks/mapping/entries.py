@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 
+from benchmarks.mapping.drawing import DrawnCall
 from benchmarks.mapping.paddle_cases import CASES, LOOSER, SIGNED, UNINITIALISED
 from benchmarks.mapping.proof import LIMIT, How, Pair, Proof, prove
 from pytest_probe import frameworks
+from pytest_probe.errors import Unsupported
 from pytest_probe.frameworks.mapping.entry import Mapping
 from pytest_probe.frameworks.mapping.framework import function_at, translation
 from pytest_probe.frameworks.mapping.table import Table, packaged
@@ -43,3 +46,47 @@ def proof_of(api: str, table: Table, pair: Pair) -> Proof:
 def how_of(api: str) -> How:
     limit, _ = LOOSER.get(api, (LIMIT, ""))
     return How(limit, SIGNED.get(api, ()), api not in UNINITIALISED)
+
+
+def proofs_back(wanted: Callable[[str], bool]) -> Iterator[Proof]:
+    """Those of the other framework's calls, by the entries that are read backwards."""
+    table, pair = packaged("paddle_torch"), both()
+    for path, (api, entry) in table.back.items():
+        if wanted(path):
+            yield proof_back(path, api, entry, table, pair)
+
+
+def proof_back(path: str, api: str, entry: Mapping, table: Table, pair: Pair) -> Proof:
+    """The calls that an entry makes are made by its own API again. What has the other one's default is left out of
+    every second one: so its defaults are proved, too."""
+    forward = translation(table, api, False)
+    signature, order = entry.given_back, entry.given_back.parameters[: entry.given_back.placed]
+
+    def turned(call: DrawnCall) -> DrawnCall | None:
+        try:
+            made = forward.translated(call.args, call.kwargs)
+        except Unsupported:
+            return None
+        given = {**dict(zip(map(str, range(len(made.args))), made.args, strict=True)), **made.kwargs}
+        short = len(str(call)) % 2
+        kept = {
+            name: value
+            for name, value in given.items()
+            if not (short and name in signature.defaults and _is(value, signature.defaults[name]))
+        }
+        args = [kept.pop(name) for name in itertools.takewhile(lambda name: name in given and name in kept, order)]
+        return DrawnCall(tuple(args), kept, {name: call.shown.get(own(name), "") for name in given})
+
+    names = {other: mine for mine, other in entry.takes.aliases.items()}
+
+    def own(name: str) -> str:
+        return names.get(name, name)
+
+    back = translation(table, path, True, pair.own.writes_to)
+    takes = [name for name in entry.takes.parameters if name not in entry.only]
+    turned_pair = Pair(pair.other, pair.own)
+    return prove(path, function_at(path), back, takes, CASES[api], turned_pair, how_of(api), turned, function_at(api))
+
+
+def _is(value: object, default: object) -> bool:
+    return type(value) is type(default) and value == default

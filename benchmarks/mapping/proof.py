@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from benchmarks.mapping.drawing import ABSENT, DrawnCall, Group, drawn
+from benchmarks.mapping.drawing import ABSENT, LEFT_OUT, DrawnCall, Group, drawn
 from pytest_probe.errors import Unsupported
 from pytest_probe.frameworks.base import Framework
 from pytest_probe.frameworks.mapping import NO_COUNTERPART
@@ -78,16 +78,21 @@ def prove(
     groups: Sequence[Group],
     pair: Pair,
     how: How | None = None,
+    turned: Callable[[DrawnCall], DrawnCall | None] = lambda call: call,
+    drawn_for: Callable[..., Any] | None = None,
 ) -> Proof:
     """Compare a function of the records' framework with what makes its calls in the other one. takes names the
-    arguments that must be covered."""
+    arguments that must be covered; turned makes a call of each that is drawn for the function drawn_for."""
     how = how or How()
     seen = defaultdict[str, set[str]](set)
     agreed, worst, refused, troubles = 0, 0.0, 0, list[str]()
-    reasons = dict[str, None]()
-    for number, call in enumerate(drawn(api, own, groups, MOST)):
+    reasons, defaults = dict[str, None](), _defaults(own)
+    for number, made in enumerate(drawn(api, drawn_for or own, groups, MOST)):
         if number >= TRIES and agreed >= CALLS:
             break
+        call = turned(made)
+        if call is None:
+            continue
         try:
             found = _both(own, other, call, pair, how)
         except _Refused as error:
@@ -99,7 +104,9 @@ def prove(
             break
         agreed, worst = agreed + 1, max(worst, found)
         for name, text in call.shown.items():
-            seen[name.lstrip("*")].add(text if "[" not in text or not _has_tensor(text) else f"{text}{agreed}")
+            # What is left out is its default: both are one value.
+            given = defaults.get(name, text) if text == LEFT_OUT else text
+            seen[name.lstrip("*")].add(given if "[" not in given or not _has_tensor(given) else f"{given}{agreed}")
     if not troubles:
         troubles += _uncovered(takes, seen)
         if agreed < CALLS:
@@ -119,6 +126,14 @@ def _uncovered(takes: Sequence[str], seen: Mapping[str, set[str]]) -> Iterator[s
 
 def _has_tensor(text: str) -> bool:
     return any(kind in text for kind in ("float", "int", "bool", "complex"))
+
+
+def _defaults(function: Callable[..., Any]) -> dict[str, str]:
+    try:
+        found = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return {}
+    return {each.name: repr(each.default) for each in found}
 
 
 def _parameters(function: Callable[..., Any]) -> Iterator[str]:

@@ -105,6 +105,10 @@ class Checker:
         """One that checks alike, by what another registry adds where one is given, and leaves all outputs."""
         return self._changed(replace(self.conditions, keeps_sides=True), registry or self.registry)
 
+    def by_framework(self, module: str) -> Checker:
+        """One whose device calls the framework of this module makes, and which leaves all outputs."""
+        return self._changed(replace(self.conditions, keeps_sides=True, framework=module), self.registry)
+
     def _changed(self, conditions: Conditions, registry: Registry) -> Checker:
         return Checker(
             conditions,

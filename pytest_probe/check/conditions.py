@@ -160,7 +160,8 @@ class Setup:
             return self.framework.emulating(name)
         if made is not None:
             return user_code.device(made, name)
-        device = self.framework.device(name)
+        own = frameworks.device_of(self.framework.package, name) if self.framework.translates else name
+        device = self.framework.device(own)
         self.framework.select(device)
         return device
 

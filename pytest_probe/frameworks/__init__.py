@@ -62,6 +62,16 @@ def named(module: str) -> str:
     return next(name for name, each in MODULES.items() if each == module)
 
 
+def device_of(module: str, name: str) -> str:
+    """What the framework of this module calls a device that another one calls so ("gpu:1" is torch's "cuda:1")."""
+    kind, colon, number = name.partition(":")
+    return f"{_KINDS.get((module, kind), kind)}{colon}{number}"
+
+
+# By framework, and the kind of a device as another one calls it.
+_KINDS: Mapping[tuple[str, str], str] = {("torch", "gpu"): "cuda", ("paddle", "cuda"): "gpu"}
+
+
 @functools.cache
 def signatures(name: str = DEFAULT) -> Signatures:
     """What the framework calls its APIs and their parameters, as canonical names; nothing of it is imported. Of a

@@ -28,9 +28,11 @@ class TwoCallsItem(ProbeItem):
     """A recorded call by two implementations."""
 
     calls: TwoCalls
+    # What B is called, where its verdict does not say it.
+    other = ""
 
     def judge(self) -> Verdict:
-        checked = self.calls.run(self.case)
+        checked = self.calls.run(self.case, name=self.other)
         self.probe.note_loss(checked)
         judged = Judged(checked, checked.verdict, self.portable_id, self.case.api, self._file, self._command)
         self.judged = judged.by_features(self.probe)

@@ -24,6 +24,8 @@ class ByOtherFramework(Feature):
     def header(self) -> Iterable[str]:
         for name in self.probe.frameworks:
             device, reference = self.probe.sides_of(name)
+            if not device:
+                continue
             yield f"probe: {name} records: the device's calls by {device}, float64 by {reference}"
 
     @cached_property
@@ -35,6 +37,8 @@ class ByOtherFramework(Feature):
     def judge(self, judged: Judged) -> None:
         """An error that both frameworks show in float64, too, comes of their definitions."""
         checked: Checked = judged.checked
+        if self.probe.settings.against_framework is not None:
+            return
         sides = set(self.probe.sides_of(checked.case.dump.framework))
         if judged.verdict.verdict != "error" or len(sides) == 1 or checked.case.pair is not None:
             return

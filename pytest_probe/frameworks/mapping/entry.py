@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 import re
 from collections.abc import Callable
 from collections.abc import Mapping as MappingOf
@@ -66,7 +67,8 @@ class Mapping(Struct, frozen=True):
     @property
     def reverses(self) -> bool:
         """Can a call of the other framework be made by it?"""
-        return not self.one_way and self.function is None and "." in self.path and self.outputs is None
+        made_of_one = self.function is None and "." in self.path and self.outputs is None
+        return made_of_one and not self.one_way and not self.constant
 
     @property
     def _parts(self) -> tuple[str, str]:
@@ -87,9 +89,10 @@ class Translation(Struct, frozen=True):
     """Makes the calls of an API by another framework's function. Called with the API's own arguments, whose tensors are
     the other framework's, it returns what the API would.
 
-    signature binds the API's own arguments; names leads from a bound name to the other framework's keyword, values from
-    one of its values to theirs. api names the API in errors. special makes of a text that names a dtype the other
-    framework's own; write puts a result into the first argument, where the API works in place.
+    signature binds the API's own arguments; names leads from a bound name to the other framework's keyword, values
+    from one of its values to theirs. api names the API in errors. special makes of a text that names a dtype the
+    other framework's own; order names what is given by place, since compiled functions take no names; write puts a
+    result into the first argument, where the API works in place.
     """
 
     api: str
@@ -102,6 +105,7 @@ class Translation(Struct, frozen=True):
     single: tuple[str, ...] = ()
     constant: tuple[str, ...] = ()
     outputs: int | tuple[int, ...] | None = None
+    order: tuple[str, ...] = ()
     write: Callable[[Any, Any], Any] | None = None
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -126,6 +130,7 @@ class Translation(Struct, frozen=True):
         kept = {name: value for name, value in given.items() if name not in self.only}
         found = {self.names.get(name, name): self._valued(name, value) for name, value in kept.items()}
         places = sorted((name for name in found if name.isdigit()), key=int)
+        places += itertools.takewhile(found.__contains__, self.order)
         by_place = tuple(found.pop(name) for name in places)
         return Call(by_place, found)
 
@@ -222,7 +227,9 @@ def backward(
     """Calls of the other framework's API by an entry's own one."""
     names = {other: own for own, other in entry.takes.aliases.items()}
     values = {name: {other: own for own, other in found.items()} for name, found in entry.values.items()}
-    return Translation(api, entry.given_back, lookup, special, names=names, values=values, write=write)
+    takes = entry.takes
+    order = tuple(names.get(name, name) for name in takes.parameters[: takes.placed])
+    return Translation(api, entry.given_back, lookup, special, names=names, values=values, order=order, write=write)
 
 
 @functools.cache

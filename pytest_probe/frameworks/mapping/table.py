@@ -80,12 +80,13 @@ class Table(Struct, frozen=True, dict=True):
 
     def found_back(self, path: str) -> tuple[str, Mapping] | None:
         """The entry whose call an API of the other framework is, with the name of the own API."""
-        return next((self._back[name] for name in self.names(path) if name in self._back), None)
+        return next((self.back[name] for name in self.names(path) if name in self.back), None)
 
     def names(self, path: str) -> Iterator[str]:
         """An API's name, and others that mean the same; one that works in place comes without its mark behind them."""
         for name in (path, path.removesuffix("_")) if works_in_place(path) else (path,):
             yield name
+            yield from self.spellings.get(name, ())
             module, _, last = name.rpartition(".")
             for spelling in self.spellings.get(module, ()):
                 yield f"{spelling}.{last}"
@@ -95,7 +96,8 @@ class Table(Struct, frozen=True, dict=True):
         return Table(self.record, self.call, {**entries, **self.entries, **entries}, self.spellings)
 
     @functools.cached_property
-    def _back(self) -> MappingOf[str, tuple[str, Mapping]]:
+    def back(self) -> MappingOf[str, tuple[str, Mapping]]:
+        """By the other framework's APIs the entries that make their calls, with the names of the own APIs."""
         found: dict[str, tuple[str, Mapping]] = {}
         for name, entry in self.entries.items():
             if entry.reverses:

@@ -217,12 +217,8 @@ def adaptive_max_pool2d(x: Tensor, output_size: Any, return_mask: bool) -> Any:
     return (values, places.to(torch.int32)) if return_mask else values
 
 
-def max_unpool2d(
-    x: Tensor, indices: Tensor, kernel_size: Any, stride: Any, padding: Any, data_format: str, output_size: Any
-) -> Tensor:
-    if _channels(data_format):
-        raise _refused(f"data_format={data_format!r}")
-    return F.max_unpool2d(x, indices.long(), kernel_size, stride, padding, output_size)
+def max_unpool2d(x: Tensor, indices: Tensor, kernel_size: Any, stride: Any, output_size: Any) -> Tensor:
+    return F.max_unpool2d(x, indices.long(), kernel_size, stride, (0, 0), output_size)
 
 
 _LINEAR = ("linear", "bilinear", "trilinear", "bicubic")
@@ -290,19 +286,9 @@ def batch_norm(
     return _back(F.batch_norm(moved, None, None, weight, bias, True, 0.0, epsilon), last)
 
 
-def instance_norm(
-    x: Tensor,
-    running_mean: Any,
-    running_var: Any,
-    weight: Any,
-    bias: Any,
-    use_input_stats: bool,
-    momentum: float,
-    eps: float,
-    data_format: str,
-) -> Tensor:
-    last = _channels(data_format)
-    return _back(F.instance_norm(_first(x, last), None, None, weight, bias, True, 0.0, eps), last)
+def instance_norm(x: Tensor, weight: Any, bias: Any, momentum: float, eps: float) -> Tensor:
+    # Without running statistics the momentum counts for nothing.
+    return F.instance_norm(x, None, None, weight, bias, True, 0.0, eps)
 
 
 def group_norm(x: Tensor, num_groups: int, epsilon: float, weight: Any, bias: Any, data_format: str) -> Tensor:
@@ -314,22 +300,13 @@ def group_norm(x: Tensor, num_groups: int, epsilon: float, weight: Any, bias: An
 
 
 def attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Any,
-    dropout_p: float,
-    is_causal: bool,
-    training: bool,
-    scale: Any,
-    enable_gqa: bool,
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Any, dropout_p: float, is_causal: bool, training: bool
 ) -> Tensor:
     # Heads stand before the positions there.
     q, k, v = (each.transpose(1, 2) for each in (query, key, value))
     dropped = dropout_p if training else 0.0
     grouped = q.shape[1] != k.shape[1]
-    result = F.scaled_dot_product_attention(q, k, v, attn_mask, dropped, is_causal, scale=scale, enable_gqa=grouped)
-    return result.transpose(1, 2)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask, dropped, is_causal, enable_gqa=grouped).transpose(1, 2)
 
 
 # Losses and distances.

@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 
 import torch
 
-from pytest_probe.errors import Unsupported
 from pytest_probe.frameworks.mapping.paddle_torch.values import dims, ints
 
 # torch.Tensor: what most of its functions return is not said.
@@ -124,8 +123,8 @@ def logcumsumexp(x: Tensor, axis: Any, dtype: Any) -> Tensor:
     return torch.logcumsumexp(wide.reshape(-1) if axis is None else wide, 0 if axis is None else int(axis))
 
 
-def topk(x: Tensor, k: Any, axis: Any, largest: bool, sorted: bool) -> Any:
-    return torch.topk(x, int(k), -1 if axis is None else int(axis), largest, sorted)
+def topk(x: Tensor, k: Any, axis: Any, largest: bool) -> Any:
+    return torch.topk(x, int(k), -1 if axis is None else int(axis), largest)
 
 
 def kthvalue(x: Tensor, k: int, axis: Any, keepdim: bool) -> Any:
@@ -140,11 +139,7 @@ def bucketize(x: Tensor, sorted_sequence: Tensor, out_int32: bool, right: bool) 
     return torch.bucketize(x, sorted_sequence, out_int32=out_int32, right=right)
 
 
-def unique(
-    x: Tensor, return_index: bool, return_inverse: bool, return_counts: bool, axis: Any, dtype: Any, sorted: bool
-) -> Any:
-    if return_index:
-        raise Unsupported(f"{_NO} for return_index", f"{_NO} for return_index")
+def unique(x: Tensor, return_inverse: bool, return_counts: bool, axis: Any, dtype: Any) -> Any:
     found = torch.unique(x, return_inverse=True, return_counts=True, dim=axis)
     asked = [True, return_inverse, return_counts]
     kept = [part if not place else part.reshape(-1).to(dtype) for place, part in enumerate(found) if asked[place]]
@@ -211,8 +206,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return result if bias is None else result + bias
 
 
-def fused_linear(x: Tensor, weight: Tensor, bias: Tensor | None, transpose_weight: bool) -> Tensor:
-    return linear(x, weight.mT if transpose_weight else weight, bias)
+def fused_linear(x: Tensor, weight: Tensor, transpose_weight: bool) -> Tensor:
+    return torch.matmul(x, weight.mT if transpose_weight else weight)
 
 
 # Matrices.
@@ -279,8 +274,8 @@ def svd(x: Tensor, full_matrices: bool) -> Any:
     return tuple(torch.linalg.svd(x, full_matrices))
 
 
-def lu(x: Tensor, pivot: bool, get_infos: bool) -> Any:
-    factors, pivots, infos = torch.linalg.lu_factor_ex(x, pivot=pivot)
+def lu(x: Tensor, get_infos: bool) -> Any:
+    factors, pivots, infos = torch.linalg.lu_factor_ex(x)
     return (factors, pivots, infos) if get_infos else (factors, pivots)
 
 
