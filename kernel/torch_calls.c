@@ -13,13 +13,14 @@
     X(numbers) X(stacks) X(stack_number) X(checkpoints) X(recomputes) X(place) X(taken) X(distrust)                    \
     X(by_operator) X(grads) X(set_grads) X(nodes) X(autocasts) X(default_dtype) X(float32) X(dispatching) X(modes)     \
     X(level) X(tracing) X(surroundings) X(without_gradients) X(wanting) X(watch) X(ForwardEntry) X(NamedEntry)         \
-    X(UNSET) X(accumulate) X(Seen) X(PlainEntry) X(Tensor) X(Parameter) X(Size)
+    X(UNSET) X(accumulate) X(unseen) X(task) X(complete) X(slow_fire) X(Seen) X(PlainEntry) X(Tensor) X(Parameter) X(Size)
 
 /* Names of attributes, of methods and of a keyword. */
 #define ASKED(X)                                                                                                       \
     X(name) X(operator) X(wanted) X(draws) X(writes) X(requires_grad) X(grad_fn) X(output_nr) X(output) X(extend)      \
     X(put) X(failed) X(device) X(_seeing) X(_recorder) X(_placed) X(overridden) X(above)                   \
-    X(_sequence_nr) X(next_functions) X(variable)
+    X(_sequence_nr) X(next_functions) X(variable) X(_sums) X(_casts) X(_task) X(_open) X(incoming) X(outgoing)         \
+    X(missing) X(__enter__) X(__exit__)
 
 typedef struct {
     PyObject_HEAD
@@ -301,6 +302,24 @@ static int tell_failed(calls *self, PyObject *recorder, PyObject *name) {
     return done ? 0 : -1;
 }
 
+/* As tell_failed, of what has the name. */
+static int tell_failed_of(calls *self, PyObject *recorder, PyObject *owner) {
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *name = attribute(owner, self->n_name);
+    int done = -1;
+    if (name) {
+        PyErr_Restore(type, value, trace);
+        done = tell_failed(self, recorder, name);
+        Py_DECREF(name);
+    } else {
+        Py_XDECREF(type);
+        Py_XDECREF(value);
+        Py_XDECREF(trace);
+    }
+    return done;
+}
+
 /* TorchHooks._begin: the entry, or None where that failed. */
 static PyObject *begin(calls *self, PyObject *recorder, const program_call *it, PyObject *name, PyObject *wanting) {
     if (wanting && set_grads(self, Py_False) < 0) return NULL;
@@ -366,10 +385,7 @@ static int end(calls *self, PyObject *recorder, PyObject *entry, PyObject *wanti
     int done = complete(self, recorder, entry, wanting, result, start);
     if (wanting && set_grads(self, Py_True) < 0) done = -1;
     if (done == 0) return 0;
-    PyObject *name = attribute(entry, self->n_name);
-    done = name ? tell_failed(self, recorder, name) : -1;
-    Py_XDECREF(name);
-    return done;
+    return tell_failed_of(self, recorder, entry);
 }
 
 static PyObject *make_recorded(calls *self, PyObject *recorder, const program_call *it, int writes) {
@@ -481,6 +497,114 @@ static PyObject *called(PyObject *object, PyObject *args, PyObject *kwargs) {
     return result;
 }
 
+/* What autograd calls for a node at a call's border, as functools.partial gives it. Borrowed. */
+typedef struct {
+    PyObject *watched, *outs, *ins, *in_grads, *out_grads;
+} passing;
+
+/* Is it the first backward that comes, of a call whose gradients are neither sums nor casts? */
+static int is_plain(calls *self, const passing *it) {
+    PyObject *sums = attribute(it->watched, self->n__sums), *casts = attribute(it->watched, self->n__casts);
+    PyObject *task = attribute(it->watched, self->n__task);
+    int plain = sums && casts && task ? !PyDict_Size(sums) && !PyDict_Size(casts) : -1;
+    if (plain > 0 && task != Py_None) {
+        PyObject *now = PyObject_CallNoArgs(self->task);
+        plain = now ? PyObject_RichCompareBool(now, task, Py_EQ) : -1;
+        Py_XDECREF(now);
+    }
+    Py_XDECREF(sums);
+    Py_XDECREF(casts);
+    Py_XDECREF(task);
+    return plain;
+}
+
+/* The gradients of these seats, in the dict of their places; those that left may be None. */
+static int keep_gradients(calls *self, PyObject *kept, PyObject *seats, PyObject *gradients, int left) {
+    for (Py_ssize_t index = 0; kept && index < PyList_Size(seats); index++) {
+        PyObject *seat = PyList_GetItem(seats, index);
+        PyObject *gradient = PyTuple_GetItem(gradients, PyLong_AsSsize_t(PyTuple_GetItem(seat, 0)));
+        if (!gradient) return -1;
+        if (left && gradient == Py_None) continue;
+        PyObject *tree = take(self->values, gradient);
+        int done = tree ? PyDict_SetItem(kept, PyTuple_GetItem(seat, 1), tree) : -1;
+        Py_XDECREF(tree);
+        if (done < 0) return -1;
+    }
+    return kept ? 0 : -1;
+}
+
+/* Watched.came, and what follows where no more gradients are missing. */
+static int came(calls *self, PyObject *recorder, const passing *it, Py_ssize_t missing) {
+    PyObject *incoming = attribute(it->watched, self->n_incoming), *done = NULL;
+    PyObject *outgoing = attribute(it->watched, self->n_outgoing), *open = NULL;
+    if (keep_gradients(self, incoming, it->outs, it->out_grads, 0) == 0 &&
+        keep_gradients(self, outgoing, it->ins, it->in_grads, 1) == 0 &&
+        put(it->watched, self->n_missing, PyLong_FromSsize_t(missing - 1)) == 0) {
+        if (missing == 1)
+            done = PyObject_CallFunctionObjArgs(self->complete, recorder, it->watched, NULL);
+        else if (put(it->watched, self->n__task, PyObject_CallNoArgs(self->task)) == 0 &&
+                 (open = attribute(self->hooks, self->n__open)) && PyDict_SetItem(open, it->watched, Py_None) == 0)
+            done = Py_NewRef(Py_None);
+    }
+    Py_XDECREF(incoming);
+    Py_XDECREF(outgoing);
+    Py_XDECREF(open);
+    Py_XDECREF(done);
+    return done ? 0 : -1;
+}
+
+/* As came, where no function mode sees what torch is asked for, and without gradients. */
+static int came_unseen(calls *self, PyObject *recorder, const passing *it, Py_ssize_t missing) {
+    PyObject *guard = PyObject_CallNoArgs(self->unseen), *left = NULL;
+    PyObject *entered = guard ? PyObject_CallMethodObjArgs(guard, self->n___enter__, NULL) : NULL;
+    int grads = entered ? truth(PyObject_CallNoArgs(self->grads)) : -1, done = grads < 0 ? -1 : 0;
+    if (grads > 0) done = set_grads(self, Py_False);
+    if (done == 0) done = came(self, recorder, it, missing);
+    if (grads > 0 && set_grads(self, Py_True) < 0) done = -1;
+    if (entered) {
+        PyObject *type, *value, *trace;
+        PyErr_Fetch(&type, &value, &trace);
+        left = PyObject_CallMethodObjArgs(guard, self->n___exit__, Py_None, Py_None, Py_None, NULL);
+        if (type)
+            PyErr_Restore(type, value, trace);
+        else if (!left)
+            done = -1;
+    }
+    Py_XDECREF(guard);
+    Py_XDECREF(entered);
+    Py_XDECREF(left);
+    return done;
+}
+
+/* Is this passing counted already? An error that is set stays. */
+static int has_come(calls *self, const passing *it, Py_ssize_t missing) {
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    Py_ssize_t now = whole(attribute(it->watched, self->n_missing));
+    PyErr_Restore(type, value, trace);
+    return now != missing;
+}
+
+/* TorchHooks._fire, which does what is not plain, or raises. */
+static PyObject *fire(PyObject *object, PyObject *args) {
+    calls *self = (calls *)object;
+    passing it;
+    if (!PyArg_UnpackTuple(args, "fire", 5, 5, &it.watched, &it.outs, &it.ins, &it.in_grads, &it.out_grads))
+        return NULL;
+    PyObject *recorder = attribute(self->hooks, self->n__recorder);
+    Py_ssize_t missing = recorder ? whole(attribute(it.watched, self->n_missing)) : -1;
+    int done = 1;
+    if (recorder && recorder != Py_None && missing > 0 && count_of(self->dispatching) == 0 && is_plain(self, &it) > 0)
+        done = came_unseen(self, recorder, &it, missing);
+    int counted = done < 0 && has_come(self, &it, missing);
+    if (counted) done = tell_failed_of(self, recorder, it.watched);
+    Py_XDECREF(recorder);
+    if (done == 0) return Py_NewRef(Py_None);
+    if (counted || (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception))) return NULL;
+    PyErr_Clear();
+    return PyObject_Call(self->slow_fire, args, NULL);
+}
+
 static const char *const given_names[] = {GIVEN(TEXT) NULL};
 static const char *const asked_names[] = {ASKED(TEXT) NULL};
 
@@ -530,9 +654,14 @@ static PyMemberDef members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
+static PyMethodDef methods[] = {
+    {"fire", fire, METH_VARARGS, "fire(watched, outs, ins, in_grads, out_grads): gradients went through a node"},
+    {NULL, NULL, 0, NULL},
+};
+
 static PyType_Slot slots[] = {
     {Py_tp_new, create}, {Py_tp_dealloc, deallocate}, {Py_tp_traverse, traverse}, {Py_tp_clear, clear},
-    {Py_tp_call, called}, {Py_tp_members, members},
+    {Py_tp_call, called}, {Py_tp_members, members}, {Py_tp_methods, methods},
     {Py_tp_doc, "Calls(given)(function, types, args, kwargs): see frameworks/torch/capture/hooks.py."}, {0, NULL},
 };
 

@@ -78,7 +78,7 @@ class Watched:
         arguments: Sequence[Wanting],
         outputs: Sequence[Wanting],
         start: int,
-        fire: _Fire,
+        fire: Fire,
         most_nodes: int = MOST_NODES,
         border: Border | None = None,
     ) -> None:
@@ -132,7 +132,7 @@ class Watched:
 
 
 _Take: TypeAlias = Callable[[Gradient], Tree]
-_Fire: TypeAlias = Callable[[Watched, Seats, Seats, tuple[Gradient, ...], tuple[Gradient, ...]], None]
+Fire: TypeAlias = Callable[[Watched, Seats, Seats, tuple[Gradient, ...], tuple[Gradient, ...]], None]
 
 
 def _border(
@@ -200,7 +200,7 @@ class Modules(ModuleCalls):
     atoms = (torch.Tensor, torch.Size)
 
     def __init__(
-        self, config: CaptureConfig, presence: Presence, values: Values, stacks: CallStacks, fire: _Fire
+        self, config: CaptureConfig, presence: Presence, values: Values, stacks: CallStacks, fire: Fire
     ) -> None:
         super().__init__(config, values, stacks)
         self._presence = presence

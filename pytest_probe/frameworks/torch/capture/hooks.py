@@ -30,6 +30,7 @@ from pytest_probe.frameworks.torch.capture.functions import TAKEN, Uninitialised
 from pytest_probe.frameworks.torch.capture.gradients import (
     ACCUMULATE,
     Border,
+    Fire,
     Gradient,
     Modules,
     Seats,
@@ -73,12 +74,14 @@ class TorchHooks(CallHooks):
         # Modes of the program's own do not see what these do.
         self._aside = self._begin_aside, functools.partial(_aside, self._end)
         self._rules = RecordedFunctions(Scope(config).wants_api if self._calls else lambda name: False)
+        self._fired: Fire = self._fire
         mode, eager = _Mode(self, self._rules.table), config.compiled == "eager"
         self._presence = Presence(mode, self._entered_compiled, eager=eager)
         self._modules = Modules(config, self._presence, self._values, self._stacks, self._fire)
         if kernel.compiled is not None and Scope(config).whole and not self._overflow:
             # The mode's method, for torch as for Python.
-            vars(mode)["__torch_function__"] = kernel.compiled.Calls(self._needs(mode))
+            vars(mode)["__torch_function__"] = calls = kernel.compiled.Calls(self._needs(mode))
+            self._fired = calls.fire
         if model is not None:
             self.follow(model)
         self._namespaces = modules(config.namespaces, TAKEN)
@@ -97,6 +100,7 @@ class TorchHooks(CallHooks):
             float32=torch.float32, dispatching=_dispatching, modes=_seeing,
             level=functorch.maybe_current_level, tracing=torch._C._get_tracing_state,
             surroundings=_surroundings, without_gradients=_WITHOUT_GRADIENTS, watch=self._watch, accumulate=ACCUMULATE,
+            unseen=_Plain, task=torch._C._current_graph_task_id, complete=self._complete, slow_fire=self._fire,
             ForwardEntry=ForwardEntry, NamedEntry=NamedEntry, UNSET=UNSET, Seen=Seen, PlainEntry=PlainEntry,
             Tensor=_Tensor, Parameter=torch.nn.Parameter, Size=torch.Size, copies=values.copies,
             inputs=self._inputs, outputs=self._outputs, forward=self._forward, backward=self._backward,
@@ -117,7 +121,7 @@ class TorchHooks(CallHooks):
     ) -> None:
         """Wait for the gradients that go through a call."""
         watched = Watched(f"{entry.name[:-7]}backward", entry.parent)
-        watched.watch(asking, outputs, start, self._fire, border=border)
+        watched.watch(asking, outputs, start, self._fired, border=border)
 
     def install(self, recorder: Recorder) -> None:
         super().install(recorder)
