@@ -10,13 +10,12 @@ from msgspec.structs import replace
 
 from pytest_probe.check import Checked
 from pytest_probe.features.relations.checks import Relations
-from pytest_probe.features.relations.report import FILE, Report
+from pytest_probe.features.relations.report import Report, write_file
 from pytest_probe.features.relations.table import checked
 from pytest_probe.model.result import Result
 from pytest_probe.plugin.feature import Feature, Summary
 from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.session import Probe
-from pytest_probe.reports.results_file import RESULTS, read_results
 
 
 class AskRelations(Feature):
@@ -52,7 +51,4 @@ class AskRelations(Feature):
         return Summary([*self._report.lines(width)])
 
     def tables(self, folder: Path) -> Iterable[Path]:
-        report = Report()
-        for result in read_results(folder / RESULTS):
-            report.add(result)
-        return [report.write(folder / FILE)]
+        return write_file(folder)

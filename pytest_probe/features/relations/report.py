@@ -11,6 +11,7 @@ from msgspec import Struct, field
 
 from pytest_probe.model.result import Result
 from pytest_probe.model.verdict import RELATION, Outcome
+from pytest_probe.reports.results_file import RESULTS, read_results
 from pytest_probe.reports.terminal import count, wrap
 from pytest_probe.system.files import replacing
 
@@ -74,6 +75,14 @@ class Report(Struct):
         with replacing(path) as temporary:
             temporary.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
         return path
+
+
+def write_file(folder: Path) -> list[Path]:
+    """Write the file beside the results that have all of it; none where no relation was asked. Raises OSError."""
+    report = Report()
+    for result in read_results(folder / RESULTS):
+        report.add(result)
+    return [report.write(folder / FILE)] if report.found else []
 
 
 def _by_api(rows: Iterable[Row]) -> Iterator[tuple[str, str]]:

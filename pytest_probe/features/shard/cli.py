@@ -9,6 +9,7 @@ from typing import Any
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.msprobe_csv.checker import write_csv
+from pytest_probe.features.relations.report import write_file
 from pytest_probe.features.shard.merge import Shard, check, fails, items_of, joined, run_of, write, write_junit
 from pytest_probe.features.timing.paddleapex_csv import write_measurements
 from pytest_probe.options import ACCURACY
@@ -52,6 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         if ACCURACY in whole["settings"]["mode"]:
             write_csv(arguments.out, datetime.now().strftime("%Y%m%d%H%M%S"))
         write_measurements(arguments.out)
+        write_file(arguments.out)
     except OSError as error:
         raise SettingsError("--out", str(arguments.out), f"it cannot be written to: {error.strerror}") from None
     if arguments.junit is not None:

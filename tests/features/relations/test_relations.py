@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch.nn.functional as F
 
+from pytest_probe.cli import main
 from tests.support.related import FAULTS
 from tests.support.writing import entries, write_dump
 
@@ -125,6 +126,15 @@ def test_a_row_of_the_projects(pytester: pytest.Pytester) -> None:
     result = run(pytester, "--probe-relations=all")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*registry.relations?'F.relu'?: unknown key 'bacth'; did you mean 'batch'?*"])
+
+
+def test_shards_are_merged(pytester: pytest.Pytester) -> None:
+    faulty(pytester, "write before")
+    for part in (1, 2):
+        run(pytester, "--probe-relations=guard", f"--probe-shard={part}/2", f"--probe-out=part{part}")
+    assert main(["merge", "part1", "part2", "--out=whole"]) == 1
+    (row,) = rows(pytester.path / "whole")
+    assert (row["relation"], row["holds"], row["broken"]) == ("guard", 0, 2)
 
 
 READS_ON = """
