@@ -21,7 +21,7 @@ _FAR = 3 * ZONE
 
 
 class Again:
-    name, says = "again", "ten further calls give the same bits"
+    name = "again"
     broken: Outcome = "warning"
 
     def fits(self, call: Call) -> bool:

@@ -21,7 +21,7 @@ from pytest_probe.numerics.dtypes import is_complex, is_floating
 
 
 class Layout:
-    name, says = "layout", "inputs that lie in memory otherwise give results as near to the reference"
+    name = "layout"
     broken: Outcome = "error"
 
     def fits(self, call: Call) -> bool:
@@ -77,7 +77,7 @@ def _transposed(leaf: Leaf) -> tuple[int, ...]:
 class Stream:
     """Accelerators alone have streams."""
 
-    name, says = "stream", "the result is there when the stream of the call says so"
+    name = "stream"
     broken: Outcome = "error"
 
     def fits(self, call: Call) -> bool:

@@ -100,7 +100,7 @@ class _Memory:
 
 
 class Fresh:
-    name, says = "fresh", "every element of an output is written"
+    name = "fresh"
     broken: Outcome = "error"
 
     def fits(self, call: Call) -> bool:
@@ -120,7 +120,7 @@ class Fresh:
 
 
 class Guard:
-    name, says = "guard", "nothing is written or read outside of the arguments and outputs"
+    name = "guard"
     broken: Outcome = "error"
 
     def fits(self, call: Call) -> bool:

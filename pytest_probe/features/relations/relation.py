@@ -22,10 +22,9 @@ class Found(Struct, frozen=True):
 
 
 class Relation(Protocol):
-    """One relation: says words for what holds, broken the outcome of a case that breaks it."""
+    """One relation: broken is the outcome of a case that breaks it."""
 
     name: str
-    says: str
     broken: Outcome
 
     def fits(self, call: Call) -> bool:

@@ -49,8 +49,8 @@ def _orders(extent: int) -> Iterator[Trial]:
 class Rows:
     """What `batch` and `order` have in common: a call on chosen rows gives those rows of the whole."""
 
-    def __init__(self, name: str, says: str, trials: Callable[[int], Iterator[Trial]]) -> None:
-        self.name, self.says = name, says
+    def __init__(self, name: str, trials: Callable[[int], Iterator[Trial]]) -> None:
+        self.name = name
         self.broken: Outcome = "warning"
         self._trials = trials
 
@@ -164,5 +164,5 @@ def _cut(call: Call, axes: Mapping[str, tuple[int, ...]], count: int) -> Iterato
         yield Cut(extent, {name: axis for name, axis in own.items() if extents[name] == extent}, {})
 
 
-BATCH = Rows("batch", "rows computed in other batches have the same bits", _batches)
-ORDER = Rows("order", "rows in another order have the same bits", _orders)
+BATCH = Rows("batch", _batches)
+ORDER = Rows("order", _orders)

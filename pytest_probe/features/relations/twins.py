@@ -40,7 +40,7 @@ def _has_twins(call: Call) -> bool:
 
 
 class InPlace:
-    name, says = "inplace", "the in-place twin gives the same bits, and returns its argument"
+    name = "inplace"
     broken: Outcome = "error"
 
     def fits(self, call: Call) -> bool:
@@ -71,7 +71,7 @@ class InPlace:
 
 
 class Out:
-    name, says = "out", "out= gives the same bits, into the tensor given, resized as promised"
+    name = "out"
     broken: Outcome = "error"
 
     def fits(self, call: Call) -> bool:
@@ -121,7 +121,7 @@ def _full(like: AnyArray) -> AnyArray:
 
 
 class Alias:
-    name, says = "alias", "two arguments that are one tensor give what two equal tensors give"
+    name = "alias"
     broken: Outcome = "error"
 
     def fits(self, call: Call) -> bool:
