@@ -211,6 +211,8 @@ def test_files_are_the_same_bytes_with_and_without_the_kernel(name: str, compile
             debugger.close()
         return files(tmp_path)
 
+    # torch imports what it needs at the first call, and some releases call functions of their own then.
+    Exact().step()
     plain, quick = (written(kernel) for kernel in (None, compiled))
     assert len(plain) >= 3
     assert quick == plain
