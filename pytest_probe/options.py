@@ -372,6 +372,9 @@ FEATURES: Mapping[str, Callable[[Options], object]] = {
     "pytest_probe.features.other_framework.plugin.ByOtherFramework": lambda asked: (
         asked.framework or asked.reference_framework or asked.mapping
     ),
+    "pytest_probe.features.other_framework.plugin.SecondOpinion": lambda asked: (
+        asked.standard == "auto" and not (asked.framework or asked.reference_framework or asked.against_framework)
+    ),
     "pytest_probe.features.benchmark.plugin.AgainstBenchmark": lambda asked: asked.benchmark and not asked.outputs,
     "pytest_probe.features.gate.plugin.AgainstBaseline": lambda asked: asked.baseline,
     "pytest_probe.features.timing.plugin.Timing": lambda asked: TIME in asked.mode or MEMORY in asked.mode,

@@ -115,6 +115,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "features/against_call/calls.py": {"a class, and what a pair is": "equal random"},
     "features/against_call/options.py": {"options": "mode"},
     "features/against_framework/options.py": {"options": "mode"},
+    "features/against_framework/report.py": {"what a pair is": "random"},
     "features/against_call/report.py": {"what a pair is": "equal random"},
     "model/pairing.py": {"what a pair is": "equal random"},
     "features/benchmark/compare.py": {"a class": "random"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from functools import cached_property
 
@@ -9,9 +10,11 @@ from msgspec.structs import replace
 
 from pytest_probe.check import Checked, Checker
 from pytest_probe.features.other_framework.definitions import DIFFER, Definitions
+from pytest_probe.features.other_framework.opinion import asked_of, opinion
 from pytest_probe.frameworks.mapping.table import entries_of
 from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.judged import Judged
+from pytest_probe.plugin.session import Probe
 
 
 class ByOtherFramework(Feature):
@@ -46,3 +49,37 @@ class ByOtherFramework(Feature):
         if found:
             words = f"{DIFFER}: in float64 on the CPU, too, {found}"
             judged.verdict = replace(judged.verdict, verdict="skip", reason=words, kind=DIFFER, outputs=())
+
+
+# Of how many errors of an API another framework is asked.
+ASKED = 5
+
+
+class SecondOpinion(Feature):
+    """What another framework's kernel gives for a call whose error the CPU made. It changes no verdict."""
+
+    def __init__(self, probe: Probe) -> None:
+        super().__init__(probe)
+        self._asked = Counter[str]()
+
+    @cached_property
+    def _checkers(self) -> dict[str, Checker]:
+        return {}
+
+    def judge(self, judged: Judged) -> None:
+        checked = judged.checked
+        if judged.verdict.verdict != "error" or checked.worst is None or checked.case.pair is not None:
+            return
+        module, api = asked_of(checked.case.dump.framework), checked.case.api
+        self._asked[api] += 1
+        if module and checked.worst.replay.source.name == "cpu" and self._asked[api] <= ASKED:
+            words = opinion(self._by(module), module, checked)
+            notes = (*judged.verdict.notes, *([words] if words else []))
+            judged.verdict = replace(judged.verdict, notes=notes)
+
+    def _by(self, module: str) -> Checker:
+        if module not in self._checkers:
+            checker = self.probe.quick_checker
+            conditions = replace(checker.conditions, framework=module, measuring=None, cache=None, repeat=1)
+            self._checkers[module] = Checker(conditions, self.probe.registry)
+        return self._checkers[module]

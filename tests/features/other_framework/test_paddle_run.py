@@ -146,3 +146,19 @@ def test_a_wrong_entry_for_paddle_is_named_before_collection(pytester: pytest.Py
     result = pytester.runpytest("--probe-dump=calls.txt", "--probe-framework=torch", "--probe-mapping=own.yaml")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([words])
+
+
+def test_torch_has_a_second_opinion_on_an_error_of_paddle(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(
+        "import paddle\n"
+        "def pytest_probe_register(registry):\n"
+        "    registry.calls['paddle.nn.functional.softmax'] = softmax\n"
+        "def softmax(x, axis):\n"
+        "    return paddle.nn.functional.softmax(x, axis) * 1.001\n"
+    )
+    _, found = run(pytester)
+    assert found["softmax"]["verdict"] == "error"
+    (words,) = [note for note in found["softmax"]["notes"] if "torch errs" in note]
+    assert words.startswith("on the CPU torch errs by a noise ratio of ")
+    assert words.endswith(", which is right")
+    assert not any("torch errs" in note for name, row in found.items() if name != "softmax" for note in row["notes"])
