@@ -370,10 +370,7 @@ FEATURES: Mapping[str, Callable[[Options], object]] = {
     "pytest_probe.features.outputs.plugin.OutputsOfTwo": lambda asked: asked.outputs,
     "pytest_probe.features.relations.plugin.AskRelations": lambda asked: asked.relations,
     "pytest_probe.features.other_framework.plugin.ByOtherFramework": lambda asked: (
-        asked.framework or asked.reference_framework or asked.mapping
-    ),
-    "pytest_probe.features.other_framework.plugin.SecondOpinion": lambda asked: (
-        asked.standard == "auto" and not (asked.framework or asked.reference_framework or asked.against_framework)
+        asked.framework or asked.reference_framework or asked.mapping or asked.standard == "auto"
     ),
     "pytest_probe.features.benchmark.plugin.AgainstBenchmark": lambda asked: asked.benchmark and not asked.outputs,
     "pytest_probe.features.gate.plugin.AgainstBaseline": lambda asked: asked.baseline,

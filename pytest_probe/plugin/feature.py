@@ -67,6 +67,8 @@ class Feature:
     # Is it a part of a run? Has it no items, as it should be? item_places: in the whole run, by node id.
     is_part = empty = False
     item_places: Mapping[str, int] = {}
+    # What makes the calls of records on the device and in float64, as modules; "" for the records' own framework.
+    calls_by = ("", "")
     # What the notes of each result say of this process.
     remark = ""
 

@@ -176,8 +176,8 @@ class Probe:
                 None if self.verbose else WHOLE_DIAGNOSES,
                 self.plots,
                 settings.save == "all",
-                framework=settings.framework or "",
-                reference_framework=settings.reference_framework or "",
+                framework=self.calls_by[0],
+                reference_framework=self.calls_by[1],
             ),
             self.registry,
             adjust_inputs=_adjustment(hook.pytest_probe_inputs, user_code.inputs),
@@ -250,12 +250,16 @@ class Probe:
             self._names[key] = checker.setup_of(framework).describe().get("device") or device or ""
         return self._names[key]
 
+    @property
+    def calls_by(self) -> tuple[str, str]:
+        """What makes the calls of records on the device and in float64, as modules; "" for their own framework."""
+        return next((feature.calls_by for feature in self.features if any(feature.calls_by)), ("", ""))
+
     def sides_of(self, framework: str) -> tuple[str, str]:
         """What makes the calls of a framework's records on the device and in float64, as modules; "" for both where
         that is the framework itself."""
-        asked = self.settings.framework, self.settings.reference_framework
-        own = frameworks.MODULES.get(framework, "")
-        return (asked[0] or own, asked[1] or own) if any(asked) else ("", "")
+        own, (device, reference) = frameworks.MODULES.get(framework, ""), self.calls_by
+        return (device or own, reference or own) if device or reference else ("", "")
 
     def check(self, case: Case) -> Checked:
         """Check a case. What it leaves is kept for the case after it, and dropped first where that is of another

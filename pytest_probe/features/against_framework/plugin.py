@@ -36,7 +36,7 @@ class AgainstFramework(Feature):
         return TwoCalls(checker.keeping_sides(), checker.by_framework(self._other))
 
     def header(self) -> Iterable[str]:
-        own = ", ".join(self.probe.settings.framework or name for name in self.probe.frameworks)
+        own = ", ".join(self.probe.frameworks)
         yield f"probe: A is what {own} computes, B what {self._other} does"
 
     def items(self, parent: pytest.Collector, dump: Dump) -> Iterator[ProbeItem]:

@@ -51,9 +51,6 @@ def check(options: RawOptions, settings: Settings) -> None:
 
 def check_mapping(options: RawOptions, settings: Settings) -> None:
     """Raises SettingsError, with file, line and key, for an entry whose APIs or arguments do not exist."""
-    if not any((settings.framework, settings.reference_framework, settings.against_framework)):
-        wanted = "--probe-framework, --probe-reference-framework or --probe-against-framework"
-        raise options["mapping"].wrong(f"it is for {wanted}: add one of them")
     assert settings.mapping is not None
     for api, entry in entries_of(settings.mapping).items():
         _check_entry(settings.mapping, api, entry)

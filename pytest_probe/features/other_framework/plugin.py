@@ -1,10 +1,11 @@
-"""--probe-framework and --probe-reference-framework: calls of records by another framework."""
+"""--probe-framework and --probe-reference-framework: records by another framework; without them, a second opinion."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
 from functools import cached_property
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -16,8 +17,18 @@ from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.session import Probe
 
+# Of how many errors of an API another framework is asked.
+ASKED = 5
+
 
 class ByOtherFramework(Feature):
+    def __init__(self, probe: Probe) -> None:
+        super().__init__(probe)
+        settings = probe.settings
+        self.calls_by = settings.framework or "", settings.reference_framework or ""
+        self._asked = Counter[str]()
+        self._checkers: dict[str, Checker] = {}
+
     def prepare(self) -> None:
         path = self.probe.settings.mapping
         if path is not None:
@@ -25,61 +36,48 @@ class ByOtherFramework(Feature):
             self.probe.registry.mappings = {**entries_of(path), **self.probe.registry.mappings}
 
     def header(self) -> Iterable[str]:
-        for name in self.probe.frameworks:
+        for name in self.probe.frameworks if any(self.calls_by) else ():
             device, reference = self.probe.sides_of(name)
-            if not device:
-                continue
             yield f"probe: {name} records: the device's calls by {device}, float64 by {reference}"
 
-    @cached_property
-    def _definitions(self) -> Definitions:
-        checker = self.probe.quick_checker
-        conditions = replace(checker.conditions, device="cpu", measuring=None, cache=None, repeat=1, standard="auto")
-        return Definitions(Checker(conditions, replace(self.probe.registry, calls={})))
-
     def judge(self, judged: Judged) -> None:
+        checked = judged.checked
+        # What a function of the user's gives, and what two calls were compared by, has an answer of its own.
+        if judged.verdict.verdict != "error" or checked.case.pair is not None or checked.paired is not None:
+            return
+        if any(self.calls_by):
+            self._judge_definitions(judged)
+        elif self.probe.settings.standard == "auto" and checked.worst is not None:
+            self._ask(judged, checked)
+
+    def _judge_definitions(self, judged: Judged) -> None:
         """An error that both frameworks show in float64, too, comes of their definitions."""
-        checked: Checked = judged.checked
-        if self.probe.settings.against_framework is not None:
+        if len(set(self.probe.sides_of(judged.checked.case.dump.framework))) == 1:
             return
-        sides = set(self.probe.sides_of(checked.case.dump.framework))
-        if judged.verdict.verdict != "error" or len(sides) == 1 or checked.case.pair is not None:
-            return
-        found = self._definitions.differing(checked)
+        found = self._definitions.differing(judged.checked)
         if found:
             words = f"{DIFFER}: in float64 on the CPU, too, {found}"
             judged.verdict = replace(judged.verdict, verdict="skip", reason=words, kind=DIFFER, outputs=())
 
-
-# Of how many errors of an API another framework is asked.
-ASKED = 5
-
-
-class SecondOpinion(Feature):
-    """What another framework's kernel gives for a call whose error the CPU made. It changes no verdict."""
-
-    def __init__(self, probe: Probe) -> None:
-        super().__init__(probe)
-        self._asked = Counter[str]()
-
     @cached_property
-    def _checkers(self) -> dict[str, Checker]:
-        return {}
+    def _definitions(self) -> Definitions:
+        return Definitions(self._checker(device="cpu", standard="auto", calls={}))
 
-    def judge(self, judged: Judged) -> None:
-        checked = judged.checked
-        if judged.verdict.verdict != "error" or checked.worst is None or checked.case.pair is not None:
-            return
+    def _ask(self, judged: Judged, checked: Checked) -> None:
+        """What another framework's kernel gives where the CPU's errs. It changes no verdict."""
         module, api = asked_of(checked.case.dump.framework), checked.case.api
         self._asked[api] += 1
-        if module and checked.worst.replay.source.name == "cpu" and self._asked[api] <= ASKED:
-            words = opinion(self._by(module), module, checked)
-            notes = (*judged.verdict.notes, *([words] if words else []))
-            judged.verdict = replace(judged.verdict, notes=notes)
-
-    def _by(self, module: str) -> Checker:
+        on_cpu = checked.worst is not None and checked.worst.replay.source.name == "cpu"
+        if not module or not on_cpu or self._asked[api] > ASKED:
+            return
         if module not in self._checkers:
-            checker = self.probe.quick_checker
-            conditions = replace(checker.conditions, framework=module, measuring=None, cache=None, repeat=1)
-            self._checkers[module] = Checker(conditions, self.probe.registry)
-        return self._checkers[module]
+            self._checkers[module] = self._checker(framework=module)
+        words = opinion(self._checkers[module], module, checked)
+        if words:
+            judged.verdict = replace(judged.verdict, notes=(*judged.verdict.notes, words))
+
+    def _checker(self, calls: dict[str, Any] | None = None, **conditions: Any) -> Checker:
+        """One that measures nothing and keeps nothing; calls: what the project has put in the place of APIs."""
+        quick, registry = self.probe.quick_checker, self.probe.registry
+        made = replace(quick.conditions, measuring=None, cache=None, repeat=1, **conditions)
+        return Checker(made, registry if calls is None else replace(registry, calls=calls))

@@ -35,10 +35,6 @@ def test_one_that_is_not_installed_is_refused(pytester: pytest.Pytester, monkeyp
     ("args", "words"),
     [
         (("--probe-framework=torch", "--probe-device=recorded"), "--probe-framework: 'torch' *no device runs"),
-        (
-            ("--probe-mapping=own.yaml",),
-            "--probe-mapping: *it is for --probe-framework, --probe-reference-framework or",
-        ),
         (("--probe-reference-framework=torch", "--probe-fuzz=2"), "--probe-fuzz: '2' *no drawn ones; leave it out"),
     ],
 )
