@@ -516,8 +516,8 @@ static PyMethodDef methods[] = {
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, add_contents}, {0, NULL}};
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_kernel", "Statistics of memory, in one pass; stacks; calls.", sizeof(frame_names), methods, slots, NULL,
-    NULL, forget,
+    PyModuleDef_HEAD_INIT, "_kernel", "Statistics of memory, in one pass; stacks; calls.", sizeof(frame_names),
+    methods, slots, NULL, NULL, forget,
 };
 
 PyMODINIT_FUNC PyInit__kernel(void) { return PyModuleDef_Init(&definition); }

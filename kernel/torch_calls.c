@@ -1,5 +1,5 @@
 /* What torch's function mode calls, as frameworks/torch/capture/hooks.py does it: which rule a function has, the call
- * itself, and its entry.
+ * itself, and its entry; and what autograd calls where gradients come to a recorded call, or leave it.
  *
  * It has no frame of its own, so that a function of torch's in C is called from the program's own line. What is rare is
  * left to Python: calls that are seen by modes and classes of the program's own as well, and calls inside transforms.
@@ -13,7 +13,8 @@
     X(numbers) X(stacks) X(stack_number) X(checkpoints) X(recomputes) X(place) X(taken) X(distrust)                    \
     X(by_operator) X(grads) X(set_grads) X(nodes) X(autocasts) X(default_dtype) X(float32) X(dispatching) X(modes)     \
     X(level) X(tracing) X(surroundings) X(without_gradients) X(wanting) X(watch) X(ForwardEntry) X(NamedEntry)         \
-    X(UNSET) X(accumulate) X(unseen) X(task) X(complete) X(slow_fire) X(Seen) X(PlainEntry) X(Tensor) X(Parameter) X(Size)
+    X(UNSET) X(accumulate) X(unseen) X(task) X(complete) X(slow_fire) X(Seen) X(PlainEntry) X(Tensor) X(Parameter)     \
+    X(Size)
 
 /* Names of attributes, of methods and of a keyword. */
 #define ASKED(X)                                                                                                       \

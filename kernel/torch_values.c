@@ -8,9 +8,9 @@
 #include <limits.h>
 #include <math.h>
 
-/* What the constructor's argument has. known, memories, shapes, small, samples and twins are those of Values, and tensor,
- * new, count and leaves are its ways, in Python. dtypes has the names, compiled the kernel's numbers and widths the bytes
- * of torch's dtypes. */
+/* What the constructor's argument has. known, memories, shapes, small, samples and twins are those of Values, and
+ * tensor, new, count and leaves are its ways, in Python. dtypes has the names, compiled the kernel's numbers and widths
+ * the bytes of torch's dtypes. */
 #define GIVEN(X)                                                                                                       \
     X(Seen) X(Known) X(Memory) X(PlainEntry) X(UNSET) X(Tensor) X(Parameter) X(strided)                                \
     X(known) X(memories) X(shapes) X(small) X(samples) X(twins) X(leaves) X(dtypes) X(compiled) X(widths)              \
@@ -20,7 +20,7 @@
 
 /* Names of attributes, and the word for a plain tensor. */
 #define ASKED(X)                                                                                                       \
-    X(layout) X(shape) X(dtype) X(requires_grad) X(is_cpu) X(_version) X(append) X(extents) X(strides)                 \
+    X(layout) X(shape) X(dtype) X(requires_grad) X(is_cpu) X(_version) X(append) X(strides)                            \
     X(max) X(min) X(mean) X(norm) X(true) X(zeros) X(values) X(address) X(memory) X(version) X(seen)                   \
     X(storage) X(counted) X(int) X(bool) X(str) X(float)
 
@@ -137,7 +137,8 @@ static int remember(values *self, looked *it, PyObject *seen, PyObject *begin, P
     int counted = memory ? truth(PyObject_GetAttr(memory, self->n_counted)) : -1;
     if (counted > 0) {
         PyObject *version = PyLong_FromSsize_t(it->version);
-        PyObject *known = version ? PyObject_CallFunctionObjArgs(self->Known, memory, version, seen, count, NULL) : NULL;
+        PyObject *known = NULL;
+        if (version) known = PyObject_CallFunctionObjArgs(self->Known, memory, version, seen, count, NULL);
         if (known) done = PyDict_SetItem(self->known, it->place, known);
         Py_XDECREF(version);
         Py_XDECREF(known);
@@ -208,7 +209,8 @@ static int look_at_sample(values *self, looked *it, PyObject *seen, const elemen
         done = put_zeros(self, seen, &often, size);
     if (done == 0 && may_be_frequent(self, &often, size)) {
         PyObject *width = PyDict_GetItemWithError(self->widths, it->dtype);
-        PyObject *sample = width ? PyObject_CallFunctionObjArgs(self->copy_sample, it->place, width, where, NULL) : NULL;
+        PyObject *sample = NULL;
+        if (width) sample = PyObject_CallFunctionObjArgs(self->copy_sample, it->place, width, where, NULL);
         done = sample ? append(self, self->samples, Py_BuildValue("(OOOO)", sample, it->dtype, where, seen)) : -1;
         Py_XDECREF(sample);
     }
@@ -511,9 +513,9 @@ static PyMethodDef methods[] = {
 };
 
 static PyType_Slot slots[] = {
-    {Py_tp_new, create},   {Py_tp_dealloc, deallocate}, {Py_tp_traverse, traverse},
-    {Py_tp_clear, clear},  {Py_tp_methods, methods},    {Py_tp_doc, "Takes snapshots; see frameworks/torch/capture/values.py."},
-    {0, NULL},
+    {Py_tp_new, create}, {Py_tp_dealloc, deallocate}, {Py_tp_traverse, traverse},
+    {Py_tp_clear, clear}, {Py_tp_methods, methods},
+    {Py_tp_doc, "Values(given): takes snapshots; see frameworks/torch/capture/values.py."}, {0, NULL},
 };
 
 static PyType_Spec spec = {
