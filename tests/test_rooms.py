@@ -76,6 +76,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "capture/profiling/stopwatch.py": {"an English word": "trace"},
     "capture/config.py": {"a value of a setting": "all", "a kind of checksum": "xor"},
     "capture/dump_files.py": {"a field of a dump": "data"},
+    "capture/estimate.py": {"a field of a dump": "data"},
     "capture/snapshot.py": {
         "a type, and the field of types, as a dump has them": "range type",
         "statistics, fields and types, as a dump has them": "max mean min norm torch type",

@@ -16,6 +16,7 @@ from importlib.abc import FileLoader
 from importlib.machinery import PathFinder, SourceFileLoader, SourcelessFileLoader
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType, TracebackType
 from typing import Any
 
@@ -25,7 +26,7 @@ from pytest_probe.capture.folder import FolderTaken, check_usable
 from pytest_probe.capture.frames import below_the_program, without_our_frames
 from pytest_probe.capture.profiling import report
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
-from pytest_probe.capture.program import MainCapture, logging_apart
+from pytest_probe.capture.program import EstimatingCapture, MainCapture, logging_apart
 from pytest_probe.capture.timing import running
 from pytest_probe.errors import NotStarted, SettingsError
 from pytest_probe.system.text import printable
@@ -203,6 +204,11 @@ def _add_capture(commands: Any) -> None:
         metavar="MODE",
         help="how compiled functions run while recorded: as-is (default), and nothing in them is seen, or eager",
     )
+    parser.add_argument(
+        "--estimate",
+        action="store_true",
+        help="record nothing that stays: say what a step would take as structure, statistics and tensor",
+    )
     parser.add_argument("-m", dest="module", action="store_true", help="PROGRAM is the name of a module")
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM [ARGUMENTS...]")
     parser.set_defaults(run=_run_capture)
@@ -211,10 +217,32 @@ def _add_capture(commands: Any) -> None:
 def _run_capture(arguments: argparse.Namespace) -> int:
     """The exit status. Raises SettingsError, and whatever the program raises."""
     _check(arguments.program, arguments.module)
+    if arguments.estimate:
+        return _run_estimate(arguments)
     capture = _program_capture(arguments)
     with logging_apart(), capture.running():
         execute(arguments.program, arguments.module)
     return 1 if capture.missing else 0
+
+
+def _run_estimate(arguments: argparse.Namespace) -> int:
+    """The exit status. Raises as `_run_capture` does."""
+    if arguments.task is not None:
+        words = "--estimate says what a step takes by each of structure, statistics and tensor; leave it out"
+        raise SettingsError("--task", arguments.task, words)
+    step = "0" if arguments.step is None else arguments.step
+    if not step.isdecimal():
+        raise SettingsError("--step", arguments.step, "--estimate records one step; give its number")
+    goes_to = Path(arguments.out or "dumps").absolute()
+    check_usable("-o", str(goes_to))
+    there = next(each for each in (goes_to, *goes_to.parents) if each.is_dir())
+    # On the disk that a dump would go to, whose speed is asked for.
+    with TemporaryDirectory(prefix="pytest-probe-estimate-", dir=there) as folder:
+        options = {"task": "structure", "dump_path": folder, "step": [step], "compiled": arguments.compiled}
+        capture = EstimatingCapture(arguments.config, goes_to, **options)
+        with logging_apart(), capture.running():
+            execute(arguments.program, arguments.module)
+        return 1 if capture.missing else 0
 
 
 def _program_capture(arguments: argparse.Namespace) -> MainCapture:

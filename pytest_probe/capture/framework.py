@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, Protocol
 
 from pytest_probe import frameworks
@@ -23,6 +24,9 @@ class Recording(Protocol):
 
     def seed(self, seed: int, deterministic: bool) -> None:
         """Seed its generators; deterministic: use deterministic algorithms, and warn where there is none."""
+
+    def snapshot_seconds(self, dtype: str, shape: tuple[int, ...], file: Path | None) -> float:
+        """What the statistics of such a tensor on the CPU take; file: with its copy, which is saved there."""
 
     def keep_dropped(self, wanted: bool) -> None:
         """Its dropouts keep all elements from now on; not wanted: as the framework has them. Raises SettingsError where

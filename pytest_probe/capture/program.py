@@ -8,16 +8,19 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 from pytest_probe import frameworks
 from pytest_probe.capture import children, folder
 from pytest_probe.capture.config import read_config
 from pytest_probe.capture.debugger import PrecisionDebugger
+from pytest_probe.capture.estimate import estimates, lines
 from pytest_probe.capture.framework import recording
 from pytest_probe.capture.imports import watch_imports
 from pytest_probe.capture.ranks import ANY_NUMBER, keep_rank, named_rank
 from pytest_probe.capture.recorder import log, say
+from pytest_probe.capture.writer import Outcome
 from pytest_probe.errors import NotStarted
 
 # Framework by module.
@@ -146,6 +149,35 @@ class MainCapture(ProgramCapture):
 
     def _hint(self) -> str:
         return _NOT_FOLLOWED if _time_of_others() > self._began else ""
+
+
+class EstimatingCapture(MainCapture):
+    """Records a step as structure, and says what one would take. folder is where a dump would go."""
+
+    def __init__(self, config_path: str | None, folder: Path, **options: Any) -> None:
+        super().__init__(config_path, **options)
+        self._goes_to = folder
+        self._outcome = Outcome()
+
+    def _finish(self, others: int, started: bool) -> None:
+        self._others = others
+        for debugger in self._debuggers.values():
+            self._outcome = self._outcome.with_process(debugger.finish())
+        if started:
+            self._announce()
+
+    def _announce(self) -> None:
+        if self.missing:
+            super()._announce()
+            return
+        try:
+            found = list(lines(estimates(Path(self._config.dump_path), self._outcome), self._goes_to))
+        except OSError as error:
+            log.warning("pytest-probe: nothing can be estimated: %s", error)
+            return
+        say(f"pytest-probe: {self._outcome.recorded()}, in a step like this:")
+        for line in found:
+            say(f"pytest-probe: {line}")
 
 
 class ChildCapture(ProgramCapture):

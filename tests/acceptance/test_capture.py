@@ -371,3 +371,54 @@ def test_a_feature_of_msprobes_is_refused_by_its_name(tmp_path: Path) -> None:
         "which perturbs the calls of a running program, and pytest-probe does not have it; record with task "
         "statistics, then check with pytest --probe-dump=DUMP\n"
     )
+
+
+def test_an_estimate_says_what_each_task_takes_and_leaves_nothing(program: Path, tmp_path: Path) -> None:
+    made = captured(tmp_path, "--estimate", "-o", "later", "train.py", "0")
+    assert made.returncode == 0
+    assert made.stdout.startswith("__main__ ['0'] ")
+    said = made.stderr.replace("pytest-probe: ", "").splitlines()
+    calls = said[0].removesuffix(" of 1 step, in a step like this:")
+    costs = {line.partition(":")[0]: line.partition(": ")[2] for line in said[1:4]}
+    assert list(costs) == ["--task=structure", "--task=statistics", "--task=tensor"]
+    assert re.fullmatch(r"[\d.]+ kB, [\d.]+ s a step, room for [\d,]+ steps", costs["--task=tensor"])
+    assert said[4].endswith(" free")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["train.py"]
+    sizes = [float(words.partition(" ")[0]) for words in costs.values()]
+    for task, size in zip(("structure", "statistics", "tensor"), sizes, strict=True):
+        taken = captured(tmp_path, f"--task={task}", "-o", task, "train.py", "0").stderr
+        assert calls in taken
+        recorded = float(re.search(r"([\d.]+) kB", taken)[1])  # type: ignore[index]
+        assert abs(size / recorded - 1) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("--task=tensor",), "--task: 'tensor' cannot be used; --estimate says what a step takes by each of structure"),
+        (("--step=0-2",), "--step: '0-2' cannot be used; --estimate records one step; give its number"),
+    ],
+)
+def test_an_estimate_is_of_one_step_and_of_each_task(
+    program: Path, tmp_path: Path, args: tuple[str, ...], message: str
+) -> None:
+    made = captured(tmp_path, "--estimate", *args, "train.py", "0")
+    assert made.returncode == 2
+    assert message in made.stderr
+
+
+def test_an_estimate_of_a_program_without_calls_says_why(tmp_path: Path) -> None:
+    (tmp_path / "idle.py").write_text("import torch\n")
+    made = captured(tmp_path, "--estimate", "idle.py")
+    assert made.returncode == 1
+    assert "pytest-probe: nothing was recorded: the program made no call that is asked for" in made.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["idle.py"]
+
+
+def test_an_estimate_on_a_full_disk_ends_as_the_program_does(tmp_path: Path) -> None:
+    """The disk fills when a sample of the tensors is written there."""
+    filling = "import torch\ndef full(*given):\n    raise OSError(28, 'No space left on device')\ntorch.save = full\n"
+    (tmp_path / "filling.py").write_text(filling + "torch.ones(3).add(1)\nprint('went on')\n")
+    made = captured(tmp_path, "--estimate", "filling.py")
+    assert (made.returncode, made.stdout) == (0, "went on\n")
+    assert made.stderr == "pytest-probe: nothing can be estimated: [Errno 28] No space left on device\n"

@@ -6,15 +6,18 @@ import functools
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import paddle
 from paddle.optimizer import Optimizer
 
 from pytest_probe.capture.config import CaptureConfig
+from pytest_probe.capture.estimate import snapshot_seconds
 from pytest_probe.capture.framework import Recording
 from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.paddle.capture.hooks import PaddleHooks
+from pytest_probe.frameworks.paddle.capture.values import Values
 
 
 @contextmanager
@@ -70,6 +73,11 @@ class PaddleRecording:
             raise SettingsError(
                 "rm_dropout", wanted, "only PyTorch's dropouts can be changed; put the model in eval mode"
             )
+
+    def snapshot_seconds(self, dtype: str, shape: tuple[int, ...], file: Path | None) -> float:
+        values = Values(CaptureConfig("", task="statistics" if file is None else "tensor"))
+        with paddle.no_grad():
+            return snapshot_seconds(values, paddle.ones(list(shape), dtype), file)
 
     def seed(self, seed: int, deterministic: bool) -> None:
         paddle.seed(seed)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from pytest_probe.capture.config import CaptureConfig
+from pytest_probe.capture.estimate import snapshot_seconds
 from pytest_probe.capture.framework import Recording
 from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.torch.capture import dropout
 from pytest_probe.frameworks.torch.capture.hooks import TorchHooks
+from pytest_probe.frameworks.torch.capture.values import Values
 
 
 @contextmanager
@@ -45,6 +48,11 @@ class TorchRecording:
         if config.layout == "paddleapex":
             raise SettingsError("layout", config.layout, "PaddleAPEX's files hold calls of Paddle; give layout msprobe")
         return TorchHooks(config, model)
+
+    def snapshot_seconds(self, dtype: str, shape: tuple[int, ...], file: Path | None) -> float:
+        values = Values(CaptureConfig("", task="statistics" if file is None else "tensor"))
+        with torch.no_grad():
+            return snapshot_seconds(values, torch.ones(shape, dtype=getattr(torch, dtype)), file)
 
     def seed(self, seed: int, deterministic: bool) -> None:
         torch.manual_seed(seed)
