@@ -123,3 +123,26 @@ def test_all_entries_for_paddle_hold(part: int, pair: Pair) -> None:
     table = packaged("paddle_torch")
     found = [proof_of(api, table, pair) for api in list(table.entries)[part::8]]
     assert [(proof.api, proof.troubles) for proof in found if not proof.holds] == []
+
+
+@pytest.mark.slow
+def test_entries_for_paddle_hold_backwards(pair: Pair) -> None:
+    from benchmarks.mapping.entries import proof_back
+
+    table = packaged("paddle_torch")
+    found = [proof_back(path, api, entry, table, pair) for path, (api, entry) in table.back.items()]
+    assert len(found) > 150
+    assert [(proof.api, proof.troubles) for proof in found if not proof.holds] == []
+
+
+def test_a_wrong_default_of_torch_is_refused_backwards_beside_paddle(pair: Pair) -> None:
+    from benchmarks.mapping.entries import proof_back
+
+    def proof(back: str) -> Proof:
+        entry = Mapping("torch.nn.functional.leaky_relu(input/x negative_slope=0.01)", back=back)
+        api = "paddle.nn.functional.leaky_relu"
+        table = Table("paddle", "torch", {api: entry}, {})
+        return proof_back("torch.nn.functional.leaky_relu", api, entry, table, pair)
+
+    assert proof("input negative_slope=0.01").holds
+    assert not proof("input negative_slope=0.2").holds
