@@ -11,6 +11,8 @@
   run_paddle.py on the same dump, forward and backward on the CPU: it runs the calls and judges nothing.
 - With --msprobe-python, a Python that has torch and mindstudio-probe 26: its own checker on the same dump, measured
   the same way.
+- With --framework mindspore and nothing else: replays of a dump of MindSpore, in an environment that has it; with
+  --msprobe-python, a Python that has MindSpore and mindstudio-probe 26, beside its checker.
 - With --then another checkout and nothing else: both check cases/gpt in turn, with the spread, and the same step many
   times, which tells an item's own cost.
 - Collection of a made dump (the records of cases/gpt with new call numbers), and what an unused plugin adds to pytest.
@@ -30,6 +32,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -43,6 +46,7 @@ from benchmarks.shares import IMPORTS, OPTIONS, PARTS  # noqa: E402
 
 SOURCE = HERE.parent / "cases" / "gpt"
 PADDLE = HERE.parent / "cases" / "paddle-gpt"
+MINDSPORE = HERE.parent / "tests" / "data" / "mindspore"
 COPIES = 12
 SINGLE = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 # Byte code is kept, as it is by default: compiling our modules anew costs as much as importing them all.
@@ -128,6 +132,48 @@ def of_paddle(folder: Path, repeats: int) -> Iterator[str]:
         yield f"  without imports: {own:.2f} s of CPU, {1000 * own / calls:.2f} ms an API"
 
 
+def of_mindspore(folder: Path, repeats: int, interpreter: str | None) -> Iterator[str]:
+    """Replays of a step of an MLP on MindSpore's CPU, and msprobe's checker for MindSpore: what each further call
+    costs, where the dump has its calls many times."""
+    # Of stored tensors the tool judges those, and makes no call either.
+    for mode, device in (("mlp", "recorded"), ("mlp-statistics", "CPU")):
+        names = [f"{mode}-{copies}" for copies in (1, COPIES)]
+        calls = [write_mindspore(folder / name, mode, copies) for name, copies in zip(names, (1, COPIES), strict=True)]
+        checks = [
+            python("-m", "pytest", *OPTIONS, "-q", f"--probe-dump={name}", f"--probe-device={device}") for name in names
+        ]
+        own = _further(typical(folder, repeats, *checks), [every for every, _ in calls])
+        yield f"a further call of {mode} on {device}, forward and backward: {own:.2f} ms of CPU"
+        if interpreter is not None:
+            command = (interpreter, "-m", "msprobe.msprobe", "acc_check", "-o", "msprobe", "-api_info")
+            tool = typical(folder, min(repeats, 3), *((*command, f"{name}/dump.json") for name in names))
+            theirs = _further(tool, [checked for _, checked in calls])
+            yield f"  msprobe's checker, a further call that it checks: {theirs:.2f} ms, {theirs / own:.1f} times that"
+
+
+def _further(costs: Sequence[Cost], calls: Sequence[int]) -> float:
+    """Milliseconds that each further call costs."""
+    return 1000 * (costs[1].seconds - costs[0].seconds) / (calls[1] - calls[0])
+
+
+def write_mindspore(folder: Path, name: str, copies: int) -> tuple[int, int]:
+    """A packed dump of MindSpore with each call so many times; the number of its calls, and of those that msprobe
+    checks, which are no operators."""
+    with zipfile.ZipFile(MINDSPORE / f"{name}.zip") as packed:
+        packed.extractall(folder)
+    content = json.loads((folder / "dump.json").read_text())
+    data = content["data"]
+    content["data"] = {
+        f"{api}.{int(number) + 100 * copy}.{direction}": entry
+        for copy in range(copies)
+        for (api, number, direction), entry in ((key.rsplit(".", 2), entry) for key, entry in data.items())
+    }
+    content["dump_data_dir"] = content["dump_data_dir"] and str(folder / "dump_tensor_data")
+    (folder / "dump.json").write_text(json.dumps(content))
+    every = records(folder / "dump.json")
+    return len(every), sum(not call.startswith("Tensor.") for call in every)
+
+
 def shares(folder: Path, repeats: int, items: int) -> Iterator[str]:
     """To whom the time goes, largest first."""
     runs = [json.loads(cost(folder, python(str(HERE / "shares.py"), "gpt")).text) for _ in range(repeats)]
@@ -200,10 +246,15 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=100_000, help="records to collect (default: 100,000)")
     parser.add_argument("--msprobe-python", metavar="PYTHON", help="a Python with torch and mindstudio-probe 26")
     parser.add_argument("--then", type=Path, metavar="CHECKOUT", help="another checkout to compare with")
+    parser.add_argument("--framework", choices=["mindspore"], help="measure this one's checks alone")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
         shutil.copytree(SOURCE, folder / "gpt")
+        if given.framework:
+            interpreter = given.msprobe_python and os.path.abspath(given.msprobe_python)
+            print("\n".join(of_mindspore(folder, given.repeats, interpreter)), flush=True)
+            return
         items = len(json.loads((SOURCE / "dump.json").read_text())["data"])
         if given.then:
             print("\n".join(beside(folder, given.repeats, items, given.then.resolve())), flush=True)

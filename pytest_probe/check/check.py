@@ -38,7 +38,7 @@ from pytest_probe.errors import (
 from pytest_probe.model.case import DIRECTIONS, Case, Demands, Pair
 from pytest_probe.model.dump import Direction, Dump, Record
 from pytest_probe.model.measurement import CaseTime
-from pytest_probe.model.run import Arguments, Way, floats_of
+from pytest_probe.model.run import RECORDED, Arguments, Way, floats_of
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.standards.finite import Finite
 from pytest_probe.user_errors import noting_interrupts
@@ -384,9 +384,15 @@ def _bytes_on_device(case: Case) -> Callable[[], int]:
     return needed
 
 
+def _previewed(framework: str) -> Conditions:
+    """Where only what its dumps stored can be judged here, a run does that."""
+    stored_alone = frameworks.unavailable(framework) and not frameworks.unavailable(framework, stored=True)
+    return Conditions(device=RECORDED if stored_alone else "cpu")
+
+
 def preview(case: Case, registry: Registry, conditions: Conditions | None = None) -> Verdict | None:
     """The skip that is known without running the case; None where it would run."""
-    setup = Setup(conditions or Conditions(device="cpu"), registry, case.dump.framework, of_records=True)
+    setup = Setup(conditions or _previewed(case.dump.framework), registry, case.dump.framework, of_records=True)
     in_pieces = setup.conditions.judges_parts
     try:
         call = case.dump.decode(case.record)

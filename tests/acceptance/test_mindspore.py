@@ -191,3 +191,14 @@ def test_the_limit_of_the_documentation(pytester: pytest.Pytester, standard: str
     assert [each["verdict"] for each in found.values()] == [verdict]
     said = "max absolute difference is greater than threshold: 0.0001" if verdict == "error" else ""
     assert [row[-1].rstrip() for row in written(pytester.path / "out", "details")[1:]] == [said]
+
+
+def test_show_knows_what_can_be_judged(pytester: pytest.Pytester) -> None:
+    result = pytester.run("pytest-probe", "show", str(packed("cells")))
+    result.stdout.fnmatch_lines(
+        [
+            "dump.json: 21 records (mindspore, tensor, mix); no items: 2 Cell entries",
+            "  Mint.gather.0.forward *float32 *36",
+            "*Primitive.mm.MatMul.0.forward *skip: *a dump does not have what a primitive was made with",
+        ]
+    )
