@@ -1,7 +1,7 @@
 """Verdicts of a dump of Paddle's by Paddle alone, and by torch on a side: python -m benchmarks.mapping.verdicts DUMP
 
-It prints the verdicts, whether all are those of Paddle alone, and the CPU time of a case: the least of three runs in one
-process, behind one that imports both frameworks.
+It prints the verdicts, whether all are those of Paddle alone, and the CPU time of a case: the least of three runs in
+one process, behind one that imports both frameworks.
 """
 
 from __future__ import annotations
