@@ -12,12 +12,15 @@ from pytest_probe.system.allocator import NEGATIVE, POSITIVE, filled_allocations
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc fills memory")
 
 
-def fresh(size: int) -> bytes:
-    """The bytes of memory that malloc gives, aligned as tensors are."""
+def fresh(size: int, left: int | None = None) -> bytes:
+    """The bytes of memory that malloc gives, aligned as tensors are; left is the byte that it is full of afterwards."""
     libc, place = ctypes.CDLL(None), ctypes.c_void_p()
     assert libc.posix_memalign(ctypes.byref(place), 64, ctypes.c_size_t(size)) == 0
     try:
-        return ctypes.string_at(place, size)
+        found = ctypes.string_at(place, size)
+        if left is not None:
+            ctypes.memset(place, left, size)
+        return found
     finally:
         libc.free(place)
 
@@ -31,5 +34,6 @@ def test_memory_is_full_of_the_byte(size: int, byte: int) -> None:
 
 def test_afterwards_it_is_not() -> None:
     with filled_allocations(POSITIVE):
-        pass
-    assert set(fresh(1 << 25)) == {0}  # of pages that nobody had
+        fresh(1 << 16)
+    fresh(1 << 16, left=7)
+    assert set(fresh(1 << 16)[-1000:]) != {POSITIVE}
