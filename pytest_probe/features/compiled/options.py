@@ -17,6 +17,8 @@ def check(options: RawOptions, settings: Settings) -> None:
         against_call=settings.against_call is None,
         outputs=settings.outputs is None,
         relations=not settings.relations,
+        framework=settings.framework is None,
+        against_framework=settings.against_framework is None,
         fuzz=settings.fuzz is None,
         mode=settings.mode == (ACCURACY,),
         emulate=not settings.emulate,
