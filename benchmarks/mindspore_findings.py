@@ -26,6 +26,7 @@ def main() -> None:
     frameworks.load("mindspore").device("CPU")
     right = split_of_three(strides_ignored=False)
     split(right)
+    selu()
     for name, value in (("add_", 1.0), ("sub_", 1.0), ("mul_", 2.0)):
         in_place(name, value)
 
@@ -51,6 +52,14 @@ def split(right: dict[str, Any]) -> None:
         done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
     said = next(line for line in done.stdout.splitlines() if line.startswith("probe: "))
     print(f"mint.split, backward: off by up to {np.abs(gradient - expected).max():.2f}; {said}")
+
+
+def selu() -> None:
+    x = np.array([-3, -1, 1], np.float32)
+    gradient = mindspore.grad(lambda given: mindspore.ops.selu(given).sum())(Tensor(x)).asnumpy()
+    scale, alpha = 1.0507009873554805, 1.6732632423543772
+    expected = np.where(x > 0, scale, scale * alpha * np.exp(x))
+    print(f"ops.selu, backward at {x}: {gradient}, is {expected.round(4)}")
 
 
 def in_place(name: str, value: float) -> None:

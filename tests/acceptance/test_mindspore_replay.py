@@ -66,7 +66,14 @@ def test_bfloat16_and_keywords(pytester: pytest.Pytester) -> None:
 def test_gradients_of_lists_keywords_and_indices(pytester: pytest.Pytester) -> None:
     found = run(pytester, packed("cells"))
     assert {each["verdict"] for each in found.values()} == {"pass", "skip"}
-    for name in ("Mint.add.0.backward", "Mint.gather.0.backward", "Mint.split.0.backward", "Mint.mul.0.backward"):
+    # ops.tile takes a tuple, which a dump does not tell from a list.
+    for name in (
+        "Functional.tile.0.backward",
+        "Mint.add.0.backward",
+        "Mint.gather.0.backward",
+        "Mint.split.0.backward",
+        "Mint.mul.0.backward",
+    ):
         assert found[name]["verdict"] == "pass"
     assert [output["name"] for output in found["Mint.add.0.backward"]["outputs"]] == [
         "grad.kwargs.input",
@@ -76,7 +83,7 @@ def test_gradients_of_lists_keywords_and_indices(pytester: pytest.Pytester) -> N
 
 def test_the_dump_that_was_written_by_hand(pytester: pytest.Pytester) -> None:
     found = run(pytester, packed("edge"))
-    assert Counter(each["verdict"] for each in found.values()) == {"pass": 6, "skip": 16}
+    assert Counter(each["verdict"] for each in found.values()) == {"pass": 7, "skip": 15}
 
 
 def test_a_wrong_function_on_the_device_is_found(pytester: pytest.Pytester) -> None:

@@ -95,6 +95,25 @@ class MindSporeCalls(PythonCalls):
         way: Way,
         wanted: Wanted | None = None,
     ) -> Run:
+        try:
+            return self._ran(function, args, kwargs, way, wanted)
+        except TypeError as error:
+            # Dumps tell no tuples from lists, and some functions take tuples only.
+            if not any(isinstance(value, list) for value in (*args, *kwargs.values())):
+                raise
+            with contextlib.suppress(TypeError):
+                named = {name: _as_tuple(value) for name, value in kwargs.items()}
+                return self._ran(function, tuple(map(_as_tuple, args)), named, way, wanted)
+            raise error
+
+    def _ran(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        way: Way,
+        wanted: Wanted | None,
+    ) -> Run:
         assert way.device is not None
         made = partial(way.device.call, looked_up(function))
         with self.memory_errors:
@@ -168,6 +187,10 @@ class MindSporeCalls(PythonCalls):
 
     def fresh(self, value: Any) -> Any:
         return to_tensor(to_array(value)) if isinstance(value, mindspore.Tensor) else value
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(map(_as_tuple, value)) if isinstance(value, list) else value
 
 
 def _outputs(

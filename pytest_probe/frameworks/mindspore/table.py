@@ -23,12 +23,14 @@ _NO_COUNTERPART = "no counterpart"
 
 class Entry(Struct, frozen=True):
     """A call of torch's ("torch.nn.functional.gelu"), by which the API `api` is called with what `takes` says, by
-    torch's names. only has the right values of parameters that torch has not."""
+    torch's names. only has the right values of parameters that torch has not, constant names those
+    that MindSpore computes no gradient of."""
 
     api: str
     path: str
     takes: Signature
     only: Mapping[str, Any]
+    constant: tuple[str, ...]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """torch's result for MindSpore's arguments. Raises Unsupported for one that torch has not."""
@@ -39,6 +41,7 @@ class Entry(Struct, frozen=True):
         for name, right in self.only.items():
             if given.pop(name, right) != right:
                 raise Unsupported(f"{self.api}: torch has no {name}", _NO_COUNTERPART)
+        given |= {name: given[name].detach() for name in self.constant}
         # What is None takes torch's default, which means the same.
         return self.lookup()(**{name: value for name, value in given.items() if value is not None})
 
@@ -59,6 +62,7 @@ class Entry(Struct, frozen=True):
 class _Written(Struct, frozen=True):
     call: str
     only: dict[str, Any] = {}
+    constant: tuple[str, ...] = ()
 
 
 @functools.cache
@@ -72,4 +76,4 @@ def _entry(api: str, written: str | _Written) -> Entry:
     found = _Written(written) if isinstance(written, str) else written
     match = _CALL.fullmatch(found.call)
     assert match is not None, found.call
-    return Entry(api, match[1], Signature.parsed(match[2]), found.only)
+    return Entry(api, match[1], Signature.parsed(match[2]), found.only, found.constant)

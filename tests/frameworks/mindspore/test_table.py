@@ -51,6 +51,12 @@ def test_the_norm_of_a_matrix_is_its_own() -> None:
     assert of("Tensor.norm")(X).item() == pytest.approx(np.linalg.norm(X.numpy()))
 
 
+def test_a_target_has_no_gradient() -> None:
+    logarithm, share = (torch.tensor([0.25, 0.5], requires_grad=True) for _ in range(2))
+    of("ops.kl_div")(logarithm, share).backward()
+    assert (logarithm.grad is None, share.grad) == (False, None)
+
+
 def test_what_torch_has_not() -> None:
     with pytest.raises(Unsupported, match="torch has no order"):
         of("ops.flatten")(X, "F")
