@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pytest_probe.cli import main
 from tests.support.dumps import DATA
 from tests.support.mindspore_dumps import packed, split_of_three, unpack, write
 
@@ -193,12 +194,20 @@ def test_the_limit_of_the_documentation(pytester: pytest.Pytester, standard: str
     assert [row[-1].rstrip() for row in written(pytester.path / "out", "details")[1:]] == [said]
 
 
-def test_show_knows_what_can_be_judged(pytester: pytest.Pytester) -> None:
-    result = pytester.run("pytest-probe", "show", str(packed("cells")))
-    result.stdout.fnmatch_lines(
+def test_show_knows_what_can_be_judged(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["show", str(packed("cells"))])
+    pytest.LineMatcher(capsys.readouterr().out.splitlines()).fnmatch_lines(
         [
             "dump.json: 21 records (mindspore, tensor, mix); no items: 2 Cell entries",
             "  Mint.gather.0.forward *float32 *36",
             "*Primitive.mm.MatMul.0.forward *skip: *a dump does not have what a primitive was made with",
         ]
     )
+
+
+def test_a_method_that_means_something_else_is_a_skip(pytester: pytest.Pytester) -> None:
+    x = np.linspace(-1, 1, 15, dtype=np.float32).reshape(5, 3)
+    call = {"input_args": [x, x + 1], "input_kwargs": {"dim": -1}, "output": [np.zeros_like(x)]}
+    found = run(pytester, write(pytester.path / "cross", {"Tensor.cross.0.forward": call}))
+    assert counted(found) == {("skip", "outside the allow-list"): 1}
+    assert "gives other numbers" in found["Tensor.cross.0.forward"]["reason"]
