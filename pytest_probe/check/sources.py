@@ -96,9 +96,11 @@ class DeviceSource(Struct, frozen=True):
             if not isinstance(error, Exception):
                 # No second try under an autocast: a time limit may have ended it, which strikes once.
                 raise HookFailed(raised(self.name, error)) from error
+            of_compiler = self.framework.compiler_error(error)
+            if isinstance(of_compiler, Unsupported):
+                raise of_compiler from error
             if self.framework.has_no_kernel(error):
                 raise NoKernel(f"{self.name}: {first_line(error)}") from error
-            of_compiler = self.framework.compiler_error(error)
             if of_compiler is not None:
                 raise of_compiler from error
             raise DeviceRaised(raised(self.name, error)) from error

@@ -248,9 +248,16 @@ class Compiler(Protocol):
     def counted(self) -> Compilation:
         """What it has made in this process, and how long it took."""
 
-    def stale(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    def stale(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        make: Callable[[Callable[..., Any], Sequence[Any], Mapping[str, Any]], Any],
+    ) -> str:
         """How what it made of a function keeps something of an earlier call. The call is made on copies of the
-        arguments, on other values at the same addresses, and on the first ones again. "" where it keeps nothing."""
+        arguments, on other values at the same addresses, and on the first ones again. make makes each call on
+        the device. "" where it keeps nothing, or the call does not take such values."""
 
 
 # A user's own compiler: a function of a function.

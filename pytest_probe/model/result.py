@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any, TypeAlias
 
 import msgspec
@@ -35,6 +36,7 @@ SEARCH = ".fuzz"
 
 
 # Those of --probe-dtype.
+_CASE = re.compile(r"\.(forward|backward)(\[[^]]*\])?$")
 _DTYPES = frozenset(("float64", "float32", "float16", "bfloat16"))
 
 
@@ -57,8 +59,9 @@ class PortableId(msgspec.Struct, frozen=True):
         found = {"entry": name}
         for field in ("compiler", "dtype"):
             entry, bracket, inside = found["entry"].rpartition("[")
-            # The last one is a dtype's, or a compiler's; before a compiler's there may be a dtype's.
-            if bracket and inside.endswith("]") and (inside[:-1] in _DTYPES) == (field == "dtype"):
+            # The last one is a dtype's, or behind a case's name a compiler's; before that there may be a dtype's.
+            compiled = inside[:-1] not in _DTYPES and _CASE.search(entry) is not None
+            if bracket and inside.endswith("]") and compiled == (field == "compiler"):
                 found |= {"entry": entry, field: inside[:-1]}
         return cls(label, **found)
 
@@ -92,7 +95,7 @@ class PortableId(msgspec.Struct, frozen=True):
 
     @property
     def in_any_dtype(self) -> PortableId:
-        return PortableId(self.label, self.entry)
+        return PortableId(self.label, self.entry, compiler=self.compiler)
 
 
 class ElementResult(msgspec.Struct, frozen=True):

@@ -37,5 +37,5 @@ class CompiledDevice:
         if not self._looks or id(self.last) in self._looked:
             return
         self._looked.add(id(self.last))
-        if stale := self.compiler.stale(function, args, kwargs):
+        if stale := self.compiler.stale(function, args, kwargs, self._device.call):
             raise CompilerFailed(f"what was compiled keeps something of an earlier call: {stale}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import tempfile
@@ -16,7 +17,7 @@ from msgspec.structs import replace
 
 from pytest_probe import frameworks
 from pytest_probe.check import Case, Checked, Checker
-from pytest_probe.errors import SettingsError
+from pytest_probe.errors import CompilerFailed, NoKernel, SettingsError
 from pytest_probe.features.compiled.device import CompiledDevice
 from pytest_probe.frameworks.base import CompiledFunction, Compiler, Framework
 from pytest_probe.model.compilation import Compilation
@@ -24,7 +25,7 @@ from pytest_probe.model.dump import Dump
 from pytest_probe.model.result import PortableId, Result, number
 from pytest_probe.model.run import Device
 from pytest_probe.model.verdict import Verdict
-from pytest_probe.options import NAMED
+from pytest_probe.options import DTYPE_CHOICES, NAMED
 from pytest_probe.plugin.collectors import ProbeFile
 from pytest_probe.plugin.feature import Feature, Summary
 from pytest_probe.plugin.items import ProbeItem
@@ -81,13 +82,22 @@ class CompiledItem(ProbeItem):
     def judge(self) -> Verdict:
         checked, self.compilation = self.compilers.run(self.case)
         self.probe.note_loss(checked)
-        verdict = checked.verdict
+        verdict = self._against_eager(checked.verdict)
         note = str(self.compilation) if verdict.outputs else ""
         eager = self._eager() if verdict.verdict == "error" else ""
         folded = f"+{self.folded} alike, with Max and Min of all of them" if self.folded else ""
         judged = Judged(checked, verdict, self.portable_id, self.case.api, self._file, self._command)
         self.judged = judged.by_features(self.probe, note, eager, folded)
         return judged.verdict
+
+    def _against_eager(self, verdict: Verdict) -> Verdict:
+        """A kernel that eager mode has is not what a compiler lacks for want of the device."""
+        if verdict.verdict != "skip" or verdict.kind != NoKernel.kind:
+            return verdict
+        if self.probe.quick_checker.run(self.case).verdict.verdict == "skip":
+            return verdict
+        words = f"the compiled call has no kernel, and eager mode has one: {verdict.reason}"
+        return replace(verdict, verdict="error", kind=CompilerFailed.kind, reason=words)
 
     def _eager(self) -> str:
         """What the device does without a compiler."""
@@ -136,10 +146,16 @@ class Compiled(Feature):
 
     def prepare(self) -> None:
         here = [frameworks.load(name) for name in self.probe.frameworks if not frameworks.unavailable(name)]
+        # Compilers read it when they are imported.
         self._set_environment(here)
-        for name in self.probe.settings.compile:
-            for framework in here:
-                self._compiler(framework, name)
+        try:
+            for name in self.probe.settings.compile:
+                _check_name(name)
+                for framework in here:
+                    self._compiler(framework, name)
+        except SettingsError:
+            self.pytest_unconfigure()
+            raise
 
     def header(self) -> Iterable[str]:
         sizes = ", for any sizes" if self.probe.settings.compile_dynamic else ""
@@ -209,3 +225,11 @@ class Compiled(Feature):
                 os.environ[name] = value
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
+
+
+def _check_name(name: str) -> None:
+    """Raises SettingsError for one that an item's id cannot have."""
+    if not re.fullmatch(r"[\w.-]+", name) or name in DTYPE_CHOICES:
+        raise SettingsError(
+            OPTION, name, "it stands in the ids of items: give a name of letters, digits, . and -, no dtype"
+        )

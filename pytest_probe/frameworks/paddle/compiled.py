@@ -68,7 +68,7 @@ class PaddleCompiler(PythonCompiler):
             if made:
                 self._graphs += made
                 self._seconds += time.perf_counter() - start
-            found.runs += len(static.program_cache) > 0
+            found.runs += len(static.program_cache) > 0 and any(True for _ in self._tensors(result))
             return result
 
         found.call = run
@@ -81,11 +81,15 @@ class PaddleCompiler(PythonCompiler):
         return Compilation(self._name, None if self._compile else self._graphs, None, None, self._seconds)
 
     def copy(self, tensor: Any) -> Any:
-        return tensor.detach().clone()
+        found = tensor.detach().clone()
+        found.stop_gradient = tensor.stop_gradient
+        return found
 
-    def write(self, target: Any, source: Any, factor: float) -> None:
-        moved = source.detach() * factor if source.is_floating_point() else source.detach()
-        paddle.assign(moved.astype(source.dtype), target)
+    def write(self, target: Any, source: Any, other: bool) -> None:
+        values = source.detach()
+        moved = values.reshape([-1]).flip(0).reshape(values.shape) if other and source.is_floating_point() else values
+        with paddle.no_grad():
+            paddle.assign(moved, target)
 
     def bits(self, tensor: Any) -> bytes:
         return to_array(tensor.detach()).tobytes()
@@ -94,9 +98,8 @@ class PaddleCompiler(PythonCompiler):
     def apart(self) -> Iterator[None]:
         drawn = paddle.get_rng_state()
         try:
-            with paddle.no_grad():
-                paddle.seed(0)
-                yield
+            paddle.seed(0)
+            yield
         finally:
             paddle.set_rng_state(drawn)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from pytest_probe.model.run import map_tree
 
-# Another value for each element: far from it, and of the same sign.
-OTHER = 1.125
+# Makes a call on the device: of a function, its arguments and keywords.
+Make: TypeAlias = Callable[[Callable[..., Any], Sequence[Any], Mapping[str, Any]], Any]
 
 
 class Compiled:
@@ -72,11 +72,11 @@ class PythonCompiler(ABC):
 
     @abstractmethod
     def copy(self, tensor: Any) -> Any:
-        """A tensor of its own, of which no gradient is asked."""
+        """A tensor of its own, which wants a gradient where the other one does."""
 
     @abstractmethod
-    def write(self, target: Any, source: Any, factor: float) -> None:
-        """Write another tensor's values into one, floats times a factor."""
+    def write(self, target: Any, source: Any, other: bool) -> None:
+        """Write another tensor's values into one; other: floats in the reverse order, so that none leaves its range."""
 
     @abstractmethod
     def bits(self, tensor: Any) -> bytes:
@@ -84,7 +84,7 @@ class PythonCompiler(ABC):
 
     @abstractmethod
     def apart(self) -> AbstractContextManager[object]:
-        """In here no gradient is asked, and no random number is the process's."""
+        """In here no random number is the process's."""
 
     def state(self) -> object:
         """What else of a process a compiled function hangs on."""
@@ -97,28 +97,29 @@ class PythonCompiler(ABC):
         """Prepare what was made for a kind of call, before it is called."""
         return
 
-    def stale(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    def stale(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], make: Make) -> str:
         """See base.Compiler."""
-        compiled = self.of(function, args, kwargs)
         given = [*self._tensors(args), *self._tensors(kwargs)]
         own = [map_tree(tree, "", self._copied) for tree in (list(args), dict(kwargs))]
         copies = [tensor for tree in own for tensor in self._tensors(tree)]
+        compiled = self.of(function, args, kwargs)
 
-        def result(call: Callable[..., Any], factor: float) -> list[bytes]:
+        def result(call: Callable[..., Any], *, other: bool) -> list[bytes]:
             for target, source in zip(copies, given, strict=True):
-                self.write(target, source, factor)
+                self.write(target, source, other)
             with self.apart():
-                return [self.bits(tensor) for tensor in self._tensors(call(*own[0], **own[1]))]
+                return [self.bits(tensor) for tensor in self._tensors(make(call, own[0], own[1]))]
 
-        first, repeated = result(compiled, 1.0), result(compiled, 1.0)
-        if first != repeated:  # its bits are another thing each time, as a sum's in the order of its threads
+        try:
+            first, other, again = (result(compiled, other=each) for each in (False, True, False))
+            if first != other:
+                # Bits may be others each time, as a sum's in the order of its threads: those of the call before tell.
+                return "on the first values it gives the result of a call on others" if again == other else ""
+            plain = [result(function, other=each) for each in (False, False, True)]
+        except Exception:  # a call that writes to what wants a gradient, or does not take its values in another order
             return ""
-        other, again = result(compiled, OTHER), result(compiled, 1.0)
-        if first != again:
-            return "on the same values as before, after a call on others, it gives another result"
-        if first == other and result(function, 1.0) != result(function, OTHER):
-            return "on other values at the same addresses it gives the result of the call before"
-        return ""
+        moves = plain[0] == plain[1] != plain[2]
+        return "on other values at the same addresses it gives the result of the call before" if moves else ""
 
     def _copied(self, value: Any, _: str) -> Any:
         return self.copy(value) if isinstance(value, self.tensor) else value

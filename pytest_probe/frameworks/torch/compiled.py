@@ -48,7 +48,7 @@ def names() -> tuple[str, ...]:
 
 def environment(folder: Path, workers: int) -> dict[str, str]:
     """Those of inductor, and through it of Triton."""
-    found = {"TORCHINDUCTOR_CACHE_DIR": str(folder)}
+    found = {"TORCHINDUCTOR_CACHE_DIR": str(folder), "TRITON_CACHE_DIR": str(folder / "triton")}
     return {**found, "TORCHINDUCTOR_COMPILE_THREADS": "1"} if workers > 1 else found
 
 
@@ -110,24 +110,27 @@ class TorchCompiler(PythonCompiler):
         from torch._inductor import metrics
 
         seconds = calculate_time_spent().get("total_wall_time", 0.0)
+        if self._compile is not None:  # into which nobody looks
+            return Compilation(self._name, seconds=seconds)
         external = counters["inductor"]["extern_calls"]
         return Compilation(
             self._name, counters["stats"]["unique_graphs"], metrics.generated_kernel_count, external, seconds
         )
 
     def copy(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.detach().clone()
+        return tensor.detach().clone().requires_grad_(tensor.requires_grad)
 
-    def write(self, target: torch.Tensor, source: torch.Tensor, factor: float) -> None:
-        moves = source.is_floating_point() or source.is_complex()
-        target.copy_(source.detach() * factor if moves else source.detach())
+    def write(self, target: torch.Tensor, source: torch.Tensor, other: bool) -> None:
+        values, moves = source.detach(), source.is_floating_point() or source.is_complex()
+        with torch.no_grad():
+            target.copy_(values.reshape(-1).flip(0).reshape(values.shape) if other and moves else values)
 
     def bits(self, tensor: torch.Tensor) -> bytes:
         return to_array(tensor.detach().cpu().contiguous()).tobytes()
 
     @contextlib.contextmanager
     def apart(self) -> Iterator[None]:
-        with torch.no_grad(), torch.random.fork_rng():
+        with torch.random.fork_rng():
             torch.manual_seed(0)
             yield
 
@@ -153,6 +156,8 @@ def _backend(name: str) -> Callable[..., Any]:
     if name not in known:
         wanted = f"torch.compile has {', '.join(known)}{suggestion(known, name)}"
         raise SettingsError(OPTION, name, wanted)
+    if name == "cudagraphs" and not torch.cuda.is_available():
+        raise SettingsError(OPTION, name, "it needs CUDA, and there is none here; take another backend")
     if name == "inductor" and not torch.accelerator.is_available():
         _check_cxx()
     from torch._dynamo.backends.registry import lookup_backend
@@ -186,10 +191,9 @@ def compiler_error(error: BaseException) -> ProbeError | None:
     ours = (dynamo.TorchDynamoException, *_inductor_errors())
     if not any(isinstance(each, ours) for each in chain):
         return None
-    text = next(line for line in map(first_line, chain) if line)
+    inner = next((each for each in reversed(chain) if first_line(each)), error)
     if any(type(each).__name__ in _REFUSALS for each in chain):
-        return NotCompilable(text)
-    inner = chain[-1]
+        return NotCompilable(first_line(inner))
     return CompilerFailed(f"the compiler raised {type(inner).__name__}: {first_line(inner)}")
 
 

@@ -15,6 +15,12 @@ from pytest_probe.frameworks.torch.compiled import TorchCompiler, compiler_error
 from tests.support.compilers import BROKEN
 
 NUMBERS = itertools.count()
+
+
+def make(call: Any, args: Any, kwargs: Any) -> Any:
+    return call(*args, **kwargs)
+
+
 X = torch.linspace(-2, 2, 12).reshape(3, 4)
 
 
@@ -92,17 +98,36 @@ def test_errors_of_others_are_none_of_a_compilers() -> None:
 
 
 def test_only_what_keeps_something_is_stale() -> None:
-    assert compiler("aot_eager").stale(F.gelu, [X], {}) == ""
-    assert compiler("aot_eager").stale(F.dropout, [X], {}) == ""
-    assert compiler("aot_eager").stale(torch.Tensor.add_, [X.clone(), X], {}) == ""
-    assert compiler("aot_eager").stale(torch.zeros_like, [X], {}) == ""
+    assert compiler("aot_eager").stale(F.gelu, [X], {}, make) == ""
+    assert compiler("aot_eager").stale(F.dropout, [X], {}, make) == ""
+    assert compiler("aot_eager").stale(torch.Tensor.add_, [X.clone(), X], {}, make) == ""
+    assert compiler("aot_eager").stale(torch.zeros_like, [X], {}, make) == ""
     chance = compiler("chance", lambda _: lambda args, kwargs: X + next(NUMBERS))
-    assert chance.stale(F.gelu, [X], {}) == ""
+    assert chance.stale(F.gelu, [X], {}, make) == ""
+    bounded = torch.rand(8)
+    assert compiler("aot_eager").stale(torch.bernoulli, [bounded], {}, make) == ""
+    assert compiler("aot_eager").stale(F.binary_cross_entropy, [bounded, bounded], {}, make) == ""
+    of_training = compiler("stale", _kept_where_gradients_are)
+    assert "the call before" in of_training.stale(F.gelu, [X.clone().requires_grad_()], {}, make)
     broken = compiler("stale", BROKEN["stale"])
-    assert "the call before" in broken.stale(F.gelu, [X], {})
+    assert "the call before" in broken.stale(F.gelu, [X], {}, make)
 
 
 def test_an_unknown_backend() -> None:
     assert {"inductor", "aot_eager", "eager", "cudagraphs"} <= set(names())
     with pytest.raises(SettingsError, match="did you mean aot_eager"):
         compiler("aot_eagre")
+
+
+def _kept_where_gradients_are(function: Any) -> Any:
+    """A compiler whose graphs keep their first result, but for those of inference."""
+    kept: list[Any] = []
+
+    def call(args: Any, kwargs: Any) -> Any:
+        result = function(args, kwargs)
+        if not torch.is_grad_enabled() or not args[0].requires_grad:
+            return result
+        kept.append(result)
+        return kept[0]
+
+    return call
