@@ -26,6 +26,8 @@ def described(value: Any) -> Any:
 def _tensor(tensor: torch.Tensor) -> dict[str, Any]:
     row: dict[str, Any] = {"type": "torch.Tensor", "dtype": str(tensor.dtype), "shape": list(tensor.shape)}
     row |= {"Max": None, "Min": None, "Mean": None, "Norm": None, "requires_grad": tensor.is_floating_point()}
+    if not tensor.is_contiguous():
+        row["stride"] = list(tensor.stride())
     if not tensor.numel():
         return row
     if tensor.dtype is torch.bool:

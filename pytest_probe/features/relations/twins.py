@@ -50,6 +50,8 @@ class InPlace:
         if list(call.base) != [_OUTPUT] or _FIRST not in call.leaves:
             left_out("the call has more than one output, or no first tensor")
         before, after = call.leaves[_FIRST].array, call.base[_OUTPUT]
+        if is_complex(before.dtype):
+            left_out("complex products have other kernels in place, which round otherwise")
         if (before.dtype, before.shape) != (after.dtype, after.shape):
             left_out(f"its output is {after.dtype.name}{list(after.shape)}, its argument has another dtype or shape")
         state = call.wanted
@@ -89,7 +91,9 @@ class Out:
         # An out has no gradient, and kernels are chosen by whether there is one.
         plain = kept(outputs_of(call.run()))
         for words, make in (("", _full), (" of size 0", lambda value: np.empty(0, value.dtype))):
-            given = [Leaf(make(plain[name])) for name in names]
+            # Kernels are chosen by strides, too: a plain call's result may lie as its argument does.
+            laid = [_strides(plain[name]) if make is _full else None for name in names]
+            given = [Leaf(make(plain[name]), strides=strides) for name, strides in zip(names, laid, strict=True)]
             value = given[0] if len(given) == 1 else tuple(given)
             try:
                 run = call.run(with_value(call.arguments, _OUT, value), function)
@@ -106,12 +110,20 @@ class Out:
         places = [_OUT] if len(plain) == 1 else [f"{_OUT}.{place}" for place in range(len(plain))]
         named = dict(zip(plain, places, strict=True))
         written = {name: run.after(place) for name, place in named.items()}
+        changed = next((name for name in outputs_of(run) if name not in plain and name not in places), None)
+        if changed is not None:
+            return Found(f"with an out{words}, it changes {changed}", runs=2)
         apart = next(call.apart(outputs_of(run), plain), None) or next(call.apart(written, plain), None)
         if apart is not None:
             return Found(f"into an out{words}, {apart.words}", apart, 2)
         if any(run.returned.get(name) != place for name, place in named.items()):
             return Found(f"with an out{words}, it returns another tensor", runs=2)
         return None
+
+
+def _strides(array: AnyArray) -> tuple[int, ...]:
+    """In elements."""
+    return tuple(stride // array.itemsize for stride in array.strides)
 
 
 def _full(like: AnyArray) -> AnyArray:
@@ -146,6 +158,9 @@ class Alias:
         found = outputs_of(call.run(arguments, placing=one, wanted=wanted))
         if not shared:
             left_out("the framework does not let its arguments be one tensor here")
+        changed = next((name for name in found if name not in two), None)
+        if changed is not None and not call.replay.reference.candidate.in_place:
+            return Found(f"with {first} as {second}, too, it changes {changed}", runs=2)
         apart: Apart | None = next(call.apart(found, two), None)
         if apart is None:
             return Found(runs=2)

@@ -57,6 +57,8 @@ def _in_order(comparison: Comparison) -> Comparison:
     """The comparison with both sides of an unsorted choice sorted: values by size, indices by what they point at."""
     dim = comparison.call.argument("dim")
     values = comparison.call.argument("input")
+    if not comparison.actual.ndim:
+        return comparison
 
     def ordered(chosen: AnyArray) -> AnyArray:
         keys = np.take_along_axis(widen(values), chosen, dim) if is_index(comparison) else chosen

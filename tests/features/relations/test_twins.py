@@ -93,3 +93,41 @@ def test_an_alias_in_place(ask: Ask) -> None:
 def test_random_calls_are_asked_nothing(ask: Ask) -> None:
     assert found(ask("Functional.dropout", F.dropout, normal(4, 6), 0.5, True)) == {}
     assert found(ask("Torch.empty_like", torch.empty_like, normal(4, 6))) == {}
+
+
+@pytest.mark.parametrize("function", [torch.sigmoid, torch.exp2, torch.sinh], ids=lambda function: function.__name__)
+def test_an_out_lies_as_a_plain_result_does(ask: Ask, function: Any) -> None:
+    """torch chooses kernels by strides, and they round otherwise."""
+    verdict = ask(f"Torch.{function.__name__}", function, normal(33, 40).t(), names=("out",))
+    assert found(verdict)["out"].verdict == "pass"
+
+
+def test_complex_products_are_not_asked_in_place(ask: Ask) -> None:
+    x, y = (torch.complex(normal(4, 5, seed=seed), normal(4, 5, seed=seed + 2)) for seed in (0, 1))
+    assert found(ask("Torch.div", torch.div, x, y, names=("inplace",)))["inplace"].verdict == "skip"
+
+
+def test_an_argument_that_only_the_other_form_writes_to(ask: Ask) -> None:
+    def clobbering(x: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        result = torch.exp(x, out=out)
+        if out is not None:
+            x[0] = 5
+        return result
+
+    calls = {"Torch.exp": clobbering}
+    assert (
+        "it changes input.0"
+        in found(ask("Torch.exp", torch.exp, normal(4, 6), names=("out",), calls=calls))["out"].reason
+    )
+
+    def doubling(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        result = torch.add(a, b)
+        if a is b:
+            with torch.no_grad():
+                a.mul_(2)
+        return result
+
+    verdict = ask(
+        "Torch.add", torch.add, normal(4, 5), normal(4, 5, seed=1), names=("alias",), calls={"Torch.add": doubling}
+    )
+    assert "it changes" in found(verdict)["alias"].reason
