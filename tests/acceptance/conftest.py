@@ -16,6 +16,7 @@ import hypothesis.strategies  # noqa: F401
 import pytest
 import torch._decomp
 import torch._dynamo.repro.after_dynamo
+import torch._inductor.compile_fx
 import torch._refs  # noqa: F401
 
 import pytest_probe.cli

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +51,6 @@ FOUND_IN = {
     "wrong-gradient": "Functional.gelu.0.backward",
     "stale": "Functional.gelu.0.forward",
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compiler() -> None:
-    """It registers operators when it is imported, and in-process runs forget what they imported."""
-    import_module("torch._inductor.compile_fx")
 
 
 @pytest.fixture
