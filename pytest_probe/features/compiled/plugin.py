@@ -37,8 +37,8 @@ _NOISE = ("noise_ratio", "noise_rms")
 
 
 class Compilers(Struct):
-    """One compiler for all frameworks of a run: checker checks by it; devices has what it is put around, made the kinds
-    of calls that it has compiled, each with what it made."""
+    """One compiler, for all frameworks of a run. checker checks cases by it; devices are its devices by framework; made
+    has for each compiled function what was compiled so far, by the function's id; kept is what the last case left."""
 
     name: str
     checker: Checker
