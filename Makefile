@@ -20,7 +20,7 @@ PEERS := $(MSPROBE:%=$(VENV)-msprobe-%/installed)
 # Hundreds of processes import the same modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-paddle test test-fast exhaustive test-paddle test-mindspore lint format snapshots mapping conformance conformance-paddle compat verdict-quality wheel-demo test-without-torch test-without-kernel clean
+.PHONY: demo demo-paddle test test-fast exhaustive test-paddle test-mindspore lint format snapshots mapping mapping-mindspore conformance conformance-paddle compat verdict-quality wheel-demo test-without-torch test-without-kernel clean
 
 demo: $(INSTALLED)
 	$(VENV)/bin/pytest --probe-dump=cases/gpt
@@ -50,7 +50,8 @@ test-paddle: $(PADDLE)
 # With MindSpore, in an environment of its own of 3.5 GB: the tests that need it. PYTHON must be 3.10 to 3.12.
 MINDSPORE := $(VENV)-mindspore
 test-mindspore: $(MINDSPORE)/installed
-	$(MINDSPORE)/bin/pytest -n 2 -m mindspore tests/frameworks/mindspore tests/acceptance/test_mindspore_replay.py
+	$(MINDSPORE)/bin/pytest -n 2 -m mindspore tests/frameworks/mindspore \
+		tests/acceptance/test_mindspore_replay.py
 
 lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .
@@ -71,6 +72,10 @@ snapshots: $(INSTALLED)
 mapping: $(PADDLE)
 	$(VENV)/bin/python -W ignore -m benchmarks.mapping --write
 	$(if $(PADDLEAPEX),$(VENV)/bin/python -W ignore -m benchmarks.mapping.paddleapex $(PADDLEAPEX))
+
+# The same for docs/mapping-mindspore-torch.md.
+mapping-mindspore: $(MINDSPORE)/installed
+	$(MINDSPORE)/bin/python -W ignore -m benchmarks.mapping --of mindspore --write
 
 # How good the verdicts are: faults found and healthy cases flagged, on samples, dumps and drawn calls. Not in CI.
 verdict-quality: $(INSTALLED)

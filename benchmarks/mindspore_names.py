@@ -1,11 +1,11 @@
-"""Do MindSpore's functions mean what torch's mean, of the same names or of the table? Both make torch's own sample
-calls in float64.
+"""Do functions of `mindspore.mint` and methods of tensors mean what torch's of the same name mean? Both make torch's
+own sample calls in float64. What has another name or other parameters is proved by `make mapping-mindspore`.
 
-    python benchmarks/mindspore_names.py [GLOB]        # in the environment of make test-mindspore
+    python -m benchmarks.mindspore_names [GLOB]        # in the environment of make test-mindspore
 
 A name is proved where at least 20 calls agree, outputs and gradients of all floating tensors, within 1e-12 of their
 scale, and none differs. Where MindSpore's kernel computes float64 in float32, or takes float32 alone, calls agree
-within 2e-6, and the name is proved in float32. A call that MindSpore's CPU refuses counts for nothing; a name whose
+within 1e-5, and the name is proved in float32. A call that MindSpore's CPU refuses counts for nothing; a name whose
 kernel ends the process is "crashed". Without GLOB a summary follows.
 """
 
@@ -19,23 +19,21 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-import mindspore
-import numpy as np
 import torch
 from msgspec import Struct
 from torch.testing._internal.common_methods_invocations import op_db
 
-from pytest_probe import frameworks
-from pytest_probe.frameworks.base import Framework
-from pytest_probe.frameworks.mindspore.signatures import NAMESPACES, entry_of, spelled
-from pytest_probe.frameworks.mindspore.table import entries
+from benchmarks.mapping.drawing import DrawnCall
+from benchmarks.mapping.entries import both_of_mindspore
+from benchmarks.mapping.proof import CALLS, LIMIT, How, Pair, Refused, difference
+from pytest_probe.frameworks.mapping.framework import function_at
+from pytest_probe.frameworks.mindspore.signatures import entry_of, path_of
 from pytest_probe.model.dump import DtypeSpec, leaves
-from pytest_probe.model.run import Leaf, Run, Wanted, Way, map_tree
-from pytest_probe.numerics.dtypes import is_complex, is_floating
+from pytest_probe.model.run import Leaf, map_tree
 
-LIMIT, CALLS, MOST, ROUNDS = 1e-12, 20, 60, 20
+MOST, ROUNDS = 60, 20
 # Some kernels take float64 and compute in float32; some take float32 alone.
-SINGLE = 2e-6
+SINGLE = 1e-5
 
 
 class Proof(Struct):
@@ -60,7 +58,7 @@ class Proof(Struct):
 def main() -> None:
     warnings.simplefilter("ignore")
     if len(sys.argv) > 1:
-        for proof in proofs(frameworks.load("mindspore"), sys.argv[1]):
+        for proof in proofs(both_of_mindspore(), sys.argv[1]):
             if proof.agreed or proof.refused or proof.differs:
                 said = proof.differs or (proof.reason if not proof.agreed else "")
                 print(f"{proof.verdict:<11}{proof.name:<44}{proof.agreed:>4} agree {proof.refused:>4} refused  {said}")
@@ -85,52 +83,44 @@ def all_lines() -> Iterator[str]:
 
 def lines_of(glob: str) -> tuple[bool, list[str]]:
     """Did the process end early, and what it printed."""
-    command = [sys.executable, "-W", "ignore", __file__, glob]
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.mindspore_names", glob]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     return done.returncode != 0, done.stdout.splitlines() if not done.returncode else [f"crashed    {glob}"]
 
 
-def proofs(framework: Framework, glob: str) -> Iterator[Proof]:
-    device = framework.device("CPU")
+def proofs(pair: Pair, glob: str) -> Iterator[Proof]:
     for op in op_db:
         for name in names(op):
             if fnmatch.fnmatch(name, glob) and not op.variant_test_name:
-                yield prove(framework, device, op, name)
+                yield prove(pair, op, name)
 
 
 def names(op: Any) -> Iterator[str]:
-    """What a dump of MindSpore calls it: a function, a method, and what the table says."""
-    paths = (f"torch.{op.name}", f"torch.Tensor.{op.name}")
-    own = [spelled(api) for api, entry in entries().items() if entry.path in paths]
-    yield from own
+    """What a dump of MindSpore calls it: a function, and a method; without those that the map has."""
     functional = op.name.removeprefix("nn.functional.")
-    yield f"MintFunctional.{functional}" if functional != op.name else f"Mint.{op.name}"
+    found = [f"MintFunctional.{functional}" if functional != op.name else f"Mint.{op.name}"]
     if op.method_variant is not None and "." not in op.name:
-        yield from {f"Tensor.{op.name}"} - set(own)
+        found.append(f"Tensor.{op.name}")
+    yield from (name for name in found if entry_of(name) is None)
 
 
-def prove(framework: Framework, device: Any, op: Any, name: str) -> Proof:
-    proof, (namespace, _, api) = Proof(name), name.partition(".")
-    own: Any = mindspore
+def prove(pair: Pair, op: Any, name: str) -> Proof:
+    proof = Proof(name)
     try:
-        for part in f"{NAMESPACES[namespace][0]}.{api}".split(".")[1:]:
-            own = getattr(own, part)
+        own = function_at(path_of(name))
     except AttributeError:
         return proof
-    entry = entry_of(name)
-    other = entry or (op.method_variant if namespace == "Tensor" else op.op)
+    other = op.method_variant if name.startswith("Tensor.") else op.op
     for sample in samples(op):
         if proof.agreed + proof.refused >= MOST and (proof.agreed >= CALLS or not proof.agreed):
             break
         args, kwargs = taken([sample.input, *sample.args]), taken(sample.kwargs)
-        if entry is not None:
-            keywords = {theirs: keyword for keyword, theirs in entry.takes.aliases.items()}
-            kwargs = {keywords.get(theirs, theirs): value for theirs, value in kwargs.items()}
         # Of empty tensors some of MindSpore's kernels divide by zero, which ends the process.
         if any(isinstance(value, Leaf) and not value.array.size for _, value in leaves([args, kwargs], "")):
             continue
-        for dtype in (np.float64, np.float32):
-            found = compared(framework, device, own, other, *in_dtype((args, kwargs), dtype))
+        for dtype in ("float64", "float32"):
+            call = DrawnCall(tuple(in_dtype(args, dtype)), in_dtype(kwargs, dtype), {})
+            found = compared(own, other, call, pair, dtype)
             if not isinstance(found, str):
                 break
         if isinstance(found, str):
@@ -145,13 +135,12 @@ def prove(framework: Framework, device: Any, op: Any, name: str) -> Proof:
     return proof
 
 
-def compared(framework: Framework, device: Any, own: Any, other: Any, args: Any, kwargs: Any) -> float | str:
+def compared(own: Any, other: Any, call: DrawnCall, pair: Pair, dtype: str) -> float | str:
     """How far both are apart; why one of them refuses the call."""
     try:
-        theirs = ran(framework, other, args, kwargs, framework.host())
-        return differing(framework, ran(framework, own, args, kwargs, device), theirs)
-    except Exception as error:
-        return f"{type(error).__name__}: {str(error).strip()[:90]}".splitlines()[0]
+        return difference(own, other, call, pair, How(dtype=dtype))
+    except Refused as error:
+        return str(error).splitlines()[0][:110]
 
 
 def in_dtype(tree: Any, dtype: Any) -> Any:
@@ -175,47 +164,6 @@ def taken(tree: Any) -> Any:
         return DtypeSpec(str(value).removeprefix("torch.")) if isinstance(value, torch.dtype) else value
 
     return map_tree(tree, "", leaf)
-
-
-def ran(framework: Framework, function: Any, args: Any, kwargs: Any, device: Any) -> Run:
-    floats = frozenset(
-        name
-        for name, value in (*leaves(args, "input"), *leaves(kwargs, "kwargs"))
-        if isinstance(value, Leaf) and value.requires_grad
-    )
-    return framework.run(function, args, kwargs, Way(device), Wanted(floats, copies=True) if floats else None)
-
-
-def differing(framework: Framework, ours: Run, theirs: Run) -> float:
-    """As a share of the scale; inf where they are of other kinds."""
-    found = apart(ours.outputs, theirs.outputs)
-    names = [name for name in theirs.differentiable if name in ours.differentiable]
-    if found > SINGLE or not names:
-        return found
-    random = np.random.default_rng(7)
-    seeds = {name: random.standard_normal(theirs.outputs[name].shape) for name in names}
-    mine, other = framework.gradients(ours, seeds), framework.gradients(theirs, seeds)
-    # MindSpore gives zeros where torch gives none.
-    every = {name: np.zeros_like(array) for each in (mine, other) for name, array in each.items()}
-    return max(found, apart({**every, **mine}, {**every, **other}))
-
-
-def apart(ours: Any, theirs: Any) -> float:
-    if ours.keys() != theirs.keys():
-        return np.inf
-    return max((_apart(np.asarray(ours[name]), np.asarray(theirs[name])) for name in ours), default=0.0)
-
-
-def _apart(a: Any, b: Any) -> float:
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return np.inf
-    if not (is_floating(a.dtype) or is_complex(a.dtype)):
-        return 0.0 if np.array_equal(a, b) else np.inf
-    finite = np.isfinite(b)
-    if not np.array_equal(a[~finite], b[~finite], equal_nan=True) or not np.isfinite(a[finite]).all():
-        return np.inf
-    gap, scale = (float(np.abs(each).max(initial=0.0)) for each in (a[finite] - b[finite], b[finite]))
-    return 0.0 if gap == 0.0 else gap / max(scale, 1e-300)
 
 
 def shown(tree: Any) -> str:

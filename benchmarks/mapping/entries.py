@@ -1,11 +1,16 @@
-"""The entries of the map that comes with pytest-probe, each proved."""
+"""The entries of the maps that come with pytest-probe, each proved."""
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Mapping as MappingOf
 
-from benchmarks.mapping.drawing import DrawnCall
+from msgspec import Struct
+
+from benchmarks.mapping import mindspore_cases as mindspore
+from benchmarks.mapping.drawing import DrawnCall, Group
 from benchmarks.mapping.paddle_cases import CASES, LOOSER, SIGNED, UNINITIALISED
 from benchmarks.mapping.proof import LIMIT, How, Pair, Proof, prove
 from pytest_probe import frameworks
@@ -15,8 +20,24 @@ from pytest_probe.frameworks.mapping.framework import function_at, translation
 from pytest_probe.frameworks.mapping.table import Table, packaged
 
 
+class Subject(Struct, frozen=True):
+    """A map, and what proves it: both frameworks, what arguments may be, how an API's calls are compared, and what
+    makes a call of each that is drawn for an API."""
+
+    map: str
+    both: Callable[[], Pair]
+    cases: MappingOf[str, Sequence[Group]]
+    how: Callable[[str], How]
+    turned: Callable[[str, DrawnCall], DrawnCall | None] = lambda api, call: call
+
+
 def both() -> Pair:
     return Pair(frameworks.load("paddle"), frameworks.load("pytorch"))
+
+
+def both_of_mindspore() -> Pair:
+    own = frameworks.load("mindspore")
+    return Pair(own, frameworks.load("pytorch"), own.device("CPU"))
 
 
 def taken(entry: Mapping) -> list[str]:
@@ -27,25 +48,30 @@ def taken(entry: Mapping) -> list[str]:
     return [own.get(name, name) for name in names if name not in entry.only]
 
 
-def proofs(wanted: Callable[[str], bool]) -> Iterator[Proof]:
-    """Those of the entries whose APIs are wanted."""
-    table, pair = packaged("paddle_torch"), both()
-    for api in table.entries:
-        if wanted(api):
-            yield proof_of(api, table, pair)
-
-
-def proof_of(api: str, table: Table, pair: Pair) -> Proof:
-    groups = CASES.get(api)
-    if groups is None:
-        return Proof(api, 0, 0.0, 0, (), ("no cases",))
-    other = translation(table, api, False, pair.other.writes_to)
-    return prove(api, function_at(api), other, taken(table.entries[api]), groups, pair, how_of(api))
-
-
 def how_of(api: str) -> How:
     limit, _ = LOOSER.get(api, (LIMIT, ""))
     return How(limit, SIGNED.get(api, ()), api not in UNINITIALISED)
+
+
+PADDLE = Subject("paddle_torch", both, CASES, how_of)
+MINDSPORE = Subject("mindspore_torch", both_of_mindspore, mindspore.CASES, mindspore.how_of, mindspore.turned)
+
+
+def proofs(wanted: Callable[[str], bool], subject: Subject = PADDLE) -> Iterator[Proof]:
+    """Those of the entries whose APIs are wanted."""
+    table, pair = packaged(subject.map), subject.both()
+    for api in table.entries:
+        if wanted(api):
+            yield proof_of(api, table, pair, subject)
+
+
+def proof_of(api: str, table: Table, pair: Pair, subject: Subject = PADDLE) -> Proof:
+    groups = subject.cases.get(api)
+    if groups is None:
+        return Proof(api, 0, 0.0, 0, (), ("no cases",))
+    other = translation(table, api, False, pair.other.writes_to)
+    turned = functools.partial(subject.turned, api)
+    return prove(api, function_at(api), other, taken(table.entries[api]), groups, pair, subject.how(api), turned)
 
 
 def proofs_back(wanted: Callable[[str], bool]) -> Iterator[Proof]:

@@ -20,31 +20,36 @@ from pytest_probe.errors import Unsupported
 from pytest_probe.frameworks.base import Framework
 from pytest_probe.frameworks.mapping import NO_COUNTERPART
 from pytest_probe.model.dump import leaves
-from pytest_probe.model.run import Leaf, Run, Wanted, Way
+from pytest_probe.model.run import Device, Leaf, Run, Wanted, Way
 from pytest_probe.numerics.dtypes import is_complex, is_floating
 
 LIMIT = 1e-12
 CALLS = 20
 TRIES, MOST = 36, 120
-_WAY = Way(dtype="float64")
 # What functions call the name and the place of their result.
 _OF_RESULT = frozenset(("name", "out"))
 
 
 class Pair(Struct, frozen=True):
-    """Both frameworks: that of the records, and the one that makes their calls."""
+    """Both frameworks: that of the records, and the one that makes their calls. device is that of the first, where it
+    has no references of its own."""
 
     own: Framework
     other: Framework
+    device: Device | None = None
 
 
 class How(Struct, frozen=True):
     """Within which share of the scale both sides must agree; alone: the outputs whose gradients are compared, where the
-    others are vectors of any sign. Without values shapes and dtypes alone are compared."""
+    others are vectors of any sign. Without values shapes and dtypes alone are compared. fixed names arguments of which
+    the own framework's kernel takes one value; without kernel it must refuse every call."""
 
     limit: float = LIMIT
     alone: tuple[str, ...] = ()
     values: bool = True
+    dtype: str = "float64"
+    fixed: tuple[str, ...] = ()
+    kernel: bool = True
 
     def compared(self, outputs: Mapping[str, Any]) -> Mapping[str, Any]:
         if not self.values:
@@ -94,8 +99,8 @@ def prove(
         if call is None:
             continue
         try:
-            found = _both(own, other, call, pair, how)
-        except _Refused as error:
+            found = difference(own, other, call, pair, how)
+        except Refused as error:
             refused += 1
             reasons.setdefault(str(error))
             continue
@@ -107,13 +112,15 @@ def prove(
             # What is left out is its default: both are one value.
             given = defaults.get(name, text) if text == LEFT_OUT else text
             seen[name.lstrip("*")].add(given if "[" not in given or not _has_tensor(given) else f"{given}{agreed}")
-    if not troubles:
-        troubles += _uncovered(takes, seen)
+    if not troubles and how.kernel:
+        troubles += _uncovered([name for name in takes if name not in how.fixed], seen)
         if agreed < CALLS:
             said = f"; refused: {next(iter(reasons))}" if reasons else ""
             troubles.append(f"{agreed} calls agree, expected {CALLS}{said}")
         elif troubles and reasons:
             troubles.append(f"refused: {next(iter(reasons))}")
+    if agreed and not how.kernel:
+        troubles.append("it has a kernel: prove it as all others are")
     missing = tuple(name for name in _parameters(own) if name not in seen)
     return Proof(api, agreed, worst, refused, missing, tuple(troubles))
 
@@ -144,21 +151,21 @@ def _parameters(function: Callable[..., Any]) -> Iterator[str]:
     yield from (each.name for each in found if each.name not in _OF_RESULT)
 
 
-class _Refused(Exception):
-    """A framework, or the map, does not take the call."""
+class Refused(Exception):
+    """A framework, or the map, does not take a call."""
 
 
-def _both(own: Callable[..., Any], other: Callable[..., Any], call: DrawnCall, pair: Pair, how: How) -> float:
-    """The largest difference of both sides' results, as a share of their scale; inf where they are of other kinds."""
+def difference(own: Callable[..., Any], other: Callable[..., Any], call: DrawnCall, pair: Pair, how: How) -> float:
+    """The largest difference of both sides' results, as a share of their scale; inf where they are of other kinds.
+    Raises Refused."""
     floats = frozenset(
         name
         for name, value in (*leaves(call.args, "input"), *leaves(call.kwargs, "kwargs"))
         if isinstance(value, Leaf) and (is_floating(value.array.dtype) or is_complex(value.array.dtype))
     )
     with pair.own.fixed_state(), pair.other.fixed_state():
-        a, b = (
-            _run(framework, function, call, floats) for framework, function in ((pair.own, own), (pair.other, other))
-        )
+        a = _run(pair.own, own, call, floats, Way(pair.device, "" if pair.device else how.dtype))
+        b = _run(pair.other, other, call, floats, Way(dtype=how.dtype))
         found = [_differ(*(how.compared(run.outputs) for run in (a, b))), *_changed(a, b)]
         if not how.values or not floats or max(found) > how.limit:
             return max(found)
@@ -168,17 +175,17 @@ def _both(own: Callable[..., Any], other: Callable[..., Any], call: DrawnCall, p
             return max(found)
 
 
-def _run(framework: Framework, function: Callable[..., Any], call: DrawnCall, floats: frozenset[str]) -> Run:
+def _run(framework: Framework, function: Callable[..., Any], call: DrawnCall, floats: frozenset[str], way: Way) -> Run:
     try:
-        return framework.run(function, call.args, call.kwargs, _WAY, Wanted(floats, copies=True) if floats else None)
+        return framework.run(function, call.args, call.kwargs, way, Wanted(floats, copies=True) if floats else None)
     except Unsupported as error:
-        raise _Refused(str(error)) from error
+        raise Refused(str(error)) from error
     except Exception as error:
         if isinstance(error, MemoryError) or not floats:
             reason = f"{framework.package}: {type(error).__name__}: {str(error).strip()[:160]}"
-            raise _Refused(reason) from error
+            raise Refused(reason) from error
     # A framework may refuse to be asked for gradients.
-    return _run(framework, function, call, frozenset())
+    return _run(framework, function, call, frozenset(), way)
 
 
 def _changed(a: Run, b: Run) -> Iterator[float]:
@@ -198,10 +205,10 @@ def _gradients(pair: Pair, a: Run, b: Run, alone: Sequence[str]) -> float:
             found.append(framework.gradients(run, own) if own else {})
         except NotImplementedError as error:
             raise _NoGradient from error
-        except (Unsupported, RuntimeError, ValueError, OSError) as error:
+        except (Unsupported, RuntimeError, TypeError, ValueError, OSError) as error:
             if "derivative for" in str(error):
                 raise _NoGradient from error
-            raise _Refused(f"gradient: {type(error).__name__}: {str(error).strip()[:160]}") from error
+            raise Refused(f"gradient: {type(error).__name__}: {str(error).strip()[:160]}") from error
     return _differ(*(_filled(each, found) for each in found))
 
 

@@ -97,7 +97,7 @@ def test_the_gradient_of_a_split_that_ignores_strides(
 def test_what_the_table_says_is_judged(pytester: pytest.Pytester) -> None:
     found = run(pytester, packed("cells"))
     judged = {name for name, each in found.items() if each["verdict"] == "pass" and name.startswith("Functional.")}
-    forward = ("maximum", "gelu", "cat", "tile", "softmax")
+    forward = ("maximum", "gelu", "cat", "tile", "softmax", "gather")
     assert judged == {
         *(f"Functional.{name}.0.forward" for name in forward),
         *(f"Functional.{name}.0.backward" for name in forward if name != "cat"),

@@ -44,8 +44,8 @@ class _Written(Struct, frozen=True, forbid_unknown_fields=True):
     outputs: Annotated[str, Meta(description="give the place of an output, or a list of them, as [0, 1]")] = ""
     one_way: Annotated[str, Meta(description="give true, or leave it out")] = ""
 
-    def entry(self, functions: Any) -> Mapping:
-        """Raises ValueError for a text that is no call."""
+    def entry(self, functions: str) -> Mapping:
+        """Raises ValueError for a text that is no call, or that names no API."""
         made = Mapping(
             self.call,
             back=self.back,
@@ -61,7 +61,14 @@ class _Written(Struct, frozen=True, forbid_unknown_fields=True):
         )
         if "." in made.path:
             return made
-        return replace(made, function=getattr(functions, made.path))
+        if not functions:
+            raise ValueError("it names no API with its module, as torch.sum")
+        return replace(made, function=functools.partial(_called, functions, made.path))
+
+
+def _called(module: str, name: str, /, *args: Any, **kwargs: Any) -> Any:
+    """Call a function of a module. It imports a framework, which names of APIs do without."""
+    return getattr(importlib.import_module(module), name)(*args, **kwargs)
 
 
 class Table(Struct, frozen=True, dict=True):
@@ -107,11 +114,11 @@ class Table(Struct, frozen=True, dict=True):
 
 @functools.cache
 def packaged(pair: str) -> Table:
-    """The map that comes with pytest-probe. It imports the framework that makes the calls."""
+    """The map that comes with pytest-probe. It imports no framework."""
     names = importlib.import_module(f"{__package__}.{pair}")
     entries: dict[str, Mapping] = {}
     for path in sorted(Path(str(names.__file__)).parent.glob("*.yaml")):
-        entries |= entries_of(path, importlib.import_module(f"{__package__}.{pair}.{path.stem}"))
+        entries |= entries_of(path, f"{__package__}.{pair}.{path.stem}")
     return Table(names.RECORD, names.CALL, entries, names.SPELLINGS)
 
 
@@ -125,8 +132,8 @@ def table_for(record: str, call: str) -> tuple[Table, bool] | None:
     return None
 
 
-def entries_of(path: Path, functions: Any = None) -> dict[str, Mapping]:
-    """The entries of a file. functions is the module of what makes calls where no single API corresponds. Raises
+def entries_of(path: Path, functions: str = "") -> dict[str, Mapping]:
+    """The entries of a file. functions names the module of what makes calls where no single API corresponds. Raises
     SettingsError with file, line and key."""
     file = read_yaml(path, "entries of a map")
     if file is None:
@@ -135,16 +142,13 @@ def entries_of(path: Path, functions: Any = None) -> dict[str, Mapping]:
     return {api: _entry(file, api, content[api], functions) for api in content}
 
 
-def _entry(file: YamlFile, api: str, content: Any, functions: Any) -> Mapping:
+def _entry(file: YamlFile, api: str, content: Any, functions: str) -> Mapping:
     written = _Written(content) if isinstance(content, str) else file.decoded(content, _Written, (api,))
     try:
         return written.entry(functions)
     except ValueError as error:
         where = f"{file.place((api,) if isinstance(content, str) else (api, 'call'))}: {api}: call"
         raise SettingsError(where, written.call, str(error)) from None
-    except AttributeError:
-        where = f"{file.place((api,))}: {api}: call"
-        raise SettingsError(where, written.call, "it names no API with its module, as torch.sum") from None
 
 
 def place_of(path: Path, api: str, key: str = "") -> str:

@@ -1,7 +1,7 @@
 """MindSpore: what its APIs and their parameters are called elsewhere. Neither MindSpore nor torch is imported.
 
 Functions of `mindspore.mint` and methods of tensors have the names and parameters of torch's, and so what torch's mean.
-Those of `mindspore.ops` have their own: table.py says what corresponds to them.
+Those of `mindspore.ops` have their own: the map says what corresponds to them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from pytest_probe.frameworks.mindspore.table import Entry, entries
+from pytest_probe.frameworks import mapping
+from pytest_probe.frameworks.mapping.table import packaged
 from pytest_probe.frameworks.python.binding import bound_call, unbound_call
 from pytest_probe.frameworks.torch import signatures as torch
 from pytest_probe.model.run import BoundCall
@@ -27,20 +28,36 @@ NAMESPACES: Mapping[str, tuple[str, str]] = {
 # MindSpore's names of dtypes that are more than a capital at the beginning.
 _DTYPES = {"bfloat16": "BFloat16", "float8_e4m3fn": "Float8E4M3FN", "float8_e5m2": "Float8E5M2"}
 _BARE = {written: bare for bare, written in _DTYPES.items()}
+MAP = "mindspore_torch"
+# Functions of the map's own that are most like those of this name in `torch.nn.functional`.
+_LAYERS = frozenset(("conv2d", "cross_entropy", "nll_loss", "one_hot"))
 
 
-def entry_of(api: str) -> Entry | None:
-    """What says which call of torch's corresponds to an API; None where one of the same name does."""
+def path_of(api: str) -> str:
+    """What MindSpore calls an API of a dump: "mindspore.mint.add" for "Mint.add"."""
     namespace, _, name = api.partition(".")
     module, _ = NAMESPACES.get(namespace, ("", ""))
-    return entries().get(f"{module}.{name}")
+    return f"{module}.{name}"
+
+
+def entry_of(api: str) -> mapping.Mapping | None:
+    """What says which call of torch's corresponds to an API; None where one of the same name does."""
+    found = packaged(MAP).found(path_of(api))
+    return found and found[1]
+
+
+def called(entry: mapping.Mapping) -> str:
+    """The function of torch's that makes the calls of an entry, or that it is most like."""
+    if entry.function is None:
+        return entry.path
+    return f"torch.nn.functional.{entry.path}" if entry.path in _LAYERS else f"torch.{entry.path}"
 
 
 def counterpart(api: str) -> str:
     """The API of torch's that corresponds to one of MindSpore's: "Torch.add" of "Mint.add"; "" for none."""
     entry = entry_of(api)
     if entry is not None:
-        return torch.spelled(entry.path)
+        return torch.spelled(called(entry))
     namespace, _, name = api.partition(".")
     _, native = NAMESPACES.get(namespace, ("", ""))
     return f"{native}.{name}" if native else ""

@@ -5,14 +5,24 @@ of the records. MindSpore is not imported.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from pytest_probe.errors import UnknownAPI
 from pytest_probe.frameworks.base import API, Framework
-from pytest_probe.frameworks.mindspore.signatures import NAMESPACES, counterpart, entry_of
-from pytest_probe.frameworks.mindspore.table import entries
+from pytest_probe.frameworks.mapping.framework import translation
+from pytest_probe.frameworks.mapping.table import packaged
+from pytest_probe.frameworks.mindspore.signatures import (
+    MAP,
+    NAMESPACES,
+    called,
+    counterpart,
+    entry_of,
+    path_of,
+    spelled,
+)
 from pytest_probe.frameworks.torch import allowlist
 from pytest_probe.frameworks.torch.framework import TorchFramework
 from pytest_probe.model.dump import Argument
@@ -38,7 +48,8 @@ def candidates(namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple
         raise UnknownAPI(f"{namespace}.{api}: torch's function of that name gives other numbers on some arguments")
     entry = entry_of(f"{namespace}.{api}")
     if entry is not None:
-        return (API(entry.path, lambda: entry),)
+        path = path_of(f"{namespace}.{api}")
+        return (API(called(entry), partial(translation, packaged(MAP), path, False)),)
     native, _, name = counterpart(f"{namespace}.{api}").partition(".")
     if not native:
         raise UnknownAPI(f"{namespace}.{api}: {_WITHOUT.get(namespace, f'{namespace} is not one of {_KNOWN}')}")
@@ -54,10 +65,7 @@ def candidates(namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple
 
 def apis() -> Iterator[str]:
     """The names that `candidates` admits, but for those in namespaces that a user adds."""
-    modules = {module: namespace for namespace, (module, _) in NAMESPACES.items()}
-    for path in entries():
-        module, _, name = path.rpartition(".")
-        yield f"{modules[module]}.{name}"
+    yield from map(spelled, packaged(MAP).entries)
     names = {native: namespace for namespace, (_, native) in NAMESPACES.items() if native}
     for api in allowlist.apis():
         native, _, name = api.partition(".")

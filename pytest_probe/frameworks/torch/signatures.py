@@ -187,7 +187,7 @@ SIGNATURES: Mapping[str, str] = {
     "clamp": "input min max",
     **dict.fromkeys("softmax log_softmax cumsum".split(), "input dim"),
     **dict.fromkeys("sum mean prod logsumexp".split(), "input dim keepdim=False"),
-    **dict.fromkeys(("var", "std"), "input dim"),
+    **dict.fromkeys(("var", "std"), "input dim/axis"),
     "vector_norm": "input/x ord=2.0 dim keepdim=False",
     "cat": "input/tensors dim=0",
     "masked_fill": "input mask value",

@@ -83,7 +83,7 @@ def test_a_file_has_calls_or_more(tmp_path: Path) -> None:
     [
         ("a.b:\n  call: c.d(x)\n  vlaues: {}\n", r"own.yaml:3: a.b: unknown key 'vlaues'; did you mean 'values'"),
         ("a.b: c.d\n", r"own.yaml:1: a.b: call: 'c.d' cannot be used; 'c.d' is no call"),
-        ("a.b:\n  call: d(x)\n", r"own.yaml:1: a.b: call: 'd\(x\)' cannot be used; it names no API with its module"),
+        ("a.b:\n  call: d(x)\n", r"own.yaml:2: a.b: call: 'd\(x\)' cannot be used; it names no API with its module"),
         ("a.b:\n  back: x\n", r"own.yaml:1: a.b: call: None cannot be used; give a call"),
     ],
 )
