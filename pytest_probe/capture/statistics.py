@@ -238,8 +238,8 @@ class CountedSnapshots(Snapshots):
             dtype, (parts, seen) = groups.popitem()
             try:
                 values = self.numbers(parts, dtype)
-                width = sum(map(len, parts)) // values.size
-                fill_together(values, [len(part) // width for part in parts], seen)
+                whole = sum(map(len, parts))  # bytes, of which each may hold two numbers
+                fill_together(values, [len(part) * values.size // whole for part in parts], seen)
             except Exception as error:
                 for one in seen:
                     one.failed = f"{type(error).__name__}: {error}"

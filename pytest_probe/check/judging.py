@@ -36,6 +36,7 @@ from pytest_probe.model.device_modes import Behaviour
 from pytest_probe.model.run import Array, Leaf, floats_of, mapped
 from pytest_probe.model.verdict import SEVERITY, ArgumentRow, OutputVerdict, Verdict, conclusion
 from pytest_probe.numerics.dtypes import AnyArray, dtype_name, is_complex, widen
+from pytest_probe.numerics.packed import is_packed, unpacked
 from pytest_probe.standards.api_class import classes_of
 from pytest_probe.standards.auto import opening
 from pytest_probe.standards.base import Standard
@@ -310,7 +311,7 @@ def argument_rows(replay: Replay) -> tuple[ArgumentRow, ...]:
 
     def row(value: Any, name: str) -> Any:
         if isinstance(value, (Leaf, Array)):
-            found.append(ArgumentRow(name, value.array.shape, value.array.dtype.name, _range(value.array)))
+            found.append(ArgumentRow(name, value.array.shape, dtype_name(value.array.dtype), _range(value.array)))
         else:
             found.append(ArgumentRow(name, None, type(value).__name__, str(value)[:60]))
         return value
@@ -327,7 +328,7 @@ def _range(array: AnyArray) -> str:
     """In parts, since an argument may be most of the memory."""
     if not array.size:
         return "empty"
-    flat = array.reshape(-1)
+    flat = (unpacked(array) if is_packed(array) else array).reshape(-1)
     parts = (_finite(flat[start : start + PART]) for start in range(0, flat.size, PART))
     found = [(part.min(), part.max(), part.size) for part in parts if part.size]
     if not found:

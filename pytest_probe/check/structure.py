@@ -27,7 +27,7 @@ from pytest_probe.model.dump import Call, TensorSpec
 from pytest_probe.model.run import Device, Layout, Returned, Run, floats_of
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.closeness import distance, reference_array, same_bytes, widened_dtype
-from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, numpy_dtype
+from pytest_probe.numerics.dtypes import AnyArray, dtype_name, is_complex, is_floating, numpy_dtype
 from pytest_probe.user_errors import allowing_refusal
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _undifferentiable(replay: Replay) -> Iterator[OutputVerdict]:
         output = replay.actual.outputs.get(name)
         if isinstance(output, np.ndarray):
             reason = "the device's output has no gradient, the reference's does"
-            yield OutputVerdict(name, output.shape, output.dtype.name, "error", "structure", reason)
+            yield OutputVerdict(name, output.shape, dtype_name(output.dtype), "error", "structure", reason)
 
 
 def _one_sided(actual: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[OutputVerdict]:
@@ -137,7 +137,7 @@ def _mutated(replay: Replay, names: Iterable[str]) -> Iterator[OutputVerdict]:
     for name in names:
         array = replay.reference.leaves[name].array
         reason = "the device changed this argument; the reference does not change it"
-        yield OutputVerdict(name, array.shape, array.dtype.name, "error", "mutated", reason)
+        yield OutputVerdict(name, array.shape, dtype_name(array.dtype), "error", "mutated", reason)
 
 
 def changed_on_device_alone(replay: Replay) -> Iterator[str]:
@@ -153,7 +153,7 @@ def _missing(name: str, actual: Any, expected: Any) -> OutputVerdict:
     reason = (
         "the device returns this, the reference does not" if expected is None else "the device does not return this"
     )
-    dtype = present.dtype.name if isinstance(present, np.ndarray) else type(present).__name__
+    dtype = dtype_name(present.dtype) if isinstance(present, np.ndarray) else type(present).__name__
     return OutputVerdict(name, np.shape(present), dtype, "error", "structure", reason)
 
 
@@ -162,7 +162,7 @@ def check_wide(run: Run) -> None:
     for name, value in run.outputs.items():
         if isinstance(value, np.ndarray) and value.dtype != widened_dtype(value.dtype):
             raise NoReference(
-                f"the reference gave {name} as {value.dtype.name} where its arguments are float64; "
+                f"the reference gave {name} as {dtype_name(value.dtype)} where its arguments are float64; "
                 "take dtypes from the arguments instead of writing them down"
             )
 
@@ -211,7 +211,7 @@ def outputs_agree(first: Run, second: Run, near: Callable[[AnyArray, AnyArray], 
 def described(run: Run) -> str:
     """The outputs of a run in words: "float32[2, 3], int64[2]"."""
     words = [
-        f"{value.dtype.name}{list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
+        f"{dtype_name(value.dtype)}{list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
         for value in itertools.islice(run.outputs.values(), 6)
     ]
     return ", ".join(words) + (", ..." if len(run.outputs) > 6 else "") or "nothing"
@@ -264,7 +264,7 @@ def _gradients_broken(sides: Sides) -> Iterator[OutputVerdict]:
         wanted = (_strides(expected), own)
         if actual.shape == expected.shape and not any(_alike(actual.shape, _strides(actual), each) for each in wanted):
             reason = f"strides {list(_strides(actual))}, its argument has {list(own)}"
-            yield OutputVerdict(name, actual.shape, actual.dtype.name, "error", "structure", reason)
+            yield OutputVerdict(name, actual.shape, dtype_name(actual.dtype), "error", "structure", reason)
 
 
 def _structure_broken(replay: Replay, demands: Demands, found: Returned) -> Iterator[OutputVerdict]:
@@ -365,7 +365,7 @@ def _narrows(replay: Replay, name: str, found: Layout, promised: Layout) -> bool
 
 def _verdict(replay: Replay, name: str, reason: str) -> OutputVerdict:
     array = replay.actual.outputs[name]
-    return OutputVerdict(name, array.shape, array.dtype.name, "error", "structure", reason)
+    return OutputVerdict(name, array.shape, dtype_name(array.dtype), "error", "structure", reason)
 
 
 def _noted(replay: Replay, silent: list[str]) -> Replay:

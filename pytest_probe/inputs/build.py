@@ -24,7 +24,7 @@ from pytest_probe.inputs.role_table import is_planted, roles
 from pytest_probe.inputs.roles import NoValues, Role
 from pytest_probe.model.dump import FIELDS, Argument, Call, TensorSpec, named_tensors
 from pytest_probe.model.run import Arguments, Array, BoundCall, Leaf, map_tree
-from pytest_probe.numerics.dtypes import AnyArray, is_floating, numpy_dtype
+from pytest_probe.numerics.dtypes import PACKED, AnyArray, dtype_name, is_floating, numpy_dtype
 from pytest_probe.numerics.random_streams import RecordStreams
 from pytest_probe.system import archive
 from pytest_probe.system.files import open_regular
@@ -202,6 +202,8 @@ def _in_dtype(array: AnyArray, dtype: np.dtype[np.generic]) -> AnyArray | None:
         return array
     if array.dtype == np.uint16 and dtype.name == "bfloat16":
         return array.view(dtype)
+    if dtype_name(dtype) == PACKED:
+        return array.view(dtype) if array.dtype in (np.uint8, np.dtype("V1")) else None
     if not is_floating(dtype) or dtype.itemsize > 2:
         return None
     if array.dtype.kind == "V" and array.dtype.itemsize == dtype.itemsize:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from pytest_probe.numerics.arrays import BLOCK
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, Float64Array, numpy_dtype
+from pytest_probe.numerics.dtypes import PACKED, AnyArray, BoolArray, Float64Array, numpy_dtype
 from pytest_probe.system.machine import usable_cores
 
 # Elements. Up to here all numbers of a tensor are made at once: they take 2 MiB.
@@ -61,6 +61,8 @@ def by_blocks(size: int, work: Callable[[int, int], _Made]) -> list[_Made]:
 def round_to_dtype(numbers: Numbers, dtype: str) -> AnyArray:
     """The numbers in a dtype. Floats beyond its range become inf (NaN where it has none), silently."""
     if not isinstance(numbers, Draw):
+        if dtype == PACKED:  # which numbers are bytes of
+            return numbers.astype(np.uint8).view(numpy_dtype(PACKED))
         with np.errstate(all="ignore"):
             return numbers.astype(numpy_dtype(dtype), copy=False)
     values = np.empty(numbers.size, numpy_dtype(dtype))

@@ -7,18 +7,21 @@ from msgspec.structs import replace
 
 from pytest_probe.inputs.generated import generate, integer_range, kind_of
 from pytest_probe.model.dump import TensorSpec
-from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype, widen
+from pytest_probe.numerics.dtypes import AnyArray, dtype_name, numpy_dtype, widen
+from pytest_probe.numerics.packed import is_packed, unpacked
 
 FILLS = ("zeros", "ones", "ties", "ramp")
 # Distinct values among ties: few enough that the largest occurs several times in a row.
 _TIES = 4
+# Two float4 of 1.
+_ONES = 0x22
 
 
 def fill_values(fill: str, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
     """Values of the spec's shape: zeros or ones; ties, a few numbers of its range that each occur many times; a ramp
     from its minimum to its maximum, -1 to 1 where floats have none, and for integers without a range 0, 1, 2, ..."""
     if fill in ("zeros", "ones"):
-        return np.full(spec.shape, int(fill == "ones"))
+        return np.full(spec.shape, int(fill == "ones") * (_ONES if kind_of(spec.dtype) == "packed" else 1))
     if fill == "ramp":
         return _ramp(spec).reshape(spec.shape)
     few = generate(replace(spec, shape=(_TIES,)), rng)
@@ -29,6 +32,8 @@ def _ramp(spec: TensorSpec) -> AnyArray:
     kind = kind_of(spec.dtype)
     if kind == "bool":
         return np.asarray(np.arange(spec.size) % 2 == 1)
+    if kind == "packed":
+        return np.arange(spec.size) % 256.0
     if kind == "integer":
         if spec.max is None:
             return np.arange(spec.size) % (np.iinfo(numpy_dtype(spec.dtype)).max + 1.0)
@@ -53,9 +58,11 @@ def resize(spec: TensorSpec, shape: tuple[int, ...]) -> TensorSpec:
 
 def describe_array(array: AnyArray) -> TensorSpec:
     """An array as a dump describes a tensor."""
-    spec = TensorSpec(array.dtype.name, array.shape)
+    spec = TensorSpec(dtype_name(array.dtype), array.shape)
     if not array.size:
         return spec
+    if is_packed(array):
+        return _describe_floats(spec, widen(unpacked(array)))
     if array.dtype == np.bool_:
         return replace(spec, max=bool(array.max()), min=bool(array.min()), true=int(np.count_nonzero(array)))
     if array.dtype.kind in "iu":

@@ -35,6 +35,7 @@ from pytest_probe.inputs.draws import (
 from pytest_probe.inputs.moments import Statistics
 from pytest_probe.model.dump import TensorSpec
 from pytest_probe.numerics.dtypes import (
+    PACKED,
     AnyArray,
     BoolArray,
     Float64Array,
@@ -42,7 +43,9 @@ from pytest_probe.numerics.dtypes import (
     is_complex,
     is_floating,
     numpy_dtype,
+    round_to,
 )
+from pytest_probe.numerics.packed import packed
 
 # Shares may come from a sample: if zeros and the mode are more than this, the mean gives their numbers better.
 _TWO_VALUES = 0.95
@@ -150,7 +153,7 @@ def _with_value(numbers: Numbers, value: float, places: BoolArray) -> Numbers:
     return values
 
 
-DtypeKind: TypeAlias = Literal["bool", "integer", "float", "complex"]
+DtypeKind: TypeAlias = Literal["bool", "integer", "float", "complex", "packed"]
 
 # Integers of which nothing is known: valid as an index nearly everywhere.
 _UNKNOWN_INTEGERS = (0, 9)
@@ -162,11 +165,13 @@ _LOWEST = 0.9
 
 @cache
 def kind_of(dtype: str) -> DtypeKind:
-    """Which of the four kinds a dtype is. Raises ValueError where the dtype is not known."""
+    """Which of the five kinds a dtype is; packed: two numbers share a byte. Raises ValueError where it is not known."""
     if dtype == "bool":
         return "bool"
     if is_floating(dtype):
         return "float"
+    if dtype == PACKED:
+        return "packed"
     return "complex" if is_complex(dtype) else "integer"
 
 
@@ -187,6 +192,8 @@ def draw(spec: TensorSpec, rng: np.random.Generator, dtype: str = "") -> Numbers
         return moments.integers(rng, spec.size, *integer_range(spec), dtype)
     if kind == "float":
         return _floats(spec, rng, dtype or "float64")
+    if kind == "packed":
+        return _packed(spec, rng)
     return _booleans(spec, rng) if kind == "bool" else _complex(spec, rng)
 
 
@@ -238,6 +245,14 @@ def _unknown_floats(spec: TensorSpec, rng: np.random.Generator, dtype: str) -> A
     if spec.dtype == "float8_e8m0fnu":  # powers of two, without sign
         return np.exp2(np.rint(rng.standard_normal(spec.size)))
     return written(spec.size, dtype, rng.standard_normal)
+
+
+def _packed(spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
+    """Bytes of pairs of float4 numbers, whose statistics the recorded ones are: all 256 where none are known."""
+    if spec.max is None or spec.min is None:
+        return rng.integers(256, size=spec.size).astype(np.float64)
+    numbers = _floats(replace(spec, dtype="float32", shape=(2 * spec.size,)), rng)
+    return packed(round_to(whole(numbers), "float4_e2m1fn")).view(np.uint8).astype(np.float64)
 
 
 def _complex(spec: TensorSpec, rng: np.random.Generator) -> AnyArray:

@@ -34,7 +34,10 @@ _NARROW_FLOATS = (
     "float8_e4m3fnuz",
     "float8_e5m2fnuz",
     "float8_e8m0fnu",
+    "float4_e2m1fn",
 )
+# Two float4_e2m1fn a byte, as torch has them: no number, so that nothing computes with it. See numerics.packed.
+PACKED = "float4_e2m1fn_x2"
 _DISCRETE = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
 
 # Not by dtype.kind: ml_dtypes registers its types as "V", and some as "f".
@@ -42,7 +45,7 @@ _FLOATS = frozenset((*_NATIVE_FLOATS, *_NARROW_FLOATS))
 _DTYPES: dict[str, np.dtype[Any]] = {
     name: np.dtype(getattr(ml_dtypes, name) if name in _NARROW_FLOATS else name)
     for name in (*_NATIVE_FLOATS, *_NARROW_FLOATS, *_COMPLEX_PARTS, *_DISCRETE)
-}
+} | {PACKED: np.dtype([(PACKED, np.uint8)])}
 DTYPES = tuple(_DTYPES)
 # Mask of a float64's bits that leaves the power of two below the number.
 _EXPONENT_BITS = np.int64(0x7FF0_0000_0000_0000)
@@ -75,7 +78,7 @@ def _resolve(dtype: npt.DTypeLike) -> np.dtype[Any]:
 @cache
 def dtype_name(dtype: np.dtype[Any]) -> str:
     """The dtype's name, which NumPy puts together anew each time, at the cost of a small array operation."""
-    return dtype.name
+    return PACKED if dtype == _DTYPES[PACKED] else dtype.name
 
 
 class FloatFormat(Struct, frozen=True):
@@ -83,7 +86,7 @@ class FloatFormat(Struct, frozen=True):
 
     precision counts the bits of the significand, the hidden one included. 2**min_exponent is the smallest normal
     number, max the largest finite one, smallest the smallest above zero. overflow is what the format puts beyond max:
-    inf, or NaN where it has no infinities.
+    inf, NaN where it has no infinities, or max where it has neither (float4).
     """
 
     name: str
@@ -178,7 +181,8 @@ def round_to(array: npt.ArrayLike, dtype: npt.DTypeLike) -> AnyArray:
     """Float64 or complex128 values, rounded once to the nearest number of a floating or complex dtype, ties to even.
 
     Beyond the largest finite number and its half ulp comes inf, or NaN in the formats without infinities (all float8
-    but e5m2). What float8_e8m0fnu lacks, zero and negative numbers, becomes NaN; its ties go up.
+    but e5m2), or the largest number in float4, where NaN becomes zero. What float8_e8m0fnu lacks, zero and negative
+    numbers, becomes NaN; its ties go up.
     Raises ValueError where dtype is no floating one.
     """
     target = _resolve(dtype)

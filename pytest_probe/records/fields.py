@@ -18,6 +18,7 @@ import msgspec
 
 from pytest_probe.errors import NotRebuilt, RecordError
 from pytest_probe.model.dump import Argument, Number
+from pytest_probe.numerics.dtypes import PACKED
 from pytest_probe.records.raw_json import TOKENS
 
 LeafReader: TypeAlias = Callable[["Fields", Mapping[str, Any], str], Argument]
@@ -26,7 +27,7 @@ LeafReader: TypeAlias = Callable[["Fields", Mapping[str, Any], str], Argument]
 DUMP_DTYPES = (
     *("float16", "bfloat16", "float32", "float64", "complex64", "complex128", "bool"),
     *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
+    *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", PACKED),
 )
 
 # torch's dtypes that NumPy and ml_dtypes do not have: quantized, bits, narrow integers, pairs.

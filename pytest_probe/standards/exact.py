@@ -11,7 +11,15 @@ from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import Basis, Element, Metric, OutputVerdict
 from pytest_probe.numerics import metrics
 from pytest_probe.numerics.arrays import BLOCK, blocks
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, is_complex, is_floating, round_to
+from pytest_probe.numerics.dtypes import (
+    AnyArray,
+    BoolArray,
+    dtype_name,
+    float_format,
+    is_complex,
+    is_floating,
+    round_to,
+)
 from pytest_probe.numerics.ulp import ulp_distance
 
 
@@ -42,7 +50,7 @@ class Exact:
         return OutputVerdict(
             comparison.name,
             comparison.actual.shape,
-            comparison.actual.dtype.name,
+            dtype_name(comparison.actual.dtype),
             "error",
             self.name,
             reason,
@@ -60,7 +68,9 @@ def differing(comparison: Comparison, actual: AnyArray, expected: AnyArray) -> B
 def _passed(comparison: Comparison, measured: Mapping[str, Metric]) -> OutputVerdict:
     actual, basis = comparison.actual, Basis(comparison, None) if comparison.sampled else None
     name = comparison.name
-    return OutputVerdict(name, actual.shape, actual.dtype.name, "pass", Exact.name, metrics=measured, basis=basis)
+    return OutputVerdict(
+        name, actual.shape, dtype_name(actual.dtype), "pass", Exact.name, metrics=measured, basis=basis
+    )
 
 
 def _is_right(comparison: Comparison) -> bool:

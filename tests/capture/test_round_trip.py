@@ -27,13 +27,16 @@ from pytest_probe.model.dump import (
     Surroundings,
     TensorSpec,
 )
+from pytest_probe.numerics.dtypes import PACKED, numpy_dtype, widen
+from pytest_probe.numerics.packed import unpacked
 from pytest_probe.records.fields import DUMP_DTYPES
 from pytest_probe.records.msprobe.entries import decode
 from pytest_probe.records.raw_json import quote_tokens
 
 pytestmark = pytest.mark.compat
 
-KNOWN = [getattr(torch, name) for name in DUMP_DTYPES if hasattr(torch, name)]
+# torch casts to no packed dtype, and prints no number of it.
+KNOWN = [getattr(torch, name) for name in DUMP_DTYPES if hasattr(torch, name) and name != PACKED]
 DEVICES = [torch.device("cpu"), torch.device("cuda", 1), torch.device("meta")]
 FORMATS = [torch.preserve_format, torch.contiguous_format, torch.channels_last, torch.channels_last_3d]
 WHOLE = st.integers(-(2**63), 2**63 - 1)
@@ -180,3 +183,19 @@ def test_what_is_written_is_read_back(args: list[Any], kwargs: dict[str, Any]) -
 def test_what_no_dump_holds_is_named(value: Any, name: str) -> None:
     with pytest.raises(RecordError, match=rf'input_args\.0\.1\.type: found "{name}"'):
         read_back([[1, value]], {})
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (512, 64)], ids=["small", "large"])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_statistics_of_packed_numbers_are_those_of_the_numbers(shape: tuple[int, int], *, transposed: bool) -> None:
+    if not hasattr(torch, PACKED):
+        pytest.skip("torch has no float4 before 2.8")
+    codes = np.random.default_rng(0).integers(256, size=shape, dtype=np.uint8)
+    tensor = torch.from_numpy(codes).view(getattr(torch, PACKED))
+    call = read_back([tensor.t() if transposed else tensor], {})
+    numbers = widen(unpacked(codes.view(numpy_dtype(PACKED))))
+    found = call.args[0]
+    assert (found.dtype, found.shape) == (PACKED, shape[::-1] if transposed else shape)
+    assert (found.max, found.min) == (numbers.max(), numbers.min()) == (6.0, -6.0)
+    assert found.mean == pytest.approx(numbers.mean())
+    assert found.norm == pytest.approx(np.linalg.norm(numbers))

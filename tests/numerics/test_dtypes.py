@@ -22,14 +22,15 @@ from pytest_probe.numerics.dtypes import (
 )
 
 FLOAT8 = ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"]
-ENUMERABLE = ["float16", "bfloat16", *FLOAT8, "float8_e8m0fnu"]
+ENUMERABLE = ["float16", "bfloat16", *FLOAT8, "float8_e8m0fnu", "float4_e2m1fn"]
 
 
 @cache
 def finite_numbers(name: str) -> list[float]:
     """All finite numbers of a format from +0 up; the index is the bit pattern."""
     dtype = numpy_dtype(name)
-    codes = np.arange(2 ** (8 * dtype.itemsize), dtype=f"uint{8 * dtype.itemsize}")
+    bits = 4 if name == "float4_e2m1fn" else 8 * dtype.itemsize
+    codes = np.arange(2**bits, dtype=f"uint{8 * dtype.itemsize}")
     values = widen(codes.view(dtype))
     half = values if name == "float8_e8m0fnu" else values[: len(values) // 2]
     return [float(value) for value in half[np.isfinite(half)]]
@@ -39,6 +40,7 @@ def rounded_exactly(value: float, name: str) -> float:
     """The oracle: nearest number of the format in exact arithmetic, ties to the even bit pattern."""
     numbers = finite_numbers(name)
     overflow = math.inf if name in ("float16", "bfloat16", "float8_e5m2") else math.nan
+    overflow = 6.0 if name == "float4_e2m1fn" else overflow
     magnitude = Fraction(abs(value))
     below = bisect_right(numbers, abs(value)) - 1
     if below < 0:  # only in the format without zero

@@ -24,7 +24,7 @@ from msgspec import Struct, field
 
 from pytest_probe.check.kept import Kept
 from pytest_probe.features.cache.state import Witness
-from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype
+from pytest_probe.numerics.dtypes import AnyArray, dtype_name, numpy_dtype
 from pytest_probe.system.files import open_regular
 
 _MARK = b"probe-reference\0"
@@ -156,7 +156,7 @@ class Part(Struct):
         order = tuple(sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis])))
         content = np.ascontiguousarray(array.transpose(order)).reshape(-1).view(np.uint8).data
         self.file.write(b"\0" * (-self.file.tell() % _ALIGNED))
-        stored = _StoredArray(array.dtype.name, array.shape, order, self.file.tell(), zlib.crc32(content))
+        stored = _StoredArray(dtype_name(array.dtype), array.shape, order, self.file.tell(), zlib.crc32(content))
         self.file.write(content)
         return stored
 

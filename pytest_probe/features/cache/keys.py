@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from pytest_probe.numerics.dtypes import AnyArray
+from pytest_probe.numerics.dtypes import AnyArray, dtype_name
 
 _LIBRARIES = (".so", ".dll", ".dylib", ".pyd")
 PLAIN = (type(None), bool, int, float, complex, str, bytes, slice, type(Ellipsis))
@@ -33,7 +33,7 @@ def digest(value: Any, of_array: Callable[[AnyArray], bytes]) -> bytes:
 
 def digest_of_array(array: AnyArray) -> bytes:
     """32 bytes that identify an array by dtype, shape and bits, wherever its elements lie."""
-    state = hashlib.sha256(f"{array.dtype.name}{array.shape}".encode())
+    state = hashlib.sha256(f"{dtype_name(array.dtype)}{array.shape}".encode())
     state.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return state.digest()
 

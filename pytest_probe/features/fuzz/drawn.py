@@ -20,6 +20,7 @@ from pytest_probe.inputs.role_table import roles
 from pytest_probe.inputs.roles import Role
 from pytest_probe.model.dump import Call, Surroundings, TensorSpec
 from pytest_probe.model.run import Arguments, Leaf, map_tree, mapped
+from pytest_probe.numerics.dtypes import dtype_name
 from pytest_probe.numerics.random_streams import RecordStreams
 
 # A view of memory that begins one element after an aligned address, as a layout in addition to those of `strides`.
@@ -108,7 +109,7 @@ def arguments_text(api: str, arguments: Arguments) -> str:
         if not isinstance(value, Leaf):
             return value
         layout = f" strides {list(value.strides)}" if value.strides is not None else ""
-        return _Words(f"{value.array.dtype.name}{list(value.array.shape)}{layout}")
+        return _Words(f"{dtype_name(value.array.dtype)}{list(value.array.shape)}{layout}")
 
     found = mapped(arguments, shown)
     return _call_text(api, found.args, found.kwargs)

@@ -28,7 +28,7 @@ from pytest_probe.model.dump import TENSOR_FOLDER, Direction, DtypeSpec
 from pytest_probe.model.result import FUZZED, FatalCall
 from pytest_probe.model.run import Arguments, Leaf, floats_of
 from pytest_probe.model.verdict import Verdict
-from pytest_probe.numerics.dtypes import AnyArray
+from pytest_probe.numerics.dtypes import AnyArray, dtype_name
 from pytest_probe.system.files import replacing, try_lock
 
 # Kinds of broken contracts that are shrunk, each by a search of its own.
@@ -267,7 +267,7 @@ class _Writer:
     def tensor(self, leaf: Leaf, place: str) -> dict[str, Any]:
         file = f"{self._name}.{place}.npy"
         np.save(self._folder / file, leaf.array)
-        kind, _, dtype = self._signatures.written(leaf.array.dtype.name)
+        kind, _, dtype = self._signatures.written(dtype_name(leaf.array.dtype))
         entry: dict[str, Any] = {
             "type": kind,
             "dtype": dtype,

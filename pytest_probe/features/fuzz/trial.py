@@ -22,7 +22,7 @@ from pytest_probe.model.dump import Call, Direction, Dump, Record
 from pytest_probe.model.result import AnnouncedCall, FatalCall
 from pytest_probe.model.run import Arguments, Leaf, mapped
 from pytest_probe.model.verdict import OutputVerdict, Verdict
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, is_floating, widen
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, dtype_name, float_format, is_floating, widen
 from pytest_probe.numerics.ulp import ulp_distance
 
 # What is required of the outputs of a drawn call, other than their numbers.
@@ -139,7 +139,7 @@ def _key_of(arguments: Arguments) -> str:
     def plain(value: Any, _: str) -> Any:
         if not isinstance(value, Leaf):
             return value
-        return (value.array.shape, value.array.dtype.name, value.strides, value.offset, value.requires_grad)
+        return (value.array.shape, dtype_name(value.array.dtype), value.strides, value.offset, value.requires_grad)
 
     structure = mapped(arguments, plain)
     digest.update(repr((structure.args, structure.kwargs)).encode())

@@ -18,6 +18,7 @@ from pytest_probe.model.case import Case
 from pytest_probe.model.dump import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec, TensorSpec
 from pytest_probe.model.run import Array, Leaf
 from pytest_probe.model.verdict import Verdict
+from pytest_probe.numerics.dtypes import dtype_name
 from pytest_probe.reports.results_file import Identity
 from pytest_probe.reports.results_file import differences as unequal
 from pytest_probe.system.files import open_regular
@@ -50,7 +51,7 @@ def _words(value: Any) -> str:
     if isinstance(value, TensorSpec):
         return f"{value.dtype}{list(value.shape)}"
     if isinstance(value, (Leaf, Array)):
-        return f"{value.array.dtype.name}{list(value.array.shape)}"
+        return f"{dtype_name(value.array.dtype)}{list(value.array.shape)}"
     if isinstance(value, DeviceSpec):
         return "device"
     if isinstance(value, (list, tuple)):

@@ -12,7 +12,7 @@ from msgspec import Struct
 from pytest_probe.errors import Unsupported
 from pytest_probe.frameworks.base import LiteralCall
 from pytest_probe.model.run import Arguments, Leaf, mapped
-from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
+from pytest_probe.numerics.dtypes import PACKED, AnyArray, dtype_name, is_floating, widen
 
 _SAVED = 'found = {name[7:]: value for name, value in saved.items() if name.startswith("actual.")}\n'
 
@@ -190,7 +190,9 @@ class LiteralScript(Struct, frozen=True):
     def tensor_text(self, array: AnyArray) -> str:
         """An expression that makes the tensor; of many elements, most of them one number, that number and the others.
         Raises Unsupported for a tensor that is too long to be read."""
-        dtype = array.dtype.name
+        dtype = dtype_name(array.dtype)
+        if dtype == PACKED:
+            raise Unsupported("bytes of two numbers each", "no literal")
         wide = widen(array) if is_floating(array.dtype) else array
         if array.size <= 8:
             return self.tensor.format(values=_listed(wide), dtype=dtype)

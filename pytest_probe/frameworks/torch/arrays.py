@@ -19,21 +19,25 @@ from pytest_probe.errors import Unsupported, UnsupportedDtype
 from pytest_probe.model.measurement import Clock, EventClock, HostClock
 from pytest_probe.model.run import Device, MemoryUse
 from pytest_probe.numerics.arrays import contiguous
+from pytest_probe.numerics.dtypes import PACKED, numpy_dtype
 from pytest_probe.system.machine import last_level_cache as cache_of_processor
 from pytest_probe.system.machine import processor
 from pytest_probe.user_errors import MemoryErrors, causes, said
 
 # NumPy has none of these: they cross as integers of the same width.
-_CARRIERS: Mapping[torch.dtype, tuple[torch.dtype, type]] = {
-    torch.bfloat16: (torch.int16, ml_dtypes.bfloat16),
-    torch.float8_e4m3fn: (torch.uint8, ml_dtypes.float8_e4m3fn),
-    torch.float8_e5m2: (torch.uint8, ml_dtypes.float8_e5m2),
-    torch.float8_e4m3fnuz: (torch.uint8, ml_dtypes.float8_e4m3fnuz),
-    torch.float8_e5m2fnuz: (torch.uint8, ml_dtypes.float8_e5m2fnuz),
+_CARRIERS: Mapping[torch.dtype, tuple[torch.dtype, np.dtype[Any]]] = {
+    torch.bfloat16: (torch.int16, np.dtype(ml_dtypes.bfloat16)),
+    torch.float8_e4m3fn: (torch.uint8, np.dtype(ml_dtypes.float8_e4m3fn)),
+    torch.float8_e5m2: (torch.uint8, np.dtype(ml_dtypes.float8_e5m2)),
+    torch.float8_e4m3fnuz: (torch.uint8, np.dtype(ml_dtypes.float8_e4m3fnuz)),
+    torch.float8_e5m2fnuz: (torch.uint8, np.dtype(ml_dtypes.float8_e5m2fnuz)),
 }
 if hasattr(torch, "float8_e8m0fnu"):  # since torch 2.7
-    _CARRIERS = {**_CARRIERS, torch.float8_e8m0fnu: (torch.uint8, ml_dtypes.float8_e8m0fnu)}
-_TO_TORCH = {np.dtype(scalar): (carrier, dtype) for dtype, (carrier, scalar) in _CARRIERS.items()}
+    _CARRIERS = {**_CARRIERS, torch.float8_e8m0fnu: (torch.uint8, np.dtype(ml_dtypes.float8_e8m0fnu))}
+FLOAT4: torch.dtype | None = getattr(torch, PACKED, None)  # since torch 2.8
+if FLOAT4 is not None:
+    _CARRIERS = {**_CARRIERS, FLOAT4: (torch.uint8, numpy_dtype(PACKED))}
+_TO_TORCH = {own: (carrier, dtype) for dtype, (carrier, own) in _CARRIERS.items()}
 TORCH_COMPLEX = {"float64": torch.complex128, "float32": torch.complex64}
 
 
@@ -75,8 +79,8 @@ def to_array(tensor: torch.Tensor) -> np.ndarray:
     special = _CARRIERS.get(tensor.dtype)
     if special is None:
         return np.asarray(tensor.numpy())
-    carrier, scalar = special
-    return np.asarray(tensor.view(carrier).numpy().view(scalar))
+    carrier, own = special
+    return np.asarray(tensor.view(carrier).numpy().view(own))
 
 
 # Dtypes with a NaN that every device can fill memory with.
@@ -84,7 +88,10 @@ _WITH_NAN = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float
 
 
 def widened(tensor: torch.Tensor, dtype: str) -> torch.Tensor:
-    """The tensor with floats as dtype (complex: of twice that width); integers and booleans as they are."""
+    """The tensor with floats as dtype (complex: of twice that width); integers, booleans and packed float4 as they
+    are."""
+    if tensor.dtype is FLOAT4:
+        return tensor
     if tensor.is_complex():
         return tensor.to(TORCH_COMPLEX[dtype])
     return tensor.to(getattr(torch, dtype)) if tensor.is_floating_point() else tensor

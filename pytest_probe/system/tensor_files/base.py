@@ -38,7 +38,7 @@ class NamedTensors(Struct, frozen=True):
 def itemsize(dtype: str) -> int:
     """Bytes of an element of the dtype with this name."""
     digits = _DIGITS.search(dtype)
-    return int(digits[0]) // 8 if digits else 1
+    return max(int(digits[0]) // 8, 1) if digits else 1
 
 
 def shape_trouble(shape: tuple[int, ...]) -> str:

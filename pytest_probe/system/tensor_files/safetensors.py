@@ -24,12 +24,13 @@ _MAX_HEADER = 100_000_000
 # No text begins with a number below that: its eighth byte is none of a text's.
 _NO_TEXT = 1 << 48
 _NO_TENSOR = "__metadata__"
+_FLOAT4 = "F4"  # whose shape counts numbers, two a byte
 _DTYPES: Mapping[str, str] = {
     **{"BOOL": "bool", "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"},
     **{"C64": "complex64", "C128": "complex128"},
     **{f"{kind[0].upper()}{bits}": f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
     **{"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu"},
-    **{"F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz"},
+    **{"F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz", _FLOAT4: "float4_e2m1fn_x2"},
 }
 
 
@@ -88,15 +89,20 @@ def _tensor(name: str, raw: msgspec.Raw, begin: int, size: int) -> StoredTensor 
     dtype = _DTYPES.get(entry.dtype)
     if dtype is None:
         return f"the dtype {shortened(entry.dtype)}, expected one of {', '.join(_DTYPES)}"
-    trouble = shape_trouble(entry.shape)
+    shape = entry.shape
+    trouble = shape_trouble(shape)
     if trouble:
         return trouble
-    (first, end), count = entry.data_offsets, math.prod(entry.shape)
+    if entry.dtype == _FLOAT4:
+        if not shape or shape[-1] % 2:
+            return f"{entry.dtype} of shape {list(shape)}, expected an even last dimension: two numbers share a byte"
+        shape = (*shape[:-1], shape[-1] // 2)
+    (first, end), count = entry.data_offsets, math.prod(shape)
     if not 0 <= first <= end or end - first != count * itemsize(dtype):
         return f"the offsets {first} and {end}, expected {count * itemsize(dtype)} bytes for {entry.dtype} of its shape"
     if begin + end > size:
         return f"it ends at byte {begin + end:,} of a file of {size:,}"
-    return StoredTensor(dtype, entry.shape, begin + first, count)
+    return StoredTensor(dtype, shape, begin + first, count)
 
 
 def _overlaps(found: dict[str, StoredTensor]) -> list[str]:

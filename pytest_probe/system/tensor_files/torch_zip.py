@@ -59,7 +59,7 @@ _STORAGES: Mapping[str, str] = {
 _DTYPES = frozenset(
     (
         *(*_STORAGES.values(), "uint16", "uint32", "uint64"),
-        *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
+        *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2"),
     )
 )
 # How a local header of a zip begins: name and extra field follow, stored bytes after them.

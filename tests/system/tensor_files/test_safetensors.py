@@ -82,7 +82,8 @@ def test_a_header_that_cannot_be_read(data: bytes, message: str) -> None:
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        (GOOD | {"dtype": "F4"}, "the dtype F4, expected one of BOOL, F16, BF16, F32, F64"),
+        (GOOD | {"dtype": "F6"}, "the dtype F6, expected one of BOOL, F16, BF16, F32, F64"),
+        (GOOD | {"dtype": "F4", "shape": [2, 3]}, "F4 of shape [2, 3], expected an even last dimension"),
         (GOOD | {"dtype": 7}, "its entry cannot be read (Expected `str`, got `int` - at `$.dtype`)"),
         (GOOD | {"shape": [-2]}, "its shape has something else than integers from 0 on"),
         (GOOD | {"shape": [2**63]}, "its shape has something else than integers from 0 on"),
@@ -103,6 +104,11 @@ def test_a_tensor_that_cannot_be_had_leaves_the_others(entry: Any, message: str)
     assert [*found.tensors] == ["good"]
     (damage,) = found.damage
     assert damage.startswith(f"bad: {message}")
+
+
+def test_two_float4_share_a_byte() -> None:
+    found = _read(with_header({"a": {"dtype": "F4", "shape": [2, 16], "data_offsets": [0, 16]}}, bytes(16)))
+    assert (found.tensors["a"].dtype, found.tensors["a"].shape) == ("float4_e2m1fn_x2", (2, 8))
 
 
 def test_a_tensor_may_not_end_beyond_the_file() -> None:

@@ -40,6 +40,7 @@ from pytest_probe.frameworks.torch.capture.gradients import (
 )
 from pytest_probe.frameworks.torch.capture.modes import Presence, transforming, unseen
 from pytest_probe.frameworks.torch.capture.names import ALIASING, RecordedFunction, RecordedFunctions, by_operator
+from pytest_probe.frameworks.torch.capture.statistics import FLOAT4
 from pytest_probe.frameworks.torch.capture.values import Values
 
 _Taken = TypeVar("_Taken")
@@ -427,7 +428,8 @@ def _overflown(tree: Tree) -> bool:
     finite: defaultdict[torch.device, list[torch.Tensor]] = defaultdict(list)
     for _, seen in seen_tensors(tree, ""):
         data = seen.data
-        if data is not UNSET and (data.is_floating_point() or data.is_complex()):
+        # A pair of float4 has neither, and no kernel that looks for them.
+        if data is not UNSET and data.dtype is not FLOAT4 and (data.is_floating_point() or data.is_complex()):
             # float8 has no such kernel.
             finite[data.device].append((data.float() if data.itemsize == 1 else data).isfinite().all())
     return any(not bool(torch.stack(flags).all()) for flags in finite.values())

@@ -8,17 +8,22 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import torch
 
 from pytest_probe.capture import kernel
 from pytest_probe.capture.snapshot import Seen
 from pytest_probe.capture.statistics import fill_not_finite, fill_together
+from pytest_probe.numerics.dtypes import PACKED
 
 # torch has next to no kernels for them.
 _UNSIGNED = frozenset((torch.uint16, torch.uint32, torch.uint64))
 # Floating dtypes that NumPy has, and computes in; others become float32 first.
 _NATIVE = frozenset((torch.float32, torch.float64))
+# Two numbers a byte, since torch 2.8, and the number of each code: torch casts none.
+FLOAT4: torch.dtype | None = getattr(torch, PACKED, None)
+_NUMBERS = np.arange(16, dtype=np.uint8).view(ml_dtypes.float4_e2m1fn).astype(np.float32).tolist()
 _ROW = 1024  # elements whose squares are summed in float32
 _ROWS = 8192  # elements from which on that is faster
 _ROOM = 1 << 17  # elements in float64, which a cache holds
@@ -39,13 +44,24 @@ def faster_alone(count: int) -> bool:
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    """The values of a CPU tensor of any dtype, as NumPy can sum them up: complex ones by their absolute values."""
+    """The values of a CPU tensor of any dtype, as NumPy can sum them up: complex ones by their absolute values, packed
+    ones as pairs in a last dimension of twice the length."""
+    tensor = decoded(tensor)
     if tensor.is_complex():
         tensor = tensor.abs()
     if tensor.dtype.is_floating_point and tensor.dtype not in _NATIVE:
         tensor = tensor.float()
     array: np.ndarray = tensor.detach().numpy()
     return array
+
+
+def decoded(tensor: torch.Tensor) -> torch.Tensor:
+    """A packed tensor's numbers in float32, twice as many along the last dimension; any other tensor itself."""
+    if tensor.dtype is not FLOAT4:
+        return tensor
+    data = tensor.detach().view(torch.uint8)
+    codes = torch.stack((data & 0xF, data >> 4), -1).flatten(-2)
+    return torch.tensor(_NUMBERS, device=tensor.device)[codes.long()]
 
 
 class _Rooms(threading.local):
@@ -59,7 +75,7 @@ _rooms = _Rooms()
 
 def count_large(tensor: torch.Tensor, seen: Seen) -> None:
     """Fill in the statistics of a large CPU tensor; gradients are off."""
-    flat = tensor.reshape(-1)
+    flat = decoded(tensor.reshape(-1))
     if flat.dtype is torch.bool:
         seen.true = int(flat.count_nonzero())
         seen.max, seen.min = seen.true > 0, seen.true == flat.numel()
@@ -123,6 +139,7 @@ def crc(tensor: torch.Tensor) -> str:
 
 def vector(tensor: torch.Tensor) -> torch.Tensor:
     """Statistics where the tensor is: max, min, mean, norm, NaN, inf and non-zero elements, shape (7,)."""
+    tensor = decoded(tensor)
     values = tensor.abs() if tensor.is_complex() else tensor
     wide = values.to(torch.float32 if tensor.device.type == "mps" else torch.float64)
     parts = (wide.max(), wide.min(), wide.mean(), torch.linalg.vector_norm(wide))

@@ -41,6 +41,7 @@ from pytest_probe.capture.statistics import (
     unpack,
 )
 from pytest_probe.frameworks.torch.capture.statistics import (
+    FLOAT4,
     SHARED,
     compiled_dtypes,
     count_large,
@@ -302,7 +303,7 @@ class Values(CountedSnapshots):
             return
         if self._sums:
             seen.crc = crc(tensor)
-        looked = not negative and tensor.is_floating_point()
+        looked = not negative and tensor.is_floating_point() and tensor.dtype is not FLOAT4
         where = places(tensor.shape, layout, seen.stride is UNSET) if looked else _NOWHERE
         if not tensor.is_cpu:
             sample = tensor.as_strided(where.shape, where.strides).clone() if looked else None

@@ -1,0 +1,210 @@
+"""Matrices whose numbers share scales: which scale each number has, where it is stored, and the product of both.
+
+A matrix has `rows` rows (of A in A @ B; of B its columns) of `columns` numbers, which a product adds up. A recipe says
+how many of them share a scale. Recipes, dtypes and the order of scales are those of torch 2.13 (ScalingType,
+SwizzleType, ATen/native/cuda/ScaledBlas.cpp, which follow cuBLAS: "1D block scaling factors layout").
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+
+from pytest_probe.errors import BrokenCall
+from pytest_probe.numerics.dtypes import AnyArray, Float64Array, dtype_name, widen
+from pytest_probe.numerics.packed import is_packed, unpacked
+
+IntArray: TypeAlias = npt.NDArray[np.int64]
+# How the scales of one operand lie. grid: row by row; columns first: transposed, as torch has those of 128 x 128 blocks
+# and `_scaled_mm` those of its second matrix; swizzled: SwizzleType.SWIZZLE_32_4_4.
+Order: TypeAlias = Literal["grid", "columns first", "swizzled"]
+
+# A swizzled tile has 128 x 4 scales, of 128 rows and 4 blocks of columns.
+TILE_ROWS, TILE_COLUMNS = 128, 4
+# Rows of scales of 128 x 128 blocks, a block of columns each, are padded to so many.
+_PADDED = 4
+
+
+class Recipe(Struct, frozen=True):
+    """Blocks of so many rows and columns share a scale; 0: all. scales are the dtypes that scales may have."""
+
+    name: str
+    rows: int
+    columns: int
+    scales: tuple[str, ...] = ("float32",)
+
+    def blocks(self, shape: tuple[int, int]) -> tuple[int, int]:
+        """How many blocks a matrix has along its rows, and along its columns. The last may be cut."""
+        return _blocks(shape[0], self.rows), _blocks(shape[1], self.columns)
+
+
+RECIPES: Mapping[str, Recipe] = {
+    recipe.name: recipe
+    for recipe in (
+        Recipe("TensorWise", 0, 0),
+        Recipe("RowWise", 1, 0),
+        Recipe("BlockWise1x16", 1, 16, ("float8_e4m3fn",)),
+        Recipe("BlockWise1x32", 1, 32, ("float8_e8m0fnu",)),
+        Recipe("BlockWise1x128", 1, 128),
+        Recipe("BlockWise128x128", 128, 128),
+    )
+}
+# As torch numbers them, ScalingType and SwizzleType.
+RECIPE_NAMES = tuple(RECIPES)
+SWIZZLES = ("NO_SWIZZLE", "SWIZZLE_32_4_4")
+
+
+def recipe_named(recipe: object) -> Recipe:
+    """The recipe of a name, of torch's number for it, or of its ScalingType. Raises BrokenCall."""
+    name = _word(recipe, RECIPE_NAMES)
+    if name not in RECIPES:
+        raise BrokenCall(f"the recipe is {recipe!r}, expected one of {', '.join(RECIPES)}")
+    return RECIPES[name]
+
+
+def is_swizzled(swizzle: object) -> bool:
+    """Is it SWIZZLE_32_4_4, by its name, torch's number or SwizzleType? None is NO_SWIZZLE. Raises BrokenCall."""
+    name = "NO_SWIZZLE" if swizzle is None else _word(swizzle, SWIZZLES)
+    if name not in SWIZZLES:
+        raise BrokenCall(f"the swizzle is {swizzle!r}, expected one of {', '.join(SWIZZLES)}")
+    return name == SWIZZLES[1]
+
+
+def _word(value: object, words: Sequence[str]) -> str:
+    if isinstance(value, str):
+        return value
+    name = getattr(value, "name", None)
+    if isinstance(name, str):
+        return name
+    return words[value] if type(value) is int and 0 <= value < len(words) else ""
+
+
+def places(recipe: Recipe, shape: tuple[int, int], order: Order) -> IntArray:
+    """Where the scale of each block is stored, of shape recipe.blocks(shape): its index among the stored scales in
+    their order."""
+    rows, columns = recipe.blocks(shape)
+    row, column = np.ogrid[:rows, :columns]
+    if order == "swizzled":
+        tiles = _blocks(columns, TILE_COLUMNS)
+        tile = (row // TILE_ROWS) * tiles + column // TILE_COLUMNS
+        inside = (row % 32) * 16 + (row % TILE_ROWS // 32) * TILE_COLUMNS + column % TILE_COLUMNS
+        return np.asarray(tile * TILE_ROWS * TILE_COLUMNS + inside, np.int64)
+    if order == "columns first":
+        return np.asarray(column * rows + row, np.int64)
+    return np.asarray(row * columns + column, np.int64)
+
+
+def stored_count(recipe: Recipe, shape: tuple[int, int], order: Order) -> int:
+    """How many scales are stored, those that pad included."""
+    rows, columns = recipe.blocks(shape)
+    if order == "swizzled":
+        return _blocks(rows, TILE_ROWS) * TILE_ROWS * _blocks(columns, TILE_COLUMNS) * TILE_COLUMNS
+    if order == "columns first" and recipe.rows > 1:
+        return rows * _blocks(columns, _PADDED) * _PADDED
+    return rows * columns
+
+
+def check_scales(recipe: Recipe, shape: tuple[int, int], order: Order, found: tuple[int, ...], dtype: str) -> None:
+    """Raises BrokenCall where stored scales of this shape and dtype are none of the recipe's, for a matrix of this
+    shape. Scales of 128 x 128 blocks, columns first, may be padded or not."""
+    if dtype not in recipe.scales:
+        raise BrokenCall(f"{recipe.name}: scales of {dtype}, expected {' or '.join(recipe.scales)}")
+    rows, columns = recipe.blocks(shape)
+    if order == "swizzled" and recipe.scales == RECIPES["TensorWise"].scales:
+        raise BrokenCall(
+            f"{recipe.name} with {SWIZZLES[1]}, expected {SWIZZLES[0]}: scales of float32 are not swizzled"
+        )
+    counts = {stored_count(recipe, shape, order)}
+    if order == "columns first":
+        counts.add(rows * columns)
+    along = columns if order == "columns first" else rows
+    whole = order == "swizzled" or 1 in (rows, columns) or (found[:1] and found[0] in (along, _padded(along)))
+    if math.prod(found) not in counts or not whole:
+        wanted = " or ".join(f"{count:,}" for count in sorted(counts))
+        grid = f"{columns} x {rows}" if order == "columns first" else f"{rows} x {columns}"
+        tiles = f", padded to tiles of {TILE_ROWS} x {TILE_COLUMNS}" if order == "swizzled" else ""
+        raise BrokenCall(
+            f"{recipe.name}: scales of shape {list(found)}, {math.prod(found):,} in all, expected {wanted} for a "
+            f"matrix of {shape[0]} rows of {shape[1]} numbers: a grid of {grid}{tiles}"
+        )
+
+
+def _padded(count: int) -> int:
+    return _blocks(count, _PADDED) * _PADDED
+
+
+def _blocks(extent: int, size: int) -> int:
+    return 1 if not size else -(-extent // size)
+
+
+def swizzled(scales: AnyArray) -> AnyArray:
+    """A grid of scales, shape (rows, columns), as SWIZZLE_32_4_4 stores them: flat, padded with bytes of 0."""
+    grid = Recipe("", 1, 1)
+    stored = np.zeros(stored_count(grid, scales.shape, "swizzled"), scales.dtype)
+    stored[places(grid, scales.shape, "swizzled")] = scales
+    return stored
+
+
+def unswizzled(stored: AnyArray, shape: tuple[int, int]) -> AnyArray:
+    """The grid of scales, of this shape, that SWIZZLE_32_4_4 stored. Raises BrokenCall where it has another size."""
+    grid = Recipe("", 1, 1, (dtype_name(stored.dtype), ""))
+    check_scales(grid, shape, "swizzled", stored.shape, dtype_name(stored.dtype))
+    return np.asarray(stored.reshape(-1)[places(grid, shape, "swizzled")])
+
+
+def expanded(grid: AnyArray, recipe: Recipe, shape: tuple[int, int]) -> AnyArray:
+    """The scale of each number, of the matrix's shape, from a grid of shape recipe.blocks(shape)."""
+    for axis, size in ((0, recipe.rows), (1, recipe.columns)):
+        grid = np.repeat(grid, size or shape[axis], axis=axis)
+    return grid[: shape[0], : shape[1]]
+
+
+def dequantized(
+    values: AnyArray,
+    scales: AnyArray | Sequence[AnyArray],
+    recipe: object,
+    *,
+    swizzle: object = None,
+    columns_first: bool = False,
+) -> Float64Array:
+    """The numbers that scaled values stand for: each times its scale, exact in float64.
+
+    values: shape (..., rows, columns), the last dimension being the one that a product adds up; of any float8 dtype,
+    float4_e2m1fn, bfloat16, float16 or float32, or float4_e2m1fn_x2, which has half as many bytes as columns.
+    scales: by recipe, with rows of all leading dimensions counted together,
+
+    - TensorWise: one float32
+    - RowWise: rows, float32, of any shape
+    - BlockWise1x16: (rows, ceil(columns / 16)), float8_e4m3fn
+    - BlockWise1x32: (rows, ceil(columns / 32)), float8_e8m0fnu
+    - BlockWise1x128: (rows, ceil(columns / 128)), float32
+    - BlockWise128x128: (ceil(rows / 128), ceil(columns / 128)), float32
+
+    A list of recipes, as ["BlockWise1x16", "TensorWise"] of NVFP4, has a list of scales, which are multiplied. swizzle
+    "SWIZZLE_32_4_4": scales of the first recipe are padded to tiles of 128 x 4 and lie as cuBLAS wants them, in any
+    shape of the right size. columns_first: they are transposed.
+    Returns float64 of the shape of the numbers. Raises BrokenCall, which says what the recipe asks.
+    """
+    numbers = widen(unpacked(values) if is_packed(values) else values)
+    if numbers.ndim < 2:
+        raise BrokenCall(f"values of shape {list(values.shape)}, expected a matrix: (..., rows, columns)")
+    recipes = recipe if isinstance(recipe, (list, tuple)) else [recipe]
+    given = scales if isinstance(scales, (list, tuple)) else [scales]
+    if len(recipes) != len(given):
+        raise BrokenCall(f"{len(given)} scales for {len(recipes)} recipes, expected one for each")
+    matrix = numbers.reshape(-1, numbers.shape[-1])
+    first: Order = "swizzled" if is_swizzled(swizzle) else "columns first" if columns_first else "grid"
+    for place, (name, own) in enumerate(zip(recipes, given, strict=True)):
+        matrix = matrix * _of_numbers(recipe_named(name), np.asarray(own), matrix.shape, "grid" if place else first)
+    return np.asarray(matrix.reshape(numbers.shape))
+
+
+def _of_numbers(recipe: Recipe, stored: AnyArray, shape: tuple[int, int], order: Order) -> Float64Array:
+    check_scales(recipe, shape, order, stored.shape, dtype_name(stored.dtype))
+    grid = widen(stored.reshape(-1)[places(recipe, shape, order)])
+    return expanded(grid, recipe, shape)
