@@ -22,8 +22,8 @@ from pytest_probe.model.run import (
 from pytest_probe.numerics.dtypes import float_format, is_floating, round_to, widen
 from pytest_probe.standards.api_class import classes_of, details
 
-# Classes of APIs whose dtype is that of what they move, make or draw.
-NO_ARITHMETIC = frozenset({"exact", "factory", "random", "uninitialised"})
+# Classes of APIs whose dtype is that of what they move, make or draw, or of their output alone.
+NO_ARITHMETIC = frozenset({"exact", "factory", "random", "uninitialised", "scaled_products"})
 
 
 def as_tuples(arguments: Arguments) -> Arguments:

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from pytest_probe.frameworks.base import Framework
 
 
-# Classes of APIs whose results hang on a generator, on memory, or on no tensor.
-NEVER_CUT = frozenset(("random", "uninitialised", "factory"))
+# Classes of APIs whose results hang on a generator, on memory, or on no tensor, or whose arguments have no parts.
+NEVER_CUT = frozenset(("random", "uninitialised", "factory", "scaled_products"))
 
 
 class ReferenceRuns(Struct, frozen=True):

@@ -27,6 +27,7 @@ from pytest_probe.model.case import Demands, Pair
 from pytest_probe.model.dump import Call, Record
 from pytest_probe.model.run import Arguments, BoundCall, with_leaves
 from pytest_probe.numerics.dtypes import float_format
+from pytest_probe.standards.api_class import classes_of
 from pytest_probe.user_errors import guarded
 
 if TYPE_CHECKING:
@@ -155,10 +156,12 @@ class Resolver(Struct, frozen=True):
         call, reference = self._registered(key)
         replaced = "" if call is None else _qualified_name(call)
         widened = None if reference is None else self._of_reference.widened(reference)
-        formula = self._of_reference.reference(key) if reference is None else None
+        formula = self._of_reference.reference(key, self._bound(key, arguments)) if reference is None else None
         if call is not None and reference is not None:
             wide = self._reference_of(name, widened or reference, arguments)
             return [Candidate(key, name, key, call, wide, arguments, False, replaced, widened=widened)]
+        # One kernel, which rounds once, at its end.
+        scaled = "scaled_products" in classes_of(name)
         # Names that a capture shortened may mean several functions; the record tells which fits.
         made = []
         for api, of_reference in self._apis(record):
@@ -180,7 +183,7 @@ class Resolver(Struct, frozen=True):
                     notes,
                     lookup=lookup if reference is None else None,
                     widened=widened,
-                    composed=formula is not None,
+                    composed=formula is not None and not scaled,
                 )
             )
         lists = not listed and any(isinstance(value, list) for value in (*arguments.args, *arguments.kwargs.values()))

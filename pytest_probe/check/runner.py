@@ -82,7 +82,10 @@ class CaseRunner(Struct, frozen=True):
         if case.pair is not None:
             return self.resolver.pair(case.pair, case.api if case.record.api else "", case.record.name)
         as_recorded = case.dtype is None
-        autocast = possible_autocast(call, arguments, self.setup.device.name) if as_recorded else ""
+        # No autocast changes what it does.
+        plain = "scaled_products" in classes_of(frameworks.signatures(case.dump.framework).canonical(case.api))
+        asked = as_recorded and not plain
+        autocast = possible_autocast(call, arguments, self.setup.device.name) if asked else ""
         found = self.resolver.record(case.record, call, arguments, as_recorded=as_recorded, autocast=autocast)
         return replace(found, demands=case.demands, dtype=case.dtype)
 

@@ -379,9 +379,10 @@ class Calls(Protocol):
 class References(Protocol):
     """How a function becomes its own reference, or another one is called."""
 
-    def reference(self, api: str) -> Callable[..., Any] | None:
-        """The formula of a recorded API ("NPU.npu_swiglu") that the framework itself has no function of; None for any
-        other. Raises NoReference where it is known why there is none."""
+    def reference(self, api: str, bound: BoundCall) -> Callable[..., Any] | None:
+        """The formula of a recorded API ("NPU.npu_swiglu") that the framework itself has no float64 function of; None
+        for any other. bound: the arguments, in their own dtypes. Raises NoReference where it is known why there is
+        none, BrokenCall where the arguments are none that the API takes."""
 
     def as_single(self, function: Callable[..., Any], largest: float, name: str) -> Callable[..., Any]:
         """The function with defaults that its API takes from the dtype of its tensors: an eps as for float32, in the

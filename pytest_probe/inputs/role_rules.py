@@ -33,6 +33,7 @@ from pytest_probe.inputs.roles import (
 )
 from pytest_probe.model.dump import Call, TensorSpec, named_tensors
 from pytest_probe.model.run import BoundCall
+from pytest_probe.numerics.dtypes import PACKED
 
 
 class RoleCall:
@@ -314,6 +315,18 @@ def groups(asked: RoleCall, spec: TensorSpec) -> Role | None:
         return None
     extent = operands[0].shape[1 if asked.get("group_type") == 2 else 0]
     return Parts(extent) if asked.get("group_list_type") == 1 else Ends(extent)
+
+
+def ends(asked: RoleCall, spec: TensorSpec) -> Role | None:
+    """Where groups end: of rows of the first operand, of columns of the second, or, where neither is a stack of
+    matrices, of places of the sum."""
+    a, b = asked.shape("input"), asked.shape("mat2")
+    if len(a) == 2 and len(b) == 3:
+        return Ends(a[0])
+    if len(a) == 3 and len(b) == 2:
+        return Ends(b[1])
+    numbers = 2 if asked.get("input").dtype == PACKED else 1
+    return Ends(a[1] * numbers) if len(a) == len(b) == 2 else None
 
 
 def repeats(asked: RoleCall, spec: TensorSpec) -> Role | None:

@@ -241,6 +241,8 @@ ROLES: Mapping[str, RoleRules] = {
     "npu_scaled_masked_softmax": {"mask": rules.always(Mask(attends=False))},
     "npu_fusion_attention": {"mask": rules.hidden_keys},
     "npu_grouped_matmul": {"group_list": rules.groups},
+    "grouped_mm": {"offs": rules.ends},
+    "scaled_grouped_mm": {"offs": rules.ends},
     # Matrices.
     "cholesky": rules.definite,
     "cholesky_ex": rules.definite,

@@ -20,6 +20,7 @@ from pytest_probe.references.optimizers import adam, adamw
 from pytest_probe.references.products import grouped_matmul
 from pytest_probe.references.rotary import rotary
 from pytest_probe.references.routing import top_k_gating
+from pytest_probe.references.scaled import scaled_matmul
 
 __all__ = [
     "adam",
@@ -36,6 +37,7 @@ __all__ = [
     "rms_norm",
     "rotary",
     "scaled_masked_softmax",
+    "scaled_matmul",
     "swiglu",
     "top_k_gating",
 ]

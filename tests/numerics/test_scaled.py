@@ -80,7 +80,7 @@ def test_products_are_exact(recipe: str, values: str, scales: str, shape: tuple[
 def test_two_levels_are_multiplied() -> None:
     values = packed(np.full((2, 32), 3.0, ml_dtypes.float4_e2m1fn))
     blocks = np.array([[2.0, 0.5], [448.0, 2.0**-9]], ml_dtypes.float8_e4m3fn)
-    found = dequantized(values, [blocks, np.float32([0.25])], ["BlockWise1x16", "TensorWise"])
+    found = dequantized(values, [blocks, np.full(1, 0.25, np.float32)], ["BlockWise1x16", "TensorWise"])
     assert found[:, ::16].tolist() == [[1.5, 0.375], [336.0, 3 * 2.0**-11]]
 
 

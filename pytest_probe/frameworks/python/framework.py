@@ -18,7 +18,7 @@ from pytest_probe.frameworks.base import API, Widened, Widening, Zones
 from pytest_probe.frameworks.python.calls import PythonCalls
 from pytest_probe.model.comparison import Comparison, KnownFinding
 from pytest_probe.model.dump import Argument
-from pytest_probe.model.run import Device, Kernel, State
+from pytest_probe.model.run import BoundCall, Device, Kernel, State
 from pytest_probe.system.decoding import suggestion
 from pytest_probe.user_errors import first_line
 
@@ -190,7 +190,7 @@ class PythonFramework(PythonCalls):
     def solved(self, api: API, args: Sequence[Any], output: np.ndarray) -> Iterable[Mapping[str, Any]]:
         return ()
 
-    def reference(self, api: str) -> Callable[..., Any] | None:
+    def reference(self, api: str, bound: BoundCall) -> Callable[..., Any] | None:
         return None
 
     def known_findings(self, comparison: Comparison) -> Iterable[KnownFinding]:

@@ -43,6 +43,9 @@ _FORGOTTEN = frozenset(
     "upsample_nearest new_empty new_empty_strided new_full new_ones new_tensor new_zeros stride unflatten".split()
 )
 
+# What torch.nn.functional's functions of these names call.
+_PRODUCTS = frozenset("_scaled_mm _scaled_mm_v2 _scaled_grouped_mm _scaled_grouped_mm_v2 _grouped_mm".split())
+
 # These say how a tensor is stored, attach something to it, or take memory and files from elsewhere.
 _KEEPING = frozenset(
     "backward const_data_ptr data_ptr dim_order element_size get_device is_distributed is_pinned is_set_to is_shared "
@@ -147,7 +150,7 @@ def is_api(place: str, api: str) -> bool:
         return name in _FORGOTTEN or (owner is torch and name in CREATION)
     if owner is torch.Tensor:
         return is_operator(name) if name.startswith("_") else True
-    if owner is torch and name.startswith(("_foreach_", "_fused_")):
+    if owner is torch and (name.startswith(("_foreach_", "_fused_")) or name in _PRODUCTS):
         return True
     return not name.startswith("_") and name in _public(owner)
 

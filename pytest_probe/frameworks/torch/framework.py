@@ -26,6 +26,7 @@ from pytest_probe.frameworks.torch import (
     npu,
     references,
     safety,
+    scaled_products,
     sizes,
     state,
 )
@@ -46,7 +47,7 @@ from pytest_probe.frameworks.torch.script import LITERAL, SCRIPT
 from pytest_probe.frameworks.torch.signatures import canonical
 from pytest_probe.model.dump import Argument
 from pytest_probe.model.measurement import Clock
-from pytest_probe.model.run import Device, Kernel, MemoryUse, on_reference
+from pytest_probe.model.run import BoundCall, Device, Kernel, MemoryUse, on_reference
 from pytest_probe.user_errors import first_line, said
 
 # What torch's errors say, in lower case, where a device has no kernel: it gives them no type of their own.
@@ -113,9 +114,11 @@ class TorchFramework(TorchCalls, PythonFramework):
     fill = staticmethod(memory.fill)
     allocations = staticmethod(memory.allocations)
     functions = staticmethod(references.functions)
-    reference = staticmethod(npu.reference)
     script = staticmethod(SCRIPT.text)
     literal_script = staticmethod(LITERAL.text)
+
+    def reference(self, api: str, bound: BoundCall) -> Callable[..., Any] | None:
+        return npu.reference(api) or scaled_products.formula(api, bound)
 
     def describe(self) -> dict[str, str]:
         return {

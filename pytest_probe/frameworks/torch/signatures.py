@@ -30,6 +30,11 @@ _NATIVE = ("Torch", "Functional", "Tensor")
 _ALIASES = {
     "grid_sampler_2d": "grid_sample",
     "grid_sampler_3d": "grid_sample",
+    "_scaled_mm": "scaled_mm",
+    "_scaled_mm_v2": "scaled_mm",
+    "_grouped_mm": "grouped_mm",
+    "_scaled_grouped_mm": "scaled_grouped_mm",
+    "_scaled_grouped_mm_v2": "scaled_grouped_mm",
     "npu_linear": "linear",
     "npu_bmmV2": "matmul",
     "npu_mish": "mish",
@@ -63,6 +68,10 @@ _ATTENTION = (
     "query key value embed_dim_to_check num_heads in_proj_weight in_proj_bias bias_k bias_v add_zero_attn "
     "dropout_p=0.0 out_proj_weight out_proj_bias training=True key_padding_mask need_weights=True attn_mask"
 )
+_RECIPES = "scale_a recipe_a swizzle_a scale_b recipe_b swizzle_b"
+_SCALED_MATRICES = (
+    "input/mat_a mat2/mat_b scale_a recipe_a/scale_recipe_a scale_b recipe_b/scale_recipe_b swizzle_a swizzle_b"
+)
 # Parameters in their order, as canonical names: "name/alias=default". An alias is what torch calls it where that is
 # another name. Keys are canonical names; with a namespace or a submodule where torch has two functions of one name.
 SIGNATURES: Mapping[str, str] = {
@@ -80,6 +89,14 @@ SIGNATURES: Mapping[str, str] = {
     "addbmm": "input mat1/batch1 mat2/batch2",
     "baddbmm": "input mat1/batch1 mat2/batch2",
     "einsum": "equation *operands",
+    "_scaled_mm": "input mat2 scale_a scale_b bias scale_result out_dtype use_fast_accum=False",
+    "_scaled_mm_v2": f"input/self mat2 {_RECIPES} bias out_dtype contraction_dim use_fast_accum=False",
+    "scaled_mm": f"{_SCALED_MATRICES} bias out_dtype/output_dtype contraction_dim use_fast_accum=False",
+    "_scaled_grouped_mm": "input mat2 scale_a scale_b offs bias scale_result out_dtype use_fast_accum=False",
+    "_scaled_grouped_mm_v2": f"input/self mat2 {_RECIPES} offs bias out_dtype contraction_dim use_fast_accum=False",
+    "scaled_grouped_mm": f"{_SCALED_MATRICES} bias offs out_dtype/output_dtype contraction_dim use_fast_accum=False",
+    "_grouped_mm": "input mat2 offs bias out_dtype",
+    "grouped_mm": "input/mat_a mat2/mat_b | offs bias out_dtype",
     **{f"conv{rank}d": _CONVOLUTION for rank in (1, 2, 3)},
     **{f"conv_transpose{rank}d": _TRANSPOSED for rank in (1, 2, 3)},
     # Elements that an index names.

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
+from pytest_probe.numerics.packed import is_packed
 from pytest_probe.standards.api_class import details
 
 # How often a number stands in a tensor whose copies are equal terms of a sum; half of all are such copies, or more.
@@ -105,7 +106,7 @@ def _of_product(comparison: Comparison) -> int | None:
     for name in details(comparison.classes, "terms_of_last_dimension"):
         operand = comparison.call.argument(name)
         if isinstance(operand, np.ndarray):
-            return operand.shape[-1] if operand.shape else 1
+            return operand.shape[-1] * (2 if is_packed(operand) else 1) if operand.shape else 1
     return None
 
 

@@ -22,6 +22,7 @@ EXCEPTIONS: Mapping[str, str] = {
     "getitem": "Python's own slot, without a signature",
     "setitem": "Python's own slot, without a signature",
     "chain_matmul": "takes matrices in any number, of which the first is asked for",
+    **dict.fromkeys(("scaled_mm", "scaled_grouped_mm"), "their output's dtype is bfloat16 where none is named"),
     "msort": "sorts along a dimension that it does not name",
     "Tensor.where": "a method of what is chosen where the condition holds",
     "Tensor.__rfloordiv__": "reflected: what it is called on comes second",
