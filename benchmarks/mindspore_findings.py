@@ -16,6 +16,7 @@ from typing import Any
 
 import mindspore
 import numpy as np
+import torch
 from mindspore import Tensor, mint
 
 from pytest_probe import frameworks
@@ -27,6 +28,8 @@ def main() -> None:
     right = split_of_three(strides_ignored=False)
     split(right)
     selu()
+    broadcast()
+    others()
     for name, value in (("add_", 1.0), ("sub_", 1.0), ("mul_", 2.0)):
         in_place(name, value)
 
@@ -60,6 +63,31 @@ def selu() -> None:
     scale, alpha = 1.0507009873554805, 1.6732632423543772
     expected = np.where(x > 0, scale, scale * alpha * np.exp(x))
     print(f"ops.selu, backward at {x}: {gradient}, is {expected.round(4)}")
+
+
+def broadcast() -> None:
+    """Of a vector and a matrix, the CPU's kernel reads the vector on beyond its end."""
+    random = np.random.default_rng(0)
+    row, rows = random.standard_normal((1, 3)), random.standard_normal((5, 3))
+    for name, own, other in (
+        ("cross", lambda a, b: mint.cross(a, b, dim=-1), lambda a, b: torch.linalg.cross(a, b)),
+        ("nextafter", lambda a, b: a.nextafter(b), torch.nextafter),
+        ("polar", mint.polar, torch.polar),
+    ):
+        found = own(Tensor(np.abs(row)), Tensor(rows)).asnumpy()
+        expected = other(torch.tensor(np.abs(row)), torch.tensor(rows)).numpy()
+        print(f"{name} of [1, 3] and [5, 3]: off by up to {np.abs(found - expected).max():.2g}")
+
+
+def others() -> None:
+    x = np.array([-1.0, 0.0, 2.0])
+    gradient = mindspore.grad(lambda given: mint.cumprod(given, 0).sum())(Tensor(x)).asnumpy()
+    print(f"mint.cumprod, backward at {x}: {gradient}, is [ 1. -3.  0.]")
+    x = np.linspace(0.9, 0.9999, 5)
+    off = np.abs(mint.erfinv(Tensor(x)).asnumpy() - torch.erfinv(torch.tensor(x)).numpy())
+    print(f"mint.erfinv in float64: off by up to {off.max():.1g}")
+    loss = mint.nn.functional.binary_cross_entropy(*(Tensor(np.float32(each)) for each in (0.25, 1.0))).asnumpy()
+    print(f"mint.nn.functional.binary_cross_entropy of numbers 0.25 and 1: {loss:.4f}, is {-np.log(0.25):.4f}")
 
 
 def in_place(name: str, value: float) -> None:

@@ -28,7 +28,8 @@ _IN_SINGLE = (
 # Their kernels take float32, and no float64.
 _SINGLE_ALONE = (
     "Tensor.norm ops.lerp ops.relu6 ops.hardshrink ops.softshrink ops.dot ops.prelu ops.conv2d ops.batch_norm "
-    "ops.avg_pool2d ops.binary_cross_entropy ops.binary_cross_entropy_with_logits"
+    "ops.avg_pool2d ops.binary_cross_entropy ops.binary_cross_entropy_with_logits "
+    "mint.nn.functional.binary_cross_entropy mint.nn.functional.binary_cross_entropy_with_logits"
 ).split()
 # Arguments of which the CPU's kernels take one value, and functions that they do not have.
 _FIXED = {OPS + "elu": ("alpha",), OPS + "round": ("decimals",), OPS + "max_pool2d": ("dilation",)}
@@ -105,7 +106,7 @@ def _pairs(names: str, made: Any = float_, target: Any = None, **further: Sequen
     return [{a: [made(*shape)], b: [(target or made)(*shape)], **further} for shape in shapes]
 
 
-_REDUCTION = {"reduction": [ABSENT, "mean", "sum", "none"]}
+_REDUCTION: Group = {"reduction": [ABSENT, "mean", "sum", "none"]}
 _ADDED: list[Group] = [
     {"input": [float_(2, 3)], "tensor1": [float_(2, 3), float_(3)], "tensor2": [positive(2, 3)], "value": [ABSENT, 2.5]}
 ]
@@ -131,6 +132,11 @@ def _classes(name: str, **further: Sequence[Any]) -> list[Group]:
             **further,
         }
     ]
+
+
+def _binary(scores: str, target: str, **further: Sequence[Any]) -> list[Group]:
+    given = {"weight": [ABSENT, None, positive(3, 4)], **_REDUCTION, **further}
+    return [{scores: [unit(3, 4)], target: [unit(3, 4)], **given}]
 
 
 _OWN: Mapping[str, list[Group]] = {
@@ -295,18 +301,12 @@ _OWN: Mapping[str, list[Group]] = {
     MINT + "nn.functional.nll_loss": _classes("input"),
     MINT + "nn.functional.one_hot": [{"tensor": [int_(3, 4), int32(3, 2, 3)], "num_classes": [ABSENT, 4]}],
     OPS + "smooth_l1_loss": _pairs("input target", beta=[ABSENT, 0.5, 2.0], **_REDUCTION),
-    OPS + "binary_cross_entropy": [
-        {"logits": [unit(3, 4)], "labels": [unit(3, 4)], "weight": [ABSENT, None, positive(3, 4)], **_REDUCTION}
-    ],
-    OPS + "binary_cross_entropy_with_logits": [
-        {
-            "input": [float_(3, 4)],
-            "target": [unit(3, 4)],
-            "weight": [ABSENT, None, positive(3, 4)],
-            "pos_weight": [ABSENT, None, positive(3, 4)],
-            **_REDUCTION,
-        }
-    ],
+    OPS + "binary_cross_entropy": _binary("logits", "labels"),
+    MINT + "nn.functional.binary_cross_entropy": _binary("input", "target"),
+    OPS + "binary_cross_entropy_with_logits": _binary("input", "target", pos_weight=[ABSENT, None, positive(3, 4)]),
+    MINT + "nn.functional.binary_cross_entropy_with_logits": _binary(
+        "input", "target", pos_weight=[ABSENT, None, positive(3, 4)]
+    ),
 }
 
 

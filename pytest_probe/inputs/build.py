@@ -5,6 +5,7 @@ A dump is untrusted: the names of its tensor files lead nowhere else, and sizes 
 
 from __future__ import annotations
 
+import functools
 import struct
 import zipfile
 from collections.abc import Callable, Mapping
@@ -33,7 +34,7 @@ from pytest_probe.system.tensor_files import stored_tensors
 # A file may hold a little more than its tensor: headers, padding, the rest of a small storage.
 _FILE_FACTOR = 4
 _FILE_EXTRA = 1 << 20
-# Bytes from which on a file is read into its array: pages of a mapped file would be in memory as well.
+# Bytes up to which a file is read as a whole: to map one takes as long as to read these.
 _READ = 1 << 22
 # What every error about a file can advise.
 _GENERATE = "--probe-inputs=generated makes values from the statistics instead"
@@ -104,7 +105,7 @@ class StoredTensors(Struct, frozen=True):
         for folder in among:
             path = folder / name
             if archive.is_file(path):
-                if self.anywhere or path.resolve().is_relative_to(self.dump_path.parent.resolve()):
+                if self.anywhere or _inside(path, self.dump_path.parent):
                     return path
                 raise error(f"{path}, a link out of the dump's folder", f"a file in it, or {_NAMED}")
         folders = ", ".join(map(str, among)) or "no folder"
@@ -118,9 +119,12 @@ class StoredTensors(Struct, frozen=True):
                 return self._of_archive(path)
             if path.suffix != ".npy":
                 return self.load(path)
+            if path.stat().st_size < _READ:
+                return _npy(path.read_bytes())
             # Mapped first: a header that promises more than the file holds is refused before memory is taken.
-            mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-            return np.array(mapped) if mapped.nbytes < _READ else np.load(path, allow_pickle=False)
+            np.load(path, mmap_mode="r", allow_pickle=False)
+            whole: AnyArray = np.load(path, allow_pickle=False)
+            return whole
         except MemoryError:
             raise
         except Exception as failure:  # damage makes a framework raise whatever it happens to trip over
@@ -132,6 +136,17 @@ class StoredTensors(Struct, frozen=True):
             return _npy(file.read()) if path.suffix == ".npy" else self.load(file)
 
 
+def _inside(path: Path, folder: Path) -> bool:
+    """Does a file lie in a folder after links are resolved? Of one that is no link its own folder decides."""
+    real = path.resolve() if path.is_symlink() else _resolved(path.parent)
+    return real.is_relative_to(_resolved(folder))
+
+
+@functools.lru_cache(64)
+def _resolved(folder: Path) -> Path:
+    return folder.resolve()
+
+
 def _check_size(
     path: Path, spec: TensorSpec, dtype: np.dtype[np.generic], error: Callable[[str, str], RecordError]
 ) -> None:
@@ -139,7 +154,7 @@ def _check_size(
     size, allowed = archive.size(path), _FILE_FACTOR * spec.size * dtype.itemsize + _FILE_EXTRA
     if not size:
         raise error(f"{path}, which is empty", f"a stored tensor; {_GENERATE}")
-    size = max(size, _unpacked(path))
+    size = size if path.suffix == ".npy" else max(size, _unpacked(path))
     if size > allowed:
         raise error(f"a file of {size} bytes, {path}", f"at most {allowed} for {spec.dtype} of shape {spec.shape}")
 

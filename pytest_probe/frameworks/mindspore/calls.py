@@ -95,24 +95,19 @@ class MindSporeCalls(PythonCalls):
         way: Way,
         wanted: Wanted | None = None,
     ) -> Run:
+        ran = partial(self._ran, function, way, wanted)
         try:
-            return self._ran(function, args, kwargs, way, wanted)
+            return ran(args, kwargs)
         except TypeError as error:
             # Dumps tell no tuples from lists, and some functions take tuples only.
             if not any(isinstance(value, list) for value in (*args, *kwargs.values())):
                 raise
             with contextlib.suppress(TypeError):
-                named = {name: _as_tuple(value) for name, value in kwargs.items()}
-                return self._ran(function, tuple(map(_as_tuple, args)), named, way, wanted)
+                return ran(tuple(map(_as_tuple, args)), {name: _as_tuple(value) for name, value in kwargs.items()})
             raise error
 
     def _ran(
-        self,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        way: Way,
-        wanted: Wanted | None,
+        self, function: Callable[..., Any], way: Way, wanted: Wanted | None, args: Sequence[Any], kwargs: Any
     ) -> Run:
         assert way.device is not None
         made = partial(way.device.call, looked_up(function))
