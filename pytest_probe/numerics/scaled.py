@@ -54,6 +54,8 @@ RECIPES: Mapping[str, Recipe] = {
         Recipe("BlockWise128x128", 128, 128),
     )
 }
+# The recipe of the block scales of formats that are known by a name.
+_FORMATS = {"mxfp8": "BlockWise1x32", "mxfp4": "BlockWise1x32", "nvfp4": "BlockWise1x16"}
 # As torch numbers them, ScalingType and SwizzleType.
 RECIPE_NAMES = tuple(RECIPES)
 SWIZZLES = ("NO_SWIZZLE", "SWIZZLE_32_4_4")
@@ -62,8 +64,9 @@ SWIZZLES = ("NO_SWIZZLE", "SWIZZLE_32_4_4")
 def recipe_named(recipe: object) -> Recipe:
     """The recipe of a name, of torch's number for it, or of its ScalingType. Raises BrokenCall."""
     name = _word(recipe, RECIPE_NAMES)
+    name = _FORMATS.get(name, name)
     if name not in RECIPES:
-        raise BrokenCall(f"the recipe is {recipe!r}, expected one of {', '.join(RECIPES)}")
+        raise BrokenCall(f"the recipe is {recipe!r}, expected one of {', '.join((*RECIPES, *_FORMATS))}")
     return RECIPES[name]
 
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from pytest_probe.check import Case, Checked, Checker, PreparedCall
 from pytest_probe.check.api_names import known_api
+from pytest_probe.check.quantizers import check_quantizer
 from pytest_probe.errors import NoKernel, SettingsError, UnsupportedDtype
 from pytest_probe.model.case import Demands
 from pytest_probe.model.dump import Direction, Record
@@ -21,6 +22,7 @@ from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.run import Way
 from pytest_probe.model.verdict import SEVERITY, Verdict
 from pytest_probe.numerics.random_streams import RecordStreams
+from pytest_probe.numerics.scaled import Order, is_swizzled, recipe_named
 from pytest_probe.options import RELATIONS, TWO_CALLS, imported
 from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.marker import Marked
@@ -30,6 +32,8 @@ from pytest_probe.plugin.saving import saved_file
 from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.tensors import Request
 from pytest_probe.reports import results_file
+from pytest_probe.standards.quantisers.quantiser import Wanted
+from pytest_probe.standards.quantisers.scales import POWERS
 
 RESULTS: pytest.StashKey[list[Result]] = pytest.StashKey()
 PACKAGE = Path(__file__).parent.parent
@@ -234,6 +238,48 @@ class ProbeFixture(_Checks):
             if found[-1].verdict.verdict == "error" and not found[-1].verdict.outputs:
                 break  # it raised, and would again
         return self._conclude(found)
+
+    def check_quantizer(
+        self,
+        function: Callable[..., Any],
+        x: Any,
+        *,
+        recipe: object,
+        rule: str | None = None,
+        rounding: Literal["nearest", "stochastic"] = "nearest",
+        saturate: bool = True,
+        swizzle: object = None,
+    ) -> Verdict:
+        """Judge function(x), a quantiser, run on the device: its scales by their rules, its elements by x over the
+        scale.
+
+        x: a tensor, (..., columns), whose rows a product adds up. function returns values, scales and, for two levels,
+        the scale of the whole tensor, as `pytest_probe.dequantize` takes them; bytes (uint8) count as float4 pairs, and
+        as E8M0. recipe is a name ("mxfp8", "nvfp4", "BlockWise1x128", ...) or torch's ScalingType.
+
+        rule: that scales must follow, "floor", "ceil", "even", "rceil" or "0.75", or "nearest", "up" or "down" where
+        scales are no powers of two; None: any of them, one for all blocks. rounding: elements are rounded to nearest,
+        ties to even, or by chance, which the function then does otherwise in each of 32 calls. saturate: what lies
+        beyond the largest number becomes that, and else what the dtype has there. swizzle: "SWIZZLE_32_4_4".
+
+        Raises CheckFailed where scales follow no rule, or elements are rounded otherwise; BrokenCall or SettingsError
+        for arguments that cannot be used. Skips the test where the device has no kernel.
+        """
+        __tracebackhide__ = True
+        order: Order = "swizzled" if is_swizzled(swizzle) else "grid"
+        known = (*POWERS, "nearest", "up", "down")
+        if rule is not None and rule not in known:
+            raise SettingsError("probe.check_quantizer: rule", rule, f"give one of {', '.join(known)}")
+        if rounding not in ("nearest", "stochastic"):
+            raise SettingsError("probe.check_quantizer: rounding", rounding, 'give "nearest" or "stochastic"')
+        wanted = Wanted(recipe_named(recipe), order, rule or "", saturate, rounding)
+        name = _name_of(function)
+        key = f"{name}.{self._checks}"
+        self._checks += 1
+        (case,) = self._checker.pairs(function, function, [x], key=key, origin=self._item.nodeid)
+        judged = self._judge(case, partial(check_quantizer, self._checker, case, wanted), name)
+        (verdict,) = self._conclude([judged])
+        return verdict
 
     def _beside(self, pairs: Callable[[], tuple[Case, ...]], name: str) -> Callable[[Case], Checked]:
         """Checks a case beside that of a second function, of the same direction; name is that function's."""

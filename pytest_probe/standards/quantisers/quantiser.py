@@ -1,0 +1,250 @@
+"""The verdict on a quantiser's scales and elements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from pytest_probe.errors import BrokenCall
+from pytest_probe.model.verdict import Metric, Outcome, OutputVerdict
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, Float64Array, FloatFormat, dtype_name, widen
+from pytest_probe.numerics.packed import is_packed, unpacked
+from pytest_probe.numerics.scaled import Order, Recipe, check_scales, expanded, places
+from pytest_probe.standards.quantisers import elements
+from pytest_probe.standards.quantisers.scales import NEAR, SMALLEST, Followed, followed, rules
+
+NAME = "quantiser"
+
+
+class Wanted(Struct, frozen=True):
+    """What a quantiser states: its recipe and the order of its scales; the rule of them, "" for any; whether elements
+    are saturated, and how they are rounded, "nearest" or "stochastic"."""
+
+    recipe: Recipe
+    order: Order
+    rule: str = ""
+    saturate: bool = True
+    rounding: str = "nearest"
+
+
+class Quantised(Struct, frozen=True):
+    """What a quantiser gave: elements, stored scales, and the scale of the whole tensor, 1 where it gives none."""
+
+    values: AnyArray
+    scales: AnyArray
+    whole: float = 1.0
+
+
+class _Blocks(Struct, frozen=True):
+    """The numbers that were quantised, rows by columns, by blocks."""
+
+    numbers: Float64Array
+    largest: Float64Array  # of each block, of its numbers that are finite
+    lost: BoolArray  # blocks with NaN or an infinity
+
+
+def judge(numbers: AnyArray, draws: Sequence[Quantised], wanted: Wanted) -> tuple[OutputVerdict, OutputVerdict]:
+    """The verdicts on scales and on elements. numbers: what was quantised, shape (..., columns), of any floating dtype;
+    draws: what came of it, once, or many times where rounding is stochastic. Raises BrokenCall for outputs that are
+    none of the recipe's."""
+    matrix = widen(numbers).reshape(-1, numbers.shape[-1])
+    shape, first = (matrix.shape[0], matrix.shape[1]), draws[0]
+    form = elements.format_of(dtype_name(first.values.dtype))
+    blocks = _blocks(matrix, wanted.recipe)
+    grid = _grid(first, wanted, shape)
+    usual = ~blocks.lost & (blocks.largest >= SMALLEST)
+    found = _rules(first, grid, blocks, form, usual)
+    best = _best(found, wanted)
+    scales = _of_scales(first, wanted, found, best, grid, blocks)
+    # Two rules may agree on scales, and not on what becomes of elements.
+    fitting = [best] if wanted.rule or not best.all else [each for each in found.values() if each.all]
+    verdicts = [
+        _of_elements(draws, wanted, form, blocks.numbers, usual, grid, rule if rule.all else None)
+        for rule in {each.rule.factor: each for each in fitting}.values()
+    ]
+    return scales, min(verdicts, key=lambda each: (each.verdict == "error", each.metrics.get("mismatch", 1.0)))
+
+
+def _blocks(matrix: Float64Array, recipe: Recipe) -> _Blocks:
+    shape = (matrix.shape[0], matrix.shape[1])
+    rows, columns = recipe.blocks(shape)
+    high, wide = recipe.rows or shape[0], recipe.columns or shape[1]
+    padded = np.zeros((rows * high, columns * wide))
+    padded[: shape[0], : shape[1]] = matrix
+    pieces = padded.reshape(rows, high, columns, wide)
+    finite = np.isfinite(pieces)
+    largest = np.abs(np.where(finite, pieces, 0.0)).max(axis=(1, 3))
+    return _Blocks(matrix, largest, np.asarray(~finite.all(axis=(1, 3))))
+
+
+def _grid(found: Quantised, wanted: Wanted, shape: tuple[int, int]) -> Float64Array:
+    """The stored scale of each block, without that of the whole tensor."""
+    check_scales(wanted.recipe, shape, wanted.order, found.scales.shape, dtype_name(found.scales.dtype))
+    return widen(found.scales.reshape(-1)[places(wanted.recipe, shape, wanted.order)])
+
+
+def _numbers(found: Quantised, shape: tuple[int, ...]) -> Float64Array:
+    """The elements, in the order of the matrix. Raises BrokenCall where they are of another shape."""
+    own = widen(unpacked(found.values) if is_packed(found.values) else found.values)
+    if own.size != shape[0] * shape[1] or own.shape[-1] != shape[1]:
+        raise BrokenCall(
+            f"values of shape {list(found.values.shape)}, {own.size:,} numbers, expected {shape[0] * shape[1]:,} in "
+            f"rows of {shape[1]}"
+        )
+    return own.reshape(shape)
+
+
+def _rules(
+    found: Quantised, grid: Float64Array, blocks: _Blocks, form: FloatFormat, usual: BoolArray
+) -> Mapping[str, Followed]:
+    known = rules(dtype_name(found.scales.dtype))
+    return {name: followed(rule, grid, blocks.largest / found.whole, form, usual) for name, rule in known.items()}
+
+
+def _best(found: Mapping[str, Followed], wanted: Wanted) -> Followed:
+    """The rule that was asked for, or the one that most blocks follow."""
+    if wanted.rule:
+        return found[wanted.rule]
+    return max(found.values(), key=lambda each: each.share)
+
+
+def _of_scales(
+    first: Quantised,
+    wanted: Wanted,
+    found: Mapping[str, Followed],
+    best: Followed,
+    grid: Float64Array,
+    blocks: _Blocks,
+) -> OutputVerdict:
+    shares: dict[str, Metric] = {f"share_{name}": each.share for name, each in found.items()}
+    odd = _odd_blocks(grid, blocks)
+    reason = ""
+    if not best.all:
+        block = tuple(int(place) for place in np.argwhere(best.wrong)[0])
+        others = [name for name, each in found.items() if each.all and name != best.rule.name]
+        follows = f"scales follow {others[0]}, not {wanted.rule}" if others else "scales follow no rule"
+        shown = ", ".join(f"{name} {each.expected[block]:.6g}" for name, each in found.items())
+        reason = (
+            f"{follows}: {np.count_nonzero(best.wrong):,} blocks of {best.wrong.size:,} are unlike {best.rule.name}; "
+            f"block {list(block)}, whose largest number is {blocks.largest[block]:.6g}, has the scale "
+            f"{grid[block]:.6g}; by rule: {shown}"
+        )
+    elif odd:
+        reason = odd
+    metrics = {**shares, "rule": best.rule.name if best.all else "none"}
+    return _verdict("scales", first.scales, reason, metrics)
+
+
+def _odd_blocks(grid: Float64Array, blocks: _Blocks) -> str:
+    """What is wrong with scales of blocks that no rule speaks of: of zeros, which any number suits."""
+    zeros = ~blocks.lost & (blocks.largest == 0) & ~np.isfinite(grid)
+    if not zeros.any():
+        return ""
+    return f"{np.count_nonzero(zeros):,} blocks of zeros have a scale that is no number, the first {_at(zeros)}"
+
+
+def _quotients(matrix: Float64Array, grid: Float64Array, wanted: Wanted, whole: float, factor: float) -> Float64Array:
+    scale = expanded(grid, wanted.recipe, (matrix.shape[0], matrix.shape[1])) * whole
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return np.asarray(np.where(matrix == 0, matrix, matrix * factor / scale))
+
+
+def _of_elements(
+    draws: Sequence[Quantised],
+    wanted: Wanted,
+    form: FloatFormat,
+    matrix: Float64Array,
+    usual: BoolArray,
+    grid: Float64Array,
+    rule: Followed | None,
+) -> OutputVerdict:
+    shape = (matrix.shape[0], matrix.shape[1])
+    judged = expanded(usual, wanted.recipe, shape) & np.isfinite(matrix)
+    quotients = _quotients(matrix, grid, wanted, draws[0].whole, 1.0 if rule is None else rule.rule.factor)
+    values = [_numbers(draw, shape) for draw in draws]
+    # Quotients by a power of two are exact.
+    scale = expanded(grid, wanted.recipe, shape) * draws[0].whole
+    with np.errstate(invalid="ignore"):
+        exact = (np.frexp(np.abs(scale))[0] == 0.5) & (rule is None or rule.rule.factor == 1)
+    near = NEAR * ~exact
+    follows = "" if rule is None else f"scales follow {rule.rule.name}, "
+    reason = _lost_numbers(matrix, values[0], scale, form) or _zeros(matrix, values[0], scale)
+    metrics: dict[str, Metric] = {}
+    if not reason and wanted.rounding == "stochastic":
+        reason = _of_draws(values, quotients, judged, form, near)
+    elif not reason:
+        wrong = judged & ~elements.right(values[0], quotients, form, saturate=wanted.saturate, near=near)
+        metrics["mismatch"] = float(wrong.mean())
+        if wrong.any():
+            reason = _unlike(values[0], quotients, wrong, judged, form, wanted)
+    metrics["clipped"] = float(np.mean(np.abs(values[0]) == form.max))
+    metrics["zero"] = float(np.mean((values[0] == 0) & (matrix != 0)))
+    return _verdict("elements", draws[0].values, follows + reason if reason else "", metrics)
+
+
+def _unlike(
+    found: Float64Array,
+    quotients: Float64Array,
+    wrong: BoolArray,
+    judged: BoolArray,
+    form: FloatFormat,
+    wanted: Wanted,
+) -> str:
+    row, column = np.argwhere(wrong)[0]
+    ways = elements.others(quotients, form)
+    right = elements.nearest(quotients, form, saturate=wanted.saturate)
+    named = [name for name, way in ways.items() if elements.same(found, way)[judged].all()]
+    what = f"elements {named[0]}" if named else "elements are not x / scale rounded to nearest even"
+    return (
+        f"{what}: {np.count_nonzero(wrong):,} of {wrong.size:,} are wrong; [{row}, {column}] is "
+        f"{found[row, column]:.6g}, x / scale is {quotients[row, column]:.9g}, which rounds to {right[row, column]:.6g}"
+    )
+
+
+def _of_draws(
+    values: Sequence[Float64Array], quotients: Float64Array, judged: BoolArray, form: FloatFormat, near: AnyArray
+) -> str:
+    below, _ = elements.neighbours(quotients * (1 - np.sign(quotients) * near), form)
+    _, above = elements.neighbours(quotients * (1 + np.sign(quotients) * near), form)
+    stray = judged & ~np.logical_and.reduce([(draw == below) | (draw == above) for draw in values])
+    if stray.any():
+        row, column = np.argwhere(stray)[0]
+        return (
+            f"elements are none of the two neighbours of x / scale: {np.count_nonzero(stray):,} of {stray.size:,}; "
+            f"[{row}, {column}] lies between {below[row, column]:.6g} and {above[row, column]:.6g}"
+        )
+    beyond = judged & (np.abs(quotients) <= form.max)
+    found = elements.biased([draw[beyond] for draw in values], quotients[beyond], form)
+    return f"elements are not rounded by chance: {found}" if found else ""
+
+
+def _lost_numbers(matrix: Float64Array, found: Float64Array, scale: Float64Array, form: FloatFormat) -> str:
+    """NaN must stay one, in the element or by its scale; an infinity may be one, NaN, or the largest number."""
+    with np.errstate(invalid="ignore"):
+        lost = np.isnan(found * scale)
+    for gone, words in (
+        (np.isnan(matrix) & ~lost, "NaN"),
+        (np.isinf(matrix) & ~lost & (np.abs(found) < form.max), "infinities"),
+    ):
+        if gone.any():
+            return f"{np.count_nonzero(gone):,} {words} became other numbers, the first {_at(gone)}"
+    return ""
+
+
+def _zeros(matrix: Float64Array, found: Float64Array, scale: Float64Array) -> str:
+    """Zeros must stay zeros, unless their block has NaN."""
+    odd = (matrix == 0) & (found != 0) & np.isfinite(scale)
+    if not odd.any():
+        return ""
+    return f"{np.count_nonzero(odd):,} zeros became other numbers, the first {_at(odd)}"
+
+
+def _at(places_: BoolArray) -> str:
+    return str([int(place) for place in np.argwhere(places_)[0]])
+
+
+def _verdict(name: str, array: AnyArray, reason: str, metrics: Mapping[str, Metric]) -> OutputVerdict:
+    outcome: Outcome = "error" if reason else "pass"
+    return OutputVerdict(name, array.shape, dtype_name(array.dtype), outcome, NAME, reason, metrics)
