@@ -290,6 +290,14 @@ class Options:
         "Ask of each call what must hold without a reference, bit for bit: again, alias, batch, fresh, guard, inplace, "
         "layout, order, out, stream, or all", "pytest_probe.features.relations.options.Asked", "NAME[,NAME...]",
         repeated=True, check="pytest_probe.features.relations.options.check", may_differ=JUDGES)
+    worth = Option("worth",
+        "Spoil the output of each case that passed, as faulty kernels do, and judge it again: what would have been "
+        "found?", Flag(), repeated=True, check="pytest_probe.features.worth.options.check", may_differ=JUDGES)
+    worth_least = Option("worth-least",
+        "Fail the run where less than so many percent of its cases prove something",
+        Maybe(Number(lambda percent: 0 <= percent <= 100, "give percent, 0 to 100, as 90")), "PERCENT",
+        needs=("worth", "it needs what cases are worth: add --probe-worth"),
+        free="it says what fails the run, and changes no verdict")
     strict = Option("strict", "Warnings fail, and so do cases of the baseline that have vanished", Flag(),
         repeated=True, free="it says which verdicts fail, and changes none")
     out = Option("out", "Write results and msprobe's CSV files into this folder; it must not hold results yet", Place(),
@@ -369,6 +377,7 @@ FEATURES: Mapping[str, Callable[[Options], object]] = {
     "pytest_probe.features.compiled.plugin.Compiled": lambda asked: asked.compile,
     "pytest_probe.features.outputs.plugin.OutputsOfTwo": lambda asked: asked.outputs,
     "pytest_probe.features.relations.plugin.AskRelations": lambda asked: asked.relations,
+    "pytest_probe.features.worth.plugin.WorthOfPasses": lambda asked: asked.worth or asked.out,
     "pytest_probe.features.other_framework.plugin.ByOtherFramework": lambda asked: (
         asked.framework or asked.reference_framework or asked.mapping or asked.standard == "auto"
     ),

@@ -31,6 +31,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "capture/cli.py": {"a value of an option": "all"},
     "features/shard/cli.py": {"a setting": "mode"},
     "features/timing/options.py": {"an option": "mode"},
+    "features/worth/options.py": {"an option": "mode"},
     "cli/record.py": {"fields of what is shown": "stack type"},
     "cli/show.py": {"a heading": "size"},
     "model/device_modes.py": {"directions of rounding, scopes and sums of a mode": "all matmul narrow zero"},

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from pytest_probe import frameworks
 from pytest_probe.check import Case, floating_dtypes, preview
+from pytest_probe.check.weak import predicted
 from pytest_probe.cli.record import Described, text
 from pytest_probe.errors import DumpError, RecordError, SettingsError
 from pytest_probe.model.case import DIRECTIONS
@@ -27,10 +28,13 @@ from pytest_probe.model.verdict import Verdict
 from pytest_probe.options import DIRECTION_CHOICES, DTYPE_CHOICES, NAMED
 from pytest_probe.records import find_dumps, labels, read_dump
 from pytest_probe.registry import Registry
-from pytest_probe.reports.terminal import holds
+from pytest_probe.reports.terminal import WIDTH, holds
+from pytest_probe.reports.weak_cases import WeakCases
 from pytest_probe.selection import Selection, apis_of, closest, matches, select
+from pytest_probe.standards.api_class import classes_of
 from pytest_probe.system.decoding import check_name
 from pytest_probe.system.text import printable
+from pytest_probe.user_errors import allowing_refusal
 
 _SIZES = ((1_000, "up to 1,000 elements"), (1_000_000, "up to 1,000,000"), (1_000_000_000, "up to 1,000,000,000"))
 _LARGER = "larger"
@@ -38,12 +42,14 @@ USAGE_ERROR = 2
 
 
 class _Line(Struct, frozen=True):
-    """One case as it is shown: dtype "" without floats, elements of all its tensors, verdict where it is skipped."""
+    """One case as it is shown: dtype "" without floats, elements of all its tensors, verdict where it is skipped; weak
+    says why it will prove little."""
 
     case: Case
     dtype: str
     elements: int
     skip: Verdict | None
+    weak: str = ""
 
     @property
     def text(self) -> str:
@@ -205,7 +211,17 @@ def _lines(dump: Dump, selection: Selection, registry: Registry) -> Iterator[_Li
         except RecordError as error:
             yield _Line(case, "", 0, Verdict("skip", "", str(error), error.kind))
             continue
-        yield _Line(case, dtype or "+".join(floating_dtypes(call)), _elements(call), preview(case, registry))
+        found = dtype or "+".join(floating_dtypes(call))
+        yield _Line(case, found, _elements(call), preview(case, registry), _weak(case, call))
+
+
+def _weak(case: Case, call: Call) -> str:
+    """Why the case will prove little, as statistics tell."""
+    signatures = frameworks.signatures(case.dump.framework)
+    with allowing_refusal():  # arguments that its API has not: the case says so
+        bound = signatures.bind(case.api, call.args, call.kwargs)
+        return predicted(call, case.direction, bound, classes_of(bound.name))
+    return ""
 
 
 def _elements(call: Call) -> int:
@@ -219,6 +235,11 @@ def _totals(lines: Sequence[_Line]) -> Iterator[str]:
     yield f"{len(lines) - skipped.total():,} cases would run, {skipped.total():,} would be skipped"
     yield from (f"  {count:>8,}  {kind}" for kind, count in skipped.most_common())
     running = [line for line in lines if line.skip is None]
+    weak = WeakCases()
+    for line in running:
+        if line.weak:
+            weak.add(f"{line.case.api} {line.case.direction}", line.case.id, line.weak)
+    yield from weak.lines("will prove little or nothing, as their statistics say", WIDTH)
     yield from _table("API", ((line.case.api, line.elements) for line in running))
     yield from _table("dtype", ((line.dtype or "no floats", line.elements) for line in running))
     yield from _table("size", ((_size(line.elements), line.elements) for line in running))

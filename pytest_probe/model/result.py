@@ -25,6 +25,7 @@ from pytest_probe.model.verdict import (
     OutputVerdict,
     Verdict,
 )
+from pytest_probe.model.worth import Detects, Worth
 from pytest_probe.system.text import printable, printable_line
 
 # A number as a result holds it: one that is not finite is the text "nan", "inf" or "-inf", which JSON takes.
@@ -141,6 +142,7 @@ class OutputResult(msgspec.Struct, frozen=True, omit_defaults=True):
     worst: tuple[ElementResult, ...]
     measures: dict[str, Plain] = {}
     diagnosis: DiagnosisResult | None = None
+    detects: Detects | None = None
 
     @classmethod
     def of(cls, output: OutputVerdict) -> OutputResult:
@@ -155,6 +157,7 @@ class OutputResult(msgspec.Struct, frozen=True, omit_defaults=True):
             tuple(map(ElementResult.of, output.worst)),
             {name: plain(value) for name, value in output.measures.items()},
             None if output.diagnosis is None else DiagnosisResult.of(output.diagnosis),
+            output.detects,
         )
 
 
@@ -162,11 +165,11 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     """The result of one item. The order of the fields is that of a line of `results.jsonl`.
 
     api is the namespace and API ("Functional.linear"), dtype what the case ran in, duration seconds; gate what it is
-    beside a baseline, where the run has one; folded counts the records that are alike, of which this is the first; time
-    and memory are there where the run measures them. place is that of the record in its dump, from 0, module the path
-    of the module that made the call, and details what a report shows, for errors, warnings and the worst of the others,
-    each where the run makes plots. against is what the case is beside another dump's, where the run compares
-    two; compiled what a compiler made of its call.
+    beside a baseline, where the run has one; folded counts the records that are alike, of which this is the first;
+    time, memory and worth are there where the run measures them. place is that of the record in its dump, from 0,
+    module the path of the module that made the call, and details what a report shows, for errors, warnings and the
+    worst of the others, each where the run makes plots. against is what the case is beside another dump's, where the
+    run compares two; compiled what a compiler made of its call.
     framework and reference_framework made the calls of the device and of float64, "" where the record's own made both.
     """
 
@@ -193,6 +196,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     compiled: Compilation | None = None
     framework: str = ""
     reference_framework: str = ""
+    worth: Worth | None = None
 
     @classmethod
     def of(
@@ -234,6 +238,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
             details,
             framework=frameworks[0],
             reference_framework=frameworks[1],
+            worth=verdict.worth,
         )
 
     @property

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from msgspec import Struct, field
 
 from pytest_probe.model.measurement import CaseMemory, CaseTime
+from pytest_probe.model.worth import Detects, Worth
 
 if TYPE_CHECKING:
     from pytest_probe.numerics.error_plots import Histogram
@@ -91,7 +92,7 @@ class OutputVerdict(Struct, frozen=True):
     failed or was warned about. measures are the field's metrics, as msprobe's files have them, where a run writes them;
     baseline is what a baseline keeps, where a run asks for one; noise_ratios are those of all elements, where a run
     makes plots. basis is what a standard measured for an error and its diagnosis need not measure again; nothing else
-    sees it.
+    sees it. detects are the smallest errors that would have been found, of floats that passed.
     """
 
     name: str
@@ -107,6 +108,7 @@ class OutputVerdict(Struct, frozen=True):
     baseline: Mapping[str, Metric] = field(default_factory=dict)
     noise_ratios: Histogram | None = None
     basis: Basis | None = None
+    detects: Detects | None = None
 
     @property
     def summary(self) -> str:
@@ -131,8 +133,8 @@ class Verdict(Struct, frozen=True):
 
     kind groups skips in reports ("no kernel on the device"); reason is the whole sentence. dtype is what the case ran
     in ("float32", "bfloat16+float32" where mixed, "" without floats). replaced names the function that a project
-    registered in the call's place and that was judged, "" where it was the framework's. time and memory are there where
-    a run measures them.
+    registered in the call's place and that was judged, "" where it was the framework's. time, memory and worth are
+    there where a run measures them.
     """
 
     verdict: Outcome
@@ -146,6 +148,7 @@ class Verdict(Struct, frozen=True):
     replaced: str = ""
     time: CaseTime | None = None
     memory: CaseMemory | None = None
+    worth: Worth | None = None
 
     @property
     def headline(self) -> str:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import Basis, Element, Metric, OutputVerdict
+from pytest_probe.model.worth import Detects
 from pytest_probe.numerics import metrics
 from pytest_probe.numerics.arrays import BLOCK, blocks
 from pytest_probe.numerics.dtypes import (
@@ -67,10 +68,21 @@ def differing(comparison: Comparison, actual: AnyArray, expected: AnyArray) -> B
 
 def _passed(comparison: Comparison, measured: Mapping[str, Metric]) -> OutputVerdict:
     actual, basis = comparison.actual, Basis(comparison, None) if comparison.sampled else None
-    name = comparison.name
-    return OutputVerdict(
-        name, actual.shape, dtype_name(actual.dtype), "pass", Exact.name, metrics=measured, basis=basis
-    )
+    name, dtype = comparison.name, dtype_name(actual.dtype)
+    found = _detects(comparison) if is_floating(actual.dtype) or is_complex(actual.dtype) else None
+    return OutputVerdict(name, actual.shape, dtype, "pass", Exact.name, metrics=measured, basis=basis, detects=found)
+
+
+def _detects(comparison: Comparison) -> Detects:
+    """One ulp; and one roundoff of all elements where there is a number."""
+    scale = float_format(comparison.precision).roundoff if comparison.expected.any() else None
+    return Detects(scale, 1.0, 1.0 if row_of(comparison.actual) else None)
+
+
+def row_of(actual: AnyArray) -> int:
+    """The elements of a row along the last dimension; 0 where that is all of the output, or one element."""
+    shape = actual.shape
+    return shape[-1] if len(shape) > 1 and 1 < shape[-1] < actual.size else 0
 
 
 def _is_right(comparison: Comparison) -> bool:

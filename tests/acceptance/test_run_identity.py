@@ -25,7 +25,7 @@ OTHER: dict[str, str | None] = {
     "fuzz": "3", "shard": "1/2", "collect": None, "namespaces": "Torch=torch", "outputs": "other",
     "against": "other.json", "against-map": "map.yaml", "against-call": "other.py", "relations": "again",
     "compile": "eager", "compile-dynamic": None, "framework": "torch", "reference-framework": "torch",
-    "against-framework": "torch", "mapping": "mapping.yaml",
+    "against-framework": "torch", "mapping": "mapping.yaml", "worth": None,
 }  # fmt: skip
 # A device that is wrong in every call, of a kind that the user registered.
 WRONG_DEVICE = """
@@ -144,10 +144,10 @@ def test_a_run_goes_on_with_another_option_of_no_effect(
 
 
 def test_each_free_option_is_accepted_in_a_test() -> None:
-    """But for those without which there is no run to go on with, and for what needs a cluster or a search."""
+    """But for those without which there is no run to go on with, and for what needs a cluster, a search or worths."""
     given = {word.partition("=")[0].removeprefix("--probe-") for word in FREE if word.startswith("--probe-")}
     assert {option.name for option in OPTIONS if option.free} - given == {
-        "out", "resume", "fuzz-save", "cluster", "cluster-resource", "cluster-ship", "capture"
+        "out", "resume", "fuzz-save", "worth-least", "cluster", "cluster-resource", "cluster-ship", "capture"
     }  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from pytest_probe.numerics.noise_ratio import Bias, Noise, Spread
 from pytest_probe.standards.exact import Exact, elements
 from pytest_probe.standards.noise import edges, far_off, other_terms, stages, steps
 from pytest_probe.standards.noise.added_in_order import Added, added_in_order
+from pytest_probe.standards.noise.detects import detects_of
 from pytest_probe.standards.noise.edges import is_smooth, unstable
 from pytest_probe.standards.noise.stages import AMONG_THEMSELVES, BETWEEN_STEPS, EQUAL_TERMS, STAGES, Measured, Stage
 from pytest_probe.standards.noise.summed_terms import summed_terms
@@ -414,4 +415,5 @@ def _verdict(
         worst,
         noise_ratios=histogram(noise.ratios) if comparison.plotted else None,
         basis=Basis(comparison, stage) if outcome == "error" or comparison.sampled else None,
+        detects=detects_of(comparison, stage, terms) if outcome == "pass" else None,
     )

@@ -1,0 +1,3 @@
+"""--probe-worth: which faults a case would have found, shown by judging spoiled outputs."""
+
+from __future__ import annotations

@@ -1,0 +1,244 @@
+"""Faults of kernels, planted in the output of a case: arrays in, arrays out. No kernel runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.worth import WORTH_SCALE, Detects
+from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, round_to, widen
+from pytest_probe.numerics.ulp import ulp
+from pytest_probe.standards.noise.summed_terms import summed_terms
+
+# Elements of a tile that a kernel may leave unwritten, and pieces of a sum between which its total is rounded.
+TILE, PIECES = 16, 16
+# One element is off by 1 %, in 16 bit by 8 roundoffs; errors that `detects` states are planted twice as large.
+ELEMENT, ROUNDOFFS, TWICE = 0.01, 8, 2.0
+# Of narrow dtypes 0.4 % is half an ulp, and so many roundoffs are what a case must show at least.
+SCALE, COARSE = f"times {1 + WORTH_SCALE:g}", "times 1 + 8 roundoffs"
+# Differences of linear parts from their whole, as a share of its largest element: float64's roundings.
+_LINEAR = 1e-9
+
+
+class Output:
+    """An output to spoil: what its judge compares, what was stated of it, and the result of the case before, None where
+    there was none. Spoiled values have the output's dtype and shape."""
+
+    def __init__(self, comparison: Comparison, detects: Detects | None, before: AnyArray | None) -> None:
+        self.comparison, self.detects, self.before = comparison, detects, before
+        self.actual, self.shape = comparison.actual, comparison.actual.shape
+        self.floats = is_floating(self.actual.dtype) or is_complex(self.actual.dtype)
+
+    @cached_property
+    def exact(self) -> AnyArray:
+        """What the kernel computed before it rounded its result: the reference, where that rounds to the output."""
+        rounded = widen(round_to(self.comparison.expected, self.actual.dtype))
+        wide = widen(self.actual)
+        return np.where(wide == rounded, self.comparison.expected, wide)
+
+    @cached_property
+    def typical(self) -> int | None:
+        """Where the element is whose magnitude is nearest to the RMS of all; None where there is no number but zero."""
+        size = np.abs(self.comparison.expected).ravel()
+        size = np.where(np.isfinite(size), size, 0.0)
+        rms = float(np.sqrt(np.mean(np.square(size))))
+        return int(np.argmin(np.abs(np.where(size > 0, size, np.inf) - rms))) if rms else None
+
+    def rounded(self, values: AnyArray) -> AnyArray:
+        precision: Any = self.comparison.precision
+        with np.errstate(all="ignore"):
+            return np.asarray(round_to(values, precision)).astype(self.actual.dtype)
+
+    def rerun(self, values: Mapping[str, Any]) -> AnyArray | None:
+        """The output where the call has these arguments."""
+        found = self.comparison.evidence.with_arguments(values)
+        if found is None or found.shape != self.shape:
+            return None
+        return self.rounded(found) if self.floats else found.astype(self.actual.dtype)
+
+
+Fault: TypeAlias = Callable[[Output], "AnyArray | None"]
+
+
+def spoiled(output: Output) -> Iterator[tuple[str, AnyArray]]:
+    """Each fault that can be planted, and the output with it."""
+    for name, plant in (FAULTS if output.floats else OF_INTEGERS).items():
+        with np.errstate(all="ignore"):
+            values = plant(output)
+        if values is not None:
+            yield name, values
+
+
+def times(factor: float) -> Fault:
+    return lambda output: output.rounded(output.exact * factor)
+
+
+def _coarse(output: Output) -> AnyArray | None:
+    size = ROUNDOFFS * float_format(output.comparison.precision).roundoff
+    return times(1 + size)(output) if size > WORTH_SCALE else None
+
+
+def _stated_scale(output: Output) -> AnyArray | None:
+    found = None if output.detects is None else output.detects.scale
+    return None if found is None else times(1 + TWICE * found)(output)
+
+
+def _stated_element(output: Output) -> AnyArray | None:
+    return None if output.detects is None else off_in_element(output, TWICE * output.detects.element)
+
+
+def _stated_row(output: Output) -> AnyArray | None:
+    found = None if output.detects is None else output.detects.row
+    return None if found is None else off_in_row(output, TWICE * found)
+
+
+def off_in_element(output: Output, ulps: float) -> AnyArray | None:
+    """One element of the output's typical size, so many ulps of it farther from zero."""
+    if output.typical is None:
+        return None
+    values = output.exact.flatten()
+    values[output.typical] = _farther(output, values[output.typical : output.typical + 1], ulps)[0]
+    return output.rounded(values.reshape(output.shape))
+
+
+def off_in_row(output: Output, ulps: float) -> AnyArray | None:
+    """The row of that element, each of its elements so many ulps of its own farther from zero."""
+    if output.typical is None or len(output.shape) < 2:
+        return None
+    values = output.exact.flatten().reshape(-1, output.shape[-1])
+    row = output.typical // output.shape[-1]
+    values[row] = _farther(output, values[row], ulps)
+    return output.rounded(values.reshape(output.shape))
+
+
+def _farther(output: Output, values: AnyArray, ulps: float) -> AnyArray:
+    units = np.nan_to_num(ulp(values, output.comparison.precision))
+    return np.asarray(values + ulps * units * np.where(values.real >= 0, 1, -1))
+
+
+def _one_element(output: Output) -> AnyArray | None:
+    values = output.actual.flatten()
+    if not output.floats:
+        middle = values.size // 2
+        values[middle] = ~values[middle] if values.dtype.kind == "b" else values[middle] + 1
+        return values.reshape(output.shape)
+    if output.typical is None:
+        return None
+    share = max(ELEMENT, ROUNDOFFS * float_format(output.actual.dtype).roundoff)
+    wide = widen(values)
+    wide[output.typical] *= 1 + share
+    return output.rounded(wide.reshape(output.shape))
+
+
+def _last_tile(output: Output) -> AnyArray | None:
+    if not output.shape or output.shape[-1] < 2:
+        return None
+    values = np.array(output.actual)
+    values[..., -min(TILE, output.shape[-1] // 2) :] = 0
+    return values
+
+
+def _rows_swapped(output: Output) -> AnyArray | None:
+    return _swapped(output, 0) if len(output.shape) == 2 else _swapped(output, -2) if len(output.shape) > 2 else None
+
+
+def _heads_swapped(output: Output) -> AnyArray | None:
+    return _swapped(output, 1) if len(output.shape) == 4 else None
+
+
+def _swapped(output: Output, axis: int) -> AnyArray | None:
+    extent = output.shape[axis]
+    if extent < 2:
+        return None
+    order = [extent - 1, *range(1, extent - 1), 0]
+    return np.take(output.actual, order, axis)
+
+
+def _without_bias(output: Output) -> AnyArray | None:
+    call = output.comparison.call
+    bias = call.given.get("bias")
+    if not isinstance(bias, np.ndarray) or output.comparison.direction == "backward":
+        return None
+    return output.rerun({call.paths["bias"]: np.zeros_like(bias)})
+
+
+def _mask_shifted(output: Output) -> AnyArray | None:
+    """By one place, along the last dimension."""
+    call = output.comparison.call
+    for name, value in call.given.items():
+        masks = isinstance(value, np.ndarray) and (value.dtype.kind == "b" or "mask" in name)
+        if masks and value.size > 1:
+            return output.rerun({call.paths[name]: np.roll(value, 1, axis=-1)})
+    return None
+
+
+def _one_nan(output: Output) -> AnyArray | None:
+    values = output.actual.flatten()
+    values[values.size // 2] = np.nan
+    return values.reshape(output.shape)
+
+
+def _stale(output: Output) -> AnyArray | None:
+    """What the case before left in memory."""
+    if output.before is None or not output.before.size:
+        return None
+    values = np.resize(output.before, output.shape).astype(output.actual.dtype)
+    return None if np.array_equal(values, output.actual) else values
+
+
+def _narrow_sums(output: Output) -> AnyArray | None:
+    """The sum of parts of a sum, each the reference with the other terms zero; the total is rounded behind each."""
+    comparison, call = output.comparison, output.comparison.call
+    values, axis = call.given.get("input"), 1 if "terms_of_kernel" in comparison.classes else -1
+    sums = any(kind.startswith("terms_of_") for kind in comparison.classes)
+    if not sums or comparison.direction == "backward" or not isinstance(values, np.ndarray) or comparison.large:
+        return None
+    if values.ndim < 2 or values.shape[axis] < 2 or not is_floating(values.dtype) or summed_terms(comparison).count < 2:
+        return None
+    path, narrow = call.paths["input"], np.dtype(np.float16)
+    if float_format(comparison.precision).precision < float_format("float16").precision:
+        narrow = comparison.precision
+    rest = comparison.evidence.with_arguments({path: np.zeros_like(values)})
+    if rest is None or rest.shape != output.shape or not np.isfinite(rest).all():
+        return None
+    whole, total = rest, rest
+    for piece in np.array_split(np.arange(values.shape[axis]), min(PIECES, values.shape[axis])):
+        part = np.zeros_like(values)
+        place = [slice(None)] * values.ndim
+        place[axis] = slice(int(piece[0]), int(piece[-1]) + 1)
+        part[tuple(place)] = values[tuple(place)]
+        found = comparison.evidence.with_arguments({path: part})
+        if found is None:
+            return None
+        whole, total = whole + (found - rest), widen(round_to(total + (found - rest), narrow))
+    largest = float(np.max(np.abs(comparison.expected), initial=0.0))
+    linear = np.allclose(whole, comparison.expected, rtol=0, atol=_LINEAR * largest, equal_nan=True)
+    return output.rounded(total) if linear and comparison.expected.dtype.kind == "f" else None
+
+
+OF_INTEGERS: Mapping[str, Fault] = {
+    "one element off": _one_element,
+    "last tile zero": _last_tile,
+    "two rows swapped": _rows_swapped,
+    "two heads swapped": _heads_swapped,
+    "mask shifted": _mask_shifted,
+    "all zero": lambda output: np.zeros_like(output.actual),
+    "stale": _stale,
+}
+FAULTS: Mapping[str, Fault] = {
+    "times 1.01": times(1.01),
+    SCALE: times(1 + WORTH_SCALE),
+    "times 1.001": times(1.001),
+    COARSE: _coarse,
+    "twice the stated scale": _stated_scale,
+    "twice the stated element": _stated_element,
+    "twice the stated row": _stated_row,
+    "bias dropped": _without_bias,
+    "sums in 16 bit": _narrow_sums,
+    "one NaN": _one_nan,
+    **OF_INTEGERS,
+}

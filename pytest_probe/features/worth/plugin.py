@@ -1,0 +1,53 @@
+"""--probe-worth: each case that passed is spoiled and judged again; and the table of what passes would have shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from pytest_probe.model.result import Result
+from pytest_probe.plugin.feature import Feature, Summary
+from pytest_probe.plugin.judged import Judged
+from pytest_probe.plugin.reporting import Reporting
+from pytest_probe.plugin.session import Probe
+
+if TYPE_CHECKING:
+    from pytest_probe.features.worth.case import Spoiling
+
+
+class WorthOfPasses(Feature):
+    def __init__(self, probe: Probe) -> None:
+        super().__init__(probe)
+        from pytest_probe.features.worth.report import Report
+
+        self._report = Report()
+
+    @cached_property
+    def _spoiling(self) -> Spoiling:
+        from pytest_probe.features.worth.case import Spoiling
+
+        return Spoiling(self.probe.checker)
+
+    def judge(self, judged: Judged) -> None:
+        if self.probe.settings.worth:
+            judged.verdict = replace(judged.verdict, worth=self._spoiling.of(judged.checked))
+
+    def add(self, result: Result) -> None:
+        self._report.add(result)
+
+    def summary(self, width: int) -> Summary:
+        return Summary([*self._report.lines(width)])
+
+    def end(self, reporting: Reporting) -> None:
+        least = self.probe.settings.worth_least
+        for line in () if least is None else self._report.below(least):
+            reporting.trouble(line)
+
+    def tables(self, folder: Path) -> Iterable[Path]:
+        from pytest_probe.features.worth.report import write_file
+
+        return [write_file(folder)] if self.probe.settings.judges else []

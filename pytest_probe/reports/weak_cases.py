@@ -1,0 +1,41 @@
+"""Cases that prove little, by API and reason: what a run has found, and what `show` expects."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from msgspec import Struct, field
+
+from pytest_probe.reports.terminal import count, wrap
+
+# Reasons that are listed, of an API each.
+_LISTED = 20
+
+
+class WeakCases(Struct):
+    """names has those of the cases by API with direction, and reason; apis counts them by API."""
+
+    names: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    apis: Counter[str] = field(default_factory=Counter)
+
+    def add(self, api: str, name: str, reason: str) -> None:
+        self.names.setdefault((api, reason), []).append(name)
+        self.apis[api] += 1
+
+    def lines(self, heading: str, width: int) -> Iterator[str]:
+        """heading: what is said of so many cases ("prove little")."""
+        if not self.names:
+            return
+        yield f"{count(self.apis.total(), 'case')} {heading}:"
+        for (api, reason), names in list(self.names.items())[:_LISTED]:
+            first, *rest = sorted(names, key=_by_number)
+            more = f" and {len(rest):,} more of {api.split()[0]}" if rest else ""
+            yield from wrap(f"{first}{more}: {reason}", "    ", "  ", width)
+        if len(self.names) > _LISTED:
+            yield f"  and {len(self.names) - _LISTED:,} more reasons"
+
+
+def _by_number(name: str) -> list[tuple[int, str]]:
+    """Orders names by the numbers in them."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in name.split(".")]

@@ -1,0 +1,126 @@
+"""The smallest errors that a judge would have found in an output that passed, from what it measured anyway.
+
+An error is found where it leaves a noise ratio above a limit: an error e of each element where the RMS of e / A is, one
+element where e / A is above the largest, A being the allowed scale. A passing output is judged without runs, or with
+few, and one that errs with all. So A has to be foreseen: from the spread of the runs that were made, or in units of
+u_c |R| without any. The factors below are medians over cases/gpt and a CNN in three dtypes;
+`python benchmarks/worth.py` prints how often the forecast is within a factor of 2 of what spoiled outputs show.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.worth import Detects
+from pytest_probe.numerics import noise_ratio
+from pytest_probe.numerics.arrays import PASS
+from pytest_probe.numerics.dtypes import AnyArray, FloatFormat, float_format
+from pytest_probe.standards.exact import row_of
+from pytest_probe.standards.noise import stages
+from pytest_probe.standards.noise.stages import BETWEEN_STEPS, INSIDE_LIMITS, SINGLE, Stage
+from pytest_probe.standards.noise.summed_terms import Terms
+
+# S of all runs, in u_c RMS(R), of a sum, of one with few elements, and for each operand element by element.
+OF_SUM, OF_FEW, OF_OPERAND, OF_ONE = 3.0, 1.8, 1.8, 1.3
+FEW = 64
+# How much larger S is with all runs than with the first ones: where the call's steps are few, and where they are many.
+GROWTH, GROWTH_OF_STEPS = 2.2, 3.5
+# S of runs that round inside a kernel, in roundoffs of the dtype.
+INSIDE = 2.2
+# In 16 bit a kernel with so many operands rounds between its steps: errors that this hides, in ulps and roundoffs.
+OPERANDS, STEPS_ELEMENT, STEPS_ROW, STEPS_SCALE = 3, 5.7, 4.0, 1.5
+# One element's S is above the RMS of all; of a row the largest element decides, whose ulp is larger.
+ALONE, LARGEST_OF_ROW = 1.4, 0.6
+# A mean shift of half a noise scale is found in so many elements.
+BIASED = 150
+# Half an ulp, as a share of the number that is rounded: the mean of 0.5 to 1 roundoffs.
+HALF_ULP = 0.75
+
+
+def detects_of(comparison: Comparison, stage: Stage, terms: Terms) -> Detects:
+    """Those of an output that passed by the noise rule in this stage."""
+    form = float_format(comparison.precision)
+    rms = _rms(comparison.expected)
+    if not stage.noise.count or not rms:
+        return Detects(None, 1.0, 1.0 if row_of(comparison.actual) else None)
+    narrow = form.precision < SINGLE
+    steps = narrow and stage.source != BETWEEN_STEPS and _rounds_between_operands(comparison)
+    largest, limit, allowed, biased = _granted(comparison, stage, terms, form, rms)
+    found = min(limit, largest) * allowed / rms
+    if biased and stage.noise.count > BIASED:
+        found = min(found, allowed / rms / 2)
+    if not narrow:
+        found += HALF_ULP * form.roundoff
+    scale = max(form.roundoff, found, STEPS_SCALE * form.roundoff if steps else 0.0)
+    units = allowed / _ulp(rms, form)
+    element = max(1.0, 0.5 + (ALONE if comparison.elementwise else 1.0) * largest * units, STEPS_ELEMENT * steps)
+    row = None
+    if extent := row_of(comparison.actual):
+        alone = largest if comparison.elementwise else LARGEST_OF_ROW * largest
+        row = max(1.0, 0.5 + min(alone, limit * math.sqrt(stage.noise.count / extent)) * units, STEPS_ROW * steps)
+    if terms.assumed or terms.count < 2:
+        return Detects(scale, element, row)
+    return Detects(scale, element, row, terms.count, scale * terms.count <= 1)
+
+
+def _granted(
+    comparison: Comparison, stage: Stage, terms: Terms, form: FloatFormat, rms: float
+) -> tuple[float, float, float, bool]:
+    """The limits of the largest and the RMS noise ratio, their scale, and whether a mean shift counts."""
+    largest, limit = stage.limits.largest, stage.limits.rms
+    least = form.smallest / 2
+    size = None if stage.spread is None else _rms(stage.spread.size)
+    narrow = form.precision < SINGLE
+    if narrow and stage.source == BETWEEN_STEPS and size is not None:
+        return largest, limit, max(size, least), True
+    if narrow and comparison.case.on_cpu and stages.rounds_inside(comparison):
+        usual = noise_ratio.ELEMENTWISE_RMS if comparison.elementwise else noise_ratio.RMS
+        return (
+            min(largest, INSIDE_LIMITS.largest),
+            limit * INSIDE_LIMITS.rms / usual,
+            INSIDE * form.roundoff * rms,
+            True,
+        )
+    unit = comparison.roundoff * rms
+    if size is not None:
+        many = comparison.elementwise or terms.assumed
+        return largest, limit, max(unit, (GROWTH_OF_STEPS if many else GROWTH) * size, least), False
+    count = stage.noise.count
+    if comparison.elementwise:
+        factor = OF_ONE if count == 1 else OF_OPERAND * _operands(comparison)
+    else:
+        factor = OF_FEW if count < FEW else OF_SUM
+    return largest, limit, max(factor * unit, least), False
+
+
+def _operands(comparison: Comparison) -> int:
+    given = comparison.call.given.values()
+    count = sum(1 for value in given if isinstance(value, (np.ndarray, float)))
+    return max(1, count + (comparison.direction == "backward"))
+
+
+def _rounds_between_operands(comparison: Comparison) -> bool:
+    case = comparison.case
+    return case.on_cpu and comparison.elementwise and case.direction == "forward" and _operands(comparison) >= OPERANDS
+
+
+def _ulp(value: float, form: FloatFormat) -> float:
+    exponent = max(math.frexp(value)[1] - 1, form.min_exponent)
+    return math.ldexp(1.0, exponent - form.precision + 1)
+
+
+def _rms(values: AnyArray) -> float:
+    """The RMS of the finite elements; in pieces, as threads of the library would wait in a loop."""
+    flat = values.reshape(-1)
+    if flat.size <= PASS:
+        power = float(np.vdot(flat, flat).real)
+    else:
+        pieces = (flat[start : start + PASS] for start in range(0, flat.size, PASS))
+        power = float(sum(np.vdot(piece, piece).real for piece in pieces))
+    if 0 < power < math.inf:
+        return math.sqrt(power / flat.size)
+    with np.errstate(invalid="ignore"):
+        return noise_ratio.root_mean_square(np.abs(flat[np.isfinite(flat)]))

@@ -1,0 +1,118 @@
+"""--probe-worth in a run: the summary, the files, the gate, workers; and what `show` expects without a run."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from pytest_probe import capture
+from pytest_probe.cli import main
+from tests.support.models import GPT, trained
+
+RUN = ("-p", "no:cacheprovider", "--probe-device=cpu", "--probe-api=Functional.*")
+
+
+@pytest.fixture(scope="module")
+def dumps(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Two dumps of one model: of a step after another one, and of a step whose loss is zero."""
+    found = []
+    for factor in (1.0, 0.0):
+        torch.manual_seed(0)
+        model, tokens = GPT(), torch.randint(0, 32, (2, 8))
+        optimizer = torch.optim.SGD(model.parameters(), 1e-2)
+
+        def loss(model: nn.Module = model, tokens: torch.Tensor = tokens, factor: float = factor) -> torch.Tensor:
+            return factor * F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
+
+        step, folder = trained(model, optimizer, loss), tmp_path_factory.mktemp("dump")
+        step()
+        with capture(folder, overwrite=True) as recorder:
+            step()
+            recorder.step()
+        found.append(next(folder.glob("**/dump.json")))
+    return found[0], found[1]
+
+
+def results(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("workers", [(), ("-n1",)])
+def test_a_run_says_what_would_have_been_found(
+    pytester: pytest.Pytester, dumps: tuple[Path, Path], workers: tuple[str, ...]
+) -> None:
+    run = pytester.runpytest(*RUN, f"--probe-dump={dumps[0]}", "--probe-worth", "--probe-out=out", *workers)
+    run.stdout.fnmatch_lines([
+        "worth: a scale error of 0.4 % would be found in 100 % of * cases",
+        "faults planted in outputs *found *planted",
+        "*times 1.01 *",
+        "*one NaN *",
+    ])  # fmt: skip
+    run.stdout.no_fnmatch_line("*prove little*")
+    assert run.ret == 0
+    for result in results(pytester.path / "out"):
+        worth = result["worth"]
+        assert worth["scale"]
+        assert "weak" not in worth
+        assert worth["faults"]["one NaN"][0] == worth["faults"]["one NaN"][1]
+        assert all(output["detects"]["scale"] < 0.01 for output in result["outputs"])
+
+
+def test_a_step_without_a_loss_proves_too_little(pytester: pytest.Pytester, dumps: tuple[Path, Path]) -> None:
+    asked = ("--probe-worth", "--probe-worth-least=90")
+    good = pytester.runpytest(*RUN, f"--probe-dump={dumps[0]}", *asked)
+    assert good.ret == 0
+    bad = pytester.runpytest(*RUN, f"--probe-dump={dumps[1]}", *asked, "--probe-out=out")
+    assert bad.ret == 1
+    bad.stdout.fnmatch_lines(["worth: a scale error of 0.4 % would be found in 5? % of * cases"])
+    bad.stdout.fnmatch_lines(
+        ["* cases prove little or nothing:", "  Functional.*.backward*: incoming gradient * is all zeros"]
+    )
+    bad.stdout.fnmatch_lines(
+        ["probe: worth: 5* % of the cases prove something, --probe-worth-least asks for 90 %;*linear backward*"]
+    )
+    with (pytester.path / "out/detects.csv").open(encoding="utf-8-sig") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["weak"] != "" for row in rows if ".backward" in row["id"]} == {True}
+    assert {row["weak"] for row in rows if ".forward" in row["id"]} == {""}
+
+
+def test_show_expects_it(dumps: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(dumps[0]), "--api=Functional.*"]) == 0
+    assert "prove little" not in capsys.readouterr().out
+    assert main(["show", str(dumps[1]), "--api=Functional.*"]) == 0
+    text = capsys.readouterr().out
+    assert "will prove little or nothing, as their statistics say:" in text
+    assert "is all zeros" in text
+
+
+def test_without_the_option_passes_state_what_they_detect(pytester: pytest.Pytester, dumps: tuple[Path, Path]) -> None:
+    run = pytester.runpytest(*RUN, f"--probe-dump={dumps[0]}", "--probe-out=out")
+    run.stdout.no_fnmatch_line("*worth*")
+    found = results(pytester.path / "out")
+    assert all("worth" not in result for result in found)
+    stated = [output["detects"] for result in found for output in result["outputs"]]
+    assert stated
+    assert all(each["scale"] > 0 and each["element"] >= 1 for each in stated)
+    with (pytester.path / "out/detects.csv").open(encoding="utf-8-sig") as file:
+        assert len(list(csv.DictReader(file))) == len(stated)
+
+
+@pytest.mark.parametrize(("words", "told"), [
+    (["--probe-worth-least=90"], "it needs what cases are worth: add --probe-worth"),
+    (["--probe-worth", "--probe-worth-least=101"], "give percent, 0 to 100, as 90"),
+    (["--probe-worth", "--probe-mode=time"], "with --probe-worth results are judged: add acc"),
+])  # fmt: skip
+def test_options_that_do_not_fit(
+    pytester: pytest.Pytester, dumps: tuple[Path, Path], words: list[str], told: str
+) -> None:
+    run = pytester.runpytest(*RUN, f"--probe-dump={dumps[0]}", *words)
+    assert run.ret == pytest.ExitCode.USAGE_ERROR
+    run.stderr.fnmatch_lines([f"*{told}*"])
