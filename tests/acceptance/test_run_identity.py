@@ -307,4 +307,4 @@ def test_tables_of_other_runs_stay(pytester: pytest.Pytester, make_dump: DumpMak
     file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
     pytester.runpytest(*run, "--probe-resume")
     assert {other.read_text(), beside.read_text()} == {"of another run"}
-    assert len({path.name for path in (pytester.path / "out").glob("*.csv")} - {beside.name}) == len(own) == 2
+    assert len({path.name for path in (pytester.path / "out").glob("*.csv")} - {beside.name}) == len(own) == 3
