@@ -26,7 +26,8 @@ The standards of tools, for `--probe-standard`. [Tools' standards](tool-standard
 
 def row(option: Option[Any]) -> str:
     """A table row."""
-    flag = f"`{option.flag}{f'={option.metavar}' if option.metavar else ''}`".replace("|", "\\|") if option.cli else ""
+    value = f"={option.metavar}" if option.metavar else ""
+    flag = f"`{option.flag}{f'[{value}]' if option.words else value}`".replace("|", "\\|") if option.cli else ""
     key = f"`{option.key}`" if option.ini else ""
     return f"| {flag} | {key} | {option.help} |\n"
 

@@ -101,6 +101,19 @@ class Flag(Type):
         return bool(given.value)
 
 
+class FlagOrWord(Type):
+    """A flag that may have a word: `--probe-x`, or `--probe-x=all`. The flag alone, and true in an ini file, means the
+    first of them; "" where it is not given."""
+
+    kind = "flag"
+
+    def __init__(self, alone: str, *words: str) -> None:
+        self._alone, self.words = alone, words
+
+    def read(self, given: Given) -> str:
+        return self._alone if given.value is True else given.text
+
+
 class Text(Type):
     def read(self, given: Given) -> str:
         return given.text

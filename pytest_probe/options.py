@@ -20,6 +20,7 @@ from pytest_probe.option_types import (
     Dumps,
     FileOrFolder,
     Flag,
+    FlagOrWord,
     Folder,
     Globs,
     Maybe,
@@ -82,7 +83,9 @@ class Option(Generic[T]):
     one case again repeat it? needs names an option that this one needs, and the advice to give it. stored: does a run
     with it judge what dumps stored, on no device? check is the import path of a function of what the user wrote and the
     settings, which is called where the option is set and raises SettingsError; first of a function of pytest's
-    configuration, which is called before pytest-xdist reads its own options.
+    configuration, which is called before pytest-xdist reads its own options. alone is the import path of a function of
+    pytest's configuration and of what was asked, which is called in every process of a run that has the option: the
+    option does not make the run probe.
 
     Two runs that differ in an option are two runs, which nothing mixes, unless free says why it changes neither a
     verdict nor what is selected, or may_differ says why it does not matter for a use of both; by names the field of a
@@ -108,6 +111,7 @@ class Option(Generic[T]):
         first: str = "",
         probes: bool = False,
         stored: bool = False,
+        alone: str = "",
         free: str = "",
         by: str = "",
         may_differ: Mapping[str, str] = {},
@@ -129,9 +133,15 @@ class Option(Generic[T]):
         self.first = first
         self.probes = probes
         self.stored = stored
+        self.alone = alone
         self.free = free
         self.by = by
         self.may_differ = may_differ
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What a flag may have behind it."""
+        return getattr(self._type, "words", ())
 
     @property
     def type(self) -> Reads[T]:
@@ -353,6 +363,11 @@ class Options:
         check="pytest_probe.features.cluster.options.check_used", free="it says how files travel")
     capture = Option("capture", "Record the API calls of this test run as a dump below this folder; nothing is checked",
         Maybe(Text()), "DIR", in_run_file=False, free="nothing is checked")
+    asserts = Option("asserts",
+        "Explain failing asserts of the tests' own, torch.testing.assert_close, numpy.testing.assert_allclose, assert "
+        "torch.allclose and the like: what the difference looks like. With =all also how much of its tolerance each "
+        "passing one uses", FlagOrWord("failing", "all"), "all", in_run_file=False,
+        alone="pytest_probe.features.asserts.plugin.register", free="it explains tests of the user's own")
     collect = Option("collect", "Collect the dumps in the folders that pytest collects", Flag(), cli=False,
         in_run_file=False, probes=True, may_differ=SELECTS)
     namespaces = Option("namespaces",
@@ -438,6 +453,11 @@ def register(parser: pytest.Parser) -> None:
 def _add_option(group: pytest.OptionGroup, option: Option[Any]) -> None:
     if option.kind == "flag":
         group.addoption(option.flag, action="store_true", default=None, dest=option.key, help=option.help)
+        # Options of their own: with an argument that may be left out, argparse takes a path behind the flag for it.
+        for word in option.words:
+            group.addoption(
+                f"{option.flag}={word}", action="store_const", const=word, dest=option.key, help="See above"
+            )
     else:
         action = "append" if option.kind == "list" else "store"
         group.addoption(option.flag, action=action, metavar=option.metavar, dest=option.key, help=option.help)

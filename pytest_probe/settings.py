@@ -180,7 +180,7 @@ def _given(config: pytest.Config, option: Option[Any], folder: Path, *, in_worke
     value = config.getoption(option.key, None) if option.cli else None
     if any(isinstance(text, str) and not text.strip() for text in (value if isinstance(value, list) else [value])):
         raise SettingsError(option.flag, "", "give a value, or leave the option out")
-    in_file = _read_ini(config, option) if option.ini else None
+    in_file = read_ini(config, option) if option.ini else None
     if _is_set(value):
         return Given(option.flag, value, folder, is_set=True, in_worker=in_worker)
     if not _is_set(in_file):
@@ -191,7 +191,8 @@ def _given(config: pytest.Config, option: Option[Any], folder: Path, *, in_worke
     return Given(name, in_file, folder, is_set=True, from_ini=True, in_worker=in_worker)
 
 
-def _read_ini(config: pytest.Config, option: Option[Any]) -> Any:
+def read_ini(config: pytest.Config, option: Option[Any]) -> Any:
+    """What an ini file has for an option. Raises SettingsError."""
     import pytest
 
     try:

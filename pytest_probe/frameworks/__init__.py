@@ -25,6 +25,8 @@ from pytest_probe.system.import_noise import hidden_noise
 from pytest_probe.system.process import paused_gc
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from pytest_probe.frameworks.base import Framework, Signatures
 
 
@@ -104,6 +106,20 @@ def import_in_order(names: Sequence[str]) -> None:
     if {"mindspore", "paddle"} <= set(names):
         with suppress(Unsupported, FrameworkTooOld):
             check_installed("mindspore")
+
+
+def array_of(value: Any) -> np.ndarray:
+    """The values of a tensor, on whatever device, of a framework that this process has imported; of anything else what
+    NumPy makes of it. Raises Unsupported for a tensor that NumPy has no place for, and what a framework raises."""
+    for module in MODULES.values():
+        kind = getattr(sys.modules.get(module), "Tensor", None)
+        if kind is not None and isinstance(value, kind):
+            on_host = value.detach().cpu() if hasattr(value, "cpu") else value
+            found: np.ndarray = _part(module, "arrays").to_array(on_host)
+            return found
+    from numpy import asarray
+
+    return asarray(value)
 
 
 def capture_part(name: str, part: str) -> Any:

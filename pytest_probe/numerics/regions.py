@@ -220,12 +220,18 @@ def _distance_to_border(spatial: tuple[int, ...]) -> npt.NDArray[np.int64]:
 
 
 def _triangles(mask: BoolArray, total: int) -> Iterator[Region]:
-    """Above, below or on the diagonal of the last two dimensions."""
+    """On the diagonal of the last two dimensions, next to it, or on one side of it."""
     if mask.ndim < 2 or min(mask.shape[-2:]) < 3:
         return
     rows, columns = np.ogrid[: mask.shape[-2], : mask.shape[-1]]
     counts = mask.reshape(-1, *mask.shape[-2:]).sum(axis=0)
-    for words, part in (("on", rows == columns), ("above", rows < columns), ("below", rows > columns)):
+    for words, part in (
+        ("on", rows == columns),
+        ("one above", rows == columns - 1),
+        ("one below", rows == columns + 1),
+        ("above", rows < columns),
+        ("below", rows > columns),
+    ):
         true = int(counts[part].sum())
         if true >= COVERAGE * total:
             size = int(np.count_nonzero(part)) * (mask.size // part.size)

@@ -105,6 +105,9 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_probe.plugin import command_line
 
         command_line.check_keys(config, keys)
+    for option in options.OPTIONS:
+        if option.alone and (asked := _asked(config, option)):
+            options.imported(option.alone)(config, asked)
     _find_captured(config)
     if config.getoption("probe_capture") or config.getini("probe_capture"):
         _configure_capture(config)
@@ -122,6 +125,25 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Waiting(config), "probe-waiting")
 
 
+def _asked(config: pytest.Config, option: options.Option[Any]) -> Any:
+    """The value of an option that a run has without probing; not a true one where nobody asked for it."""
+    from pytest_probe.option_types import Given
+
+    value = config.getoption(option.key)
+    try:
+        value = config.getini(option.key) if value is None else value
+    except (TypeError, ValueError, pytest.UsageError):
+        from pytest_probe.errors import SettingsError
+        from pytest_probe.plugin import command_line
+        from pytest_probe.settings import read_ini
+
+        try:
+            value = read_ini(config, option)
+        except SettingsError as error:
+            raise command_line.usage_error(config, error) from None
+    return option.type.read(Given(option.flag, value, config.rootpath, is_set=bool(value)))
+
+
 def _find_captured(config: pytest.Config) -> None:
     """Node ids say `rank0` for a folder `proc1234`: turn those of the command line into paths that exist."""
     for index, arg in enumerate(config.args):
@@ -136,7 +158,7 @@ def _configure_capture(config: pytest.Config) -> None:
     from pytest_probe.capture import plugin as capture
 
     folder = config.getoption("probe_capture") or config.getini("probe_capture")
-    given = [option for option in options.OPTIONS if option.cli and option.name != "capture"]
+    given = [option for option in options.OPTIONS if option.cli and not option.alone and option.name != "capture"]
     others = [option.flag for option in given if config.getoption(option.key) is not None]
     capture.configure(config, folder, others)
 
@@ -147,7 +169,7 @@ def _paths_given(config: pytest.Config) -> bool:
 
 def _may_probe(config: pytest.Config) -> bool:
     """Cheaply: could there be a dump to check, or was an option given that tests of the user's own go by?"""
-    if any(config.getoption(option.key) is not None for option in options.OPTIONS if option.cli):
+    if any(config.getoption(option.key) is not None for option in options.OPTIONS if option.cli and not option.alone):
         return True
     if any(config.getini(option.key) for option in options.OPTIONS if option.probes):
         return True

@@ -139,15 +139,20 @@ def _output(output: OutputVerdict) -> Iterator[str]:
     standard = f" ({output.standard})" if output.standard else ""
     yield ""
     # Of what is no tensor there is neither.
-    tensor = f" {_shape(output.shape)} {output.dtype}" if output.dtype else ""
+    tensor = f" {shape_text(output.shape)} {output.dtype}" if output.dtype else ""
     yield from wrap(f"{output.name}{tensor}: {output.verdict}{standard}{reason}")
     if output.diagnosis is not None:
         yield from _diagnosis(output.diagnosis, sampled="sampled" in output.metrics)
-    if output.worst:
-        with_ratio = any(element.ratio == element.ratio for element in output.worst)
+    yield from element_lines(_beyond_limit(output))
+
+
+def element_lines(elements: Sequence[Element]) -> Iterator[str]:
+    """A table of elements, with their noise ratios where they have them; nothing without elements."""
+    with_ratio = any(element.ratio == element.ratio for element in elements)
+    if elements:
         ratio = f" {'ratio':>10}" if with_ratio else ""
         yield f"  {'index':<18} {'actual':>17} {'expected':>17} {'ULP':>10}{ratio}"
-        yield from (_element(element, with_ratio) for element in _beyond_limit(output))
+    yield from (_element(element, with_ratio) for element in elements)
 
 
 def _diagnosis(found: Diagnosis, *, sampled: bool) -> Iterator[str]:
@@ -193,14 +198,15 @@ def _value(value: float | str) -> str:
 
 
 def _arguments(rows: Sequence[ArgumentRow]) -> Iterator[str]:
-    shapes = ["" if row.shape is None else _shape(row.shape) for row in rows]
+    shapes = ["" if row.shape is None else shape_text(row.shape) for row in rows]
     widths = [max(map(len, column)) for column in ([row.name for row in rows], shapes, [row.dtype for row in rows])]
     for row, shape in zip(rows, shapes, strict=True):
         cells = (f"{cell:<{width}}" for cell, width in zip((row.name, shape, row.dtype), widths, strict=True))
         yield f"  {'  '.join(cells)}  {row.value}".rstrip()
 
 
-def _shape(shape: Sequence[int]) -> str:
+def shape_text(shape: Sequence[int]) -> str:
+    """ "[2, 3]"."""
     return f"[{', '.join(map(str, shape))}]"
 
 

@@ -15,7 +15,7 @@ from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.device_modes import ACCUMULATIONS, MODES
 from pytest_probe.model.verdict import Diagnosis, OutputVerdict
 from pytest_probe.numerics import regions, statistics
-from pytest_probe.numerics.dtypes import is_complex, is_floating, widen
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, is_complex, is_floating, widen
 from pytest_probe.numerics.ulp import ulp_distance
 from pytest_probe.standards.base import Standard
 from pytest_probe.standards.diagnosis.arguments import ChangedArgument
@@ -80,12 +80,25 @@ def diagnose(
     if verdict.standard in _OWN_WORDS or not comparison.actual.size or comparison.actual.dtype.kind not in "biufcV":
         return None
     wrong, allowed = wrong_elements(comparison, verdict)
-    if not wrong.any():
-        return None
+    return diagnose_elements(standard, comparison, verdict, wrong, allowed, depth) if wrong.any() else None
+
+
+def diagnose_elements(
+    standard: Standard,
+    comparison: Comparison,
+    verdict: OutputVerdict,
+    wrong: BoolArray,
+    allowed: AnyArray,
+    depth: Depth = "whole",
+    causes: Sequence[Recogniser] = CAUSES,
+) -> Diagnosis:
+    """What is wrong with an output of whose elements at least one is wrong; allowed is the distance that each of them
+    is allowed, both of the output's shape. causes are tried in their order."""
     where = regions.describe(wrong, _names(comparison))
     cause, by_runs = None, False
     if not is_complex(comparison.actual.dtype):
-        cause, by_runs = _cause(failed_output(standard, comparison, verdict, wrong, allowed, where), depth)
+        failed = failed_output(standard, comparison, verdict, wrong, allowed, where)
+        cause, by_runs = _cause(failed, depth, causes)
     return Diagnosis(
         wrong=int(np.count_nonzero(wrong)),
         size=wrong.size,
@@ -99,11 +112,11 @@ def diagnose(
     )
 
 
-def _cause(failed: FailedOutput, depth: Depth) -> tuple[Cause | None, bool]:
+def _cause(failed: FailedOutput, depth: Depth, causes: Sequence[Recogniser]) -> tuple[Cause | None, bool]:
     """The first cause that explains it, and whether runs of the reference found it."""
     part = part_of(failed, _PART)
     with np.errstate(all="ignore"):
-        for recogniser in CAUSES:
+        for recogniser in causes:
             by_runs = isinstance(recogniser, _RUNNING)
             found = recogniser.explain(part) if depth == "whole" or not by_runs else None
             if found is not None:
@@ -143,4 +156,4 @@ def _names(comparison: Comparison) -> Mapping[int, str]:
     return {1: "channel"} if classes & channels and rank > 2 and not weight else {}
 
 
-__all__ = ["CAUSES", "Depth", "diagnose"]
+__all__ = ["CAUSES", "Depth", "diagnose", "diagnose_elements"]

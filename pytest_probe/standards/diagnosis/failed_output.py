@@ -80,6 +80,11 @@ class Cause(Struct, frozen=True):
     words: str
 
 
+def is_confined(where: str) -> bool:
+    """Is this, in words, one place?"""
+    return not (where in ("everywhere", "scattered") or where.endswith("of it"))
+
+
 class FailedOutput(Struct, frozen=True, dict=True):
     """An output that failed, and the standard that judged it.
 
@@ -105,7 +110,7 @@ class FailedOutput(Struct, frozen=True, dict=True):
     @property
     def confined(self) -> bool:
         """Are the wrong elements confined to one place, so that an explanation need not hold elsewhere?"""
-        return not (self.where in ("everywhere", "scattered") or self.where.endswith("of it"))
+        return is_confined(self.where)
 
     @property
     def whole(self) -> bool:

@@ -1,0 +1,176 @@
+"""The assert that failed, read from the frames of its traceback: passing asserts cost nothing, and whatever name a test
+has for the function, it is the same frame.
+
+In: the traceback, and what puts into the place of an assert what ran. Out: both operands, and the tolerance.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import inspect
+import linecache
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import CodeType, FrameType, TracebackType
+from typing import Any
+
+from msgspec import Struct
+
+from pytest_probe.features.asserts.functions import PREDICATES, is_assert
+
+# Takes a module of one assert and the text of its file.
+Rewrite = Callable[[ast.Module, bytes], None]
+# Methods that give a tensor's values in another dtype or place, and change nothing.
+CASTS = frozenset("bfloat16 contiguous cpu detach double flatten float half numpy".split())
+# What the functions call their tolerances.
+_TOLERANCES = ("rtol", "atol", "decimal", "nulp", "maxulp")
+# Frames of these are not the test's: the standard library's asserts, and what measures passing asserts.
+_BETWEEN = ("unittest.", __name__.rpartition(".")[0])
+_Frames = Sequence[tuple[FrameType, int]]
+
+
+class FailedAssert(Struct, frozen=True):
+    """name is the function that the test called ("assert_close"), call the call of it in the test's statement; both are
+    None where the source is not there. tolerance holds rtol, atol and the like by name; frame is the test's.
+    """
+
+    name: str
+    actual: Any
+    expected: Any
+    tolerance: Mapping[str, Any]
+    frame: FrameType
+    statement: ast.stmt | None
+    call: ast.Call | None
+
+
+def failed_assert(raised: TracebackType | None, rewrite: Rewrite) -> FailedAssert | None:
+    """What failed; None for another exception, and where the operands are not known any more."""
+    frames = [each for each in traceback.walk_tb(raised) if not _module(each[0]).startswith(_BETWEEN)]
+    inside = [place for place, (frame, _) in enumerate(frames) if is_assert(_module(frame), frame.f_code.co_name)]
+    if inside and inside[-1]:
+        return _of_function(frames, inside[-1])
+    return _of_statement(*frames[-1], rewrite) if frames else None
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def _of_function(frames: _Frames, place: int) -> FailedAssert:
+    """The innermost function, which got arrays where those around it may have got lists of them."""
+    inside = frames[place][0]
+    code, names = inside.f_code, inside.f_locals
+    sides = [names.get(name) for name in code.co_varnames[: code.co_argcount] if name != "self"][:2]
+    given = {name: names[name] for name in _TOLERANCES if names.get(name) is not None}
+    if "rtol" in names and not given:
+        given["by_dtype"] = True
+    around = (each for each in reversed(frames[:place]) if ".testing" not in _module(each[0]))
+    frame, line = next(around, frames[0])
+    statement = _statement(frame, line)
+    known = {**frame.f_globals, **frame.f_locals}
+    calls = _calls(statement, lambda call: _name(call.func) == code.co_name or _code(call.func, known) is code)
+    return FailedAssert(code.co_name, sides[0], sides[1], given, frame, statement, next(calls, None))
+
+
+def _of_statement(frame: FrameType, line: int, rewrite: Rewrite) -> FailedAssert | None:
+    statement = _statement(frame, line)
+    written = list(_calls(statement, lambda call: _name(call.func) in PREDICATES))
+    if statement is None or not written:
+        return None
+    ran = _ran(statement, frame, rewrite) if isinstance(statement, ast.Assert) else None
+    names = {**frame.f_globals, **frame.f_locals}
+    for call in written if ran is None else ran:
+        found = _bound(call, names)
+        if found is not None:
+            name, (actual, expected), given = found
+            source = next((each for each in written if _name(each.func) == name), None)
+            return FailedAssert(name, actual, expected, given, frame, statement, source)
+    return None
+
+
+def _statement(frame: FrameType, line: int) -> ast.stmt | None:
+    """The innermost statement at a line of a frame's file."""
+    try:
+        tree = ast.parse(source_of(frame))
+    except (SyntaxError, ValueError):
+        return None
+    there = (node for node in ast.walk(tree) if isinstance(node, ast.stmt) and node.lineno <= line <= _end(node))
+    return max(there, key=lambda node: (node.lineno, -_end(node)), default=None)
+
+
+def source_of(frame: FrameType) -> str:
+    return "".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals))
+
+
+def _end(node: ast.stmt) -> int:
+    return node.end_lineno or node.lineno
+
+
+def _calls(statement: ast.stmt | None, wanted: Callable[[ast.Call], bool]) -> Iterator[ast.Call]:
+    for node in ast.walk(statement) if statement is not None else ():
+        if isinstance(node, ast.Call) and wanted(node):
+            yield node
+
+
+def _code(function: ast.expr, names: Mapping[str, Any]) -> CodeType | None:
+    """The code of a function that has a name here."""
+    try:
+        return getattr(inspect.unwrap(_value(function, names)), "__code__", None)
+    except (AttributeError, KeyError):
+        return None
+
+
+def _name(function: ast.expr) -> str:
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def _ran(statement: ast.Assert, frame: FrameType, rewrite: Rewrite) -> list[ast.Call] | None:
+    """The calls as the test runner's form of the assert made them, those alone that gave something false. Each of their
+    operands is a variable there, which the frame still has: none is computed again. None where it ran as written."""
+    module = ast.Module([copy.deepcopy(statement)], [])
+    rewrite(module, source_of(frame).encode())
+    made = [
+        (frame.f_locals.get(target.id), node.value)
+        for node in ast.walk(module)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+        for target in node.targets
+        if isinstance(target, ast.Name) and target.id in frame.f_locals
+    ]
+    # A framework's own false is an array with no dimensions.
+    false = (call for value, call in made if value is False or (getattr(value, "shape", None) == () and not value))
+    return list(false) if made else None
+
+
+def _bound(call: ast.Call, names: Mapping[str, Any]) -> tuple[str, Sequence[Any], Mapping[str, Any]] | None:
+    """The name of the function, both operands and the tolerances of a call whose operands are names; None where they
+    are not, or the function is another one."""
+    try:
+        function = _value(call.func, names)
+        args = [_value(arg, names) for arg in call.args]
+        given = {keyword.arg: _value(keyword.value, names) for keyword in call.keywords}
+    except (AttributeError, KeyError, TypeError):
+        return None
+    name = str(getattr(function, "__name__", ""))
+    if name not in PREDICATES:
+        return None
+    owner = getattr(function, "__self__", None)
+    args = [owner, *args] if hasattr(owner, "shape") else args
+    args += [given[key] for key in ("input", "a", "a1", "x", "other", "b", "a2", "y") if key in given]
+    positional = dict(zip(("rtol", "atol"), args[2:], strict=False))
+    known = {key: value for key, value in (positional | given).items() if key in ("rtol", "atol")}
+    return (name, args[:2], {**PREDICATES[name], **known}) if len(args) > 1 else None
+
+
+def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
+    """The value of a name, an attribute, a constant, or a cast of one. Raises KeyError for what would have to be
+    computed."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        return names[node.id]
+    if isinstance(node, ast.Attribute):
+        return getattr(_value(node.value, names), node.attr)
+    if isinstance(node, ast.Call) and not node.args and not node.keywords and _name(node.func) in CASTS:
+        return _value(node.func, names)()
+    raise KeyError(ast.unparse(node))

@@ -1,0 +1,193 @@
+"""How much of its tolerance each passing assert uses: the functions are replaced by ones that measure afterwards.
+
+What is measured of an assert is two numbers. By how many times the tolerance the worst element is off: so many times
+the tolerance would do. And the largest expected number, which says what else would pass.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import linecache
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType, ModuleType
+from typing import Any
+
+from pytest_probe.capture.imports import watch_imports
+from pytest_probe.features.asserts.functions import FUNCTIONS, PREDICATES, narrower, tolerance
+
+# A wrong scale that a test should find.
+FACTOR = 1.05
+# By module what is replaced in it.
+_NAMES: Mapping[str, frozenset[str]] = {
+    **{f"{package}.testing": names for package, names in FUNCTIONS.items()},
+    **dict.fromkeys(("torch", "numpy", "jax.numpy", "paddle"), frozenset(("allclose",))),
+}
+# Of built-in functions, which do not say.
+_OPERANDS = ("input", "other", "rtol", "atol")
+
+
+class Measuring:
+    """A function in the place of another one, with the name and the looks of it. asked: it answers, and asserts
+    nothing itself."""
+
+    def __init__(self, measured: Measured, name: str, function: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, function)
+        self._measured = measured
+        self.name, self.function, self.asked = name, function, name in PREDICATES
+        self.parameters, self.defaults = _signature(function)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        return self._measured.after(self, sys._getframe(1), args, kwargs)
+
+    def __repr__(self) -> str:
+        return repr(self.function)
+
+
+class Measured:
+    """Counts by function, tolerance and dtype, of one test at a time.
+
+    rows: how many asserts; the largest share of the tolerance that one used; how many would pass zeros, and how many
+    FACTOR times the expected numbers. What could not be measured counts alone.
+    """
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[str, float, float, str], list[float]] = {}
+        self._busy = False
+        self._replaced: list[tuple[Any, str, Any]] = []
+        self._by_original: dict[int, Measuring] = {}
+
+    def taken(self) -> list[list[Any]]:
+        """The rows since the last time, as plain lists."""
+        rows, self.rows = self.rows, {}
+        return [[*key, *values] for key, values in rows.items()]
+
+    @contextmanager
+    def replacing(self) -> Iterator[None]:
+        """Measure in here, by whatever name of a package, once it is imported."""
+        with watch_imports(_NAMES, self._replace):
+            try:
+                yield
+            finally:
+                for owner, name, function in reversed(self._replaced):
+                    setattr(owner, name, function)
+
+    def _replace(self, module: str) -> None:
+        for name in _NAMES[module]:
+            function = getattr(sys.modules[module], name, None)
+            if function is not None and not isinstance(function, Measuring):
+                wrapped = self._by_original.setdefault(id(function), Measuring(self, name, function))
+                self._set(sys.modules[module], name, function, wrapped)
+
+    def replace_in(self, modules: list[ModuleType]) -> None:
+        """And in modules that had the functions by a name of their own before."""
+        for module in modules:
+            for name, value in list(vars(module).items()):
+                wrapped = self._by_original.get(id(value))
+                if wrapped is not None:
+                    self._set(module, name, value, wrapped)
+
+    def _set(self, owner: ModuleType, name: str, function: Any, wrapped: Any) -> None:
+        self._replaced.append((owner, name, function))
+        setattr(owner, name, wrapped)
+
+    def after(self, function: Measuring, caller: FrameType, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Call a function, and measure if it passes. The asserts inside another one are not the test's."""
+        __tracebackhide__ = True
+        if self._busy:
+            return function.function(*args, **kwargs)
+        self._busy = True
+        try:
+            result = function.function(*args, **kwargs)
+            if not function.asked or (result and _in_assert(caller)):
+                given = {**function.defaults, **dict(zip(function.parameters, args, strict=False)), **kwargs}
+                self._add(function.name, given, function.parameters)
+        finally:
+            self._busy = False
+        return result
+
+    def _add(self, name: str, given: Mapping[str, Any], parameters: tuple[str, ...]) -> None:
+        rtol = atol = used = top = 0.0
+        dtypes: list[str] = []
+        try:
+            actual, expected = given[parameters[0]], given[parameters[1]]
+            dtypes = [str(side.dtype).rpartition(".")[2] for side in (actual, expected) if hasattr(side, "dtype")]
+            rtol, atol = tolerance({key: value for key, value in given.items() if value is not None}, dtypes)
+            if rtol or atol:
+                used, top = _used(actual, expected, rtol, atol)
+        except Exception:
+            # No arrays, or none that can be measured: nothing that a test should notice.
+            rtol = atol = 0.0
+        row = self.rows.setdefault((name, rtol, atol, narrower(dtypes)), [0, 0.0, 0, 0])
+        row[0] += 1
+        row[1] = max(row[1], used)
+        row[2] += top > 0 and top * (1 - rtol) <= atol
+        row[3] += top > 0 and top * (FACTOR - 1 - rtol) <= atol
+
+
+def _signature(function: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """The names of the parameters, and the defaults of tolerances."""
+    try:
+        found = inspect.signature(function).parameters
+    except ValueError:
+        return _OPERANDS, dict(PREDICATES["allclose"])
+    names = tuple(name for name in found if name != "self")
+    defaults = {name: each.default for name, each in found.items() if each.default is not inspect.Parameter.empty}
+    known = {name: value for name, value in defaults.items() if name in ("rtol", "atol", "decimal", "nulp", "maxulp")}
+    return names, {**known, "by_dtype": True} if known.get("rtol", 0) is None else known
+
+
+def _used(actual: Any, expected: Any, rtol: float, atol: float) -> tuple[float, float]:
+    """The largest |actual - expected| / (atol + rtol |expected|), and the largest |expected|, of finite numbers; by the
+    operations of the arrays' own framework, on their device."""
+    if hasattr(actual, "detach") != hasattr(expected, "detach"):
+        from numpy import asarray
+
+        actual, expected = asarray(actual), asarray(expected)
+    one, other = _wide(actual), _wide(expected)
+    size = abs(other)
+    used, top = float((abs(one - other) / (size * rtol + atol)).max()), float(size.max())
+    if used - used == 0 and top - top == 0:
+        return used, top
+    finite = abs(one - other) + size
+    kept = finite - finite == 0
+    size, gap = size[kept], abs(one - other)[kept]
+    times = gap / (size * rtol + atol)
+    times = times[times == times]
+    return float(times.max()) if len(times) else 0.0, float(size.max()) if len(size) else 0.0
+
+
+def _wide(side: Any) -> Any:
+    """In float32 or wider, of a tensor without its gradient."""
+    if hasattr(side, "detach"):
+        side = side.detach()
+        wide = side.dtype.itemsize > 2 and (side.dtype.is_floating_point or side.dtype.is_complex)
+        return side if wide else side.float()
+    from numpy import asarray, float32
+
+    array = side if hasattr(side, "astype") else asarray(side)
+    return array if array.dtype.kind in "fc" and array.dtype.itemsize > 2 else array.astype(float32)
+
+
+def _in_assert(frame: FrameType) -> bool:
+    """Does a statement that asserts something make this call?"""
+    return frame.f_lineno in _lines(frame.f_code.co_filename)
+
+
+@functools.cache
+def _lines(file: str) -> frozenset[int]:
+    """The lines of a file's asserts, and of calls of assertTrue and the like."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return frozenset()
+    found: set[int] = set()
+    for node in ast.walk(tree):
+        calls = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr[:6] == "assert"
+        if isinstance(node, ast.stmt | ast.expr) and (isinstance(node, ast.Assert) or calls):
+            found.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return frozenset(found)

@@ -1,0 +1,78 @@
+"""The lines that put a check without a tolerance into the place of an assert, where the test's source says what both
+sides were computed by."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from types import FrameType
+
+from pytest_probe.features.asserts.failed import CASTS, FailedAssert, source_of
+
+# What these give are inputs, and not what is tested.
+_MAKERS = frozenset("arange array asarray empty from_numpy full linspace load ones rand randn tensor zeros".split())
+
+
+def replacement(failed: FailedAssert) -> list[str]:
+    """Three lines; none where a side is not what one call gave, or both calls got other arguments."""
+    if failed.call is None or failed.statement is None or len(failed.call.args) < 2:
+        return []
+    before = _assigned(ast.parse(source_of(failed.frame)), failed.frame.f_code.co_firstlineno, failed.statement.lineno)
+    actual, expected = (_made_by(side, before) for side in failed.call.args[:2])
+    if actual is None or expected is None or _arguments(actual) != _arguments(expected):
+        return []
+    function, reference = ast.unparse(actual.func), ast.unparse(expected.func)
+    if function == reference or not all(_is_function(each, failed.frame) for each in (actual.func, expected.func)):
+        return []
+    kwargs = ", ".join(f'"{each.arg}": {ast.unparse(each.value)}' for each in actual.keywords)
+    more = f", kwargs={{{kwargs}}}" if kwargs else ""
+    inputs = ", ".join(map(ast.unparse, actual.args))
+    return ["probe.check(", f"    {function}, reference={reference}, inputs=[{inputs}]{more},", ")"]
+
+
+def _assigned(tree: ast.Module, first: int, end: int) -> Mapping[str, ast.expr | None]:
+    """What each name was assigned last, from one line to before another; None where that was another statement."""
+    values = {
+        id(node.targets[0]): node.value for node in ast.walk(tree) if isinstance(node, ast.Assign) and node.targets
+    }
+    stored = (node for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    there = sorted((node for node in stored if first <= node.lineno < end), key=lambda node: node.lineno)
+    return {node.id: values.get(id(node)) for node in there}
+
+
+def _made_by(side: ast.expr, before: Mapping[str, ast.expr | None]) -> ast.Call | None:
+    """The call that gave a side, with positional arguments to give to another function as well."""
+    found: ast.expr | None = _plain(side)
+    if isinstance(found, ast.Name):
+        found = before.get(found.id)
+    found = None if found is None else _plain(found)
+    if not isinstance(found, ast.Call) or not found.args or any(each.arg is None for each in found.keywords):
+        return None
+    return None if any(isinstance(arg, ast.Starred) for arg in found.args) else found
+
+
+def _plain(side: ast.expr) -> ast.expr:
+    """Without casts: a check makes its own."""
+    while (
+        isinstance(side, ast.Call)
+        and isinstance(side.func, ast.Attribute)
+        and side.func.attr in (*CASTS, "astype", "to")
+    ):
+        side = side.func.value
+    return side
+
+
+def _is_function(node: ast.expr, frame: FrameType) -> bool:
+    """Is it the name of something that is tested, and no method of a tensor or of a number?"""
+    name, root = ast.unparse(node), node
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    if not isinstance(root, ast.Name) or name.rpartition(".")[2] in _MAKERS:
+        return False
+    owner = frame.f_locals.get(root.id, frame.f_globals.get(root.id))
+    return owner is not None and (root is node or not hasattr(owner, "shape"))
+
+
+def _arguments(call: ast.Call) -> list[str]:
+    keywords = sorted((each.arg or "", ast.unparse(each.value)) for each in call.keywords)
+    return [ast.unparse(_plain(arg)) for arg in call.args] + [f"{name}={value}" for name, value in keywords]

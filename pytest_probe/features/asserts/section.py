@@ -1,0 +1,164 @@
+"""The section that the report of a failing assert gets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_probe import frameworks
+from pytest_probe.features.asserts.explain import Explained, explain, held_dtype
+from pytest_probe.features.asserts.failed import FailedAssert
+from pytest_probe.features.asserts.functions import tolerance
+from pytest_probe.features.asserts.replacement import replacement
+from pytest_probe.model.verdict import Element
+from pytest_probe.numerics.arrays import contiguous
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, Float64Array, is_complex, is_floating, widen
+from pytest_probe.reports.terminal import count, element_lines, shape_text, wrap
+from pytest_probe.standards.diagnosis.failed_output import is_confined
+
+# Elements that are looked at: 32 MiB in float64, of which a diagnosis makes some ten copies.
+SAMPLE = 1 << 22
+# Lists inside lists of tensors: deeper ones are no results of a function.
+_DEPTH = 8
+
+
+class _Pair(Struct, frozen=True):
+    """Both sides of one tensor among those that were compared; path is where it stands in them, "['weight']"."""
+
+    path: str
+    actual: Any
+    expected: Any
+
+
+def section(failed: FailedAssert) -> list[str]:
+    """Its lines, of the first tensor that is not as expected; none where the sides are no tensors. Raises what a
+    framework raises that cannot give its numbers."""
+    for pair in _pairs(failed.actual, failed.expected):
+        lines = _lines(pair, failed)
+        if lines:
+            further = replacement(failed)
+            if further:
+                lines.append("in place of the assert, with the fixture `probe` and without a tolerance:")
+            return lines + [f"    {line}" for line in further]
+    return []
+
+
+def _pairs(actual: Any, expected: Any, path: str = "", depth: int = _DEPTH) -> Iterator[_Pair]:
+    if isinstance(actual, Mapping) and isinstance(expected, Mapping) and depth:
+        for key in actual:
+            if key in expected:
+                yield from _pairs(actual[key], expected[key], f"{path}[{key!r}]", depth - 1)
+    elif isinstance(actual, (list, tuple)) and isinstance(expected, (list, tuple)) and depth:
+        if not any(hasattr(each, "shape") or isinstance(each, (list, tuple, Mapping)) for each in (*actual, *expected)):
+            yield _Pair(path, np.asarray(actual), np.asarray(expected))
+            return
+        for place, (one, other) in enumerate(zip(actual, expected, strict=False)):
+            yield from _pairs(one, other, f"{path}[{place}]", depth - 1)
+    elif hasattr(actual, "shape") or hasattr(expected, "shape"):
+        yield _Pair(path, actual, expected)
+
+
+def _lines(pair: _Pair, failed: FailedAssert) -> list[str]:
+    """Of one tensor; none where it is as expected, or holds no numbers."""
+    shapes = [tuple(getattr(side, "shape", ())) for side in (pair.actual, pair.expected)]
+    step, (actual, expected) = _arrays(pair, shapes)
+    if not all(_has_numbers(side) for side in (actual, expected)):
+        return []
+    sides = " and ".join(
+        f"{name} {shape_text(shape)} {_dtype(side)}"
+        for name, shape, side in zip(("actual", "expected"), shapes, (actual, expected), strict=True)
+    )
+    head = wrap(f"{failed.name}{pair.path}: {sides}")
+    try:
+        actual, expected = np.broadcast_arrays(actual, expected)
+    except ValueError:
+        return [*head, "the shapes differ: nothing more is compared"]
+    rtol, atol = tolerance(failed.tolerance, [side.dtype.name for side in (actual, expected)])
+    times = _times(widen(actual), widen(expected), rtol, atol)
+    same_dtype = actual.dtype == expected.dtype and shapes[0] == shapes[1]
+    if not (times > 1).any() and same_dtype:
+        alike = np.count_nonzero(np.isnan(widen(actual)))
+        return [*head, f"  NaN: {alike:,} on both sides, equal with equal_nan=True alone"] if alike else []
+    found = explain(contiguous(actual), contiguous(expected), times > 1)
+    worst = _in_whole(found, step, shapes[0][step[0]] if step[1] > 1 else 1)
+    return [*head, *_sampled(step), *_found(found, times, rtol, atol), *element_lines(worst)]
+
+
+def _arrays(pair: _Pair, shapes: Sequence[tuple[int, ...]]) -> tuple[tuple[int, int], Sequence[AnyArray]]:
+    """Both sides as arrays; of large ones every n-th index of the longest dimension, the last one among them. Which
+    dimension that is, and n."""
+    shape = max(shapes, key=lambda each: (len(each), each))
+    size = int(np.prod(shape, dtype=object)) if shape else 1
+    if size <= SAMPLE or any(each != shape for each in shapes):
+        return (0, 1), [frameworks.array_of(side) for side in (pair.actual, pair.expected)]
+    dim = int(np.argmax(shape))
+    # Odd, so that it meets every place of what repeats every 2, 4, ..., 128.
+    step = min(-(-size // SAMPLE) | 1, shape[dim])
+    chosen = (*(slice(None),) * dim, slice((shape[dim] - 1) % step, None, step))
+    return (dim, step), [frameworks.array_of(side[chosen]) for side in (pair.actual, pair.expected)]
+
+
+def _has_numbers(side: AnyArray) -> bool:
+    return bool(side.size) and (side.dtype.kind in "biufc" or is_floating(side.dtype) or is_complex(side.dtype))
+
+
+def _times(actual: AnyArray, expected: AnyArray, rtol: float, atol: float) -> Float64Array:
+    """By how many times the tolerance each element is off: 0 where both are alike, NaN being like NaN, inf where the
+    tolerance is 0 or just one is NaN or inf."""
+    with np.errstate(all="ignore"):
+        off, allowed = np.abs(actual - expected), atol + rtol * np.abs(expected)
+        times = np.where(off > 0, off / allowed, 0.0)
+        return np.where(np.isnan(off) & ~_alike(actual, expected), np.inf, times)
+
+
+def _alike(actual: AnyArray, expected: AnyArray) -> BoolArray:
+    same: BoolArray = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
+    return same
+
+
+def _dtype(side: AnyArray) -> str:
+    held = held_dtype(side)
+    return side.dtype.name if held == side.dtype else f"{side.dtype.name} (of {held.name} numbers)"
+
+
+def _sampled(step: tuple[int, int]) -> Iterator[str]:
+    if step[1] > 1:
+        yield from wrap(f"a sample: 1 of {step[1]} indices of dim {step[0]}; places are places in the sample", "", "  ")
+
+
+def _in_whole(found: Explained, step: tuple[int, int], extent: int) -> Sequence[Element]:
+    """The worst elements, by their places in the whole tensor."""
+    (dim, every), elements = step, []
+    for element in found.worst:
+        place = list(element.index)
+        if every > 1:
+            place[dim] = (extent - 1) % every + every * place[dim]
+        elements.append(replace(element, index=tuple(place)))
+    return elements
+
+
+def _found(found: Explained, times: Float64Array, rtol: float, atol: float) -> Iterator[str]:
+    """What the difference looks like, where it is, and how large."""
+    what = found.diagnosis
+    if what is None:
+        yield "  all numbers are equal: dtypes, shapes, devices or layouts differ"
+        return
+    cause = what.cause or "nothing known: no single cause explains it"
+    yield from wrap(f"looks like: {cause}", "    ", "  ")
+    if is_confined(what.where) and what.wrong < what.size:
+        yield from wrap(f"where: {what.where}; {what.wrong:,} of {count(what.size, 'element')}", "    ", "  ")
+    beyond = int(np.count_nonzero(times > 1))
+    by = f", by up to {times.max():.3g} times" if np.isfinite(times.max()) and beyond else ""
+    yield f"  beyond rtol {rtol:.3g}, atol {atol:.3g}: {beyond:,} of {count(what.size, 'element')}{by}"
+    for name, (one, other) in what.not_finite.items():
+        yield f"  {name}: {one:,} in actual, {other:,} in expected"
+    yield f"  equal: {100 * found.equal:.3g} %; relative RMSE {found.rmse:.3g}; bias {found.bias:.2g} of the RMS error"
+    if found.ulp is not None:
+        largest, mean, most = (f"{value:.4g}" for value in found.ulp)
+        yield f"  ULP of {found.narrow}: largest {largest}, mean {mean}, 99 % at most {most}"
+    if what.size > 1:
+        yield f"  error: {what.errors}"

@@ -1,0 +1,65 @@
+"""How far the tolerances of passing asserts are from what was needed: in the summary, and as lines of JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pytest_probe.features.asserts.functions import one_ulp
+from pytest_probe.features.asserts.measured import FACTOR
+
+# Tests that the summary names; the file has all.
+_TESTS = 20
+
+
+class Tests:
+    """The rows of all tests, those of one test with other parameters together."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, str, float, float, str], list[float]] = {}
+
+    def add(self, nodeid: str, rows: Iterable[Sequence[Any]]) -> None:
+        for name, rtol, atol, dtype, number, used, zeros, factor in rows:
+            row = self._rows.setdefault((nodeid.partition("[")[0], name, rtol, atol, dtype), [0, 0.0, 0, 0])
+            row[:] = row[0] + number, max(row[1], used), row[2] + zeros, row[3] + factor
+
+    @property
+    def number(self) -> int:
+        """Of asserts."""
+        return sum(int(row[0]) for row in self._rows.values())
+
+    def found(self) -> Iterator[dict[str, Any]]:
+        """One object for each test, function, tolerance and dtype, those that use the least first."""
+        for (test, name, rtol, atol, dtype), row in sorted(self._rows.items(), key=lambda each: (each[1][1], each[0])):
+            number, used, zeros, factor = row
+            found = {"id": test, "function": name, "dtype": dtype, "asserts": int(number), "rtol": rtol, "atol": atol}
+            if rtol or atol:
+                found |= {"used": used, "needed_rtol": rtol * used, "needed_atol": atol * used}
+                found |= {"pass_zeros": int(zeros), "pass_factor": int(factor), "factor": FACTOR}
+            yield found | ({"ulp": one_ulp(dtype)} if dtype else {})
+
+    def json_lines(self) -> bytes:
+        return "".join(f"{json.dumps(found)}\n" for found in self.found()).encode()
+
+    def lines(self) -> Iterator[str]:
+        """Of those with a tolerance."""
+        found = [each for each in self.found() if "used" in each]
+        tests = len({key[0] for key in self._rows})
+        yield f"{self.number:,} passing asserts in {tests:,} test functions; what their tolerances need:"
+        for each in found[:_TESTS]:
+            yield from _lines(each)
+        if len(found) > _TESTS:
+            yield f"and {len(found) - _TESTS:,} more; --probe-out=DIR writes all into asserts.jsonl"
+
+
+def _lines(found: Mapping[str, Any]) -> Iterator[str]:
+    names = [name for name in ("rtol", "atol") if found[name]]
+    given = " and ".join(f"{name} {found[name]:.3g} given, {found[f'needed_{name}']:.2g} needed" for name in names)
+    many = f"over {found['asserts']:,} asserts" if found["asserts"] > 1 else "in 1 assert"
+    ulp = f"; one {found['dtype']} ulp is {found['ulp']:.2g}" if found["dtype"] else ""
+    yield f"{found['id']}: {given} {many}{ulp}"
+    for name, words in (("pass_zeros", "an output of zeros"), ("pass_factor", f"a factor of {found['factor']:g}")):
+        if found[name]:
+            some = "" if found[name] == found["asserts"] else f" in {found[name]:,} of them"
+            yield f"  would pass {words}{some}"

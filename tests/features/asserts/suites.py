@@ -1,0 +1,122 @@
+"""Three test suites in small, as public projects have them, each with tests that pass and tests that fail."""
+
+from __future__ import annotations
+
+KERNEL = """
+    # As suites of kernels have them: a launcher, a reference, `assert torch.allclose`.
+    import pytest
+    import torch
+
+    def softmax_kernel(x, block):
+        out = torch.empty_like(x)
+        full = x.shape[0] - x.shape[0] % block
+        out[:full] = torch.softmax(x[:full].float(), -1).to(x.dtype)
+        out[full:] = 0
+        return out
+
+    @pytest.mark.parametrize("rows", [64, 67])
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+    def test_softmax(rows, dtype):
+        torch.manual_seed(0)
+        x = torch.randn(rows, 128).to(dtype)
+        out = softmax_kernel(x, block=32)
+        expected = torch.softmax(x, -1)
+        assert torch.allclose(out, expected, atol=1e-2, rtol=0), (out, expected)
+
+    def test_add():
+        x = torch.rand(98432)
+        assert torch.allclose(x + x, 2 * x)
+
+    @pytest.mark.xfail(reason="known")
+    def test_known():
+        assert torch.allclose(torch.ones(8), torch.zeros(8))
+
+    @pytest.mark.skip(reason="no device")
+    def test_device():
+        raise AssertionError
+"""
+LAYER = """
+    # As suites of layers have them: classes, fixtures, helpers that hide themselves, dictionaries of tensors.
+    import pytest
+    import torch
+    from torch.testing import assert_close
+
+    class RMSNorm(torch.nn.Module):
+        def __init__(self, size, eps=1e-6):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.linspace(0.5, 1.5, size))
+            self.eps = eps
+
+        def forward_native(self, x):
+            wide = x.float()
+            wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)
+            return wide.to(x.dtype) * self.weight.to(x.dtype)
+
+        def forward_device(self, x):
+            return self.forward_native(x) * 1.03
+
+    def check_layer(actual, expected, **tolerance):
+        __tracebackhide__ = True
+        assert_close(actual, expected, **tolerance)
+
+    @pytest.fixture(params=[torch.float16, torch.float32], ids=str)
+    def dtype(request):
+        torch.manual_seed(0)
+        yield request.param
+        print("torn down")
+
+    class TestLayers:
+        @pytest.mark.parametrize("tokens", [7, 83])
+        def test_rms_norm(self, dtype, tokens):
+            layer, x = RMSNorm(64), torch.randn(tokens, 64, dtype=dtype)
+            with torch.no_grad():
+                check_layer(layer.forward_device(x), layer.forward_native(x), atol=1e-2, rtol=1e-2)
+
+        def test_state(self):
+            layer = RMSNorm(64)
+            other = {name: value.detach().clone() for name, value in layer.named_parameters()}
+            assert_close(dict(layer.named_parameters()), other)
+
+        def test_raises(self):
+            with pytest.raises(AssertionError):
+                assert_close(torch.ones(4), torch.zeros(4))
+
+    def test_several(subtests):
+        for number in range(3):
+            with subtests.test(number=number):
+                assert_close(torch.arange(8.0) + number % 2, torch.arange(8.0))
+"""
+LIBRARY = """
+    # As suites of libraries on NumPy have them: unittest, numpy.testing, decimals.
+    import unittest
+    import numpy as np
+    from numpy.testing import assert_allclose, assert_array_almost_equal
+
+    def smoothed(values, width=3):
+        return np.convolve(values, np.ones(width) / width, mode="same")
+
+    class TestFilters(unittest.TestCase):
+        def setUp(self):
+            self.values = np.random.default_rng(0).normal(size=100)
+
+        def test_width(self):
+            assert_allclose(smoothed(self.values, 1), self.values)
+
+        def test_mean(self):
+            assert_array_almost_equal(smoothed(self.values).mean(), self.values.mean(), decimal=3)
+
+        def test_shifted(self):
+            assert_allclose(np.roll(self.values, 1), self.values, rtol=1e-3, err_msg="shifted")
+
+        def test_steps(self):
+            for width in (1, 3):
+                with self.subTest(width=width):
+                    assert_allclose(smoothed(self.values, width), self.values, rtol=1e-6)
+
+    def test_shape():
+        assert_allclose(np.ones((2, 3)), np.ones((3, 2)))
+
+    def test_message():
+        assert np.allclose([1.0], [2.0]), "not the same"
+"""
+SUITES = {"kernel": KERNEL, "layer": LAYER, "library": LIBRARY}

@@ -1,0 +1,111 @@
+"""The table of failing asserts: each section names the cause that it has, or none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pytest_probe.features.asserts.explain import held_dtype
+from pytest_probe.features.asserts.failed import failed_assert
+from pytest_probe.features.asserts.section import section
+from tests.features.asserts.table import BF16, CLOSED, F16, TABLE, randn
+
+NONE = "nothing known"
+
+
+def text_of(actual: object, expected: object, **tolerance: Any) -> str:
+    """The section that a failing assert_close has."""
+    with pytest.raises(AssertionError) as raised:
+        torch.testing.assert_close(actual, expected, **tolerance)
+    failed = failed_assert(raised.tb, lambda module, source: None)
+    assert failed is not None
+    return "\n".join(section(failed))
+
+
+def cause(text: str) -> str:
+    lines = " ".join(text.split("\n  ")[1:]).replace("    ", " ")
+    return lines.partition("looks like: ")[2].partition(" beyond")[0]
+
+
+def text_of_case(name: str) -> str:
+    case = TABLE[name]
+    actual, expected = case.make()
+    return text_of(actual, expected, **case.tolerance, check_dtype=False)
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_the_section_names_the_cause_or_none(name: str) -> None:
+    case, found = TABLE[name], cause(text_of_case(name))
+    assert any(words in found for words in case.words) if case.words else found.startswith(NONE)
+    assert case.place in found
+
+
+def test_the_table_has_thirty_cases_and_most_have_a_cause() -> None:
+    assert len(TABLE) == 30
+    assert len(CLOSED) == 10
+    assert sum(bool(case.words) for case in TABLE.values()) >= 20
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, BF16, F16])
+def test_unlike_formulas_have_no_cause(dtype: torch.dtype) -> None:
+    """Terms left out, another function, unrelated numbers: none of them is a rounding, a factor or a row."""
+    x, w = randn(64, 128, seed=1), randn(128, 64, seed=2)
+    product = x @ w
+    pairs = [
+        (x[:, :-16] @ w[:-16], product),
+        (torch.nn.functional.silu(x), torch.nn.functional.gelu(x)),
+        (randn(64, 64, seed=3) * product.std(), product),
+        (product.cumsum(-1), product),
+    ]
+    for actual, expected in pairs:
+        assert cause(text_of(actual.to(dtype), expected.to(dtype))).startswith(NONE)
+
+
+def test_errors_of_a_16_bit_sum_that_go_on_are_no_rounding() -> None:
+    """A function that is off by as much as a sum in bfloat16, everywhere in the same way."""
+    x = randn(64, 128, seed=4) * 0.3
+    found = cause(text_of((1 + x + x * x / 2).to(BF16), torch.exp(x).to(BF16), rtol=1e-3, atol=1e-3))
+    assert "sum in" not in found
+
+
+def test_a_factor_below_one_rounding_is_not_called_one() -> None:
+    x = randn(64, 64, seed=5, dtype=BF16)
+    found = cause(text_of((x.float() * 1.002).to(BF16), x, rtol=1e-4, atol=0.0))
+    assert "at most one step of bfloat16, always away from zero" in found
+
+
+@pytest.mark.parametrize(("actual", "expected"), [([1.0, 1.0], [2.0, 2.0]), ([3.0] * 9, [2.0] * 9)])
+def test_a_few_numbers_have_no_cause(actual: list[float], expected: list[float]) -> None:
+    """They are a factor, an offset and a limit of one another."""
+    assert cause(text_of(torch.tensor(actual), torch.tensor(expected))).startswith(NONE)
+
+
+def test_rows_of_zeros_are_seen_among_roundings() -> None:
+    """The kernel computes in bfloat16, and the test compares in float32: rounding is no cause of the zeros."""
+    x = randn(64, 64, seed=6)
+    out = x.to(BF16).float()
+    out[-4:] = 0
+    text = text_of(out, x, rtol=1.6e-2, atol=1e-2)
+    assert "float32 (of bfloat16 numbers)" in text
+    assert "looks like: zeros" in text
+    assert "where: last 4 of dim 0" in text
+
+
+@pytest.mark.parametrize(
+    ("values", "held"),
+    [
+        (randn(1000).double().numpy(), "float64"),
+        (randn(1000).numpy(), "float32"),
+        (randn(1000, dtype=BF16).float().numpy(), "bfloat16"),
+        (randn(1000, dtype=F16).double().numpy(), "float16"),
+        (np.arange(1000.0), "float64"),
+        (np.round(randn(1000).double().numpy() * 20) / 16, "float64"),
+        (randn(8, dtype=BF16).float().numpy(), "float32"),
+    ],
+)
+def test_numbers_of_16_bit_are_known(values: np.ndarray, held: str) -> None:
+    """Whole numbers and short fractions are of 16 bit as well, and say nothing; nor do a few numbers."""
+    assert held_dtype(values).name == held

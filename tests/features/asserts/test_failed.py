@@ -1,0 +1,167 @@
+"""Which asserts get a section: by whatever name, in whatever form, and nothing is computed again for it."""
+
+from __future__ import annotations
+
+import pytest
+
+HEAD = """
+    import unittest
+    import numpy as np
+    import pytest
+    import torch
+    from numpy.testing import assert_allclose as near
+    from torch.testing import assert_close as same
+
+    x = torch.linspace(1, 2, 64).reshape(8, 8)
+    y = x * 1.5
+"""
+SEEN = "looks like: all times 1.5"
+
+
+def section(pytester: pytest.Pytester, body: str, *options: str) -> str:
+    """What the report of the one test says behind its traceback."""
+    lines = "".join(f"        {line}\n" for line in body.splitlines())
+    pytester.makepyfile(f"{HEAD}\n    def test_it():\n{lines}")
+    result = pytester.runpytest("--probe-asserts", *options)
+    result.assert_outcomes(failed=1)
+    return result.stdout.str().partition(" probe -")[2]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "torch.testing.assert_close(y, x)",
+        "same(y, x, rtol=1e-3, atol=1e-3)",
+        "same(actual=y, expected=x)",
+        "same({'a': [x, y]}, {'a': [x, x]})",
+        "near(y, x, rtol=1e-3)",
+        "np.testing.assert_almost_equal(y.numpy(), x.numpy())",
+        "np.testing.assert_array_almost_equal(y, x, decimal=3)",
+        "np.testing.assert_array_max_ulp(y.numpy(), x.numpy(), 4)",
+        "np.testing.assert_array_almost_equal_nulp(y.numpy(), x.numpy())",
+        "np.testing.assert_array_equal(y, x)",
+        "np.testing.assert_equal({'a': y.numpy()}, {'a': x.numpy()})",
+        "assert torch.allclose(y, x)",
+        "assert torch.allclose(y, x, 1e-3, atol=1e-3), 'a message'",
+        "assert torch.allclose(input=y, other=x)",
+        "assert y.allclose(x)",
+        "assert torch.equal(y, x)",
+        "assert np.allclose(y.numpy(), x.numpy())",
+        "assert np.array_equal(y, x)",
+        "assert len(x) == 8 and torch.allclose(y + 0, x + 0)",
+        "assert x is None or (torch.allclose(x, x) and\n        torch.allclose(y, x))",
+        "ok = unittest.TestCase()\nok.assertTrue(torch.allclose(y, x))",
+        "ok = unittest.TestCase()\nok.assertTrue(np.allclose(y.double().numpy(), x.numpy()))",
+    ],
+)
+def test_an_assert_is_explained(pytester: pytest.Pytester, body: str) -> None:
+    assert SEEN in section(pytester, body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "assert torch.allclose(y, x)",
+        "out = y\nassert torch.allclose(out.float().cpu(), x.detach(), atol=1e-3)",
+    ],
+)
+def test_an_assert_that_pytest_does_not_rewrite_is_explained(pytester: pytest.Pytester, body: str) -> None:
+    assert SEEN in section_of_helper(pytester, body)
+
+
+def section_of_helper(pytester: pytest.Pytester, body: str) -> str:
+    """Of an assert in a module that pytest takes as it is."""
+    lines = "".join(f"        {line}\n" for line in body.splitlines())
+    pytester.makepyfile(helper=f"{HEAD}\n    def it():\n{lines}")
+    return section(pytester, "import helper\nhelper.it()")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "assert not torch.allclose(x, x)",
+        "assert len(x) == 9 and torch.allclose(y, x)",
+        "assert torch.allclose(x, x) and len(x) == 9",
+        "assert y.sum() == x.sum()",
+        "raise ValueError(torch.allclose(y, x))",
+        "np.testing.assert_array_less(y.numpy(), x.numpy())",
+        "np.testing.assert_equal('a', 'b')",
+        "same(1.0, 2.0)",
+        "same('a', 'b')",
+        "near(['a'], ['b'])",
+    ],
+)
+def test_another_failure_has_no_section(pytester: pytest.Pytester, body: str) -> None:
+    assert section(pytester, body) == ""
+
+
+def test_no_operand_is_computed_again(pytester: pytest.Pytester) -> None:
+    """Calls of an assert have been made, and what they gave is still there."""
+    body = "calls = []\ndef made():\n    calls.append(1)\n    assert len(calls) == 1\n    return y"
+    assert SEEN in section(pytester, f"{body}\nassert torch.allclose(made(), x)")
+
+
+def test_without_rewriting_what_would_have_to_be_computed_is_not(pytester: pytest.Pytester) -> None:
+    body = "calls = []\ndef made():\n    calls.append(1)\n    return y\nassert torch.allclose(made(), x)"
+    assert section_of_helper(pytester, body) == ""
+
+
+def test_a_helper_of_the_project_is_seen_through(pytester: pytest.Pytester) -> None:
+    check = "def check(a, b):\n    torch.testing.assert_close(a, b, rtol=0.1, atol=0)\n"
+    pytester.makepyfile(helper=f"import torch\n{check}")
+    found = section(pytester, "from helper import check\ncheck(y, x)")
+    assert SEEN in found
+    assert "beyond rtol 0.1, atol 0: 64 of 64 elements, by up to 5 times" in found
+
+
+def test_the_lines_of_a_check(pytester: pytest.Pytester) -> None:
+    """They stand where both sides are calls with the same arguments, casts aside."""
+    body = (
+        "def kernel(x, eps=0):\n    return x * 1.5\n"
+        "def reference(x, eps=0):\n    return x\n"
+        "out = kernel(x, eps=1)\nsame(out.float(), reference(x.float(), eps=1))"
+    )
+    found = section(pytester, body)
+    lines = ["probe.check(", '    kernel, reference=reference, inputs=[x], kwargs={"eps": 1},', ")"]
+    assert "\n".join(f"    {line}" for line in lines) in found
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "out = y\nsame(out, x)",
+        "out = torch.mul(x, 1.5)\nsame(out, torch.add(x, 0))",
+        "out = torch.exp(x)\nout = out + 1\nsame(out, torch.exp2(x))",
+        "same(torch.ones(8, 8), torch.zeros(8, 8))",
+        "same(y.exp(), x.exp())",
+        "for out in [torch.exp(x)]:\n    same(out, torch.log(x))",
+        "out = torch.exp(*[x])\nsame(out, torch.log(*[x]))",
+    ],
+)
+def test_sides_of_another_origin_have_no_lines(pytester: pytest.Pytester, body: str) -> None:
+    found = section(pytester, body)
+    assert "looks like" in found
+    assert "probe.check" not in found
+
+
+def test_the_lines_of_a_check_run(pytester: pytest.Pytester) -> None:
+    """Put in the place of the assert they find the fault, and let a right function pass."""
+    pytester.makepyfile(f"""
+    {HEAD}
+    def kernel(x):
+        return torch.softmax(x, 1) * 1.01
+
+    def softmax(x):
+        return torch.softmax(x, 1)
+
+    def test_wrong(probe):
+        probe.check(
+            kernel, reference=softmax, inputs=[x],
+        )
+
+    def test_right(probe):
+        probe.check(
+            softmax, reference=softmax, inputs=[x],
+        )
+    """)
+    pytester.runpytest("--probe-device=cpu").assert_outcomes(failed=1, passed=1)

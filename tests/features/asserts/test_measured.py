@@ -1,0 +1,129 @@
+"""--probe-asserts=all: what the tolerances of passing asserts need, and what else they would let pass."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import numpy.testing  # pytester forgets what a run of its own imports first
+import pytest
+import torch
+
+from tests.features.asserts.test_failed import HEAD
+
+PASSING = """
+    @pytest.mark.parametrize("number", range(3))
+    def test_norm(number):
+        same((x * 1.0001).bfloat16(), x.bfloat16(), rtol=2e-2, atol=0)
+        same(x * (1 + 1e-3 * number), x, rtol=1e-2, atol=0)
+
+    def test_zeros():
+        near(1e-5 * x, 1.01e-5 * x, rtol=1e-3, atol=1e-3)
+
+    def test_factor():
+        np.testing.assert_array_almost_equal(x.numpy() * 1.001, x.numpy(), decimal=1)
+
+    class TestPredicates(unittest.TestCase):
+        def test_asserted(self):
+            assert torch.allclose(x, x * 1.0001, rtol=1e-3)
+            self.assertTrue(np.allclose(x.numpy(), x.numpy() * 1.0001, rtol=1e-3))
+            if torch.allclose(x, x):
+                assert not torch.allclose(x, y)
+
+    def test_nothing_to_tighten():
+        np.testing.assert_array_equal(x, x)
+        same({"a": [x]}, {"a": [x]})
+        np.testing.assert_equal("a", "a")
+
+    def test_odd():
+        x = torch.ones(4) * float("nan")
+        same(x, x, equal_nan=True)
+        near(np.array([1.0, np.inf]), np.array([1.0, np.inf]))
+        same(torch.ones(0), torch.ones(0))
+        near([1.0, 2.0], [1.0, 2.0])
+        near(torch.ones(4), np.ones(4))
+        same(torch.ones(4, dtype=torch.complex64), torch.ones(4, dtype=torch.complex64))
+        same(torch.ones(4, requires_grad=True), torch.ones(4))
+
+    def test_raises():
+        with pytest.raises(AssertionError):
+            same(x, y)
+
+    def test_fails():
+        same(x, y)
+"""
+
+
+def found(pytester: pytest.Pytester, *options: str) -> list[dict[str, object]]:
+    pytester.makepyfile(HEAD + PASSING)
+    result = pytester.runpytest("--probe-asserts=all", "--probe-out=out", "--probe-device=cpu", *options)
+    result.assert_outcomes(passed=9, failed=1)
+    return [json.loads(line) for line in (pytester.path / "out/asserts.jsonl").read_text().splitlines()]
+
+
+def of(rows: list[dict[str, object]], test: str) -> list[dict[str, object]]:
+    return [row for row in rows if str(row["id"]).endswith(f"::{test}")]
+
+
+@pytest.mark.parametrize("workers", [[], ["-n2"]])
+def test_what_was_needed(pytester: pytest.Pytester, workers: list[str]) -> None:
+    rows = found(pytester, *workers)
+    narrow, wide = sorted(of(rows, "test_norm"), key=lambda row: str(row["dtype"]))
+    assert narrow | {"asserts": 3, "rtol": 0.02, "dtype": "bfloat16", "ulp": 2.0**-7, "pass_zeros": 0} == narrow
+    assert wide["asserts"] == 3
+    assert wide["needed_rtol"] == pytest.approx(2e-3, rel=1e-3)
+    (zeros,) = of(rows, "test_zeros")
+    assert zeros | {"pass_zeros": 1, "pass_factor": 1} == zeros
+    (factor,) = of(rows, "test_factor")
+    assert factor | {"pass_zeros": 0, "pass_factor": 1, "atol": pytest.approx(0.15)} == factor
+    assert {row["function"] for row in of(rows, "test_asserted")} == {"allclose"}
+    assert sum(int(str(row["asserts"])) for row in of(rows, "test_asserted")) == 2
+    assert not any("used" in row for row in of(rows, "test_nothing_to_tighten"))
+    assert sum(int(str(row["asserts"])) for row in of(rows, "test_odd")) == 7
+    assert not of(rows, "test_raises")
+    assert not of(rows, "test_fails")
+
+
+def test_what_the_summary_says(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(HEAD + PASSING)
+    text = pytester.runpytest("--probe-asserts=all", "-k", "norm or zeros or factor").stdout.str()
+    text = " ".join(text.partition("probe: asserts")[2].split())
+    name = "test_what_the_summary_says.py"
+    assert "8 passing asserts in 3 test functions; what their tolerances need:" in text
+    words = f"{name}::test_norm: rtol 0.01 given, 0.002 needed over 3 asserts; one float32 ulp is 1.2e-07"
+    assert words in text
+    assert f"{name}::test_zeros: rtol 0.001 given, 2e-07 needed and atol 0.001 given, 2e-07 needed in 1 assert" in text
+    assert "would pass an output of zeros would pass a factor of 1.05" in text
+
+
+def test_needed_is_enough_and_no_more(pytester: pytest.Pytester) -> None:
+    """The assert passes with what is needed, and fails with 1 % less."""
+    rows = found(pytester)
+    (row,) = (row for row in of(rows, "test_norm") if row["dtype"] == "float32")
+    x = torch.linspace(1, 2, 64)
+    needed = float(str(row["needed_rtol"]))
+    torch.testing.assert_close(x * 1.002, x, rtol=needed * 1.001, atol=0)
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(x * 1.002, x, rtol=needed * 0.99, atol=0)
+
+
+def test_functions_are_themselves_again(pytester: pytest.Pytester) -> None:
+    functions = torch.testing.assert_close, torch.allclose, np.testing.assert_allclose, np.allclose
+    pytester.makepyfile(HEAD + PASSING)
+    pytester.runpytest("--probe-asserts=all", "-k", "norm")
+    assert functions == (torch.testing.assert_close, torch.allclose, np.testing.assert_allclose, np.allclose)
+
+
+def test_names_that_a_conftest_bound_before_are_measured(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(helper="from torch.testing import assert_close\ndef check(a, b):\n    assert_close(a, b)\n")
+    pytester.makeconftest("import helper")
+    pytester.makepyfile("import helper\nimport torch\ndef test_it():\n    helper.check(torch.ones(8), torch.ones(8))\n")
+    pytester.syspathinsert()
+    assert "1 passing asserts in 1 test functions" in pytester.runpytest("--probe-asserts=all").stdout.str()
+
+
+def test_a_file_that_cannot_be_written_fails_the_run(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(HEAD + PASSING + "\n    def test_folder():\n        import os; os.mkdir('out/asserts.jsonl')\n")
+    result = pytester.runpytest("--probe-asserts=all", "--probe-out=out", "--probe-device=cpu", "-k", "zeros or folder")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["probe: *asserts.jsonl cannot be written (*)"])

@@ -1,0 +1,143 @@
+"""A suite fails as it does without --probe-asserts, in the same words; a section stands behind them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.features.asserts.suites import KERNEL, LAYER, SUITES
+
+# What begins behind a section; and what differs between two runs, times and addresses.
+_NEXT = re.compile(r"(___|---|===|/)")
+_CHANGES = re.compile(r"in [0-9.]+s|0x[0-9a-f]+")
+
+
+def without_sections(lines: Iterable[str]) -> list[str]:
+    found, inside = [], False
+    for line in lines:
+        if re.fullmatch(r"-+ probe -+", line):
+            inside = True
+        elif inside and _NEXT.match(line):
+            inside = False
+        if not inside:
+            found.append(_CHANGES.sub("", line))
+    return found
+
+
+def lines_of(pytester: pytest.Pytester, *options: str) -> list[str]:
+    return pytester.runpytest("-p", "no:cacheprovider", *options).outlines
+
+
+@pytest.mark.parametrize(
+    ("suite", "style", "way"),
+    [
+        *((suite, "auto", way) for suite in SUITES for way in ("--probe-asserts", "--probe-asserts=all")),
+        *(("layer", style, "--probe-asserts") for style in ("long", "short", "line", "native", "no")),
+        *(("layer", style, "--probe-asserts=all") for style in ("short", "line")),
+    ],
+)
+def test_a_suite_says_the_same(pytester: pytest.Pytester, suite: str, style: str, way: str) -> None:
+    pytester.makepyfile(SUITES[suite])
+    plain = lines_of(pytester, f"--tb={style}")
+    found = lines_of(pytester, f"--tb={style}", way)
+    if way.endswith("all"):
+        begin = next(index for index, line in enumerate(found) if "= probe: asserts =" in line)
+        end = next(index for index in range(begin + 1, len(found)) if found[index].startswith("==="))
+        del found[begin:end]
+    assert without_sections(found) == without_sections(plain)
+    explained = [line for line in found if "looks like: " in line]
+    assert bool(explained) == (style != "no")
+
+
+def test_frames_of_all_are_hidden(pytester: pytest.Pytester) -> None:
+    """Those that measure are hidden as those of the functions are; --tb=native shows both."""
+    pytester.makepyfile(LAYER)
+    assert not [line for line in lines_of(pytester, "--probe-asserts=all", "-k", "rms") if "measured" in line]
+
+
+def sections(lines: Iterable[str]) -> list[str]:
+    """What sections say, in some order: workers end in any."""
+    return sorted(line for line in lines if line.startswith("  looks like: "))
+
+
+def test_workers_send_sections(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(KERNEL)
+    alone, shared = (lines_of(pytester, "--probe-asserts", *more) for more in ([], ["-n2"]))
+    assert sections(shared) == sections(alone)
+    assert len(sections(alone)) == 2
+
+
+def test_junit_has_sections(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(KERNEL)
+    pytester.runpytest("--probe-asserts", "--junitxml=junit.xml", "-n1")
+    failures = [failure.text or "" for failure in ElementTree.parse("junit.xml").iter("failure")]
+    assert len(failures) == 2
+    assert all("looks like: zeros" in text and "where: last 3 of dim 0" in text for text in failures)
+
+
+def test_without_the_plugin_there_is_no_option(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(KERNEL)
+    result = pytester.runpytest_subprocess("-p", "no:probe", "-q", "-k", "add")
+    result.assert_outcomes(passed=1, deselected=6)
+
+
+def test_the_ini_key(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(KERNEL)
+    pytester.makeini("[pytest]\nprobe_asserts = true\n")
+    assert len(sections(pytester.runpytest().outlines)) == 2
+    pytester.makeini("[pytest]\nprobe_asserts = false\n")
+    assert not sections(pytester.runpytest().outlines)
+    pytester.makeini("[pytest]\nprobe_asserts = perhaps\n")
+    result = pytester.runpytest()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*probe_asserts*'perhaps'*give true or false*"])
+
+
+def test_a_wrong_word_is_refused(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest("--probe-asserts=none")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--probe-asserts*'none'*"])
+
+
+def test_a_path_behind_the_flag_is_no_word(pytester: pytest.Pytester) -> None:
+    path = pytester.makepyfile(KERNEL)
+    assert len(sections(pytester.runpytest("--probe-asserts", path.name).outlines)) == 2
+
+
+def test_it_goes_with_a_run_that_probes(pytester: pytest.Pytester) -> None:
+    path = pytester.makepyfile(KERNEL)
+    result = pytester.runpytest(path.name, "--probe-asserts=all", "--probe-out=out", "--probe-device=cpu")
+    assert len(sections(result.outlines)) == 2
+    found = [json.loads(line) for line in (pytester.path / "out/asserts.jsonl").read_text().splitlines()]
+    assert {each["id"].partition("::")[2] for each in found} == {"test_add", "test_softmax"}
+
+
+NOTHING = """
+    import sys
+
+    def test_nothing():
+        assert not {"numpy", "torch", "msgspec", "ml_dtypes", "yaml", "pytest_probe.settings"} & set(sys.modules)
+        assert "pytest_probe.features.asserts.plugin" in sys.modules
+
+    def test_fails():
+        assert 1 == 2
+
+    def test_of_another_failure():
+        assert "numpy" not in sys.modules
+"""
+
+
+def test_a_suite_without_arrays_imports_nothing(pytester: pytest.Pytester) -> None:
+    """Nor for a failure that is another assert's."""
+    pytester.makepyfile(NOTHING)
+    command = [sys.executable, "-m", "pytest", "-p", "pytest_probe.plugin", "--probe-asserts"]
+    alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
+    done = subprocess.run(command, capture_output=True, text=True, env=alone)
+    assert "1 failed, 2 passed" in done.stdout
