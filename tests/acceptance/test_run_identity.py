@@ -124,7 +124,7 @@ def test_shards_of_two_devices_are_not_joined(
 FREE = (
     "--probe-timeout=7", "--probe-timeout=0", "--probe-strict", "--probe-html=page.html", "--probe-markdown=page.md",
     "--probe-history=history.sqlite", "--probe-save=all", "--probe-cache=cache", "--probe-cache-size=1GB",
-    "--probe-isolate", "-n1", "-v", "-q", "--tb=short", "-rA",
+    "--probe-isolate", "--probe-asserts=all", "-n1", "-v", "-q", "--tb=short", "-rA",
     "--junitxml=junit.xml", "--color=yes", "--durations=3", "-x", "--maxfail=3",
 )  # fmt: skip
 

@@ -62,7 +62,8 @@ def dump(pytester: pytest.Pytester) -> Path:
 
 
 def test_the_table_names_each_folder_once() -> None:
-    assert sorted(path.split(".")[2] for path in FEATURES) == sorted(
+    classes = [*FEATURES, *(option.alone for option in OPTIONS if option.alone)]
+    assert sorted(path.split(".")[2] for path in classes) == sorted(
         path.parent.name for path in ROOM.glob("*/plugin.py")
     )
     named = [path.split(".")[2] for path in COMMANDS if path.startswith("pytest_probe.features.")]
