@@ -27,6 +27,7 @@ EVERYWHERE = frozenset("bfloat16 bool complex cpu float int".split())
 # Words that mean something else in a module, by what they mean there.
 EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "features/gate/baseline.py": {"a setting": "repeat"},
+    "standards/quantisers/scales.py": {"names of rules": "floor ceil"},
     "features/benchmark/benchmark.py": {"a class": "random"},
     "capture/cli.py": {"a value of an option": "all"},
     "features/shard/cli.py": {"a setting": "mode"},

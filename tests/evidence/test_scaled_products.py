@@ -77,6 +77,50 @@ def test_healthy_ways_to_add_up_pass(tmp_path: Path, way: str) -> None:
         assert (verdict.verdict, seed, name) == ("pass", seed, name), verdict.reason
 
 
+# What errors say of each fault. Swizzling twice is the same as not at all where a tensor has four tiles side by side.
+CAUSES = {
+    "scale transposed": ("the scales are transposed",),
+    "swizzle left out": ("the swizzle of the scales is left out",),
+    "swizzle applied twice": ("the swizzle of the scales is applied twice", "the swizzle of the scales is left out"),
+    "first slice for all of K": ("the first slice of the scales serves for all of K",),
+    "launch index for tile index": (
+        "tiles of scales are taken in the order of another loop",
+        "row ",
+    ),
+    "unpadded scales": ("the scales are read without their padding",),
+    "byte as a linear number": ("the scales' bytes are taken as linear numbers, b / 127",),
+    "nibbles swapped": ("the two numbers of each byte are swapped, of the first operand",),
+    "tensor-wise for block-wise": (
+        "one scale serves for the whole tensor",
+        "the first row of the scales serves for all rows",
+    ),
+    "scale ignored": ("the scales are ignored",),
+    "byte 0 and 255 wrong": ("numbers where NaN is expected",),
+    "accumulation in float16": ("", "has errors as large as with float16 accumulation"),
+    "last block of K dropped": ("the last block of K is left out",),
+}
+
+
+@pytest.mark.parametrize(("fault", "place"), [(fault, place) for fault in FAULTS for place in range(3)])
+def test_causes_are_named(tmp_path: Path, fault: str, place: int) -> None:
+    verdict = judged(tmp_path, *scaled.planted(fault, FAULTS[fault][place], 7))
+    diagnosis = verdict.outputs[0].diagnosis
+    assert diagnosis is not None
+    assert diagnosis.cause.startswith(CAUSES[fault])
+
+
+@pytest.mark.parametrize("side", ["first", "second"])
+@pytest.mark.parametrize("name", ["mxfp8", "nvfp4", "1x128"])
+def test_an_error_says_which_scale_was_used(tmp_path: Path, name: str, side: str) -> None:
+    """Of row 3 alone, block 1 has the scale of block 2."""
+    kernel = scaled.kernel("one block", both=side == "second", first=side == "first")
+    verdict = judged(tmp_path, scaled.product(name, 2), kernel)
+    diagnosis = verdict.outputs[0].diagnosis
+    assert diagnosis is not None
+    line = "row" if side == "first" else "column"
+    assert diagnosis.cause == f"{line} 3 used the scale of block 2 for block 1"
+
+
 @pytest.mark.usefixtures("no_causes")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("fault", "place"), [(fault, place) for fault in FAULTS for place in range(3)])

@@ -237,6 +237,10 @@ def _wrong(grid: torch.Tensor, fault: str) -> torch.Tensor:
         return grid[:, order]
     if fault == "tensor-wise for block-wise":
         return grid[:1, :1].expand(rows, columns)
+    if fault == "one block" and rows > 3 and columns > 2:
+        changed = grid.clone()
+        changed[3, 1] = grid[3, 2]
+        return changed
     if fault == "scale ignored":
         return torch.ones_like(grid)
     return grid
@@ -253,14 +257,21 @@ def _operand(matrix: torch.Tensor, scales: list[torch.Tensor], recipes: list[int
     return values * wide_grid
 
 
-def kernel(fault: str = "", both: bool = True, multiply: Callable[..., torch.Tensor] | None = None) -> Kernel:
-    """torch._scaled_mm_v2 as a device computes it, with a fault in the scales of the first operand, or of both."""
+def kernel(
+    fault: str = "",
+    both: bool = True,
+    multiply: Callable[..., torch.Tensor] | None = None,
+    *,
+    first: bool = True,
+) -> Kernel:
+    """torch._scaled_mm_v2 as a device computes it, with a fault in the scales of the first operand, the second, or
+    both."""
 
     def scaled_mm(
         a: torch.Tensor, b: torch.Tensor, scale_a: Any, recipe_a: Any, swizzle_a: Any, scale_b: Any, recipe_b: Any,
         swizzle_b: Any, bias: torch.Tensor | None = None, out_dtype: torch.dtype | None = None, *_: Any,
     ) -> torch.Tensor:  # fmt: skip
-        left = _operand(a, scale_a, recipe_a, swizzle_a[0], fault)
+        left = _operand(a, scale_a, recipe_a, swizzle_a[0], fault if first else "")
         right = _operand(b.t(), scale_b, recipe_b, swizzle_b[0], fault if both else "")
         if fault == "last block of K dropped":
             left = left[:, : -BLOCKS[recipe_a[0]][1] or -128]

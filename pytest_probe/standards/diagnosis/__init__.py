@@ -30,6 +30,7 @@ from pytest_probe.standards.diagnosis.failed_output import (
 )
 from pytest_probe.standards.diagnosis.precision import DeviceMode, IntegerStep, NarrowerResult, OneStep, RoundedInside
 from pytest_probe.standards.diagnosis.ranges import Constant, NotFinite, ValueRange
+from pytest_probe.standards.diagnosis.scaled import WrongScales
 from pytest_probe.standards.diagnosis.terms import Combination, Factor, Power, Sign, SliceFactor, SliceOffset, SliceTerm
 
 # Judges that compare no element with an element name what is wrong themselves.
@@ -41,6 +42,7 @@ CAUSES: Sequence[Recogniser] = (
     NotFinite(),
     DeviceMode([MODES["ftz"]]),
     DeviceMode([MODES["truncate"]]),
+    WrongScales(),
     Constant(),
     Sign(),
     Argument(),

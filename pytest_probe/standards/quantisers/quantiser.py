@@ -180,7 +180,7 @@ def _of_elements(
         if wrong.any():
             reason = _unlike(values[0], quotients, wrong, judged, form, wanted)
     metrics["clipped"] = float(np.mean(np.abs(values[0]) == form.max))
-    metrics["zero"] = float(np.mean((values[0] == 0) & (matrix != 0)))
+    metrics["flushed"] = float(np.mean((values[0] == 0) & (matrix != 0)))
     return _verdict("elements", draws[0].values, follows + reason if reason else "", metrics)
 
 
