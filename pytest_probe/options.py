@@ -204,9 +204,9 @@ class Options:
         "YAML file with the project's own rules and limits for some APIs, each with a justification; or msprobe's "
         "config.json with white_list and black_list", Place(), "FILE", repeated=True, may_differ=JUDGES)
     allow = Option("allow",
-        "Device modes that may explain an error: tf32, hf32, bf16x3, bf16, ftz, reduced-reduction, truncate, "
-        "fast-math, or none (default: auto, the modes that the framework's flags allow)", Modes(), "MODE[,MODE...]",
-        "auto", repeated=True, may_differ=JUDGES | OTHER_DEVICE)
+        "Device modes that may explain an error: tf32, hf32, bf16x3, bf16, ftz, reduced-reduction, short-accumulation, "
+        "truncate, fast-math, or none (default: auto, the modes that the framework's flags allow)", Modes(),
+        "MODE[,MODE...]", "auto", repeated=True, may_differ=JUDGES | OTHER_DEVICE)
     repeat = Option("repeat", "Run the device N times on the same inputs, and report results that differ (default: 1)",
         Whole(1, 2**31, "give a whole number, 1 or more"), "N", "1", repeated=True,
         may_differ={"benchmark": "each side has the errors of its worst run",

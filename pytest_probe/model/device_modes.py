@@ -29,7 +29,8 @@ class Mode(Struct, frozen=True):
     in which steps that is computed. cut: sums of products lose a roundoff with each term, towards zero, in `chunks`
     pieces. flush: subnormal float32 numbers are zero; fine: inside kernels as well.
     approximate: exp, log, sin and their like are off by what CUDA's fast intrinsics may err. carried: what a recurrence
-    hands on, h in h = a h + b, is rounded to `bits` as well.
+    hands on, h in h = a h + b, is rounded to `bits` as well. short: significand bits of sums of products: `terms` at a
+    time, and the sum so far, are cut to those of the largest of them.
     """
 
     bits: int = 0
@@ -44,6 +45,8 @@ class Mode(Struct, frozen=True):
     fine: bool = False
     approximate: bool = False
     carried: bool = False
+    short: int = 0
+    terms: int = 0
 
 
 class Behaviour(Struct, frozen=True):
@@ -51,7 +54,8 @@ class Behaviour(Struct, frozen=True):
 
     Devices differ in how they break ties, or cut; which it is, is tried. sampled: how a device rounds is known by size
     only (where a sum is split is its own choice), so that variants are samples and no reference. cuts: results are cut
-    to their dtype where others round. dtypes are those of the outputs that it concerns.
+    to their dtype where others round. dtypes are those of the outputs that it concerns, classes those of the APIs, all
+    where there is none. centred: samples have a direction, so that their mean is what the device errs around.
     """
 
     name: str
@@ -60,6 +64,8 @@ class Behaviour(Struct, frozen=True):
     sampled: bool = False
     dtypes: tuple[str, ...] = ("float32", "complex64")
     cuts: bool = False
+    classes: frozenset[str] = frozenset()
+    centred: bool = False
 
     @property
     def rounds(self) -> bool:
@@ -83,6 +89,10 @@ _FLUSHED = ("float32", "complex64", "bfloat16")
 # have. Chosen; of a real device none was measured.
 _SPLITS, _CHAINS = (2, 4, 8, 16), (16, 64, 256)
 
+# Tensor cores of Hopper keep 13 bits behind the point of the largest of the terms that they add at a time, 32 of FP8
+# ("DeepSeek-V3 Technical Report", section 3.5.2). Other generations add others at a time.
+_SHORT = ((14, 32), (14, 16), (14, 64))
+
 # What --probe-allow takes.
 MODES: Mapping[str, Behaviour] = {
     behaviour.name: behaviour
@@ -98,6 +108,15 @@ MODES: Mapping[str, Behaviour] = {
             tuple(Mode(sums="narrow", chunks=count) for count in _SPLITS),
             sampled=True,
             dtypes=NARROW_DTYPES,
+        ),
+        Behaviour(
+            "short-accumulation",
+            "sums of products of about 14 bits",
+            tuple(Mode(short=bits, terms=terms) for bits, terms in _SHORT),
+            sampled=True,
+            dtypes=("float32", *NARROW_DTYPES),
+            classes=frozenset({"short_sums"}),
+            centred=True,
         ),
         Behaviour("truncate", "results cut to 16 bit", (), dtypes=NARROW_DTYPES, cuts=True),
         Behaviour(

@@ -34,6 +34,8 @@ _SCALED_T = 6.0
 _IN_USE = 0.25
 # Roundoffs that a kernel may be off by before it cuts, and runs that say where it is more, as many as the noise rule's.
 _REACH, _CUT_RUNS = 4.0, 4
+# How often what samples lose an output may have lost.
+_MOST_LOST = 2.0
 # What rounds to the smallest normal number may as well be below it.
 _BORDER = 1.01
 
@@ -74,7 +76,7 @@ def emulations(comparison: Comparison, behaviour: Behaviour) -> Iterator[Compari
     if not _concerns(comparison, behaviour):
         return
     if behaviour.sampled:
-        sampled = _sampled(comparison, behaviour.variants)
+        sampled = _sampled(comparison, behaviour)
         if sampled is not None:
             yield sampled
         return
@@ -177,24 +179,46 @@ def _concerns(comparison: Comparison, behaviour: Behaviour) -> bool:
     chosen = comparison.precision.kind in "iub" and behaviour.flushes
     if comparison.precision.name not in behaviour.dtypes and not chosen:
         return False
+    if behaviour.classes and behaviour.classes.isdisjoint(comparison.classes):
+        return False
     return behaviour.sampled or not (comparison.case.narrow and behaviour.rounds)
 
 
-def _sampled(comparison: Comparison, variants: Sequence[Mode]) -> Comparison | None:
+def _sampled(comparison: Comparison, behaviour: Behaviour) -> Comparison | None:
     """The comparison with the mode's own rounding among its runs, and limits as close as sampled rounding deserves."""
-    scaled = _is_scaled(comparison)
-    if scaled and not all(mode.approximate for mode in variants):
+    scaled, variants = _is_scaled(comparison), behaviour.variants
+    if scaled and not behaviour.centred and not all(mode.approximate for mode in variants):
         return None
     evidence = comparison.evidence
     found = [evidence.alternative(comparison, Assumption(mode, sample=index)) for index, mode in enumerate(variants)]
     samples = [other.expected for other in found if other is not None]
     # A common factor, or an output that the mode left as it was, is no sampled rounding.
-    if not samples or not _in_use(comparison, samples) or (scaled and not _approximated(comparison, samples)):
+    if not samples or not _in_use(comparison, samples):
+        return None
+    if behaviour.centred:
+        comparison = _around(comparison, samples)
+        evidence = comparison.evidence
+    elif scaled and not _approximated(comparison, samples):
         return None
     # Both limits shrink by what brings that of the RMS to _SAMPLED_RMS.
     close = _SAMPLED_RMS / (noise_ratio.ELEMENTWISE_RMS if comparison.elementwise else noise_ratio.RMS)
     allowance = replace(comparison.allowance, factor=comparison.allowance.factor * close, emulated=True)
     return replace(comparison, evidence=_SampledEvidence(evidence, samples), allowance=allowance)
+
+
+def _around(comparison: Comparison, samples: Sequence[AnyArray]) -> Comparison:
+    """The comparison with what samples lose on average added to the reference, as much of it as the output shows: what
+    a device cuts differs from one generation to the next."""
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        by = np.mean(samples, axis=0) - comparison.expected
+        size = np.max([np.abs(sample - comparison.expected) for sample in samples], axis=0)
+        lost, found = by / size, (widen(comparison.actual) - comparison.expected) / size
+    usable = np.isfinite(lost) & np.isfinite(found)
+    lost, found = lost[usable], np.clip(found[usable], -_MOST_LOST, _MOST_LOST)
+    share = float(np.clip(np.dot(lost, found) / max(np.dot(lost, lost), 1e-300), 0.0, _MOST_LOST))
+    by = np.where(np.isfinite(by), share * by, 0.0)
+    evidence = comparison.evidence.transformed(lambda run: run + by)
+    return replace(comparison, expected=comparison.expected + by, evidence=evidence)
 
 
 class _SampledEvidence(Evidence, Struct, frozen=True):

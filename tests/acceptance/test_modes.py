@@ -31,7 +31,7 @@ def pytest_probe_register(registry):
     registry.calls["Functional.linear"] = Linear.apply
     registry.references["Functional.linear"] = F.linear
 """
-KNOWN = "tf32, hf32, bf16x3, bf16, ftz, reduced-reduction, truncate, fast-math, auto, none"
+KNOWN = "tf32, hf32, bf16x3, bf16, ftz, reduced-reduction, short-accumulation, truncate, fast-math, auto, none"
 ARGUMENTS = ("--probe-dump=dump.json", "--probe-api=*linear*", "--probe-device=cpu")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -49,12 +50,56 @@ def split_k(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     return (parts[0] + parts[2]) + (parts[1] + parts[3])
 
 
+def fast(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Sums of 14 bits, as Hopper's tensor cores make them of FP8: 32 products at a time and the sum so far are shifted
+    to the largest exponent among them, and cut."""
+    wide = left.double().numpy(), right.double().numpy()
+    total = np.zeros((left.shape[0], right.shape[0]))
+    for start in range(0, left.shape[1], 32):
+        products = wide[0][:, None, start : start + 32] * wide[1][None, :, start : start + 32]
+        both = np.concatenate([products, total[..., None]], axis=2)
+        exponent = np.frexp(np.abs(both).max(axis=2))[1][..., None] - 14
+        total = np.ldexp(np.trunc(np.ldexp(both, -exponent)).sum(axis=2), exponent[..., 0])
+    return torch.from_numpy(total).float()
+
+
 HEALTHY: Mapping[str, Kernel] = {
     "float32": scaled.kernel(),
     "blocks of 128": scaled.kernel(multiply=in_blocks(128)),
     "blocks of 16": scaled.kernel(multiply=in_blocks(16)),
     "split K": scaled.kernel(multiply=split_k),
 }
+
+
+FP8 = [name for name in FORMATS if FORMATS[name].elements.startswith("float8")]
+
+
+def test_fast_accumulation_passes_where_it_is_allowed(tmp_path: Path) -> None:
+    for seed in range(SEEDS):
+        name, dtype = FP8[seed % len(FP8)], DTYPES[seed % 3]
+        call, kernel = scaled.product(name, seed, (64, 256, 48), dtype), scaled.kernel(multiply=fast)
+        verdict = judged(tmp_path / str(seed), call, kernel, allow="short-accumulation")
+        assert (verdict.verdict, seed, name) == ("pass", seed, name), verdict.reason
+
+
+@pytest.mark.parametrize("name", ["tensor-wise", "1x128", "mxfp8"])
+def test_fast_accumulation_is_an_error_that_names_the_mode(tmp_path: Path, name: str) -> None:
+    call, kernel = scaled.product(name, 0, (64, 256, 48), torch.float32), scaled.kernel(multiply=fast)
+    verdict = judged(tmp_path, call, kernel)
+    assert verdict.verdict == "error"
+    diagnosis = verdict.outputs[0].diagnosis
+    assert diagnosis is not None
+    assert "sums of products of about 14 bits" in diagnosis.cause
+
+
+@pytest.mark.usefixtures("no_causes")
+@pytest.mark.parametrize("fault", ["first slice for all of K", "accumulation in float16", "last block of K dropped"])
+@pytest.mark.parametrize("place", range(3))
+def test_short_accumulation_excuses_no_fault(tmp_path: Path, fault: str, place: int) -> None:
+    """But sums in float16 under a result of 16 bits, which is rounded by more than either."""
+    dtype = torch.float32 if fault == "accumulation in float16" else torch.bfloat16
+    call, kernel = scaled.planted(fault, FAULTS[fault][place], place, dtype)
+    assert judged(tmp_path, call, kernel, allow="short-accumulation").verdict == "error"
 
 
 @pytest.mark.parametrize("device", ["other", "recorded"])

@@ -123,7 +123,7 @@ class _ModeEmulation(SplittingMode):
         return self._kernel(func, args, kwargs)
 
     def _concerns(self, func: Any) -> bool:
-        if not (self.mode.bits or self.mode.sums or self.mode.cut):
+        if not (self.mode.bits or self.mode.sums or self.mode.cut or self.mode.short):
             return False
         convolves = func in (_ATEN.convolution.default, _ATEN.convolution_backward.default)
         return self.mode.scope in ("all", "convolution" if convolves else "matmul")
@@ -287,7 +287,26 @@ def _mapped(change: Callable[[torch.Tensor], torch.Tensor], tree: Any) -> Any:
     return tree
 
 
+def _short_sums(a: torch.Tensor, b: torch.Tensor, bits: int, terms: int) -> torch.Tensor:
+    """a @ b, where so many terms at a time, and the sum so far, are cut to the last bit of the largest of them."""
+    total = a.new_zeros((*a.shape[:-1], b.shape[-1]))
+    for start in range(0, a.shape[-1], terms):
+        places = range(start, min(start + terms, a.shape[-1]))
+        largest = total.abs()
+        for place in places:
+            largest = torch.maximum(largest, (a[..., place, None] * b[..., None, place, :]).abs())
+        last = torch.exp2(torch.floor(torch.log2(largest)) - (bits - 1))
+        last = torch.where(largest > 0, last, torch.ones_like(last))
+        total = torch.trunc(total / last)
+        for place in places:
+            total = total + torch.trunc(a[..., place, None] * b[..., None, place, :] / last)
+        total = total * last
+    return total
+
+
 def _mm(mode: _ModeEmulation, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    if mode.mode.short:
+        return _short_sums(a, b, mode.mode.short, mode.mode.terms)
     return mode.product(torch.matmul, a, b, (-1, -2))
 
 

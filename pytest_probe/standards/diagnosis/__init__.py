@@ -61,7 +61,7 @@ CAUSES: Sequence[Recogniser] = (
     SliceOffset(),
     Combination(sliced=True),
     ValueRange(),
-    DeviceMode([MODES["reduced-reduction"], *ACCUMULATIONS]),
+    DeviceMode([MODES["reduced-reduction"], MODES["short-accumulation"], *ACCUMULATIONS]),
     RoundedInside(),
 )
 

@@ -135,5 +135,15 @@ def test_jitter_moves_what_was_rounded_by_a_roundoff_and_is_reproducible() -> No
 
 
 def test_every_mode_says_what_it_is() -> None:
-    assert list(MODES) == ["tf32", "hf32", "bf16x3", "bf16", "ftz", "reduced-reduction", "truncate", "fast-math"]
+    assert list(MODES) == [
+        "tf32",
+        "hf32",
+        "bf16x3",
+        "bf16",
+        "ftz",
+        "reduced-reduction",
+        "short-accumulation",
+        "truncate",
+        "fast-math",
+    ]
     assert all(mode.words and (mode.variants or mode.cuts) for mode in MODES.values())
