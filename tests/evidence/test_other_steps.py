@@ -6,7 +6,7 @@ atomically, in any order. What torch runs as one kernel rounds once: steps in it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -113,6 +113,64 @@ def test_an_activation_in_steps_is_no_single_kernel(dtype: torch.dtype) -> None:
     (alone,) = checker.compare(hard_swish, F.hardswish, (x,), api="Functional.hardswish")
     (composed,) = checker.compare(hard_swish, hard_swish, (x,))
     assert (alone.verdict, composed.verdict) == ("error", "pass")
+
+
+def swiglu(x: Tensor) -> Tensor:
+    first, second = x.chunk(2, -1)
+    return F.silu(first) * second
+
+
+def rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    first, second = x.chunk(2, -1)
+    return x * cos + torch.cat((-second, first), -1) * sin
+
+
+def rms_norm(x: Tensor, weight: Tensor) -> Tensor:
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * weight
+
+
+def by_exponents(x: Tensor) -> Tensor:
+    """swiglu, which rounds in other places."""
+    first, second = x.chunk(2, -1)
+    return first * second / (1 + torch.exp(-first.float()))
+
+
+def only_the_square(x: Tensor, weight: Tensor) -> Tensor:
+    """rms_norm that rounds the root and nothing else."""
+    root = torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + 1e-6)
+    return x.float() * root.to(x.dtype).float() * weight.float()
+
+
+COMPOSED: dict[str, tuple[Callable[..., Tensor], Sequence[tuple[int, ...]], Callable[..., Tensor]]] = {
+    "swiglu": (swiglu, [(48, 96)], by_exponents),
+    "rotary": (rotary, [(48, 64)] * 3, rotary),
+    "rms_norm": (rms_norm, [(48, 64), (64,)], only_the_square),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", COMPOSED)
+def test_a_kernel_that_rounds_once_has_no_inner_rounding_in_one_element(name: str, dtype: torch.dtype) -> None:
+    """Six roundoffs are less than steps between kernels may err. So the other elements tell whether there are steps."""
+    reference, shapes, otherwise = COMPOSED[name]
+    registry = Registry.default()
+    registry.devices["other"] = Emulated
+    checker = Checker(Conditions(device="other", allow=("none",)), registry)
+
+    def once(*args: Tensor) -> Tensor:
+        return reference(*(each.float() for each in args)).to(dtype)
+
+    def rounded(*args: Tensor) -> Tensor:
+        return otherwise(*args).to(dtype)
+
+    generator = torch.Generator().manual_seed(0)
+    args = [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
+    found = [
+        judged.verdict
+        for function in (once, reference, rounded, one_off(once, 6))
+        for judged in checker.compare(function, reference, args, key=name)
+    ]
+    assert found == ["pass", "pass", "pass", "error"]
 
 
 class Rounded(torch.autograd.Function):

@@ -37,6 +37,9 @@ LAST = 0.51
 CLIPPED = 4.0
 # A sample tells of rounding inside where it is off by more than its last rounding, and by more than a scale of float32.
 INSIDE = 4.0
+# Where inner rounding moves one element by PLAIN ulps it moves many by more than their last rounding: RARE of the
+# elements that it moves in a sample, at least. A kernel that rounds in fewer steps moves fewer elements.
+PLAIN, RARE = 1.0, 0.125
 # Elements that tell cutting from rounding, and the share of them that must be cut: what float32 inside rounds near a
 # border may be cut to the number below.
 TOLD, TRUNCATED = 8, 0.95
@@ -103,7 +106,11 @@ def _unlike(comparison: Comparison, stage: Stage, samples: Sequence[AnyArray], s
     own = _divided(errors[0], _scale(comparison, samples))
     theirs = [_divided(error, scale) for error, scale in zip(errors[1:], scales, strict=True)]
     ulps = [_in_ulps(comparison, error) for error in errors]
-    return unlike_rounding(own, theirs, expected, size_rms) or direction(ulps[0], ulps[1:], expected, unit="ulps")
+    return (
+        unlike_rounding(own, theirs, expected, size_rms)
+        or direction(ulps[0], ulps[1:], expected, unit="ulps")
+        or _too_few_rounded(comparison, wide, samples)
+    )
 
 
 def _right_at_poles(comparison: Comparison, stage: Stage, samples: Sequence[AnyArray]) -> BoolArray:
@@ -148,11 +155,30 @@ def _in_ulps(comparison: Comparison, errors: AnyArray) -> AnyArray:
 
 
 def _rounds_inside(comparison: Comparison, sample: AnyArray) -> bool:
+    return bool(_rounded_inside(comparison, sample).any())
+
+
+def _rounded_inside(comparison: Comparison, run: AnyArray) -> BoolArray:
+    """Where a run is off by more than its last rounding."""
+    return _off_by(comparison, run, LAST) | (np.isnan(run) & ~np.isnan(comparison.expected))
+
+
+def _off_by(comparison: Comparison, run: AnyArray, ulps: float) -> BoolArray:
+    """Where a run is off by more than so many ulps, and a few scales of float32."""
     expected = comparison.expected
     with np.errstate(invalid="ignore", over="ignore"):
-        error = np.abs(sample - expected) - LAST * ulp(expected, comparison.precision)
-        lost = np.isnan(sample) & ~np.isnan(expected)
-        return bool((lost | (error > INSIDE * comparison.roundoff * np.abs(expected))).any())
+        error = np.abs(run - expected) - ulps * ulp(expected, comparison.precision)
+        return np.asarray(error > INSIDE * comparison.roundoff * np.abs(expected))
+
+
+def _too_few_rounded(comparison: Comparison, wide: AnyArray, samples: Sequence[AnyArray]) -> str:
+    """Why a few wrong elements do not come from inner rounding, where almost all others are rounded once; "" where they
+    may."""
+    found = np.count_nonzero(_rounded_inside(comparison, wide))
+    usual = min(np.count_nonzero(_rounded_inside(comparison, sample)) for sample in samples)
+    if found >= RARE * usual or not _off_by(comparison, wide, PLAIN).any():
+        return ""
+    return f"{found:,} of {wide.size:,} elements are off by more than one rounding, rounding inside gives {usual:,}"
 
 
 def _overflows_too(wide: AnyArray, samples: Sequence[AnyArray]) -> BoolArray:
@@ -224,6 +250,8 @@ def by_cpu_result(comparison: Comparison, stage: Stage) -> str | None:
     samples = [theirs, *comparison.evidence.narrow_steps(DRAWN)]
     errors = [_divided(_error(comparison, run, usable), scale) for run in (wide, *samples)]
     if unlike_rounding(errors[0], errors[1:], comparison.expected):
+        return None
+    if stages.may_round_between(comparison) and _too_few_rounded(comparison, wide, samples):
         return None
     return f"as-cpu: the CPU's own kernel has as large an error ({seen.largest:,.4g})"
 

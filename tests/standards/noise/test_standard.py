@@ -184,10 +184,11 @@ def test_a_device_that_rounds_between_its_kernels_passes() -> None:
         (rounding(4.0, 1), "RMS "),
         (rounding(1.0, 1) + 16 * 2.0**-7 * (np.arange(200) == 5), "an element is off by"),
         (WANTED + (rounding(1.0, 1) - WANTED) * np.where(np.arange(200) < 12, 3.0, 0.01), "is off "),
+        (WANTED + 1.5 * 2.0**-7 * (np.arange(200) == 5), "1 of 200 elements are off by more than one rounding"),
         (np.where(np.arange(200) == 5, np.nan, WANTED), "not finite where the reference is"),
         (np.zeros(200), "RMS "),
     ],
-    ids=["shifted", "too large", "one element", "one part", "NaN", "zeros"],
+    ids=["shifted", "too large", "one element", "one part", "one of a kernel that rounds once", "NaN", "zeros"],
 )
 def test_what_rounding_between_kernels_does_not_do_is_an_error(wrong: AnyArray, why: str) -> None:
     found = on_another(wrong)
