@@ -197,7 +197,8 @@ class Options:
     directions = Option("direction", "Run both, forward or backward (default: both)", Directions(DIRECTION_CHOICES),
         "DIRECTION", "both", may_differ=SELECTS)
     standard = Option("standard",
-        "Standard that judges: auto, noise, exact, finite, or one of the tools' listed at the end (default: auto)",
+        "Standard that judges: auto, noise, exact, finite, self (without a reference), or one of the tools' listed at "
+        "the end (default: auto)",
         Text(), "NAME", "auto", repeated=True, check="pytest_probe.features.benchmark.options.check",
         may_differ={"benchmark": JUDGES["benchmark"]})
     standards_file = Option("standards-file",
@@ -308,6 +309,10 @@ class Options:
         Maybe(Number(lambda percent: 0 <= percent <= 100, "give percent, 0 to 100, as 90")), "PERCENT",
         needs=("worth", "it needs what cases are worth: add --probe-worth"),
         free="it says what fails the run, and changes no verdict")
+    self_asked: Option[tuple[str, ...]] = Option("self",
+        "Ask the device these questions with --probe-standard=self: wider, cpu, smooth, finite (default: all of them)",
+        "pytest_probe.features.self_check.options.Asked", "NAME[,NAME...]", repeated=True,
+        check="pytest_probe.features.self_check.options.check", may_differ=JUDGES)
     strict = Option("strict", "Warnings fail, and so do cases of the baseline that have vanished", Flag(),
         repeated=True, free="it says which verdicts fail, and changes none")
     out = Option("out", "Write results and msprobe's CSV files into this folder; it must not hold results yet", Place(),
@@ -391,6 +396,7 @@ FEATURES: Mapping[str, Callable[[Options], object]] = {
     "pytest_probe.features.against_framework.plugin.AgainstFramework": lambda asked: asked.against_framework,
     "pytest_probe.features.compiled.plugin.Compiled": lambda asked: asked.compile,
     "pytest_probe.features.outputs.plugin.OutputsOfTwo": lambda asked: asked.outputs,
+    "pytest_probe.features.self_check.plugin.SelfCheck": lambda asked: asked.standard in ("self", "auto"),
     "pytest_probe.features.relations.plugin.AskRelations": lambda asked: asked.relations,
     "pytest_probe.features.worth.plugin.WorthOfPasses": lambda asked: asked.worth or asked.out,
     "pytest_probe.features.other_framework.plugin.ByOtherFramework": lambda asked: (

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from pytest_probe import frameworks, inputs
-from pytest_probe.check.conditions import Around, Conditions, Setup
+from pytest_probe.check.conditions import Around, Conditions, ReferenceBy, Setup
 from pytest_probe.check.device_memory import Waiting, noting_device_memory
 from pytest_probe.check.judging import Judging, verdict_on
 from pytest_probe.check.kept import KeptResults
@@ -104,6 +104,11 @@ class Checker:
     def keeping_sides(self, registry: Registry | None = None) -> Checker:
         """One that checks alike, by what another registry adds where one is given, and leaves all outputs."""
         return self._changed(replace(self.conditions, keeps_sides=True), registry or self.registry)
+
+    def beside(self, reference_by: ReferenceBy, registry: Registry) -> Checker:
+        """One whose reference is what that gives, by what another registry adds, and which leaves all outputs."""
+        changed = replace(self.conditions, keeps_sides=True, reference_by=reference_by, cache=None)
+        return self._changed(changed, registry)
 
     def by_framework(self, module: str) -> Checker:
         """One whose device calls the framework of this module makes, and which leaves all outputs."""

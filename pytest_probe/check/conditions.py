@@ -41,6 +41,9 @@ IN_VAIN = 5
 
 # Gives what a feature puts around the device under test.
 Around: TypeAlias = "Callable[[Framework, Device], Device]"
+# Gives what a feature puts in the place of float64 on the CPU, from the framework of the device and the device: what
+# runs references, and how.
+ReferenceBy: TypeAlias = "Callable[[Framework, Device], tuple[Framework, Way]]"
 
 
 class Conditions(Struct, frozen=True):
@@ -58,7 +61,7 @@ class Conditions(Struct, frozen=True):
     None where neither is asked for. plotted: verdicts carry what plots draw. saves_all: the
     tensors of all cases are saved, in full. around: gives what a feature puts around the device under test. framework,
     reference_framework: what makes the device's calls of records, and those of float64, by the map of both; "" for the
-    record's own framework."""
+    record's own framework. reference_by: gives what a feature puts in the place of float64 on the CPU."""
 
     device: str | None = None
     seed: int = 0
@@ -84,12 +87,15 @@ class Conditions(Struct, frozen=True):
     around: Around | None = None
     framework: str = ""
     reference_framework: str = ""
+    reference_by: ReferenceBy | None = None
 
     @property
     def judges_parts(self) -> bool:
         """May a part of a large output tell what all of it is? By the noise standard, which says of each other element
-        that it is within its limits; of one run of the device; and where a user does not ask for all tensors."""
-        return self.standard in ("auto", "noise") and self.repeat == 1 and not self.saves_all and self.judged
+        that it is within its limits; of one run of the device; and where a user does not ask for all tensors.
+        Float64 alone adds up pieces without an error."""
+        by_noise = self.standard in ("auto", "noise") and self.reference_by is None
+        return by_noise and self.repeat == 1 and not self.saves_all and self.judged
 
     @property
     def judges_stored(self) -> bool:
@@ -129,6 +135,8 @@ class Setup:
     @cached_property
     def reference_framework(self) -> Framework:
         """What the reference runs. Raises Unsupported where it cannot run here."""
+        if self._reference_by is not None:
+            return self._reference_by[0]
         if not self._of_records or self.conditions.reference_framework == self.conditions.framework:
             return self.framework
         return self._made(self.conditions.reference_framework)
@@ -213,8 +221,15 @@ class Setup:
         return NothingRaised(own.fixed_state() if own is other else _Both(own.fixed_state(), other.fixed_state()))
 
     @cached_property
+    def _reference_by(self) -> tuple[Framework, Way] | None:
+        made = self.conditions.reference_by
+        return None if made is None else made(self.framework, self.device)
+
+    @cached_property
     def reference(self) -> Way:
         """How the reference runs. Raises SettingsError where the framework has no such device."""
+        if self._reference_by is not None:
+            return self._reference_by[1]
         place = self.reference_framework.device(self.conditions.reference_device, "--probe-reference-device").name
         return replace(FLOAT64, place=place)
 

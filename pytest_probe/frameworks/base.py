@@ -416,6 +416,9 @@ class Kernels(Protocol):
     def casts(self, path: str) -> bool:
         """Does an autocast cast the arguments of this function itself, rather than those of calls inside it?"""
 
+    def all_bits(self) -> AbstractContextManager[None]:
+        """Products and convolutions of float32 on an accelerator keep all bits in here, whatever its flags allow."""
+
     def plain_convolutions(self, dtype: str) -> bool:
         """Are the CPU's convolutions of a 16-bit dtype the framework's own, and no library's?"""
 

@@ -13,7 +13,9 @@ from pytest_probe.model.worth import Detects, Worth
 if TYPE_CHECKING:
     from pytest_probe.numerics.error_plots import Histogram
 
-Outcome: TypeAlias = Literal["pass", "warning", "error", "skip"]
+Outcome: TypeAlias = Literal["pass", "pass (self)", "warning", "error", "skip"]
+# What no reference judged, and the device alone was asked.
+PASS_SELF: Outcome = "pass (self)"
 Metric: TypeAlias = "float | int | str | bool"
 
 # The metric that names the rule, where a verdict is a warning for no other reason than an API's table.
@@ -31,7 +33,7 @@ RELATION = "relation."
 # The kind of an error that is none of the numbers: the case takes longer than its limit.
 SLOWER = "slower"
 # The worst output decides. A skip says nothing, so whatever was judged outranks it.
-SEVERITY: Mapping[Outcome, int] = {"skip": 0, "pass": 1, "warning": 2, "error": 3}
+SEVERITY: Mapping[Outcome, int] = {"skip": 0, "pass": 1, PASS_SELF: 1, "warning": 2, "error": 3}
 
 
 class Element(Struct, frozen=True):

@@ -60,8 +60,10 @@ class Feature:
     draws_anew = one_worker_a_device = in_order = False
     # Does the run go on with an earlier one?
     goes_on = False
-    # Names of --probe-standard that it judges by, with what each looks at.
+    # Names of --probe-standard that it judges by, with what each looks at; the standard of the run's checkers, where
+    # that of the run is the feature's own.
     standards: Mapping[str, str] = {}
+    standard = ""
     # Options whose files this run writes itself.
     written: Sequence[str] = ()
     # Is it a part of a run? Has it no items, as it should be? item_places: in the whole run, by node id.

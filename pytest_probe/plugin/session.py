@@ -159,7 +159,7 @@ class Probe:
                 device,
                 settings.seed if seed is None else seed,
                 settings.inputs,
-                settings.standard,
+                next((feature.standard for feature in self.features if feature.standard), settings.standard),
                 self.workers,
                 settings.allow,
                 1 if self.has(lambda feature: feature.draws_anew) else settings.repeat,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_probe.model.dump import Dump, Frame
 from pytest_probe.model.measurement import CaseTime, microseconds
 from pytest_probe.model.result import number
-from pytest_probe.model.verdict import ArgumentRow, Diagnosis, Element, OutputVerdict, Verdict
+from pytest_probe.model.verdict import PASS_SELF, ArgumentRow, Diagnosis, Element, OutputVerdict, Verdict
 from pytest_probe.reports.tally import Tally, Worst
 from pytest_probe.system.text import printable
 
@@ -25,7 +25,7 @@ _ARGUMENTS = 10
 _QUICK = (
     "causes that need further runs were not tried after so many errors of this API; -vv, or the command below, does"
 )
-_ORDER = ("pass", "warning", "error", "skip")
+_ORDER = ("pass", PASS_SELF, "warning", "error", "skip")
 # Width of the names in the table, in a terminal of WIDTH columns; and the least, the heading's.
 _API_WIDTH, _SHORTEST = 40, 25
 

@@ -19,6 +19,7 @@ from pytest_probe.features.benchmark.output_folders import output_folder
 from pytest_probe.features.benchmark.paddleapex_multi import is_paddleapex
 from pytest_probe.features.benchmark.same_dump import check_same_dump
 from pytest_probe.features.msprobe_csv.rows import early_end, read_rows
+from pytest_probe.model.verdict import PASS_SELF
 from pytest_probe.reports.csv_file import write_rows
 from pytest_probe.reports.paddleapex_columns import MEMORY, SUMMARY, TIMES
 from pytest_probe.standards.tools import COMPARES, DEFAULT
@@ -26,7 +27,7 @@ from pytest_probe.system.decoding import check_name
 from pytest_probe.system.text import printable, printable_line
 
 _SHOWN = 20
-_COUNTED = ("pass", "warning", "error", "SKIP")
+_COUNTED = ("pass", PASS_SELF, "warning", "error", "SKIP")
 _FAILED = 1
 
 
@@ -198,9 +199,7 @@ def _logs(arguments: argparse.Namespace, read: Callable[[Path], logs.Log]) -> tu
 def _lines(found: Sequence[ComparedRow], standard: str) -> Iterator[str]:
     counts = Counter(item.status for item in found)
     both = sum(item.device is not None and item.benchmark is not None for item in found)
-    told = ", ".join(
-        f"{counts[status]:,} {status}" for status in ("pass", "warning", "error", "SKIP") if counts[status]
-    )
+    told = ", ".join(f"{counts[status]:,} {status}" for status in _COUNTED if counts[status])
     yield f"{both:,} outputs on both sides, judged by {standard}: {told or 'nothing to compare'}"
     for side, missing in (("device", [item for item in found if item.benchmark is None]),
                           ("benchmark", [item for item in found if item.device is None])):  # fmt: skip

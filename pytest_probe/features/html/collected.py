@@ -15,7 +15,7 @@ import msgspec
 from pytest_probe.features.html.pairs import Pairs
 from pytest_probe.model.details import limit_share
 from pytest_probe.model.result import ElementResult, OutputResult, Result
-from pytest_probe.model.verdict import SEVERITY
+from pytest_probe.model.verdict import PASS_SELF, SEVERITY
 from pytest_probe.reports.case_metrics import LABELS, SHARE, metrics_of, short
 from pytest_probe.reports.groups import GroupKey, GroupMember, Groups, cause_of, place_of
 
@@ -83,7 +83,7 @@ class Collected:
             self.groups.add(member)
             self.listed.append((result.verdict, result.id, result.reason or result.kind))
         else:
-            self._among_worst(row, numbers.get(SHARE, 0.0) if result.verdict == "pass" else -1.0, result)
+            self._among_worst(row, numbers.get(SHARE, 0.0) if result.verdict in ("pass", PASS_SELF) else -1.0, result)
         return row
 
     def _among_worst(self, row: int, share: float, result: Result) -> None:

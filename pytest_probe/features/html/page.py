@@ -22,6 +22,7 @@ from msgspec import Struct
 from pytest_probe.features.html.collected import Collected, in_script
 from pytest_probe.features.html.other_runs import Comparison, Sparklines
 from pytest_probe.features.html.run_folder import RunFacts
+from pytest_probe.model.verdict import PASS_SELF
 from pytest_probe.reports.case_metrics import LABELS
 from pytest_probe.reports.groups import MAX_GROUPS
 from pytest_probe.system.files import check_replaceable, replacing
@@ -34,7 +35,7 @@ PARTS = (
     "dom", "address", "values", "pairs", "charts", "table", "case", "export", "sequence", "cases", "apis", "runs",
     "times", "modules", "against", "main",
 )  # fmt: skip
-_VERDICTS = ("error", "warning", "pass", "skip")
+_VERDICTS = ("error", "warning", "pass", PASS_SELF, "skip")
 # Errors and warnings that the page lists without its script, as on paper.
 _MAX_LISTED = 500
 
@@ -137,7 +138,7 @@ class Page(Struct, frozen=True):
             policy=_policy(script, style),
             style=Markup(style),
             script=Markup(script),
-            verdicts=[(name, found.verdicts[name]) for name in _VERDICTS],
+            verdicts=[(name, found.verdicts[name]) for name in _VERDICTS if name != PASS_SELF or found.verdicts[name]],
             not_run=self.run.not_run or 0,
             groups=[
                 (found.group_places[group.first.key], group.first.key[0], group.line)

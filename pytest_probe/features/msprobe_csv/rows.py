@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from pytest_probe.errors import ResultsError, SettingsError
 from pytest_probe.model.result import Plain, PortableId, Result, number
-from pytest_probe.model.verdict import Metric
+from pytest_probe.model.verdict import PASS_SELF, Metric
 from pytest_probe.numerics.tool_metrics import Measures
 from pytest_probe.reports.results_file import RESULTS, RUN, read_results
 from pytest_probe.reports.selected import check_results, end_of
@@ -21,7 +21,7 @@ from pytest_probe.reports.selected import check_results, end_of
 BLANK = " "
 # What a cell says of a verdict. An API's row has two; of several outputs, and of several items, the worst counts: SKIP
 # only where all skip.
-STATUSES = ("SKIP", "pass", "warning", "error")
+STATUSES = ("SKIP", "pass", PASS_SELF, "warning", "error")
 NAME, _BENCH, DEVICE, SHAPE, _STATUS, MESSAGE = "API Name", "Bench Dtype", "DEVICE Dtype", "Shape", "Status", "Message"
 COSINE = "余弦相似度"
 # Column: field of numerics.measures.Measures. The cosine itself is 1 minus cosine_distance.

@@ -178,6 +178,9 @@ class PythonFramework(PythonCalls):
         count = 1 if name == "cpu" or ":" in name else self.count(name)
         return tuple(f"{name}:{number}" for number in range(count)) if count > 1 else (name,)
 
+    def all_bits(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
     def plain_convolutions(self, dtype: str) -> bool:
         return False
 

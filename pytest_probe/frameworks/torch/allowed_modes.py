@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -37,8 +39,27 @@ def _on_cuda() -> Iterator[str]:
         yield "reduced-reduction"
 
 
+@contextmanager
+def all_bits() -> Iterator[None]:
+    """See base.Kernels.all_bits."""
+    owners = ((torch.backends.cuda, "matmul"), (torch.backends, "cudnn"), (_npu(), "matmul"), (_npu(), "conv"))
+    found = [getattr(owner, name, None) for owner, name in owners]
+    flags = [(owner, flag) for owner in found for flag in ("allow_tf32", "allow_hf32") if state.flag_of(owner, flag)]
+    for owner, flag in flags:
+        setattr(owner, flag, False)
+    try:
+        yield
+    finally:
+        for owner, flag in flags:
+            setattr(owner, flag, True)
+
+
+def _npu() -> Any:
+    return getattr(sys.modules.get("torch_npu"), "npu", None)
+
+
 def _on_npu() -> Iterator[str]:
-    npu = getattr(sys.modules.get("torch_npu"), "npu", None)
+    npu = _npu()
     yield from _of_scopes(
         *("hf32" if state.flag_of(npu, f"{name}.allow_hf32") else None for name in ("matmul", "conv"))
     )

@@ -94,6 +94,7 @@ class TorchFramework(TorchCalls, PythonFramework):
     is_device_memory = staticmethod(is_device_memory)
     fixed_state = staticmethod(state.Fixed)
     users_state = staticmethod(state.OfUser)
+    all_bits = staticmethod(allowed_modes.all_bits)
     plain_convolutions = staticmethod(state.plain_convolutions)
     registered_kernels = staticmethod(registered)
     candidates = staticmethod(allowlist.candidates)

@@ -5,7 +5,7 @@ class ApisView {
     const found = new Map();
     for (const one of cases) {
       const key = one.api || one.name;
-      const entry = found.get(key) || { api: key, cases: 0, error: 0, warning: 0, pass: 0, skip: 0, ratio: null, share: null, seconds: 0 };
+      const entry = found.get(key) || { api: key, cases: 0, error: 0, warning: 0, pass: 0, "pass (self)": 0, skip: 0, ratio: null, share: null, seconds: 0 };
       entry.cases += 1;
       entry[one.verdict] += 1;
       for (const [name, metricName] of [["ratio", "noise_ratio"], ["share", "limit_share"]]) {

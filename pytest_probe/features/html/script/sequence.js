@@ -124,7 +124,7 @@ class SequenceView {
         if (SEVERITY[point.one.verdict] !== wanted) continue;
         point.shownX = this.x(point.at + 0.5);
         point.shownY = y(level(point));
-        mark(pen, point, colour(point.one.verdict));
+        mark(pen, point, colour(point.one.verdict.split(" ")[0]));
       }
     }
     if (this.first) {

@@ -1,0 +1,258 @@
+"""Asks a case the questions of --probe-standard=self: each is outputs of its verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_probe.check import Case, Checked, Checker, floating_dtypes
+from pytest_probe.check.comparisons import comparisons
+from pytest_probe.check.conditions import Setup
+from pytest_probe.check.judging import argument_rows
+from pytest_probe.errors import DeviceRaised, HookFailed, NoKernel, NoReference, RecordError, UnknownAPI, Unsupported
+from pytest_probe.features.relations.call import Call
+from pytest_probe.features.relations.table import Row
+from pytest_probe.features.self_check.kernels import kernels_as_reference
+from pytest_probe.features.self_check.options import NAME
+from pytest_probe.features.self_check.smooth import steps
+from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.verdict import OVERFLOW, PASS_SELF, SEVERITY, UNDECIDED, OutputVerdict, Verdict, conclusion
+from pytest_probe.numerics.dtypes import float_format, is_complex, numpy_dtype
+from pytest_probe.standards.finite import Finite
+from pytest_probe.standards.noise import stages
+from pytest_probe.standards.noise.standard import NoiseStandard
+from pytest_probe.system.machine import out_of_memory
+from pytest_probe.user_errors import first_line
+
+NO_QUESTION = "no question"
+# These have no reference, and say nothing of the record.
+_UNASKED = frozenset((NoReference.kind, NoKernel.kind))
+_IN_WORDS = "float64 on the CPU"
+
+
+class Asked(Struct, frozen=True):
+    """A case beside the reference of a question; of is what that is, in words."""
+
+    name: str
+    of: str
+    checked: Checked
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.checked.verdict
+
+    @property
+    def why_not(self) -> str:
+        """Why it could not be asked; "" where it was."""
+        return _line(self.verdict.reason.replace(_IN_WORDS, self.of)) if self.verdict.verdict == "skip" else ""
+
+    def outputs(self) -> Iterator[OutputVerdict]:
+        if not self.verdict.outputs:
+            outcome = self.verdict.verdict
+            yield OutputVerdict(self.name, (), "", outcome, NAME, self.why_not or self.verdict.reason)
+        for output in self.verdict.outputs:
+            yield replace(output, name=f"{self.name}.{output.name}", baseline={})
+
+
+class SelfChecks:
+    """Asks questions of cases, by their names. What a question leaves serves the record's other direction."""
+
+    def __init__(self, checker: Checker, names: Sequence[str]) -> None:
+        self._checker, self._names = checker, names
+        self._checkers: dict[str, Checker] = {}
+        self._kept: dict[str, Checked] = {}
+
+    def of(self, case: Case) -> Checked:
+        """The case with a verdict on each question that it can be asked."""
+        try:
+            dtype = _wider(case)
+        except RecordError as error:
+            return Checked(case, Verdict("skip", NAME, str(error), error.kind))
+        # Only the record's other direction uses what is kept.
+        self._kept = {key: each for key, each in self._kept.items() if each.serves(case)}
+        asked = list(self._asked(case, dtype))
+        outputs = [output for each in asked if each.name in self._names for output in self._outputs(each)]
+        if "smooth" in self._names and dtype:
+            outputs.append(self._smooth(case, asked))
+        if "finite" in self._names:
+            outputs += [output for each in asked for output in self._finite(each)]
+        return self._concluded(case, asked, tuple(outputs))
+
+    def asks(self, case: Case) -> list[str]:
+        """The questions that the case can be asked."""
+        verdict = self.of(case).verdict
+        found = {output.name.partition(".")[0] for output in verdict.outputs if output.verdict != "skip"}
+        return [name for name in self._names if name in found]
+
+    def _asked(self, case: Case, dtype: str) -> Iterator[Asked]:
+        """The case beside each reference; smooth and finite use both."""
+        names = set(self._names)
+        for name, ask in (("wider", self._of_wider), ("cpu", self._of_cpu)):
+            found = ask(case, dtype) if not names.isdisjoint((name, "smooth", "finite")) else None
+            if found is not None:
+                yield found
+
+    def _of_wider(self, case: Case, dtype: str) -> Asked | None:
+        if not dtype or dtype == "none":
+            return None
+        return Asked("wider", f"{dtype} on the device", self._beside(f"wider {dtype}", case, dtype))
+
+    def _of_cpu(self, case: Case, dtype: str) -> Asked | None:
+        """By the CPU in float64, else in float32; None where that is the device's own kernel, or wider's."""
+        on_cpu = self._checker.setup_of(case.dump.framework).device_name == "cpu"
+        if on_cpu and dtype != "float32":
+            return None
+        found = self._run("cpu", case)
+        if found.verdict.verdict == "skip" and found.verdict.kind in _UNASKED and not on_cpu:
+            single = self._beside("cpu float32", case, "float32", on_host=True)
+            if single.verdict.verdict != "skip":
+                return Asked("cpu", "float32 on the CPU", single)
+        return Asked("cpu", _IN_WORDS, found)
+
+    def _beside(self, key: str, case: Case, dtype: str, *, on_host: bool = False) -> Checked:
+        if key not in self._checkers:
+            registry, setup = self._checker.registry, self._checker.setup_of(case.dump.framework)
+            # What the project put in the place of an API is the kernel whose other dtypes are asked.
+            calls = {} if on_host else registry.calls
+            alone = {api: call for api, call in calls.items() if not _is_known(setup, api)}
+            kernels = kernels_as_reference(dtype, calls, on_host=on_host)
+            self._checkers[key] = self._checker.beside(kernels, replace(registry, references=alone))
+        return self._run(key, case)
+
+    def _run(self, key: str, case: Case) -> Checked:
+        if key not in self._checkers:
+            self._checkers[key] = self._checker.keeping_sides()
+        kept = self._kept.pop(key, None)
+        found = self._checkers[key].run(case, kept)
+        self._kept[key] = found
+        return found
+
+    def _smooth(self, case: Case, asked: Sequence[Asked]) -> OutputVerdict:
+        """The CPU, where it has the function, tells whether that jumps by itself."""
+        found = [each for each in asked if each.checked.worst is not None]
+        on_cpu = self._checker.setup_of(case.dump.framework).device_name == "cpu"
+        beside = next((each.checked for each in found if each.name == "cpu" or on_cpu), None)
+        checked = beside or next((each.checked for each in found), None) or self._beside("itself", case, "")
+        if checked.worst is None:
+            return OutputVerdict("smooth", (), "", "skip", NAME, _line(checked.verdict.reason))
+        try:
+            with self._checker.making_calls(case) as setup:
+                call = Call(checked, setup, Row(), self._checker.registry, None)
+                return steps(call, self._checker.conditions.seed, has_reference=beside is not None)
+        except MemoryError as error:
+            return OutputVerdict("smooth", (), "", "skip", NAME, str(out_of_memory(error)))
+        except (DeviceRaised, HookFailed, Unsupported) as error:
+            return OutputVerdict("smooth", (), "", "skip", NAME, first_line(error))
+
+    def _outputs(self, asked: Asked) -> Iterator[OutputVerdict]:
+        """A 16-bit kernel that nobody has the steps of may round inside, where nothing tells."""
+        outputs = list(asked.outputs())
+        if any(output.verdict == "error" and output.standard == NoiseStandard.name for output in outputs):
+            rounding = {f"{asked.name}.{each.name}" for each in self._comparisons(asked) if _rounding_explains(each)}
+            outputs = [_undecided(output) if output.name in rounding else output for output in outputs]
+        yield from outputs
+
+    def _comparisons(self, asked: Asked) -> Iterator[Comparison]:
+        compared, case = asked.checked.compared, asked.checked.case
+        for sides in () if compared is None else compared.sides:
+            found = comparisons(sides, case.direction, self._checker.conditions.seed, by_class=True)
+            yield from (each for each in found if isinstance(each, Comparison))
+
+    def _finite(self, asked: Asked) -> Iterator[OutputVerdict]:
+        """Where the device has inf or NaN in the place of the reference's number, from arguments that are numbers."""
+        for each in self._comparisons(asked):
+            try:
+                found = Finite().judge(each)
+            except Unsupported:
+                continue
+            wrong = found.metrics.get(OVERFLOW) == "abnormal"
+            reason = f"beside {asked.of}: {found.reason}" if wrong else ""
+            kept = found if wrong else replace(found, verdict="pass", worst=())
+            yield replace(kept, name=f"finite.{asked.name}.{each.name}", reason=reason)
+
+    def _concluded(self, case: Case, asked: Sequence[Asked], outputs: tuple[OutputVerdict, ...]) -> Checked:
+        chosen = max(asked, key=lambda each: SEVERITY[each.verdict.verdict], default=None)
+        names = dict.fromkeys(output.name.partition(".")[0] for output in outputs if output.verdict != "skip")
+        if not names:
+            return Checked(case, _unasked(asked, outputs))
+        outcome, reason = conclusion(outputs)
+        if outcome == "pass":
+            outcome, reason = PASS_SELF, f"asked: {', '.join(names)}"
+        checked = Checked(case, Verdict(outcome, NAME, reason)) if chosen is None else chosen.checked
+        replay = None if checked.worst is None else checked.worst.replay
+        rows = argument_rows(replay) if replay is not None and SEVERITY[outcome] > SEVERITY["pass"] else ()
+        notes = tuple(dict.fromkeys(note for each in asked for note in each.verdict.notes))
+        found = replace(
+            checked.verdict,
+            verdict=outcome,
+            standard=NAME,
+            reason=reason,
+            kind="",
+            outputs=outputs,
+            arguments=rows,
+            notes=notes,
+        )
+        return replace(checked, verdict=found)
+
+
+def _rounding_explains(comparison: Comparison) -> bool:
+    """Does a roundoff of the case's 16-bit dtype explain an output of which no run shows the steps?"""
+    evidence = comparison.evidence
+    if not stages.may_round_between(comparison) or evidence.narrow_steps(1):
+        return False
+    runs = evidence.perturbed(stages.STAGES[-1])
+    return stages.inside_kernel(comparison, runs, stages.limits_of(comparison)).within_limits
+
+
+def _undecided(output: OutputVerdict) -> OutputVerdict:
+    if output.verdict != "error":
+        return output
+    words = f"{UNDECIDED}rounding to 16 bit inside explains it, and nothing tells where the kernel rounds"
+    return replace(output, verdict="warning", reason=f"{words}: {output.reason}", diagnosis=None)
+
+
+def _is_known(setup: Setup, api: str) -> bool:
+    """Has the framework, or a namespace of the project's, a function of this name?"""
+    namespace, _, name = api.rpartition(".")
+    try:
+        return bool(setup.framework.candidates(namespace, name, setup.registry.namespaces))
+    except UnknownAPI:
+        return False
+
+
+def _unasked(asked: Sequence[Asked], outputs: Sequence[OutputVerdict]) -> Verdict:
+    """The skip of a case that no question fits; what is wrong with its record says more than each of them."""
+    for each in asked:
+        if each.verdict.verdict == "skip" and each.verdict.kind not in _UNASKED:
+            return replace(each.verdict, standard=NAME)
+    why = "; ".join(f"{output.name}: {output.reason}" for output in outputs if output.reason)
+    return Verdict("skip", NAME, why or "no dtype is wider, and the CPU is the device", NO_QUESTION)
+
+
+def _wider(case: Case) -> str:
+    """The dtype that is wider than those of a call's floating tensors, "none" where no dtype is, "" without any. Raises
+    RecordError."""
+    call = case.dump.decode(case.record)
+    names = set(floating_dtypes(call))
+    if not names:
+        return ""
+    # An autocast shows in what the call gave.
+    names = {case.dtype} if case.dtype else names | {spec.dtype for spec in call.output_specs()}
+    digits = [_digits(numpy_dtype(name)) for name in names if _is_inexact(numpy_dtype(name))]
+    least = min(digits)
+    return "float32" if least < 24 else "float64" if least < 53 else "none"
+
+
+def _line(text: str) -> str:
+    return next(iter(text.splitlines()), "")
+
+
+def _is_inexact(dtype: np.dtype) -> bool:
+    return dtype.kind in "fcV"
+
+
+def _digits(dtype: np.dtype) -> int:
+    return (24 if dtype.itemsize == 8 else 53) if is_complex(dtype) else float_format(dtype).precision

@@ -1,0 +1,122 @@
+"""--probe-standard=self: each case is asked what needs no reference; and where auto has none, that it can be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pytest
+from msgspec.structs import replace
+
+from pytest_probe.errors import NoReference, SettingsError
+from pytest_probe.features.self_check.options import NAME, QUESTIONS, conflicts
+from pytest_probe.model.dump import Dump
+from pytest_probe.model.result import Result
+from pytest_probe.model.verdict import PASS_SELF, Verdict
+from pytest_probe.options import NAMED
+from pytest_probe.plugin.collectors import ProbeFile
+from pytest_probe.plugin.feature import Feature, Summary
+from pytest_probe.plugin.items import ProbeItem
+from pytest_probe.plugin.judged import Judged
+from pytest_probe.plugin.session import Probe
+from pytest_probe.reports.terminal import wrap
+
+if TYPE_CHECKING:
+    from pytest_probe.features.self_check.checks import SelfChecks
+
+_STANDARDS: Mapping[str, str] = {NAME: "no reference: the device is asked by itself, and beside the CPU"}
+# What the summary says once of passes.
+BLIND = "pass (self): a fault that all dtypes' kernels of the device share is not seen"
+
+
+class SelfItem(ProbeItem):
+    """A case that is asked questions."""
+
+    asking: SelfCheck
+
+    def judge(self) -> Verdict:
+        checked = self.asking.checks.of(self.case)
+        self.probe.note_loss(checked)
+        folded = f"+{self.folded} alike, with Max and Min of all of them" if self.folded else ""
+        judged = Judged(checked, checked.verdict, self.portable_id, self.case.api, self._file, self._command)
+        self.judged = judged.by_features(self.probe, folded)
+        return self.judged.verdict
+
+    def runtest(self) -> None:
+        super().runtest()
+        if self.probe.settings.strict and self.verdict is not None and self.verdict.verdict == PASS_SELF:
+            pytest.skip(self.shown(self.verdict.reason))
+
+    def shown(self, reason: str) -> str:
+        if self.verdict is not None and self.verdict.verdict == PASS_SELF:
+            return f"--probe-strict counts no {PASS_SELF}; {reason}"
+        return super().shown(reason)
+
+
+class SelfCheck(Feature):
+    """In a run by this standard the items; in one by auto what skips without a reference say."""
+
+    def __init__(self, probe: Probe) -> None:
+        super().__init__(probe)
+        self._decides = probe.settings.standard == NAME
+        if self._decides:
+            self.standards = _STANDARDS
+            # The rules that judge the device beside its own kernels.
+            self.standard = "auto"
+        self._passes = 0
+        self._known: dict[tuple[str, ...], list[str]] = {}
+
+    def prepare(self) -> None:
+        """Raises SettingsError for an option that needs a reference, or no device."""
+        for name in conflicts(self.probe.settings) if self._decides else ():
+            wanted = f"--probe-standard={NAME} makes recorded calls on a device and has no reference; leave it out"
+            value = self.probe.settings.given.get(name, self.probe.settings.values[NAMED[name].attribute])
+            raise SettingsError(NAMED[name].flag, value, wanted)
+
+    @cached_property
+    def checks(self) -> SelfChecks:
+        from pytest_probe.features.self_check.checks import SelfChecks
+
+        if self._decides:
+            return SelfChecks(self.probe.checker, self._asked)
+        quick = self.probe.quick_checker
+        conditions = replace(quick.conditions, measuring=None, cache=None, repeat=1)
+        return SelfChecks(type(quick)(conditions, quick.registry), QUESTIONS)
+
+    @property
+    def _asked(self) -> Sequence[str]:
+        return self.probe.settings.self_asked or QUESTIONS
+
+    def header(self) -> Iterable[str]:
+        if self._decides:
+            yield f"probe: questions {', '.join(self._asked)}"
+
+    def items(self, parent: pytest.Collector, dump: Dump) -> Iterator[ProbeItem] | None:
+        return self._items(parent, dump) if self._decides else None
+
+    def _items(self, parent: pytest.Collector, dump: Dump) -> Iterator[ProbeItem]:
+        assert isinstance(parent, ProbeFile)
+        for item in parent.cases(dump, SelfItem):
+            item.asking = self
+            yield item
+
+    def judge(self, judged: Judged) -> None:
+        verdict, case = judged.verdict, judged.checked.case
+        if self._decides or verdict.verdict != "skip" or verdict.kind != NoReference.kind:
+            return
+        if self.probe.settings.judges_stored or case.pair is not None or judged.checked.paired is not None:
+            return
+        # Calls of one API are much alike, and asking makes some of them.
+        key = case.api, case.direction, verdict.dtype or case.dtype or ""
+        if key not in self._known:
+            self._known[key] = self.checks.asks(case)
+        if asks := ", ".join(self._known[key]):
+            words = f"{verdict.reason}; --probe-standard={NAME} can ask: {asks}"
+            judged.verdict = replace(verdict, reason=words)
+
+    def add(self, result: Result) -> None:
+        self._passes += result.verdict == PASS_SELF
+
+    def summary(self, width: int) -> Summary:
+        return Summary([*wrap(BLIND, width=width)] if self._passes else [])

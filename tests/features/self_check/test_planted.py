@@ -1,0 +1,63 @@
+"""Each planted fault is found by the question that is named for it; the same calls with right kernels pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_probe.features.self_check.checks import SelfChecks
+from pytest_probe.model.verdict import PASS_SELF, Verdict
+from pytest_probe.registry import Registry
+from tests.check.conftest import Make
+from tests.support import devices
+from tests.support.self_faults import FAULTS, Fault
+
+CASES = [(name, dtype) for name, fault in FAULTS.items() for dtype in fault.dtypes]
+# On the CPU its own float64 kernels are the reference that cpu has.
+ON_CPU = {"cpu": "wider"}
+
+
+def asked(bench: Make, fault: Fault, dtype: torch.dtype, device: str, calls: dict[str, Any]) -> Verdict:
+    registry = Registry(calls=calls, devices={"other": devices.Emulated})
+    backward = fault.direction == "backward"
+    made = bench(
+        f"{fault.api}",
+        fault.right,
+        *fault.arguments(dtype),
+        backward=backward,
+        registry=registry,
+        conditions={"device": device},
+    )
+    checks = SelfChecks(made.checker, fault.asked)
+    verdict = checks.of(made.case("forward")).verdict
+    return checks.of(made.case("backward")).verdict if backward else verdict
+
+
+def outcomes(verdict: Verdict) -> dict[str, str]:
+    """The worst outcome of each question."""
+    order = ("skip", "pass", "warning", "error")
+    found: dict[str, str] = {}
+    for output in verdict.outputs:
+        name = output.name.partition(".")[0]
+        found[name] = max(found.get(name, "skip"), output.verdict, key=order.index)
+    return found
+
+
+@pytest.mark.parametrize(("name", "dtype"), CASES, ids=str)
+def test_a_fault_is_found_by_its_question(bench: Make, name: str, dtype: torch.dtype) -> None:
+    fault = FAULTS[name]
+    verdict = asked(bench, fault, dtype, "other", {fault.api: fault.call(dtype)})
+    if not fault.found:
+        assert verdict.verdict == PASS_SELF, verdict.reason
+        return
+    assert outcomes(verdict)[fault.found] == ("warning" if fault.found == "smooth" else "error"), verdict.outputs
+    assert verdict.verdict in ("warning", "error")
+
+
+@pytest.mark.parametrize("device", ["cpu", "other"])
+@pytest.mark.parametrize(("name", "dtype"), CASES, ids=str)
+def test_the_right_kernel_passes(bench: Make, name: str, dtype: torch.dtype, device: str) -> None:
+    verdict = asked(bench, FAULTS[name], dtype, device, {})
+    assert verdict.verdict == PASS_SELF, verdict.reason
