@@ -14,7 +14,7 @@ from pytest_probe import frameworks
 from pytest_probe.check.device_memory import noting_device_memory
 from pytest_probe.errors import NoKernel
 from pytest_probe.model.dump import DtypeSpec
-from pytest_probe.model.run import Arguments, Device, Leaf, Returned, Run, Wanted, Way, mapped, on_device
+from pytest_probe.model.run import Arguments, BoundCall, Device, Leaf, Returned, Run, Wanted, Way, mapped, on_device
 from pytest_probe.numerics.closeness import reference_array
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, numpy_dtype
 
@@ -55,7 +55,7 @@ class DeviceKernels:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._framework, name)
 
-    def reference(self, api: str) -> None:
+    def reference(self, api: str, bound: BoundCall) -> None:
         """No formula: the kernel itself."""
 
     def candidates(self, namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple[API, ...]:
