@@ -1,7 +1,7 @@
 """The assert that failed, read from the frames of its traceback: passing asserts cost nothing, and whatever name a test
 has for the function, it is the same frame.
 
-In: the traceback, and what puts into the place of an assert what ran. Out: both operands, and the tolerance.
+In: the exception, and what puts into the place of an assert what ran. Out: both operands, and the tolerance.
 """
 
 from __future__ import annotations
@@ -44,8 +44,18 @@ class FailedAssert(Struct, frozen=True):
     call: ast.Call | None
 
 
-def failed_assert(raised: TracebackType | None, rewrite: Rewrite) -> FailedAssert | None:
-    """What failed; None for another exception, and where the operands are not known any more."""
+def failed_assert(error: BaseException | None, rewrite: Rewrite) -> FailedAssert | None:
+    """What failed, or what failed first where a helper says it in its own words; None for another exception, and where
+    the operands are not known any more."""
+    while isinstance(error, AssertionError):
+        found = _in_frames(error.__traceback__, rewrite)
+        if found is not None:
+            return found
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _in_frames(raised: TracebackType | None, rewrite: Rewrite) -> FailedAssert | None:
     frames = [each for each in traceback.walk_tb(raised) if not _module(each[0]).startswith(_BETWEEN)]
     inside = [place for place, (frame, _) in enumerate(frames) if is_assert(_module(frame), frame.f_code.co_name)]
     if inside and inside[-1]:
@@ -137,9 +147,12 @@ def _ran(statement: ast.Assert, frame: FrameType, rewrite: Rewrite) -> list[ast.
         for target in node.targets
         if isinstance(target, ast.Name) and target.id in frame.f_locals
     ]
-    # A framework's own false is an array with no dimensions.
-    false = (call for value, call in made if value is False or (getattr(value, "shape", None) == () and not value))
-    return list(false) if made else None
+    return [call for value, call in made if _is_false(value)] if made else None
+
+
+def _is_false(value: Any) -> bool:
+    """A framework's own false is an array with no dimensions."""
+    return value is False or (list(getattr(value, "shape", [None])) == [] and not value)
 
 
 def _bound(call: ast.Call, names: Mapping[str, Any]) -> tuple[str, Sequence[Any], Mapping[str, Any]] | None:

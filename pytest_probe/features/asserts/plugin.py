@@ -31,16 +31,16 @@ class Failing:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
         if call.excinfo is not None and report.failed and isinstance(call.excinfo.value, AssertionError):
-            lines = self._explained(call.excinfo)
+            lines = self._explained(call.excinfo.value)
             if lines:
                 _add(report, "\n".join(lines))
         return report
 
-    def _explained(self, raised: pytest.ExceptionInfo[BaseException]) -> list[str]:
+    def _explained(self, error: BaseException) -> list[str]:
         from pytest_probe.features.asserts.failed import failed_assert
 
         try:
-            failed = failed_assert(raised.tb, self._rewrite)
+            failed = failed_assert(error, self._rewrite)
             if failed is None:
                 return []
             from pytest_probe.features.asserts.section import section
@@ -49,10 +49,10 @@ class Failing:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 return section(failed)
-        except Exception as error:
+        except Exception as own:
             from pytest_probe.system.text import printable_line
 
-            return [printable_line(f"the difference cannot be explained: {type(error).__name__}: {error}")]
+            return [printable_line(f"the difference cannot be explained: {type(own).__name__}: {own}")]
 
     def _rewrite(self, module: ast.Module, source: bytes) -> None:
         """As pytest did when it imported the test's module."""

@@ -16,12 +16,13 @@ from pytest_probe.features.asserts.functions import tolerance
 from pytest_probe.features.asserts.replacement import replacement
 from pytest_probe.model.verdict import Element
 from pytest_probe.numerics.arrays import contiguous
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, Float64Array, is_complex, is_floating, widen
+from pytest_probe.numerics.dtypes import AnyArray, Float64Array, is_complex, is_floating, widen
+from pytest_probe.numerics.ulp import alike
 from pytest_probe.reports.terminal import count, element_lines, shape_text, wrap
 from pytest_probe.standards.diagnosis.failed_output import is_confined
 
-# Elements that are looked at: 32 MiB in float64, of which a diagnosis makes some ten copies.
-SAMPLE = 1 << 22
+# Elements that are looked at. A diagnosis takes seconds of four million, and makes some ten copies of them in float64.
+SAMPLE = 1 << 20
 # Lists inside lists of tensors: deeper ones are no results of a function.
 _DEPTH = 8
 
@@ -37,14 +38,14 @@ class _Pair(Struct, frozen=True):
 def section(failed: FailedAssert) -> list[str]:
     """Its lines, of the first tensor that is not as expected; none where the sides are no tensors. Raises what a
     framework raises that cannot give its numbers."""
-    for pair in _pairs(failed.actual, failed.expected):
-        lines = _lines(pair, failed)
-        if lines:
-            further = replacement(failed)
-            if further:
-                lines.append("in place of the assert, with the fixture `probe` and without a tolerance:")
-            return lines + [f"    {line}" for line in further]
-    return []
+    pairs = list(_pairs(failed.actual, failed.expected))
+    # Nothing is beyond the tolerance where NaN are compared, or where a sample has missed it.
+    found = (_lines(pair, failed, strict=strict) for strict in (True, False) for pair in pairs)
+    lines = next(filter(None, found), [])
+    further = replacement(failed) if lines else []
+    if further:
+        lines.append("in place of the assert, with the fixture `probe` and without a tolerance:")
+    return lines + [f"    {line}" for line in further]
 
 
 def _pairs(actual: Any, expected: Any, path: str = "", depth: int = _DEPTH) -> Iterator[_Pair]:
@@ -62,8 +63,8 @@ def _pairs(actual: Any, expected: Any, path: str = "", depth: int = _DEPTH) -> I
         yield _Pair(path, actual, expected)
 
 
-def _lines(pair: _Pair, failed: FailedAssert) -> list[str]:
-    """Of one tensor; none where it is as expected, or holds no numbers."""
+def _lines(pair: _Pair, failed: FailedAssert, *, strict: bool) -> list[str]:
+    """Of one tensor; none where it is as expected, or holds no numbers. strict: within the tolerance is as expected."""
     shapes = [tuple(getattr(side, "shape", ())) for side in (pair.actual, pair.expected)]
     step, (actual, expected) = _arrays(pair, shapes)
     if not all(_has_numbers(side) for side in (actual, expected)):
@@ -73,19 +74,25 @@ def _lines(pair: _Pair, failed: FailedAssert) -> list[str]:
         for name, shape, side in zip(("actual", "expected"), shapes, (actual, expected), strict=True)
     )
     head = wrap(f"{failed.name}{pair.path}: {sides}")
-    try:
-        actual, expected = np.broadcast_arrays(actual, expected)
-    except ValueError:
-        return [*head, "the shapes differ: nothing more is compared"]
+    if shapes[0] != shapes[1] and () not in shapes and failed.name != "allclose":
+        return [*head, "  the shapes differ: nothing more is compared"]
+    actual, expected = np.broadcast_arrays(actual, expected)
     rtol, atol = tolerance(failed.tolerance, [side.dtype.name for side in (actual, expected)])
     times = _times(widen(actual), widen(expected), rtol, atol)
     same_dtype = actual.dtype == expected.dtype and shapes[0] == shapes[1]
-    if not (times > 1).any() and same_dtype:
-        alike = np.count_nonzero(np.isnan(widen(actual)))
-        return [*head, f"  NaN: {alike:,} on both sides, equal with equal_nan=True alone"] if alike else []
+    if same_dtype and not (times > 1 if strict else times > 0).any():
+        return [] if strict else _nothing(actual, head, step)
     found = explain(contiguous(actual), contiguous(expected), times > 1)
     worst = _in_whole(found, step, shapes[0][step[0]] if step[1] > 1 else 1)
     return [*head, *_sampled(step), *_found(found, times, rtol, atol), *element_lines(worst)]
+
+
+def _nothing(actual: AnyArray, head: list[str], step: tuple[int, int]) -> list[str]:
+    """Why an assert fails whose sides are alike, as far as it is seen."""
+    nan = np.count_nonzero(np.isnan(widen(actual)))
+    if nan:
+        return [*head, f"  NaN: {nan:,} on both sides, equal with equal_nan=True alone"]
+    return [*head, *_sampled(step), "  no element of the sample differs"] if step[1] > 1 else []
 
 
 def _arrays(pair: _Pair, shapes: Sequence[tuple[int, ...]]) -> tuple[tuple[int, int], Sequence[AnyArray]]:
@@ -112,12 +119,7 @@ def _times(actual: AnyArray, expected: AnyArray, rtol: float, atol: float) -> Fl
     with np.errstate(all="ignore"):
         off, allowed = np.abs(actual - expected), atol + rtol * np.abs(expected)
         times = np.where(off > 0, off / allowed, 0.0)
-        return np.where(np.isnan(off) & ~_alike(actual, expected), np.inf, times)
-
-
-def _alike(actual: AnyArray, expected: AnyArray) -> BoolArray:
-    same: BoolArray = (actual == expected) | (np.isnan(actual) & np.isnan(expected))
-    return same
+        return np.where(np.isnan(off) & ~alike(actual, expected), np.inf, times)
 
 
 def _dtype(side: AnyArray) -> str:

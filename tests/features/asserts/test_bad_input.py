@@ -108,7 +108,7 @@ def test_odd_operands(pytester: pytest.Pytester) -> None:
 def lines(actual: np.ndarray, expected: np.ndarray) -> list[str]:
     with pytest.raises(AssertionError) as raised:
         np.testing.assert_allclose(actual, expected, rtol=1e-3)
-    failed = failed_assert(raised.tb, lambda module, source: None)
+    failed = failed_assert(raised.value, lambda module, source: None)
     assert failed is not None
     return sections.section(failed)
 
@@ -123,6 +123,14 @@ def test_large_ones_are_sampled(monkeypatch: pytest.MonkeyPatch, shape: tuple[in
     text = "\n".join(lines(actual, expected))
     assert "a sample: 1 of " in text
     assert re.search(rf"\[.*\b{shape[-1] - 1}\] +9 ", text)
+
+
+def test_a_sample_may_hold_nothing_that_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sections, "SAMPLE", 512)
+    expected = np.linspace(1, 2, 4096)
+    actual = expected.copy()
+    actual[1] = 9
+    assert "  no element of the sample differs" in lines(actual, expected)
 
 
 def test_large_tensors_are_sampled_before_they_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ def text_of(actual: object, expected: object, **tolerance: Any) -> str:
     """The section that a failing assert_close has."""
     with pytest.raises(AssertionError) as raised:
         torch.testing.assert_close(actual, expected, **tolerance)
-    failed = failed_assert(raised.tb, lambda module, source: None)
+    failed = failed_assert(raised.value, lambda module, source: None)
     assert failed is not None
     return "\n".join(section(failed))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.installed import needs_paddle
+
 HEAD = """
     import unittest
     import numpy as np
@@ -112,6 +114,19 @@ def test_a_helper_of_the_project_is_seen_through(pytester: pytest.Pytester) -> N
     found = section(pytester, "from helper import check\ncheck(y, x)")
     assert SEEN in found
     assert "beyond rtol 0.1, atol 0: 64 of 64 elements, by up to 5 times" in found
+
+
+@pytest.mark.parametrize("cause", ["", " from error"])
+def test_a_helper_that_says_it_in_its_own_words_is_seen_through(pytester: pytest.Pytester, cause: str) -> None:
+    body = f"try:\n    same(y, x)\nexcept AssertionError as error:\n    raise AssertionError('y is wrong'){cause}"
+    assert SEEN in section(pytester, body)
+
+
+@needs_paddle
+@pytest.mark.parametrize("body", ["assert paddle.allclose(b, a)", "near(b.numpy(), a.numpy())", "near(b, a)"])
+def test_tensors_of_paddle_are_explained(pytester: pytest.Pytester, body: str) -> None:
+    lines = "import paddle\na = paddle.to_tensor(x.numpy())\nb = a * 1.5"
+    assert SEEN in section(pytester, f"{lines}\n{body}")
 
 
 def test_the_lines_of_a_check(pytester: pytest.Pytester) -> None:
