@@ -180,8 +180,9 @@ class Options:
         Names(*DTYPE_CHOICES), "T[,T...]", "recorded",
         may_differ=SELECTS | {"benchmark": "the ratios of errors are compared between dtypes as well"})
     inputs = Option("inputs",
-        "Where inputs come from: auto (stored tensors where the dump has them, else generated), generated, stored "
-        "(default: auto)", Choice("auto", "generated", "stored"), "KIND", "auto", repeated=True)
+        "Where inputs come from: auto (stored tensors where the dump has them, else generated), generated, stored, "
+        "exact (integers of which all sums of products are exact, so that every bit must be right) (default: auto)",
+        Choice("auto", "generated", "stored", "exact"), "KIND", "auto", repeated=True)
     data_dir = Option("data-dir", "Folder of the dump's tensors, if it is not beside the dump; for a run of one dump",
         Folder(), "DIR", repeated=True, may_differ=PROJECT)
     seed = Option("seed", "Seed of the generated inputs (default: 0)",

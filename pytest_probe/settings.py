@@ -140,7 +140,7 @@ def check_recorded(options: RawOptions, settings: Settings) -> None:
     if RECORDED not in settings.values["devices"]:
         return
     words = f"--probe-device={RECORDED} judges what the dump stored, and no device runs; leave it out"
-    refuse(options, words, **on_no_device(settings), inputs=settings.inputs != "generated")
+    refuse(options, words, **on_no_device(settings), inputs=settings.inputs not in ("generated", "exact"))
 
 
 def on_no_device(settings: Settings) -> dict[str, bool]:

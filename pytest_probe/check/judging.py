@@ -37,13 +37,14 @@ from pytest_probe.model.run import Array, Leaf, floats_of, mapped
 from pytest_probe.model.verdict import SEVERITY, ArgumentRow, OutputVerdict, Verdict, conclusion
 from pytest_probe.numerics.dtypes import AnyArray, dtype_name, is_complex, widen
 from pytest_probe.numerics.packed import is_packed, unpacked
-from pytest_probe.standards.api_class import classes_of
+from pytest_probe.standards.api_class import adds_products, classes_of
 from pytest_probe.standards.auto import opening
 from pytest_probe.standards.base import Standard
 from pytest_probe.standards.baseline_metrics import baseline_metrics, crc
 from pytest_probe.standards.device_modes import under_modes
 from pytest_probe.standards.diagnosis import Depth, diagnose
 from pytest_probe.standards.exact import correctly_rounded
+from pytest_probe.standards.noise.summed_terms import may_use_winograd
 from pytest_probe.standards.tools import measures
 from pytest_probe.user_errors import first_line
 
@@ -227,6 +228,9 @@ class Judging(Struct, frozen=True):
     def _output(self, standard: Standard, comparison: Comparison) -> OutputVerdict:
         conditions = self.setup.conditions
         comparison = replace(comparison, plotted=True) if conditions.plotted else comparison
+        if conditions.inputs == "exact" and _every_bit_is_right(comparison):
+            case = replace(comparison.case, classes=comparison.classes | {"exact_inputs"})
+            comparison = replace(comparison, case=case)
         verdict = judge_with_modes(
             standard, comparison, lambda: self.setup.modes, depth=lambda: self.setup.depth(comparison.call.api)
         )
@@ -303,6 +307,13 @@ def verdict_on(judged: Judged, standard: str) -> Verdict:
     replaced = reference.candidate.replaced
     notes = (*reference.notes, *judged.notes)
     return Verdict(outcome, standard, reason, "", "+".join(names), judged.outputs, rows, notes, replaced)
+
+
+def _every_bit_is_right(comparison: Comparison) -> bool:
+    """Of exact inputs, in whatever order a kernel adds: not where it may transform them first, as Winograd does."""
+    if comparison.direction == "backward" or not adds_products(comparison.classes):
+        return False
+    return not may_use_winograd(comparison)
 
 
 def argument_rows(replay: Replay) -> tuple[ArgumentRow, ...]:

@@ -26,7 +26,7 @@ from pytest_probe.model.dump import Call, Dump, Lost, leaves
 from pytest_probe.model.run import Arguments, floats_of
 from pytest_probe.model.verdict import EMULATED
 from pytest_probe.numerics.dtypes import NARROW_DTYPES, AnyArray
-from pytest_probe.standards.api_class import classes_of
+from pytest_probe.standards.api_class import adds_products, classes_of
 
 AdjustInputs = Callable[[Case, Arguments], Arguments | None]
 
@@ -71,11 +71,17 @@ class CaseRunner(Struct, frozen=True):
             record=case.record.name,
             dtype=case.dtype,
             seed=self.setup.conditions.seed,
-            kind=self.setup.conditions.inputs,
+            kind=self._inputs(case),
             files=self.files(case.dump),
         )
         adjusted = self.adjust_inputs(case, arguments) if self.adjust_inputs is not None else None
         return arguments if adjusted is None else adjusted
+
+    def _inputs(self, case: Case) -> str:
+        """Exact ones are for sums of products alone; others are generated then."""
+        kind = self.setup.conditions.inputs
+        name = frameworks.signatures(case.dump.framework).canonical(case.api)
+        return "generated" if kind == "exact" and not adds_products(classes_of(name)) else kind
 
     def resolved(self, case: Case, call: Call, arguments: Arguments) -> Resolved:
         """The functions that the case may be on these arguments."""

@@ -18,6 +18,7 @@ from msgspec import Struct, field
 
 from pytest_probe.errors import LostArgument, RecordError, Unsupported
 from pytest_probe.inputs.draws import round_to_dtype
+from pytest_probe.inputs.exact import exact_values, is_exact
 from pytest_probe.inputs.generated import draw, generate_in, kind_of
 from pytest_probe.inputs.memory import is_layout, offset, without_repeats
 from pytest_probe.inputs.planted import plant, supposed
@@ -245,7 +246,8 @@ def build(
 ) -> Arguments:
     """The arguments of one call, in the recorded dtypes or with every floating tensor rounded to dtype.
 
-    kind is "auto", "generated" or "stored". bound is the same call with its arguments by name, record the record's name
+    kind is "auto", "generated", "stored" or "exact" (integers and powers of two, of which sums of products are exact).
+    bound is the same call with its arguments by name, record the record's name
     ("Functional.linear.0"). Complex tensors go to the complex dtype of dtype's width where NumPy has one, else they
     stay. Generated values are drawn for the
     recorded dtype, so all dtypes see the same ones, rounded. A tensor that was passed twice is
@@ -275,6 +277,11 @@ def _stream(path: str) -> str:
     """The name of an argument's random numbers, which seeds of recorded runs hang on."""
     root, _, rest = path.partition(".")
     return f"args.{rest}" if root == "input" else path
+
+
+def _within(path: str, place: str) -> bool:
+    """Is it the argument at a place, or in a list there?"""
+    return path == place or path.startswith(f"{place}.")
 
 
 class _Builder:
@@ -321,6 +328,10 @@ class _Builder:
         return self._dtype if kind == "float" else _COMPLEX_OF.get(self._dtype, spec.dtype)
 
     def _values(self, spec: TensorSpec, path: str, dtype: str) -> AnyArray:
+        if self._kind == "exact" and is_exact(spec) and path not in self._roles:
+            parameter = next((name for name, place in self._bound.paths.items() if _within(path, place)), "")
+            stream = self._streams.at(_stream(path))
+            return exact_values(spec, dtype, stream, scales=parameter.startswith("scale_"))
         if self._kind != "generated" and spec.data_name is not None:
             return round_to_dtype(self._files.array(spec, *self._files.place(self._record, path)), dtype)
         if self._kind == "stored":

@@ -26,6 +26,11 @@ def details(classes: frozenset[str], kind: str) -> tuple[str, ...]:
     return tuple(sorted(entry.removeprefix(f"{kind}@") for entry in classes if entry.startswith(f"{kind}@")))
 
 
+def adds_products(classes: frozenset[str]) -> bool:
+    """Does the API multiply two operands, and add up?"""
+    return "scaled_products" in classes or bool(details(classes, "contraction"))
+
+
 def names() -> frozenset[str]:
     """All names that the table has, globs aside."""
     listed = {entry.partition("@")[0] for entries in _classes().values() for entry in entries}

@@ -35,6 +35,7 @@ from pytest_probe.standards.tools.tool import differing, is_float, justification
 
 # The first class of the API decides. Those that cannot be compared come first, bit for bit comes last.
 _FORWARD: tuple[tuple[str, Standard], ...] = (
+    ("exact_inputs", Exact()),
     ("uninitialised", Uninitialised()),
     ("random", Random()),
     ("discrete", Discrete()),

@@ -105,7 +105,7 @@ def test_ids_outside_rootdir_are_absolute(pytester: pytest.Pytester, make_dump: 
         (["--probe-dump=a[1]"], "--probe-dump: '*' cannot be used; pytest cannot address a path with '[[]' *"),
         (
             ["--probe-inputs=storde"],
-            "--probe-inputs: 'storde' *; give one of auto, generated, stored (did you mean stored?)",
+            "--probe-inputs: 'storde' *; give one of auto, generated, stored, exact (did you mean stored?)",
         ),
         (["--probe-dtype=float12"], "--probe-dtype: 'float12' *; give one of recorded, *"),
         (["--probe-dtype=,"], "--probe-dtype: ',' cannot be used; give names separated by commas, none of them empty"),

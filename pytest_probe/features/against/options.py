@@ -12,7 +12,7 @@ def check(options: RawOptions, settings: Settings) -> None:
         options,
         "with --probe-against it compares what two dumps stored, and no device runs; leave it out",
         **on_no_device(settings),
-        inputs=settings.inputs != "generated",
+        inputs=settings.inputs not in ("generated", "exact"),
         fuzz=settings.fuzz is None,
         unique=not settings.unique,
         benchmark=settings.benchmark is None,

@@ -109,7 +109,7 @@ def _file(path: Path) -> Path:
 
 def _folders(probe: Probe, dump: Dump) -> list[Path]:
     """The folders of a dump's tensors that the run reads."""
-    if probe.settings.inputs == "generated" or archive.split(dump.path) is not None:
+    if probe.settings.inputs in ("generated", "exact") or archive.split(dump.path) is not None:
         return []
     return [folder for folder in (*dump.data_dirs, *dump.gradient_dirs) if folder.is_dir()]
 

@@ -207,7 +207,7 @@ class Sending:
     def files(self, item: ProbeItem) -> Iterator[tuple[str, Path]]:
         """The files of its tensors, where they are shipped, by their path in a host's folder."""
         sent = self._dump(item.dump_path)
-        if not sent.shipped or self._probe.settings.inputs == "generated":
+        if not sent.shipped or self._probe.settings.inputs in ("generated", "exact"):
             return
         dump = self._probe.dumps.read(item.dump_path)
         call = _decoded(item)

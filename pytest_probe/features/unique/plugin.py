@@ -27,7 +27,7 @@ def fold(probe: Probe, config: pytest.Config, items: Sequence[pytest.Item]) -> l
     """The items that run. Records are folded over all dumps of the run, also where single items of them were named: a
     case that is run again by itself is then the same one. An item whose first record does not run here stays itself."""
     dumps = _dumps(probe, items)
-    folds = Folds(probe.settings.inputs != "generated")
+    folds = Folds(probe.settings.inputs not in ("generated", "exact"))
     admits = probe.settings.selection.admits
     for dump in dumps.values():
         folds.add(dump, (record for record in dump.records if any(admits(record, way) for way in record.directions)))

@@ -221,7 +221,7 @@ def _by_solving(
             continue
         # Each element counts by how well it is known.
         known = 1 / np.maximum(allowed[row], np.finfo(np.float64).tiny)
-        for change in _changes(parts * known[:, None], off * known):
+        for change in _changes(parts * known[:, None], off * known, grid, int(row)):
             made = expected.copy()
             made[row] += parts @ change
             matched = failed.right(made.T if second else made)
@@ -233,9 +233,15 @@ def _by_solving(
     return None
 
 
-def _changes(parts: Float64Array, off: Float64Array) -> Iterator[Float64Array]:
-    """By how much the scales of blocks may have been others, where a row is off by so much: of one block, then of
-    any."""
+def _changes(parts: Float64Array, off: Float64Array, grid: Float64Array, row: int) -> Iterator[Float64Array]:
+    """By how much the scales of a row's blocks may have been others, where it is off by so much: of one block, then of
+    any; each to scales that blocks have, and then to any."""
+    for change in _solved(parts, off):
+        yield _known_scales(grid[row] + change, grid) - grid[row]
+        yield change
+
+
+def _solved(parts: Float64Array, off: Float64Array) -> Iterator[Float64Array]:
     squares = np.square(parts).sum(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
         single = np.where(squares > 0, parts.T @ off / squares, 0.0)
@@ -247,6 +253,15 @@ def _changes(parts: Float64Array, off: Float64Array) -> Iterator[Float64Array]:
     unit = np.sqrt(squares)
     if unit.all():
         yield np.linalg.lstsq(parts / unit, off, rcond=None)[0] / unit
+
+
+def _known_scales(used: Float64Array, grid: Float64Array) -> Float64Array:
+    """Solved scales, those of blocks where they are as near: results of 16 bits tell no more of one."""
+    values = np.unique(grid[np.isfinite(grid)])
+    place = np.searchsorted(values, used).clip(1, max(values.size - 1, 1))
+    below, above = values[place - 1], values[place.clip(max=values.size - 1)]
+    nearest = np.where(np.abs(used - below) < np.abs(above - used), below, above)
+    return np.where(np.abs(used - nearest) <= _SAME * np.abs(nearest), nearest, used)
 
 
 def _named(row: int, block: int, used: float, grid: Float64Array, *, second: bool) -> Cause | None:
