@@ -48,7 +48,8 @@ class PrecisionDebugger:
     namespaces, seed, is_deterministic (with either everything that draws is seeded here, as by seed_all), rank_folder
     (the number of this process, where nothing that started it says it), and kinds
     ("float", "int", "bool", "scalar"): of which values statistics or data are kept. framework is whose calls are
-    recorded, as dumps name it: "pytorch" or "paddle".
+    recorded, as dumps name it: "pytorch", "paddle" or
+    "mindspore".
 
     Raises SettingsError for a configuration that cannot be used, at the first start() also for a dump_path that holds
     the dump of an earlier run (overwrite=True removes that), and Unsupported where the framework is not installed;

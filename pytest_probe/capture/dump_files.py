@@ -53,8 +53,8 @@ def encode_entry(entry: NamedEntry) -> bytes:
         return _encode({"probe": {"failed": f"{type(error).__name__}: {error}"}})
 
 
-def _save_data(entry: NamedEntry, save: Callable[[Any, str], None]) -> None:
-    """Give save every tensor of an entry that waits to be saved, and the name of its file."""
+def _save_data(entry: NamedEntry, save: Callable[[Any, str], None], suffix: str) -> None:
+    """Give save every tensor of an entry that waits to be saved, and the name of its file, which ends so."""
     body = entry.body
     if type(body) is ForwardEntry:
         halves: dict[str, Json] = {"input": body.input_args, "kwargs": body.input_kwargs, "output": body.output}
@@ -66,7 +66,7 @@ def _save_data(entry: NamedEntry, save: Callable[[Any, str], None]) -> None:
     for half, tree in halves.items():
         for place, seen in seen_tensors(tree, half):
             if seen.data is not UNSET:
-                seen.data_name = _file_name(f"{entry.name}.{place}")
+                seen.data_name = _file_name(f"{entry.name}.{place}") + suffix
                 save(seen.data, seen.data_name)
                 seen.data = UNSET
 
@@ -77,7 +77,7 @@ def _file_name(place: str) -> str:
     name = quote(place, safe=" ", errors="backslashreplace")
     if len(name) > _LONGEST:
         name = f"{name[:_LONGEST]}.{zlib.crc32(name.encode()):08x}"
-    return f"{name}.pt"
+    return name
 
 
 def _mark_tuples(body: ForwardEntry) -> None:
@@ -146,8 +146,9 @@ def write_json(path: Path, content: Any) -> None:
 class DumpFiles:
     """dump.json is whole after every write; the others are written at the end. data: tensors are saved beside it."""
 
-    def __init__(self, header: dict[str, Any], *, data: bool) -> None:
+    def __init__(self, header: dict[str, Any], *, data: bool, suffix: str = ".pt") -> None:
         self._header = header
+        self._suffix = suffix
         self._data = data
         self._stacks: dict[int, list[str]] = {}
         self._parents: dict[str, Parent] = {}
@@ -164,7 +165,7 @@ class DumpFiles:
     def add(self, entries: Sequence[NamedEntry], save: Callable[[Any, str], None]) -> None:
         if self._data:
             for entry in entries:
-                _save_data(entry, lambda data, name: save(data, f"{TENSOR_FOLDER}/{name}"))
+                _save_data(entry, lambda data, name: save(data, f"{TENSOR_FOLDER}/{name}"), self._suffix)
         self._dump.add([(entry.name, encode_entry(entry)) for entry in entries])
         for entry in entries:
             if entry.parent is not UNSET:

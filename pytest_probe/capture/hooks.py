@@ -76,6 +76,8 @@ class _Gradients(Protocol):
 class CallHooks:
     """Hooks of a framework: a subclass sees the calls. values takes their snapshots, stacks numbers their callers."""
 
+    # How the files of tensors end.
+    suffix = ".pt"
     _modules: ModuleCalls
 
     def __init__(self, config: CaptureConfig, values: Snapshots, stacks: CallStacks) -> None:

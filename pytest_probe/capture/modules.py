@@ -57,12 +57,13 @@ class _Thread(threading.local):
 class ModuleCalls:
     """Follows the module calls of all threads.
 
-    kind is the framework's class of modules, kind_name what users call it; atoms are the classes whose values are not
-    opened, though they may be sequences; saves the values of arguments by values.
+    kind is the framework's class of modules, kind_name what users call it, prefix what their records begin with; atoms
+    are the classes whose values are not opened, though they may be sequences; saves the values of arguments by values.
     """
 
     kind: type
     kind_name: str
+    prefix = "Module"
     atoms: tuple[type, ...]
 
     def __init__(self, config: CaptureConfig, values: Snapshots, stacks: CallStacks) -> None:
@@ -112,7 +113,7 @@ class ModuleCalls:
         for prefix, model in self._models:
             for name, module in self.named(model):
                 path = ".".join(filter(None, (prefix, name))).encode(errors="backslashreplace").decode()
-                stem = f"Module.{path}.{type(module).__name__}" if name else ""
+                stem = f"{self.prefix}.{path}.{type(module).__name__}" if name else ""
                 self._known.setdefault(id(module), _KnownModule(module, path, stem))
 
     def end(self) -> None:

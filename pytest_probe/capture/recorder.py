@@ -106,9 +106,10 @@ def _listed(name: str, patterns: tuple[str, ...]) -> bool:
 
 class Hooks(EntrySource, Protocol):
     """A framework's part: it sees the calls, and hands their entries to the recorder. framework is what dumps call
-    it."""
+    it, suffix how its files of tensors end."""
 
     framework: str
+    suffix: str
 
     def follow(self, model: Any) -> None:
         """From the next `install` on record this model's modules; None: of that before. Raises SettingsError."""
@@ -339,7 +340,8 @@ class Recorder:
     def _files(self) -> StepFiles:
         if self.config.layout == "paddleapex":
             return ApexFiles(self.config.apex, self._rank() or 0)
-        return DumpFiles(self._header(), data=self.config.task in ("tensor", "overflow_check"))
+        data = self.config.task in ("tensor", "overflow_check")
+        return DumpFiles(self._header(), data=data, suffix=self._hooks.suffix)
 
     def _header(self) -> dict[str, Any]:
         return {

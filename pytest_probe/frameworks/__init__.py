@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # no two of them break in one process.
 MODULES: Mapping[str, str] = {"pytorch": "torch", "mindspore": "mindspore", "paddle": "paddle"}
 # Those whose programs can be recorded and timed.
-RECORDED = ("pytorch", "paddle")
+RECORDED = ("pytorch", "paddle", "mindspore")
 # The framework whose calls judge what dumps of another one stored, where that need not be installed.
 JUDGED_BY: Mapping[str, str] = {"mindspore": "pytorch"}
 # By module the first release that works: the first of torch with `torch.accelerator`, by which an accelerator of any

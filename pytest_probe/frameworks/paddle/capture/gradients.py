@@ -1,13 +1,7 @@
-"""The gradients that come to a call's outputs: hooks on them, registered at the call.
-
-A hook sees the gradient after it was summed up over all that used the output. Those of the arguments cannot be had by
-hooks, which would see the sums over other calls: a replay computes them. What a hook raised would end the program's
-backward, so that it raises nothing.
-"""
+"""The gradients of Paddle's calls and layers."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -17,9 +11,10 @@ from msgspec import UNSET
 
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.frames import CallStacks
-from pytest_probe.capture.modules import ModuleCalls, Watch
-from pytest_probe.capture.recorder import Recorder
-from pytest_probe.capture.snapshot import BackwardEntry, NamedEntry, Parent, Tree, backward_of
+from pytest_probe.capture.gradients import Fire, Watched
+from pytest_probe.capture.modules import Watch
+from pytest_probe.capture.replaced import ReplacedModules
+from pytest_probe.capture.snapshot import NamedEntry
 from pytest_probe.frameworks.paddle.arrays import is_float
 from pytest_probe.frameworks.paddle.capture.values import Values
 
@@ -37,43 +32,11 @@ def differentiable(value: Any, place: str) -> Iterator[tuple[str, Any]]:
             yield from differentiable(item, f"{place}.{key}")
 
 
-class Watched:
-    """The gradients of the outputs of one call, by place, as they come. Of several backwards the first counts."""
+class OutputGradients(Watched):
+    __slots__ = ()
 
-    __slots__ = ("_came", "gradients", "missing", "name", "parent")
-
-    def __init__(self, name: str, parent: Parent, outputs: Sequence[tuple[str, Any]], fire: _Fire) -> None:
-        self.name = name
-        self.parent = parent
-        self.gradients: dict[str, Tree] = {place: None for place, _ in outputs}
-        self.missing = len(outputs)
-        self._came: set[str] = set()
-        for place, tensor in outputs:
-            self._register(tensor, self._hook(place, fire))
-
-    def _register(self, tensor: Any, hook: Callable[[Any], None]) -> None:
+    def register(self, tensor: Any, hook: Callable[[Any], None]) -> None:
         tensor._register_grad_hook(hook)
-
-    def _hook(self, place: str, fire: _Fire) -> Callable[[Any], None]:
-        def hook(gradient: Any) -> None:
-            fire(self, place, gradient)
-
-        return hook
-
-    def came(self, place: str, gradient: Tree) -> None:
-        if place in self._came:
-            self.missing = 0
-            return
-        self._came.add(place)
-        self.gradients[place] = gradient
-        self.missing -= 1
-
-    def entries(self) -> Iterator[NamedEntry]:
-        # No argument has a place here: their gradients were not recorded.
-        places = {"outputs": list(self.gradients), "inputs": []}
-        yield NamedEntry(
-            self.name, BackwardEntry(list(self.gradients.values()), probe=places), parent=backward_of(self.parent)
-        )
 
 
 class _WatchedParameters(Watched):
@@ -81,17 +44,12 @@ class _WatchedParameters(Watched):
 
     __slots__ = ("_hooks",)
 
-    def __init__(self, name: str, parameters: Sequence[tuple[str, Any]], fire: _Fire) -> None:
+    def __init__(self, name: str, parameters: Sequence[tuple[str, Any]], fire: Fire) -> None:
         self._hooks: list[tuple[Any, int]] = []
         super().__init__(name, UNSET, parameters, fire)
 
-    def _register(self, tensor: Any, hook: Callable[[Any], None]) -> None:
+    def register(self, tensor: Any, hook: Callable[[Any], None]) -> None:
         self._hooks.append((tensor, tensor._register_grad_hook(hook)))
-
-    @property
-    def began(self) -> bool:
-        """Did a gradient come?"""
-        return bool(self._came)
 
     def leave(self) -> None:
         """Take the hooks away: parameters outlive every capture. Not from inside a hook."""
@@ -103,19 +61,8 @@ class _WatchedParameters(Watched):
         yield NamedEntry(self.name, {place: [tree] for place, tree in self.gradients.items() if tree is not None})
 
 
-_Fire = Callable[[Watched, str, Any], None]
-
-
-# The calls of Paddle's layers, and their gradients.
-#
-# paddle.nn.Layer.__call__ is replaced: hooks of layers would make them take another path, and do not see an exception.
-
-
-_original = paddle.nn.Layer.__call__
-
-
-class Modules(ModuleCalls):
-    """Follows the layer calls of all threads."""
+class Modules(ReplacedModules):
+    """The calls of Paddle's layers, and their gradients."""
 
     kind = paddle.nn.Layer
     kind_name = "paddle.nn.Layer"
@@ -126,34 +73,13 @@ class Modules(ModuleCalls):
         config: CaptureConfig,
         values: Values,
         stacks: CallStacks,
-        fire: _Fire,
+        fire: Fire,
         sees: Callable[[], bool],
         aside: Callable[[], AbstractContextManager[None]],
     ) -> None:
-        """sees: are calls recorded now? aside: inside none are."""
-        super().__init__(config, values, stacks)
+        super().__init__(config, values, stacks, sees, aside)
         self._fire = fire
-        self._sees = sees
-        self._aside = aside
         self._parameters: dict[str, _WatchedParameters] = {}
-
-        @functools.wraps(_original)
-        def replacement(layer: Any, /, *args: Any, **kwargs: Any) -> Any:
-            if self._sees():
-                return self.made(_original, layer, args, kwargs)
-            return _original(layer, *args, **kwargs)
-
-        self._replacement = replacement
-
-    def begin(self, recorder: Recorder) -> None:
-        super().begin(recorder)
-        if paddle.nn.Layer.__call__ is _original:
-            paddle.nn.Layer.__call__ = self._replacement
-
-    def end(self) -> None:
-        if paddle.nn.Layer.__call__ is self._replacement:
-            paddle.nn.Layer.__call__ = _original
-        super().end()
 
     def leave(self) -> None:
         """No gradients of parameters come any more."""
@@ -167,9 +93,6 @@ class Modules(ModuleCalls):
 
     def parameters(self, module: Any) -> Mapping[str, Any]:
         return {key: one for key, one in module._parameters.items() if one is not None and one._is_initialized()}
-
-    def aside(self) -> AbstractContextManager[None]:
-        return self._aside()
 
     def wants_gradients(self) -> bool:
         return bool(paddle.is_grad_enabled())
@@ -188,7 +111,7 @@ class Modules(ModuleCalls):
             own = [one for one in found if given.get(id(one[1])) != one[1]._inplace_version()]
             if own:
                 name = ".backward.".join(entry.name.rsplit(".forward.", 1))
-                Watched(name, entry.parent, own, self._fire)
+                OutputGradients(name, entry.parent, own, self._fire)
             self._watch_parameters(entry.name, parameters)
 
         return watch

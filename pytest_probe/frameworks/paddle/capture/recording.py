@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -15,32 +13,10 @@ from paddle.optimizer import Optimizer
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.estimate import snapshot_seconds
 from pytest_probe.capture.framework import Recording
+from pytest_probe.capture.replaced import steps_end
 from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.paddle.capture.hooks import PaddleHooks
 from pytest_probe.frameworks.paddle.capture.values import Values
-
-
-@contextmanager
-def steps_end(step: Callable[[], None]) -> Iterator[None]:
-    """Call step after each step of the optimizer that steps first; others belong to its steps."""
-    first: list[weakref.ref[Any]] = []
-
-    def stepped(optimizer: Any) -> None:
-        if not first or first[0]() is None:
-            first[:] = [weakref.ref(optimizer)]
-        if first[0]() is optimizer:
-            step()
-
-    originals = [(kind, vars(kind)["step"]) for kind in _kinds(Optimizer) if "step" in vars(kind)]
-    replaced = [(kind, original, _followed(original, stepped)) for kind, original in originals]
-    for kind, _, replacement in replaced:
-        kind.step = replacement
-    try:
-        yield
-    finally:
-        for kind, original, replacement in replaced:
-            if vars(kind).get("step") is replacement:
-                kind.step = original
 
 
 def _kinds(kind: type) -> Iterator[Any]:
@@ -50,20 +26,11 @@ def _kinds(kind: type) -> Iterator[Any]:
         yield from _kinds(each)
 
 
-def _followed(original: Callable[..., Any], stepped: Callable[[Any], None]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def replacement(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(optimizer, *args, **kwargs)
-        stepped(optimizer)
-        return result
-
-    return replacement
-
-
 class PaddleRecording:
     """Paddle, as a capture needs it."""
 
-    after_optimizer_steps = staticmethod(steps_end)
+    def after_optimizer_steps(self, step: Callable[[], None]) -> AbstractContextManager[None]:
+        return steps_end([kind for kind in _kinds(Optimizer) if "step" in vars(kind)], "step", step)
 
     def hooks(self, config: CaptureConfig, model: Any = None) -> PaddleHooks:
         return PaddleHooks(config, model)

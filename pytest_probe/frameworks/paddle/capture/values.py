@@ -11,9 +11,8 @@ from __future__ import annotations
 import math
 import pickle
 import weakref
-import zlib
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from ctypes import string_at
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -25,11 +24,10 @@ import paddle
 import paddle.distributed as dist
 from msgspec import UNSET
 
-from pytest_probe.capture import kernel
+from pytest_probe.capture.arrays import COUNTED, ArraySnapshots, countable
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.frequent_values import (
     Places,
-    copy_sample,
     fill_from_samples,
     layout_of,
     memory_at,
@@ -38,11 +36,7 @@ from pytest_probe.capture.frequent_values import (
 )
 from pytest_probe.capture.snapshot import PlainEntry, Seen, Tree
 from pytest_probe.capture.statistics import (
-    HUGE,
     SMALL_BYTES,
-    CountedSnapshots,
-    count_large,
-    fill_from,
     fill_small_from,
     unpack,
 )
@@ -151,8 +145,6 @@ _ARRAYS: Mapping[str, np.dtype[Any]] = {
     if hasattr(ml_dtypes, name) or hasattr(np, name)
 }
 _FLOATS = frozenset(map(name_of, FLOATS))
-# What NumPy counts without a word: of bool, integers, floats and complex numbers.
-_COUNTED = "biufc"
 # Classes whose tensors are taken as they are.
 _PLAIN = (paddle.Tensor, paddle.base.framework.EagerParamBase)
 # Where every tensor lies, unless Paddle was built for a device, or one was plugged in.
@@ -170,8 +162,11 @@ class _Known(msgspec.Struct, gc=False):
     seen: Seen
 
 
-class Values(CountedSnapshots):
+class Values(ArraySnapshots):
     """Takes snapshots. Statistics of small tensors are put off until `settle`."""
+
+    dtypes = _ARRAYS
+    floats = _FLOATS
 
     pythons: Mapping[type, Any] = {
         float: paddle.float64,
@@ -182,10 +177,6 @@ class Values(CountedSnapshots):
 
     def __init__(self, config: CaptureConfig) -> None:
         super().__init__(config)
-        self._kept = config.task in ("tensor", "overflow_check")
-        # Bytes of an element, 0 where its values are not looked at.
-        self._widths = {name: dtype.itemsize if _kind(name) in config.kinds else 0 for name, dtype in _ARRAYS.items()}
-        self._compiled = kernel.numbers()
         self._remembers = self._counts and not (self._kept or self._sums)
         self._known: dict[int, _Known] = {}
         # By address: how often memory was written to without a version.
@@ -252,11 +243,11 @@ class Values(CountedSnapshots):
             seen.stride = tuple(tensor.strides)
         size = math.prod(shape) * width
         if near and size <= SMALL_BYTES and seen.stride is UNSET and not self._kept:
-            # As `_look` does it, without an array.
+            # As `look` does it, without an array.
             if self._counts:
                 self._count_small(address, math.prod(shape), dtype, seen)
         elif near:
-            self._look(_array(address, seen), seen, near=True)
+            self.look(_array(address, seen), seen, dtype, near=True)
         elif self._counts or self._kept:
             self._look_far(tensor, seen)
         if self._remembers:
@@ -271,40 +262,11 @@ class Values(CountedSnapshots):
         if number < 0 or not fill_small_from(address, count, number, seen):
             self._small.append((string_at(address, count * self._widths[dtype]), dtype, seen))
 
-    def array(self, array: np.ndarray) -> Tree:
-        if array.dtype.kind not in _COUNTED:
-            return {"type": f"numpy.ndarray of {array.dtype}"}
-        seen = Seen("numpy.ndarray", array.dtype.name, array.shape, False)
-        if 0 < array.nbytes <= HUGE and self._widths.get(array.dtype.name, 0):
-            self._look(contiguous(array), seen, near=False)
-        return seen
-
-    def _look(self, array: np.ndarray, seen: Seen, near: bool) -> None:
-        """Keep the values, or fill in their statistics, or put that off. near: the tensor's own memory."""
-        if self._kept:
-            seen.data = np.array(array, copy=near, order="C")
-            self._taken += seen.data.nbytes
-        if not self._counts:
-            return
-        if array.nbytes <= SMALL_BYTES:
-            self._small.append((np.ascontiguousarray(array).tobytes(), seen.dtype, seen))
-            return
-        if self._sums:
-            seen.crc = f"{zlib.crc32(np.ascontiguousarray(array).data.cast('B')):08x}"
-        number = self._compiled.get(seen.dtype, -1) if array.dtype.isnative else -1
-        dense = array if number < 0 else np.ascontiguousarray(array)
-        if number < 0 or not fill_from(dense.ctypes.data, dense.size, number, seen):
-            count_large(_countable(array), seen)
-        if near and seen.dtype in _FLOATS and array.dtype.kind != "c":
-            layout = layout_of(seen.shape, seen.stride or ()) if seen.stride is not UNSET else array.size
-            where = places(seen.shape, layout, seen.stride is UNSET)
-            self._samples.append((copy_sample(seen.address, array.itemsize, where), seen.dtype, where, seen))
-
     def _look_far(self, tensor: Any, seen: Seen) -> None:
-        """As `_look`, of a tensor on another device; where values are asked for, or it cannot count, of a copy."""
+        """As `look`, of a tensor on another device; where values are asked for, or it cannot count, of a copy."""
         copied = self._kept or self._sums
         if copied or not self._distant.count(tensor, seen, sampled=seen.dtype in _FLOATS):
-            self._look(contiguous(np.asarray(tensor.numpy()).view(_ARRAYS[seen.dtype])), seen, near=False)
+            self.look(contiguous(np.asarray(tensor.numpy()).view(_ARRAYS[seen.dtype])), seen, seen.dtype, near=False)
 
     def distrust(self, value: Any) -> None:
         """The memory of these tensors may be written to without Paddle counting it."""
@@ -330,22 +292,13 @@ class Values(CountedSnapshots):
         self._distant.settle()
         self._settle_samples()
 
-    def numbers(self, parts: Sequence[bytes], dtype: str) -> np.ndarray:
-        return _countable(np.frombuffer(b"".join(parts), _ARRAYS[dtype]))
-
     def save(self, data: np.ndarray, path: Path) -> None:
         """As paddle.save writes a tensor: a name and an array, bfloat16 as the uint16 that its bits are. It has no form
         for float8, which is float32 there."""
-        known = data.dtype.kind in _COUNTED
-        stored = data if known else data.view(np.uint16) if data.dtype == _ARRAYS["bfloat16"] else _countable(data)
+        known = data.dtype.kind in COUNTED
+        stored = data if known else data.view(np.uint16) if data.dtype == _ARRAYS["bfloat16"] else countable(data)
         with open(path, "wb") as file:
             pickle.dump((path.stem, stored), file, protocol=4)
-
-
-def overflown(array: np.ndarray) -> bool:
-    """Does it hold NaN or inf?"""
-    counted = _countable(array)
-    return counted.dtype.kind in "fc" and not bool(np.isfinite(counted).all())
 
 
 def place(value: Any) -> Tree:
@@ -369,12 +322,6 @@ def _is_near(tensor: Any) -> bool:
     return near
 
 
-def _kind(name: str) -> str:
-    if name in _FLOATS:
-        return "float"
-    return "bool" if name == "bool" else "int"
-
-
 def _address(tensor: Any) -> int:
     """Where its first element lies, 0 where it has none."""
     try:
@@ -392,15 +339,6 @@ def _array(address: int, seen: Seen) -> np.ndarray:
     size = span(layout_of(seen.shape, seen.stride)) * dtype.itemsize
     strides = tuple(step * dtype.itemsize for step in seen.stride)
     return np.ndarray(seen.shape, dtype, memory_at(address, size), 0, strides)
-
-
-def _countable(array: np.ndarray) -> np.ndarray:
-    """The values as NumPy counts them: complex ones by their absolute values, narrow floats as float32."""
-    if array.dtype.kind == "c":
-        return np.asarray(np.abs(array))
-    if array.dtype.kind not in _COUNTED or array.dtype == np.float16:
-        return array.astype(np.float32)
-    return array
 
 
 # Collectives of paddle.distributed, and how their groups look in a dump.

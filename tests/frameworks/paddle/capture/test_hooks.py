@@ -229,7 +229,7 @@ def test_leaves_keep_no_hook(tmp_path: Path) -> None:
 
 
 def test_a_hook_that_fails_leaves_the_backward_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pytest_probe.frameworks.paddle.capture.gradients import Watched
+    from pytest_probe.capture.gradients import Watched
 
     def fails(*_: object) -> None:
         raise ZeroDivisionError("on purpose")
@@ -312,7 +312,7 @@ def test_stacks_begin_at_the_line_of_the_program(tmp_path: Path) -> None:
     assert [frames[0].split(", ")[0].rpartition("/")[2] for _, frames in shown] == ["test_hooks.py"] * len(shown)
 
 
-@pytest.mark.parametrize(("name", "nearest"), [("torch", "pytorch, paddle"), ("mindspore", "pytorch, paddle")])
+@pytest.mark.parametrize(("name", "nearest"), [("torch", "pytorch, paddle"), ("jax", "pytorch, paddle, mindspore")])
 def test_a_framework_that_is_not_recorded(name: str, nearest: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=nearest):
         PrecisionDebugger(dump_path=tmp_path, framework=name)

@@ -1,0 +1,71 @@
+"""Times calls of a framework that has no mode that sees them: its functions are replaced, as for a capture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from pytest_probe.capture.profiling.stopwatch import Stopwatch
+from pytest_probe.capture.profiling.track import Api, DeviceClock, ShapeRows
+from pytest_probe.capture.replaced import Bindings, like
+
+
+class ReplacedTiming:
+    """Times calls between begin and end, on all threads. functions have the names of their rows; classes are those
+    whose methods are among them, the first that of tensors. clock is what each first-level call asks, wait waits for
+    the device and gives for how long (ns)."""
+
+    framework: str
+
+    def __init__(
+        self,
+        stopwatch: Stopwatch,
+        functions: Sequence[tuple[Callable[..., Any], str]],
+        classes: Sequence[type],
+        clock: DeviceClock | None,
+        wait: Callable[[], int],
+    ) -> None:
+        self._stopwatch = stopwatch
+        self._clock = clock
+        self._wait = wait
+        self._tensor = classes[0]
+        self._bindings = Bindings([(one, self._replacement(one, name)) for one, name in functions], classes)
+
+    def compiles(self) -> bool:
+        """Does the framework build a graph now, and compute nothing?"""
+        return False
+
+    def begin(self) -> None:
+        self._bindings.put()
+
+    def end(self) -> None:
+        self._bindings.take_back()
+        if self._stopwatch.asynchronous:
+            self._stopwatch.waited = (self._stopwatch.waited or 0) + self._wait()
+
+    def _replacement(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
+        api = self._stopwatch.api(self.framework, name, clock=self._clock)
+        track, by_shape, compiles = self._stopwatch.track, self._stopwatch.by_shape, self.compiles
+        rows = ShapeRows(api, self._tensor)
+
+        def replacement(*args: Any, **kwargs: Any) -> Any:
+            if compiles():
+                return function(*args, **kwargs)
+            return track().call(rows.of(args, kwargs) if by_shape else api, function, args, kwargs)
+
+        return like(function, replacement)
+
+    @contextmanager
+    def away(self, api: Api, message: str) -> Iterator[None]:
+        """Around a region that the framework compiles, which is one row: its own functions are in their places again,
+        and a warning says so."""
+        self._stopwatch.tell(api.name, message)
+        track = self._stopwatch.track()
+        track.begin(api)
+        self._bindings.take_back()
+        try:
+            yield
+        finally:
+            self._bindings.put()
+            track.note(api, *track.end(api))
