@@ -70,6 +70,8 @@ def test_the_diagonals() -> None:
     assert describe(np.triu(every, 1)) == "above the diagonal of the last two dims"
     assert describe(np.tril(every, -1)) == "below the diagonal of the last two dims"
     assert describe(every & np.eye(16, dtype=bool)) == "on the diagonal of the last two dims"
+    assert describe(every & np.eye(16, k=1, dtype=bool)) == "one above the diagonal of the last two dims"
+    assert describe(every & np.eye(16, k=-1, dtype=bool)) == "one below the diagonal of the last two dims"
 
 
 def test_one_element_elsewhere_hides_no_place() -> None:

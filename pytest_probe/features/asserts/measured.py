@@ -144,11 +144,15 @@ def _signature(function: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str,
 def _used(actual: Any, expected: Any, rtol: float, atol: float) -> tuple[float, float]:
     """The largest |actual - expected| / (atol + rtol |expected|), and the largest |expected|, of finite numbers; by the
     operations of the arrays' own framework, on their device."""
-    if hasattr(actual, "detach") != hasattr(expected, "detach"):
-        from numpy import asarray
+    if hasattr(actual, "detach") and hasattr(expected, "detach"):
+        return _largest(_wide(actual), _wide(expected), rtol, atol)
+    from numpy import asarray, errstate
 
-        actual, expected = asarray(actual), asarray(expected)
-    one, other = _wide(actual), _wide(expected)
+    with errstate(all="ignore"):  # whose warnings would be the test's
+        return _largest(_wide(asarray(actual)), _wide(asarray(expected)), rtol, atol)
+
+
+def _largest(one: Any, other: Any, rtol: float, atol: float) -> tuple[float, float]:
     size = abs(other)
     used, top = float((abs(one - other) / (size * rtol + atol)).max()), float(size.max())
     if used - used == 0 and top - top == 0:
@@ -167,10 +171,8 @@ def _wide(side: Any) -> Any:
         side = side.detach()
         wide = side.dtype.itemsize > 2 and (side.dtype.is_floating_point or side.dtype.is_complex)
         return side if wide else side.float()
-    from numpy import asarray, float32
-
-    array = side if hasattr(side, "astype") else asarray(side)
-    return array if array.dtype.kind in "fc" and array.dtype.itemsize > 2 else array.astype(float32)
+    wide = side.dtype.kind in "fc" and side.dtype.itemsize > 2
+    return side if wide else side.astype("float32")
 
 
 def _in_assert(frame: FrameType) -> bool:

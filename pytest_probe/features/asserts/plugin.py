@@ -78,8 +78,7 @@ class Passing:
         from pytest_probe.features.asserts.summary import Tests
 
         self._config = config
-        self._measured = Measured()
-        self._tests = Tests()
+        self._measured, self._tests = Measured(), Tests()
         self._trouble = ""
         self._replaced = ExitStack()
         self._replaced.enter_context(self._measured.replacing())

@@ -8,6 +8,7 @@ from typing import Any
 
 from pytest_probe.features.asserts.functions import one_ulp
 from pytest_probe.features.asserts.measured import FACTOR
+from pytest_probe.reports.terminal import count
 
 # Tests that the summary names; the file has all.
 _TESTS = 20
@@ -46,7 +47,8 @@ class Tests:
         """Of those with a tolerance."""
         found = [each for each in self.found() if "used" in each]
         tests = len({key[0] for key in self._rows})
-        yield f"{self.number:,} passing asserts in {tests:,} test functions; what their tolerances need:"
+        asserts = count(self.number, "passing assert")
+        yield f"{asserts} in {count(tests, 'test function')}; what their tolerances need:"
         for each in found[:_TESTS]:
             yield from _lines(each)
         if len(found) > _TESTS:
@@ -56,7 +58,7 @@ class Tests:
 def _lines(found: Mapping[str, Any]) -> Iterator[str]:
     names = [name for name in ("rtol", "atol") if found[name]]
     given = " and ".join(f"{name} {found[name]:.3g} given, {found[f'needed_{name}']:.2g} needed" for name in names)
-    many = f"over {found['asserts']:,} asserts" if found["asserts"] > 1 else "in 1 assert"
+    many = f"{'over' if found['asserts'] > 1 else 'in'} {count(found['asserts'], 'assert')}"
     ulp = f"; one {found['dtype']} ulp is {found['ulp']:.2g}" if found["dtype"] else ""
     yield f"{found['id']}: {given} {many}{ulp}"
     for name, words in (("pass_zeros", "an output of zeros"), ("pass_factor", f"a factor of {found['factor']:g}")):
