@@ -8,12 +8,14 @@ item's time that stating it takes. DTYPE: recorded, bfloat16, float16; all three
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+import io
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -21,6 +23,7 @@ from unittest import mock
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
+import pytest  # noqa: E402
 from msgspec.structs import replace  # noqa: E402
 
 from pytest_probe.check import Case, Checker, Conditions  # noqa: E402
@@ -61,13 +64,15 @@ def smallest(finds: Callable[[float], bool], low: float, high: float) -> float:
     return low * 2.0 ** (above / STEP)
 
 
-def shown(judge: Callable[[AnyArray | None], bool], comparison: Comparison) -> Iterator[tuple[str, float]]:
-    """The smallest errors that the judge finds, by what `detects` calls them."""
+def shown(judge: Callable[[AnyArray | None], bool], comparison: Comparison) -> Mapping[str, Callable[[], float]]:
+    """Finds the smallest errors that the judge finds, by what `detects` calls them."""
     output = Output(comparison, None, None)
     roundoff = float_format(comparison.precision).roundoff
-    yield "scale", smallest(lambda size: judge(times(1 + size)(output)), roundoff, 16.0)
-    yield "element", smallest(lambda size: judge(off_in_element(output, size)), 1.0, 2.0**24)
-    yield "row", smallest(lambda size: judge(off_in_row(output, size)), 1.0, 2.0**24)
+    return {
+        "scale": lambda: smallest(lambda size: judge(times(1 + size)(output)), roundoff, 16.0),
+        "element": lambda: smallest(lambda size: judge(off_in_element(output, size)), 1.0, 2.0**24),
+        "row": lambda: smallest(lambda size: judge(off_in_row(output, size)), 1.0, 2.0**24),
+    }
 
 
 def of_case(checker: Checker, case: Case, checked: Any) -> Iterator[tuple[str, float, float]]:
@@ -83,10 +88,10 @@ def of_case(checker: Checker, case: Case, checked: Any) -> Iterator[tuple[str, f
                 spoiled = replace(comparison, actual=values)
                 return judge_with_modes(judge, spoiled, lambda: setup.modes, depth=lambda: "none").verdict == "error"
 
-            for name, size in shown(finds, found):
+            for name, size in shown(finds, found).items():
                 wanted = getattr(stated[found.name], name)
                 if wanted is not None:
-                    yield name, wanted, size
+                    yield name, wanted, size()
 
 
 def main() -> None:
@@ -122,28 +127,48 @@ def row(path: Path, device: str, dtype: str | None) -> str:
     return f"{path.parent.name if path.name == 'dump.json' else path.stem} | {cases} | {' | '.join(shares)}"
 
 
-def cost(path: Path) -> str:
-    """The time of stating, of a whole dump, beside that of its checks; the least of five rounds."""
-    spent, right = [0.0], detects_of
+class Timed:
+    """Measures CPU time: of stating what a pass detects, and of all items of a run of pytest."""
 
-    def timed(*given: Any) -> Any:
+    def __init__(self) -> None:
+        self.stating = self.items = 0.0
+
+    def detects(self, *given: Any) -> Any:
         start = time.process_time_ns()
-        found = right(*given)
-        spent[0] += (time.process_time_ns() - start) / 1e9
+        found = detects_of(*given)
+        self.stating += (time.process_time_ns() - start) / 1e9
         return found
 
-    checker, dump = Checker(Conditions(device="cpu"), Registry.default()), read_dump(path)
-    rounds = []
-    with mock.patch.object(standard, "detects_of", timed):
-        for _ in range(6):
-            spent[0], start, checked = 0.0, time.process_time(), None
-            for record in dump.records:
-                for direction in record.directions:
-                    checked = checker.run(Case(dump, record, direction, None), checked)
-            rounds.append((spent[0], time.process_time() - start))
-    stating, whole = min(rounds[1:])
-    share = f"{100 * stating / whole:.2f} %"
-    return f"\nstating takes {1e3 * stating:.1f} ms of {1e3 * whole:.0f} ms of CPU for the checks alone: {share}"
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtestloop(self) -> Generator[None, object, object]:
+        start = time.process_time()
+        try:
+            return (yield)
+        finally:
+            self.items = time.process_time() - start
+
+
+def measured(path: Path, *options: str) -> Timed:
+    """A run of pytest with the dump, in this process."""
+    timed = Timed()
+    given = ["-q", "-p", "no:cacheprovider", "--probe-device=cpu", f"--probe-dump={path}", *options]
+    with mock.patch.object(standard, "detects_of", timed.detects), contextlib.redirect_stdout(io.StringIO()):
+        pytest.main(given, plugins=[timed])
+    return timed
+
+
+def cost(path: Path) -> str:
+    """The CPU time of stating beside that of the items of a dump, the least of five runs behind one that imports; and
+    that of items that are spoiled."""
+    runs = [measured(path) for _ in range(6)][1:]
+    least = min(runs, key=lambda run: run.stating / run.items)
+    plain, spoiled = min(run.items for run in runs), measured(path, "--probe-worth").items
+    numbers = f"{1e3 * least.stating:.1f} ms of {1e3 * least.items:.0f} ms"
+    share = f"{100 * least.stating / least.items:.2f} %"
+    return (
+        f"\nstating takes {numbers} of CPU that the items of {path.parent.name} take: {share}\n"
+        f"with --probe-worth they take {spoiled:.1f} s, {spoiled / plain:.0f} times as much"
+    )
 
 
 if __name__ == "__main__":

@@ -57,12 +57,14 @@ class FrameResult(msgspec.Struct, frozen=True):
 
 
 class Details(msgspec.Struct, frozen=True, omit_defaults=True):
-    """command runs the case again; stack begins with the innermost frame of the user's own code, if there is one."""
+    """command runs the case again; stack begins with the innermost frame of the user's own code, if there is one;
+    digits says by output how many decimal digits are right."""
 
     command: str
     arguments: tuple[ArgumentResult, ...] = ()
     stack: tuple[FrameResult, ...] = ()
     plots: Plots | None = None
+    digits: Mapping[str, str] = {}
 
     @classmethod
     def of(
@@ -72,12 +74,13 @@ class Details(msgspec.Struct, frozen=True, omit_defaults=True):
         stack: tuple[Frame, ...],
         own: Frame | None,
         plots: Plots | None,
+        digits: Mapping[str, str] | None = None,
     ) -> Details:
         """own: the innermost frame of the user's own code. What the framework does inside is left out."""
         first = stack.index(own) if own is not None and own in stack else 0
         shown = tuple(map(FrameResult.of, stack[first : first + FRAMES]))
         rows = tuple(map(ArgumentResult.of, list(arguments)[:ARGUMENTS]))
-        return cls(printable_line(command), rows, shown, plots)
+        return cls(printable_line(command), rows, shown, plots, digits or {})
 
 
 def limit_share(metrics: Mapping[str, Any]) -> float | None:

@@ -23,6 +23,21 @@ class Detects(msgspec.Struct, frozen=True, omit_defaults=True):
     terms: int | None = None
     term: bool | None = None
 
+    @property
+    def words(self) -> str:
+        """The errors as a report tells them."""
+        scale = "no scale error, as all is zero" if self.scale is None else f"a scale error of {self.scale:.2g}"
+        parts = [scale, f"one element off by {_ulps(self.element)}"]
+        if self.row is not None:
+            parts.append(f"a row off by {_ulps(self.row)}")
+        if self.terms is not None:
+            parts.append(f"one of {self.terms:,} terms missing" if self.term else f"no missing term of {self.terms:,}")
+        return ", ".join(parts)
+
+
+def _ulps(number: float) -> str:
+    return "1 ulp" if number == 1 else f"{number:.2g} ulps" if number < 100 else f"{number:,.0f} ulps"
+
 
 class Worth(msgspec.Struct, frozen=True, omit_defaults=True):
     """What judging spoiled outputs of a case shows. faults has the outputs in which each fault was found, and in which

@@ -168,7 +168,7 @@ class NoticeItem(pytest.Item):
         mine = results_file.junit_properties(outcome)
         self.user_properties = [*results_file.other_properties(self.user_properties), *mine]
         report.user_properties = list(self.user_properties)
-        carry(report, outcome, [outcome])
+        carry(report, outcome, [outcome], "" if self.judged is None else self.judged.words)
 
     def forget(self) -> None:
         """Drop what a run of the item left."""

@@ -13,13 +13,14 @@ from msgspec.structs import replace
 from pytest_probe.check import Checked
 from pytest_probe.model.baseline import Compared
 from pytest_probe.model.dump import Frame
-from pytest_probe.model.result import PortableId
+from pytest_probe.model.result import PortableId, number
 from pytest_probe.model.verdict import SLOWER, Verdict
 from pytest_probe.plugin.saving import save, saves
 from pytest_probe.plugin.session import Probe
 from pytest_probe.reports import terminal
 
 if TYPE_CHECKING:
+    from pytest_probe.check.digits import Digits
     from pytest_probe.model.details import Details
 
 
@@ -35,7 +36,8 @@ class Judged(Struct):
     """A case, to which features give another verdict and the rest.
 
     api is the name that its result has, file gives where its tensors may go, command what runs it again. compared:
-    with the baseline; known: may it fail, since it did before? details: what a page shows of it.
+    with the baseline; known: may it fail, since it did before? details: what a page shows of it. digits: how many are
+    right, where -v shows them.
     """
 
     checked: Checked
@@ -48,9 +50,14 @@ class Judged(Struct):
     regression: Regression | None = None
     known: bool = False
     details: Details | None = None
+    digits: Sequence[Digits] = ()
 
     def by_features(self, probe: Probe, *notes: str) -> Judged:
         """Let the run's features judge it, and save its tensors where the run asks for them."""
+        if probe.config.get_verbosity() > 0 and self.verdict.verdict != "skip":
+            from pytest_probe.check.digits import digits_of
+
+            self.digits = digits_of(self.checked, probe.checker)
         for feature in probe.features:
             feature.judge(self)
         for note in filter(None, (*notes, probe.remark)):
@@ -58,6 +65,18 @@ class Judged(Struct):
         if self.saves(probe):
             self.verdict = save(probe, self.checked, self.verdict, self.file())
         return self
+
+    @property
+    def words(self) -> str:
+        """What -v shows of the output that has the fewest right digits: these, and the noise ratio."""
+        least = min(self.digits, key=lambda each: each.right - each.most, default=None)
+        if least is None:
+            return ""
+        metrics = next((each.metrics for each in self.verdict.outputs if each.name == least.output), {})
+        if "noise_ratio" not in metrics:
+            return least.words
+        ratio, limit = number(metrics["noise_ratio"]), number(metrics["noise_ratio_limit"])
+        return f"{least.words}, noise ratio {ratio:.3g} of {limit:.3g}"
 
     def saves(self, probe: Probe) -> bool:
         """Are its tensors kept? A case that is slower alone, or that did not run, has none that say why."""

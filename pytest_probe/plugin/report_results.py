@@ -19,13 +19,13 @@ from pytest_probe.reports.results_file import lines_of
 OUTCOMES = ("passed", "failed", "skipped")
 
 
-def carry(report: pytest.TestReport, shown: Result, results: Iterable[Result]) -> None:
-    """Give a report these results, of which the terminal shows one.
+def carry(report: pytest.TestReport, shown: Result, results: Iterable[Result], words: str = "") -> None:
+    """Give a report these results, of which the terminal shows one, and words behind its outcome.
 
     A text, since execnet, pickle and pytest-reportlog take it as it is: no process between the item and the file reads
     it field by field.
     """
-    report.probe = _shown(shown.verdict, shown.folded)  # type: ignore[attr-defined]
+    report.probe = _shown(shown.verdict, shown.folded, words)  # type: ignore[attr-defined]
     report.probe_results = lines_of(results)  # type: ignore[attr-defined]
 
 
@@ -34,10 +34,10 @@ def carried(report: pytest.TestReport) -> str:
     return getattr(report, "probe_results", "")
 
 
-@functools.cache
-def _shown(verdict: str, folded: int) -> Mapping[str, Any]:
+@functools.lru_cache(1024)
+def _shown(verdict: str, folded: int, words: str = "") -> Mapping[str, Any]:
     """One for all reports that are alike."""
-    return {"verdict": verdict, "folded": folded}
+    return {"verdict": verdict, "folded": folded, **({"words": words} if words else {})}
 
 
 class ReleaseResults:

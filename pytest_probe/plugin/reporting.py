@@ -210,10 +210,11 @@ class Reporting:
         if outcome is None or hasattr(report, "wasxfail"):
             return None
         folded = f" +{outcome['folded']}" if outcome["folded"] else ""
+        words = f" {outcome['words']}" if "words" in outcome else ""
         if outcome["verdict"] == "warning" and report.passed:
-            return "warned", "w", (f"WARNED{folded}", {"yellow": True})
-        if folded and report.when == "call" and report.outcome in LETTERS:
-            return report.outcome, LETTERS[report.outcome], f"{report.outcome.upper()}{folded}"
+            return "warned", "w", (f"WARNED{folded}{words}", {"yellow": True})
+        if (folded or words) and report.when == "call" and report.outcome in LETTERS:
+            return report.outcome, LETTERS[report.outcome], f"{report.outcome.upper()}{folded}{words}"
         return None
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

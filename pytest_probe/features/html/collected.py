@@ -16,6 +16,7 @@ from pytest_probe.features.html.pairs import Pairs
 from pytest_probe.model.details import limit_share
 from pytest_probe.model.result import ElementResult, OutputResult, Result
 from pytest_probe.model.verdict import PASS_SELF, SEVERITY
+from pytest_probe.model.worth import Worth
 from pytest_probe.reports.case_metrics import LABELS, SHARE, metrics_of, short
 from pytest_probe.reports.groups import GroupKey, GroupMember, Groups, cause_of, place_of
 
@@ -211,10 +212,20 @@ def _details(result: Result) -> bytes:
     }
     if result.gate is not None:
         found["gate"] = {"change": result.gate.change, "reason": _text(result.gate.reason)}
+    if result.worth is not None:
+        found["worth"] = _worth(result.worth)
     for name in ("details", "time", "memory"):
         if getattr(result, name) is not None:
             found[name] = getattr(result, name)
     return _encoded(found)
+
+
+def _worth(worth: Worth) -> list[str]:
+    """Which faults would have passed, and why the case proves little."""
+    missed = [name for name, (caught, planted) in worth.faults.items() if caught < planted]
+    faults = f"{len(worth.faults) - len(missed)} of {len(worth.faults)} planted faults would be found"
+    lines = [f"{faults}; not in all outputs: {', '.join(missed)}" if missed else faults]
+    return [f"proves little or nothing: {worth.weak}", *lines] if worth.weak else lines
 
 
 def _badness(output: OutputResult) -> tuple[int, float]:
@@ -231,6 +242,8 @@ def _output(output: OutputResult) -> dict[str, Any]:
         "reason": _text(output.reason),
         "metrics": {name: _rounded(value) for name, value in output.metrics.items()},
     }
+    if output.detects is not None:
+        found["detects"] = output.detects.words
     if output.worst:
         found["worst"] = [_element(element) for element in output.worst]
     if output.diagnosis is not None:

@@ -6,13 +6,16 @@ to be among the worst.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from heapq import heappush, heapreplace
 from typing import TYPE_CHECKING
 
 from pytest_probe.model.verdict import Verdict
+from pytest_probe.system.text import printable_line
 
 if TYPE_CHECKING:
     from pytest_probe.check import Checked
+    from pytest_probe.check.digits import Digits
     from pytest_probe.model.details import Details
 
 # How many passing cases, the nearest to their limits, are shown in detail.
@@ -41,7 +44,7 @@ class ShownInDetail:
         return True
 
 
-def details_of(checked: Checked, verdict: Verdict, command: str) -> Details:
+def details_of(checked: Checked, verdict: Verdict, command: str, digits: Iterable[Digits] = ()) -> Details:
     """What is shown of a case: its verdict may have been changed since it was checked."""
     from pytest_probe.features.html.plots import arguments_of, plots_of
     from pytest_probe.model.details import Details
@@ -50,4 +53,5 @@ def details_of(checked: Checked, verdict: Verdict, command: str) -> Details:
     case = checked.case
     stack = case.dump.stack(f"{case.record.name}.{case.direction}")
     rows = verdict.arguments or arguments_of(checked)
-    return Details.of(command, rows, stack, user_frame(stack), plots_of(checked, verdict))
+    right = {printable_line(each.output): str(each) for each in digits}
+    return Details.of(command, rows, stack, user_frame(stack), plots_of(checked, verdict), right)

@@ -27,8 +27,15 @@ class Html(Feature):
         self._comparison: Comparison | None = None
 
     def judge(self, judged: Judged) -> None:
-        if self._shown.takes(judged.verdict):
-            judged.details = details_of(judged.checked, judged.verdict, judged.command())
+        if not self._shown.takes(judged.verdict):
+            return
+        digits = judged.digits
+        # They take a run of the reference, which a page is worth, and not a folder of results.
+        if not digits and self.probe.settings.html is not None:
+            from pytest_probe.check.digits import digits_of
+
+            digits = digits_of(judged.checked, self.probe.checker)
+        judged.details = details_of(judged.checked, judged.verdict, judged.command(), digits)
 
     def begin(self, reporting: Reporting) -> None:
         if not self.needs_run:

@@ -23,17 +23,17 @@ from pytest_probe.standards.noise import stages
 from pytest_probe.standards.noise.stages import BETWEEN_STEPS, INSIDE_LIMITS, SINGLE, Stage
 from pytest_probe.standards.noise.summed_terms import Terms
 
-# S of all runs, in u_c RMS(R), of a sum, of one with few elements, and for each operand element by element.
-OF_SUM, OF_FEW, OF_OPERAND, OF_ONE = 3.0, 1.8, 1.8, 1.3
+# S of all runs, in u_c RMS(R): of a sum, of one with few elements, for each tensor element by element, of one element.
+OF_SUM, OF_FEW, OF_TENSOR, OF_ONE = 2.7, 1.8, 1.8, 1.3
 FEW = 64
 # How much larger S is with all runs than with the first ones: where the call's steps are few, and where they are many.
-GROWTH, GROWTH_OF_STEPS = 2.2, 3.5
+GROWTH, GROWTH_OF_STEPS = 2.0, 3.5
 # S of runs that round inside a kernel, in roundoffs of the dtype.
 INSIDE = 2.2
 # In 16 bit a kernel with so many operands rounds between its steps: errors that this hides, in ulps and roundoffs.
-OPERANDS, STEPS_ELEMENT, STEPS_ROW, STEPS_SCALE = 3, 5.7, 4.0, 1.5
+OPERANDS, STEPS_ELEMENT, STEPS_ROW, STEPS_SCALE = 3, 5.0, 4.0, 1.8
 # One element's S is above the RMS of all; of a row the largest element decides, whose ulp is larger.
-ALONE, LARGEST_OF_ROW = 1.4, 0.6
+ALONE, ROW = 1.4, 0.7
 # A mean shift of half a noise scale is found in so many elements.
 BIASED = 150
 # Half an ulp, as a share of the number that is rounded: the mean of 0.5 to 1 roundoffs.
@@ -59,8 +59,8 @@ def detects_of(comparison: Comparison, stage: Stage, terms: Terms) -> Detects:
     element = max(1.0, 0.5 + (ALONE if comparison.elementwise else 1.0) * largest * units, STEPS_ELEMENT * steps)
     row = None
     if extent := row_of(comparison.actual):
-        alone = largest if comparison.elementwise else LARGEST_OF_ROW * largest
-        row = max(1.0, 0.5 + min(alone, limit * math.sqrt(stage.noise.count / extent)) * units, STEPS_ROW * steps)
+        alone = min(largest, limit * math.sqrt(stage.noise.count / extent))
+        row = max(1.0, 0.5 + ROW * alone * units, STEPS_ROW * steps)
     if terms.assumed or terms.count < 2:
         return Detects(scale, element, row)
     return Detects(scale, element, row, terms.count, scale * terms.count <= 1)
@@ -90,21 +90,26 @@ def _granted(
         return largest, limit, max(unit, (GROWTH_OF_STEPS if many else GROWTH) * size, least), False
     count = stage.noise.count
     if comparison.elementwise:
-        factor = OF_ONE if count == 1 else OF_OPERAND * _operands(comparison)
+        factor = OF_ONE if count == 1 else OF_TENSOR * _operands(comparison, np.ndarray)
     else:
         factor = OF_FEW if count < FEW else OF_SUM
     return largest, limit, max(factor * unit, least), False
 
 
-def _operands(comparison: Comparison) -> int:
+def _operands(comparison: Comparison, *kinds: type) -> int:
     given = comparison.call.given.values()
-    count = sum(1 for value in given if isinstance(value, (np.ndarray, float)))
+    count = sum(1 for value in given if isinstance(value, kinds))
     return max(1, count + (comparison.direction == "backward"))
 
 
 def _rounds_between_operands(comparison: Comparison) -> bool:
     case = comparison.case
-    return case.on_cpu and comparison.elementwise and case.direction == "forward" and _operands(comparison) >= OPERANDS
+    return (
+        case.on_cpu
+        and comparison.elementwise
+        and case.direction == "forward"
+        and _operands(comparison, np.ndarray, float) >= OPERANDS
+    )
 
 
 def _ulp(value: float, form: FloatFormat) -> float:
@@ -115,8 +120,8 @@ def _ulp(value: float, form: FloatFormat) -> float:
 def _rms(values: AnyArray) -> float:
     """The RMS of the finite elements; in pieces, as threads of the library would wait in a loop."""
     flat = values.reshape(-1)
-    if flat.size <= PASS:
-        power = float(np.vdot(flat, flat).real)
+    if flat.size <= PASS and flat.dtype.kind == "f":
+        power = float(flat.dot(flat))
     else:
         pieces = (flat[start : start + PASS] for start in range(0, flat.size, PASS))
         power = float(sum(np.vdot(piece, piece).real for piece in pieces))

@@ -116,3 +116,23 @@ def test_options_that_do_not_fit(
     run = pytester.runpytest(*RUN, f"--probe-dump={dumps[0]}", *words)
     assert run.ret == pytest.ExitCode.USAGE_ERROR
     run.stderr.fnmatch_lines([f"*{told}*"])
+
+
+def test_verbose_runs_and_the_page_show_right_digits(pytester: pytest.Pytester, dumps: tuple[Path, Path]) -> None:
+    asked = ("--probe-api=Functional.gelu", "--probe-worth", "--probe-html=page.html", "-v")
+    run = pytester.runpytest(*RUN[:-1], f"--probe-dump={dumps[0]}", *asked)
+    run.stdout.fnmatch_lines(
+        ["*Functional.gelu.0.forward PASSED * of 7.2 digits (float32 run: ?.?), noise ratio * of 16 *"]
+    )
+    page = (pytester.path / "page.html").read_text()
+    assert "of 7.2 decimal digits are right (float32): the RMS of the errors is" in page
+    assert "in the reference's own float32 run" in page.replace("\\u0027", "'")
+    assert '"detects":"a scale error of ' in page
+    assert "planted faults would be found" in page
+
+
+def test_runs_that_show_no_digits_make_no_further_run(pytester: pytest.Pytester, dumps: tuple[Path, Path]) -> None:
+    asked = ("--probe-api=Functional.gelu", "--probe-out=out")
+    run = pytester.runpytest(*RUN[:-1], f"--probe-dump={dumps[0]}", *asked)
+    run.stdout.no_fnmatch_line("* of 7.2 digits *")
+    assert all("digits" not in result.get("details", {}) for result in results(pytester.path / "out"))

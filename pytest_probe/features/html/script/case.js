@@ -51,7 +51,8 @@ function caseParts(one, details) {
   const rest = details.details || {};
   if (rest.command) found.push(commandPart(rest.command));
   found.push(...plotParts(details, rest.plots));
-  details.outputs.forEach((output) => found.push(...outputParts(output, reason === `${output.name}: ${output.reason}`)));
+  if (details.worth) found.push(h("h3", {}, "What the pass is worth"), ...details.worth.map((line) => h("p", {}, line)));
+  details.outputs.forEach((output) => found.push(...outputParts(output, reason === `${output.name}: ${output.reason}`, (rest.digits || {})[output.name])));
   if (details.left_out) found.push(h("p", { class: "quiet" }, `and ${count(details.left_out, "more output")}`));
   if (rest.arguments) found.push(h("h3", {}, "Arguments"), wide(tableOf(["name", "shape", "dtype", "value or range"], rest.arguments.map((row) => [row.name, row.shape ? `[${row.shape.join(", ")}]` : "", row.dtype, row.value]))));
   if (rest.stack) found.push(h("h3", {}, "Called from"), stackPart(rest.stack));
@@ -99,14 +100,16 @@ function isExact(output, plots) {
   return !errors && (!plots.points || !plots.points.more.some(Boolean)) && (!plots.error_map || !/[^0]/.test(plots.error_map.cells));
 }
 
-// told: the reason and the cause stand above already.
-function outputParts(output, told) {
+// told: the reason and the cause stand above already; digits: how many are right.
+function outputParts(output, told, digits) {
   const limits = new Set(Object.keys(output.metrics).filter((name) => name.endsWith("_limit")));
   const rows = Object.entries(output.metrics).filter(([name]) => !limits.has(name)).map(([name, value]) => [name, typeof value === "string" && Number.isNaN(Number(value)) && !["nan", "inf", "-inf"].includes(value) ? value : asNumber(value), asNumber(output.metrics[`${name}_limit`])]);
   const found = [h("h3", {}, output.name, " ", verdictMark(output.verdict)), h("p", { class: "quiet small" }, `[${output.shape.join(", ")}] ${output.dtype}, judged by ${output.standard}`)];
   if (output.reason && output.verdict !== "pass" && !told) found.push(h("div", { class: `reason ${output.verdict}` }, h("span", {}, output.reason)));
   if (output.diagnosis) found.push(diagnosisPart(output.diagnosis, told));
+  if (digits) found.push(h("p", {}, digits));
   if (rows.length) found.push(metricTable(rows));
+  if (output.detects) found.push(h("p", {}, `would have been found: ${output.detects}`));
   if (output.worst) found.push(h("h3", {}, "Worst elements"), wide(tableOf(["index", "actual", "expected", "ULP", "noise ratio"], output.worst.map(([index, actual, expected, ulp, ratio]) => [`[${index.join(", ")}]`, String(actual), String(expected), shown(asNumber(ulp)), shown(asNumber(ratio))]))));
   return found;
 }
