@@ -96,5 +96,5 @@ def spread_line(errors: Float64Array) -> str:
     counts = np.bincount(np.minimum(place.astype(np.int64), _COLUMNS - 1), minlength=_COLUMNS)
     heights = np.ceil(np.sqrt(counts / counts.max()) * len(_BARS)).astype(np.int64)
     bars = "".join(_BARS[height - 1] if height else " " for height in heights.tolist())
-    end = "not finite" if top >= _LARGEST else f"{top:.2g}"
+    end = "not finite" if not np.isfinite(errors).all() else f"{'>= ' if top >= _LARGEST else ''}{top:.2g}"
     return f"<= {_SMALLEST:g} {bars} {end}"

@@ -108,6 +108,11 @@ def test_what_is_not_finite_is_last(value: float) -> None:
     assert spread_line(np.array([0.0, value])) == f"<= 0.5 █{' ' * (16 - 2)}█ not finite"
 
 
+def test_the_spread_of_errors_beyond_the_line_says_so() -> None:
+    """A float64 next to zero may be 1e17 ULP off, which is a number."""
+    assert spread_line(np.array([0.0, 1e17])) == f"<= 0.5 █{' ' * (16 - 2)}█ >= 1e+15"
+
+
 def test_a_few_of_many_show() -> None:
     errors = np.zeros(1_000_000)
     errors[0] = 1e6
