@@ -71,6 +71,22 @@ HEALTHY: Mapping[str, Kernel] = {
 }
 
 
+@pytest.mark.parametrize("name", ["bfloat16", "row-wise", "mxfp8"])
+def test_groups_are_judged_and_an_offset_by_one_is_an_error(tmp_path: Path, name: str) -> None:
+    for seed in range(SEEDS // 4):
+        api, args, kernel = scaled.grouped(name, seed)
+        call = Product(args, np.zeros(0), api)
+        verdict = judged(tmp_path / f"right{seed}", call, kernel)
+        assert (verdict.verdict, verdict.reason) == ("pass", "")
+
+        def late(*given: torch.Tensor, kernel: Kernel = kernel) -> torch.Tensor:
+            ends = given[-1].clone()
+            ends[0] += 1
+            return kernel(*given[:-1], torch.maximum(ends, ends[0]))
+
+        assert judged(tmp_path / f"late{seed}", call, late).verdict == "error"
+
+
 FP8 = [name for name in FORMATS if FORMATS[name].elements.startswith("float8")]
 
 

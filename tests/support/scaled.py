@@ -5,6 +5,7 @@ What is here knows nothing of pytest_probe.numerics: it is written again, in flo
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -150,9 +151,7 @@ class Product(Struct, frozen=True):
     args: list[Any]
     exact: np.ndarray
 
-    @property
-    def api(self) -> str:
-        return "Torch._scaled_mm_v2"
+    api: str = "Torch._scaled_mm_v2"
 
 
 def product(
@@ -338,8 +337,44 @@ def write(folder: Path, call: Product, result: torch.Tensor) -> Path:
         return {**found, "Max": None, "Min": None, "Mean": None, "Norm": None, **strides, "data_name": name}
 
     forward = {"input_args": entry(call.args), "input_kwargs": {}, "output": [entry(result)]}
-    data = {"Torch._scaled_mm_v2.0.forward": forward}
+    data = {f"{call.api}.0.forward": forward}
     top = {"task": "tensor", "level": "L1", "framework": "pytorch", "dump_data_dir": str(tensors), "data": data}
     path = folder / "dump.json"
     path.write_text(json.dumps(top))
     return path
+
+
+def grouped(name: str, seed: int) -> tuple[str, list[Any], Kernel]:
+    """The API and the arguments of a product of groups of rows, 40, 0 and 56, each with a matrix of its own, and its
+    kernel, which takes the rows that each group ends with. "bfloat16", "row-wise" or "mxfp8"."""
+    rng, ends = np.random.default_rng(seed), torch.tensor([40, 40, 96], dtype=torch.int32)
+    data, weights = _data((96, 128), rng), [_data((32, 128), rng) for _ in range(3)]
+    if name == "bfloat16":
+        a = torch.from_numpy(data).bfloat16()
+        b = torch.from_numpy(np.stack(weights)).bfloat16().transpose(1, 2)
+
+        def plain(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:
+            return _by_groups(a.float(), b.transpose(1, 2).float(), offs)
+
+        return "Torch._grouped_mm", [a, b, ends], plain
+    recipe = ROW if name == "row-wise" else B32
+    rows = [operand(part, "float8_e4m3fn", (recipe,)) for part in (data[:40], data[40:])]
+    matrices = [operand(each, "float8_e4m3fn", (recipe,)) for each in weights]
+    a = torch.cat([each.matrix.view(torch.uint8) for each in rows]).view(torch.float8_e4m3fn)
+    b = torch.stack([each.matrix.view(torch.uint8) for each in matrices]).view(torch.float8_e4m3fn).transpose(1, 2)
+    scale_a = torch.cat([each.scales[0].view(torch.uint8).reshape(-1) for each in rows])
+    scale_b = torch.stack([each.scales[0].view(torch.uint8).reshape(-1) for each in matrices])
+    dtype = torch.float32 if recipe == ROW else torch.float8_e8m0fnu
+    exact = torch.from_numpy(np.concatenate([each.exact for each in rows])).float()
+    wide = torch.from_numpy(np.stack([each.exact for each in matrices])).float()
+
+    def scaled_(_a: Any, _b: Any, _scale_a: Any, _scale_b: Any, offs: torch.Tensor) -> torch.Tensor:
+        return _by_groups(exact, wide, offs)
+
+    return "Torch._scaled_grouped_mm", [a, b, scale_a.view(dtype), scale_b.view(dtype), ends], scaled_
+
+
+def _by_groups(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:
+    ends = [0, *offs.tolist()]
+    pairs = itertools.pairwise(ends)
+    return torch.cat([a[start:end] @ matrix.t() for (start, end), matrix in zip(pairs, b, strict=True)]).bfloat16()
