@@ -32,6 +32,7 @@ from pytest_probe.numerics.dtypes import (
     numpy_dtype,
     widen,
 )
+from pytest_probe.numerics.packed import is_packed
 from pytest_probe.standards.api_class import classes_of, details
 from pytest_probe.user_errors import allowing_refusal
 
@@ -214,10 +215,13 @@ def _is_float(value: Any) -> bool:
 
 
 def _as_arrays(actual: Any, expected: Any, floats: Mapping[str, np.dtype[Any]]) -> tuple[AnyArray, AnyArray]:
-    """Both sides as arrays; Python floats in the widest floating dtype of the arguments, strings as they are."""
+    """Both sides as arrays; Python floats in the widest floating dtype of the arguments, strings as they are. Packed
+    numbers are compared as bytes: no call computes them."""
     if isinstance(actual, np.ndarray) or isinstance(expected, np.ndarray):
-        wide = np.asarray(expected)
-        return np.asarray(actual), widen(wide) if is_floating(wide.dtype) else wide
+        actual, wide = np.asarray(actual), np.asarray(expected)
+        if is_packed(actual) and is_packed(wide):
+            return actual.view(np.uint8), wide.view(np.uint8)
+        return actual, widen(wide) if is_floating(wide.dtype) else wide
     # A float that a call returns (`item`) was a number of its tensors' dtype.
     if type(actual) is float and type(expected) is float:
         dtype = max(floats.values(), key=lambda item: item.itemsize, default=np.dtype(np.float64))
