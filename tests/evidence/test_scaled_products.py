@@ -130,6 +130,18 @@ def test_every_recipe_is_judged(tmp_path: Path, name: str, device: str) -> None:
     assert found <= 16
 
 
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_recipe_that_torchs_cpu_has_not_is_no_error(tmp_path: Path, name: str) -> None:
+    call = scaled.product(name, 0)
+    dump = read_dump(scaled.write(tmp_path, call, scaled.kernel()(*call.args)))
+    checker = Checker(Conditions(device="cpu"), Registry.default())
+    verdict = checker.run(Case(dump, dump.records[0], "forward", None)).verdict
+    if name in ("tensor-wise", "row-wise"):
+        assert verdict.verdict == "pass"
+    else:
+        assert (verdict.verdict, verdict.kind) == ("skip", "unsupported by the device")
+
+
 @pytest.mark.parametrize("way", HEALTHY)
 def test_healthy_ways_to_add_up_pass(tmp_path: Path, way: str) -> None:
     for seed in range(SEEDS):

@@ -60,6 +60,10 @@ _NO_KERNEL = (
     "mkl fft doesn't support tensors of type",
     "derivative for aten::",  # a compiler wants the gradient together with the forward
     "without overflow",  # a Python number that the dtype cannot hold
+    # Of scaled products, whose operands and scales were found to be what their recipe asks.
+    "invalid scaling configuration",
+    "does not support swizzle",
+    "scaled_mm is only supported on",
     "does not have a deterministic implementation",  # and the user takes no other
 )
 
