@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 import torch
 
+from pytest_probe.check import Case, Checker, Conditions
+from pytest_probe.records import read_dump
+from pytest_probe.registry import Registry
 from tests.acceptance.conftest import forward, tensor
 from tests.device.conftest import ROOT
+from tests.support import scaled
+from tests.support.scaled import FORMATS
 
 pytestmark = [
     pytest.mark.cuda,
@@ -137,3 +143,12 @@ def test_a_kernel_on_another_stream(pytester: pytest.Pytester, conftest: str, br
     outputs = [each for each in json.loads(line)["outputs"] if each["name"].startswith("relation.")]
     assert "relation.stream" in {each["name"] for each in outputs}
     assert [each["name"] for each in outputs if each["verdict"] in ("warning", "error")] == broken
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_recipes_of_scaled_products_that_the_gpu_has(tmp_path: Path, name: str) -> None:
+    call = scaled.product(name, 0, (256, 512, 256))
+    dump = read_dump(scaled.write(tmp_path, call, scaled.kernel()(*call.args)))
+    checker = Checker(Conditions(device="cuda", allow=("short-accumulation",)), Registry.default())
+    verdict = checker.run(Case(dump, dump.records[0], "forward", None)).verdict
+    assert verdict.verdict == "pass" or verdict.kind == "unsupported by the device", verdict.reason
