@@ -10,11 +10,12 @@ import msgspec
 class Detects(msgspec.Struct, frozen=True, omit_defaults=True):
     """The smallest errors of an output that its judge would have found.
 
-    scale is the relative error of all elements, at least one roundoff of the dtype; None: an output without a number
-    other than zero is right with any scale. element is the error of one element that is as large as the output's RMS,
-    row that of each element of one row along the last dimension, both in ulps of the element, one at least; row is None
-    without rows. terms is how many terms are added for one element, None where that is not known or is one; without one
-    of them an element of equal terms is 1 / terms too small: term says whether that would be found in all elements.
+    scale is the relative error of all elements, at least one roundoff of the dtype; None where an error of 100 % is
+    not found, as of an output that is all zero. element is the error of one element that is as large as the output's
+    RMS, row that of each element of one row along the last dimension, both in ulps of the element, one at least; row is
+    None without rows. terms is how many terms are added for one element, None where that is not known or is one;
+    without one of them an element of equal terms is 1 / terms too small: term says whether that would be found in all
+    elements.
     """
 
     scale: float | None
@@ -26,7 +27,7 @@ class Detects(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def words(self) -> str:
         """The errors as a report tells them."""
-        scale = "no scale error, as all is zero" if self.scale is None else f"a scale error of {self.scale:.2g}"
+        scale = "no scale error" if self.scale is None else f"a scale error of {self.scale:.2g}"
         parts = [scale, f"one element off by {_ulps(self.element)}"]
         if self.row is not None:
             parts.append(f"a row off by {_ulps(self.row)}")

@@ -46,24 +46,22 @@ def detects_of(comparison: Comparison, stage: Stage, terms: Terms) -> Detects:
     rms = _rms(comparison.expected)
     if not stage.noise.count or not rms:
         return Detects(None, 1.0, 1.0 if row_of(comparison.actual) else None)
-    narrow = form.precision < SINGLE
-    steps = narrow and stage.source != BETWEEN_STEPS and _rounds_between_operands(comparison)
+    narrow, elementwise, count = form.precision < SINGLE, comparison.elementwise, stage.noise.count
     largest, limit, allowed, biased = _granted(comparison, stage, terms, form, rms)
-    found = min(limit, largest) * allowed / rms
-    if biased and stage.noise.count > BIASED:
+    roundoff, found, units = form.roundoff, min(limit, largest) * allowed / rms, allowed / _ulp(rms, form)
+    if biased and count > BIASED:
         found = min(found, allowed / rms / 2)
-    if not narrow:
-        found += HALF_ULP * form.roundoff
-    scale = max(form.roundoff, found, STEPS_SCALE * form.roundoff if steps else 0.0)
-    units = allowed / _ulp(rms, form)
-    element = max(1.0, 0.5 + (ALONE if comparison.elementwise else 1.0) * largest * units, STEPS_ELEMENT * steps)
-    row = None
+    scale = max(roundoff, found if narrow else found + HALF_ULP * roundoff)
+    element, row = max(1.0, 0.5 + (ALONE if elementwise else 1.0) * largest * units), None
     if extent := row_of(comparison.actual):
-        alone = min(largest, limit * math.sqrt(stage.noise.count / extent))
-        row = max(1.0, 0.5 + ROW * alone * units, STEPS_ROW * steps)
+        row = max(1.0, 0.5 + ROW * min(largest, limit * math.sqrt(count / extent)) * units)
+    if narrow and elementwise and stage.source != BETWEEN_STEPS and _rounds_between_operands(comparison):
+        scale, element = max(scale, STEPS_SCALE * roundoff), max(element, STEPS_ELEMENT)
+        row = None if row is None else max(row, STEPS_ROW)
+    stated = scale if scale <= 1 else None
     if terms.assumed or terms.count < 2:
-        return Detects(scale, element, row)
-    return Detects(scale, element, row, terms.count, scale * terms.count <= 1)
+        return Detects(stated, element, row)
+    return Detects(stated, element, row, terms.count, scale * terms.count <= 1)
 
 
 def _granted(
@@ -98,18 +96,14 @@ def _granted(
 
 def _operands(comparison: Comparison, *kinds: type) -> int:
     given = comparison.call.given.values()
-    count = sum(1 for value in given if isinstance(value, kinds))
+    count = len([value for value in given if isinstance(value, kinds)])
     return max(1, count + (comparison.direction == "backward"))
 
 
 def _rounds_between_operands(comparison: Comparison) -> bool:
     case = comparison.case
-    return (
-        case.on_cpu
-        and comparison.elementwise
-        and case.direction == "forward"
-        and _operands(comparison, np.ndarray, float) >= OPERANDS
-    )
+    forward = case.on_cpu and case.direction == "forward"
+    return forward and _operands(comparison, np.ndarray, float) >= OPERANDS
 
 
 def _ulp(value: float, form: FloatFormat) -> float:

@@ -78,7 +78,7 @@ def test_zeros_state_no_scale(bench: Make) -> None:
     (output,) = bench("Torch.mul", torch.mul, normal(8, 16), torch.zeros(8, 16)).check().outputs
     assert output.detects is not None
     assert output.detects.scale is None
-    assert output.detects.words.startswith("no scale error, as all is zero")
+    assert output.detects.words.startswith("no scale error, ")
 
 
 def test_an_error_states_nothing(bench: Make) -> None:
