@@ -239,7 +239,7 @@ def _totals(lines: Sequence[_Line]) -> Iterator[str]:
     for line in running:
         if line.weak:
             weak.add(f"{line.case.api} {line.case.direction}", line.case.id, line.weak)
-    yield from weak.lines("will prove little or nothing, as their statistics say", WIDTH)
+    yield from weak.lines("will prove", WIDTH, ", as statistics say")
     yield from _table("API", ((line.case.api, line.elements) for line in running))
     yield from _table("dtype", ((line.dtype or "no floats", line.elements) for line in running))
     yield from _table("size", ((_size(line.elements), line.elements) for line in running))

@@ -23,11 +23,11 @@ class WeakCases(Struct):
         self.names.setdefault((api, reason), []).append(name)
         self.apis[api] += 1
 
-    def lines(self, heading: str, width: int) -> Iterator[str]:
-        """heading: what is said of so many cases ("prove little")."""
+    def lines(self, verb: str, width: int, source: str = "") -> Iterator[str]:
+        """verb: "prove", in its form; source says what tells it, behind a comma."""
         if not self.names:
             return
-        yield f"{count(self.apis.total(), 'case')} {heading}:"
+        yield f"{count(self.apis.total(), 'case')} {verb} little or nothing{source}:"
         for (api, reason), names in list(self.names.items())[:_LISTED]:
             first, *rest = sorted(names, key=_by_number)
             more = f" and {len(rest):,} more of {api.split()[0]}" if rest else ""

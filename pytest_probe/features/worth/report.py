@@ -62,7 +62,7 @@ class Report(Struct):
         found = 100 * self.scale // self.cases
         words = f"worth: a scale error of {100 * WORTH_SCALE:.1g} % would be found in {found} % of"
         yield from wrap(f"{words} {count(self.cases, 'case')}", width=width)
-        yield from self.weak.lines("prove little or nothing", width)
+        yield from self.weak.lines("proves" if self.weak.apis.total() == 1 else "prove", width)
         yield from self._faults(width)
 
     def _faults(self, width: int) -> Iterator[str]:

@@ -89,7 +89,7 @@ def test_show_expects_it(dumps: tuple[Path, Path], capsys: pytest.CaptureFixture
     assert "prove little" not in capsys.readouterr().out
     assert main(["show", str(dumps[1]), "--api=Functional.*"]) == 0
     text = capsys.readouterr().out
-    assert "will prove little or nothing, as their statistics say:" in text
+    assert "will prove little or nothing, as statistics say:" in text
     assert "is all zeros" in text
 
 
