@@ -22,6 +22,8 @@ from pytest_probe.system.decoding import WrongField, decode
 from pytest_probe.system.files import open_regular
 
 _log = logging.getLogger("pytest_probe")
+# The task that asks calls of a running program.
+FREE_BENCHMARK = "free_benchmark"
 
 # They choose how msprobe works, concern its other tasks, or ask for what is recorded anyway.
 _WITHOUT_EFFECT = frozenset(
@@ -35,7 +37,10 @@ _LISTS = "check a dump with pytest --probe-dump=DUMP --probe-standards-file=FILE
 _ONLINE = "msprobe's online check, which sends calls to another machine while the program runs"
 # Features of msprobe's by key and value: what each is, and what does most of it here.
 _FEATURES: Mapping[tuple[str, str | bool], tuple[str, str]] = {
-    ("task", "free_benchmark"): ("msprobe's free benchmarking, which perturbs the calls of a running program", _RECORD),
+    ("task", FREE_BENCHMARK): (
+        "msprobe's free benchmarking, which perturbs the calls of a running program",
+        f'PrecisionDebugger(task="free_benchmark") in the program asks them; or {_RECORD}',
+    ),
     ("task", "grad_probe"): (
         "msprobe's gradient monitor",
         "level L0 or mix with a model records the gradients of its parameters",
@@ -91,7 +96,7 @@ def _keys_with_effect(
     for key, value in content.items():
         if isinstance(value, str | bool) and (feature := _FEATURES.get((key, value))):
             what, instead = feature
-            wanted = f"it is {what}, and pytest-probe does not have it; {instead}"
+            wanted = f"it is {what}, and a recording does not have it; {instead}"
             raise SettingsError(f"{where}: {section.replace('.', ': ')}{key}", value, wanted)
         if key in _WITHOUT_EFFECT:
             unused.append(f"{section}{key}")
@@ -248,6 +253,18 @@ def read_config(path: str | os.PathLike[str] | None, **given: Any) -> CaptureCon
         merged.update((name, value) for name, value in layer.items() if value is not None)
     made = {name: _MADE[name](value) if name in _MADE else value for name, value in merged.items()}
     return _whole(where, CaptureConfig(**made))
+
+
+def asks_itself(path: str | os.PathLike[str] | None, **given: Any) -> dict[str, Any] | None:
+    """What a configuration says for task free_benchmark, which records nothing but suspicious calls; None for another
+    task. Raises SettingsError where the file cannot be read."""
+    content = {} if path is None else _content(Path(path))
+    plain = {key: os.fspath(value) if isinstance(value, os.PathLike) else value for key, value in given.items()}
+    if (plain.get("task") or content.get("task")) != FREE_BENCHMARK:
+        return None
+    section = content.get(FREE_BENCHMARK)
+    top = {key: content[key] for key in ("task", "dump_path", "level") if key in content}
+    return {**top, **(section if isinstance(section, dict) else {}), **plain}
 
 
 def names_folder(path: str | os.PathLike[str]) -> bool:

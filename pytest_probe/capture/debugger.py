@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import importlib
 import os
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -11,11 +13,13 @@ from typing import Any
 import numpy as np
 
 from pytest_probe import frameworks
-from pytest_probe.capture.config import read_config
+from pytest_probe.capture.config import asks_itself, read_config
 from pytest_probe.capture.framework import recording
 from pytest_probe.capture.recorder import Recorder, log
 from pytest_probe.capture.writer import Outcome
 
+# What task free_benchmark asks with, which stands above this room.
+_TRAINING = "pytest_probe.features.self_check.training"
 # msprobe's.
 _FIRST_SEED = 1234
 
@@ -68,7 +72,14 @@ class PrecisionDebugger:
         **options: Any,
     ) -> None:
         given = {"task": task, "dump_path": dump_path, "level": level, "step": step, **options}
-        config = read_config(config_path, **{key: value for key, value in given.items() if value is not None})
+        given = {key: value for key, value in given.items() if value is not None}
+        self._training: Any = None
+        asked = asks_itself(config_path, **given)
+        if asked is not None:
+            self._training = importlib.import_module(_TRAINING).Training(asked, framework)
+            atexit.register(self.close)
+            return
+        config = read_config(config_path, **given)
         if config.seed is not None or config.deterministic is not None:
             _seed(_FIRST_SEED if config.seed is None else config.seed, bool(config.deterministic), framework)
         self._hooks = recording(framework).hooks(config, model)
@@ -85,6 +96,9 @@ class PrecisionDebugger:
     def start(self, model: Any = None) -> None:
         """Begin to record, or go on. Raises SettingsError where the level needs a model and none was given, and where
         the folder holds the dump of an earlier run."""
+        if self._training is not None:
+            safely(self._training.start)
+            return
         self._hooks.follow(model)
         self._recorder.take_folder()
         safely(self._recorder.start)
@@ -95,15 +109,20 @@ class PrecisionDebugger:
 
     def stop(self) -> None:
         """Record no longer, and leave no hook."""
-        safely(self._recorder.stop)
+        safely(self._asks.stop)
 
     def step(self) -> None:
         """A step ends: what was recorded of it is on the disk when this returns."""
-        safely(self._recorder.end_step)
+        safely(self._asks.end_step)
 
     def close(self) -> None:
         """Stop, write what is left, and say once what was recorded. The end of the process does it as well."""
-        safely(self._recorder.finish)
+        safely(self._asks.finish)
+
+    @property
+    def _asks(self) -> Any:
+        """What stops, ends steps and finishes."""
+        return self._recorder if self._training is None else self._training
 
     def finish(self) -> Outcome:
         """Stop, and write what is left. What was recorded, for who says it in words of their own."""

@@ -368,8 +368,9 @@ def test_a_feature_of_msprobes_is_refused_by_its_name(tmp_path: Path) -> None:
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr == (
         "pytest-probe: error: config.json: task: 'free_benchmark' cannot be used; it is msprobe's free benchmarking, "
-        "which perturbs the calls of a running program, and pytest-probe does not have it; record with task "
-        "statistics, then check with pytest --probe-dump=DUMP\n"
+        "which perturbs the calls of a running program, and a recording does not have it; "
+        'PrecisionDebugger(task="free_benchmark") in the program asks them; or record with task statistics, then check '
+        "with pytest --probe-dump=DUMP\n"
     )
 
 

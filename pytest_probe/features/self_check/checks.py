@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -235,14 +235,22 @@ def _unasked(asked: Sequence[Asked], outputs: Sequence[OutputVerdict]) -> Verdic
 def _wider(case: Case) -> str:
     """The dtype that is wider than those of a call's floating tensors, "none" where no dtype is, "" without any. Raises
     RecordError."""
+    if case.pair is not None:
+        return _wider_than({dtype.name for dtype in case.pair.arguments.dtypes.values()})
     call = case.dump.decode(case.record)
     names = set(floating_dtypes(call))
     if not names:
         return ""
     # An autocast shows in what the call gave.
     names = {case.dtype} if case.dtype else names | {spec.dtype for spec in call.output_specs()}
+    return _wider_than(names)
+
+
+def _wider_than(names: Collection[str]) -> str:
     digits = [_digits(numpy_dtype(name)) for name in names if _is_inexact(numpy_dtype(name))]
-    least = min(digits)
+    least = min(digits, default=0)
+    if not digits:
+        return ""
     return "float32" if least < 24 else "float64" if least < 53 else "none"
 
 

@@ -1,0 +1,238 @@
+"""PrecisionDebugger(task="free_benchmark"): calls of a running program are asked questions, as msprobe's task of that
+name asks; nothing of it reaches the program."""
+
+from __future__ import annotations
+
+import csv
+import logging
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct, field
+
+from pytest_probe import frameworks
+from pytest_probe.capture.config import CaptureConfig
+from pytest_probe.capture.debugger import PrecisionDebugger
+from pytest_probe.capture.ranks import named_rank
+from pytest_probe.capture.recorder import Scope, say
+from pytest_probe.check import Checked, Checker, Conditions
+from pytest_probe.errors import SettingsError
+from pytest_probe.features.relations.checks import Relations
+from pytest_probe.features.self_check.checks import SelfChecks
+from pytest_probe.model.verdict import OutputVerdict
+from pytest_probe.registry import Registry
+from pytest_probe.standards.api_class import classes_of
+from pytest_probe.system.decoding import decode
+
+_log = logging.getLogger("pytest_probe")
+_COLUMNS = "rank pert_mode stage step api_name max_rel dtype shape output_index".split()
+# What each of msprobe's modes asks: a question, or a relation.
+_QUESTION = {"improve_precision": "wider", "to_cpu": "cpu", "add_noise": "smooth", "bit_noise": "smooth"}
+_RELATION = {"no_change": "again", "change_value": "batch"}
+# Numbers that are drawn are others each time.
+_WITHOUT = frozenset("random uninitialised".split())
+_FIXING = ("improve_precision", "to_cpu")
+
+
+class Config(Struct, frozen=True, forbid_unknown_fields=True):
+    """msprobe's keys, and sample: one of so many calls of an API is asked, drawn; 1: each, up to max_sample a step.
+    fuzz_device, fuzz_level, if_preheat and preheat_step change nothing: no limits are learned."""
+
+    dump_path: str
+    task: Literal["free_benchmark"] = "free_benchmark"
+    level: Literal["L1"] = "L1"
+    scope: tuple[str, ...] = ()
+    names: tuple[str, ...] = field(default=(), name="list")
+    fuzz_stage: Literal["forward", "backward"] = "forward"
+    pert_mode: Literal["improve_precision", "add_noise", "bit_noise", "no_change", "change_value", "to_cpu"] = (
+        "improve_precision"
+    )
+    fuzz_device: Literal["npu", "cpu"] = "npu"
+    fuzz_level: Literal["L1"] = "L1"
+    handler_type: Literal["check", "fix"] = "check"
+    if_preheat: bool = False
+    preheat_step: int = 15
+    max_sample: Annotated[int, Meta(ge=1)] = 20
+    sample: Annotated[int, Meta(ge=1)] = 1
+
+
+def _checked(config: Config) -> Config:
+    """Raises SettingsError for what does not go together."""
+    where = "free_benchmark: "
+    if config.fuzz_stage == "backward" and not config.names:
+        raise SettingsError(f"{where}fuzz_stage", "backward", "gradients take memory: name APIs in list")
+    if config.handler_type == "fix" and config.pert_mode not in _FIXING:
+        raise SettingsError(f"{where}pert_mode", config.pert_mode, f"fix takes {' or '.join(_FIXING)}")
+    if config.handler_type == "fix" and config.fuzz_stage == "backward":
+        raise SettingsError(f"{where}fuzz_stage", "backward", "fix replaces results of forward calls alone")
+    if len(config.scope) not in (0, 2):
+        raise SettingsError(f"{where}scope", list(config.scope), "give the first and the last name of an interval")
+    return config
+
+
+class Training:
+    """Asks calls of a program between start and stop; what PrecisionDebugger does for other tasks."""
+
+    def __init__(self, given: Mapping[str, Any], framework: str) -> None:
+        """Raises SettingsError."""
+        if framework != frameworks.DEFAULT:
+            raise SettingsError("framework", framework, f"free_benchmark asks calls of {frameworks.DEFAULT}")
+        self.config = _checked(decode(dict(given), Config, lambda steps: "free_benchmark"))
+        recorded = CaptureConfig(self.config.dump_path, scope=self.config.scope, names=self.config.names)
+        self._scope = Scope(recorded)
+        self._part = frameworks.capture_part(framework, "asking")
+        self._calls = self._part.made(self._scope.wants_api, self)
+        self._dump = PrecisionDebugger(task="tensor", dump_path=Path(self.config.dump_path, "suspicious"))
+        self._random = random.Random(0)
+        self._numbers, self._asked_of = Counter[str](), Counter[str]()
+        self._checkers: dict[str, Checker] = {}
+        self._warned: set[str] = set()
+        self._running, self._closed = False, False
+        self._step = self._asked = self._replaced = self._seen = 0
+        self._suspicious = Counter[str]()
+        self._seconds, self._began = 0.0, time.perf_counter()
+
+    def start(self) -> None:
+        if not self._running:
+            self._calls.begin()
+            self._running = True
+
+    def stop(self) -> None:
+        if self._running:
+            self._calls.end()
+            self._running = False
+
+    def end_step(self) -> None:
+        """The calls of a step are counted anew."""
+        self._step += 1
+        self._numbers.clear()
+        self._asked_of.clear()
+        self._dump.step()
+
+    def finish(self) -> None:
+        """Stop, and say once what was found and what it cost."""
+        self.stop()
+        if self._closed:
+            return
+        self._closed = True
+        self._dump.finish()
+        whole = max(time.perf_counter() - self._began, 1e-9)
+        cost = f"{self._seconds:.3g} s, {100 * self._seconds / whole:.2g} % of the time"
+        found = sum(self._suspicious.values())
+        words = f"asked {self._asked:,} of {self._seen:,} calls, {found:,} suspicious outputs, {cost}"
+        fixed = f"; replaced the results of {self._replaced:,} calls" if self.config.handler_type == "fix" else ""
+        say(f"pytest-probe: free_benchmark: {words}{fixed}")
+
+    # What the mode asks. Nothing raises.
+
+    def chosen(self, api: str) -> bool:
+        self._seen += 1
+        call = f"{api}.{self._numbers[api]}"
+        self._numbers[api] += 1
+        if self.config.sample > 1 and self._random.randrange(self.config.sample):
+            return False
+        fixes = self.config.handler_type == "fix"
+        if not fixes and self._asked_of[api] >= self.config.max_sample:
+            return False
+        name = frameworks.signatures().canonical(api)
+        if not self._scope.wants(call) or not _WITHOUT.isdisjoint(classes_of(name)):
+            return False
+        self._asked_of[api] += 1
+        return True
+
+    def fixed(self, api: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if self.config.handler_type != "fix" or api.endswith("_") or "out" in kwargs:
+            return None
+        try:
+            found = self._part.otherwise(function, args, kwargs, on_cpu=self.config.pert_mode == "to_cpu")
+        except Exception as error:
+            self.failed(api, error)
+            return None
+        self._replaced += found is not None
+        return found
+
+    def ask(self, api: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        if self.config.handler_type == "fix":
+            return False
+        began = time.perf_counter()
+        try:
+            return self._ask(api, function, args, kwargs)
+        finally:
+            self._seconds += time.perf_counter() - began
+
+    def keep(self, api: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        self._dump.start()
+        try:
+            function(*args, **kwargs)
+        finally:
+            self._dump.stop()
+
+    def failed(self, api: str, error: Exception) -> None:
+        if api not in self._warned:
+            self._warned.add(api)
+            _log.warning("pytest-probe: %s was not asked (%s: %s)", api, type(error).__name__, error)
+
+    def _ask(self, api: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        place = self._part.place_of(args, kwargs)
+        if not place:
+            return False
+        if place not in self._checkers:
+            conditions = Conditions(device=place, diagnosed=False)
+            self._checkers[place] = Checker(conditions, Registry.default())
+        self._asked += 1
+        checker, backward = self._checkers[place], self.config.fuzz_stage == "backward"
+        cases = checker.pairs(function, function, args, kwargs, api=api, backward=backward, key=f"{api}.{self._step}")
+        checked = self._verdict(checker, cases)
+        wrong = [each for each in checked.verdict.outputs if each.verdict in self._suspects]
+        if wrong:
+            self._write(api, wrong)
+        return bool(wrong)
+
+    @property
+    def _suspects(self) -> tuple[str, ...]:
+        """Beside a reference a warning says that nobody can tell; else it is what a question finds."""
+        return ("error",) if _QUESTION.get(self.config.pert_mode) in ("wider", "cpu") else ("warning", "error")
+
+    def _verdict(self, checker: Checker, cases: Sequence[Any]) -> Checked:
+        mode = self.config.pert_mode
+        if mode in _QUESTION:
+            checks = SelfChecks(checker, [_QUESTION[mode]])
+            *_, found = (checks.of(case) for case in cases)
+            return found
+        kept: Checked | None = None
+        for case in cases:
+            kept = checker.run(case, kept)
+        assert kept is not None
+        found = Relations(checker, [_RELATION[mode]]).of(kept)
+        own = tuple(each for each in found.verdict.outputs if each.name.startswith("relation."))
+        return Checked(found.case, type(found.verdict)(found.verdict.verdict, mode, outputs=own))
+
+    def _write(self, api: str, wrong: Sequence[OutputVerdict]) -> None:
+        path = Path(self.config.dump_path, "free_benchmark.csv")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = not path.exists()
+        number = self._numbers[api] - 1
+        with path.open("a", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            if new:
+                writer.writerow(_COLUMNS)
+            for each in wrong:
+                self._suspicious[api] += 1
+                index = each.name.rpartition(".")[2] if each.name[-1:].isdigit() else ""
+                writer.writerow(
+                    [
+                        named_rank()[0] or 0,
+                        self.config.pert_mode,
+                        self.config.fuzz_stage,
+                        self._step,
+                        f"{api}.{number}",
+                        each.metrics.get("max_rel", each.reason),
+                        each.dtype,
+                        list(each.shape),
+                        index,
+                    ]
+                )
