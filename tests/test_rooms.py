@@ -120,6 +120,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "features/relations/layouts.py": {"a layout": "contiguous"},
     "features/relations/options.py": {"an option": "mode", "a value of an option": "all"},
     "features/self_check/options.py": {"an option": "mode"},
+    "features/self_check/training.py": {"a value of a setting": "fix"},
     "features/against_call/calls.py": {"a class, and what a pair is": "equal random"},
     "features/against_call/options.py": {"options": "mode"},
     "features/against_framework/options.py": {"options": "mode"},
