@@ -145,21 +145,6 @@ def _blocks(extent: int, size: int) -> int:
     return 1 if not size else -(-extent // size)
 
 
-def swizzled(scales: AnyArray) -> AnyArray:
-    """A grid of scales, shape (rows, columns), as SWIZZLE_32_4_4 stores them: flat, padded with bytes of 0."""
-    grid = Recipe("", 1, 1)
-    stored = np.zeros(stored_count(grid, scales.shape, "swizzled"), scales.dtype)
-    stored[places(grid, scales.shape, "swizzled")] = scales
-    return stored
-
-
-def unswizzled(stored: AnyArray, shape: tuple[int, int]) -> AnyArray:
-    """The grid of scales, of this shape, that SWIZZLE_32_4_4 stored. Raises BrokenCall where it has another size."""
-    grid = Recipe("", 1, 1, (dtype_name(stored.dtype), ""))
-    check_scales(grid, shape, "swizzled", stored.shape, dtype_name(stored.dtype))
-    return np.asarray(stored.reshape(-1)[places(grid, shape, "swizzled")])
-
-
 def expanded(grid: AnyArray, recipe: Recipe, shape: tuple[int, int]) -> AnyArray:
     """The scale of each number, of the matrix's shape, from a grid of shape recipe.blocks(shape)."""
     for axis, size in ((0, recipe.rows), (1, recipe.columns)):
@@ -175,24 +160,8 @@ def dequantized(
     swizzle: object = None,
     columns_first: bool = False,
 ) -> Float64Array:
-    """The numbers that scaled values stand for: each times its scale, exact in float64.
-
-    values: shape (..., rows, columns), the last dimension being the one that a product adds up; of any float8 dtype,
-    float4_e2m1fn, bfloat16, float16 or float32, or float4_e2m1fn_x2, which has half as many bytes as columns.
-    scales: by recipe, with rows of all leading dimensions counted together,
-
-    - TensorWise: one float32
-    - RowWise: rows, float32, of any shape
-    - BlockWise1x16: (rows, ceil(columns / 16)), float8_e4m3fn
-    - BlockWise1x32: (rows, ceil(columns / 32)), float8_e8m0fnu
-    - BlockWise1x128: (rows, ceil(columns / 128)), float32
-    - BlockWise128x128: (ceil(rows / 128), ceil(columns / 128)), float32
-
-    A list of recipes, as ["BlockWise1x16", "TensorWise"] of NVFP4, has a list of scales, which are multiplied. swizzle
-    "SWIZZLE_32_4_4": scales of the first recipe are padded to tiles of 128 x 4 and lie as cuBLAS wants them, in any
-    shape of the right size. columns_first: they are transposed.
-    Returns float64 of the shape of the numbers. Raises BrokenCall, which says what the recipe asks.
-    """
+    """The numbers that scaled values stand for, in float64 and exact: see `pytest_probe.dequantize`, whose arguments
+    these are, as arrays. Raises BrokenCall, which says what the recipe asks."""
     numbers = widen(unpacked(values) if is_packed(values) else values)
     if numbers.ndim < 2:
         raise BrokenCall(f"values of shape {list(values.shape)}, expected a matrix: (..., rows, columns)")

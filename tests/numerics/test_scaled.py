@@ -10,10 +10,21 @@ import pytest
 from pytest_probe.errors import BrokenCall
 from pytest_probe.numerics.dtypes import numpy_dtype, widen
 from pytest_probe.numerics.packed import packed
-from pytest_probe.numerics.scaled import RECIPES, dequantized, places, swizzled, unswizzled
+from pytest_probe.numerics.scaled import RECIPES, Recipe, dequantized, places, stored_count
 
 # Rows and blocks of columns: on, below and beyond the borders of tiles.
 SHAPES = [(rows, columns) for rows in (1, 31, 32, 33, 127, 128, 129, 200, 256, 300) for columns in (1, 3, 4, 5, 13)]
+
+
+GRID = Recipe("", 1, 1)
+
+
+def swizzled(scales: np.ndarray) -> np.ndarray:
+    """A grid of scales as it is stored, padded with bytes of 0."""
+    shape = scales.shape[0], scales.shape[1]
+    stored = np.zeros(stored_count(GRID, shape, "swizzled"), scales.dtype)
+    stored[places(GRID, shape, "swizzled")] = scales
+    return stored
 
 
 def cublas_offset(outer: int, inner: int, columns: int) -> int:
@@ -33,7 +44,7 @@ def test_a_swizzled_scale_lies_where_cublas_has_it(shape: tuple[int, int]) -> No
         for column in range(shape[1]):
             found[row, column] = stored.view(np.uint8)[cublas_offset(row, column, shape[1])]
     assert np.array_equal(found, scales.view(np.uint8))
-    assert np.array_equal(unswizzled(stored, shape).view(np.uint8), scales.view(np.uint8))
+    assert np.array_equal(stored[places(GRID, shape, "swizzled")].view(np.uint8), scales.view(np.uint8))
     assert np.count_nonzero(stored.view(np.uint8)) == scales.size
 
 

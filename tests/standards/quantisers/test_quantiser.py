@@ -11,8 +11,9 @@ import pytest
 
 from pytest_probe.errors import BrokenCall
 from pytest_probe.numerics.packed import packed
-from pytest_probe.numerics.scaled import RECIPES, swizzled
+from pytest_probe.numerics.scaled import RECIPES
 from pytest_probe.standards.quantisers.quantiser import Quantised, Wanted, judge
+from tests.support.scaled import swizzled
 
 SEEDS = 40
 E8M0, E4M3, FLOAT4 = (
