@@ -119,6 +119,9 @@ def with_tool(tool: str, folder: str, mode: str, steps: int, **more: Any) -> flo
     if tool == "msprobe":
         from msprobe.pytorch import PrecisionDebugger
 
+        # Without a group of processes it raises inside where a result differs, and writes nothing.
+        if not torch.distributed.is_initialized():
+            torch.distributed.init_process_group("gloo", f"file://{folder}/group", rank=0, world_size=1)
         device = "cpu" if mode == "to_cpu" else "npu"
         section = {"fuzz_device": device, "pert_mode": mode, "handler_type": "check", "fuzz_stage": "forward"}
         common = {"task": "free_benchmark", "dump_path": folder, "rank": [], "step": [], "level": "L1"}
@@ -139,7 +142,8 @@ def named(folder: str) -> set[str]:
     """The APIs in a tool's table, in lower case."""
     found = list(Path(folder).rglob("free_benchmark.csv"))
     rows = (row for path in found for row in csv.DictReader(path.open()))
-    return {row["api_name"].rpartition(".")[0].rpartition(".")[2].lower() for row in rows}
+    # "Functional.gelu.0", or "Functional.gelu.0.forward".
+    return {row["api_name"].removesuffix(".forward").split(".")[-2].lower() for row in rows}
 
 
 def one(tool: str, fault: str, mode: str) -> None:
@@ -149,7 +153,10 @@ def one(tool: str, fault: str, mode: str) -> None:
         kernel, function, _ = FAULTS[fault]
         library.impl(kernel, function, "CPU")
     with tempfile.TemporaryDirectory() as folder:
-        with_tool(tool, folder, mode, 2)
+        try:
+            with_tool(tool, folder, mode, 2)
+        except RuntimeError as error:
+            print(f"the program raised: {error}", file=sys.stderr)  # what was named until then counts
         print(json.dumps(sorted(named(folder))))
 
 
