@@ -81,6 +81,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "capture/profiling/report.py": {"a field of Chrome's traces": "cat", "an English word": "all"},
     "capture/profiling/stopwatch.py": {"an English word": "trace"},
     "capture/config.py": {"a value of a setting": "all", "a kind of checksum": "xor"},
+    "capture/arrays.py": {"a field of a dump": "type"},
     "capture/dump_files.py": {"a field of a dump": "data"},
     "capture/estimate.py": {"a field of a dump": "data"},
     "capture/snapshot.py": {
