@@ -78,7 +78,8 @@ def rescaled(actual: AnyArray, expected: AnyArray, size: int) -> Vectors:
     tops = [0.0, 0.0]
     for pair in blocks(actual, expected, size):
         tops = [max(top, _largest(side)) for top, side in zip(tops, _finite(*pair), strict=True)]
-    scales = [2.0 ** -math.frexp(top)[1] if top else 1.0 for top in tops]
+    # Of subnormal numbers the power itself would overflow.
+    scales = [math.ldexp(1.0, -max(math.frexp(top)[1], -1020)) if top else 1.0 for top in tops]
     found = Vectors()
     for pair in blocks(actual, expected, size):
         a, b = (side * scale for side, scale in zip(_finite(*pair), scales, strict=True))

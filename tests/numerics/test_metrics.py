@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_probe.numerics.cosine import rescaled
 from pytest_probe.numerics.dtypes import numpy_dtype, round_to, widen
 from pytest_probe.numerics.metrics import describe, relative_rmse, worst
 from pytest_probe.numerics.ulp import ulp_distance
@@ -287,3 +288,8 @@ def test_a_scale_changes_nothing(values: list[float], power: int) -> None:
         assert scaled.value == pytest.approx(found.value)
         assert scaled.carriers == pytest.approx(found.carriers)
     assert not math.isnan(found.value)
+
+
+def test_the_angle_of_subnormal_numbers_is_measured() -> None:
+    values = np.array([5e-324, 1e-323])
+    assert rescaled(values, values, 2).distance() == 0.0
