@@ -6,6 +6,7 @@ A dump is untrusted: the names of its tensor files lead nowhere else, and sizes 
 from __future__ import annotations
 
 import functools
+import math
 import struct
 import zipfile
 from collections.abc import Callable, Mapping
@@ -184,6 +185,8 @@ def _npy(content: bytes) -> AnyArray:
     shape, in_columns, dtype = header(file)
     if dtype.hasobject:
         raise ValueError("it holds Python objects")
+    if math.prod(shape) * dtype.itemsize > len(content) - file.tell():
+        raise ValueError("it ends too early")
     return np.ndarray(shape, dtype, content, file.tell(), order="F" if in_columns else "C").copy()
 
 

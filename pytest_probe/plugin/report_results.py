@@ -61,5 +61,6 @@ class ReleaseResults:
 
 def _free(report: Any) -> None:
     del report.probe_results
-    # What came from another process has a mapping of its own.
-    report.probe = _shown(**report.probe)
+    # What came from another process has a mapping of its own. The words belong to the line that -v prints: pytest's
+    # own summary prints the outcome once more, in front of the id that people copy.
+    report.probe = _shown(report.probe["verdict"], report.probe["folded"])

@@ -282,11 +282,11 @@ STORED: dict[str, tuple[bytes | None, str]] = {
     ),
     "objects.npy": (
         npy(np.array([Runs()], object)),
-        "FILE, " + READ.format("Array can't be memory-mapped: Python objects in dtype"),
+        f"FILE, {READ.format('it holds Python objects')}",
     ),
     "truncated.npy": (
         npy(np.ones((2, 3), np.float32))[:-1],
-        f"FILE, {READ.format('mmap length is greater than file size')}",
+        f"FILE, {READ.format('it ends too early')}",
     ),
 }
 
@@ -410,8 +410,8 @@ def test_named_tensors_are_one_skip(pytester: pytest.Pytester) -> None:
 def test_damaged_named_tensors_fail(pytester: pytest.Pytester) -> None:
     good = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
     path = pytester.path / "step0.safetensors"
-    path.write_bytes(with_header({"a": good, "b": good | {"dtype": "F4"}}, bytes(8)))
+    path.write_bytes(with_header({"a": good, "b": good | {"dtype": "F3"}}, bytes(8)))
     probe(pytester, dump=path.name).assert_outcomes(failed=1)
     _, reason = reasons(pytester, "error")["(damaged)"]
-    assert reason.startswith(f"{path}: b: the dtype F4, expected one of BOOL, ")
+    assert reason.startswith(f"{path}: b: the dtype F3, expected one of BOOL, ")
     assert reason.endswith("; tensors kept: 1")

@@ -69,7 +69,7 @@ def results_and_run_are_whole(pytester: pytest.Pytester) -> None:
     assert run["devices"][0]["device"] == "cpu"
     assert run["finished"] >= run["started"]
     names = [re.sub(r"\d{14}", "STAMP", path.name) for path in (pytester.path / "out").iterdir()]
-    tables = ["accuracy_checking_details_STAMP.csv", "accuracy_checking_result_STAMP.csv"]
+    tables = ["accuracy_checking_details_STAMP.csv", "accuracy_checking_result_STAMP.csv", "detects.csv"]
     assert sorted(names) == [*tables, "items.json", "results.jsonl", "run.json"]
 
 

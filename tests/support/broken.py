@@ -9,7 +9,7 @@ from tests.acceptance.conftest import backward, forward, tensor
 
 DTYPES = (
     "float16, bfloat16, float32, float64, complex64, complex128, bool, int8, int16, int32, int64, uint8, uint16, "
-    "uint32, uint64, float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz, float8_e8m0fnu"
+    "uint32, uint64, float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz, float8_e8m0fnu, float4_e2m1fn_x2"
 )
 SIZE, NUMBER = "an integer from 0 on, below 2**63", "a number, true, false or null"
 FLOAT = "a number that float64 holds"

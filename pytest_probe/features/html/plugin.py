@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pytest_probe.features.html.details import ShownInDetail, details_of
@@ -12,6 +13,7 @@ from pytest_probe.plugin.reporting import Reporting
 from pytest_probe.plugin.session import Probe
 
 if TYPE_CHECKING:
+    from pytest_probe.check.digits import Digits
     from pytest_probe.features.html.collected import Collected
     from pytest_probe.features.html.other_runs import Comparison
 
@@ -29,12 +31,12 @@ class Html(Feature):
     def judge(self, judged: Judged) -> None:
         if not self._shown.takes(judged.verdict):
             return
-        digits = judged.digits
+        digits: Sequence[Digits] = ()
         # They take a run of the reference, which a page is worth, and not a folder of results.
-        if not digits and self.probe.settings.html is not None:
+        if self.probe.settings.html is not None:
             from pytest_probe.check.digits import digits_of
 
-            digits = digits_of(judged.checked, self.probe.checker)
+            digits = judged.digits or digits_of(judged.checked, self.probe.checker)
         judged.details = details_of(judged.checked, judged.verdict, judged.command(), digits)
 
     def begin(self, reporting: Reporting) -> None:

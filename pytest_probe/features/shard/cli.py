@@ -9,9 +9,10 @@ from typing import Any
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.msprobe_csv.checker import write_csv
-from pytest_probe.features.relations.report import write_file
+from pytest_probe.features.relations.report import write_file as write_relations
 from pytest_probe.features.shard.merge import Shard, check, fails, items_of, joined, run_of, write, write_junit
 from pytest_probe.features.timing.paddleapex_csv import write_measurements
+from pytest_probe.features.worth.report import write_file as write_detects
 from pytest_probe.options import ACCURACY
 from pytest_probe.reports.tally import Tally
 from pytest_probe.reports.terminal import group_lines, summary_lines
@@ -52,8 +53,9 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         if ACCURACY in whole["settings"]["mode"]:
             write_csv(arguments.out, datetime.now().strftime("%Y%m%d%H%M%S"))
+            write_detects(arguments.out)
         write_measurements(arguments.out)
-        write_file(arguments.out)
+        write_relations(arguments.out)
     except OSError as error:
         raise SettingsError("--out", str(arguments.out), f"it cannot be written to: {error.strerror}") from None
     if arguments.junit is not None:

@@ -30,9 +30,12 @@ def test_a_dump_has_an_item_an_api(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest(
         "--probe-dump=gpt", "--probe-fuzz=quick", "--probe-api=Functional.*", "-v", "-p", "no:randomly"
     )
-    result.assert_outcomes(passed=6)
+    outcomes = result.parseoutcomes()
+    # Whether gelu of an infinity is NaN, which warns, depends on the processor's kernel.
+    assert outcomes.get("passed", 0) + outcomes.get("warned", 0) == 7
+    assert outcomes.keys() <= {"passed", "warned"}
     result.stdout.fnmatch_lines(["*dump.json::Functional.layer_norm.fuzz PASSED*"])
-    result.stdout.fnmatch_lines(["7 cases, 6 pass, 1 warning", "*gelu of an infinity is NaN*"])
+    result.stdout.fnmatch_lines(["7 cases, [67] pass*"])
     result.stdout.fnmatch_lines(
         ["probe: a drawn call that ends the process, or hangs, ends this run; with -n or --probe-isolate *"]
     )

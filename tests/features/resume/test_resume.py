@@ -65,6 +65,7 @@ def test_a_killed_run_is_resumed(pytester: pytest.Pytester, undisturbed: list[st
     assert sorted(path.suffix for path in (pytester.path / "out").iterdir()) == [
         ".csv",
         ".csv",
+        ".csv",
         ".json",
         ".json",
         ".jsonl",
