@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from pytest_probe.check import Case, Checker, Conditions
+from pytest_probe.model.verdict import Verdict
 from pytest_probe.records import read_dump
 from pytest_probe.registry import Registry
 from tests.acceptance.conftest import forward, tensor
 from tests.device.conftest import ROOT
 from tests.support import scaled
-from tests.support.scaled import FORMATS
+from tests.support.scaled import FORMATS, Product
 
 pytestmark = [
     pytest.mark.cuda,
@@ -145,10 +147,74 @@ def test_a_kernel_on_another_stream(pytester: pytest.Pytester, conftest: str, br
     assert [each["name"] for each in outputs if each["verdict"] in ("warning", "error")] == broken
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_recipes_of_scaled_products_that_the_gpu_has(tmp_path: Path, name: str) -> None:
-    call = scaled.product(name, 0, (256, 512, 256))
-    dump = read_dump(scaled.write(tmp_path, call, scaled.kernel()(*call.args)))
-    checker = Checker(Conditions(device="cuda", allow=("short-accumulation",)), Registry.default())
+def on_gpu(folder: Path, call: Product, *allowed: str) -> Verdict:
+    dump = read_dump(scaled.write(folder, call, torch.from_numpy(call.exact).to(call.dtype)))
+    checker = Checker(Conditions(device="cuda", allow=allowed or ("none",)), Registry.default())
     verdict = checker.run(Case(dump, dump.records[0], "forward", None)).verdict
-    assert verdict.verdict == "pass" or verdict.kind == "unsupported by the device", verdict.reason
+    print(call.api, folder.name, verdict.verdict, verdict.kind, verdict.reason)
+    for output in verdict.outputs:
+        print({name: value for name, value in output.metrics.items() if name.startswith(("noise", "mode"))})
+    return verdict
+
+
+# Hopper multiplies by tensor, by row and by blocks of 128; Blackwell by blocks of 16 and 32.
+HOPPERS = ("tensor-wise", "row-wise", "1x128", "1x128, 128x128", "128x128, 1x128")
+SIZES = ((256, 512, 256), (16, 4096, 128))
+needs_hopper = pytest.mark.skipif(
+    not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9, reason="for Hopper's recipes"
+)
+
+
+@pytest.mark.skipif(not hasattr(torch, "_scaled_mm_v2"), reason="torch's scaled_mm has no recipes")
+@pytest.mark.parametrize("shape", SIZES, ids=str)
+@pytest.mark.parametrize("name", FORMATS)
+def test_recipes_of_scaled_products_that_the_gpu_has(tmp_path: Path, name: str, shape: tuple[int, int, int]) -> None:
+    verdict = on_gpu(tmp_path, scaled.product(name, 0, shape), "short-accumulation")
+    lacking = verdict.kind == "unsupported by the device"
+    assert verdict.verdict == "pass" or lacking, verdict.reason
+    assert not lacking or name not in HOPPERS or torch.cuda.get_device_capability()[0] != 9
+
+
+@needs_hopper
+@pytest.mark.parametrize("shape", SIZES, ids=str)
+@pytest.mark.parametrize("name", HOPPERS)
+def test_scaled_products_without_recipes(tmp_path: Path, name: str, shape: tuple[int, int, int]) -> None:
+    """torch._scaled_mm, which infers them."""
+    verdict = on_gpu(tmp_path, scaled.inferred(scaled.product(name, 0, shape)), "short-accumulation")
+    assert verdict.verdict == "pass", verdict.reason
+
+
+@needs_hopper
+@pytest.mark.parametrize("name", ["tensor-wise", "row-wise"])
+def test_fast_accumulation_of_the_gpu_is_named(tmp_path: Path, name: str) -> None:
+    """Sums of 4,096 products in the tensor cores' own digits: too few for float32, and named where they are few."""
+    dtype = torch.float32 if name == "tensor-wise" else torch.bfloat16
+    call = scaled.inferred(scaled.product(name, 0, (64, 4096, 128), dtype), fast=True)
+    assert on_gpu(tmp_path / "allowed", call, "short-accumulation").verdict == "pass"
+    verdict = on_gpu(tmp_path / "not", call)
+    if verdict.verdict == "error":
+        diagnosis = verdict.outputs[0].diagnosis
+        assert diagnosis is not None
+        assert "sums of products of about 14 bits" in diagnosis.cause
+
+
+@needs_hopper
+@pytest.mark.parametrize("name", ["1x128", "1x128, 128x128"])
+def test_a_wrong_scale_on_the_gpu_is_an_error(tmp_path: Path, name: str) -> None:
+    """The device's product with the scale of another block in row 3, of the operands that were recorded."""
+    call = scaled.inferred(scaled.product(name, 0))
+
+    def faulty(a: torch.Tensor, b: torch.Tensor, scale_a: torch.Tensor, *rest: Any, **how: Any) -> torch.Tensor:
+        changed = scale_a.clone(memory_format=torch.preserve_format)
+        changed[3, 1] = scale_a[3, 2]
+        return torch._scaled_mm(a, b, changed, *rest, **how)
+
+    registry = Registry.default()
+    registry.calls[call.api] = faulty
+    dump = read_dump(scaled.write(tmp_path, call, torch.from_numpy(call.exact).to(call.dtype)))
+    checker = Checker(Conditions(device="cuda", allow=("short-accumulation",)), registry)
+    verdict = checker.run(Case(dump, dump.records[0], "forward", None)).verdict
+    assert verdict.verdict == "error"
+    diagnosis = verdict.outputs[0].diagnosis
+    assert diagnosis is not None
+    assert diagnosis.cause == "row 3 used the scale of block 2 for block 1"

@@ -153,6 +153,11 @@ class Product(Struct, frozen=True):
 
     api: str = "Torch._scaled_mm_v2"
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """That of the result."""
+        return next(value for value in self.args if isinstance(value, torch.dtype))
+
 
 def product(
     name: str,
@@ -168,9 +173,19 @@ def product(
     a = operand(_data((rows, inner), rng), form.elements, form.a, extremes=extremes)
     b = operand(_data((columns, inner), rng), form.elements, form.b)
     scales_b = [b.scales[0].reshape(1, -1)] if form.b == (ROW,) else b.scales
-    how = [int(form.swizzled)]
+    how = [int(form.swizzled), *(NONE for _ in form.a[1:])]
     args = [a.matrix, b.matrix.t(), a.scales, list(form.a), how, scales_b, list(form.b), how, None, dtype, [], False]
     return Product(args, a.exact @ b.exact.T)
+
+
+def inferred(call: Product, *, fast: bool = False) -> Product:
+    """The same call as torch._scaled_mm, which infers recipes from shapes: scales of the second operand, and of blocks
+    of 128 x 128, lie the other way round."""
+    a, b, (scale_a,), (recipe_a,), _, (scale_b,), (recipe_b,), _, bias, dtype, *_ = call.args
+    scale_a = scale_a[: -(-a.shape[1] // 128)].t() if recipe_a == SQUARE else scale_a
+    scale_b = scale_b.t() if recipe_b == B128 else scale_b
+    scale_b = scale_b[: -(-a.shape[1] // 128)] if recipe_b == SQUARE else scale_b
+    return Product([a, b, scale_a, scale_b, bias, None, dtype, fast], call.exact, "Torch._scaled_mm")
 
 
 Kernel = Callable[..., torch.Tensor]
