@@ -268,7 +268,7 @@ def _operand(matrix: torch.Tensor, scales: list[torch.Tensor], recipes: list[int
     wide_grid = grid.repeat_interleave(high, 0)[: values.shape[0]].repeat_interleave(wide, 1)[:, : values.shape[1]]
     for further in scales[1:]:
         values = values * further.reshape(())
-    return values * wide_grid
+    return values, wide_grid
 
 
 def kernel(
@@ -277,16 +277,22 @@ def kernel(
     multiply: Callable[..., torch.Tensor] | None = None,
     *,
     first: bool = True,
+    after: bool = False,
 ) -> Kernel:
     """torch._scaled_mm_v2 as a device computes it, with a fault in the scales of the first operand, the second, or
-    both."""
+    both. after: scales of at least 128 numbers are multiplied with their products' sum, as tensor cores have it."""
 
     def scaled_mm(
         a: torch.Tensor, b: torch.Tensor, scale_a: Any, recipe_a: Any, swizzle_a: Any, scale_b: Any, recipe_b: Any,
         swizzle_b: Any, bias: torch.Tensor | None = None, out_dtype: torch.dtype | None = None, *_: Any,
     ) -> torch.Tensor:  # fmt: skip
-        left = _operand(a, scale_a, recipe_a, swizzle_a[0], fault if first else "")
-        right = _operand(b.t(), scale_b, recipe_b, swizzle_b[0], fault if both else "")
+        sides = [
+            _operand(a, scale_a, recipe_a, swizzle_a[0], fault if first else ""),
+            _operand(b.t(), scale_b, recipe_b, swizzle_b[0], fault if both else ""),
+        ]
+        if after and multiply is not None and not {recipe_a[0], recipe_b[0]} & {B16, B32}:
+            return _scaled_after(sides, multiply).to(out_dtype or torch.bfloat16)
+        left, right = (values * scales for values, scales in sides)
         if fault == "last block of K dropped":
             left = left[:, : -BLOCKS[recipe_a[0]][1] or -128]
             right = right[:, : left.shape[1]]
@@ -295,6 +301,17 @@ def kernel(
         return result.to(out_dtype or torch.bfloat16)
 
     return scaled_mm
+
+
+def _scaled_after(sides: Any, multiply: Callable[..., torch.Tensor]) -> torch.Tensor:
+    (left, of_left), (right, of_right) = sides
+    whole = (of_left == of_left[:, :1]).all() and (of_right == of_right[:, :1]).all()
+    total = torch.zeros(left.shape[0], right.shape[0])
+    step = left.shape[1] if whole else 128
+    for at in range(0, left.shape[1], step):
+        part = multiply(left[:, at : at + step], right[:, at : at + step])
+        total = total + part * of_left[:, at, None] * of_right[None, :, at]
+    return total
 
 
 def _multiplied(left: torch.Tensor, right: torch.Tensor, fault: str) -> torch.Tensor:

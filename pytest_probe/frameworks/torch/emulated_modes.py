@@ -148,7 +148,8 @@ class _ModeEmulation(SplittingMode):
         if self.mode.flush:
             result = _flushed_in_place(result) if func._schema.is_mutable else _mapped(flushed, result)
             return result if self.jitter is None or func._schema.is_mutable else self._lossy(func, args, result)
-        if self.jitter is None or self.mode.approximate or func._schema.is_mutable:
+        # Sums are cut by the last places of exact operands: moved ones would lose what the device does not.
+        if self.jitter is None or self.mode.approximate or self.mode.short or func._schema.is_mutable:
             return result
         return _mapped(self.step, result)
 

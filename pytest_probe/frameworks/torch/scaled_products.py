@@ -18,7 +18,7 @@ from pytest_probe.model.run import BoundCall
 from pytest_probe.model.scaled_product import Scaling, checked_matrix, listed, operands, scaling_of
 from pytest_probe.numerics.scaled import stored_count
 from pytest_probe.references.arguments import check_shapes, check_unset
-from pytest_probe.references.scaled import numbers, scaled, scaled_matmul
+from pytest_probe.references.scaled import Scales, numbers, scaled_matmul, scaled_product
 
 # By whom they are called: `torch.nn.functional`'s functions call the private ones, which captures record.
 _SCALED = frozenset(("scaled_mm", "_scaled_mm", "_scaled_mm_v2"))
@@ -68,9 +68,10 @@ def _grouped(api: str, scaling: tuple[Scaling, Scaling], /, *args: Any, **kwargs
     dtype = scaled_by[0][0].dtype if scaled_by[0] else torch.float64
     a, b = numbers(call.argument("input"), dtype), numbers(call.argument("mat2"), dtype, -2)
     groups = list(_groups(a, b, call.argument("offs")))
-    lefts = _each_scaled([left for left, _ in groups], scaled_by[0], scaling[0])
-    rights = _each_scaled([right.t() for _, right in groups], scaled_by[1], scaling[1])
-    parts = [left @ right.t() for left, right in zip(lefts, rights, strict=True)]
+    lefts, rights = [left for left, _ in groups], [right.t() for _, right in groups]
+    of_lefts = _scales_of_each(lefts, scaled_by[0], scaling[0])
+    of_rights = _scales_of_each(rights, scaled_by[1], scaling[1])
+    parts = [scaled_product(*each) for each in zip(lefts, rights, of_lefts, of_rights, strict=True)]
     return torch.stack(parts) if a.dim() == b.dim() else torch.cat(parts, 0 if a.dim() == 2 else 1)
 
 
@@ -102,11 +103,11 @@ def _groups(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor | None) -> Iter
             yield a[place], b[:, start:end]
 
 
-def _each_scaled(matrices: list[torch.Tensor], scales: Sequence[torch.Tensor], scaling: Scaling) -> list[torch.Tensor]:
-    """The matrices times their scales, which are stored one group after the other; those of a whole tensor may be one
+def _scales_of_each(matrices: list[torch.Tensor], scales: Sequence[torch.Tensor], scaling: Scaling) -> list[Scales]:
+    """The scales of each group's matrix, which are stored one group after the other; those of a whole tensor may be one
     for all groups."""
     if not scaling.recipes:
-        return matrices
+        return [Scales()] * len(matrices)
     counts = [stored_count(scaling.recipes[0], (each.shape[0], each.shape[1]), scaling.order) for each in matrices]
     stored = scales[0].reshape(-1)
     check_shapes(
@@ -115,7 +116,7 @@ def _each_scaled(matrices: list[torch.Tensor], scales: Sequence[torch.Tensor], s
         f"{sum(counts)}, {counts} of each group",
     )
     found = []
-    for place, (matrix, own) in enumerate(zip(matrices, torch.split(stored, counts), strict=True)):
-        further = [each.reshape(-1)[place if each.numel() > 1 else 0] for each in scales[1:]]
-        found.append(scaled(matrix, [own, *further], scaling.recipes, scaling.order))
+    for place, own in enumerate(torch.split(stored, counts)):
+        further = [each.reshape(-1)[place if each.numel() > 1 else 0, None] for each in scales[1:]]
+        found.append(Scales([own, *further], scaling.recipes, scaling.order))
     return found

@@ -265,7 +265,9 @@ def _known_scales(used: Float64Array, grid: Float64Array) -> Float64Array:
 
 
 def _named(row: int, block: int, used: float, grid: Float64Array, *, second: bool) -> Cause | None:
-    """Whose scale it was, of the row itself and near by first; None where it is no block's."""
+    """Whose scale it was, of the row itself and near by first; None where it is no other block's."""
+    if abs(grid[row, block] - used) <= _SAME * abs(grid[row, block]):
+        return None
     same = np.argwhere(np.abs(grid - used) <= _SAME * np.abs(grid))
     if not len(same):
         return None
