@@ -30,7 +30,8 @@ class Mode(Struct, frozen=True):
     pieces. flush: subnormal float32 numbers are zero; fine: inside kernels as well.
     approximate: exp, log, sin and their like are off by what CUDA's fast intrinsics may err. carried: what a recurrence
     hands on, h in h = a h + b, is rounded to `bits` as well. short: significand bits of sums of products: `terms` at a
-    time, and the sum so far, are cut to those of the largest of them.
+    time, and the sum so far, are cut to those of the largest of them; promoted: after so many places the sum goes on in
+    float32, 0 for never.
     """
 
     bits: int = 0
@@ -46,6 +47,7 @@ class Mode(Struct, frozen=True):
     approximate: bool = False
     carried: bool = False
     short: int = 0
+    promoted: int = 0
     terms: int = 0
 
 
@@ -90,8 +92,10 @@ _FLUSHED = ("float32", "complex64", "bfloat16")
 _SPLITS, _CHAINS = (2, 4, 8, 16), (16, 64, 256)
 
 # Tensor cores of Hopper keep 13 bits behind the point of the largest of the terms that they add at a time, 32 of FP8
-# ("DeepSeek-V3 Technical Report", section 3.5.2). Other generations add others at a time.
-_SHORT = ((14, 32), (14, 16), (14, 64))
+# ("DeepSeek-V3 Technical Report", arXiv:2412.19437, 3.5.2). Other generations add others at a time.
+# Without fast accumulation kernels hand the sum to float32 after 128 places (3.3.2 there, and CUTLASS's).
+_PROMOTED = 128
+_SHORT = ((14, 32, 0), (14, 16, 0), (14, 8, 0), (14, 64, 0), (14, 32, _PROMOTED))
 
 # What --probe-allow takes.
 MODES: Mapping[str, Behaviour] = {
@@ -112,7 +116,7 @@ MODES: Mapping[str, Behaviour] = {
         Behaviour(
             "short-accumulation",
             "sums of products of about 14 bits",
-            tuple(Mode(short=bits, terms=terms) for bits, terms in _SHORT),
+            tuple(Mode(short=bits, terms=terms, promoted=places) for bits, terms, places in _SHORT),
             sampled=True,
             dtypes=("float32", *NARROW_DTYPES),
             classes=frozenset({"short_sums"}),

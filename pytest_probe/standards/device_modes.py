@@ -20,7 +20,7 @@ from pytest_probe.model.device_modes import Behaviour, Mode, with_attention
 from pytest_probe.model.verdict import TABLE_METRIC, OutputVerdict
 from pytest_probe.numerics import noise_ratio
 from pytest_probe.numerics.dtypes import SMALLEST_FLOAT32, AnyArray, is_floating, round_to, widen
-from pytest_probe.numerics.ulp import truncated
+from pytest_probe.numerics.ulp import truncated, ulp
 from pytest_probe.standards.base import Standard
 from pytest_probe.standards.exact import correctly_rounded
 from pytest_probe.standards.noise.summed_terms import summed_terms
@@ -36,6 +36,9 @@ _IN_USE = 0.25
 _REACH, _CUT_RUNS = 4.0, 4
 # How often what samples lose an output may have lost.
 _MOST_LOST = 2.0
+# Least share of what samples lose that an output shows where it was cut, and standard errors that this may be off by.
+# Chosen: a device that cuts at one bit later loses half; sums that are rounded to nearest lose nothing on average.
+_LEAST_LOST, _SHARE_ERRORS = 0.15, 4.0
 # What rounds to the smallest normal number may as well be below it.
 _BORDER = 1.01
 
@@ -196,8 +199,10 @@ def _sampled(comparison: Comparison, behaviour: Behaviour) -> Comparison | None:
     if not samples or not _in_use(comparison, samples):
         return None
     if behaviour.centred:
-        comparison = _around(comparison, samples)
-        evidence = comparison.evidence
+        around = _around(comparison, samples)
+        if around is None:
+            return None
+        comparison, evidence = around, around.evidence
     elif scaled and not _approximated(comparison, samples):
         return None
     # Both limits shrink by what brings that of the RMS to _SAMPLED_RMS.
@@ -206,19 +211,33 @@ def _sampled(comparison: Comparison, behaviour: Behaviour) -> Comparison | None:
     return replace(comparison, evidence=_SampledEvidence(evidence, samples), allowance=allowance)
 
 
-def _around(comparison: Comparison, samples: Sequence[AnyArray]) -> Comparison:
-    """The comparison with what samples lose on average added to the reference, as much of it as the output shows: what
-    a device cuts differs from one generation to the next."""
+def _around(comparison: Comparison, samples: Sequence[AnyArray]) -> Comparison | None:
+    """The comparison with what the nearest sample loses added to the reference, as much of it as the output shows: what
+    a device cuts differs from one generation to the next. None where the output shows that it loses nothing like it."""
+    expected, dtype = comparison.expected, comparison.actual.dtype
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        by = np.mean(samples, axis=0) - comparison.expected
-        size = np.max([np.abs(sample - comparison.expected) for sample in samples], axis=0)
-        lost, found = by / size, (widen(comparison.actual) - comparison.expected) / size
+        losses = [sample - expected for sample in samples]
+        # What an element may be off by: what is cut, and the rounding of the result.
+        size = np.maximum(np.max(np.abs(losses), axis=0), ulp(expected, dtype) / 2)
+        found = (widen(comparison.actual) - expected) / size
+        shown = [_share(loss / size, found) for loss in losses]
+    best = int(np.argmax([share / error for share, error in shown]))
+    share, error = shown[best]
+    if share + _SHARE_ERRORS * error < _LEAST_LOST:
+        return None
+    by = np.where(np.isfinite(losses[best]), np.clip(share, 0.0, _MOST_LOST) * losses[best], 0.0)
+    evidence = comparison.evidence.transformed(lambda run: run + by)
+    return replace(comparison, expected=expected + by, evidence=evidence)
+
+
+def _share(lost: AnyArray, found: AnyArray) -> tuple[float, float]:
+    """How much of a loss an output shows, by least squares, and the standard error of that."""
     usable = np.isfinite(lost) & np.isfinite(found)
     lost, found = lost[usable], np.clip(found[usable], -_MOST_LOST, _MOST_LOST)
-    share = float(np.clip(np.dot(lost, found) / max(np.dot(lost, lost), 1e-300), 0.0, _MOST_LOST))
-    by = np.where(np.isfinite(by), share * by, 0.0)
-    evidence = comparison.evidence.transformed(lambda run: run + by)
-    return replace(comparison, expected=comparison.expected + by, evidence=evidence)
+    square = max(np.dot(lost, lost), 1e-300)
+    share = np.dot(lost, found) / square
+    rest = found - share * lost
+    return float(share), float(np.sqrt(max(np.dot(rest, rest), 1e-300) / max(rest.size, 1) / square))
 
 
 class _SampledEvidence(Evidence, Struct, frozen=True):

@@ -307,7 +307,10 @@ def _short_sums(a: torch.Tensor, b: torch.Tensor, bits: int, terms: int) -> torc
 
 def _mm(mode: _ModeEmulation, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     if mode.mode.short:
-        return _short_sums(a, b, mode.mode.short, mode.mode.terms)
+        places = range(0, max(a.shape[-1], 1), mode.mode.promoted or max(a.shape[-1], 1))
+        pieces = ((at, at + places.step) for at in places)
+        sums = [_short_sums(a[..., i:j], b[..., i:j, :], mode.mode.short, mode.mode.terms) for i, j in pieces]
+        return torch.stack(sums).sum(0)
     return mode.product(torch.matmul, a, b, (-1, -2))
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from pytest_probe.errors import BrokenCall
 from pytest_probe.model.scaled_product import Operand, operands
-from pytest_probe.numerics.dtypes import AnyArray, Float64Array, widen
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, Float64Array, widen
 from pytest_probe.numerics.packed import is_packed
 from pytest_probe.numerics.scaled import TILE_COLUMNS, TILE_ROWS, Recipe, places
 from pytest_probe.standards.diagnosis.failed_output import MIN_WRONG_ELEMENTS, NEARLY_ALL, Cause, FailedOutput
@@ -18,6 +18,8 @@ from pytest_probe.standards.diagnosis.failed_output import MIN_WRONG_ELEMENTS, N
 _WORK = 1 << 33
 # Rows whose scales are solved for.
 _ROWS = 16
+# Blocks of a row that a common factor shows in.
+_SEVERAL = 3
 # Two scales that are as near are one: what a row of 16-bit results tells of a scale.
 _SAME = 2.0**-4
 
@@ -155,9 +157,9 @@ def _swapped_pairs(operand: Operand) -> Float64Array | None:
 
 
 def _reversed_tiles(grid: Float64Array) -> Float64Array:
-    size = TILE_COLUMNS if grid.shape[1] % TILE_COLUMNS == 0 else 1
-    order = np.arange(grid.shape[1]).reshape(-1, size)[::-1].reshape(-1)
-    return grid[:, order]
+    if grid.shape[1] % TILE_COLUMNS:
+        return grid
+    return grid.reshape(grid.shape[0], -1, TILE_COLUMNS)[:, ::-1].reshape(grid.shape)
 
 
 def _without_last(operand: Operand) -> Float64Array | None:
@@ -191,6 +193,7 @@ _MISTAKES: tuple[tuple[str, _Mistake], ...] = (
     ("the scales' bytes are taken as 2^(b - 128)", _linear(lambda codes: np.exp2(codes - 128))),
     ("the two numbers of each byte are swapped", _swapped_pairs),
     ("tiles of scales are taken in the order of another loop", _of_grid(_reversed_tiles)),
+    ("the scales of each row are taken in reverse", _of_grid(lambda grid: grid[:, ::-1])),
     ("each block has the scale of the next one", _of_grid(lambda grid: np.roll(grid, -1, axis=1))),
     ("each block has the scale of the one before", _of_grid(lambda grid: np.roll(grid, 1, axis=1))),
     ("each row has the scales of the next one", _of_grid(lambda grid: np.roll(grid, -1, axis=0))),
@@ -229,7 +232,7 @@ def _by_solving(
             if min(np.mean(fits), np.mean(fits[wrong[row]])) >= NEARLY_ALL:
                 # The one that shows most.
                 block = int(np.argmax(np.abs(change) * np.linalg.norm(parts, axis=0)))
-                return _named(int(row), block, grid[row, block] + change[block], grid, second=second)
+                return _named(int(row), block, grid[row] + change, grid, second=second)
     return None
 
 
@@ -264,15 +267,26 @@ def _known_scales(used: Float64Array, grid: Float64Array) -> Float64Array:
     return np.where(np.abs(used - nearest) <= _SAME * np.abs(nearest), nearest, used)
 
 
-def _named(row: int, block: int, used: float, grid: Float64Array, *, second: bool) -> Cause | None:
-    """Whose scale it was, of the row itself and near by first; None where it is no other block's."""
-    if abs(grid[row, block] - used) <= _SAME * abs(grid[row, block]):
+def _named(row: int, block: int, used: Float64Array, grid: Float64Array, *, second: bool) -> Cause | None:
+    """Whose scales a row used: one factor on all, another block of the row, or another row. Scales have few values, so
+    that a single one equals some block's of another row by chance. block: the one that shows most; None: no other's."""
+    line, own = "column" if second else "row", grid[row]
+    changed = ~_same(used, own)
+    if not changed[block]:
         return None
-    same = np.argwhere(np.abs(grid - used) <= _SAME * np.abs(grid))
-    if not len(same):
+    with np.errstate(divide="ignore", invalid="ignore"):
+        factors = used / own
+    if np.count_nonzero(own) >= _SEVERAL and _same(factors, np.median(factors))[own != 0].all():
+        return Cause("scales", f"the scales of {line} {row} are taken {np.median(factors):.3g} times as large")
+    blocks = np.flatnonzero(_same(own, used[block]))
+    if blocks.size:
+        place = min(blocks, key=lambda each: (abs(each - block), -each))
+        return Cause("scales", f"{line} {row} used the scale of block {place} for block {block}")
+    rows = np.flatnonzero(_same(grid[:, changed], used[changed]).all(axis=1))
+    if not rows.size or np.count_nonzero(changed) < min(2, own.size):
         return None
-    found = [(int(at), int(place)) for at, place in same]
-    at, place = min(found, key=lambda each: (each[0] != row, abs(each[1] - block), -each[1], each[0]))
-    line = "column" if second else "row"
-    whose = "" if at == row else f" of {line} {at}"
-    return Cause("scales", f"{line} {row} used the scale of block {place}{whose} for block {block}")
+    return Cause("scales", f"{line} {row} used the scales of {line} {min(rows, key=lambda each: abs(each - row))}")
+
+
+def _same(first: AnyArray, second: AnyArray) -> BoolArray:
+    return np.asarray(np.abs(first - second) <= _SAME * np.abs(first))

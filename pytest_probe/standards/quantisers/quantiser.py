@@ -58,11 +58,14 @@ def judge(numbers: AnyArray, draws: Sequence[Quantised], wanted: Wanted) -> tupl
     found = _rules(first, grid, blocks, form, usual)
     best = _best(found, wanted)
     scales = _of_scales(first, wanted, found, best, grid, blocks)
-    # Two rules may agree on scales, and not on what becomes of elements.
+    # Two rules may agree on scales, and not on what becomes of elements. Of those that agree the first is named.
     fitting = [best] if wanted.rule or not best.all else [each for each in found.values() if each.all]
+    by_factor: dict[float, Followed] = {}
+    for each in fitting:
+        by_factor.setdefault(each.rule.factor, each)
     verdicts = [
         _of_elements(draws, wanted, form, blocks.numbers, usual, grid, rule if rule.all else None)
-        for rule in {each.rule.factor: each for each in fitting}.values()
+        for rule in by_factor.values()
     ]
     return scales, min(verdicts, key=lambda each: (each.verdict == "error", each.metrics.get("mismatch", 1.0)))
 

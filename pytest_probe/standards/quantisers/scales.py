@@ -7,7 +7,8 @@ power of two. Powers of two (E8M0, or float32 that has such values alone):
 - ceil: 2^(ceil(log2 m) - e)
 - even: floor of m that was rounded to the elements' significand
 - rceil: 2^ceil(log2(m / top)), of cuBLAS ("Scaling factors: 1D block quantization"): nothing is ever saturated
-- 0.75: floor, and elements of three quarters of their numbers, of "Training LLMs with MXFP4" (Tseng et al., 2025)
+- 0.75: floor, and elements of three quarters of their numbers, so that none is clipped: "Training LLMs with MXFP4"
+  (Tseng et al., 2025, arXiv:2502.20586), whose code is `dither_scale` in github.com/amazon-science/mxfp4-llm
 
 Any other dtype of scales: m / top (over the scale of the whole tensor, where there is one), rounded to the nearest, the
 next or the last number of that dtype.
