@@ -10,6 +10,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from pytest_probe.features.fuzz import scaled
 from pytest_probe.features.fuzz.regimes import Limits, floats
 from pytest_probe.frameworks.base import Signatures
 from pytest_probe.inputs.draws import round_to_dtype
@@ -78,11 +79,12 @@ class DrawnCall(Struct, frozen=True, dict=True):
         index, a probability) holds."""
         bound = self.signatures.bind(self.api, call.args, call.kwargs)
         found, streams = roles(bound, call), RecordStreams(self.api, self.seed)
+        products = scaled.places_of(bound)
 
         def leaf(value: Any, path: str) -> Any:
             if not isinstance(value, DrawnTensor):
                 return value
-            return _leaf(value, found.get(path), streams.at(path), self.limits)
+            return _leaf(value, found.get(path), streams.at(path), self.limits, scaled.kind_at(products, path))
 
         args, kwargs = map_tree(self.args, "input", leaf), map_tree(dict(self.kwargs), "kwargs", leaf)
         return Arguments(args, kwargs, ())
@@ -128,9 +130,10 @@ def _shown(value: Any) -> str:
     return str(value) if isinstance(value, (DrawnTensor, _Words)) else repr(value)
 
 
-def _leaf(tensor: DrawnTensor, role: Role | None, rng: np.random.Generator, limits: Limits) -> Leaf:
+def _leaf(tensor: DrawnTensor, role: Role | None, rng: np.random.Generator, limits: Limits, of_product: str) -> Leaf:
     strides = None if tensor.layout == _OFFSET else layout_strides(tensor.layout, tensor.shape)
     values = _values(tensor, role, rng, limits)
+    values = scaled.changed(of_product, values, tensor.dtype, rng) if of_product else values
     if tensor.layout == EXPANDED and values.size:
         values = np.array(np.broadcast_to(values[:1], values.shape))
     array = np.asarray(round_to_dtype(np.asarray(values), tensor.dtype))
