@@ -1,4 +1,5 @@
-"""Draws docs/failing.svg: what the terminal shows of a merge with a planted fault. `python docs/picture.py`."""
+"""Draws what the terminal shows of a merge with a planted fault (docs/failing.svg), and of the first test in
+docs/asserts.md (docs/asserts.svg): `python docs/picture.py`."""
 
 from __future__ import annotations
 
@@ -40,6 +41,21 @@ def run() -> str:
         return pytest(folder, *arguments, "-k", "not gelu.1").replace(folder, "~/model")
 
 
+def run_assert() -> str:
+    """The same of the first test in docs/asserts.md."""
+    page = (ROOT / "docs" / "asserts.md").read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory() as folder:
+        test = page.partition("```python\n")[2].partition("```")[0]
+        Path(folder, "test_layer.py").write_text(test, encoding="utf-8")
+        return pytest(folder, "test_layer.py", "--probe-asserts").replace(folder, "~/kernels")
+
+
+def draw(name: str, command: str, shown: str, width: int) -> None:
+    console = Console(record=True, width=width, file=open("/dev/null", "w", encoding="utf-8"))  # noqa: SIM115
+    console.print(Text.from_ansi(f"$ {command}\n{shown}"))
+    console.save_svg(str(ROOT / "docs" / name), title="pytest-probe")
+
+
 def pytest(folder: str, *arguments: str) -> str:
     """What a run prints."""
     command = [sys.executable, "-m", "pytest", "--color=yes", "-p", "no:cacheprovider", "-W", "ignore", *arguments]
@@ -48,6 +64,5 @@ def pytest(folder: str, *arguments: str) -> str:
 
 
 if __name__ == "__main__":
-    console = Console(record=True, width=112, file=open("/dev/null", "w", encoding="utf-8"))  # noqa: SIM115
-    console.print(Text.from_ansi(f"$ {COMMAND}\n" + run()))
-    console.save_svg(str(ROOT / "docs" / "failing.svg"), title="pytest-probe")
+    draw("failing.svg", COMMAND, run(), 112)
+    draw("asserts.svg", "pytest test_layer.py --probe-asserts", run_assert(), 80)

@@ -266,7 +266,8 @@ class Rounding:
         if gap.max() > _ORDERS_MOST * step or _rms(gap) > _ORDERS * step or failed.confined or _directed(failed):
             return None
         name = failed.comparison.precision.name
-        return Cause("precision", f"{name} roundings in another order: at most {gap.max() / step:.2g} ulp of the RMS")
+        words = f"at most {gap.max() / step:.2g} ulp of the RMS, as sums in another order have"
+        return Cause("precision", f"{name} roundings: {words}")
 
 
 class Sum:

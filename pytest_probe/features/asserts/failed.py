@@ -10,8 +10,8 @@ import ast
 import copy
 import inspect
 import linecache
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
@@ -27,7 +27,9 @@ CASTS = frozenset("bfloat16 contiguous cpu detach double flatten float half nump
 _TOLERANCES = ("rtol", "atol", "decimal", "nulp", "maxulp")
 # Frames of these are not the test's: the standard library's asserts, and what measures passing asserts.
 _BETWEEN = ("unittest.", __name__.rpartition(".")[0])
-_Frames = Sequence[tuple[FrameType, int]]
+# A line, and the column in bytes of what ran there; -1 where it is not known.
+_Place = tuple[int, int]
+_Frames = Sequence[tuple[FrameType, _Place]]
 
 
 class FailedAssert(Struct, frozen=True):
@@ -56,11 +58,20 @@ def failed_assert(error: BaseException | None, rewrite: Rewrite) -> FailedAssert
 
 
 def _in_frames(raised: TracebackType | None, rewrite: Rewrite) -> FailedAssert | None:
-    frames = [each for each in traceback.walk_tb(raised) if not _module(each[0]).startswith(_BETWEEN)]
+    frames = [each for each in _walk(raised) if not _module(each[0]).startswith(_BETWEEN)]
     inside = [place for place, (frame, _) in enumerate(frames) if is_assert(_module(frame), frame.f_code.co_name)]
     if inside and inside[-1]:
         return _of_function(frames, inside[-1])
     return _of_statement(*frames[-1], rewrite) if frames else None
+
+
+def _walk(raised: TracebackType | None) -> Iterator[tuple[FrameType, _Place]]:
+    while raised is not None:
+        # Python 3.10 has no columns. Two bytes are one instruction.
+        positions = getattr(raised.tb_frame.f_code, "co_positions", lambda: ())()
+        column = next(islice(positions, raised.tb_lasti // 2, None), (None,) * 3)[2]
+        yield raised.tb_frame, (raised.tb_lineno, -1 if column is None else column)
+        raised = raised.tb_next
 
 
 def _module(frame: FrameType) -> str:
@@ -76,15 +87,15 @@ def _of_function(frames: _Frames, place: int) -> FailedAssert:
     if "rtol" in names and not given:
         given["by_dtype"] = True
     around = (each for each in reversed(frames[:place]) if ".testing" not in _module(each[0]))
-    frame, line = next(around, frames[0])
-    statement = _statement(frame, line)
+    frame, at = next(around, frames[0])
+    statement = _statement(frame, at)
     known = {**frame.f_globals, **frame.f_locals}
     calls = _calls(statement, lambda call: _name(call.func) == code.co_name or _code(call.func, known) is code)
     return FailedAssert(code.co_name, sides[0], sides[1], given, frame, statement, next(calls, None))
 
 
-def _of_statement(frame: FrameType, line: int, rewrite: Rewrite) -> FailedAssert | None:
-    statement = _statement(frame, line)
+def _of_statement(frame: FrameType, at: _Place, rewrite: Rewrite) -> FailedAssert | None:
+    statement = _statement(frame, at)
     written = list(_calls(statement, lambda call: _name(call.func) in PREDICATES))
     if statement is None or not written:
         return None
@@ -99,13 +110,18 @@ def _of_statement(frame: FrameType, line: int, rewrite: Rewrite) -> FailedAssert
     return None
 
 
-def _statement(frame: FrameType, line: int) -> ast.stmt | None:
-    """The innermost statement at a line of a frame's file."""
+def _statement(frame: FrameType, at: _Place) -> ast.stmt | None:
+    """The innermost statement at a place of a frame's file."""
     try:
         tree = ast.parse(source_of(frame))
     except (SyntaxError, ValueError):
         return None
-    there = (node for node in ast.walk(tree) if isinstance(node, ast.stmt) and node.lineno <= line <= _end(node))
+    line, _ = at
+    there = [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and node.lineno <= line <= _end(node)]
+    around = [node for node in there if (node.lineno, node.col_offset) <= at < (_end(node), node.end_col_offset or 0)]
+    if around:
+        return max(around, key=lambda node: (node.lineno, node.col_offset))
+    # Which of several statements of one line it was is not known.
     return max(there, key=lambda node: (node.lineno, -_end(node)), default=None)
 
 

@@ -124,7 +124,7 @@ class Constant:
             return None
         if where:
             return Cause("range", f"{actual[0]:.6g} wherever {where}")
-        return Cause("unwritten", f"the number {actual[0]:.6g} in all of them, as memory that nothing was written to")
+        return Cause("unwritten", f"the number {actual[0]:.6g} in all of them: filled, or one result for all")
 
     def _zeros(self, failed: FailedOutput) -> Cause:
         if _nearly_all((failed.actual == 0)[failed.expected != 0]):

@@ -52,6 +52,10 @@ def section(pytester: pytest.Pytester, body: str, *options: str) -> str:
         "assert np.array_equal(y, x)",
         "assert len(x) == 8 and torch.allclose(y + 0, x + 0)",
         "assert x is None or (torch.allclose(x, x) and\n        torch.allclose(y, x))",
+        "a = x + 0; assert torch.allclose(y, a)",
+        "assert torch.allclose(x, x); assert torch.allclose(y, x); assert torch.allclose(x, y)",
+        "äö = x; same(x, x); same(y, äö)",
+        "if len(x): assert torch.allclose(y, x)",
         "ok = unittest.TestCase()\nok.assertTrue(torch.allclose(y, x))",
         "ok = unittest.TestCase()\nok.assertTrue(np.allclose(y.double().numpy(), x.numpy()))",
     ],
@@ -65,6 +69,7 @@ def test_an_assert_is_explained(pytester: pytest.Pytester, body: str) -> None:
     [
         "assert torch.allclose(y, x)",
         "out = y\nassert torch.allclose(out.float().cpu(), x.detach(), atol=1e-3)",
+        "assert torch.allclose(x, x); assert torch.allclose(y, x); assert torch.allclose(x, y)",
     ],
 )
 def test_an_assert_that_pytest_does_not_rewrite_is_explained(pytester: pytest.Pytester, body: str) -> None:

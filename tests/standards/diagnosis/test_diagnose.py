@@ -79,7 +79,7 @@ def test_how_much_and_where() -> None:
         (np.zeros_like(RIGHT), "zeros everywhere"),
         (with_rows(slice(20, 24), 0.0), "zeros, as memory that nothing was written to"),
         (with_rows(slice(20, 24), np.nan), "NaN where numbers are expected"),
-        (with_rows(3, 7.25), "the number 7.25 in all of them, as memory that nothing was written to"),
+        (with_rows(3, 7.25), "the number 7.25 in all of them: filled, or one result for all"),
         (np.clip(RIGHT, -1, 1), "clamped at 1"),
         (np.where(RIGHT < -1, 0.0, RIGHT), "zero wherever the expected value is below -1"),
         (np.where(RIGHT > 1, np.exp(RIGHT), RIGHT), "wrong wherever the expected value is above 1"),
