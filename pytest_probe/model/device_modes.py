@@ -93,9 +93,9 @@ _SPLITS, _CHAINS = (2, 4, 8, 16), (16, 64, 256)
 
 # Tensor cores of Hopper keep 13 bits behind the point of the largest of the terms that they add at a time, 32 of FP8
 # ("DeepSeek-V3 Technical Report", arXiv:2412.19437, 3.5.2). Other generations add others at a time.
-# Without fast accumulation kernels hand the sum to float32 after 128 places (3.3.2 there, and CUTLASS's).
-_PROMOTED = 128
-_SHORT = ((14, 32, 0), (14, 16, 0), (14, 8, 0), (14, 64, 0), (14, 32, _PROMOTED))
+# Without fast accumulation kernels hand the sum to float32 after 128 places (3.3.2 there, and CUTLASS's); libraries do
+# not say after how many: 32 are the least, and 512 chosen.
+_SHORT = ((14, 32, 0), (14, 16, 0), (14, 8, 0), (14, 64, 0), (14, 32, 128), (14, 32, 32), (14, 32, 512))
 
 # What --probe-allow takes.
 MODES: Mapping[str, Behaviour] = {

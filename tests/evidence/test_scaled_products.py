@@ -63,7 +63,14 @@ def fast(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(total).float()
 
 
+def promoted(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """The same for 128 places, whose sums are added in float32."""
+    pairs = zip(left.split(128, 1), right.split(128, 1), strict=True)
+    return torch.stack([fast(first, second) for first, second in pairs]).sum(0)
+
+
 FAST = scaled.kernel(multiply=fast, after=True)
+PROMOTED = scaled.kernel(multiply=promoted, after=True)
 HEALTHY: Mapping[str, Kernel] = {
     "float32": scaled.kernel(),
     "blocks of 128": scaled.kernel(multiply=in_blocks(128)),
@@ -92,11 +99,12 @@ def test_groups_are_judged_and_an_offset_by_one_is_an_error(tmp_path: Path, name
 FP8 = [name for name in FORMATS if FORMATS[name].elements.startswith("float8")]
 
 
-def test_fast_accumulation_passes_where_it_is_allowed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kernel", [FAST, PROMOTED], ids=["fast", "promoted"])
+def test_fast_accumulation_passes_where_it_is_allowed(tmp_path: Path, kernel: Kernel) -> None:
     for seed in range(SEEDS):
         name, dtype = FP8[seed % len(FP8)], DTYPES[seed % 3]
         call = scaled.product(name, seed, (64, 512, 48), dtype)
-        verdict = judged(tmp_path / str(seed), call, FAST, allow="short-accumulation")
+        verdict = judged(tmp_path / str(seed), call, kernel, allow="short-accumulation")
         assert (verdict.verdict, seed, name) == ("pass", seed, name), verdict.reason
 
 
