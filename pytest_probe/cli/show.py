@@ -239,6 +239,9 @@ def _totals(lines: Sequence[_Line]) -> Iterator[str]:
     for line in running:
         if line.weak:
             weak.add(f"{line.case.api} {line.case.direction}", line.case.id, line.weak)
+    if weak.names:
+        share = 100 * (len(running) - weak.apis.total()) / len(running)
+        yield f"worth: at most {share:.3g} % of the cases will prove something"
     yield from weak.lines("will prove", WIDTH, ", as statistics say")
     yield from _table("API", ((line.case.api, line.elements) for line in running))
     yield from _table("dtype", ((line.dtype or "no floats", line.elements) for line in running))

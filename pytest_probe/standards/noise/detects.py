@@ -17,21 +17,24 @@ from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.worth import Detects
 from pytest_probe.numerics import noise_ratio
 from pytest_probe.numerics.arrays import PASS
-from pytest_probe.numerics.dtypes import AnyArray, FloatFormat, float_format
+from pytest_probe.numerics.dtypes import AnyArray, FloatFormat, float_format, widen
 from pytest_probe.standards.exact import row_of
 from pytest_probe.standards.noise import stages
 from pytest_probe.standards.noise.stages import BETWEEN_STEPS, INSIDE_LIMITS, SINGLE, Stage
 from pytest_probe.standards.noise.summed_terms import Terms
 
-# S of all runs, in u_c RMS(R): of a sum, of one with few elements, for each tensor element by element, of one element.
+# S of all runs, in u_c RMS(R): of a sum, of one with few elements, of one operand element by element (several move an
+# element independently, so that squares add), of one element.
 OF_SUM, OF_FEW, OF_TENSOR, OF_ONE = 2.7, 1.8, 1.8, 1.3
 FEW = 64
 # How much larger S is with all runs than with the first ones: where the call's steps are few, and where they are many.
 GROWTH, GROWTH_OF_STEPS = 2.0, 3.5
 # S of runs that round inside a kernel, in roundoffs of the dtype.
 INSIDE = 2.2
-# In 16 bit a kernel with so many operands rounds between its steps: errors that this hides, in ulps and roundoffs.
+# In 16 bit a kernel with so many operands rounds between its steps, and so does a division by a number: errors that
+# this hides, in ulps and roundoffs, where steps give all of the output.
 OPERANDS, STEPS_ELEMENT, STEPS_ROW, STEPS_SCALE = 3, 5.0, 4.0, 1.8
+DIVISIONS = ("div", "divide", "true_divide", "truediv")
 # One element's S is above the RMS of all; of a row the largest element decides, whose ulp is larger.
 ALONE, ROW = 1.4, 0.7
 # A mean shift of half a noise scale is found in so many elements.
@@ -56,8 +59,9 @@ def detects_of(comparison: Comparison, stage: Stage, terms: Terms) -> Detects:
     if extent := row_of(comparison.actual):
         row = max(1.0, 0.5 + ROW * min(largest, limit * math.sqrt(count / extent)) * units)
     if narrow and elementwise and stage.source != BETWEEN_STEPS and _rounds_between_operands(comparison):
-        scale, element = max(scale, STEPS_SCALE * roundoff), max(element, STEPS_ELEMENT)
-        row = None if row is None else max(row, STEPS_ROW)
+        steps = _steps_share(comparison, rms)
+        scale, element = max(scale, STEPS_SCALE * steps * roundoff), max(element, STEPS_ELEMENT * steps)
+        row = None if row is None else max(row, STEPS_ROW * steps)
     stated = scale if scale <= 1 else None
     if terms.assumed or terms.count < 2:
         return Detects(stated, element, row)
@@ -88,7 +92,7 @@ def _granted(
         return largest, limit, max(unit, (GROWTH_OF_STEPS if many else GROWTH) * size, least), False
     count = stage.noise.count
     if comparison.elementwise:
-        factor = OF_ONE if count == 1 else OF_TENSOR * _operands(comparison, np.ndarray)
+        factor = OF_ONE if count == 1 else OF_TENSOR * math.sqrt(_operands(comparison, np.ndarray, float))
     else:
         factor = OF_FEW if count < FEW else OF_SUM
     return largest, limit, max(factor * unit, least), False
@@ -102,8 +106,24 @@ def _operands(comparison: Comparison, *kinds: type) -> int:
 
 def _rounds_between_operands(comparison: Comparison) -> bool:
     case = comparison.case
-    forward = case.on_cpu and case.direction == "forward"
-    return forward and _operands(comparison, np.ndarray, float) >= OPERANDS
+    if not case.on_cpu or case.direction != "forward":
+        return False
+    return _operands(comparison, np.ndarray, float) >= OPERANDS or _divides_by_number(comparison)
+
+
+def _divides_by_number(comparison: Comparison) -> bool:
+    """Such a kernel multiplies by a reciprocal."""
+    call = comparison.call
+    return call.name in DIVISIONS and isinstance(call.argument("other"), (int, float))
+
+
+def _steps_share(comparison: Comparison, rms: float) -> float:
+    """What steps give to the output, of its RMS: little where a call adds a small product to its first operand."""
+    first = comparison.call.given.get("input")
+    if _divides_by_number(comparison) or not isinstance(first, np.ndarray) or first.shape != comparison.expected.shape:
+        return 1.0
+    with np.errstate(all="ignore"):
+        return min(1.0, _rms(comparison.expected - widen(first)) / rms)
 
 
 def _ulp(value: float, form: FloatFormat) -> float:

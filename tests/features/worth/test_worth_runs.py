@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,7 @@ def test_show_expects_it(dumps: tuple[Path, Path], capsys: pytest.CaptureFixture
     assert "prove little" not in capsys.readouterr().out
     assert main(["show", str(dumps[1]), "--api=Functional.*"]) == 0
     text = capsys.readouterr().out
+    assert re.search(r"worth: at most \d+(\.\d+)? % of the cases will prove something", text)
     assert "will prove little or nothing, as statistics say:" in text
     assert "is all zeros" in text
 
