@@ -125,12 +125,20 @@ class Reference(Struct, frozen=True, dict=True):
     def is_own(self) -> bool:
         """Is its function the framework's, with nothing of the user's in its place on the device, and are its
         kernels?"""
+        return self._is_own_on("cpu")
+
+    def own_kernels(self, device: str) -> str:
+        """The kind of a device ("cuda") where the framework's own function runs its own kernels; "" where another
+        function or library may run."""
+        return device.partition(":")[0] if self._is_own_on(device) else ""
+
+    def _is_own_on(self, place: str) -> bool:
         found = self.candidate
         function = found.widened.function if found.widened is not None else found.lookup and found.lookup()
         while isinstance(function, partial):
             function = function.func
         own = function is not None and frameworks.belongs_to(function, self.framework.package)
-        return own and not found.replaced and self.framework.registered_kernels("cpu") is not None
+        return own and not found.replaced and self.framework.registered_kernels(place) is not None
 
     @cached_property
     def state(self) -> tuple[Any, ...]:

@@ -230,7 +230,8 @@ class ComparedCase(Struct, frozen=True):
     classes are those of the API in classes.yaml. narrow tells that tensors narrower than float32 take part,
     narrow_alone that no other floating tensors do; on_cpu that the device is the framework's CPU, computes_narrow that
     its kernels round to 16 bit inside, plain_convolutions that its convolutions in the case's dtype are the framework's
-    own. forward holds the device's forward outputs, reference
+    own. own_kernels is the kind of another device ("cuda") where the framework's own function and kernels run, else "".
+    forward holds the device's forward outputs, reference
     those of the reference, incoming the incoming gradients.
     """
 
@@ -242,6 +243,7 @@ class ComparedCase(Struct, frozen=True):
     narrow_alone: bool = False
     computes_narrow: bool = False
     plain_convolutions: bool = False
+    own_kernels: str = ""
     forward: Mapping[str, Any] = field(default_factory=dict)
     reference: Mapping[str, Any] = field(default_factory=dict)
     incoming: Mapping[str, AnyArray] = field(default_factory=dict)

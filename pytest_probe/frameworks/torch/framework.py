@@ -56,6 +56,7 @@ _NO_KERNEL = (
     "could not run 'aten::",
     "no kernel image",
     "not currently implemented for",
+    "halftensor is not supported",  # histc on an NVIDIA GPU
     "low precision dtypes not supported",
     "mkl fft doesn't support tensors of type",
     "derivative for aten::",  # a compiler wants the gradient together with the forward
@@ -80,8 +81,19 @@ class TorchDevice(PythonDevice):
     def put(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self.place)
 
+    def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        # The one function that wants an argument on the CPU, whatever the device.
+        if function in (torch.tensor_split, torch.Tensor.tensor_split):
+            args = [_to_host(value) if place else value for place, value in enumerate(args)]
+            kwargs = {name: value if name == "input" else _to_host(value) for name, value in kwargs.items()}
+        return super().call(function, args, kwargs)
+
     def get(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.cpu()
+
+
+def _to_host(value: Any) -> Any:
+    return value.cpu() if isinstance(value, torch.Tensor) else value
 
 
 class TorchFramework(TorchCalls, PythonFramework):

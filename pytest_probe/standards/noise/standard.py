@@ -99,12 +99,13 @@ def _in_single(comparison: Comparison) -> OutputVerdict | None:
 
 
 def _of_own_kernel(comparison: Comparison) -> tuple[Stage, str] | None:
-    """What explains, in 16 bit, what the framework's own function gives on its CPU, bit for bit: rounding in steps that
-    are not written down; and the words for it. A function or a device of somebody else gets nothing from this."""
-    if not comparison.case.on_cpu or not stages.may_round_between(comparison) or stages.rounds_inside(comparison):
+    """What explains, in 16 bit, what the framework's own function gives on its CPU, bit for bit, or by its kernels on
+    another device that are known: rounding in steps that are not written down; and the words for it. A function or a
+    device of somebody else gets nothing from this."""
+    if not stages.may_round_between(comparison) or stages.rounds_inside(comparison):
         return None
-    own, actual = comparison.evidence.own_result(), comparison.actual
-    if own is None or not same_bytes(own.values, actual):
+    whose, actual = _whose_kernel(comparison), comparison.actual
+    if whose is None:
         return None
     # An overflow inside is no rounding.
     rounded = round_to(comparison.expected, actual.dtype)
@@ -115,7 +116,16 @@ def _of_own_kernel(comparison: Comparison) -> tuple[Stage, str] | None:
     explained = stage.within_limits and _bias(comparison, stage) is None
     if not explained and "narrow_unbounded" not in comparison.classes:
         return None
-    return stage, f"{own.framework}'s {OWN_KERNEL}"
+    return stage, f"{whose}'s {OWN_KERNEL}"
+
+
+def _whose_kernel(comparison: Comparison) -> str | None:
+    """The framework whose own kernel gave the output, and rounds inside as far as is known; None for another kernel."""
+    if not comparison.case.on_cpu:
+        known = f"narrow_{comparison.direction}_{comparison.case.own_kernels}"
+        return "the framework" if known in comparison.classes else None
+    own = comparison.evidence.own_result()
+    return own.framework if own is not None and same_bytes(own.values, comparison.actual) else None
 
 
 def _added(comparison: Comparison, stage: Stage) -> Added | None:

@@ -40,7 +40,9 @@ READ_BY_JUDGES = frozenset(
     "terms_of_last_dimension terms_of_kernel terms_of_transposed_kernel terms_of_reduction terms_of_row "
     "terms_of_exponentials narrow_unbounded".split()
 )
-LISTS = {kind: names for kind, names in _classes().items() if kind not in READ_BY_JUDGES}
+# Of an NVIDIA GPU: tests/check/test_kernels_of_accelerators.py, and tests/device/test_cuda.py on one.
+OF_CUDA = {"narrow_forward_cuda", "narrow_backward_cuda"}
+LISTS = {kind: names for kind, names in _classes().items() if kind not in READ_BY_JUDGES | OF_CUDA}
 # torch has no such API: see test_paddle_classes.py.
 OF_PADDLE = frozenset(
     "gather_nd multiplex matrix_transpose maxout temporal_shift fill_diagonal_tensor scale stanh swish label_smooth "
