@@ -1,4 +1,5 @@
-"""What auto makes of torch.compile as the device: kernels that inductor generates, each call compiled alone.
+"""What auto makes of torch.compile as the device: kernels that inductor generates, each call compiled alone. With
+--device cuda, of torch's own kernels there.
 
     python benchmarks/other_backends.py [--source dumps|opinfo|calls] [--samples 1] [--dtypes float32,bfloat16]
 
@@ -33,6 +34,9 @@ from pytest_probe.model.verdict import Verdict  # noqa: E402
 from pytest_probe.registry import Registry  # noqa: E402
 
 
+COMPILED = "inductor"
+
+
 class Inductor(TorchDevice):
     """The CPU, by kernels that are compiled for the call, forward and backward."""
 
@@ -45,11 +49,11 @@ class Inductor(TorchDevice):
         return torch.compile(lambda *a, **k: function(*a, **k), dynamic=False)(*args, **kwargs)
 
 
-def judged(samples: Samples) -> tuple[Counter[str], list[str]]:
+def judged(samples: Samples, device: str) -> tuple[Counter[str], list[str]]:
     """Verdicts on outputs by their outcome, and in words where they are neither pass nor skip."""
     registry = Registry.default()
-    registry.devices["inductor"] = Inductor
-    checker = Checker(Conditions(device="inductor", allow=("none",)), registry)
+    registry.devices[COMPILED] = Inductor
+    checker = Checker(Conditions(device=device, allow=("none",)), registry)
     framework = Watched(frameworks.load())
     checker.setup.framework = framework
     counts: Counter[str] = Counter()
@@ -84,13 +88,13 @@ def main() -> None:
     options = parsed()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    print("| source | dtype | pass | warning | error | the compiler raised | skip |\n|---|---|---|---|---|---|---|")
+    print("| source | dtype | pass | warning | error | raised | skip |\n|---|---|---|---|---|---|---|")
     below: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         known = sources(Path(folder), None)
         for source in options.source or SOURCES:
             for dtype in options.dtypes.split(","):
-                counts, listed = judged(known[source](Wish(dtype, options.samples, options.api)))
+                counts, listed = judged(known[source](Wish(dtype, options.samples, options.api)), options.device)
                 cells = (f"{counts[name]:,}" for name in ("pass", "warning", "error", "raised", "skip"))
                 print(f"| {source} | {dtype} | {' | '.join(cells)} |", flush=True)
                 below += [f"- {source} {dtype}: {line}" for line in listed]
@@ -102,6 +106,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--source", action="append", choices=SOURCES, help="repeatable; default: all")
     parser.add_argument("--dtypes", default="float32,bfloat16,float16")
     parser.add_argument("--samples", type=int, default=1, help="samples of each operator or call (default: 1)")
+    parser.add_argument("--device", default=COMPILED, help=f"{COMPILED} (default), or one of torch's, as cuda")
     parser.add_argument("--api", default="*", help="a pattern that APIs' names match, as 'Functional.*'")
     return parser.parse_args()
 

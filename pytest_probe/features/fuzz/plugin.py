@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import secrets
 import shlex
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,7 @@ from pytest_probe.model.result import SEARCH, PortableId, Result
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.feature import Feature
+from pytest_probe.plugin.guard import LOST
 from pytest_probe.plugin.items import NoticeItem
 from pytest_probe.plugin.saving import NOT_SAVED
 from pytest_probe.plugin.session import Probe
@@ -125,6 +127,7 @@ class _FuzzItem(NoticeItem):
         self.records = records
         self.dump = dump
         self._failures: list[Finding] = []
+        self._loss = ""
         self.add_marker(pytest.mark.probe(api=api.partition(".")[2], namespace=api.partition(".")[0]))
 
     def limited(self) -> AbstractContextManager[None]:
@@ -145,7 +148,14 @@ class _FuzzItem(NoticeItem):
             reason = f"the reference rejects the calls that were recorded of {self.api}, so none is drawn around them"
             return Verdict("skip", standard, reason, "nothing to fuzz")
         trials = replace(trials, target=replace(trials.target, ulp=templates[0].ulp))
-        result = search_result(trials, templates, self._effort(), probe.checker)
+        try:
+            result = search_result(trials, templates, self._effort(), probe.checker)
+        except Exception:  # whatever a device that is lost makes a framework raise
+            if not self._loss:
+                raise
+        if self._loss:
+            hint = "with -n or --probe-isolate it is a finding, and the search goes on"
+            return Verdict("error", standard, f"a drawn call left the device unusable: {self._loss}; {hint}")
         self._failures = result.failures(strict=probe.settings.strict)
         verdict = verdict_of(result, standard, strict=probe.settings.strict)
         saved = map(self._saved, self._failures if probe.settings.fuzz_save is not None else ())
@@ -159,7 +169,13 @@ class _FuzzItem(NoticeItem):
         return Trials(self.probe.quick_checker, target, self.probe.announced, fatal, self._further)
 
     def _further(self, checked: Checked) -> Checked:
-        """A drawn call as the run's features judge it."""
+        """A drawn call as the run's features judge it. One that leaves the device unusable ends a worker, as a crash
+        does, while the call is announced."""
+        self.probe.note_loss(checked)
+        if self.probe.device_lost:
+            if hasattr(self.config, "workerinput"):
+                os._exit(LOST)
+            self._loss = self._loss or checked.verdict.reason
         for feature in self.probe.features:
             checked = feature.further(checked)
         return checked

@@ -34,7 +34,6 @@ INSIDE = 2.2
 # In 16 bit a kernel with so many operands rounds between its steps, and so does a division by a number: errors that
 # this hides, in ulps and roundoffs, where steps give all of the output.
 OPERANDS, STEPS_ELEMENT, STEPS_ROW, STEPS_SCALE = 3, 5.0, 4.0, 1.8
-DIVISIONS = ("div", "divide", "true_divide", "truediv")
 # One element's S is above the RMS of all; of a row the largest element decides, whose ulp is larger.
 ALONE, ROW = 1.4, 0.7
 # A mean shift of half a noise scale is found in so many elements.
@@ -114,7 +113,7 @@ def _rounds_between_operands(comparison: Comparison) -> bool:
 def _divides_by_number(comparison: Comparison) -> bool:
     """Such a kernel multiplies by a reciprocal."""
     call = comparison.call
-    return call.name in DIVISIONS and isinstance(call.argument("other"), (int, float))
+    return "divides" in comparison.classes and isinstance(call.argument("other"), (int, float))
 
 
 def _steps_share(comparison: Comparison, rms: float) -> float:

@@ -158,3 +158,40 @@ def test_the_strategies_serve_tests_of_the_users(pytester: pytest.Pytester) -> N
         """
     )
     pytester.runpytest("-p", "no:randomly").assert_outcomes(passed=2)
+
+
+LOSES_DEVICE = """
+from pytest_probe.frameworks.torch.framework import TorchFramework
+import torch
+
+def relu(x, inplace=False):
+    if x.numel() > 40:
+        TorchFramework.is_lost = lambda self, device: True
+        raise RuntimeError("an illegal memory access was encountered")
+    return torch.relu(x)
+
+def pytest_probe_register(registry):
+    registry.calls["Functional.relu"] = relu
+"""
+RELU = ("--probe-api=torch.nn.functional.relu", "--probe-dtype=float32", "--probe-direction=forward")
+
+
+def test_a_drawn_call_that_loses_the_device_is_told(pytester: pytest.Pytester) -> None:
+    """As an illegal address on a GPU does: whatever a process does with that device from then on raises."""
+    pytester.makeconftest(LOSES_DEVICE)
+    result = pytester.runpytest_subprocess(*RELU, "--probe-fuzz=60", "--hypothesis-seed=1")
+    result.assert_outcomes(failed=1)
+    text = " ".join(line.strip() for line in result.outlines)
+    assert "a drawn call left the device unusable: cpu raised RuntimeError: an illegal memory access" in text
+    assert "with -n or --probe-isolate it is a finding" in text
+    assert "Traceback" not in text
+
+
+def test_a_drawn_call_that_loses_the_device_of_a_worker_is_a_finding(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(LOSES_DEVICE)
+    result = pytester.runpytest_subprocess(*RELU, "--probe-fuzz=60", "--probe-isolate", "--hypothesis-seed=1")
+    result.assert_outcomes(failed=1)
+    text = " ".join(line.strip() for line in result.outlines)
+    assert "process" in text
+    assert "Functional.relu" in text
+    assert "pytest-probe broke" not in text

@@ -36,7 +36,7 @@ READ_BY_JUDGES = frozenset(
     "written_places only_indices distinct_indices first_of_equals second_output_selects noise_with discrete_with "
     "counts nearest_with nearest noise_of_complex bin_edges windows adaptive_windows random_with dropout "
     "channel_dropout distribution inner_dropout attention sized_by_float unscaled running_statistics eps approximate "
-    "contraction "
+    "contraction divides "
     "terms_of_last_dimension terms_of_kernel terms_of_transposed_kernel terms_of_reduction terms_of_row "
     "terms_of_exponentials narrow_unbounded".split()
 )
