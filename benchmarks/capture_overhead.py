@@ -1,11 +1,11 @@
 """What recording costs: the time of a training step with and without, in one run, as a Markdown table.
 
-    python benchmarks/capture_overhead.py [--framework paddle] [--steps N] [--msprobe PYTHON] [--paddleapex CHECKOUT]
+    python benchmarks/capture_overhead.py [--framework NAME] [--steps N] [--msprobe PYTHON] [--paddleapex CHECKOUT]
 
 Steps of a GPT (d = 256, 4 layers, T = 128, B = 4) and of a tiny one (d = 32, 2 layers, T = 16, B = 2), forward,
-backward and AdamW on one thread of the CPU; of torch also the tiny one's forward alone, a small CNN, 1,200 calls on
-64 x 128 elements, and one call. Plain and recorded steps take turns. Wall times are the least of each. CPU
-is that of all threads, the writer's with it: the median of the pairs, in brackets the quartiles. A recorded step lasts
+backward and AdamW (of MindSpore SGD) on one thread of the CPU; of MindSpore also a small CNN, of torch that, the tiny
+one's forward alone, 1,200 calls on 64 x 128 elements, and one call. Plain and recorded steps take turns. Wall times are
+the least of each. CPU is that of all threads, the writer's with it: the median of the pairs, in brackets the quartiles. A recorded step lasts
 from start() to the end of step(), by which it is on the disk. A call is one forward entry. "not compiled" is
 without the compiled kernel; where there is none that row is left out. --msprobe names an interpreter with
 mindstudio-probe, whose PrecisionDebugger then records the same steps; --paddleapex a checkout of PaddleAPEX, whose
@@ -143,11 +143,16 @@ def ours(steps: int, framework: str) -> Iterator[str]:
                 yield cost(size, few, shown, Path(folder), framework).row(size, way)
 
 
-def msprobes(steps: int) -> Iterator[str]:
+def msprobes(steps: int, framework: str) -> Iterator[str]:
     """In msprobe's own process: its statistics, with its own choice of APIs."""
     from importlib.metadata import version
 
-    from msprobe.pytorch import PrecisionDebugger
+    if framework == "mindspore":
+        norm_for_msprobe()
+
+        from msprobe.mindspore import PrecisionDebugger
+    else:
+        from msprobe.pytorch import PrecisionDebugger
 
     for size in SIZES:
         with tempfile.TemporaryDirectory() as folder:
@@ -158,7 +163,17 @@ def msprobes(steps: int) -> Iterator[str]:
             way = f"msprobe {version('mindstudio-probe')} statistics"
             with suppress(AttributeError):
                 PrecisionDebugger._instance = None
-            yield cost(size, max(3, steps // 3), PrecisionDebugger(config_path=str(path)), Path(folder)).row(size, way)
+            yield cost(size, max(3, steps // 3), PrecisionDebugger(config_path=str(path)), Path(folder), framework).row(
+                size, way
+            )
+
+
+def norm_for_msprobe() -> None:
+    """MindSpore's CPU has no kernel of the norm that msprobe computes."""
+    import mindspore
+    import numpy as np
+
+    mindspore.mint.norm = lambda tensor: mindspore.Tensor(np.linalg.norm(tensor.asnumpy()).astype(np.float32))
 
 
 def paddleapexes(steps: int, checkout: str) -> Iterator[str]:
@@ -242,7 +257,9 @@ def least() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--steps", type=int, default=20, help="steps of each kind (default: 20)")
-    parser.add_argument("--framework", choices=("pytorch", "paddle"), default="pytorch", help="(default: pytorch)")
+    parser.add_argument(
+        "--framework", choices=("pytorch", "paddle", "mindspore"), default="pytorch", help="(default: pytorch)"
+    )
     parser.add_argument("--msprobe", metavar="PYTHON", help="an interpreter that has mindstudio-probe")
     parser.add_argument("--paddleapex", metavar="CHECKOUT", help="a checkout of PaddleAPEX")
     parser.add_argument("--inside-paddleapex", action="store_true", help=argparse.SUPPRESS)
@@ -254,16 +271,17 @@ def main() -> None:
     if not given.inside_msprobe:
         print("| model | way | plain ms | recorded ms | time | CPU | calls | CPU us a call |")
         print("|---|---|---|---|---|---|---|---|")
-    for row in msprobes(given.steps) if given.inside_msprobe else ours(given.steps, given.framework):
+    for row in msprobes(given.steps, given.framework) if given.inside_msprobe else ours(given.steps, given.framework):
         print(row, flush=True)
     if given.msprobe:
-        told = [given.msprobe, __file__, "--inside-msprobe", "--steps", str(given.steps)]
+        told = [given.msprobe, __file__, "--inside-msprobe", "--steps", str(given.steps),
+                "--framework", given.framework]  # fmt: skip
         found = subprocess.run(told, capture_output=True, text=True, check=True)
         print("\n".join(line for line in found.stdout.splitlines() if line.startswith("| ")))
     if given.framework == "paddle" and given.paddleapex:
         _beside_paddleapex(given.steps, given.paddleapex)
     if not given.inside_msprobe:
-        print(f"\n{throughput() if given.framework == 'paddle' else least()}")
+        print({"paddle": throughput, "pytorch": least}.get(given.framework, str)())
 
 
 if __name__ == "__main__":
