@@ -5,9 +5,9 @@
 Steps of a GPT (d = 256, 4 layers, T = 128, B = 4) and of a tiny one (d = 32, 2 layers, T = 16, B = 2), forward,
 backward and AdamW (of MindSpore SGD) on one thread of the CPU; of MindSpore also a small CNN, of torch that, the tiny
 one's forward alone, 1,200 calls on 64 x 128 elements, and one call. Plain and recorded steps take turns. Wall times are
-the least of each. CPU is that of all threads, the writer's with it: the median of the pairs, in brackets the quartiles. A recorded step lasts
-from start() to the end of step(), by which it is on the disk. A call is one forward entry. "not compiled" is
-without the compiled kernel; where there is none that row is left out. --msprobe names an interpreter with
+the least of each. CPU is that of all threads, the writer's with it: the median of the pairs, in brackets the quartiles.
+A recorded step lasts from start() to the end of step(), by which it is on the disk. A call is one forward entry. "not
+compiled" is without the compiled kernel; where there is none that row is left out. --msprobe names an interpreter with
 mindstudio-probe, whose PrecisionDebugger then records the same steps; --paddleapex a checkout of PaddleAPEX, whose
 Tracer records those of Paddle, its functions less those that break on Paddle 3. For Paddle the last line is how fast
 tensors are written beside paddle.save of the same ones, for torch what a function mode costs that does nothing.
