@@ -33,7 +33,6 @@ from pytest_probe.frameworks.torch.framework import TorchDevice  # noqa: E402
 from pytest_probe.model.verdict import Verdict  # noqa: E402
 from pytest_probe.registry import Registry  # noqa: E402
 
-
 COMPILED = "inductor"
 
 
@@ -49,11 +48,11 @@ class Inductor(TorchDevice):
         return torch.compile(lambda *a, **k: function(*a, **k), dynamic=False)(*args, **kwargs)
 
 
-def judged(samples: Samples, device: str) -> tuple[Counter[str], list[str]]:
+def judged(samples: Samples, device: str, allow: Sequence[str]) -> tuple[Counter[str], list[str]]:
     """Verdicts on outputs by their outcome, and in words where they are neither pass nor skip."""
     registry = Registry.default()
     registry.devices[COMPILED] = Inductor
-    checker = Checker(Conditions(device=device, allow=("none",)), registry)
+    checker = Checker(Conditions(device=device, allow=allow, diagnosed=False), registry)
     framework = Watched(frameworks.load())
     checker.setup.framework = framework
     counts: Counter[str] = Counter()
@@ -94,7 +93,9 @@ def main() -> None:
         known = sources(Path(folder), None)
         for source in options.source or SOURCES:
             for dtype in options.dtypes.split(","):
-                counts, listed = judged(known[source](Wish(dtype, options.samples, options.api)), options.device)
+                counts, listed = judged(
+                    known[source](Wish(dtype, options.samples, options.api)), options.device, options.allow
+                )
                 cells = (f"{counts[name]:,}" for name in ("pass", "warning", "error", "raised", "skip"))
                 print(f"| {source} | {dtype} | {' | '.join(cells)} |", flush=True)
                 below += [f"- {source} {dtype}: {line}" for line in listed]
@@ -107,6 +108,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--dtypes", default="float32,bfloat16,float16")
     parser.add_argument("--samples", type=int, default=1, help="samples of each operator or call (default: 1)")
     parser.add_argument("--device", default=COMPILED, help=f"{COMPILED} (default), or one of torch's, as cuda")
+    parser.add_argument("--allow", nargs="*", default=["none"], help="device modes; auto: what flags allow")
     parser.add_argument("--api", default="*", help="a pattern that APIs' names match, as 'Functional.*'")
     return parser.parse_args()
 
