@@ -52,7 +52,7 @@ def judged(samples: Samples, device: str, allow: Sequence[str]) -> tuple[Counter
     """Verdicts on outputs by their outcome, and in words where they are neither pass nor skip."""
     registry = Registry.default()
     registry.devices[COMPILED] = Inductor
-    checker = Checker(Conditions(device=device, allow=allow, diagnosed=False), registry)
+    checker = Checker(Conditions(device=device, allow=tuple(allow), diagnosed=False), registry)
     framework = Watched(frameworks.load())
     checker.setup.framework = framework
     counts: Counter[str] = Counter()

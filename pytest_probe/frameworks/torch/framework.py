@@ -59,6 +59,7 @@ _NO_KERNEL = (
     "halftensor is not supported",  # histc on an NVIDIA GPU
     "is not supported on cuda",  # drivers of lstsq
     "low precision dtypes not supported",
+    "unsupported dtype",  # FFTs of 16 bit
     "mkl fft doesn't support tensors of type",
     "derivative for aten::",  # a compiler wants the gradient together with the forward
     "without overflow",  # a Python number that the dtype cannot hold
