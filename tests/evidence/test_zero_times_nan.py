@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from benchmarks.zero_times_nan import PADDLE, TORCH, nan_counts, paddle_verdict, torch_verdict
+from pytest_probe.frameworks.torch.state import plain_convolutions
 from tests.evidence.nan_calls import CALLS
 
 # oneDNN's kernels leave out what meets padding alone, other kernels of the CPU do not.
@@ -22,6 +23,8 @@ LOST = ("linear, NaN in the weight", "matmul, inf", "bmm, NaN", "conv2d, NaN in 
 @pytest.mark.parametrize(("dtype", "device"), TORCH)
 @pytest.mark.parametrize("name", CALLS)
 def test_a_healthy_kernel_of_torch_is_no_error(name: str, dtype: str, device: str) -> None:
+    if name.startswith("conv2d's") and (dtype, device) == ("bfloat16", "cpu") and plain_convolutions(dtype):
+        pytest.skip("gradients of torch's own bfloat16 convolutions round inside; in a function of a user's nobody knows")
     found = torch_verdict(CALLS[name], dtype, device)
     assert found.verdict in (("pass", "warning") if name in DIFFER else ("pass",)), found.reason
     if found.verdict == "warning":
