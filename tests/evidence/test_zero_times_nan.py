@@ -24,7 +24,7 @@ LOST = ("linear, NaN in the weight", "matmul, inf", "bmm, NaN", "conv2d, NaN in 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_healthy_kernel_of_torch_is_no_error(name: str, dtype: str, device: str) -> None:
     if name.startswith("conv2d's") and (dtype, device) == ("bfloat16", "cpu") and plain_convolutions(dtype):
-        pytest.skip("gradients of torch's own bfloat16 convolutions round inside, which nobody knows of a user's function")
+        pytest.skip("gradients of torch's own bfloat16 convolutions round inside: unknown in a user's function")
     found = torch_verdict(CALLS[name], dtype, device)
     assert found.verdict in (("pass", "warning") if name in DIFFER else ("pass",)), found.reason
     if found.verdict == "warning":
