@@ -54,6 +54,8 @@ DIRECTION_CHOICES: Mapping[str, tuple[Direction, ...]] = {
 METRICS, BITS = "metrics", "bits"
 # What --probe-mode asks for.
 ACCURACY, TIME, MEMORY = "acc", "time", "mem"
+# The standard of features/self_check, which may be meant where no run has it.
+SELF = "self"
 
 # Why two runs that are used together may differ, by what for: "benchmark", "baseline", "merge" or "resume".
 SELECTS = {
@@ -397,7 +399,7 @@ FEATURES: Mapping[str, Callable[[Options], object]] = {
     "pytest_probe.features.against_framework.plugin.AgainstFramework": lambda asked: asked.against_framework,
     "pytest_probe.features.compiled.plugin.Compiled": lambda asked: asked.compile,
     "pytest_probe.features.outputs.plugin.OutputsOfTwo": lambda asked: asked.outputs,
-    "pytest_probe.features.self_check.plugin.SelfCheck": lambda asked: asked.standard in ("self", "auto"),
+    "pytest_probe.features.self_check.plugin.SelfCheck": lambda asked: asked.standard in (SELF, "auto"),
     "pytest_probe.features.relations.plugin.AskRelations": lambda asked: asked.relations,
     "pytest_probe.features.worth.plugin.WorthOfPasses": lambda asked: asked.worth or asked.out,
     "pytest_probe.features.other_framework.plugin.ByOtherFramework": lambda asked: (

@@ -23,6 +23,8 @@ from pytest_probe.capture.snapshot import ForwardEntry, NamedEntry
 # What a capture leaves free of the disk: a share of it, and so many bytes at least.
 _MIN_FREE_BYTES = 2_000_000_000
 _MIN_FREE_SHARE = 0.05
+# The name of the thread that writes: what it asks of a framework is none of the program's.
+THREAD = "pytest-probe writer"
 _log = logging.getLogger("pytest_probe")
 _LOOK_SECONDS = 0.25  # seconds between looks at the queue: what a killed process loses
 _QUEUE_ENTRIES = 4096  # entries
@@ -167,7 +169,7 @@ class Writer:
         self._ending = False
         self._wake = threading.Event()
         self._room = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="pytest-probe writer", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=THREAD, daemon=True)
         self._thread.start()
 
     def put(self, entry: NamedEntry, size: int = 0) -> bool:

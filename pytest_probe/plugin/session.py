@@ -19,7 +19,7 @@ from pytest_probe.model.case import Case
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.other_run import OtherRun
 from pytest_probe.model.result import AnnouncedCall
-from pytest_probe.options import FEATURES, imported
+from pytest_probe.options import FEATURES, SELF, imported
 from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.item_hooks import ItemHooks
 from pytest_probe.plugin.run_dumps import RunDumps
@@ -308,7 +308,7 @@ def make_probe(config: pytest.Config, positional: Iterable[str] = ()) -> Probe:
     settings = parse(config, paths_given=bool(positional))
     registry = registry_of(config, settings)
     probe = Probe(config, settings, registry, positional)
-    check_name("--probe-standard", settings.standard, [*registry.standards, *probe.standards])
+    check_name("--probe-standard", settings.standard, dict.fromkeys([*registry.standards, *probe.standards, SELF]))
     if settings.data_dir is not None and len(probe.dumps.paths) > 1:
         wanted = f"the run has {len(probe.dumps.paths)} dumps, and each has its own folder of tensors; give one dump"
         raise SettingsError("--probe-data-dir", str(settings.data_dir), wanted)

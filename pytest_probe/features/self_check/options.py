@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pytest_probe.model.run import RECORDED
 from pytest_probe.option_types import Given, Names
-from pytest_probe.options import ACCURACY
+from pytest_probe.options import ACCURACY, SELF
 from pytest_probe.settings import RawOptions, Settings
 
-NAME = "self"
+NAME = SELF
 QUESTIONS = ("wider", "cpu", "smooth", "finite")
 
 

@@ -8,7 +8,7 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -36,10 +36,12 @@ _RELATION = {"no_change": "again", "change_value": "batch"}
 # Numbers that are drawn are others each time.
 _WITHOUT = frozenset("random uninitialised".split())
 _FIXING = ("improve_precision", "to_cpu")
+# Of a sample, in a step that is drawn one of so many calls is asked: no call of the other steps is so much as seen.
+_SHARE = 10
 
 
 class Config(Struct, frozen=True, forbid_unknown_fields=True):
-    """msprobe's keys, and sample: one of so many calls of an API is asked, drawn; 1: each, up to max_sample a step.
+    """msprobe's keys, and sample: one of so many calls is asked, drawn; 1: each, up to max_sample a step and API.
     fuzz_device, fuzz_level, if_preheat and preheat_step change nothing: no limits are learned."""
 
     dump_path: str
@@ -88,30 +90,41 @@ class Training:
         self._calls = self._part.made(self._scope.wants_api, self)
         self._dump = PrecisionDebugger(task="tensor", dump_path=Path(self.config.dump_path, "suspicious"))
         self._random = random.Random(0)
+        # A program that ends no step is in its first for good.
+        self._one_of = self.config.sample
         self._numbers, self._asked_of = Counter[str](), Counter[str]()
         self._checkers: dict[str, Checker] = {}
         self._warned: set[str] = set()
-        self._running, self._closed = False, False
-        self._step = self._asked = self._replaced = self._seen = 0
+        self._wanted = self._running = self._closed = False
+        self._drawn = True
+        self._step = self._steps = self._asked = self._replaced = self._seen = 0
         self._suspicious = Counter[str]()
         self._seconds, self._began = 0.0, time.perf_counter()
 
     def start(self) -> None:
-        if not self._running:
-            self._calls.begin()
-            self._running = True
+        self._wanted = True
+        self._run(self._drawn)
 
     def stop(self) -> None:
-        if self._running:
-            self._calls.end()
-            self._running = False
+        self._wanted = False
+        self._run(False)
 
     def end_step(self) -> None:
         """The calls of a step are counted anew."""
+        self._steps += self._drawn
         self._step += 1
         self._numbers.clear()
         self._asked_of.clear()
+        self._scope.again()
         self._dump.step()
+        self._one_of = min(self.config.sample, _SHARE)
+        self._drawn = self._random.random() * self.config.sample < self._one_of
+        self._run(self._wanted and self._drawn)
+
+    def _run(self, running: bool) -> None:
+        if running != self._running:
+            (self._calls.begin if running else self._calls.end)()
+            self._running = running
 
     def finish(self) -> None:
         """Stop, and say once what was found and what it cost."""
@@ -120,11 +133,13 @@ class Training:
             return
         self._closed = True
         self._dump.finish()
+        is_open = bool(self._numbers)
         whole = max(time.perf_counter() - self._began, 1e-9)
         cost = f"{self._seconds:.3g} s, {100 * self._seconds / whole:.2g} % of the time"
         found = sum(self._suspicious.values())
-        words = f"asked {self._asked:,} of {self._seen:,} calls, {found:,} suspicious outputs, {cost}"
-        fixed = f"; replaced the results of {self._replaced:,} calls" if self.config.handler_type == "fix" else ""
+        steps = f"{self._steps + is_open:,} of {self._step + is_open:,} steps"
+        words = f"asked {self._asked:,} of {self._seen:,} calls in {steps}, {found:,} suspicious outputs, {cost}"
+        fixed = f"; replaced the results of {self._replaced:,} calls" if self._fixes else ""
         say(f"pytest-probe: free_benchmark: {words}{fixed}")
 
     # What the mode asks. Nothing raises.
@@ -133,41 +148,44 @@ class Training:
         self._seen += 1
         call = f"{api}.{self._numbers[api]}"
         self._numbers[api] += 1
-        if self.config.sample > 1 and self._random.randrange(self.config.sample):
+        # In order: a call may open an interval, or close it.
+        if not self._scope.wants(call) or (self._one_of > 1 and self._random.random() * self._one_of >= 1):
             return False
-        fixes = self.config.handler_type == "fix"
-        if not fixes and self._asked_of[api] >= self.config.max_sample:
+        if not self._fixes and self._asked_of[api] >= self.config.max_sample:
             return False
-        name = frameworks.signatures().canonical(api)
-        if not self._scope.wants(call) or not _WITHOUT.isdisjoint(classes_of(name)):
+        if not _WITHOUT.isdisjoint(classes_of(frameworks.signatures().canonical(api))):
             return False
         self._asked_of[api] += 1
         return True
 
-    def fixed(self, api: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        if self.config.handler_type != "fix" or api.endswith("_") or "out" in kwargs:
-            return None
-        try:
-            found = self._part.otherwise(function, args, kwargs, on_cpu=self.config.pert_mode == "to_cpu")
-        except Exception as error:
-            self.failed(api, error)
-            return None
+    @property
+    def _fixes(self) -> bool:
+        return self.config.handler_type == "fix"
+
+    def fixed(self, call: Any) -> Any:
+        found = self._part.otherwise(call, on_cpu=self._on_cpu) if self._fixes else None
         self._replaced += found is not None
         return found
 
-    def ask(self, api: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        if self.config.handler_type == "fix":
+    @property
+    def _on_cpu(self) -> bool:
+        return self.config.pert_mode == "to_cpu"
+
+    def ask(self, call: Any) -> bool:
+        if self._fixes:
             return False
         began = time.perf_counter()
         try:
-            return self._ask(api, function, args, kwargs)
+            self._asked += 1
+            agrees = self._beside and self._part.agrees(call, on_cpu=self._on_cpu)
+            return bool(call.place) and not agrees and self._ask(call)
         finally:
             self._seconds += time.perf_counter() - began
 
-    def keep(self, api: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def keep(self, call: Any) -> None:
         self._dump.start()
         try:
-            function(*args, **kwargs)
+            call.function(*call.args, **call.kwargs)
         finally:
             self._dump.stop()
 
@@ -176,16 +194,14 @@ class Training:
             self._warned.add(api)
             _log.warning("pytest-probe: %s was not asked (%s: %s)", api, type(error).__name__, error)
 
-    def _ask(self, api: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        place = self._part.place_of(args, kwargs)
-        if not place:
-            return False
+    def _ask(self, call: Any) -> bool:
+        place, api = call.place, call.api
         if place not in self._checkers:
             conditions = Conditions(device=place, diagnosed=False)
             self._checkers[place] = Checker(conditions, Registry.default())
-        self._asked += 1
         checker, backward = self._checkers[place], self.config.fuzz_stage == "backward"
-        cases = checker.pairs(function, function, args, kwargs, api=api, backward=backward, key=f"{api}.{self._step}")
+        function, key = call.function, f"{api}.{self._step}"
+        cases = checker.pairs(function, function, call.args, call.kwargs, api=api, backward=backward, key=key)
         checked = self._verdict(checker, cases)
         wrong = [each for each in checked.verdict.outputs if each.verdict in self._suspects]
         if wrong:
@@ -193,9 +209,14 @@ class Training:
         return bool(wrong)
 
     @property
+    def _beside(self) -> bool:
+        """Are results alone asked, beside a reference?"""
+        return self.config.pert_mode in _FIXING and self.config.fuzz_stage == "forward"
+
+    @property
     def _suspects(self) -> tuple[str, ...]:
         """Beside a reference a warning says that nobody can tell; else it is what a question finds."""
-        return ("error",) if _QUESTION.get(self.config.pert_mode) in ("wider", "cpu") else ("warning", "error")
+        return ("error",) if self.config.pert_mode in _FIXING else ("warning", "error")
 
     def _verdict(self, checker: Checker, cases: Sequence[Any]) -> Checked:
         mode = self.config.pert_mode
@@ -230,7 +251,7 @@ class Training:
                         self.config.fuzz_stage,
                         self._step,
                         f"{api}.{number}",
-                        each.metrics.get("max_rel", each.reason),
+                        each.metrics.get("max_rel", each.reason.partition("\n")[0]),
                         each.dtype,
                         list(each.shape),
                         index,

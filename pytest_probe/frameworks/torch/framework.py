@@ -60,6 +60,7 @@ _NO_KERNEL = (
     "is not supported on cuda",  # drivers of lstsq
     "low precision dtypes not supported",
     "unsupported dtype",  # FFTs of 16 bit
+    "tried to use amp with",  # a backend that registers no autocast
     "mkl fft doesn't support tensors of type",
     "derivative for aten::",  # a compiler wants the gradient together with the forward
     "without overflow",  # a Python number that the dtype cannot hold

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from pytest_probe.features.self_check.checks import SelfChecks
+from pytest_probe.frameworks.torch.capture.asking import Made, agrees
 from pytest_probe.model.verdict import PASS_SELF, Verdict
 from pytest_probe.registry import Registry
 from tests.check.conftest import Make
@@ -61,3 +62,31 @@ def test_a_fault_is_found_by_its_question(bench: Make, name: str, dtype: torch.d
 def test_the_right_kernel_passes(bench: Make, name: str, dtype: torch.dtype, device: str) -> None:
     verdict = asked(bench, FAULTS[name], dtype, device, {})
     assert verdict.verdict == PASS_SELF, verdict.reason
+
+
+@pytest.mark.parametrize("name", ["16-bit sums", "tile edge", "overflow", "log(1 + x)"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_a_training_asks_on_where_a_result_is_not_the_wider_one_rounded(name: str, dtype: torch.dtype) -> None:
+    fault = FAULTS[name]
+    args = fault.arguments(dtype)
+
+    def wrong(*given: Any) -> Any:
+        return (fault.wrong if given[0].dtype is dtype else fault.right)(*given)
+
+    assert not agrees(Made(fault.api, wrong, args, {}, wrong(*args)), on_cpu=False)
+    rounded = fault.right(*(arg.double() if isinstance(arg, torch.Tensor) else arg for arg in args)).to(dtype)
+    assert agrees(Made(fault.api, fault.right, args, {}, rounded), on_cpu=True)
+
+
+def test_what_cannot_be_told_is_asked_on() -> None:
+    x = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
+    z = torch.complex(x, x)
+    for function, given, result in (
+        (torch.exp, z, z.exp()),
+        (torch.exp, x.double(), x.double().exp()),
+        (torch.exp, x, None),
+        (torch.isfinite, x.long(), torch.isfinite(x)),
+        (torch.exp, x.to_sparse(), x.to_sparse()),
+        (torch.exp, x, x.exp()[0]),
+    ):
+        assert not agrees(Made("Torch.exp", function, (given,), {}, result), on_cpu=False)

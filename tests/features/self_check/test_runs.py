@@ -116,6 +116,7 @@ def test_a_race_breaks_a_relation(run: Any) -> None:
     ("args", "words"),
     [
         ((SELF, "--probe-self=wider,finit"), "did you mean finite"),
+        (("--probe-standard=slef",), "--probe-standard: *did you mean self*"),
         (("--probe-self=wider",), "--probe-self: 'wider' cannot be used; *--probe-standard=self"),
         ((SELF, "--probe-device=recorded"), "--probe-device: *--probe-standard=self makes recorded calls*"),
         ((SELF, "--probe-fuzz=quick"), "--probe-fuzz: *--probe-standard=self makes recorded calls*"),

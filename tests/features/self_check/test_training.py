@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 
 from pytest_probe import PrecisionDebugger
 from pytest_probe.errors import SettingsError
@@ -44,12 +46,61 @@ def test_a_healthy_training_is_the_same_and_nothing_is_suspicious(tmp_path: Path
     assert not (tmp_path / "found" / "free_benchmark.csv").exists()
 
 
-def test_a_sample_of_calls_is_asked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def said(text: str, words: str) -> int:
+    """The number before these words in what is said at the end."""
+    return int(text.split(words)[0].split()[-1].replace(",", ""))
+
+
+def test_a_sample_of_calls_is_asked_in_a_sample_of_steps(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    trained("gpt", tmp_path, sample=1000)
-    said = caplog.text
-    asked, seen = (int(word.replace(",", "")) for word in said.split("asked ")[1].split(" calls")[0].split(" of "))
-    assert asked < seen / 20
+    debugger = PrecisionDebugger(task="free_benchmark", dump_path=tmp_path, sample=50)
+    x = torch.randn(4, 4).bfloat16()
+    for _ in range(2000):
+        debugger.start()
+        torch.tanh(x)
+        debugger.stop()
+        debugger.step()
+    debugger.close()
+    # Of 2,000 calls one of 50 is 40, and of 2,000 steps one of 5 is 400: six standard deviations.
+    assert 3 < said(caplog.text, " of ") < 77
+    assert 293 < said(caplog.text, " of 2,000 steps") < 507
+
+
+def test_an_interval_opens_where_its_first_call_is_not_drawn(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    scope = ["Torch.tanh.0", "Torch.exp.0"]
+    debugger = PrecisionDebugger(task="free_benchmark", dump_path=tmp_path, sample=5, scope=scope)
+    x = torch.randn(4).bfloat16()
+    for _ in range(40):
+        debugger.start()
+        torch.tanh(x)
+        for _ in range(10):
+            torch.sin(x)
+        torch.exp(x)
+        torch.cos(x)
+        debugger.step()
+    debugger.close()
+    # A fifth of 40 * 12 calls; not of those 40 alone whose first call is drawn.
+    assert 50 < said(caplog.text, " of ") < 150
+
+
+def test_a_thread_that_lives_longer_is_asked_no_more(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    debugger = PrecisionDebugger(task="free_benchmark", dump_path=tmp_path)
+    go_on = threading.Event()
+
+    def work() -> None:
+        go_on.wait(10)
+        torch.tanh(torch.ones(2).bfloat16())
+
+    debugger.start()
+    thread = threading.Thread(target=work)
+    thread.start()
+    debugger.stop()
+    go_on.set()
+    thread.join()
+    debugger.close()
+    assert "of 0 calls" in caplog.text
 
 
 @pytest.fixture
@@ -98,6 +149,70 @@ def test_fix_takes_the_wider_result(tmp_path: Path, caplog: pytest.LogCaptureFix
     right = (wide * 0.5 * (1 + torch.erf(wide * 0.5**0.5))).bfloat16()
     assert torch.equal(fixed, right)
     assert "replaced the results of 1 calls" in caplog.text
+
+
+class Strange(torch.nn.Module):
+    """Results that are wider than their arguments, views that are written to, buffers that are, drawn numbers, and what
+    a checkpoint computes twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = torch.nn.Linear(16, 48), torch.nn.BatchNorm1d(16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        query, key, value = self.first(x).chunk(3, -1)
+        x = F.scaled_dot_product_attention(query, key, value, dropout_p=0.2)
+        x = x.clone()
+        x[:, 0] = 0
+        x[:, 1].add_(1)
+        x = self.norm(x.reshape(-1, 16)).view_as(x)
+        x = F.softmax(x, -1, dtype=torch.float32).to(x.dtype) + x.float().to(x.dtype)
+        x = checkpoint(F.gelu, x, use_reentrant=False)
+        return x.float().square().mean() + torch.fft.rfft(x.float()).abs().mean()
+
+
+def strange(dtype: torch.dtype, folder: Path | None = None, **options: Any) -> tuple[list[float], list[torch.Tensor]]:
+    """The losses of three steps, and what the model then holds."""
+    torch.manual_seed(0)
+    model, losses = Strange().to(dtype), []
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    debugger = None if folder is None else PrecisionDebugger(task="free_benchmark", dump_path=folder, **options)
+    for _ in range(3):
+        x = torch.randn(2, 8, 16, dtype=dtype)
+        if debugger is not None:
+            debugger.start()
+        loss = model(x)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        if debugger is not None:
+            debugger.stop()
+            debugger.step()
+    if debugger is not None:
+        debugger.close()
+    return losses, [torch.get_rng_state(), *model.state_dict().values()]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("options", [{}, {"fuzz_stage": "backward", "list": ["linear", "gelu", "attention"]}])
+def test_a_program_that_is_strange_is_the_same(tmp_path: Path, dtype: torch.dtype, options: dict[str, Any]) -> None:
+    losses, state = strange(dtype, tmp_path / "found", **options)
+    plain, wanted = strange(dtype)
+    assert losses == plain
+    assert all(map(torch.equal, state, wanted))
+    assert not (tmp_path / "found" / "free_benchmark.csv").exists()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_fix_leaves_what_a_program_means(tmp_path: Path, dtype: torch.dtype) -> None:
+    """Without a fault results move by roundoffs, and nothing else changes."""
+    losses, state = strange(dtype, tmp_path, handler_type="fix")
+    plain, wanted = strange(dtype)
+    assert losses == pytest.approx(plain, rel=8 * torch.finfo(dtype).eps)
+    assert torch.equal(state[0], wanted[0])
+    for one, other in zip(state[1:], wanted[1:], strict=True):
+        torch.testing.assert_close(one, other, rtol=64 * torch.finfo(dtype).eps, atol=8 * torch.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize(

@@ -261,6 +261,7 @@ def test_devices() -> None:
         (RuntimeError("value cannot be converted to type c10::Half without overflow"), True),
         (RuntimeError("MKL FFT doesn't support tensors of type: Half"), True),
         (RuntimeError("Unsupported dtype BFloat16"), True),
+        (AssertionError("Tried to use AMP with the `pretend` backend, but the backend has not registered"), True),
         (RuntimeError("HalfTensor is not supported"), True),
         (RuntimeError("torch.linalg.lstsq: `driver` other than `gels` is not supported on CUDA"), True),
         (RuntimeError("linalg.inv: Low precision dtypes not supported. Got Half"), True),

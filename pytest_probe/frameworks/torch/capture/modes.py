@@ -15,6 +15,7 @@ import torch.overrides
 from torch.overrides import TorchFunctionMode
 
 from pytest_probe.capture.frames import remove_our_frames
+from pytest_probe.capture.writer import THREAD
 
 # Untyped in torch.
 _stack: Callable[[], list[TorchFunctionMode]] = torch.overrides._get_current_function_mode_stack
@@ -117,6 +118,9 @@ class Presence:
             _push(mode)
 
     def _start_thread(self, original: Callable[..., Any], thread: threading.Thread) -> None:
+        if thread.name == THREAD:
+            original(thread)
+            return
         own, run = vars(thread).get("run"), thread.run
 
         def recorded() -> None:
