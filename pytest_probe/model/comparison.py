@@ -230,7 +230,7 @@ class ComparedCase(Struct, frozen=True):
     classes are those of the API in classes.yaml. narrow tells that tensors narrower than float32 take part,
     narrow_alone that no other floating tensors do; on_cpu that the device is the framework's CPU, computes_narrow that
     its kernels round to 16 bit inside, plain_convolutions that its convolutions in the case's dtype are the framework's
-    own. own_kernels is the kind of another device ("cuda") where the framework's own function and kernels run, else "".
+    own. own_kernels is, in 16 bit, the kind of another device ("cuda") where the framework's own kernels run, else "".
     forward holds the device's forward outputs, reference
     those of the reference, incoming the incoming gradients.
     """

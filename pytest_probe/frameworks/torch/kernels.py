@@ -32,7 +32,8 @@ def registered(place: str) -> tuple[str, ...] | None:
     return () if not _foreign(place.partition(":")[0], seen) else None
 
 
-@functools.lru_cache(maxsize=1)
+# A run asks for the device and for the CPU.
+@functools.lru_cache(maxsize=4)
 def _foreign(device: str, seen: tuple[Any, ...]) -> bool:
     """Is there such a kernel?"""
     root = _source_root()
