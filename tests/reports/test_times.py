@@ -74,6 +74,12 @@ def test_what_was_not_timed_as_others_is_counted() -> None:
     assert next(tally.lines()) == f"times: 3 cases, 37.5 us for one call of each, {words}"
 
 
+def test_calls_no_slower_than_an_empty_one_have_no_shares() -> None:
+    tally = TimeTally()
+    tally.add(result(of(0.0)))
+    assert list(tally.lines()) == ["times: 1 case, 0 us for one call of each"]
+
+
 def test_junit_has_time_ratio_and_peak() -> None:
     time = msgspec.structs.replace(TIME, beside=BESIDE)
     found = dict(junit_properties(result(time, memory=CaseMemory(4096, 100))))
