@@ -218,6 +218,7 @@ class Checker:
         *,
         api: str = "",
         backward: bool = False,
+        gradients: Sequence[Any] = (),
         key: str = "",
         origin: str = "",
         demands: Demands | None = None,
@@ -228,10 +229,11 @@ class Checker:
 
         function runs on the device, on copies of args and kwargs (the framework's tensors, in lists, tuples and dicts
         or not, and anything else), reference on the CPU on the same values with every floating tensor as float64. api
-        ("Functional.softmax") says whose judge decides, the noise standard without; key is what incoming gradients are
-        drawn for, origin says whose the cases are in place of a dump's path. borders is the reference with `border` at
-        each place where a kernel of the function ends and the next begins: what rounding to the arguments' 16-bit dtype
-        there explains is no error. It must give in float64 what the reference gives. Raises Unsupported for an argument
+        ("Functional.softmax") says whose judge decides, the noise standard without. gradients are the incoming ones of
+        the outputs, in order, None for an output that gets none; without any they are drawn for key. origin says whose
+        the cases are in place of a dump's path. borders is the reference with `border` at each place where a kernel of
+        the function ends and the next begins: what rounding to the arguments' 16-bit dtype there explains is no error.
+        It must give in float64 what the reference gives. Raises Unsupported for an argument
         that cannot be taken (a sparse tensor).
         """
         framework, device = self.setup.framework, self.setup.device
@@ -242,7 +244,8 @@ class Checker:
             named = {
                 name: framework.take(value, device) for name, value in {**(kwargs or {}), **called.tensors}.items()
             }
-        arguments = Arguments(tuple(taken), named, None)
+            incoming = [None if value is None else framework.take(value, device) for value in gradients]
+        arguments = Arguments(tuple(taken), named, tuple(incoming) or None)
         pair = Pair(called.function, called.reference, arguments, backward, demands, called.constant, bordered)
         namespace, _, name = api.rpartition(".")
         record = Record(key or getattr(function, "__name__", "function"), namespace, name, 0, b"", b"")

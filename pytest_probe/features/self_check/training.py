@@ -8,7 +8,7 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -38,17 +38,21 @@ _WITHOUT = frozenset("random uninitialised".split())
 _FIXING = ("improve_precision", "to_cpu")
 # Of a sample, in a step that is drawn one of so many calls is asked: no call of the other steps is so much as seen.
 _SHARE = 10
+_NAMES = "give a list of texts, as ['gelu', 'softmax']"
+# Above the second of them a draw of a random number is too coarse to tell one of so many.
+_Count = Annotated[int, Meta(ge=1, le=2**53, description=f"give a whole number from 1 to {2**53:,}")]
+_Texts = Annotated[tuple[str, ...], Meta(description=_NAMES)]
 
 
 class Config(Struct, frozen=True, forbid_unknown_fields=True):
     """msprobe's keys, and sample: one of so many calls is asked, drawn; 1: each, up to max_sample a step and API.
     fuzz_device, fuzz_level, if_preheat and preheat_step change nothing: no limits are learned."""
 
-    dump_path: str
+    dump_path: Annotated[str, Meta(description="give the path of a folder")]
     task: Literal["free_benchmark"] = "free_benchmark"
     level: Literal["L1"] = "L1"
-    scope: tuple[str, ...] = ()
-    names: tuple[str, ...] = field(default=(), name="list")
+    scope: _Texts = ()
+    names: _Texts = field(default=(), name="list")
     fuzz_stage: Literal["forward", "backward"] = "forward"
     pert_mode: Literal["improve_precision", "add_noise", "bit_noise", "no_change", "change_value", "to_cpu"] = (
         "improve_precision"
@@ -56,10 +60,10 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     fuzz_device: Literal["npu", "cpu"] = "npu"
     fuzz_level: Literal["L1"] = "L1"
     handler_type: Literal["check", "fix"] = "check"
-    if_preheat: bool = False
-    preheat_step: int = 15
-    max_sample: Annotated[int, Meta(ge=1)] = 20
-    sample: Annotated[int, Meta(ge=1)] = 1
+    if_preheat: Annotated[bool, Meta(description="give true or false")] = False
+    preheat_step: _Count = 15
+    max_sample: _Count = 20
+    sample: _Count = 1
 
 
 def _checked(config: Config) -> Config:
@@ -144,19 +148,23 @@ class Training:
 
     # What the mode asks. Nothing raises.
 
-    def chosen(self, api: str) -> bool:
+    @property
+    def backward(self) -> bool:
+        return self.config.fuzz_stage == "backward"
+
+    def chosen(self, api: str) -> str:
         self._seen += 1
         call = f"{api}.{self._numbers[api]}"
         self._numbers[api] += 1
         # In order: a call may open an interval, or close it.
         if not self._scope.wants(call) or (self._one_of > 1 and self._random.random() * self._one_of >= 1):
-            return False
+            return ""
         if not self._fixes and self._asked_of[api] >= self.config.max_sample:
-            return False
+            return ""
         if not _WITHOUT.isdisjoint(classes_of(frameworks.signatures().canonical(api))):
-            return False
+            return ""
         self._asked_of[api] += 1
-        return True
+        return call
 
     @property
     def _fixes(self) -> bool:
@@ -172,7 +180,7 @@ class Training:
         return self.config.pert_mode == "to_cpu"
 
     def ask(self, call: Any) -> bool:
-        if self._fixes:
+        if self._fixes or self._closed:
             return False
         began = time.perf_counter()
         try:
@@ -182,10 +190,10 @@ class Training:
         finally:
             self._seconds += time.perf_counter() - began
 
-    def keep(self, call: Any) -> None:
+    def keep(self, again: Callable[[], None]) -> None:
         self._dump.start()
         try:
-            call.function(*call.args, **call.kwargs)
+            again()
         finally:
             self._dump.stop()
 
@@ -195,23 +203,31 @@ class Training:
             _log.warning("pytest-probe: %s was not asked (%s: %s)", api, type(error).__name__, error)
 
     def _ask(self, call: Any) -> bool:
-        place, api = call.place, call.api
+        place = call.place
         if place not in self._checkers:
             conditions = Conditions(device=place, diagnosed=False)
             self._checkers[place] = Checker(conditions, Registry.default())
-        checker, backward = self._checkers[place], self.config.fuzz_stage == "backward"
-        function, key = call.function, f"{api}.{self._step}"
-        cases = checker.pairs(function, function, call.args, call.kwargs, api=api, backward=backward, key=key)
+        checker, function, key = self._checkers[place], call.function, f"{call.api}.{self._step}"
+        cases = checker.pairs(
+            function,
+            function,
+            call.args,
+            call.kwargs,
+            api=call.api,
+            backward=self.backward,
+            gradients=call.gradients,
+            key=key,
+        )
         checked = self._verdict(checker, cases)
         wrong = [each for each in checked.verdict.outputs if each.verdict in self._suspects]
         if wrong:
-            self._write(api, wrong)
+            self._write(call, wrong)
         return bool(wrong)
 
     @property
     def _beside(self) -> bool:
         """Are results alone asked, beside a reference?"""
-        return self.config.pert_mode in _FIXING and self.config.fuzz_stage == "forward"
+        return self.config.pert_mode in _FIXING and not self.backward
 
     @property
     def _suspects(self) -> tuple[str, ...]:
@@ -232,17 +248,16 @@ class Training:
         own = tuple(each for each in found.verdict.outputs if each.name.startswith("relation."))
         return Checked(found.case, type(found.verdict)(found.verdict.verdict, mode, outputs=own))
 
-    def _write(self, api: str, wrong: Sequence[OutputVerdict]) -> None:
+    def _write(self, call: Any, wrong: Sequence[OutputVerdict]) -> None:
         path = Path(self.config.dump_path, "free_benchmark.csv")
         path.parent.mkdir(parents=True, exist_ok=True)
         new = not path.exists()
-        number = self._numbers[api] - 1
         with path.open("a", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             if new:
                 writer.writerow(_COLUMNS)
             for each in wrong:
-                self._suspicious[api] += 1
+                self._suspicious[call.api] += 1
                 index = each.name.rpartition(".")[2] if each.name[-1:].isdigit() else ""
                 writer.writerow(
                     [
@@ -250,7 +265,7 @@ class Training:
                         self.config.pert_mode,
                         self.config.fuzz_stage,
                         self._step,
-                        f"{api}.{number}",
+                        call.name,
                         each.metrics.get("max_rel", each.reason.partition("\n")[0]),
                         each.dtype,
                         list(each.shape),

@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from pytest_probe import PrecisionDebugger
 from pytest_probe.errors import SettingsError
+from pytest_probe.features.self_check.training import Training
 from pytest_probe.records import read_dump
 from tests.support import models
 
@@ -215,6 +216,113 @@ def test_fix_leaves_what_a_program_means(tmp_path: Path, dtype: torch.dtype) -> 
         torch.testing.assert_close(one, other, rtol=64 * torch.finfo(dtype).eps, atol=8 * torch.finfo(dtype).eps)
 
 
+Asked = list[tuple[str, list[torch.Tensor | None]]]
+
+
+@pytest.fixture
+def gradients_asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """The incoming gradients of the calls that are asked, by the call's name."""
+    found: Asked = []
+
+    def ask(self: Training, call: Any) -> bool:
+        found.append((call.name, list(call.gradients)))
+        return False
+
+    monkeypatch.setattr(Training, "ask", ask)
+    return found
+
+
+def backward_of(folder: Path, function: Any, *args: Any, names: list[str]) -> None:
+    debugger = PrecisionDebugger(task="free_benchmark", dump_path=folder, fuzz_stage="backward", list=names)
+    debugger.start()
+    loss = function(*args)
+    debugger.stop()
+    loss.backward()
+    debugger.step()
+    debugger.close()
+
+
+X = torch.arange(8.0).reshape(2, 4).requires_grad_()
+W = torch.tensor([[3.0, -5.0], [7.0, 11.0]])
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "wanted"),
+    [
+        ("Torch.exp.0", lambda x: (torch.exp(x)[:, :2] * W).sum(), [[[3, -5, 0, 0], [7, 11, 0, 0]]]),
+        ("Torch.chunk.0", lambda x: (torch.chunk(x, 2, 1)[1] * W).sum(), [None, [[3, -5], [7, 11]]]),
+        ("Torch.max.0", lambda x: (torch.max(x, 1)[0] * W[0]).sum(), [[3, -5], None]),
+        ("Tensor.mul_.0", lambda x: (x.clone().mul_(2)[:, :2] * W).sum(), [[[3, -5, 0, 0], [7, 11, 0, 0]]]),
+        # Written to afterwards: the gradient is that of what the call gave.
+        ("Torch.sin.0", lambda x: torch.sin(x).mul_(2).sum(), [[[2] * 4] * 2]),
+        ("Torch.aminmax.0", lambda x: torch.aminmax(x)[1] * 3, [None, 3]),
+    ],
+)  # fmt: skip
+def test_gradients_are_the_programs_own(
+    tmp_path: Path, gradients_asked: Asked, name: str, function: Any, wanted: list[Any]
+) -> None:
+    X.grad = None
+    backward_of(tmp_path, function, X, names=[name.split(".")[1]])
+    ((asked, gradients),) = gradients_asked
+    assert asked == name
+    assert [None if each is None else each.tolist() for each in gradients] == wanted
+
+
+def test_outputs_of_several_kernels_are_asked_together(tmp_path: Path, gradients_asked: Asked) -> None:
+    cell = torch.nn.LSTM(4, 4)
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        output, (last, _) = cell(x)
+        return output.sum() + 3 * last.sum()
+
+    backward_of(tmp_path, loss, torch.randn(5, 2, 4), names=["lstm"])
+    ((_, [output, last, state]),) = gradients_asked
+    assert output is not None
+    assert last is not None
+    assert (output.unique().tolist(), last.unique().tolist(), state) == ([1.0], [3.0], None)
+
+
+def test_what_gets_no_gradient_is_not_asked(tmp_path: Path, gradients_asked: Asked) -> None:
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        torch.exp(x)
+        # A dropout of nothing gives its argument, whose gradient is that of all its uses.
+        return (F.dropout(x, 0.0) + torch.exp(x.detach()) + x).sum()
+
+    backward_of(tmp_path, loss, X.sin(), names=["exp", "dropout"])
+    assert [name for name, _ in gradients_asked if "exp" in name] == []
+
+
+@pytest.fixture
+def wrong_for_large_gradients() -> Iterator[None]:
+    """The CPU's gradient of silu is 1 % off in bfloat16 where the incoming one is above 1,000."""
+    library = torch.library.Library("aten", "IMPL")
+
+    def silu_backward(gradient: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        share = 1 / (1 + (-x.double()).exp())
+        wide = gradient.double() * share * (1 + x.double() * (1 - share))
+        wrong = (gradient.abs() > 1000) & (gradient.dtype is torch.bfloat16)
+        return (wide * torch.where(wrong, 1.01, 1.0)).to(gradient.dtype)
+
+    library.impl("silu_backward", silu_backward, "CPU")
+    yield
+    library._destroy()
+
+
+@pytest.mark.usefixtures("wrong_for_large_gradients")
+@pytest.mark.parametrize(("scale", "found"), [(65536.0, ["Functional.silu.0"]), (1.0, [])])
+def test_a_fault_of_large_gradients_is_found_with_a_dump(tmp_path: Path, scale: float, found: list[str]) -> None:
+    x = torch.randn(16, 64, generator=torch.Generator().manual_seed(0)).bfloat16().requires_grad_()
+    backward_of(tmp_path, lambda: F.silu(x).sum() * scale, names=["silu"])
+    path = tmp_path / "free_benchmark.csv"
+    rows = list(csv.DictReader(path.open())) if path.exists() else []
+    assert [row["api_name"] for row in rows] == found
+    for dump in tmp_path.glob("suspicious/step0/*/dump.json"):
+        # The wrong kernel is Python, whose calls are recorded as well.
+        record = next(each for each in read_dump(dump).records if each.name == "Functional.silu.0")
+        given = read_dump(dump).decode(record).gradients or ()
+        assert [each and each.max for each in given] == [scale]
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -223,6 +331,10 @@ def test_fix_leaves_what_a_program_means(tmp_path: Path, dtype: torch.dtype) -> 
         ({"handler_type": "fix", "pert_mode": "no_change"}, "fix takes improve_precision or to_cpu"),
         ({"level": "L0"}, "L1"),
         ({"smaple": 3}, "sample"),
+        *(({"sample": wrong}, "sample: .*from 1 to 9,007,199,254,740,992") for wrong in (0, -3, 2**53 + 1, 2**64, 1.5)),
+        ({"max_sample": 0}, "max_sample: 0 cannot be used; give a whole number from 1"),
+        ({"list": "gelu"}, "give a list of texts"),
+        ({"if_preheat": "no"}, "give true or false"),
     ],
 )
 def test_a_configuration_that_cannot_be_used(tmp_path: Path, options: dict[str, Any], words: str) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -23,14 +24,20 @@ _TIE = 1 / 256
 
 
 class Made(NamedTuple):
-    """A call that the program made, of an API ("Functional.linear"). result is None where the call may write to its
-    arguments, and these are then copies from before it."""
+    """A call that the program made, by name ("Functional.linear.0"). result is None where the call may write to its
+    arguments, and these are then copies from before it. gradients are the incoming ones of the tensors of its result,
+    None for one that got none; they are empty before the backward."""
 
-    api: str
+    name: str
     function: Callable[..., Any]
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
     result: Any
+    gradients: Sequence[torch.Tensor | None] = ()
+
+    @property
+    def api(self) -> str:
+        return self.name.rpartition(".")[0]
 
     @property
     def given(self) -> list[torch.Tensor]:
@@ -43,10 +50,13 @@ class Made(NamedTuple):
 
 
 class Asks(Protocol):
-    """Who asks. What asking raises does not reach the program."""
+    """Who asks. What asking raises does not reach the program. backward: calls are asked when the program's backward
+    has given their gradients."""
 
-    def chosen(self, api: str) -> bool:
-        """Is this call of an API asked?"""
+    backward: bool
+
+    def chosen(self, api: str) -> str:
+        """The name of this call of an API; "" where it is not asked."""
 
     def ask(self, call: Made) -> bool:
         """Is the call suspicious?"""
@@ -54,8 +64,8 @@ class Asks(Protocol):
     def failed(self, api: str, error: Exception) -> None:
         """A call could not be asked."""
 
-    def keep(self, call: Made) -> None:
-        """Record a suspicious call."""
+    def keep(self, again: Callable[[], None]) -> None:
+        """Record a suspicious call, which again makes."""
 
     def fixed(self, call: Made) -> Any:
         """What takes the place of the result of a call that writes to none of its arguments; None: nothing."""
@@ -88,35 +98,78 @@ class _Mode(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         rule = self._rule(function)
-        if rule is None or not (rule.wanted and self.asking) or transforming() or not self._asks.chosen(rule.name):
+        if rule is None or not (rule.wanted and self.asking) or transforming():
             return function(*args, **kwargs)
-        writes = rule.writes or works_in_place(rule.name) or "out" in kwargs
+        name = self._asks.chosen(rule.name)
+        return self._made(rule, name, function, args, kwargs) if name else function(*args, **kwargs)
+
+    def _made(
+        self, rule: Any, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        writes, backward = rule.writes or works_in_place(rule.name) or "out" in kwargs, self._asks.backward
         try:
             with _alike(), unseen():
-                given = tree_map(_copied if writes else _detached, (tuple(args), dict(kwargs)))
+                given = tree_map(_copied if writes or backward else _detached, (tuple(args), dict(kwargs)))
         except Exception as error:  # a tensor that cannot be copied, or no memory
             self._asks.failed(rule.name, error)
             return function(*args, **kwargs)
+        known = {_place_in_graph(tensor) for tensor in _tensors((args, kwargs))} if backward else set()
         drawn = _Drawn() if rule.draws else None
         result = function(*args, **kwargs)
         if drawn is not None and drawn.moved():
             return result
-        try:
-            found = None if writes else self._asks.fixed(Made(rule.name, function, args, kwargs, result))
-            with _alike(), _without_autocast(given, result) as (own_args, own_kwargs):
-                self._ask(Made(rule.name, function, own_args, own_kwargs, None if writes else result))
-        except Exception as error:
-            if type(error).__name__ == _RECOMPUTED:
-                raise
-            self._asks.failed(rule.name, error)
-            return result
+        found = None
+        with self._noting_failures(rule.name):
+            found = None if writes else self._asks.fixed(Made(name, function, args, kwargs, result))
+            own_args, own_kwargs = _as_an_autocast_casts(given, result)
+            call = Made(name, function, own_args, own_kwargs, None if writes else result)
+            if backward:
+                self._ask_after_backward(call, known, result)
+            else:
+                self._ask(call)
         return result if found is None else found
 
     def _ask(self, call: Made) -> None:
-        with unseen():
-            wrong = self._asks.ask(call)
-        if wrong:
-            self._asks.keep(call)
+        kind = call.given[0].device.type if call.given else "cpu"
+        with _alike(), torch.autocast(kind, enabled=False):
+            with unseen():
+                wrong = self._asks.ask(call)
+            if wrong:
+                self._asks.keep(lambda: _make_again(call))
+
+    def _ask_after_backward(self, call: Made, known: Collection[Any], result: Any) -> None:
+        """known are the places of the arguments: what is handed through has the gradient of all its uses. Hooks of the
+        graph's nodes, not of tensors: the program sees none on what it holds."""
+        results = _tensors(result)
+        found: list[torch.Tensor | None] = [None] * len(results)
+        places: dict[Any, list[tuple[int, int]]] = {}
+        for index, tensor in enumerate(results):
+            if tensor.grad_fn is not None and _place_in_graph(tensor) not in known:
+                places.setdefault(tensor.grad_fn, []).append((index, tensor.output_nr))
+
+        def asked() -> None:
+            for handle in handles:
+                handle.remove()
+            with self._noting_failures(call.api):
+                self._ask(call._replace(result=None, gradients=found))
+
+        def arrived(numbers: Sequence[tuple[int, int]], gradients: Sequence[torch.Tensor | None]) -> None:
+            with self._noting_failures(call.api), torch.no_grad(), unseen():
+                if all(each is None for each in found):
+                    torch.autograd.Variable._execution_engine.queue_callback(asked)
+                for index, number in numbers:
+                    found[index] = _copy_of(gradients[number])
+
+        handles = [node.register_prehook(partial(arrived, numbers)) for node, numbers in places.items()]
+
+    @contextmanager
+    def _noting_failures(self, api: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            if type(error).__name__ == _RECOMPUTED:
+                raise
+            self._asks.failed(api, error)
 
     def _rule(self, function: Any) -> Any:
         try:
@@ -176,17 +229,42 @@ def _copied(value: Any) -> Any:
     return value.detach().clone().requires_grad_(value.requires_grad)
 
 
-@contextmanager
-def _without_autocast(given: Any, result: Any) -> Iterator[Any]:
-    """The arguments as an autocast hands them to the kernel, and no autocast."""
+def _copy_of(gradient: torch.Tensor | None) -> torch.Tensor | None:
+    return None if gradient is None else gradient.detach().clone()
+
+
+def _place_in_graph(tensor: torch.Tensor) -> tuple[Any, int]:
+    return tensor.grad_fn or id(tensor), tensor.output_nr
+
+
+def _make_again(call: Made) -> None:
+    """The call, and its backward for the incoming gradients that it had."""
+    if not call.gradients:
+        call.function(*call.args, **call.kwargs)
+        return
+    with torch.enable_grad():
+        with unseen():  # a leaf cannot be written to
+            args, kwargs = tree_map(_view, (tuple(call.args), dict(call.kwargs)))
+        results = _tensors(call.function(*args, **kwargs))
+    pairs = zip(results, call.gradients, strict=True)
+    given = [(result, gradient) for result, gradient in pairs if gradient is not None]
+    torch.autograd.backward([result for result, _ in given], [gradient for _, gradient in given])
+
+
+def _view(value: Any) -> Any:
+    return value.view_as(value) if isinstance(value, torch.Tensor) else value
+
+
+def _as_an_autocast_casts(given: Any, result: Any) -> Any:
+    """The arguments as an autocast hands them to the kernel."""
     tensors, results = _tensors(given), _tensors(result)
     kind = tensors[0].device.type if tensors else "cpu"
-    if results and torch.is_autocast_enabled(kind):
-        dtype = results[0].dtype
-        casts = (torch.float32,) if dtype in _NARROW else _NARROW if dtype is torch.float32 else ()
-        given = tree_map(lambda leaf: _cast(leaf, casts, dtype), given)
-    with torch.autocast(kind, enabled=False) if tensors else nullcontext():
-        yield given
+    if not results or not torch.is_autocast_enabled(kind):
+        return given
+    dtype = results[0].dtype
+    casts = (torch.float32,) if dtype in _NARROW else _NARROW if dtype is torch.float32 else ()
+    with torch.no_grad(), unseen():
+        return tree_map(lambda leaf: _cast(leaf, casts, dtype), given)
 
 
 def _cast(leaf: Any, casts: Sequence[torch.dtype], dtype: torch.dtype) -> Any:
