@@ -31,6 +31,8 @@ NO_QUESTION = "no question"
 # These have no reference, and say nothing of the record.
 _UNASKED = frozenset((NoReference.kind, NoKernel.kind))
 _IN_WORDS = "float64 on the CPU"
+_BETWEEN = "rounding to 16 bit between its steps explains it"
+_INSIDE = "rounding to 16 bit inside explains it, and nothing tells where the kernel rounds"
 
 
 class Asked(Struct, frozen=True):
@@ -148,12 +150,12 @@ class SelfChecks:
             return OutputVerdict("smooth", (), "", "skip", NAME, first_line(error))
 
     def _outputs(self, asked: Asked) -> Iterator[OutputVerdict]:
-        """A 16-bit kernel that nobody has the steps of may round inside, where nothing tells."""
+        """An error that rounding to 16 bit between steps, or inside a kernel, explains is undecided."""
         outputs = list(asked.outputs())
-        if any(output.verdict == "error" and output.standard == NoiseStandard.name for output in outputs):
-            rounding = {f"{asked.name}.{each.name}" for each in self._comparisons(asked) if _rounding_explains(each)}
-            outputs = [_undecided(output) if output.name in rounding else output for output in outputs]
-        yield from outputs
+        wrong = {each.name for each in outputs if each.verdict == "error" and each.standard == NoiseStandard.name}
+        compared = ((f"{asked.name}.{each.name}", each) for each in self._comparisons(asked) if wrong)
+        rounding = {name: _rounding_explains(each) for name, each in compared if name in wrong}
+        yield from (_undecided(each, rounding[each.name]) if rounding.get(each.name) else each for each in outputs)
 
     def _comparisons(self, asked: Asked) -> Iterator[Comparison]:
         compared, case = asked.checked.compared, asked.checked.case
@@ -198,20 +200,21 @@ class SelfChecks:
         return replace(checked, verdict=found)
 
 
-def _rounding_explains(comparison: Comparison) -> bool:
-    """Does a roundoff of the case's 16-bit dtype explain an output of which no run shows the steps?"""
+def _rounding_explains(comparison: Comparison) -> str:
+    """Where rounding to the case's 16-bit dtype explains an output, in words; "" where it does not. Runs of a Python
+    function show its steps; of another kernel, of which no run does, a roundoff of that dtype stands for them."""
     evidence = comparison.evidence
-    if not stages.may_round_between(comparison) or evidence.narrow_steps(1):
-        return False
-    runs = evidence.perturbed(stages.STAGES[-1])
-    return stages.inside_kernel(comparison, runs, stages.limits_of(comparison)).within_limits
+    if not stages.may_round_between(comparison):
+        return ""
+    runs, limits = evidence.perturbed(stages.STAGES[-1]), stages.limits_of(comparison)
+    if evidence.narrow_steps(1):
+        return _BETWEEN if stages.between_steps(comparison, runs, limits).within_limits else ""
+    return _INSIDE if stages.inside_kernel(comparison, runs, limits).within_limits else ""
 
 
-def _undecided(output: OutputVerdict) -> OutputVerdict:
-    if output.verdict != "error":
-        return output
-    words = f"{UNDECIDED}rounding to 16 bit inside explains it, and nothing tells where the kernel rounds"
-    return replace(output, verdict="warning", reason=f"{words}: {output.reason}", diagnosis=None)
+def _undecided(output: OutputVerdict, rounding: str) -> OutputVerdict:
+    reason = f"{UNDECIDED}{rounding}: {output.reason}"
+    return replace(output, verdict="warning", reason=reason, diagnosis=None)
 
 
 def _is_known(setup: Setup, api: str) -> bool:

@@ -12,8 +12,8 @@ from pytest_probe.frameworks.torch.capture.asking import Made, agrees
 from pytest_probe.model.verdict import PASS_SELF, Verdict
 from pytest_probe.registry import Registry
 from tests.check.conftest import Make
-from tests.support import devices
-from tests.support.self_faults import FAULTS, Fault
+from tests.support import composites, devices
+from tests.support.self_faults import FAULTS, NARROW, Fault
 
 CASES = [(name, dtype) for name, fault in FAULTS.items() for dtype in fault.dtypes]
 # On the CPU its own float64 kernels are the reference that cpu has.
@@ -62,6 +62,28 @@ def test_a_fault_is_found_by_its_question(bench: Make, name: str, dtype: torch.d
 def test_the_right_kernel_passes(bench: Make, name: str, dtype: torch.dtype, device: str) -> None:
     verdict = asked(bench, FAULTS[name], dtype, device, {})
     assert verdict.verdict == PASS_SELF, verdict.reason
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
+@pytest.mark.parametrize("name", [*composites.RIGHT, *composites.WRONG])
+def test_what_an_operators_own_steps_explain_is_undecided(
+    bench: Make, name: str, dtype: torch.dtype, direction: str
+) -> None:
+    args = [arg.to(dtype) for arg in (composites.RIGHT | composites.WRONG)[name]]
+    registry = Registry(namespaces={"Vendor": composites.__name__}, devices={"other": devices.Emulated})
+    function = getattr(composites, name)
+    made = bench(f"Vendor.{name}", function, *args, backward=True, registry=registry, conditions={"device": "other"})
+    verdict = SelfChecks(made.checker, ["wider"]).of(made.case(direction)).verdict
+    found = {output.verdict for output in verdict.outputs}
+    if name in composites.WRONG:
+        assert "error" in found, verdict.outputs
+        return
+    # The gradient of a sum is exact.
+    assert found <= {"pass", "warning"}, verdict.outputs
+    assert ("warning" in found) == ((name, direction) != ("added_in_turn", "backward"))
+    reasons = [output.reason for output in verdict.outputs if output.verdict == "warning"]
+    assert all(reason.startswith("undecided: rounding to 16 bit between its steps") for reason in reasons)
 
 
 @pytest.mark.parametrize("name", ["16-bit sums", "tile edge", "overflow", "log(1 + x)"])
