@@ -12,7 +12,7 @@ from pytest_probe.check import Case, Checked, Checker, floating_dtypes
 from pytest_probe.check.comparisons import comparisons
 from pytest_probe.check.conditions import Setup
 from pytest_probe.check.judging import argument_rows
-from pytest_probe.errors import DeviceRaised, HookFailed, NoKernel, NoReference, RecordError, UnknownAPI, Unsupported
+from pytest_probe.errors import DeviceRaised, HookFailed, NoReference, RecordError, UnknownAPI, Unsupported
 from pytest_probe.features.relations.call import Call
 from pytest_probe.features.relations.table import Row
 from pytest_probe.features.self_check.kernels import kernels_as_reference
@@ -28,8 +28,6 @@ from pytest_probe.system.machine import out_of_memory
 from pytest_probe.user_errors import first_line
 
 NO_QUESTION = "no question"
-# These have no reference, and say nothing of the record.
-_UNASKED = frozenset((NoReference.kind, NoKernel.kind))
 _IN_WORDS = "float64 on the CPU"
 _BETWEEN = "rounding to 16 bit between its steps explains it"
 _INSIDE = "rounding to 16 bit inside explains it, and nothing tells where the kernel rounds"
@@ -108,7 +106,7 @@ class SelfChecks:
         if on_cpu and dtype != "float32":
             return None
         found = self._run("cpu", case)
-        if found.verdict.verdict == "skip" and found.verdict.kind in _UNASKED and not on_cpu:
+        if found.verdict.verdict == "skip" and found.verdict.kind == NoReference.kind and not on_cpu:
             single = self._beside("cpu float32", case, "float32", on_host=True)
             if single.verdict.verdict != "skip":
                 return Asked("cpu", "float32 on the CPU", single)
@@ -227,9 +225,10 @@ def _is_known(setup: Setup, api: str) -> bool:
 
 
 def _unasked(asked: Sequence[Asked], outputs: Sequence[OutputVerdict]) -> Verdict:
-    """The skip of a case that no question fits; what is wrong with its record says more than each of them."""
+    """The skip of a case that no question fits; what is wrong with its record, or a device that
+    refuses the call, says more than each of them."""
     for each in asked:
-        if each.verdict.verdict == "skip" and each.verdict.kind not in _UNASKED:
+        if each.verdict.verdict == "skip" and each.verdict.kind != NoReference.kind:
             return replace(each.verdict, standard=NAME)
     why = "; ".join(f"{output.name}: {output.reason}" for output in outputs if output.reason)
     return Verdict("skip", NAME, why or "no dtype is wider, and the CPU is the device", NO_QUESTION)

@@ -80,6 +80,17 @@ def test_a_case_without_a_question_is_a_skip(run: Any) -> None:
     assert found["Torch.add.0.forward"]["kind"] == "no question"
 
 
+@pytest.mark.parametrize("device", ["cpu", "other"])
+def test_a_call_that_the_device_refuses_is_unsupported(run: Any, device: str) -> None:
+    calls = entries("Torch.fft.rfft.0", torch.fft.rfft, X)
+    # As another device recorded it.
+    calls["Torch.fft.rfft.0.forward"]["input_args"][0]["dtype"] = "torch.bfloat16"
+    result, found = run(SELF, f"--probe-device={device}", "--probe-out=out", calls=calls)
+    result.assert_outcomes(skipped=1)
+    skip = found["Torch.fft.rfft.0.forward"]
+    assert (skip["kind"], skip["reason"]) == ("unsupported by the device", f"{device}: Unsupported dtype BFloat16")
+
+
 def test_strict_counts_no_such_pass(run: Any) -> None:
     result, found = run(SELF, "--probe-device=other", "--probe-strict", "--probe-out=out", "-rs")
     result.assert_outcomes(skipped=4)
