@@ -323,6 +323,20 @@ def test_a_fault_of_large_gradients_is_found_with_a_dump(tmp_path: Path, scale: 
         assert [each and each.max for each in given] == [scale]
 
 
+def test_the_steps_of_a_users_own_kernel_are_seen(tmp_path: Path) -> None:
+    """They are made by modes of ours, in spite of the program's: the gradient comes of a result that was rounded."""
+    library = torch.library.Library("aten", "IMPL")
+
+    def tanh_backward(gradient: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+        return (gradient.double() * (1 - output.double() ** 2)).to(gradient.dtype)
+
+    library.impl("tanh_backward", tanh_backward, "CPU")
+    x = torch.randn(16, 64, generator=torch.Generator().manual_seed(0)).bfloat16().requires_grad_()
+    backward_of(tmp_path, lambda: torch.tanh(x).sum(), names=["tanh"])
+    library._destroy()
+    assert not (tmp_path / "free_benchmark.csv").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

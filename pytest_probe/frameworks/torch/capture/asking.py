@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from pytest_probe.frameworks.python.binding import works_in_place
-from pytest_probe.frameworks.torch.capture.modes import Presence, transforming, unseen
+from pytest_probe.frameworks.torch.capture.modes import Presence, transforming, unseen, without_modes
 from pytest_probe.frameworks.torch.capture.names import ALIASING, RecordedFunctions
 
 _NARROW = (torch.float16, torch.bfloat16)
@@ -132,7 +132,7 @@ class _Mode(TorchFunctionMode):
     def _ask(self, call: Made) -> None:
         kind = call.given[0].device.type if call.given else "cpu"
         with _alike(), torch.autocast(kind, enabled=False):
-            with unseen():
+            with without_modes():  # evidence is made by modes of ours
                 wrong = self._asks.ask(call)
             if wrong:
                 self._asks.keep(lambda: _make_again(call))

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.overrides
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
 
 from pytest_probe.capture.frames import remove_our_frames
 from pytest_probe.capture.writer import THREAD
@@ -212,6 +213,20 @@ def unseen() -> Iterator[None]:
     """No mode sees what torch is asked for in here."""
     with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
         yield
+
+
+@contextmanager
+def without_modes() -> Iterator[None]:
+    """As `unseen`, but modes that are entered in here see what they should."""
+    modes = _stack()
+    for _ in modes:
+        _pop()
+    try:
+        with _disable_current_modes():
+            yield
+    finally:
+        for mode in modes:
+            _push(mode)
 
 
 @contextmanager
