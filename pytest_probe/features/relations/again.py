@@ -15,7 +15,7 @@ from pytest_probe.numerics.dtypes import is_complex, is_floating
 from pytest_probe.user_errors import allowing_refusal
 
 # Further calls of each kind.
-_TIMES = 5
+TIMES = 5
 # Elements before a tensor's first one.
 _FAR = 3 * ZONE
 
@@ -48,18 +48,16 @@ class Again:
         ways = (("on the memory that other numbers were in", same), ("on fresh memory", None))
         differing: list[tuple[str, Apart]] = []
         for words, placing in ways:
-            for _ in range(_TIMES):
+            for _ in range(TIMES):
                 differing += [(words, each) for each in call.apart(call.results(placing=placing))][:1]
         if not differing:
             unasked = "" if memory or not call.leaves else "all on fresh memory"
-            return Found(runs=2 * _TIMES, unasked=unasked)
+            return Found(runs=2 * TIMES, unasked=unasked)
         for _, each in differing:
             call.leave_out(each)
         words = " and ".join(dict.fromkeys(words for words, _ in differing))
         apart = differing[0][1]
-        return Found(
-            f"{len(differing)} of {2 * _TIMES} further calls differ, {words}: {apart.words}", apart, 2 * _TIMES
-        )
+        return Found(f"{len(differing)} of {2 * TIMES} further calls differ, {words}: {apart.words}", apart, 2 * TIMES)
 
 
 def _other_numbers(leaves: Leaves) -> Leaves:

@@ -32,7 +32,7 @@ _NEIGHBOURS = 8
 # Of the largest number of a dtype: beyond that a step may lead to an infinity.
 _NEAR_INFINITY = 1 / 8
 # Functions with steps, and those whose numbers are drawn.
-_WITH_STEPS = frozenset(
+WITH_STEPS = frozenset(
     "random uninitialised discrete selection ties kinks factorisation factory own_dtype writes nearest exact".split()
 )
 _WORST = 5
@@ -55,7 +55,7 @@ def steps(call: Call, seed: int, *, has_reference: bool) -> OutputVerdict:
     """The verdict on a call. has_reference: the reference is none of the call's own kernels, and tells whether the
     function itself jumps. Raises what the device raises."""
     classes = classes_of(call.replay.reference.candidate.name)
-    if not _WITH_STEPS.isdisjoint(classes):
+    if not WITH_STEPS.isdisjoint(classes):
         return _verdict("skip", "the function has steps of its own")
     bound = call.replay.reference.bound
     labels = frozenset(bound.paths[name] for name in details(classes, "labels") if name in bound.paths)

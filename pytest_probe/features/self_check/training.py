@@ -21,8 +21,10 @@ from pytest_probe.capture.ranks import named_rank
 from pytest_probe.capture.recorder import Scope, say
 from pytest_probe.check import Checked, Checker, Conditions
 from pytest_probe.errors import SettingsError
+from pytest_probe.features.relations.again import TIMES
 from pytest_probe.features.relations.checks import Relations
 from pytest_probe.features.self_check.checks import SelfChecks
+from pytest_probe.features.self_check.smooth import JUMP, STEPS, WITH_STEPS
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.registry import Registry
 from pytest_probe.standards.api_class import classes_of
@@ -97,6 +99,7 @@ class Training:
         # A program that ends no step is in its first for good.
         self._one_of = self.config.sample
         self._numbers, self._asked_of = Counter[str](), Counter[str]()
+        self._without = WITH_STEPS if _QUESTION.get(self.config.pert_mode) == "smooth" else _WITHOUT
         self._checkers: dict[str, Checker] = {}
         self._warned: set[str] = set()
         self._wanted = self._running = self._closed = False
@@ -161,7 +164,7 @@ class Training:
             return ""
         if not self._fixes and self._asked_of[api] >= self.config.max_sample:
             return ""
-        if not _WITHOUT.isdisjoint(classes_of(frameworks.signatures().canonical(api))):
+        if not self._without.isdisjoint(classes_of(frameworks.signatures().canonical(api))):
             return ""
         self._asked_of[api] += 1
         return call
@@ -185,8 +188,7 @@ class Training:
         began = time.perf_counter()
         try:
             self._asked += 1
-            agrees = self._beside and self._part.agrees(call, on_cpu=self._on_cpu)
-            return bool(call.place) and not agrees and self._ask(call)
+            return bool(call.place) and not self._is_settled(call) and self._ask(call)
         finally:
             self._seconds += time.perf_counter() - began
 
@@ -224,10 +226,16 @@ class Training:
             self._write(call, wrong)
         return bool(wrong)
 
-    @property
-    def _beside(self) -> bool:
-        """Are results alone asked, beside a reference?"""
-        return self.config.pert_mode in _FIXING and not self.backward
+    def _is_settled(self, call: Any) -> bool:
+        """Is a result right by what is cheap to tell? The numbers of all others are measured."""
+        mode = self.config.pert_mode
+        if self.backward or mode == "change_value":
+            return False
+        if mode == "no_change":
+            return bool(self._part.repeats(call, TIMES))
+        if _QUESTION[mode] == "smooth":
+            return bool(self._part.moves_little(call, STEPS, JUMP))
+        return bool(self._part.agrees(call, on_cpu=self._on_cpu))
 
     @property
     def _suspects(self) -> tuple[str, ...]:

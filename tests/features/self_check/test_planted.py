@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from pytest_probe.features.self_check.checks import SelfChecks
-from pytest_probe.frameworks.torch.capture.asking import Made, agrees
+from pytest_probe.frameworks.torch.capture.asking import Made, agrees, moves_little, repeats
 from pytest_probe.model.verdict import PASS_SELF, Verdict
 from pytest_probe.registry import Registry
 from tests.check.conftest import Make
 from tests.support import composites, devices
-from tests.support.self_faults import FAULTS, NARROW, Fault
+from tests.support.self_faults import FAULTS, NARROW, RACE, Fault
 
 CASES = [(name, dtype) for name, fault in FAULTS.items() for dtype in fault.dtypes]
 # On the CPU its own float64 kernels are the reference that cpu has.
@@ -98,6 +98,32 @@ def test_a_training_asks_on_where_a_result_is_not_the_wider_one_rounded(name: st
     assert not agrees(Made(fault.api, wrong, args, {}, wrong(*args)), on_cpu=False)
     rounded = fault.right(*(arg.double() if isinstance(arg, torch.Tensor) else arg for arg in args)).to(dtype)
     assert agrees(Made(fault.api, fault.right, args, {}, rounded), on_cpu=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_a_training_asks_on_where_a_call_repeats_itself_otherwise(dtype: torch.dtype) -> None:
+    x = RACE.args[0].to(dtype)
+    assert not repeats(Made("Torch.sum.0", RACE.wrong, (x, 1), {}, RACE.wrong(x, 1)), 5)
+    kept = x.clone()
+    assert repeats(Made("Torch.sum.0", torch.sum, (x, 1), {}, torch.sum(x, 1)), 5)
+    # A NaN and a zero's sign are compared as bits; what a call leaves in memory is no argument's.
+    odd = torch.tensor([torch.nan, -0.0, 1.0], dtype=dtype)
+    assert repeats(Made("Torch.mul.0", torch.mul, (odd, 1), {}, odd * 1), 5)
+    assert not repeats(Made("Torch.mul.0", torch.mul, (odd, -1), {}, odd * 1), 5)
+    assert torch.equal(x, kept)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_a_training_asks_on_where_a_result_jumps(dtype: torch.dtype) -> None:
+    edge = torch.cat([torch.linspace(80, 99.9, 63), torch.tensor([100.0])]).to(dtype)
+    jumps = FAULTS["jump"].wrong
+    below = torch.nextafter(edge, torch.zeros(()).to(dtype)) if dtype is torch.float32 else edge * (1 - 2.0**-8)
+    assert not moves_little(Made("Torch.sin.0", jumps, (below,), {}, jumps(below)), (1, 2, 4), 64)
+    x = torch.linspace(0.1, 2, 64).to(dtype)
+    assert moves_little(Made("Torch.exp.0", torch.exp, (x,), {}, torch.exp(x)), (1, 2, 4), 64)
+    # Cancellation and infinities are looked at further.
+    assert not moves_little(Made("Torch.log.0", torch.log, (x / x,), {}, torch.log(x / x)), (1, 2, 4), 64)
+    assert not moves_little(Made("Torch.log.0", torch.log, (x * 0,), {}, torch.log(x * 0)), (1, 2, 4), 64)
 
 
 def test_what_cannot_be_told_is_asked_on() -> None:

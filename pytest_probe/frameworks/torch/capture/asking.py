@@ -305,6 +305,65 @@ def agrees(call: Made, *, on_cpu: bool) -> bool:
         return False
 
 
+def repeats(call: Made, times: int) -> bool:
+    """Does the call give the bits of its result so many times on the memory that other numbers were in, and as often on
+    fresh memory? False as well where it cannot be told."""
+    if call.result is None:
+        return False
+    try:
+        own = [_bits(leaf) for leaf in _tensors(call.result)]
+        args, kwargs = tree_map(_copied, (tuple(call.args), dict(call.kwargs)))
+        held = [leaf for leaf in _tensors((args, kwargs)) if leaf.is_floating_point()]
+        numbers = [leaf.clone() for leaf in held]
+        for leaf in held:
+            leaf.copy_(leaf.flatten().roll(1 + leaf.numel() // 2).view_as(leaf) / 2)
+        call.function(*args, **kwargs)
+        for leaf, right in zip(held, numbers, strict=True):
+            leaf.copy_(right)
+        runs = [lambda: call.function(*args, **kwargs)] * times + [lambda: _other_run(call, None, on_cpu=False)] * times
+        return all(_equal(own, [_bits(leaf) for leaf in _tensors(run())]) for run in runs)
+    except Exception:  # the other numbers are refused, or there is no memory: who asks further says so
+        return False
+
+
+def moves_little(call: Made, steps: Sequence[int], ulps: float) -> bool:
+    """Does no element of the result move by more than so many ulps where all floating arguments move by up to so many
+    roundoffs? False as well where it cannot be told."""
+    own = _tensors(call.result)
+    if not own or not all(leaf.is_floating_point() and bool(leaf.isfinite().all()) for leaf in own):
+        return False
+    try:
+        return all(_moves_little(call, own, step, ulps, reverse=place == 1) for place, step in enumerate(steps))
+    except Exception:  # a moved number may be refused: who asks further says so
+        return False
+
+
+def _moves_little(call: Made, own: Sequence[torch.Tensor], step: int, ulps: float, *, reverse: bool) -> bool:
+    torch.manual_seed(0)  # type: ignore[no-untyped-call]
+
+    def moved(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point():
+            return leaf
+        wide = torch.float64 if leaf.itemsize > 2 else torch.float32
+        drawn = (torch.rand(leaf.shape, dtype=wide, device=leaf.device) - int(reverse)).abs()
+        return (leaf * (1 + step * torch.finfo(leaf.dtype).eps / 2 * drawn)).to(leaf.dtype)
+
+    args, kwargs = tree_map(moved, (tuple(call.args), dict(call.kwargs)))
+    found = _tensors(call.function(*args, **kwargs))
+    # An ulp is half that at least.
+    least = ((ulps * torch.finfo(leaf.dtype).eps / 2 * leaf.double().abs()) for leaf in own)
+    triples = zip(own, found, least, strict=True)
+    return all(bool(((one.double() - other.double()).abs() <= most).all()) for one, other, most in triples)
+
+
+def _bits(leaf: torch.Tensor) -> torch.Tensor:
+    return leaf.detach().contiguous().flatten().view(torch.uint8)
+
+
+def _equal(own: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
+    return len(own) == len(other) and all(map(torch.equal, own, other))
+
+
 def _rounded_once(own: torch.Tensor, wide: torch.Tensor) -> bool:
     wide = wide.to(own.device)
     if own.shape != wide.shape or not own.is_floating_point():
