@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -320,8 +321,9 @@ def repeats(call: Made, times: int) -> bool:
         call.function(*args, **kwargs)
         for leaf, right in zip(held, numbers, strict=True):
             leaf.copy_(right)
-        runs = [lambda: call.function(*args, **kwargs)] * times + [lambda: _other_run(call, None, on_cpu=False)] * times
-        return all(_equal(own, [_bits(leaf) for leaf in _tensors(run())]) for run in runs)
+        same = (_tensors(call.function(*args, **kwargs)) for _ in range(times))
+        fresh = (_other_run(call, None, on_cpu=False) for _ in range(times))
+        return all(_equal(own, [_bits(leaf) for leaf in found]) for found in chain(same, fresh))
     except Exception:  # the other numbers are refused, or there is no memory: who asks further says so
         return False
 
@@ -339,7 +341,7 @@ def moves_little(call: Made, steps: Sequence[int], ulps: float) -> bool:
 
 
 def _moves_little(call: Made, own: Sequence[torch.Tensor], step: int, ulps: float, *, reverse: bool) -> bool:
-    torch.manual_seed(0)  # type: ignore[no-untyped-call]
+    torch.manual_seed(0)
 
     def moved(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point():
