@@ -88,12 +88,17 @@ class SelfChecks:
         return [name for name in self._names if name in found]
 
     def _asked(self, case: Case, dtype: str) -> Iterator[Asked]:
-        """The case beside each reference; smooth and finite use both."""
-        names = set(self._names)
-        for name, ask in (("wider", self._of_wider), ("cpu", self._of_cpu)):
+        """The case beside each reference; smooth alone takes one that tells whether the function jumps by itself."""
+        names, questions = set(self._names), [("wider", self._of_wider), ("cpu", self._of_cpu)]
+        alone = names == {"smooth"}
+        if alone and self._checker.setup_of(case.dump.framework).device_name != "cpu":
+            questions.reverse()
+        for name, ask in questions:
             found = ask(case, dtype) if not names.isdisjoint((name, "smooth", "finite")) else None
             if found is not None:
                 yield found
+                if alone and found.checked.worst is not None:
+                    return
 
     def _of_wider(self, case: Case, dtype: str) -> Asked | None:
         if not dtype or dtype == "none":

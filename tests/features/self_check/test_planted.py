@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 from pytest_probe.features.self_check.checks import SelfChecks
 from pytest_probe.frameworks.torch.capture.asking import Made, agrees, moves_little, repeats
@@ -62,6 +63,14 @@ def test_a_fault_is_found_by_its_question(bench: Make, name: str, dtype: torch.d
 def test_the_right_kernel_passes(bench: Make, name: str, dtype: torch.dtype, device: str) -> None:
     verdict = asked(bench, FAULTS[name], dtype, device, {})
     assert verdict.verdict == PASS_SELF, verdict.reason
+
+
+def test_smooth_alone_finds_what_it_finds_among_others(bench: Make) -> None:
+    fault = replace(FAULTS["jump"], asked=("smooth",))
+    for wrong in (True, False):
+        calls = {fault.api: fault.call(torch.float32)} if wrong else {}
+        verdict = asked(bench, fault, torch.float32, "other", calls)
+        assert outcomes(verdict) == {"smooth": "warning" if wrong else "pass"}
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
