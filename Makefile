@@ -51,7 +51,7 @@ test-paddle: $(PADDLE)
 MINDSPORE := $(VENV)-mindspore
 test-mindspore: $(MINDSPORE)/installed
 	$(MINDSPORE)/bin/pytest -n 2 -m mindspore tests/frameworks/mindspore \
-		tests/acceptance/test_mindspore_replay.py
+		tests/acceptance/test_mindspore_replay.py tests/acceptance/test_mindspore_capture.py
 
 lint: $(INSTALLED)
 	$(VENV)/bin/ruff check .

@@ -64,8 +64,8 @@ class GPT(nn.Cell):  # type: ignore[misc]
         return F.linear(x, self.tokens)
 
 
-def training(words: int, d: int, heads: int, layers: int, t: int, batch: int) -> Callable[[], None]:
-    """One training step of a model of that size."""
+def training(words: int, d: int, heads: int, layers: int, t: int, batch: int) -> Callable[[], Any]:
+    """One training step of a model of that size, which gives its loss."""
     model = GPT(words, d, heads, layers, t)
     model.update_parameters_name()
     tokens = Tensor(_random.integers(0, words, (batch, t)).astype(np.int32))
@@ -76,7 +76,7 @@ def training(words: int, d: int, heads: int, layers: int, t: int, batch: int) ->
     return _step(loss, model, tokens)
 
 
-def _convolutions() -> Callable[[], None]:
+def _convolutions() -> Callable[[], Any]:
     class CNN(nn.Cell):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
@@ -94,16 +94,34 @@ def _convolutions() -> Callable[[], None]:
     return _step(lambda images: ops.cross_entropy(model(images), labels), model, images)
 
 
-def _step(loss: Callable[[Any], Any], model: Any, given: Any) -> Callable[[], None]:
+def _layers() -> Callable[[], Any]:
+    first, second, scale = weight(32, 16), weight(10, 32), weight(16)
+
+    class MLP(nn.Cell):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second, self.scale = first, second, scale
+
+        def construct(self, x: Any) -> Any:
+            return F.linear(mint.tanh(F.linear(x * (1 + self.scale), self.first)), self.second)
+
+    model = MLP()
+    model.update_parameters_name()
+    rows = Tensor(_random.standard_normal((8, 16)).astype(np.float32))
+    labels = Tensor(_random.integers(0, 10, 8).astype(np.int32))
+    return _step(lambda rows: ops.cross_entropy(model(rows), labels), model, rows)
+
+
+def _step(loss: Callable[[Any], Any], model: Any, given: Any) -> Callable[[], Any]:
     optimizer = nn.SGD(model.trainable_params(), 1e-3)
     gradients = mindspore.value_and_grad(loss, None, optimizer.parameters)
 
-    def step() -> None:
+    def step() -> Any:
         found, grads = gradients(given)
         optimizer(grads)
-        found.asnumpy()
+        return found.asnumpy()
 
     return step
 
 
-OTHERS: Mapping[str, Callable[[], Callable[[], None]]] = {"CNN": _convolutions}
+OTHERS: Mapping[str, Callable[[], Callable[[], Any]]] = {"MLP": _layers, "CNN": _convolutions}
