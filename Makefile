@@ -20,7 +20,7 @@ PEERS := $(MSPROBE:%=$(VENV)-msprobe-%/installed)
 # Hundreds of processes import the same modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-paddle test test-fast exhaustive test-paddle test-mindspore lint format snapshots mapping mapping-mindspore conformance conformance-paddle compat verdict-quality wheel-demo test-without-torch test-without-kernel clean
+.PHONY: demo demo-paddle test test-fast exhaustive test-paddle test-mindspore lint format snapshots mapping mapping-mindspore conformance conformance-mindspore conformance-paddle compat verdict-quality wheel-demo test-without-torch test-without-kernel clean
 
 demo: $(INSTALLED)
 	$(VENV)/bin/pytest --probe-dump=cases/gpt
@@ -110,6 +110,11 @@ test-without-kernel: $(INSTALLED)
 conformance: $(INSTALLED) $(PEERS)
 	$(VENV)/bin/python -m tests.conformance.live $(PEERS:installed=bin/python)
 
+# The same for MindSpore: each release gets an environment of its own, of 4 GB.
+MINDSPORE_PEERS := $(MINDSPORE)-msprobe-26.2.0/installed $(MINDSPORE)-msprobe-1.2.2/installed
+conformance-mindspore: $(MINDSPORE)/installed $(MINDSPORE_PEERS)
+	$(MINDSPORE)/bin/python -m tests.conformance.mindspore $(MINDSPORE_PEERS:installed=bin/python)
+
 # PaddleAPEX's own replay of what our Tracer writes. PADDLEAPEX is a checkout of it; without one this is skipped.
 PADDLEAPEX ?=
 conformance-paddle: $(PADDLE)
@@ -120,7 +125,7 @@ compat: $(RELEASES)
 	$(PYTHON) benchmarks/compat.py $(RELEASES:installed=bin/python)
 
 clean:
-	rm -rf $(VENV) $(PEERS:/installed=) $(RELEASES:/installed=)
+	rm -rf $(VENV) $(MINDSPORE) $(PEERS:/installed=) $(MINDSPORE_PEERS:/installed=) $(RELEASES:/installed=)
 
 $(INSTALLED): pyproject.toml constraints.txt $(wildcard kernel/*.c kernel/*.h kernel/*.py)
 	$(PYTHON) -m venv $(VENV)
@@ -134,6 +139,11 @@ $(PADDLE): $(INSTALLED)
 $(MINDSPORE)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(MINDSPORE)
 	$(MINDSPORE)/bin/pip install --quiet $(INDEX) -c constraints.txt -e '.[mindspore,parallel]' hypothesis expecttest syrupy lxml jinja2
+	touch $@
+
+$(MINDSPORE)-msprobe-%/installed: tests/conformance/needs-msprobe-%.txt constraints.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet $(INDEX) mindstudio-probe==$* mindspore==2.10.0 $(shell grep ^torch== constraints.txt) -r $<
 	touch $@
 
 $(VENV)-msprobe-%/installed: tests/conformance/needs-msprobe-%.txt constraints.txt
