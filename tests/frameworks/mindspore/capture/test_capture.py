@@ -65,6 +65,21 @@ def test_calls_of_all_places_have_the_names_that_a_replay_finds(tmp_path: Path) 
     assert {"Mint.sin", "MintFunctional.relu", "Functional.gelu", "Tensor.__add__", "Tensor.sum"} <= known
 
 
+def test_functions_of_mint_that_msprobe_does_not_list_are_recorded(tmp_path: Path) -> None:
+    f, images, rows = mint.nn.functional, mint.ones((2, 4, 8, 8)), Tensor(X)
+    with recording(tmp_path / "d"):
+        f.adaptive_max_pool2d(images, 2)
+        f.clamp(rows, -1, 1)
+        f.flatten(images)
+        f.glu(rows, 1)
+        f.nll_loss(rows, Tensor(np.array([0, 1, 2])))
+        f.pixel_shuffle(images, 2)
+        f.upsample(images, (4, 4))
+    names = "adaptive_max_pool2d clamp flatten glu nll_loss pixel_shuffle upsample".split()
+    found = [entry.split(".")[1] for entry in entries(tmp_path / "d")]
+    assert found == names
+
+
 def test_everything_is_put_back(tmp_path: Path) -> None:
     places = (mint, mint.nn.functional, ops, mindspore.Tensor, mindspore.Parameter, nn.Cell, nn.Optimizer)
     before = [dict(vars(place)) for place in places]
