@@ -93,12 +93,13 @@ def sort_lines(content: bytes) -> SortedLines:
     entries: dict[bytes, _Entry] = {}
     at, number = 0, 1
     while at < len(content):
+        line_end = content.find(b"\n", at)
+        line_end = line_end if line_end >= 0 else len(content)
         # A stack of a known entry needs no regular expression.
-        name = content[at + 2 : content.find(b'"', at + 2)]
+        name = content[at + 2 : line_end].partition(b'"')[0]
         known = entries.get(name[: -len(_STACK_INFO) - 1]) if name.endswith(_STACK_INFO) else None
         run = _RUN.match(content, at) if known is None else None
-        end = run.end() if run is not None else content.find(b"\n", at)
-        text = content[at : end if end >= 0 else len(content)]
+        text = content[at : run.end() if run is not None else line_end]
         names = _names(text) if run is not None else None
         if run is not None and names is not None:
             entry = entries[run[1]] = _entry(run, found.calls)
