@@ -17,7 +17,7 @@ from pytest_probe.check.perturbed import Perturbation, PerturbedRuns
 from pytest_probe.check.prepare import cast_of, default_dtype, narrow_dtype, python_numbers
 from pytest_probe.check.replay import Reference, Replay, results
 from pytest_probe.check.structure import Sides
-from pytest_probe.model.comparison import Assumption, Choice, ComparedCase, Comparison, OwnResult
+from pytest_probe.model.comparison import Assumption, Choice, ComparedCase, Comparison, KernelsInside, OwnResult
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import Array, BoundCall, Leaf, Way, floats_of
 from pytest_probe.model.verdict import OutputVerdict
@@ -82,6 +82,20 @@ class CaseEvidence(OutputRuns, frozen=True):
         reference = self.replay.reference
         values = self._of_cpu() if self.replay.source.name == "cpu" and reference.is_own else None
         return None if values is None else OwnResult(reference.framework.package, values)
+
+    def kernels_inside(self) -> KernelsInside | None:
+        reference, framework = self.replay.reference, self.replay.reference.framework
+        if self.replay.source.name != "cpu" or reference.is_own or framework.registered_kernels("cpu") is None:
+            return None
+        on_device = replace(reference.candidate, reference=reference.candidate.on_device)
+        called = replace(self, replay=replace(self.replay, reference=replace(reference, candidate=on_device)))
+        with allowing_refusal():
+            with framework.rounding_once() as found:
+                once = called._on_cpu().get(self.name)
+            values = called._on_cpu().get(self.name) if found() else None
+            if once is not None and values is not None:
+                return KernelsInside(framework.package, values, once)
+        return None
 
     def _of_cpu(self) -> AnyArray | None:
         reference, incoming = self.replay.reference, self.replay.incoming

@@ -413,6 +413,10 @@ class Kernels(Protocol):
     def noting_choices(self, function: Callable[..., Any], noted: list[Choice]) -> Callable[..., Any]:
         """The function, which adds to `noted` each choice among elements that it makes, in their order."""
 
+    def rounding_once(self) -> AbstractContextManager[Callable[[], bool]]:
+        """In here, on the framework's CPU, operators of the framework's own that round to 16 bit inside round once.
+        What it gives says at the end whether there was one."""
+
     def casts(self, path: str) -> bool:
         """Does an autocast cast the arguments of this function itself, rather than those of calls inside it?"""
 

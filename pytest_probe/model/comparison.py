@@ -80,6 +80,15 @@ class OwnResult(Struct, frozen=True):
     values: AnyArray
 
 
+class KernelsInside(Struct, frozen=True):
+    """What a function gives when it is called once more: values as it is, once where each kernel of the framework's
+    rounds once."""
+
+    framework: str
+    values: AnyArray
+    once: AnyArray
+
+
 class Evidence:
     """Further runs of the call, made when a standard asks for one. This one has none: no run, no kernel, no mode.
 
@@ -191,6 +200,11 @@ class Evidence:
     def own_result(self) -> OwnResult | None:
         """What the framework's own function gives in the case's dtype, called once more, where its CPU is the device;
         None where it is not, and of a function or a kernel of the user's."""
+        return None
+
+    def kernels_inside(self) -> KernelsInside | None:
+        """What a function of the user's gives on the framework's CPU; None beside another device, and where no kernel
+        of the framework's own inside it rounds to 16 bit in steps."""
         return None
 
     def alternative(self, comparison: Comparison, assumption: Assumption) -> Comparison | None:

@@ -187,6 +187,9 @@ class PythonFramework(PythonCalls):
     def computes_narrow(self, dtype: str) -> bool:
         return False
 
+    def rounding_once(self) -> AbstractContextManager[Callable[[], bool]]:
+        return nullcontext(lambda: False)
+
     def completions(self, api: API, args: Sequence[Argument], dtype: str | None) -> Iterable[tuple[str, Any]]:
         return ()
 

@@ -41,6 +41,7 @@ from pytest_probe.frameworks.torch.arrays import (
 )
 from pytest_probe.frameworks.torch.calls import TorchCalls, place
 from pytest_probe.frameworks.torch.kernels import registered
+from pytest_probe.frameworks.torch.own_rounding import rounding_once
 from pytest_probe.frameworks.torch.proposed_arguments import completions, solved
 from pytest_probe.frameworks.torch.references import border, widening
 from pytest_probe.frameworks.torch.script import LITERAL, SCRIPT
@@ -124,6 +125,7 @@ class TorchFramework(TorchCalls, PythonFramework):
     bytes_inside = staticmethod(on_reference(sizes.bytes_inside))
     border = staticmethod(border)
     noting_choices = staticmethod(references.noting)
+    rounding_once = staticmethod(rounding_once)
     known_findings = staticmethod(kernels.known)
     compilers = staticmethod(compiled.names)
     compiler = staticmethod(compiled.TorchCompiler)

@@ -73,6 +73,9 @@ class NoiseStandard:
             own = _of_own_kernel(comparison)
             if own is not None:
                 return _verdict(comparison, own[0], "warning", f"{own[1]}: {reason}", measured)
+            inside = _but_for_kernels_inside(comparison)
+            if inside is not None:
+                return _verdict(comparison, stage, "warning", f"{inside}: {reason}", measured)
             left_out = other_terms.left_out(comparison)
             if left_out is not None:
                 beside_others, found, _ = _decided(left_out.comparison, Measured())
@@ -126,6 +129,16 @@ def _whose_kernel(comparison: Comparison) -> str | None:
         return "the framework" if known in comparison.classes else None
     own = comparison.evidence.own_result()
     return own.framework if own is not None and same_bytes(own.values, comparison.actual) else None
+
+
+def _but_for_kernels_inside(comparison: Comparison) -> str | None:
+    """The words for an error of a user's function, in 16 bit, that is none where each kernel of the framework's own CPU
+    inside it rounds once; None where it stays one, and where the function gives something else each time."""
+    inside = comparison.evidence.kernels_inside() if stages.may_round_between(comparison) else None
+    if inside is None or not same_bytes(inside.values, comparison.actual):
+        return None
+    _, outcome, _ = _decided(replace(comparison, actual=inside.once), Measured())
+    return None if outcome == "error" else f"{inside.framework}'s {OWN_KERNEL}"
 
 
 def _added(comparison: Comparison, stage: Stage) -> Added | None:

@@ -1,0 +1,76 @@
+"""PyTorch: what a function gives where kernels of torch's own CPU that round inside rounded once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from pytest_probe.frameworks.torch.dispatch import DispatchMode
+from pytest_probe.frameworks.torch.rounding import computes
+
+_NARROW = (torch.bfloat16, torch.float16)
+# How many times the RMS of one rounding a kernel may err that adds in float32 and rounds once. It gives the bits of
+# float64 rounded once but for ties, so that it errs as much; each further step of 16 bits adds a rounding.
+_ONCE = 1.2
+
+
+@contextmanager
+def rounding_once() -> Iterator[Callable[[], bool]]:
+    """In here, forward and backward, a 16-bit result of an operator of torch's that errs by more than one rounding is
+    the operator's float64 result, rounded once. What it gives says at the end whether there was one. Operators of
+    somebody else, and random ones, keep their results."""
+    mode = _Mode()
+    with mode:
+        yield lambda: mode.found
+
+
+class _Mode(DispatchMode):
+    """Makes each call of an operator in float64 as well."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.found = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        # Before the call, which may write to its arguments.
+        wide = tree_map_only(torch.Tensor, _wide, (args, kwargs)) if _is_asked(func, args) else None
+        result = func(*args, **kwargs)
+        if wide is not None:
+            self._replace(func, result, *wide)
+        return result
+
+    def _replace(self, func: Any, result: Any, args: Any, kwargs: Any) -> None:
+        try:
+            exact = func(*args, **kwargs)
+        except (RuntimeError, TypeError):  # no kernel in float64
+            return
+        for found, wanted in zip(tree_leaves(result), tree_leaves(exact), strict=True):
+            if _is_narrow(found) and _is_beyond(found, wanted):
+                found.copy_(wanted)
+                self.found = True
+
+
+def _is_asked(func: Any, args: Any) -> bool:
+    if func.namespace != "aten" or torch.Tag.nondeterministic_seeded in func.tags or not computes(func, args):
+        return False
+    return any(map(_is_narrow, tree_leaves(args)))
+
+
+def _is_beyond(found: torch.Tensor, exact: torch.Tensor) -> bool:
+    once = exact.to(found.dtype).double()
+    finite = found.isfinite() & once.isfinite()
+    error, least = ((value - exact)[finite].square().sum() for value in (found.double(), once))
+    return bool(error > _ONCE**2 * least)
+
+
+def _is_narrow(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.dtype in _NARROW
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().to(torch.float64) if tensor.is_floating_point() else tensor.detach().clone()
