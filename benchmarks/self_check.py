@@ -144,7 +144,7 @@ def _log_softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
 _cos = _planted(np.cos, lambda x, found: torch.where(x > 20, -found, found))
 _exp = _planted(np.exp, lambda x, found: found.masked_fill(x < -3, 0.0))
 _sqrt = _planted(np.sqrt, lambda x, found: found * 1.006)
-_silu = _planted(lambda x: x / (1 + np.exp(-x)), lambda x, found: found.masked_fill(x < -8, torch.nan))
+_silu = _planted(lambda x: x / (1 + np.exp(-x)), lambda x, found: found.masked_fill(x < -4, torch.nan))
 _softplus = _planted(lambda x: np.log1p(np.exp(x)), lambda x, found: torch.where(x > 1, x.double(), found))
 _rsqrt = _planted(lambda x: x**-0.5, lambda x, found: found * (1.0 + 2.0**-6 * torch.sin(x.double() * 100)))
 
