@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import functools
 import importlib
-import inspect
 import weakref
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import ModuleType
 from typing import Any, TypeAlias
 
 import torch
-import torch.distributed as dist
 
 from pytest_probe.capture.frames import remove_our_frames
-from pytest_probe.capture.snapshot import PlainEntry, Tree
-from pytest_probe.frameworks.torch.capture.modes import Presence, patched
+from pytest_probe.frameworks.torch.capture.modes import Presence
 
 # Makes the call, and records it under a name: name, function, args, kwargs.
 _CallHandler: TypeAlias = Callable[[str, Callable[..., Any], Sequence[Any], Mapping[str, Any]], Any]
@@ -27,7 +23,7 @@ _CallHandler: TypeAlias = Callable[[str, Callable[..., Any], Sequence[Any], Mapp
 TAKEN = frozenset("Functional Tensor Torch VF Aten NPU Module Cell Distributed NPU_Distributed".split())
 
 
-class _Wrapped:
+class Wrapped:
     """A function of a module, whose calls are recorded under a name. It is equal to that function and pickled as it:
     programs compare functions, and keep them."""
 
@@ -48,7 +44,7 @@ class _Wrapped:
             raise
 
     def __eq__(self, other: object) -> bool:
-        return self.function == (other.function if isinstance(other, _Wrapped) else other)
+        return self.function == (other.function if isinstance(other, Wrapped) else other)
 
     def __hash__(self) -> int:
         return hash(self.function)
@@ -75,7 +71,7 @@ def outermost(presence: Presence, call: _CallHandler) -> _CallHandler:
 def wrapped(owner: ModuleType, prefix: str, names: Sequence[str], call: _CallHandler) -> Iterator[None]:
     """The owner's functions of these names as Wrapped; afterwards they are what they were, unless somebody else has
     replaced them since."""
-    put = {name: _Wrapped(owner, name, f"{prefix}.{name}", call) for name in names}
+    put = {name: Wrapped(owner, name, f"{prefix}.{name}", call) for name in names}
     for name, one in put.items():
         setattr(owner, name, one)
     try:
@@ -84,102 +80,6 @@ def wrapped(owner: ModuleType, prefix: str, names: Sequence[str], call: _CallHan
         for name, one in put.items():
             if getattr(owner, name, None) is one:
                 setattr(owner, name, one.function)
-
-
-# torch.distributed's collectives as records: what a rank sent and received. A replay cannot make them alone.
-
-
-# Collectives, and the parameter that each writes to.
-_WRITTEN = {
-    "all_reduce": "tensor",
-    "all_gather": "tensor_list",
-    "all_gather_into_tensor": "output_tensor",
-    "reduce_scatter": "output",
-    "reduce_scatter_tensor": "output",
-    "broadcast": "tensor",
-    "reduce": "tensor",
-    "all_to_all": "output_tensor_list",
-    "all_to_all_single": "output",
-    "gather": "gather_list",
-    "scatter": "tensor",
-    "recv": "tensor",
-    "irecv": "tensor",
-    "send": "",
-    "isend": "",
-    "barrier": "",
-    "batch_isend_irecv": "p2p_op_list",
-}
-
-
-@contextmanager
-def collectives(call: _CallHandler, distrust: Callable[[Any], None]) -> Iterator[None]:
-    """Record collectives while this is open; distrust is called with tensors that they write to."""
-
-    def made(name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        results: list[Any] = []
-
-        def run(*args: Any, **kwargs: Any) -> Any:
-            result = function(*args, **kwargs)
-            results.append(result)
-            written = _written(name.partition(".")[2], function, args, kwargs)
-            for tensor in _tensors(written):
-                distrust(tensor)
-            # Of a call that gives a handle the values are there only when the program has waited for it.
-            return written if result is None or isinstance(result, int) else result
-
-        call(name, run, args, kwargs)
-        return results[0]
-
-    names = [name for name in _WRITTEN if hasattr(dist, name)]
-    with wrapped(dist, "Distributed", names, made), patched(dist.P2POp, "__init__", _with_plain_function):
-        yield
-
-
-def encodings(take: Callable[[Any], Tree]) -> dict[type, Callable[[Any], Tree]]:
-    """How the arguments of collectives look in a dump, by their types."""
-    return {
-        dist.ProcessGroup: _group,
-        dist.ReduceOp: lambda value: PlainEntry("torch.distributed.ReduceOp", str(value.op)),
-        dist.ReduceOp.RedOpType: lambda value: PlainEntry("torch.distributed.ReduceOp", str(value)),
-        dist.P2POp: lambda value: {
-            "class_type": "torch.distributed.P2POp",
-            "tensor": take(value.tensor),
-            "op": value.op.__name__,
-            "peer": value.peer,
-            "tag": value.tag,
-            "group_id": _group_id(dist.get_process_group_ranks(value.group)),
-        },
-    }
-
-
-def _with_plain_function(original: Callable[..., None], operation: Any, /, op: Any, *args: Any, **kwargs: Any) -> None:
-    """torch.distributed asks of its operations which function they are, and means its own."""
-    original(operation, op.function if isinstance(op, _Wrapped) else op, *args, **kwargs)
-
-
-def _written(name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    given = inspect.signature(function).bind(*args, **kwargs).arguments
-    return given.get(_WRITTEN[name])
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dist.P2POp):
-        yield value.tensor
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _tensors(item)
-
-
-def _group(group: Any) -> Tree:
-    ranks = dist.get_process_group_ranks(group)
-    return {"type": "torch.ProcessGroup", "group_ranks": ranks, "group_id": _group_id(ranks)}
-
-
-def _group_id(ranks: list[int]) -> str:
-    """msprobe's name of a group: CRC-32 of its ranks as text, 8 hex digits."""
-    return f"{zlib.crc32(str(ranks).encode()):08x}"
 
 
 # Memory that nothing was written to yet: no call has computed what it holds, NaN for instance.

@@ -142,10 +142,35 @@ class TorchHooks(CallHooks):
         for prefix, module in self._namespaces:
             self._functions.enter_context(wrapped(module, prefix, functions(module), call))
         if torch.distributed.is_available():
-            from pytest_probe.frameworks.torch.capture.functions import collectives, encodings
+            from pytest_probe.frameworks.torch.capture.collectives import Collectives, encodings
 
             self._values.leaves.update(encodings(self._values.take))
-            self._functions.enter_context(collectives(call, self._values.distrust))
+            collectives = Collectives(self, self._presence)
+            collectives.begin()
+            self._functions.callback(collectives.end)
+
+    def begin_collective(
+        self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], frame: FrameType
+    ) -> NamedEntry | None:
+        """The entry of a call with what it is given, as it is now; None where it is not recorded."""
+        recorder, rule = self._recorder, self._rules.named(name)
+        if recorder is None or not self._seeing or not rule.wanted:
+            return None
+        call = f"{name}.{next(self._numbers[name])}"
+        if not (recorder.scope.whole or recorder.scope.wants(call)) or (transforming() and self._transforms(recorder)):
+            return None
+        begin = self._begin_aside if _dispatching() else self._begin
+        return begin(recorder, call, rule, args, kwargs, frame, [] if _grads() else None)
+
+    def end_collective(self, entry: NamedEntry | None, written: Any, tensors: Sequence[Any]) -> None:
+        """Record what a call has written, None where that is not known; tensors may have been written to, entry None:
+        by a call that is not recorded."""
+        self._values.distrust(tensors)
+        recorder = self._recorder
+        if recorder is not None and entry is not None:
+            end = functools.partial(_aside, self._end) if _dispatching() else self._end
+            if end(recorder, entry, [], written, 0, _grads()):
+                recorder.overflowed(entry.name)
 
     def remove_forward(self) -> None:
         super().remove_forward()

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
 from torch import nn
+from torch.distributed import distributed_c10d
 from torch.multiprocessing.spawn import spawn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -33,6 +35,12 @@ def train(rank: int, folder: Path) -> None:
     debugger.start()
     collectives(rank, early)
     debugger.close()
+    debugger = PrecisionDebugger(dump_path=folder / "async", task="tensor")
+    debugger.start()
+    handed = handles(rank)
+    debugger.close()
+    for work in handed:
+        work.wait()
     assert {name: getattr(dist, name) for name in kept} == kept
     assert dist.isend is kept["isend"]
     dist.destroy_process_group()
@@ -106,6 +114,32 @@ def collectives(rank: int, early: dist.P2POp) -> None:
     dist.barrier()
 
 
+def handles(rank: int) -> list[dist.Work]:
+    """Calls whose results come later, and calls that torch makes itself."""
+    kept = []
+    for number in range(4):
+        sent = torch.full((2,), rank + 1.0)
+        work = dist.all_reduce(sent, async_op=True)
+        assert work is not None
+        if number == 0:
+            work.wait()
+        elif number == 1:
+            while not work.is_completed():
+                pass
+        elif number == 2:
+            kept.append(work)
+        del work
+    # By its own name, functional, and in a group of one.
+    gathered = functional.all_gather_tensor(torch.full((1,), rank + 1.0), 0, dist.distributed_c10d._get_default_group())
+    assert (gathered + 0).tolist() == [1, 2]
+    operations = [dist.P2POp(dist.isend, torch.full((1,), 1.0 + rank), 1 - rank)]
+    operations.append(dist.P2POp(dist.irecv, torch.zeros(1), 1 - rank))
+    for one in dist.batch_isend_irecv(operations):
+        one.wait()
+    distributed_c10d.broadcast(torch.full((1,), 5.0 + rank), 1)
+    return kept
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ranks")
@@ -134,9 +168,10 @@ def test_each_rank_has_a_whole_dump(folder: Path, rank: int, step: int) -> None:
         "Module.2.Linear.backward.0",
         "Module.2.Linear.parameters_grad.0",
         "Distributed.all_reduce.0.forward",
+        "Distributed.all_reduce.1.forward",
     } <= set(found)
     losses = json.loads((folder / f"losses{rank}.json").read_text())["recorded"]
-    reduced = found["Distributed.all_reduce.0.forward"]
+    reduced = found["Distributed.all_reduce.1.forward"]
     assert reduced["input_args"][0]["Max"] == losses[2 * step]
     assert reduced["output"][0]["Max"] == losses[2 * step + 1]
     assert reduced["input_kwargs"]["op"] == {"type": "torch.distributed.ReduceOp", "value": "RedOpType.SUM"}
@@ -152,6 +187,38 @@ def test_every_collective_is_recorded_once(folder: Path) -> None:
     for rank in (0, 1):
         called = [*both, *alone[rank], "batch_isend_irecv", "all_reduce", "barrier"]
         assert names[rank] == [f"Distributed.{name}.0.forward" for name in called]
+
+
+def test_what_ddp_reduces_is_recorded(folder: Path) -> None:
+    """All gradients of the model in one bucket, halved, before and after."""
+    reduced = [content(folder, "dump", rank)["Distributed.all_reduce.0.forward"] for rank in (0, 1)]
+    assert [each["input_args"][0]["shape"] for each in reduced] == [[49], [49]]
+    before = sum(each["input_args"][0]["Mean"] for each in reduced)
+    assert [each["output"][0]["Mean"] for each in reduced] == pytest.approx([before, before], abs=1e-6)
+    assert reduced[0]["probe"]["collective"] == {"ranks": [0, 1], "backend": "gloo", "rank": 0}
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_handle_has_its_result_when_the_program_has_waited(folder: Path, rank: int) -> None:
+    found = content(folder, "async", rank)
+    calls = [found[f"Distributed.all_reduce.{number}.forward"] for number in range(4)]
+    assert [each["input_args"][0]["Max"] for each in calls] == [rank + 1.0] * 4
+    assert [each["output"][0] and each["output"][0]["Max"] for each in calls] == [3, 3, None, None]
+    known = [each["probe"]["collective"] for each in calls]
+    assert [each["waited"] for each in known] == [True, True, None, False]
+    assert all(each["asynchronous"] for each in known)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_calls_that_no_wrapper_sees_are_recorded(folder: Path, rank: int) -> None:
+    found = content(folder, "async", rank)
+    gathered = found["Distributed.all_gather_into_tensor.0.forward"]
+    assert [gathered["input_args"][1]["Max"], gathered["output"][0]["Max"]] == [rank + 1, 2]
+    batch = found["Distributed.batch_isend_irecv.0.forward"]
+    assert [each["tensor"]["Max"] for each in batch["output"]] == [rank + 1, 2 - rank]
+    cast = found["Distributed.broadcast.0.forward"]
+    assert [cast["input_args"][0]["Max"], cast["output"][0]["Max"]] == [5 + rank, 6]
+    assert cast["input_kwargs"]["src"]["value"] == 1
 
 
 def test_what_collectives_are_given_and_give(folder: Path) -> None:
