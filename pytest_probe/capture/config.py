@@ -29,8 +29,8 @@ FREE_BENCHMARK = "free_benchmark"
 _WITHOUT_EFFECT = frozenset(
     "acl_config async_dump backward_input bench_path check_mode custom_api custom_op_namespaces diff_check diff_nums "
     "dump_enable enable_dataloader error_data_path file_format free_benchmark grad_probe host is_benchmark_log "
-    "is_online load nan_check nfs_path online_run_ut port precision rank_list request_id risk_level slice tensor_list "
-    "tls_path".split()
+    "is_online jit load nan_check nfs_path online_run_ut port precision rank_list request_id risk_level slice "
+    "tensor_list tls_path".split()
 )
 _RECORD = "record with task statistics, then check with pytest --probe-dump=DUMP"
 _LISTS = "check a dump with pytest --probe-dump=DUMP --probe-standards-file=FILE, this file for its lists"
@@ -54,6 +54,10 @@ _FEATURES: Mapping[tuple[str, str | bool], tuple[str, str]] = {
     ("level", "debug"): ("msprobe's debugger.save", "levels L0, L1 and mix record calls"),
     ("summary_mode", "xor"): ("msprobe's XOR checksum", "summary_mode md5 records a checksum as well"),
     ("online_run_ut", True): (_ONLINE, _RECORD),
+    ("jit", True): (
+        "a dump of the kernels of compiled functions",
+        "run the program without jit, where level L1 records its API calls",
+    ),
 }
 # The words of msprobe's config.json, and `kinds`, which is ours.
 _Task: TypeAlias = Literal["statistics", "tensor", "structure", "overflow_check"]
@@ -94,7 +98,9 @@ def _keys_with_effect(
     content: Mapping[str, Any], where: str, section: str, unused: list[str]
 ) -> Iterator[tuple[str, Any]]:
     for key, value in content.items():
-        if isinstance(value, str | bool) and (feature := _FEATURES.get((key, value))):
+        # Whatever `jit` says of what is compiled, short of nothing.
+        known = bool(value) if key == "jit" else value
+        if isinstance(known, str | bool) and (feature := _FEATURES.get((key, known))):
             what, instead = feature
             wanted = f"it is {what}, and a recording does not have it; {instead}"
             raise SettingsError(f"{where}: {section.replace('.', ': ')}{key}", value, wanted)

@@ -55,9 +55,10 @@ class PrecisionDebugger:
     recorded, as dumps name it: "pytorch", "paddle" or
     "mindspore".
 
-    Raises SettingsError for a configuration that cannot be used, at the first start() also for a dump_path that holds
-    the dump of an earlier run (overwrite=True removes that), and Unsupported where the framework is not installed;
-    nothing else ever reaches the program, but for the OverflowFound that an overflow_check ends with.
+    Raises SettingsError for a configuration that cannot be used, at the first start() also for a dump_path that cannot
+    be written, or that holds the dump of an earlier run (overwrite=True removes that), and Unsupported where the
+    framework is not installed; nothing else ever reaches the program, but for the OverflowFound that an overflow_check
+    ends with.
     """
 
     def __init__(
@@ -86,7 +87,8 @@ class PrecisionDebugger:
         self._recorder = Recorder(config, self._hooks)
 
     def take_folder(self) -> None:
-        """As the first start() does. Raises SettingsError where the folder holds the dump of an earlier run."""
+        """As the first start() does. Raises SettingsError for a folder that cannot be written, or that holds the dump
+        of an earlier run."""
         self._recorder.take_folder()
 
     def share_folder(self, written: Callable[[], None]) -> None:
@@ -94,8 +96,8 @@ class PrecisionDebugger:
         self._recorder.share_folder(written)
 
     def start(self, model: Any = None) -> None:
-        """Begin to record, or go on. Raises SettingsError where the level needs a model and none was given, and where
-        the folder holds the dump of an earlier run."""
+        """Begin to record, or go on. Raises SettingsError where the level needs a model and none was given, and for a
+        folder that cannot be written, or that holds the dump of an earlier run."""
         if self._training is not None:
             safely(self._training.start)
             return

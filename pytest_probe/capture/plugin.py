@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pytest_probe.capture.debugger import PrecisionDebugger
-from pytest_probe.capture.folder import FolderTaken
+from pytest_probe.capture.folder import FolderTaken, check_usable
 from pytest_probe.capture.writer import Outcome
 from pytest_probe.errors import FrameworkTooOld, SettingsError, Unsupported
 from pytest_probe.plugin.command_line import usage_error
@@ -98,6 +98,7 @@ def configure(config: pytest.Config, folder: str, others: list[str]) -> None:
     try:
         capture = _Capture(config.invocation_params.dir / folder)
         if not is_worker(config):
+            check_usable("--probe-capture", str(config.invocation_params.dir / folder))
             capture.take_folder()
     except (FrameworkTooOld, Unsupported) as error:
         raise pytest.UsageError(f"--probe-capture: {error}") from None

@@ -29,6 +29,8 @@ from pytest_probe.capture.writer import EntrySource, Outcome, StepFiles, Writer,
 from pytest_probe.errors import OverflowFound
 
 log = logging.getLogger("pytest_probe")
+# What a warning is about that says what of a program's is compiled, and so not seen.
+COMPILED = "compiled"
 _recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
 
 
@@ -147,7 +149,7 @@ class Recorder:
         self._writer: Writer | None = None
         self._asked = False
         self._running = False
-        self._warned: set[str] = set()
+        self._warned: dict[str, str] = {}
         self._taken = False
         self._shared = False
         self._tell_written: Callable[[], None] = _nothing
@@ -171,6 +173,7 @@ class Recorder:
         """Before the first step: take the folder for this run. Raises FolderTaken, or SettingsError."""
         rank = self._rank()
         if not self._taken and self.scope.wants_rank(rank):
+            folder.check_usable("dump_path", self.config.dump_path)
             folder.take(self.config.dump_path, rank, self._ranks(), overwrite=self.config.overwrite)
             self._taken = True
 
@@ -263,8 +266,10 @@ class Recorder:
             return f"the program ended in step {self.step}, and it was asked for step {wanted}"
         if self._full:
             return "the disk has no room for it"
-        none_asked = self.config.task == "overflow_check"
-        return "" if none_asked else "the program made no call that is asked for, or none that could be written"
+        if self.config.task == "overflow_check":
+            return ""
+        unseen = self._warned.get(COMPILED, "").removeprefix("pytest-probe: ")
+        return unseen or "the program made no call that is asked for, or none that could be written"
 
     def _speaks(self) -> bool:
         """Does this process speak for all? One of several ranks does."""
@@ -298,7 +303,7 @@ class Recorder:
     def tell(self, about: str, message: str, *args: Any) -> None:
         """A warning, once for each thing it is about."""
         if about not in self._warned:
-            self._warned.add(about)
+            self._warned[about] = message % args if args else message
             log.warning(message, *args)
 
     def missed_compiled(self) -> None:

@@ -87,12 +87,13 @@ def test_a_folder_that_cannot_be_made(pytester: pytest.Pytester, make_dump: Dump
     result.stderr.fnmatch_lines(["ERROR: --probe-out: '*out' cannot be used; it cannot be written to: *"])
 
 
-def test_a_capture_into_a_folder_below_a_file_fails_the_run(pytester: pytest.Pytester) -> None:
+def test_a_capture_into_a_folder_below_a_file_is_refused(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("import torch\ndef test_one(): torch.ones(2)")
     (pytester.path / "file").touch()
     result = pytester.runpytest("--probe-capture=file/out")
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["probe: *file/out/step0/* cannot be written (NotADirectoryError*", "*1 passed*"])
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    refused = "ERROR: --probe-capture: '*file/out' cannot be used; give a folder that can be written: *file: Not a *"
+    result.stderr.fnmatch_lines([refused])
 
 
 HOLDER = """

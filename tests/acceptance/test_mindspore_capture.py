@@ -61,3 +61,49 @@ def test_a_training_step(folder: Path, name: str) -> None:
         of_directions[item.rpartition(".")[2]].add(found)
     # The gradients of arguments are not recorded: a wrong one, as mint.split's, is not seen here.
     assert of_directions == {"forward": {("pass", "")}, "backward": {("skip", "no stored tensors")}}
+
+
+COMPILED = """
+import mindspore
+import numpy as np
+class Net(mindspore.nn.Cell):
+    def construct(self, x):
+        return mindspore.mint.sin(x) + 1
+mindspore.set_context(mode=mindspore.GRAPH_MODE)
+print(Net()(mindspore.Tensor(np.zeros(1, np.float32))).asnumpy())
+"""
+REFUSED = """
+import mindspore
+from pytest_probe import PrecisionDebugger
+from pytest_probe.errors import SettingsError
+def tried(**options):
+    try:
+        PrecisionDebugger(framework="mindspore", **options).start()
+    except SettingsError as error:
+        print(error)
+open("file", "w").close()
+tried(dump_path="out", level="mix")
+tried(dump_path="out", levels="L1")
+tried(dump_path="out", level="L2")
+tried(dump_path="file/out")
+"""
+
+
+def test_a_program_in_graph_mode_is_a_failed_capture(folder: Path) -> None:
+    (folder / "compiled.py").write_text(COMPILED)
+    command = [sys.executable, *CAPTURE, "-o", "compiled", "compiled.py"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "[1.]\n")
+    unseen = "Net is compiled, and what it calls is not recorded; run the program in PyNative mode, without jit, to"
+    assert f"pytest-probe: nothing was recorded: {unseen} record it" in done.stderr.splitlines()
+
+
+def test_what_cannot_be_used_is_refused_at_the_start(folder: Path) -> None:
+    (folder / "refused.py").write_text(REFUSED)
+    command = [sys.executable, "refused.py"]
+    done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, text=True, check=True)
+    model, key, level, place = done.stdout.splitlines()
+    assert "model" in model
+    assert "unknown key 'levels'; did you mean 'level'?" in key
+    assert "it is msprobe's dump of Ascend kernels, and a recording does not have it; level L1 records" in level
+    assert "give a folder that can be written" in place

@@ -101,6 +101,8 @@ def test_arguments_count_more_than_the_file(tmp_path: Path) -> None:
         ({"scope": []}, ["unknown key 'scope'; known keys: task, "]),
         ({"level": "L3"}, ["level", "L3", "L0, L1, mix"]),
         ({"level": "L2"}, ["level: 'L2'", "msprobe's dump of Ascend kernels", "level L1"]),
+        ({"jit": True}, ["jit: True", "kernels of compiled functions", "run the program without jit"]),
+        ({"statistics": {"jit": "O1"}}, ["statistics: jit: 'O1'", "kernels of compiled functions"]),
         ({"task": "grad_probe"}, ["task: 'grad_probe'", "msprobe's gradient monitor"]),
         ({"task": "free_benchmark"}, ["task: 'free_benchmark'", "msprobe's free benchmarking", "--probe-dump"]),
         ({"tensor": {"online_run_ut": True}}, ["tensor: online_run_ut: True", "msprobe's online check"]),

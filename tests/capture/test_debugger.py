@@ -468,9 +468,9 @@ def test_a_call_that_cannot_be_recorded_is_marked(tmp_path: Path, caplog: pytest
     assert len([record for record in caplog.records if "division by zero" in record.message]) == 1
 
 
-def test_a_folder_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "file").write_text("")
+def test_a_folder_that_can_no_longer_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with capture(tmp_path / "file") as debugger:
+        (tmp_path / "file").write_text("")
         assert torch.ones(2).sum() == 2
         debugger.step()
         assert torch.ones(2).sum() == 2

@@ -119,4 +119,13 @@ def test_a_file_in_the_place_of_the_folder_is_refused_and_stays(tmp_path: Path) 
     with pytest.raises(SettingsError, match=r"give a folder that can be written: .*file: Not a directory"):
         check_usable("-o", str(tmp_path / "file"))
     take(str(tmp_path / "file"), None, 1, overwrite=True)
+    refused = r"dump_path: '.*below' cannot be used; give a folder that can be written: .*file: Not a directory"
+    with pytest.raises(SettingsError, match=refused), capture(tmp_path / "file" / "below"):
+        pytest.fail("the program ran")
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_rank_that_records_nothing_needs_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with capture(tmp_path / "file", rank=[1], rank_folder=0):
+        torch.ones(2)

@@ -23,7 +23,7 @@ from pytest_probe.capture.hooks import functions as functions_of
 from pytest_probe.capture.hooks import modules
 from pytest_probe.capture.modules import Watch
 from pytest_probe.capture.ranks import named_rank
-from pytest_probe.capture.recorder import Recorder, Scope
+from pytest_probe.capture.recorder import COMPILED, Recorder, Scope
 from pytest_probe.capture.replaced import Bindings, ReplacedModules, ReplacingHooks, Rule, put_back
 from pytest_probe.capture.snapshot import NamedEntry, Tree, seen_tensors
 from pytest_probe.frameworks.mindspore.arrays import FLOATS, name_of
@@ -35,9 +35,7 @@ OPTIMIZERS: tuple[Any, ...] = (nn.Optimizer, ExperimentalOptimizer)
 _TAKEN = frozenset("Mint MintFunctional Functional Tensor Primitive Cell Jit Distributed MintDistributed".split())
 _UNINITIALISED = ("empty", "empty_like", "new_empty")
 _executor = graph._pynative_executor
-_COMPILED = (
-    "is compiled, and what it calls is not recorded; run the program in PyNative mode, without jit, to record it"
-)
+_UNSEEN = "is compiled, and what it calls is not recorded; run the program in PyNative mode, without jit, to record it"
 _OURS = os.path.join(os.path.dirname(__file__), "")
 
 
@@ -170,7 +168,7 @@ class MindSporeHooks(ReplacingHooks):
         return replacement
 
     def _away(self, name: str) -> AbstractContextManager[None]:
-        return self.away("compiled" if name else "", f"pytest-probe: {name} {_COMPILED}")
+        return self.away(COMPILED if name else "", f"pytest-probe: {name} {_UNSEEN}")
 
 
 def differentiable(value: Any, place: str) -> Iterator[tuple[str, Any]]:

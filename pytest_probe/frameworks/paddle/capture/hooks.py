@@ -16,7 +16,7 @@ from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.frames import CallStacks
 from pytest_probe.capture.hooks import functions, modules
 from pytest_probe.capture.ranks import named_rank
-from pytest_probe.capture.recorder import Recorder, Scope
+from pytest_probe.capture.recorder import COMPILED, Recorder, Scope
 from pytest_probe.capture.replaced import Bindings, ReplacingHooks, Rule
 from pytest_probe.capture.snapshot import NamedEntry, PlainEntry, Tree, seen_tensors
 from pytest_probe.frameworks.paddle.capture.bindings import CompiledRegions
@@ -132,7 +132,7 @@ class PaddleHooks(ReplacingHooks):
 
     def _away(self) -> AbstractContextManager[None]:
         unseen = "what runs inside paddle.jit.to_static is not recorded"
-        return self.away("to_static", f"pytest-probe: {unseen}; run the program without it to record it")
+        return self.away(COMPILED, f"pytest-probe: {unseen}; run the program without it to record it")
 
 
 def _named(config: CaptureConfig) -> list[tuple[str, Any]]:
