@@ -57,7 +57,8 @@ class Behaviour(Struct, frozen=True):
     Devices differ in how they break ties, or cut; which it is, is tried. sampled: how a device rounds is known by size
     only (where a sum is split is its own choice), so that variants are samples and no reference. cuts: results are cut
     to their dtype where others round. dtypes are those of the outputs that it concerns, classes those of the APIs, all
-    where there is none. centred: samples have a direction, so that their mean is what the device errs around.
+    where there is none, and others those that it does not. centred: samples have a direction, so that their mean is
+    what the device errs around.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Behaviour(Struct, frozen=True):
     dtypes: tuple[str, ...] = ("float32", "complex64")
     cuts: bool = False
     classes: frozenset[str] = frozenset()
+    others: frozenset[str] = frozenset()
     centred: bool = False
 
     @property
@@ -91,11 +93,11 @@ _FLUSHED = ("float32", "complex64", "bfloat16")
 # have. Chosen; of a real device none was measured.
 _SPLITS, _CHAINS = (2, 4, 8, 16), (16, 64, 256)
 
-# Tensor cores of Hopper keep 13 bits behind the point of the largest of the terms that they add at a time, 32 of FP8
-# ("DeepSeek-V3 Technical Report", arXiv:2412.19437, 3.5.2). Other generations add others at a time.
+# Tensor cores of Hopper keep 13 bits behind the point of the largest of the terms that they add at a time, 32 of FP8,
+# and Ada's of 16 ("DeepSeek-V3 Technical Report", arXiv:2412.19437, 3.5.2; MMA-Sim, arXiv:2511.10909).
 # Without fast accumulation kernels hand the sum to float32 after 128 places (3.3.2 there, and CUTLASS's); libraries do
 # not say after how many: 32 are the least, and 512 chosen.
-_SHORT = ((14, 32, 0), (14, 16, 0), (14, 8, 0), (14, 64, 0), (14, 32, 128), (14, 32, 32), (14, 32, 512))
+_SHORT = ((14, 32, 0), (14, 16, 0), (14, 32, 128), (14, 16, 128), (14, 32, 32), (14, 32, 64), (14, 32, 512))
 
 # What --probe-allow takes.
 MODES: Mapping[str, Behaviour] = {
@@ -112,6 +114,7 @@ MODES: Mapping[str, Behaviour] = {
             tuple(Mode(sums="narrow", chunks=count) for count in _SPLITS),
             sampled=True,
             dtypes=NARROW_DTYPES,
+            others=frozenset({"short_sums"}),  # torch asks no flag for these products
         ),
         Behaviour(
             "short-accumulation",

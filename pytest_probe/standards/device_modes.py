@@ -32,11 +32,14 @@ _SCALED_T = 6.0
 # Of the share of elements that the mode would change. Chosen: a device that rounds so changes about as many, one that
 # does not changes next to none.
 _IN_USE = 0.25
+# What one element leaves to others at least in deciding a factor.
+_DECIDES = 1e-3
 # Roundoffs that a kernel may be off by before it cuts, and runs that say where it is more, as many as the noise rule's.
 _REACH, _CUT_RUNS = 4.0, 4
 # How often what samples lose an output may have lost.
 _MOST_LOST = 2.0
-# Least share of what samples lose that an output shows where it was cut, and standard errors that this may be off by.
+# Least share of what samples lose that an output shows where it was cut, and standard errors that it is away from zero,
+# or that the share of the right sample is away from 1.
 # Chosen: a device that cuts at one bit later loses half; sums that are rounded to nearest lose nothing on average.
 _LEAST_LOST, _SHARE_ERRORS = 0.15, 4.0
 # What rounds to the smallest normal number may as well be below it.
@@ -79,9 +82,7 @@ def emulations(comparison: Comparison, behaviour: Behaviour) -> Iterator[Compari
     if not _concerns(comparison, behaviour):
         return
     if behaviour.sampled:
-        sampled = _sampled(comparison, behaviour)
-        if sampled is not None:
-            yield sampled
+        yield from _sampled(comparison, behaviour)
         return
     if behaviour.cuts:
         yield _cut(comparison)
@@ -184,36 +185,39 @@ def _concerns(comparison: Comparison, behaviour: Behaviour) -> bool:
         return False
     if behaviour.classes and behaviour.classes.isdisjoint(comparison.classes):
         return False
+    if not behaviour.others.isdisjoint(comparison.classes):
+        return False
     return behaviour.sampled or not (comparison.case.narrow and behaviour.rounds)
 
 
-def _sampled(comparison: Comparison, behaviour: Behaviour) -> Comparison | None:
+def _sampled(comparison: Comparison, behaviour: Behaviour) -> Iterator[Comparison]:
     """The comparison with the mode's own rounding among its runs, and limits as close as sampled rounding deserves."""
     scaled, variants = _is_scaled(comparison), behaviour.variants
     if scaled and not behaviour.centred and not all(mode.approximate for mode in variants):
-        return None
+        return
     evidence = comparison.evidence
     found = [evidence.alternative(comparison, Assumption(mode, sample=index)) for index, mode in enumerate(variants)]
     samples = [other.expected for other in found if other is not None]
     # A common factor, or an output that the mode left as it was, is no sampled rounding.
     if not samples or not _in_use(comparison, samples):
-        return None
+        return
     if behaviour.centred:
-        around = _around(comparison, samples)
-        if around is None:
-            return None
-        comparison, evidence = around, around.evidence
-    elif scaled and not _approximated(comparison, samples):
-        return None
+        yield from _cut_sums(comparison, samples)
+    elif not scaled or _approximated(comparison, samples):
+        yield _with_samples(comparison, samples)
+
+
+def _with_samples(comparison: Comparison, samples: list[AnyArray]) -> Comparison:
     # Both limits shrink by what brings that of the RMS to _SAMPLED_RMS.
     close = _SAMPLED_RMS / (noise_ratio.ELEMENTWISE_RMS if comparison.elementwise else noise_ratio.RMS)
     allowance = replace(comparison.allowance, factor=comparison.allowance.factor * close, emulated=True)
-    return replace(comparison, evidence=_SampledEvidence(evidence, samples), allowance=allowance)
+    return replace(comparison, evidence=_SampledEvidence(comparison.evidence, samples), allowance=allowance)
 
 
-def _around(comparison: Comparison, samples: Sequence[AnyArray]) -> Comparison | None:
-    """The comparison with what the nearest sample loses added to the reference, as much of it as the output shows: what
-    a device cuts differs from one generation to the next. None where the output shows that it loses nothing like it."""
+def _cut_sums(comparison: Comparison, samples: list[AnyArray]) -> Iterator[Comparison]:
+    """The comparison to each sample that the output may be, to the last place; then with what the nearest one loses
+    added to the reference, as much of it as the output shows: what a device cuts differs from one generation to the
+    next. That only where it is shown beyond chance: few elements, or ones of 16 bits, may lie as far off otherwise."""
     expected, dtype = comparison.expected, comparison.actual.dtype
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         losses = [sample - expected for sample in samples]
@@ -221,13 +225,21 @@ def _around(comparison: Comparison, samples: Sequence[AnyArray]) -> Comparison |
         size = np.maximum(np.max(np.abs(losses), axis=0), ulp(expected, dtype) / 2)
         found = (widen(comparison.actual) - expected) / size
         shown = [_share(loss / size, found) for loss in losses]
-    best = int(np.argmax([share / error for share, error in shown]))
-    share, error = shown[best]
-    if share + _SHARE_ERRORS * error < _LEAST_LOST:
-        return None
-    by = np.where(np.isfinite(losses[best]), np.clip(share, 0.0, _MOST_LOST) * losses[best], 0.0)
+    order = sorted(range(len(losses)), key=lambda place: -shown[place][0] / shown[place][1])
+    for place in order:
+        if abs(shown[place][0] - 1) <= _SHARE_ERRORS * shown[place][1]:
+            allowance = replace(comparison.allowance, emulated=True)
+            yield replace(_moved_by(comparison, losses[place]), allowance=allowance)
+    share, error = shown[order[0]]
+    if share >= max(_LEAST_LOST, _SHARE_ERRORS * error):
+        by = np.clip(share, 0.0, _MOST_LOST) * losses[order[0]]
+        yield _with_samples(_moved_by(comparison, by), samples)
+
+
+def _moved_by(comparison: Comparison, by: AnyArray) -> Comparison:
+    by = np.where(np.isfinite(by), by, 0.0)
     evidence = comparison.evidence.transformed(lambda run: run + by)
-    return replace(comparison, expected=expected + by, evidence=evidence)
+    return replace(comparison, expected=comparison.expected + by, evidence=evidence)
 
 
 def _share(lost: AnyArray, found: AnyArray) -> tuple[float, float]:
@@ -254,6 +266,11 @@ class _SampledEvidence(Evidence, Struct, frozen=True):
 
     def alternative(self, comparison: Comparison, assumption: Assumption) -> Comparison | None:
         return self.source.alternative(comparison, assumption)
+
+
+def has_samples(comparison: Comparison) -> bool:
+    """Does only the size of its sampled rounding explain the output?"""
+    return isinstance(comparison.evidence, _SampledEvidence)
 
 
 def _in_use(comparison: Comparison, samples: Sequence[AnyArray]) -> bool:
@@ -291,8 +308,9 @@ def fitted_factor(comparison: Comparison) -> tuple[float, float]:
     unit, given = expected[usable] / largest, actual[usable] / largest
     square = np.dot(unit, unit)
     factor = float(np.dot(unit, given) / square)
-    rest = given - factor * unit
-    return factor, float(np.sqrt(np.dot(rest, rest) / square / (unit.size - 1)))
+    # Large elements may be off by more than small ones are, and one that decides alone has next to no rest (HC3).
+    rest = (given - factor * unit) / np.maximum(1 - unit**2 / square, _DECIDES)
+    return factor, float(np.sqrt(np.dot(rest**2, unit**2)) / square)
 
 
 def closer(comparison: Comparison, emulated: Comparison, factor: float = 4.0) -> bool:

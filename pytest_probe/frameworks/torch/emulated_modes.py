@@ -29,6 +29,8 @@ _MANY = 64
 # What a device's float32 cannot tell from a number that rounds otherwise (1 - 1e-12 from 1) is taken for that number;
 # no jitter takes it back.
 _SEEN_BITS = 30
+# The exponent of zero: below those of all dtypes of operands, and twice it, less some bits, is one of float64.
+_OF_ZERO = -500.0
 # Uniform numbers between -1 and 1 times this have unit variance.
 _UNIFORM = 3.0**0.5
 # Arguments that a kernel writes to without its schema saying so: running statistics.
@@ -229,7 +231,11 @@ class _ModeEmulation(SplittingMode):
     def _as_sum(self, tensor: torch.Tensor) -> torch.Tensor:
         if not self.mode.sums or tensor.is_complex():
             return tensor
-        return tensor.to(getattr(torch, self.mode.sums)).to(tensor.dtype)
+        rounded = tensor.to(getattr(torch, self.mode.sums)).to(tensor.dtype)
+        if self.mode.bits and not torch.isfinite(rounded).all():
+            # A kernel that keeps sums in a dtype without room for them has a unit of its own.
+            return rounded_to_bits(tensor, self.mode.bits, "even")
+        return rounded
 
 
 class _Recurrences:
@@ -289,20 +295,30 @@ def _mapped(change: Callable[[torch.Tensor], torch.Tensor], tree: Any) -> Any:
 
 
 def _short_sums(a: torch.Tensor, b: torch.Tensor, bits: int, terms: int) -> torch.Tensor:
-    """a @ b, where so many terms at a time, and the sum so far, are cut to the last bit of the largest of them."""
+    """a @ b, where so many terms at a time, and the sum so far, are cut at the same place, and their sum to `bits`.
+
+    That place lies so many bits below the largest exponent among them. Of a product that is the sum of its operands'
+    exponents: it is not normalised (MMA-Sim, arXiv:2511.10909, which found it of Ada's and Hopper's tensor cores).
+    """
     total = a.new_zeros((*a.shape[:-1], b.shape[-1]))
+    of_a, of_b = _exponents(a), _exponents(b)
     for start in range(0, a.shape[-1], terms):
         places = range(start, min(start + terms, a.shape[-1]))
-        largest = total.abs()
+        largest = _exponents(total)
         for place in places:
-            largest = torch.maximum(largest, (a[..., place, None] * b[..., None, place, :]).abs())
-        last = torch.exp2(torch.floor(torch.log2(largest)) - (bits - 1))
-        last = torch.where(largest > 0, last, torch.ones_like(last))
+            largest = torch.maximum(largest, of_a[..., place, None] + of_b[..., None, place, :])
+        last = torch.exp2(largest - (bits - 1))
         total = torch.trunc(total / last)
         for place in places:
             total = total + torch.trunc(a[..., place, None] * b[..., None, place, :] / last)
-        total = total * last
+        total = rounded_to_bits(total * last, bits, "zero")
     return total
+
+
+def _exponents(tensor: torch.Tensor) -> torch.Tensor:
+    """floor(log2) of magnitudes, as float64; of zero less than any number here has."""
+    exponents = torch.frexp(tensor).exponent.to(torch.float64) - 1
+    return torch.where(tensor == 0, _OF_ZERO, exponents)
 
 
 def _mm(mode: _ModeEmulation, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

@@ -15,7 +15,7 @@ from pytest_probe.numerics import noise_ratio, regions
 from pytest_probe.numerics.dtypes import AnyArray, Float64Array, float_format, numpy_dtype, round_to, widen
 from pytest_probe.numerics.statistics import has_distinct
 from pytest_probe.numerics.ulp import ulp
-from pytest_probe.standards.device_modes import closer, emulations, judge_emulated, metrics_text
+from pytest_probe.standards.device_modes import closer, emulations, has_samples, judge_emulated, metrics_text
 from pytest_probe.standards.diagnosis.failed_output import (
     MIN_WRONG_ELEMENTS,
     NEARLY_ALL,
@@ -68,24 +68,28 @@ class DeviceMode(Struct, frozen=True):
 
     def _but_for(self, behaviour: Behaviour, emulated: Comparison, found: OutputVerdict) -> Cause | None:
         """What a mode explains but for a few elements."""
-        if not behaviour.rounds or behaviour.sampled:
+        if not behaviour.rounds:
             return None
         wrong, _ = wrong_elements(emulated, found)
         if not 0 < np.count_nonzero(wrong) <= _FEW * wrong.size:
             return None
-        return Cause("precision", f"behaves as {behaviour.words}, but for {regions.describe(wrong)}")
+        where = regions.describe(wrong)
+        return Cause("precision", f"{_like(behaviour)}, but for {'a few elements' if where == 'scattered' else where}")
 
     def _near(self, failed: FailedOutput, emulated: Comparison, behaviour: Behaviour) -> bool:
         if behaviour.sampled:
-            return _of_the_size(failed, emulated, behaviour)
+            return not has_samples(emulated) or _of_the_size(failed, emulated, behaviour)
         if behaviour.flushes:
             return not _still_wrong(failed, emulated)
         return not behaviour.rounds or closer(failed.comparison, emulated)
 
     def _words(self, behaviour: Behaviour, found: OutputVerdict, verdict: OutputVerdict) -> str:
-        like = "has errors as large as with" if behaviour.sampled else "behaves as"
-        words = f"{like} {behaviour.words}: {metrics_text(found)} instead of {metrics_text(verdict)}"
+        words = f"{_like(behaviour)}: {metrics_text(found)} instead of {metrics_text(verdict)}"
         return f"{words} (--probe-allow={behaviour.name} accepts it)" if behaviour.name else words
+
+
+def _like(behaviour: Behaviour) -> str:
+    return f"{'has errors as large as with' if behaviour.sampled else 'behaves as'} {behaviour.words}"
 
 
 def _still_wrong(failed: FailedOutput, emulated: Comparison) -> bool:
