@@ -151,6 +151,9 @@ def test_matrices_that_skip_an_empty_group_are_an_error(tmp_path: Path, name: st
 
     verdict = judged(tmp_path, Product(args, np.zeros(0), api), skipping)
     assert verdict.verdict == "error"
+    diagnosis = verdict.outputs[0].diagnosis
+    assert diagnosis is not None
+    assert diagnosis.cause == "group 2 used the matrix of group 1"
 
 
 @pytest.mark.parametrize("dtype", DTYPES[:2], ids=str)

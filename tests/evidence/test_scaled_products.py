@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -95,13 +96,39 @@ def test_groups_are_judged_and_an_offset_by_one_is_an_error(tmp_path: Path, name
         call = Product(args, np.zeros(0), api)
         verdict = judged(tmp_path / f"right{seed}", call, kernel)
         assert (verdict.verdict, verdict.reason) == ("pass", "")
+        found = judged(tmp_path / f"late{seed}", call, scaled.late(kernel))
+        assert found.verdict == "error"
+        diagnosis = found.outputs[0].diagnosis
+        assert diagnosis is not None
+        assert diagnosis.cause == "group 0 ends at 41 instead of 40"
 
-        def late(*given: torch.Tensor, kernel: Kernel = kernel) -> torch.Tensor:
-            ends = given[-1].clone()
-            ends[0] += 1
-            return kernel(*given[:-1], torch.maximum(ends, ends[0]))
 
-        assert judged(tmp_path / f"late{seed}", call, late).verdict == "error"
+def of_places(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:
+    """Groups of what is added up: (M, K) @ (K, N) gives (groups, M, N)."""
+    pairs = zip([0, *offs.tolist()], offs.tolist(), strict=False)
+    return torch.stack([a[:, start:end].float() @ b[start:end].float() for start, end in pairs]).bfloat16()
+
+
+def of_columns(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:
+    """Groups of columns: (groups, M, K) @ (K, N) gives (M, N)."""
+    pairs = zip([0, *offs.tolist()], offs.tolist(), strict=False)
+    return torch.cat(
+        [matrix.float() @ b[:, i:j].float() for matrix, (i, j) in zip(a, pairs, strict=True)], 1
+    ).bfloat16()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "shapes"),
+    [(of_places, ((24, 96), (96, 40))), (of_columns, ((3, 24, 64), (64, 96)))],
+)
+def test_an_end_of_groups_of_places_or_columns_is_named(tmp_path: Path, kernel: Kernel, shapes: Sequence[Any]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(shape, generator=generator).bfloat16() for shape in shapes)
+    call = Product([a, b, torch.tensor([40, 64, 96], dtype=torch.int32)], np.zeros(0), "Torch._grouped_mm")
+    assert judged(tmp_path / "right", call, kernel).verdict == "pass"
+    diagnosis = judged(tmp_path / "late", call, scaled.late(kernel)).outputs[0].diagnosis
+    assert diagnosis is not None
+    assert diagnosis.cause == "group 0 ends at 41 instead of 40"
 
 
 FP8 = [name for name in FORMATS if FORMATS[name].elements.startswith("float8")]

@@ -410,3 +410,14 @@ def _by_groups(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor) -> torch.Te
     ends = [0, *offs.tolist()]
     pairs = itertools.pairwise(ends)
     return torch.cat([a[start:end] @ matrix.t() for (start, end), matrix in zip(pairs, b, strict=True)]).bfloat16()
+
+
+def late(kernel: Kernel) -> Kernel:
+    """A kernel of grouped(), whose first group ends one row late."""
+
+    def shifted(*given: torch.Tensor) -> torch.Tensor:
+        ends = given[-1].clone()
+        ends[0] += 1
+        return kernel(*given[:-1], torch.maximum(ends, ends[0]))
+
+    return shifted

@@ -28,6 +28,7 @@ from pytest_probe.standards.diagnosis.failed_output import (
     part_of,
     wrong_elements,
 )
+from pytest_probe.standards.diagnosis.groups import WrongGroups
 from pytest_probe.standards.diagnosis.precision import DeviceMode, IntegerStep, NarrowerResult, OneStep, RoundedInside
 from pytest_probe.standards.diagnosis.ranges import Constant, NotFinite, ValueRange
 from pytest_probe.standards.diagnosis.scaled import WrongScales
@@ -43,6 +44,7 @@ CAUSES: Sequence[Recogniser] = (
     DeviceMode([MODES["ftz"]]),
     DeviceMode([MODES["truncate"]]),
     WrongScales(),
+    WrongGroups(),
     Constant(),
     Sign(),
     Argument(),

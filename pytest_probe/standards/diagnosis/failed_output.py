@@ -69,7 +69,7 @@ _ROUNDOFFS = 4.0
 _SEVERAL_DIGITS = 1e-4
 
 Family: TypeAlias = Literal[
-    "unwritten", "moved", "factor", "offset", "term", "argument", "precision", "range", "not finite", "scales"
+    "unwritten", "moved", "factor", "offset", "term", "argument", "precision", "range", "not finite", "scales", "groups"
 ]
 
 
