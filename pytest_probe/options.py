@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from pytest_probe.capture.online.address import Address
     from pytest_probe.model.dump import Direction
     from pytest_probe.option_types import Reads
 
@@ -246,6 +247,11 @@ class Options:
         "Compare each call of the dump with the same call of this one, a file or a folder: equal, inherited from its "
         "inputs, or an error of its own? Nothing runs on a device", FileOrFolder(), "PATH", repeated=True, stored=True,
         check="pytest_probe.features.against.options.check", may_differ=JUDGES)
+    listen: Option[Address | None] = Option("listen",
+        "Judge the calls that programs send while they run (PrecisionDebugger(online=...)): HOST:PORT, or a shared "
+        "folder, file:///FOLDER. No device runs", "pytest_probe.features.online.options.Listening", "ADDRESS",
+        stored=True, check="pytest_probe.features.online.options.check",
+        first="pytest_probe.features.online.plugin.refuse_workers", free="it says where calls come from")
     against_map = Option("against-map",
         "YAML file with what the other side of --probe-against calls modules, which it fuses, and how its ranks hold "
         "tensors", Place(), "FILE", repeated=True,
@@ -398,6 +404,7 @@ FEATURES: Mapping[str, Callable[[Options], object]] = {
     "pytest_probe.features.against_call.plugin.AgainstCall": lambda asked: asked.against_call,
     "pytest_probe.features.against_framework.plugin.AgainstFramework": lambda asked: asked.against_framework,
     "pytest_probe.features.compiled.plugin.Compiled": lambda asked: asked.compile,
+    "pytest_probe.features.online.plugin.Online": lambda asked: asked.listen,
     "pytest_probe.features.outputs.plugin.OutputsOfTwo": lambda asked: asked.outputs,
     "pytest_probe.features.self_check.plugin.SelfCheck": lambda asked: asked.standard in (SELF, "auto"),
     "pytest_probe.features.relations.plugin.AskRelations": lambda asked: asked.relations,

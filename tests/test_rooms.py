@@ -84,6 +84,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "capture/arrays.py": {"a field of a dump": "type"},
     "capture/dump_files.py": {"a field of a dump": "data"},
     "capture/estimate.py": {"a field of a dump": "data"},
+    "features/online/received.py": {"a field of a dump": "data"},
     "capture/snapshot.py": {
         "a type, and the field of types, as a dump has them": "range type",
         "statistics, fields and types, as a dump has them": "max mean min norm torch type",

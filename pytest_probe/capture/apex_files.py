@@ -19,6 +19,7 @@ from msgspec import UNSET
 
 from pytest_probe.capture.config import ApexOptions
 from pytest_probe.capture.snapshot import BackwardEntry, ForwardEntry, NamedEntry, PlainEntry, Seen, Tree
+from pytest_probe.capture.writer import check_room
 from pytest_probe.system.files import write_whole
 
 _log = logging.getLogger("pytest_probe")
@@ -45,7 +46,11 @@ class ApexFiles:
         # The slot of the next tensor or value, by key.
         self._slots: dict[str, int] = {}
 
+    def check_room(self, folder: Path) -> None:
+        check_room(folder)
+
     def open(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
 
     def add(self, entries: Sequence[NamedEntry], save: Callable[[Any, str], None]) -> None:

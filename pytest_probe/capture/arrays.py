@@ -48,6 +48,9 @@ class ArraySnapshots(CountedSnapshots):
             self.look(contiguous(array), seen, array.dtype.name, near=False)
         return seen
 
+    def stored(self, data: np.ndarray) -> np.ndarray:
+        return data
+
     def look(self, array: np.ndarray, seen: Seen, dtype: str, near: bool) -> None:
         """Keep the values, or fill in their statistics, or put that off. dtype is its bare name; near: the tensor's own
         memory."""

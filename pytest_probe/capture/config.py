@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 from msgspec import Meta, Struct, defstruct, field
 from msgspec.structs import asdict, fields
 
+from pytest_probe.capture.online.address import WANTED, Address, address
 from pytest_probe.errors import SettingsError
 from pytest_probe.system.decoding import WrongField, decode
 from pytest_probe.system.files import open_regular
@@ -27,14 +28,12 @@ FREE_BENCHMARK = "free_benchmark"
 
 # They choose how msprobe works, concern its other tasks, or ask for what is recorded anyway.
 _WITHOUT_EFFECT = frozenset(
-    "acl_config async_dump backward_input bench_path check_mode custom_api custom_op_namespaces diff_check diff_nums "
-    "dump_enable enable_dataloader error_data_path file_format free_benchmark grad_probe host is_benchmark_log "
-    "is_online jit load nan_check nfs_path online_run_ut port precision rank_list request_id risk_level slice "
-    "tensor_list tls_path".split()
+    "acl_config async_dump backward_input bench_path check_mode custom_api custom_op_namespaces diff_check "
+    "diff_nums dump_enable enable_dataloader error_data_path file_format free_benchmark grad_probe is_benchmark_log "
+    "is_online jit load nan_check precision rank_list request_id risk_level slice tensor_list".split()
 )
 _RECORD = "record with task statistics, then check with pytest --probe-dump=DUMP"
 _LISTS = "check a dump with pytest --probe-dump=DUMP --probe-standards-file=FILE, this file for its lists"
-_ONLINE = "msprobe's online check, which sends calls to another machine while the program runs"
 # Features of msprobe's by key and value: what each is, and what does most of it here.
 _FEATURES: Mapping[tuple[str, str | bool], tuple[str, str]] = {
     ("task", FREE_BENCHMARK): (
@@ -53,7 +52,6 @@ _FEATURES: Mapping[tuple[str, str | bool], tuple[str, str]] = {
     ("level", "L2"): ("msprobe's dump of Ascend kernels", "level L1 records the API calls that start them"),
     ("level", "debug"): ("msprobe's debugger.save", "levels L0, L1 and mix record calls"),
     ("summary_mode", "xor"): ("msprobe's XOR checksum", "summary_mode md5 records a checksum as well"),
-    ("online_run_ut", True): (_ONLINE, _RECORD),
     ("jit", True): (
         "a dump of the kernels of compiled functions",
         "run the program without jit, where level L1 records its API calls",
@@ -63,11 +61,14 @@ _FEATURES: Mapping[tuple[str, str | bool], tuple[str, str]] = {
 _Task: TypeAlias = Literal["statistics", "tensor", "structure", "overflow_check"]
 _Mode: TypeAlias = Literal["forward", "backward", "input", "output"]
 _Compiled: TypeAlias = Literal["as-is", "eager"]
+_Policy: TypeAlias = Literal["block", "sample", "drop"]
 _Kind: TypeAlias = Literal["float", "int", "bool", "scalar"]
 TASKS: tuple[_Task, ...] = get_args(_Task)
 _COMPILED: tuple[_Compiled, ...] = get_args(_Compiled)
 _DATA_MODES: tuple[_Mode, ...] = get_args(_Mode)
 _KINDS: tuple[_Kind, ...] = get_args(_Kind)
+# msprobe's keys of its online check.
+_ONLINE = ("online_run_ut", "nfs_path", "host", "port", "tls_path")
 # Sections of the tasks, and two of msprobe's checker.
 _SECTIONS = (*TASKS, "run_ut", "acc_check")
 # None: not said.
@@ -135,7 +136,8 @@ class CaptureConfig(Struct, frozen=True):
     removed. rank is the number of this process among those that train together, None: as its starter says it. layout is
     whose files are written, apex how PaddleAPEX's files are. targets are the functions to record,
     by their paths ("paddle.add"); None: all that the framework has. compiled functions run "as-is", and what they call
-    is not seen, or "eager" while something is recorded.
+    is not seen, or "eager" while something is recorded. online is where calls go to be checked, in place of dump_path;
+    policy what happens where there is no room for more, of buffer bytes; tls is the folder of the certificates.
     """
 
     dump_path: str
@@ -161,6 +163,10 @@ class CaptureConfig(Struct, frozen=True):
     apex: ApexOptions = ApexOptions()
     targets: tuple[str, ...] | None = None
     compiled: str = _COMPILED[0]
+    online: Address | None = None
+    policy: _Policy = "block"
+    buffer: int = 1 << 30
+    tls: str = ""
 
 
 class _Settings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -214,6 +220,12 @@ class _Top(_Settings, frozen=True):
         dict[str, str] | None, Meta(description='give an object of modules by prefix, as {"Flash": "flash_attn_cuda"}')
     ] = None
     compiled: _Compiled | None = None
+    online: Annotated[str | None, Meta(description=WANTED)] = None
+    policy: _Policy | None = field(default=None, name="online_policy")
+    buffer: Annotated[Annotated[int, Meta(ge=1)] | None, Meta(description="give a number of bytes")] = field(
+        default=None, name="online_buffer"
+    )
+    tls: _Text = field(default=None, name="tls_path")
     seed: Annotated[
         Annotated[int, Meta(ge=0, lt=2**32)] | None, Meta(description="give a whole number from 0 to 2**32 - 1")
     ] = None
@@ -248,7 +260,8 @@ def read_config(path: str | os.PathLike[str] | None, **given: Any) -> CaptureCon
     where = "PrecisionDebugger" if path is None else str(path)
     file = _File() if path is None else decode(_of_file(Path(path)), _File, lambda steps: where)
     plain = {key: os.fspath(value) if isinstance(value, os.PathLike) else value for key, value in given.items()}
-    own = keys_with_effect(plain, (), "PrecisionDebugger")
+    online = _online(plain, "PrecisionDebugger")
+    own = {**keys_with_effect(plain, (), "PrecisionDebugger"), **online}
     arguments = asdict(decode(own, _ARGUMENTS, lambda steps: "PrecisionDebugger"))
     # The checker's lists hold where the task has none.
     checker = {name: getattr(file.run_ut, name) or getattr(file.acc_check, name) for name in ("white", "black")}
@@ -279,7 +292,22 @@ def names_folder(path: str | os.PathLike[str]) -> bool:
 
 
 def _of_file(path: Path) -> dict[str, Any]:
-    return keys_with_effect(_content(path), _SECTIONS, str(path))
+    content = _content(path)
+    online = [_online(part, str(path)) for part in (content, content.get("tensor")) if isinstance(part, dict)]
+    found = keys_with_effect(content, _SECTIONS, str(path))
+    return {**found, **{key: value for each in online for key, value in each.items()}}
+
+
+def _online(part: dict[str, Any], where: str) -> dict[str, Any]:
+    """Take msprobe's keys of its online check out of a file, or of its section tensor, as keys of ours."""
+    asked, folder, host, port, tls = (part.pop(key, None) for key in _ONLINE)
+    if not asked:
+        return {}
+    if not folder and not (host and isinstance(port, int) and port > 0):
+        wanted = "give the checking host as well: nfs_path, or host and port"
+        raise SettingsError(f"{where}: online_run_ut", asked, wanted)
+    online = Path(folder).absolute().as_uri() if folder else f"{host}:{port}"
+    return {"online": online, **({"tls_path": tls} if tls else {})}
 
 
 def _content(path: Path) -> dict[str, Any]:
@@ -296,12 +324,23 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def _whole(where: str, config: CaptureConfig) -> CaptureConfig:
+    if config.online is not None:
+        return _sending(where, config)
     if not config.dump_path:
         raise SettingsError(f"{where}: dump_path", None, "give the folder that the dump goes to")
     if config.task == "overflow_check" and config.level != "L1":
         raise SettingsError(f"{where}: level", config.level, "overflow_check records API calls only; give level L1")
     if config.layout == "paddleapex" and config.level != "L1":
         raise SettingsError(f"{where}: level", config.level, "PaddleAPEX's files hold API calls only; give level L1")
+    return config
+
+
+def _sending(where: str, config: CaptureConfig) -> CaptureConfig:
+    """Raises SettingsError for what does not go with online."""
+    wanted = {"task": "tensor", "level": "L1", "layout": "msprobe"}
+    for key, value in wanted.items():
+        if (found := getattr(config, key)) != value:
+            raise SettingsError(f"{where}: {key}", found, f"online sends whole calls; give {key} {value}")
     return config
 
 
@@ -334,6 +373,7 @@ _FITS: Mapping[str, Callable[[Any], bool]] = {
     "overflows": lambda count: count != 0,
     "steps": lambda numbers: all(map(_range, numbers)),
     "ranks": lambda numbers: all(map(_range, numbers)),
+    "online": lambda text: address(text) is not None,
 }
 _MADE: Mapping[str, Callable[[Any], Any]] = {
     "steps": _ranges,
@@ -341,4 +381,5 @@ _MADE: Mapping[str, Callable[[Any], Any]] = {
     "modes": _modes,
     "kinds": _kinds,
     "namespaces": lambda modules: tuple(modules.items()),
+    "online": address,
 }

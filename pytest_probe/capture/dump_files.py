@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,11 +23,13 @@ from pytest_probe.capture.snapshot import (
     Json,
     NamedEntry,
     Parent,
+    Seen,
     backward_of,
     forward_of,
     seen_tensors,
     tuple_places,
 )
+from pytest_probe.capture.writer import check_room
 from pytest_probe.model.dump import TENSOR_FOLDER
 from pytest_probe.system.files import write_whole
 
@@ -53,8 +55,8 @@ def encode_entry(entry: NamedEntry) -> bytes:
         return _encode({"probe": {"failed": f"{type(error).__name__}: {error}"}})
 
 
-def _save_data(entry: NamedEntry, save: Callable[[Any, str], None], suffix: str) -> None:
-    """Give save every tensor of an entry that waits to be saved, and the name of its file, which ends so."""
+def waiting_tensors(entry: NamedEntry) -> Iterator[tuple[str, Seen]]:
+    """The tensors of an entry that wait to be saved, by their places ("input.0")."""
     body = entry.body
     if type(body) is ForwardEntry:
         halves: dict[str, Json] = {"input": body.input_args, "kwargs": body.input_kwargs, "output": body.output}
@@ -66,9 +68,15 @@ def _save_data(entry: NamedEntry, save: Callable[[Any, str], None], suffix: str)
     for half, tree in halves.items():
         for place, seen in seen_tensors(tree, half):
             if seen.data is not UNSET:
-                seen.data_name = _file_name(f"{entry.name}.{place}") + suffix
-                save(seen.data, seen.data_name)
-                seen.data = UNSET
+                yield place, seen
+
+
+def _save_data(entry: NamedEntry, save: Callable[[Any, str], None], suffix: str) -> None:
+    """Give save every tensor of an entry that waits to be saved, and the name of its file, which ends so."""
+    for place, seen in waiting_tensors(entry):
+        seen.data_name = _file_name(f"{entry.name}.{place}") + suffix
+        save(seen.data, seen.data_name)
+        seen.data = UNSET
 
 
 def _file_name(place: str) -> str:
@@ -153,7 +161,11 @@ class DumpFiles:
         self._stacks: dict[int, list[str]] = {}
         self._parents: dict[str, Parent] = {}
 
+    def check_room(self, folder: Path) -> None:
+        check_room(folder)
+
     def open(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
         self._place(folder)
         self._dump = GrowingFile(folder / "dump.json", self._header, "data")
 

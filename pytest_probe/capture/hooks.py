@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, Protocol
 
+import numpy as np
 from msgspec import UNSET
 
 from pytest_probe.capture.config import CaptureConfig
@@ -145,6 +146,10 @@ class CallHooks:
     def save(self, data: Any, path: Path) -> None:
         """Write one tensor. Raises OSError."""
         self._snapshots.save(data, path)
+
+    def stored(self, data: Any) -> np.ndarray:
+        """One tensor's values, in its own dtype. Raises Unsupported where NumPy has no place for them."""
+        return self._snapshots.stored(data)
 
     def frames(self) -> Mapping[int, list[str]]:
         """The stacks by number, as stack.json shows frames, innermost first."""

@@ -23,6 +23,7 @@ from pytest_probe.capture import folder, writer
 from pytest_probe.capture.apex_files import ApexFiles
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.dump_files import DumpFiles
+from pytest_probe.capture.online.connection import Connection
 from pytest_probe.capture.ranks import ANY_NUMBER
 from pytest_probe.capture.snapshot import NamedEntry
 from pytest_probe.capture.writer import EntrySource, Outcome, StepFiles, Writer, in_bytes
@@ -92,6 +93,18 @@ class Scope:
         return _among(rank or 0, self._config.ranks)
 
 
+class PacedScope(Scope):
+    """One that leaves out what the checking host has no room for."""
+
+    def __init__(self, config: CaptureConfig, online: Connection) -> None:
+        super().__init__(config)
+        self.whole = False
+        self._online = online
+
+    def wants(self, call: str) -> bool:
+        return super().wants(call) and self._online.wants(call.rpartition(".")[0])
+
+
 def _among(number: int, wanted: tuple[range, ...]) -> bool:
     return not wanted or any(number in each for each in wanted)
 
@@ -143,7 +156,8 @@ class Recorder:
 
     def __init__(self, config: CaptureConfig, hooks: Hooks) -> None:
         self.config = config
-        self.scope = Scope(config)
+        self._online = None if config.online is None else Connection(config, hooks)
+        self.scope: Scope = Scope(config) if self._online is None else PacedScope(config, self._online)
         self.step = 0
         self._hooks = hooks
         self._writer: Writer | None = None
@@ -172,7 +186,11 @@ class Recorder:
     def take_folder(self) -> None:
         """Before the first step: take the folder for this run. Raises FolderTaken, or SettingsError."""
         rank = self._rank()
-        if not self._taken and self.scope.wants_rank(rank):
+        if self._online is not None:
+            if self.scope.wants_rank(rank):
+                self._online.open(rank, self._ranks())
+                self._taken = True
+        elif not self._taken and self.scope.wants_rank(rank):
             folder.check_usable("dump_path", self.config.dump_path)
             folder.take(self.config.dump_path, rank, self._ranks(), overwrite=self.config.overwrite)
             self._taken = True
@@ -219,7 +237,7 @@ class Recorder:
         asked, before = self._asked, self.outcome.steps
         self.close()
         first = not before and bool(self.outcome.steps) and not self._full
-        if first and self.scope.wants_later_step(self.step) and self._speaks():
+        if first and self._online is None and self.scope.wants_later_step(self.step) and self._speaks():
             say(f"pytest-probe: {self.outcome.cost()}; {in_bytes(writer.free(self._folder()))} free")
         self.step += 1
         self.scope.again()
@@ -244,6 +262,8 @@ class Recorder:
     def finish(self) -> None:
         """Close, and say once what was recorded."""
         self.close()
+        if self._online is not None:
+            self._online.close()
         if not self.announced:
             self.announced = True
             self.announce()
@@ -253,9 +273,15 @@ class Recorder:
         if missing := self.missing():
             log.warning("pytest-probe: nothing was recorded: %s", missing)
         elif self.outcome.entries and self._speaks():
-            say(f"pytest-probe: recorded {self.outcome.recorded()}, {self.outcome.cost()}: {self.config.dump_path}")
+            say(f"pytest-probe: {self._done()}")
         if self.outcome.unseen and self._speaks():
             say(f"pytest-probe: {self.outcome.missed()}")
+
+    def _done(self) -> str:
+        done = f"{self.outcome.recorded()}, {self.outcome.cost()}"
+        if self._online is not None:
+            return f"sent {done}: {self.config.online}{self._online.left_out()}"
+        return f"recorded {done}: {self.config.dump_path}"
 
     def missing(self) -> str:
         """Why nothing was recorded where something should have been; "" where it was, or nothing was asked for."""
@@ -282,7 +308,7 @@ class Recorder:
         """In a forked child: the files and the thread are the parent's."""
         self._running = False
         self.announced = True
-        self._writer = None
+        self._writer = self._online = None
         self._hooks.remove()
 
     def put(self, entry: NamedEntry, size: int = 0) -> None:
@@ -324,6 +350,8 @@ class Recorder:
             raise OverflowFound(self._overflows, name, folder / self._file())
 
     def _folder(self) -> Path:
+        if self._online is not None:
+            return Path(str(self.config.online))
         rank, folder = self._rank(), Path(os.path.abspath(self.config.dump_path))
         if self.config.layout == "paddleapex":
             return folder / f"rank{rank or 0}_step{self.step}"
@@ -343,6 +371,8 @@ class Recorder:
         return f"forward_rank{self._rank() or 0}_all.json" if apex else "dump.json"
 
     def _files(self) -> StepFiles:
+        if self._online is not None:
+            return self._online.files(self._header(), self.step)
         if self.config.layout == "paddleapex":
             return ApexFiles(self.config.apex, self._rank() or 0)
         data = self.config.task in ("tensor", "overflow_check")

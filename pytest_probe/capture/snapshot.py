@@ -38,7 +38,8 @@ class Seen(
     other value and its share, the share of rows of one value and that value where it is the same in all of them.
 
     values are the elements in their order, of a few integers: sizes, lengths and repeats decide what a call gives.
-    address is where its first element lies, for what shares memory; data waits to be saved, and never is encoded.
+    address is where its first element lies, for what shares memory; data waits to be saved, and never is encoded;
+    data_name is the file that it was saved to, data_key its name in a file that holds several.
     """
 
     type: str
@@ -64,6 +65,7 @@ class Seen(
     values: Json = UNSET
     failed: Json = UNSET
     data_name: Json = UNSET
+    data_key: Json = UNSET
     data: Any = UNSET
 
 
@@ -227,6 +229,11 @@ class Snapshots:
 
     def save(self, data: Any, path: Path) -> None:
         """Write one tensor's data. Raises OSError."""
+        raise NotImplementedError
+
+    def stored(self, data: Any) -> np.ndarray:
+        """One tensor's data in its own dtype, which waits for a device. Raises Unsupported where NumPy has no place for
+        it."""
         raise NotImplementedError
 
     def array(self, array: np.ndarray) -> Tree:

@@ -15,6 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -85,7 +86,7 @@ def in_bytes(count: float) -> str:
     return f"{count:.0f} bytes"
 
 
-class _DiskFills(Exception):
+class DiskFills(Exception):
     """Less of the disk is left than a capture leaves free."""
 
 
@@ -94,12 +95,12 @@ def free(folder: Path) -> int:
     return shutil.disk_usage(_existing(folder)).free
 
 
-def _check_room(folder: Path) -> None:
+def check_room(folder: Path) -> None:
     """Raises DiskFills, or OSError."""
     usage = shutil.disk_usage(_existing(folder))
     least = max(_MIN_FREE_BYTES, int(_MIN_FREE_SHARE * usage.total))
     if usage.free < least:
-        raise _DiskFills(
+        raise DiskFills(
             f"{in_bytes(usage.free)} of the disk are left, and a capture leaves {in_bytes(least)} free: "
             f"{_MIN_FREE_SHARE:.0%} of it, and {in_bytes(_MIN_FREE_BYTES)} at least"
         )
@@ -121,6 +122,9 @@ class EntrySource(Protocol):
     def save(self, data: Any, path: Path) -> None:
         """Write one tensor. Raises OSError."""
 
+    def stored(self, data: Any) -> np.ndarray:
+        """One tensor's values, in its own dtype. Raises Unsupported where NumPy has no place for them."""
+
     def frames(self) -> Mapping[int, list[str]]:
         """The stacks by number, as stack.json shows frames, innermost first."""
 
@@ -128,8 +132,11 @@ class EntrySource(Protocol):
 class StepFiles(Protocol):
     """The files of one step, in one layout. Each raises OSError."""
 
+    def check_room(self, folder: Path) -> None:
+        """Raises DiskFills, or OSError, where no more must be written there."""
+
     def open(self, folder: Path) -> None:
-        """The folder is there, and the first entries come."""
+        """Make the folder: the first entries come."""
 
     def add(self, entries: Sequence[NamedEntry], save: Callable[[Any, str], None]) -> None:
         """Write entries; save takes each tensor that waits to be saved, and the name of its file."""
@@ -219,8 +226,8 @@ class Writer:
         if not self._queue:
             return
         try:
-            _check_room(self.folder)
-        except _DiskFills as error:
+            self._files.check_room(self.folder)
+        except DiskFills as error:
             self._fill(error)
             return
         self._open()
@@ -231,7 +238,7 @@ class Writer:
                     self._drain()
                 self._rest()
             self._drain()
-        except _DiskFills as error:
+        except DiskFills as error:
             self._fill(error)
         finally:
             self._files.close()
@@ -242,7 +249,6 @@ class Writer:
         """Raises FileExistsError where each of the folders holds a dump."""
         for folder in self._folders:
             self.folder = folder
-            folder.mkdir(parents=True, exist_ok=True)
             try:
                 self._files.open(folder)
             except FileExistsError as error:
@@ -260,7 +266,7 @@ class Writer:
                 self.folder = folder
                 self._files.moved(folder)
 
-    def _fill(self, error: _DiskFills) -> None:
+    def _fill(self, error: DiskFills) -> None:
         self.full = True
         self._give_up(f"is not written on: {error}")
 
@@ -275,7 +281,7 @@ class Writer:
 
     def _write_some(self, count: int) -> None:
         """Write the first entries; they leave the queue when they are on the disk."""
-        _check_room(self.folder)
+        self._files.check_room(self.folder)
         # An entry is queued after its statistics were put off, so all that these entries need is there.
         self._source.settle()
         # Looked at, not taken: an entry that cannot be written is named in the message.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -161,6 +161,23 @@ class ProbeFile(pytest.Collector):
     def _notice(self, name: str, outcome: str, reason: str, kind: str = "") -> NoticeItem:
         verdict = Verdict(outcome, "", reason, kind)  # type: ignore[arg-type]
         return NoticeItem.from_parent(self, name=name, verdict=verdict)
+
+
+class ArrivingItems(pytest.Collector):
+    """What items hang under that no dump on this disk has: their records arrive while the run goes on."""
+
+    def __init__(self, *, probe: Probe, dump_path: Path, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.probe = probe
+        self.dump_path = dump_path
+
+    @property
+    def ihook(self) -> pluggy.HookRelay:
+        assert self.parent is not None
+        return self.parent.ihook
+
+    def collect(self) -> Iterable[pytest.Item]:
+        return ()
 
 
 def node_of_file(probe: Probe, path: Path) -> str:

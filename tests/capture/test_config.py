@@ -105,7 +105,7 @@ def test_arguments_count_more_than_the_file(tmp_path: Path) -> None:
         ({"statistics": {"jit": "O1"}}, ["statistics: jit: 'O1'", "kernels of compiled functions"]),
         ({"task": "grad_probe"}, ["task: 'grad_probe'", "msprobe's gradient monitor"]),
         ({"task": "free_benchmark"}, ["task: 'free_benchmark'", "msprobe's free benchmarking", "--probe-dump"]),
-        ({"tensor": {"online_run_ut": True}}, ["tensor: online_run_ut: True", "msprobe's online check"]),
+        ({"tensor": {"online_run_ut": True}}, ["online_run_ut: True", "nfs_path, or host and port"]),
         ({"seed": -1}, ["seed: -1", "0 to 2**32 - 1"]),
         ({"is_deterministic": "no"}, ["is_deterministic: 'no'", "true or false"]),
         ({"step": ["6-4"]}, ["step", "6-4"]),
@@ -142,3 +142,42 @@ def test_a_missing_file_and_a_missing_folder_are_named(tmp_path: Path) -> None:
         read_config(tmp_path / "none.json")
     with pytest.raises(SettingsError, match="dump_path"):
         read_config(None)
+
+
+def test_online() -> None:
+    config = read_config(None, online="file:///shared/run%201", task="tensor", online_policy="drop", online_buffer=5)
+    assert str(config.online) == "file:///shared/run%201"
+    assert (config.policy, config.buffer) == ("drop", 5)
+    assert str(read_config(None, online="[::1]:4000", task="tensor").online) == "[::1]:4000"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"online": "nowhere"}, "give file:///FOLDER, or HOST:PORT"),
+        ({"online": "file://other/folder"}, "give file:///FOLDER, or HOST:PORT"),
+        ({"online": "host:70000"}, "give file:///FOLDER, or HOST:PORT"),
+        ({"online": "host:1", "task": "statistics"}, "online sends whole calls; give task tensor"),
+        ({"online": "host:1", "level": "mix"}, "online sends whole calls; give level L1"),
+        ({"online": "host:1", "online_policy": "wait"}, "online_policy"),
+        ({"online": "host:1", "online_buffer": 0}, "give a number of bytes"),
+    ],
+)
+def test_what_online_does_not_take(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        read_config(None, **{"task": "tensor", **given})
+
+
+@pytest.mark.parametrize("section", [False, True])
+def test_the_keys_of_msprobes_online_check(tmp_path: Path, section: bool) -> None:
+    keys = {"online_run_ut": True, "nfs_path": "/shared", "host": "", "port": -1, "tls_path": "/certificates"}
+    (tmp_path / "config.json").write_text(json.dumps({"task": "tensor", **({"tensor": keys} if section else keys)}))
+    config = read_config(tmp_path / "config.json")
+    assert str(config.online) == "file:///shared"
+    assert config.tls == "/certificates"
+    keys |= {"nfs_path": "", "host": "10.0.0.1", "port": 4000}
+    (tmp_path / "config.json").write_text(json.dumps({"task": "tensor", **keys}))
+    assert str(read_config(tmp_path / "config.json").online) == "10.0.0.1:4000"
+    (tmp_path / "config.json").write_text(json.dumps({"task": "tensor", "online_run_ut": True, "dump_path": "x"}))
+    with pytest.raises(SettingsError, match="give the checking host as well: nfs_path, or host and port"):
+        read_config(tmp_path / "config.json")

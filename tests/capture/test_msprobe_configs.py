@@ -75,7 +75,7 @@ def test_an_example_of_a_guide_is_read_or_refused_by_name(example: dict[str, Any
     path = written(tmp_path, content)
     named = next((content[key] for key in ("task", "level") if content.get(key) in REFUSED), None)
     online = '"online_run_ut": true' in json.dumps(content)
-    words = REFUSED[named] if named else "msprobe's online check" if online else ""
+    words = REFUSED[named] if named else ""
     if words:
         with pytest.raises(SettingsError, match=words) as refused:
             read_config(path)
@@ -84,6 +84,7 @@ def test_an_example_of_a_guide_is_read_or_refused_by_name(example: dict[str, Any
     config = read_config(path)
     assert (config.task, config.level) == (content["task"], content["level"])
     assert config.dump_path == content["dump_path"]
+    assert (config.online is not None) == online
 
 
 @pytest.mark.parametrize("section", ["run_ut", "acc_check"])
@@ -98,7 +99,5 @@ def test_the_lists_of_its_checker_are_read(section: str, tmp_path: Path) -> None
 
 def test_what_has_no_effect_is_said_of_arguments_too(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        read_config(None, dump_path="of arguments", nfs_path="", host="", port=-1, online_run_ut=False)
-    assert caplog.messages == [
-        "pytest-probe: PrecisionDebugger: these keys have no effect here: nfs_path, host, port, online_run_ut"
-    ]
+        read_config(None, dump_path="of arguments", precision="high", is_online=False)
+    assert caplog.messages == ["pytest-probe: PrecisionDebugger: these keys have no effect here: precision, is_online"]

@@ -9,11 +9,11 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -22,11 +22,9 @@ from pytest_probe.errors import ProbeError, RecordError
 from pytest_probe.features.cluster.messages import END, Channel, ItemReports, Ready, RunFacts, SentCase, SentDump, Start
 from pytest_probe.features.cluster.plugin import OnCluster
 from pytest_probe.model.dump import Call, Dump, Record
+from pytest_probe.plugin.collectors import ArrivingItems
 from pytest_probe.plugin.items import ProbeItem
 from pytest_probe.plugin.session import STATE, Probe, registry_of
-
-if TYPE_CHECKING:
-    import pluggy
 
 # prctl(2): the signal that this process gets when its parent dies.
 _PR_SET_PDEATHSIG = 1
@@ -54,23 +52,6 @@ def _die_with_parent() -> None:
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-class _SentItems(pytest.Collector):
-    """The collector of the items of a dump of which only a few records are here."""
-
-    def __init__(self, *, probe: Probe, dump_path: Path, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.probe = probe
-        self.dump_path = dump_path
-
-    @property
-    def ihook(self) -> pluggy.HookRelay:
-        assert self.parent is not None
-        return self.parent.ihook
-
-    def collect(self) -> Iterable[pytest.Item]:
-        return ()
 
 
 class _Worker:
@@ -173,12 +154,12 @@ class _Worker:
     def _items(self, session: pytest.Session, probe: Probe, cases: Sequence[SentCase]) -> Iterator[ProbeItem]:
         """The item of each case. Cases of one record share the record, and so what the forward left."""
         records = {(case.dump.number, case.record.name): case.record for case in cases}
-        parents: dict[int, _SentItems] = {}
+        parents: dict[int, ArrivingItems] = {}
         for case in cases:
             sent, record = case.dump, records[case.dump.number, case.record.name]
             dump = self._known(probe, sent)
             if sent.number not in parents:
-                parents[sent.number] = _SentItems.from_parent(
+                parents[sent.number] = ArrivingItems.from_parent(
                     session,
                     name=sent.path.name,
                     path=sent.path,

@@ -28,11 +28,13 @@ class StoredTensor(Struct, frozen=True):
 
 
 class NamedTensors(Struct, frozen=True):
-    """What a file holds: its tensors by name, what is wrong with others, and the names of what is no tensor."""
+    """What a file holds: its tensors by name, what is wrong with others, the names of what is no tensor, and the texts
+    that the file has beside them."""
 
     tensors: Mapping[str, StoredTensor]
     damage: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
+    texts: Mapping[str, str] = {}
 
 
 def itemsize(dtype: str) -> int:

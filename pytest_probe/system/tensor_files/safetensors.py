@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import BinaryIO
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO
 
 import msgspec
 from msgspec import Struct
@@ -33,6 +33,8 @@ _DTYPES: Mapping[str, str] = {
     **{"F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz", _FLOAT4: "float4_e2m1fn_x2"},
 }
 
+_NAMES: Mapping[str, str] = {dtype: name for name, dtype in _DTYPES.items()}
+
 
 class _Entry(Struct):
     """A tensor in the header; offsets are counted from the header's end."""
@@ -43,6 +45,7 @@ class _Entry(Struct):
 
 
 _HEADER = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_TEXTS = msgspec.json.Decoder(dict[str, str])
 _ENTRY = msgspec.json.Decoder(_Entry)
 
 
@@ -66,7 +69,7 @@ def read(file: BinaryIO, size: int) -> NamedTensors:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"its header is no JSON object ({error})") from None
     found: dict[str, StoredTensor] = {}
-    damage = []
+    texts, damage = _texts(header)
     for name, raw in header.items():
         if name != _NO_TENSOR:
             tensor = _tensor(name, raw, begin, size)
@@ -75,7 +78,33 @@ def read(file: BinaryIO, size: int) -> NamedTensors:
             else:
                 found[name] = tensor
     damage += _overlaps(found)
-    return NamedTensors(found, tuple(damage))
+    return NamedTensors(found, tuple(damage), texts=texts)
+
+
+def written(tensors: Mapping[str, tuple[str, tuple[int, ...], memoryview]], texts: Mapping[str, str]) -> Iterator[Any]:
+    """The parts of a file with these tensors, each as its dtype's bare name, its shape and its bytes, and with these
+    texts. A tensor's bytes are the memory that was given. Raises KeyError where the format has no such dtype."""
+    header: dict[str, Any] = {_NO_TENSOR: dict(texts)}
+    begin = 0
+    for name, (dtype, shape, content) in tensors.items():
+        known = _NAMES[dtype]
+        counted = (*shape[:-1], 2 * shape[-1]) if known == _FLOAT4 else shape
+        header[name] = _Entry(known, counted, (begin, begin + content.nbytes))
+        begin += content.nbytes
+    text = msgspec.json.encode(header)
+    text += b" " * (-len(text) % _LENGTH)
+    yield len(text).to_bytes(_LENGTH, "little") + text
+    yield from (content for _, _, content in tensors.values())
+
+
+def _texts(header: dict[str, msgspec.Raw]) -> tuple[dict[str, str], list[str]]:
+    """The texts, and what is wrong with them."""
+    if _NO_TENSOR not in header:
+        return {}, []
+    try:
+        return _TEXTS.decode(header[_NO_TENSOR]), []
+    except (ValueError, RecursionError) as error:
+        return {}, [f"{_NO_TENSOR}: it cannot be read ({error})"]
 
 
 def _tensor(name: str, raw: msgspec.Raw, begin: int, size: int) -> StoredTensor | str:

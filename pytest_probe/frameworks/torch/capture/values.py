@@ -40,6 +40,7 @@ from pytest_probe.capture.statistics import (
     fill_small_from,
     unpack,
 )
+from pytest_probe.frameworks.torch.arrays import to_array
 from pytest_probe.frameworks.torch.capture.statistics import (
     FLOAT4,
     SHARED,
@@ -412,6 +413,11 @@ class Values(CountedSnapshots):
             tensor = tensor.cpu()
         with open(path, "wb") as file:
             torch.save(tensor, file)
+
+    def stored(self, tensor: torch.Tensor) -> np.ndarray:
+        if not tensor.is_cpu:
+            torch.accelerator.synchronize(tensor.device)
+        return to_array(tensor.cpu())
 
 
 def _kind(dtype: torch.dtype) -> str:

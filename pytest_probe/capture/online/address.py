@@ -1,0 +1,52 @@
+"""Where the checking host is: a shared folder, or a host and a port."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TypeAlias
+from urllib.parse import unquote, urlsplit
+
+from msgspec import Struct
+
+# What both ends say of an address that is none of the two.
+WANTED = "give file:///FOLDER, or HOST:PORT"
+_PORT = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+):(?P<port>[0-9]{1,5})")
+_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+
+
+class Folder(Struct, frozen=True):
+    """A folder that both ends see."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return self.path.as_uri()
+
+
+class HostPort(Struct, frozen=True):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Does what goes there stay on this machine?"""
+        return self.host in _LOOPBACK
+
+
+Address: TypeAlias = Folder | HostPort
+
+
+def address(text: str) -> Address | None:
+    """The address that a text gives; None where it is none."""
+    if text.startswith("file:"):
+        parts = urlsplit(text)
+        path = Path(unquote(parts.path))
+        return Folder(path) if path.is_absolute() and parts.netloc in ("", "localhost") else None
+    found = _PORT.fullmatch(text)
+    if found is None or int(found["port"]) > 65535:
+        return None
+    return HostPort(found["host"], int(found["port"]))

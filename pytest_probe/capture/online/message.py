@@ -1,0 +1,111 @@
+"""What both ends say to each other: an entry of a dump with its tensors, or that a program has ended."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+import numpy as np
+from msgspec import Meta, Struct, field
+
+from pytest_probe.numerics.dtypes import dtype_name
+from pytest_probe.system.tensor_files import safetensors, stored_tensors
+
+# Of the messages' form; ends of two versions do not understand each other.
+VERSION = 1
+# The name of the text in a file of safetensors.
+_TEXT = "pytest_probe"
+# What a dump's entry calls the file of its tensors: those of a call lie in one folder.
+FILES = {direction: f"{direction}.safetensors" for direction in ("forward", "backward")}
+_NAME = re.compile(r"[^/\\\0]{1,300}\.[0-9]{1,9}\.(forward|backward)")
+
+_MAX_BODY = 1 << 24  # characters
+_Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**53)]
+_Run: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}$")]
+_Frames: TypeAlias = Annotated[list[Annotated[str, Meta(max_length=4096)]], Meta(max_length=1000)]
+
+
+class Sender(Struct, frozen=True):
+    """Who sends: a number that this process drew, its rank, and how many ranks train together."""
+
+    run: _Run
+    rank: _Count
+    ranks: Annotated[int, Meta(ge=1, le=2**62)]
+
+
+class Entry(Struct, frozen=True, tag="entry"):
+    """An entry of a dump. call counts the calls of this sender, from 0: forward and backward have the same number.
+    body is its JSON, with bare NaN as dumps have it; header is the dump's, frames the stack's lines, innermost first.
+    """
+
+    sender: Sender
+    step: _Count
+    call: _Count
+    name: Annotated[str, Meta(max_length=400)]
+    body: Annotated[str, Meta(max_length=_MAX_BODY)]
+    header: dict[str, Any]
+    frames: _Frames = field(default_factory=list)
+
+    @property
+    def direction(self) -> str:
+        return self.name.rpartition(".")[2]
+
+
+class Goodbye(Struct, frozen=True, tag="goodbye"):
+    """The program has ended, or sends no more. sent counts entries, left_out calls that the pace left out."""
+
+    sender: Sender
+    sent: _Count
+    left_out: _Count
+
+
+Message: TypeAlias = Entry | Goodbye
+
+
+class _Envelope(Struct, frozen=True):
+    version: int
+    message: Message
+
+
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+_decode = msgspec.json.Decoder(_Envelope).decode
+_version = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class NoMessage(ValueError):
+    """What came is no message that this release understands; the text says why."""
+
+
+def encoded(message: Message, tensors: Mapping[str, np.ndarray] | None = None) -> list[Any]:
+    """The parts of a message's file: bytes, and the memory of the tensors. Raises KeyError for a dtype that the format
+    does not have."""
+    parts = {}
+    for name, array in (tensors or {}).items():
+        dense = np.ascontiguousarray(array)
+        content = dense.reshape(-1).view(np.uint8).data if dense.nbytes else memoryview(b"")
+        parts[name] = dtype_name(array.dtype), array.shape, content
+    text = _encode(_Envelope(VERSION, message)).decode()
+    return list(safetensors.written(parts, {_TEXT: text}))
+
+
+def read(path: Path) -> Message:
+    """The message of a file. Raises NoMessage, and OSError."""
+    try:
+        text = stored_tensors(path).texts.get(_TEXT)
+    except ValueError as error:
+        raise NoMessage(str(error)) from None
+    if text is None:
+        raise NoMessage(f"it has no text {_TEXT!r}")
+    try:
+        found = _version(text).get("version")
+        if found != msgspec.Raw(str(VERSION).encode()):
+            raise NoMessage(f"it is of another version, expected {VERSION}")
+        message = _decode(text).message
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise NoMessage(f"its text cannot be read ({error})") from None
+    if isinstance(message, Entry) and not _NAME.fullmatch(message.name):
+        raise NoMessage("its entry has a name that no call has")
+    return message

@@ -1,0 +1,170 @@
+"""A folder that both ends see: a file a message, written under another name and renamed.
+
+Of a sender `000000017-<run>-<rank>-<step>-<call>-forward.safetensors`, and at its end `...-<run>-goodbye.safetensors`.
+Who takes a file renames it: see features/online/folder_source.py. Each end has a file `<kind>-<its number>.alive` that
+it touches while it lives: a clock of the folder's, since those of two machines differ.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from pytest_probe.capture.online.message import Entry, Goodbye, Message, encoded
+from pytest_probe.system.files import temporary_path
+
+_log = logging.getLogger("pytest_probe")
+SUFFIX = ".safetensors"
+ALIVE = ".alive"
+CHECKER, TRAINER = "checker", "trainer"
+BEAT_SECONDS = 5.0
+# An end that did not touch its file for so long is gone.
+GONE_SECONDS = 60.0
+_LOOK_SECONDS = 0.02
+
+
+def name_of(number: int, message: Message) -> str:
+    """The name of a message's file."""
+    run = message.sender.run
+    if isinstance(message, Goodbye):
+        return f"{number:09}-{run}-goodbye{SUFFIX}"
+    return f"{number:09}-{run}-{message.sender.rank}-{message.step}-{message.call}-{message.direction}{SUFFIX}"
+
+
+class Beat:
+    """Touches a file while this process lives. The file says which process of which machine that is."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.write_text(f"{platform.node()} {os.getpid()}")
+        self._end = threading.Event()
+        threading.Thread(target=self._run, name="pytest-probe alive", daemon=True).start()
+
+    def _run(self) -> None:
+        while not self._end.wait(BEAT_SECONDS):
+            with suppress(OSError):
+                self.path.touch()
+
+    def close(self) -> None:
+        self._end.set()
+        with suppress(OSError):
+            self.path.unlink()
+
+
+def lives(path: Path, now_ns: int) -> bool:
+    """Does the process live that touches this file? now_ns: when the reader's own was touched last."""
+    try:
+        host, _, process = path.read_text().partition(" ")
+        touched = path.stat().st_mtime_ns
+    except OSError:
+        return False
+    if host == platform.node() and process.isdecimal() and not _answers(int(process)):
+        return False
+    return now_ns - touched < GONE_SECONDS * 1e9
+
+
+def _answers(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it is somebody else's
+        return True
+    return True
+
+
+class SharedFolder:
+    """The sender's end. limit: bytes of messages that wait to be judged. waits: put waits for room.
+
+    Raises OSError where the folder cannot be written.
+    """
+
+    def __init__(self, folder: Path, run: str, *, limit: int, waits: bool) -> None:
+        self._folder = folder
+        self._limit = limit
+        self._waits = waits
+        self._number = 0
+        self._waiting = 0
+        self._lost = False
+        self.full = False
+        folder.mkdir(parents=True, exist_ok=True)
+        self._beat = Beat(folder / f"{TRAINER}-{run}{ALIVE}")
+
+    def put(self, message: Message, tensors: Mapping[str, np.ndarray]) -> bool:
+        if self._lost:
+            return False
+        try:
+            parts = encoded(message, tensors)
+            size = sum(memoryview(part).nbytes for part in parts)
+            if isinstance(message, Entry) and not self._has_room(size):
+                return False
+            self._write(message, parts)
+            self._waiting += size
+        except (OSError, KeyError) as error:
+            self._give_up(f"{self._folder} cannot be written ({error})")
+            return False
+        return True
+
+    def _write(self, message: Message, parts: list[bytes]) -> None:
+        path = self._folder / name_of(self._number, message)
+        self._number += 1
+        temporary = temporary_path(path)
+        try:
+            with temporary.open("xb") as file:
+                file.writelines(parts)
+            os.rename(temporary, path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+
+    def _has_room(self, size: int) -> bool:
+        """Waits for it where that is the policy, and a checking host is there."""
+        seen, since = self._beats(), time.monotonic()
+        while self._waiting and self._waiting + size > self._limit:
+            before, self._waiting = self._waiting, self._bytes()
+            if self._waiting < before or self._beats() != seen:
+                seen, since = self._beats(), time.monotonic()
+            self.full = bool(self._waiting) and self._waiting + size > self._limit
+            if not self.full:
+                break
+            if not self._waits:
+                return False
+            if time.monotonic() - since > GONE_SECONDS:
+                self._give_up(f"{self._folder} is full, and for {GONE_SECONDS:.0f} s no checking host has been there")
+                return False
+            time.sleep(_LOOK_SECONDS)
+        self.full = False
+        return True
+
+    def _bytes(self) -> int:
+        """Of the messages that wait to be judged."""
+        total = 0
+        with os.scandir(self._folder) as found:
+            for entry in found:
+                if entry.name.endswith(SUFFIX):
+                    with suppress(OSError):  # it was taken
+                        total += entry.stat().st_size
+        return total
+
+    def _beats(self) -> dict[str, int]:
+        found = {}
+        for path in self._folder.glob(f"{CHECKER}-*{ALIVE}"):
+            with suppress(OSError):
+                found[path.name] = path.stat().st_mtime_ns
+        return found
+
+    def _give_up(self, why: str) -> None:
+        self._lost, self.full = True, False
+        _log.error("pytest-probe: %s; the program continues, and no more calls are checked", why)
+
+    def close(self, goodbye: Goodbye) -> None:
+        self.put(goodbye, {})
+        self._beat.close()

@@ -1,0 +1,218 @@
+"""--probe-listen: each call that a running program sends becomes an item, in a loop of its own."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_probe.capture.online.address import Folder
+from pytest_probe.capture.online.message import NoMessage
+from pytest_probe.check import floating_dtypes
+from pytest_probe.errors import SettingsError
+from pytest_probe.features.online.folder_source import FolderSource
+from pytest_probe.features.online.received import Dumps, ReceivedDump
+from pytest_probe.features.online.source import Received, Source
+from pytest_probe.options import NAMED
+from pytest_probe.plugin.collectors import ArrivingItems
+from pytest_probe.plugin.feature import Feature, Summary
+from pytest_probe.plugin.items import ProbeItem
+from pytest_probe.plugin.report_results import OUTCOMES
+from pytest_probe.plugin.session import Probe
+from pytest_probe.reports.terminal import count
+from pytest_probe.selection import select
+
+_OPTION = NAMED["listen"].flag
+# Seconds between two looks where nothing waits.
+_LOOK_SECONDS = 0.05
+# Names of entries that the summary shows.
+_SHOWN = 5
+# Where the calls of failing items are kept in --probe-out.
+_KEPT = "received"
+
+
+class _Next(pytest.Item):
+    """Stands for the item that may come next: what the session has set up stays."""
+
+    def runtest(self) -> None:
+        raise NotImplementedError
+
+
+class Online(Feature):
+    """The loop, and what it says at the end."""
+
+    # Nothing may come.
+    empty = True
+    in_order = True
+
+    def __init__(self, probe: Probe) -> None:
+        super().__init__(probe)
+        self._source: Source | None = None
+        self._private = Path()
+        self._not_run: list[str] = []
+        self._parents: dict[str, ArrivingItems] = {}
+        # Of the entry that is judged now: the items that have no result yet, and what happens when all have.
+        self._left = 0
+        self._failed = False
+        self._end: Callable[[], None] = lambda: None
+
+    def prepare(self) -> None:
+        if self.probe.config.option.collectonly:
+            wanted = "calls come while the run goes on, and nothing can be collected before; leave one of the two out"
+            raise SettingsError(_OPTION, str(self.probe.settings.listen), wanted)
+        self._source = _opened(self.probe)
+        self._private = Path(tempfile.mkdtemp(prefix="pytest-probe-online-"))
+        self._dumps = Dumps(self._private / "calls", self.probe.registry.readers)
+
+    def header(self) -> Iterator[str]:
+        yield f"listening at {self.probe.settings.listen}: items run as calls come, until all programs have ended"
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self) -> bool:
+        return True
+
+    @pytest.hookimpl
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        assert self._source is not None
+        self.probe.warm_up()
+        while not self._source.finished():
+            received = self._source.take()
+            if received is None:
+                time.sleep(_LOOK_SECONDS)
+                continue
+            self._run(session, received)
+            if session.shouldfail:
+                raise session.Failed(session.shouldfail)
+            if session.shouldstop:
+                raise session.Interrupted(session.shouldstop)
+        return True
+
+    def _run(self, session: pytest.Session, received: Received) -> None:
+        assert self._source is not None
+        try:
+            made = self._dumps.read(received)
+        except NoMessage as error:
+            self._source.refused.append(str(error))
+            self._source.judged(received)
+            return
+        items: list[pytest.Item] = [*self._items(session, made)]
+        # -k and -m.
+        marks: Any = session.config.pluginmanager.get_plugin("mark")
+        marks.pytest_collection_modifyitems(items=items, config=session.config)
+        session.testscollected += len(items)
+        after = _Next.from_parent(session, name="next")
+        self._left, self._failed = len(items), False
+        self._end = lambda: self._judged(received, made)
+        for item in items:
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+        if not items:
+            self._end()
+        self._dumps.drop(made.folder)
+
+    def _judged(self, received: Received, made: ReceivedDump) -> None:
+        """The results of an entry are written: a checker that takes over must not judge it again."""
+        assert self._source is not None
+        if self._failed:
+            shutil.copytree(made.folder, self._place(made), dirs_exist_ok=True)
+        self._source.judged(received)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._failed |= report.failed
+        if report.when == "teardown" and report.outcome in OUTCOMES:
+            self._left -= 1
+            if not self._left:
+                self._end()
+
+    def _items(self, session: pytest.Session, made: ReceivedDump) -> Iterator[ProbeItem]:
+        entry = made.entry
+        parent = self._parent(session, made)
+        target = shlex.quote(str(self._place(made) / "dump.json"))
+        for record, direction, dtype in select(made.dump, self.probe.settings.selection, floating_dtypes):
+            if direction == entry.direction:
+                item: ProbeItem = ProbeItem.from_parent(
+                    parent, dump=made.dump, record=record, direction=direction, dtype=dtype, words=dtype
+                )
+                item.command = f"--probe-dump={target} --probe-api={shlex.quote(item.name)}"
+                item.place = entry.call
+                yield item
+
+    def _parent(self, session: pytest.Session, made: ReceivedDump) -> ArrivingItems:
+        label = f"rank{made.entry.sender.rank}/step{made.entry.step}"
+        if label not in self._parents:
+            path = self._private / label
+            self.probe.dumps.take_over(path, label, made.dump)
+            self._parents[label] = ArrivingItems.from_parent(
+                session, name=label, path=path, nodeid=label, probe=self.probe, dump_path=path
+            )
+        return self._parents[label]
+
+    def _place(self, made: ReceivedDump) -> Path:
+        """Where the call of a failing item is kept."""
+        entry, out = made.entry, self.probe.settings.out
+        kept = self._private / "failed" if out is None else out / _KEPT
+        return kept / f"rank{entry.sender.rank}" / f"step{entry.step}" / f"call{entry.call}"
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        if self._source is not None:
+            self._not_run = self._source.waiting()
+            self._source.close()
+
+    def summary(self, width: int) -> Summary:
+        source = self._source
+        if source is None:
+            return Summary()
+        lines = [_steps(rank, steps) for rank, steps in sorted(source.senders.steps.items())]
+        if source.senders.left_out:
+            lines.append(
+                f"{source.senders.left_out:,} calls and backwards were left out by the programs (online_policy)"
+            )
+        lines += [f"rank {rank} went without a word" for rank in source.senders.dead()]
+        lines += _some("not run, though it came", self._not_run)
+        return Summary(lines, "; ".join(_some("refused", source.refused)))
+
+    def pytest_unconfigure(self) -> None:
+        shutil.rmtree(self._private / "calls", ignore_errors=True)
+        for folder in (self._private,):
+            if folder != Path() and folder.exists() and not (folder / "failed").exists():
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def refuse_workers(config: pytest.Config) -> None:
+    """Raises UsageError under -n."""
+    option = config.option
+    if getattr(option, "numprocesses", None) or getattr(option, "tx", None):
+        wanted = "one process judges calls as they come; several can listen at one shared folder; leave -n out"
+        raise pytest.UsageError(str(SettingsError(_OPTION, option.probe_listen, wanted)))
+
+
+def _opened(probe: Probe) -> Source:
+    """Raises SettingsError."""
+    listen = probe.settings.listen
+    assert listen is not None
+    if isinstance(listen, Folder):
+        try:
+            return FolderSource(listen.path)
+        except OSError as error:
+            wanted = f"give a folder that can be written ({error.strerror or error})"
+            raise SettingsError(_OPTION, str(listen), wanted) from None
+    raise NotImplementedError
+
+
+def _steps(rank: int, steps: set[int]) -> str:
+    """ "rank 0: steps 0 to 2"."""
+    first, last = min(steps), max(steps)
+    return f"rank {rank}: {count(len(steps), 'step')}, {first}" + (f" to {last}" if last > first else "")
+
+
+def _some(what: str, names: list[str]) -> list[str]:
+    if not names:
+        return []
+    more = f", and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return [f"{what}: {', '.join(names[:_SHOWN])}{more}"]
