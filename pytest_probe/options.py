@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from pytest_probe.capture.online.address import Address
+    from pytest_probe.capture.online.listen import Listen
     from pytest_probe.model.dump import Direction
     from pytest_probe.option_types import Reads
 
@@ -247,11 +247,20 @@ class Options:
         "Compare each call of the dump with the same call of this one, a file or a folder: equal, inherited from its "
         "inputs, or an error of its own? Nothing runs on a device", FileOrFolder(), "PATH", repeated=True, stored=True,
         check="pytest_probe.features.against.options.check", may_differ=JUDGES)
-    listen: Option[Address | None] = Option("listen",
-        "Judge the calls that programs send while they run (PrecisionDebugger(online=...)): HOST:PORT, or a shared "
-        "folder, file:///FOLDER. No device runs", "pytest_probe.features.online.options.Listening", "ADDRESS",
-        stored=True, check="pytest_probe.features.online.options.check",
+    listen: Option[Listen | None] = Option("listen",
+        "Judge the calls that programs send while they run (PrecisionDebugger(online=...)): HOST:PORT, a shared "
+        "folder, file:///FOLDER, or msprobe's config.json. No device runs",
+        "pytest_probe.features.online.options.Listening", "ADDRESS", stored=True,
+        check="pytest_probe.features.online.options.check",
         first="pytest_probe.features.online.plugin.refuse_workers", free="it says where calls come from")
+    tls = Option("tls",
+        "Folder with server.crt, server.key and ca.crt: programs that send to --probe-listen=HOST:PORT show "
+        "certificates that ca.crt signed, and are shown this one", Folder(), "DIR", in_run_file=False,
+        check="pytest_probe.features.online.options.check_used", free="it says how calls travel")
+    listen_limit = Option("listen-limit",
+        "How large a tensor may be that a program sends to --probe-listen=HOST:PORT (default: 2GB)", Size(), "SIZE",
+        "2GB", in_run_file=False, check="pytest_probe.features.online.options.check_used",
+        free="what is larger is not judged")
     against_map = Option("against-map",
         "YAML file with what the other side of --probe-against calls modules, which it fuses, and how its ranks hold "
         "tensors", Place(), "FILE", repeated=True,

@@ -45,8 +45,8 @@ class Settings(Struct, Options, frozen=True, dict=True):
             self.skip_apis,
             self.directions,
             tuple(None if dtype == "recorded" else dtype for dtype in self.dtypes),
-            self.rules.white_list,
-            self.rules.black_list,
+            self.rules.white_list or (self.listen.white_list if self.listen else ()),
+            self.rules.black_list or (self.listen.black_list if self.listen else ()),
         )
 
     @property

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 from msgspec import Meta, Struct, defstruct, field
 from msgspec.structs import asdict, fields
 
-from pytest_probe.capture.online.address import WANTED, Address, address
+from pytest_probe.capture.online.address import NEEDS_TLS, WANTED, Address, HostPort, address
 from pytest_probe.errors import SettingsError
 from pytest_probe.system.decoding import WrongField, decode
 from pytest_probe.system.files import open_regular
@@ -341,6 +341,8 @@ def _sending(where: str, config: CaptureConfig) -> CaptureConfig:
     for key, value in wanted.items():
         if (found := getattr(config, key)) != value:
             raise SettingsError(f"{where}: {key}", found, f"online sends whole calls; give {key} {value}")
+    if isinstance(config.online, HostPort) and not config.tls and not config.online.is_loopback:
+        raise SettingsError(f"{where}: online", str(config.online), f"{NEEDS_TLS}: tls_path")
     return config
 
 

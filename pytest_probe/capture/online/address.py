@@ -11,6 +11,8 @@ from msgspec import Struct
 
 # What both ends say of an address that is none of the two.
 WANTED = "give file:///FOLDER, or HOST:PORT"
+# What both ends say where plain text would leave this machine.
+NEEDS_TLS = "what is sent would be readable on its way; give the folder of the certificates, or an address of loopback"
 _PORT = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+):(?P<port>[0-9]{1,5})")
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import secrets
+from pathlib import Path
 from typing import Any
 
 from pytest_probe.capture.config import CaptureConfig
-from pytest_probe.capture.online.address import Folder
+from pytest_probe.capture.online.address import Folder, HostPort
+from pytest_probe.capture.online.frames import certificates
 from pytest_probe.capture.online.message import Goodbye, Sender
 from pytest_probe.capture.online.sending import OnlineFiles, Pace, Transport
 from pytest_probe.capture.online.shared_folder import SharedFolder
@@ -41,7 +43,7 @@ class Connection:
             except OSError as error:
                 reason = error.strerror or str(error)
                 raise SettingsError("online", str(online), f"give a folder that can be written ({reason})") from None
-        raise NotImplementedError
+        return _stream(config, online, self._sender)
 
     def wants(self, api: str) -> bool:
         """Is this call of an API ("Functional.linear") sent?"""
@@ -68,3 +70,15 @@ class Connection:
         if transport is not None:
             sent = sum(each.sent for each in self._files)
             transport.close(Goodbye(self._sender, sent, self._pace.left_out + self._lost()))
+
+
+def _stream(config: CaptureConfig, online: HostPort | None, sender: Sender) -> Transport:
+    """Raises SettingsError where gRPC is not installed, and for certificates that cannot be used."""
+    assert online is not None
+    try:
+        from pytest_probe.capture.online.stream import Stream
+    except ImportError:
+        wanted = "it needs gRPC, which is not installed: pip install 'pytest-probe[online]'; a shared folder needs none"
+        raise SettingsError("online", str(online), wanted) from None
+    keys = certificates(Path(config.tls), "client") if config.tls else None
+    return Stream(online, sender, limit=config.buffer, waits=config.policy == "block", keys=keys)

@@ -24,7 +24,9 @@ _RAREST = 4096
 class Transport(Protocol):
     """Takes messages to the checking host. It never raises."""
 
-    full: bool
+    @property
+    def full(self) -> bool:
+        """Would a message find no room now?"""
 
     def put(self, message: Message, tensors: Mapping[str, np.ndarray]) -> bool:
         """Send it, or wait for room where the policy is to wait. False where it does not go."""

@@ -2,27 +2,93 @@
 
 from __future__ import annotations
 
-from pytest_probe.capture.online.address import WANTED, Address, address
+import importlib.util
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from pytest_probe.capture.online.address import NEEDS_TLS, WANTED, HostPort, address
+from pytest_probe.capture.online.listen import Listen
 from pytest_probe.option_types import Given, Type
 from pytest_probe.settings import RawOptions, Settings, on_no_device, refuse
+from pytest_probe.system.decoding import decode
+from pytest_probe.system.files import open_regular
+
+_SECTION = "run_ut"
+_GRPC = "it needs gRPC, which is not installed: pip install 'pytest-probe[online]'; a shared folder needs none"
+
+
+class _RunUt(Struct, frozen=True):
+    """msprobe's section of its checker, as far as it listens."""
+
+    is_online: bool = False
+    nfs_path: str = ""
+    host: str = ""
+    port: Annotated[int, Meta(le=65535)] = -1
+    rank_list: tuple[int, ...] = ()
+    tls_path: str = ""
+    white_list: tuple[str, ...] = ()
+    black_list: tuple[str, ...] = ()
 
 
 class Listening(Type):
-    def read(self, given: Given) -> Address | None:
-        """Raises SettingsError for what is no address."""
+    def read(self, given: Given) -> Listen | None:
+        """Raises SettingsError for what is no address, and for a port where gRPC is not installed."""
         if not given.text:
             return None
-        found = address(given.text)
-        if found is None:
-            raise given.wrong(WANTED)
+        found = _of_file(given) if given.text.endswith(".json") else _of_text(given)
+        if isinstance(found.address, HostPort) and importlib.util.find_spec("grpc") is None:
+            raise given.wrong(_GRPC)
         return found
 
-    def plain(self, value: Address | None) -> str | None:
+    def plain(self, value: Listen | None) -> str | None:
         return None if value is None else str(value)
 
 
+def _of_text(given: Given) -> Listen:
+    found = address(given.text)
+    if found is None:
+        raise given.wrong(f"{WANTED}, or msprobe's config.json")
+    return Listen(found)
+
+
+def _of_file(given: Given) -> Listen:
+    """What msprobe's config.json says."""
+    path = given.path
+    assert path is not None
+    section = decode(_section(given, path), _RunUt, lambda steps: f"{given.name}: {path}: {_SECTION}")
+    folder = section.nfs_path
+    found = address(Path(folder).absolute().as_uri() if folder else f"{section.host}:{section.port}")
+    if not section.is_online or found is None:
+        wanted = f"its section {_SECTION} must have is_online true, and nfs_path, or host and port"
+        raise given.wrong(wanted, str(path))
+    lists = section.white_list, section.black_list
+    return Listen(found, section.tls_path, section.rank_list, *lists)
+
+
+def _section(given: Given, path: Path) -> dict[str, Any]:
+    try:
+        with open_regular(path) as file:
+            content = json.loads(file.read().decode("utf-8-sig"))
+    except OSError as error:
+        raise given.wrong(f"it cannot be read ({error.strerror or error})", str(path)) from None
+    except (ValueError, RecursionError) as error:
+        raise given.wrong(f"it is no JSON ({error})", str(path)) from None
+    section = content.get(_SECTION) if isinstance(content, dict) else None
+    if not isinstance(section, dict):
+        raise given.wrong(f"it has no section {_SECTION}, as msprobe's config.json has", str(path))
+    return section
+
+
 def check(options: RawOptions, settings: Settings) -> None:
-    """Raises SettingsError for an option that needs a dump, other processes, or another run of the same cases."""
+    """Raises SettingsError for an option that needs a dump, other processes, or another run of the same cases, and for
+    a port that others reach where there are no certificates."""
+    assert settings.listen is not None
+    port = settings.listen.address
+    if isinstance(port, HostPort) and not port.is_loopback and not (settings.tls or settings.listen.tls):
+        raise options["listen"].wrong(f"{NEEDS_TLS}: --probe-tls")
     refuse(
         options,
         f"{options['listen'].name} judges calls when they come; leave it out",
@@ -38,3 +104,12 @@ def check(options: RawOptions, settings: Settings) -> None:
         cluster=settings.cluster is None,
         resume=not settings.resume,
     )
+
+
+def check_used(options: RawOptions, settings: Settings) -> None:
+    """Raises SettingsError for what the command line says of a port, where there is none."""
+    listens = settings.listen is not None and isinstance(settings.listen.address, HostPort)
+    for name in ("tls", "listen-limit"):
+        given = options[name]
+        if not listens and given.is_set and not given.from_ini:
+            raise given.wrong("it is for programs that send to a port: add --probe-listen=HOST:PORT")

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pytest_probe.capture.online.address import Folder
+from pytest_probe.capture.online.frames import certificates
 from pytest_probe.capture.online.message import NoMessage
 from pytest_probe.check import floating_dtypes
 from pytest_probe.errors import SettingsError
@@ -66,8 +67,8 @@ class Online(Feature):
         if self.probe.config.option.collectonly:
             wanted = "calls come while the run goes on, and nothing can be collected before; leave one of the two out"
             raise SettingsError(_OPTION, str(self.probe.settings.listen), wanted)
-        self._source = _opened(self.probe)
         self._private = Path(tempfile.mkdtemp(prefix="pytest-probe-online-"))
+        self._source = _opened(self.probe, self._private)
         self._dumps = Dumps(self._private / "calls", self.probe.registry.readers)
 
     def header(self) -> Iterator[str]:
@@ -192,17 +193,22 @@ def refuse_workers(config: pytest.Config) -> None:
         raise pytest.UsageError(str(SettingsError(_OPTION, option.probe_listen, wanted)))
 
 
-def _opened(probe: Probe) -> Source:
+def _opened(probe: Probe, private: Path) -> Source:
     """Raises SettingsError."""
-    listen = probe.settings.listen
-    assert listen is not None
+    assert probe.settings.listen is not None
+    listen = probe.settings.listen.address
     if isinstance(listen, Folder):
         try:
             return FolderSource(listen.path)
         except OSError as error:
             wanted = f"give a folder that can be written ({error.strerror or error})"
             raise SettingsError(_OPTION, str(listen), wanted) from None
-    raise NotImplementedError
+    # gRPC is an extra.
+    from pytest_probe.features.online.stream_source import StreamSource
+
+    tls = probe.settings.tls or probe.settings.listen.tls
+    keys = certificates(Path(tls), "server") if tls else None
+    return StreamSource(listen, private / "came", limit=probe.settings.listen_limit, keys=keys)
 
 
 def _steps(rank: int, steps: set[int]) -> str:

@@ -1,0 +1,229 @@
+"""What no program of ours sends: the stream ends with a reason, others go on, and nothing is written but messages."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+grpc = pytest.importorskip("grpc", reason="needs the extra online")
+
+from pytest_probe.capture.online.frames import HEAD, PART_BYTES
+from pytest_probe.capture.online.message import Goodbye, Sender, read
+from pytest_probe.features.online import receiver
+from tests.features.online.streams import LIMIT, SENDER, Listening, content, entry, greeting, tensors
+
+OTHER = Sender("ffff0000", 1, 2)
+
+
+@pytest.fixture
+def end(tmp_path: Path) -> Iterator[Listening]:
+    made = Listening(tmp_path / "spool")
+    yield made
+    made.close()
+
+
+def whole(number: int, message: bytes) -> bytes:
+    return HEAD.pack(number, len(message)) + message
+
+
+GOOD = content(entry(0), tensors(0))
+LENGTH = int.from_bytes(GOOD[:8], "little")
+
+
+def with_header(change: tuple[bytes, bytes]) -> bytes:
+    """A message whose header says something else."""
+    header = GOOD[8 : 8 + LENGTH]
+    assert change[0] in header
+    header = header.replace(*change)
+    return len(header).to_bytes(8, "little") + header + GOOD[8 + LENGTH :]
+
+
+REFUSED = {
+    "nothing": ([], "begins with no greeting"),
+    "an empty greeting": ([b""], "begins with no greeting"),
+    "a greeting that is no JSON": ([b"\xff\xfe{"], "begins with no greeting"),
+    "a list": ([b"[1]"], "begins with no greeting"),
+    "deep brackets": ([b"[" * 4000], "begins with no greeting"),
+    "a long greeting": ([b" " * 5000], "expected a greeting of at most 4,096"),
+    "a name that is a path": ([greeting().replace(b"0123abcd", b"../../ab")], "begins with no greeting"),
+    "another version": ([greeting(version=9)], "speaks version 9, expected 1"),
+    "a large first number": ([greeting(first=0).replace(b'"first":0', b'"first":1e99')], "begins with no greeting"),
+    "a part without a head": ([greeting(), b"1234"], "a part has 4 bytes"),
+    "another number": ([greeting(), whole(5, GOOD)], "message 5 came, expected 0"),
+    "a huge size": ([greeting(), HEAD.pack(0, 1 << 63)], "expected at most"),
+    "more than it says": ([greeting(), HEAD.pack(0, 10) + GOOD], "bytes more than its head says"),
+    "a cut message": ([greeting(), HEAD.pack(0, len(GOOD)) + GOOD[:-9]], "ended 9 bytes before the end"),
+    "a part of another": (
+        [greeting(), HEAD.pack(0, len(GOOD)) + GOOD[:-9], whole(1, GOOD)],
+        "belongs to another message",
+    ),
+    "random bytes": ([greeting(), whole(0, os.urandom(1000))], ""),
+    "a pickle": ([greeting(), whole(0, pickle.dumps(print))], ""),
+    "a file of torch": ([greeting(), whole(0, b"PK\3\4" + bytes(100))], ""),
+    "no text": ([greeting(), whole(0, struct.pack("<Q", 2) + b"{}")], "no text"),
+    "another sender": ([greeting(), whole(0, content(entry(0, OTHER)))], "another sender than its stream"),
+    "a name that no call has": (
+        [greeting(), whole(0, content(entry(0, name="../../etc/passwd")))],
+        "a name that no call has",
+    ),
+    "a dtype that is unknown": ([greeting(), whole(0, with_header((b'"F32"', b'"F99"')))], "F99"),
+    "a tensor beyond the end": ([greeting(), whole(0, with_header((b"[1000]", b"[9999]")))], "input.0"),
+    "a header beyond the end": ([greeting(), whole(0, struct.pack("<Q", 1 << 40) + GOOD[8:])], "header"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_the_stream_ends_with_a_reason_and_others_go_on(end: Listening, kind: str) -> None:
+    requests, wanted = REFUSED[kind]
+    friend = end.stream(sender=OTHER)
+    assert friend.put(entry(0, OTHER), tensors(0))
+    code, why = end.raw(*requests)
+    assert code == grpc.StatusCode.INVALID_ARGUMENT
+    assert wanted in why
+    assert why
+    assert [each.partition(": ")[2] for each in end.refused] == [why]
+    assert friend.put(entry(1, OTHER), tensors(1))
+    friend.close(Goodbye(OTHER, 2, 0))
+    # Of the refused one nothing is left.
+    assert [read(end.folder / name).sender for name in end.files()] == [OTHER] * 3
+    assert not [path for path in end.folder.iterdir() if path.suffix != ".safetensors"]
+
+
+def test_a_tensor_over_the_limit(tmp_path: Path) -> None:
+    end = Listening(tmp_path / "spool", limit=3999)
+    code, why = end.raw(greeting(), whole(0, GOOD))
+    assert (code, why) == (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "tensor input.0 has 4,000 bytes, expected at most 3,999: see --probe-listen-limit",
+    )
+    end.close()
+
+
+def test_a_part_that_is_too_large(end: Listening) -> None:
+    code, _ = end.raw(greeting(), HEAD.pack(0, 2 * PART_BYTES) + bytes(PART_BYTES + 1))
+    assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert not end.files()
+
+
+def test_who_never_comes_to_an_end(end: Listening, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first sends nothing, the second part after part without content, the third stops in the middle."""
+    monkeypatch.setattr(receiver, "_HELLO_SECONDS", 0.3)
+    monkeypatch.setattr(receiver, "_MESSAGE_SECONDS", 0.3)
+
+    def forever(*requests: bytes, pause: float) -> Iterator[bytes]:
+        yield from requests
+        over = threading.Event()
+        while not over.wait(pause):
+            yield HEAD.pack(0, len(GOOD))
+
+    for requests in ((), (greeting(), HEAD.pack(0, len(GOOD)))):
+        with grpc.insecure_channel(str(end.address)) as channel:
+            call = channel.stream_stream("/pytest_probe.Online/Send")
+            calls = call(forever(*requests, pause=0.01 if requests else 60), timeout=20)
+            with pytest.raises(grpc.RpcError) as found:
+                list(calls)
+            assert found.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+            assert found.value.details() == "what was begun did not come to its end in time"
+    assert not list(end.folder.iterdir())
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(requests=st.lists(st.binary(max_size=200) | st.sampled_from([greeting(), whole(0, GOOD), GOOD]), max_size=4))
+def test_any_bytes(end: Listening, requests: list[bytes]) -> None:
+    code, _ = end.raw(*requests)
+    assert code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OK)
+    for name in end.files():
+        assert read(end.folder / name).sender == SENDER
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(place=st.integers(0, len(GOOD) - 1), bits=st.integers(1, 255), number=st.integers(0, 1 << 30))
+def test_any_message_with_a_changed_byte(end: Listening, place: int, bits: int, number: int) -> None:
+    changed = bytearray(GOOD)
+    changed[place] ^= bits
+    sender = Sender(f"{number:08x}", 0, 1)
+    end.raw(greeting(sender), whole(0, bytes(changed)))
+    good = Sender("01234567", 0, 1)
+    before = len(end.files())
+    assert end.raw(greeting(good, first=1 << 40), whole(1 << 40, content(entry(0, good))))[0] in (
+        grpc.StatusCode.OK,
+        grpc.StatusCode.INVALID_ARGUMENT,
+    )
+    assert len(end.files()) >= before
+
+
+# It prints its port, listens until its standard input ends, and prints the most memory that it had.
+LISTENER = """
+import resource, sys
+from pathlib import Path
+from pytest_probe.capture.online.address import HostPort
+from pytest_probe.features.online.receiver import Receiver
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+end = Receiver(HostPort("127.0.0.1", 0), Path(sys.argv[1]), limit=int(sys.argv[2]), keys=None, refused=lambda why: None)
+print(end.port, flush=True)
+sys.stdin.read()
+end.close()
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+"""
+
+
+@pytest.mark.slow
+def test_two_hundred_clients_at_once_take_little_memory(tmp_path: Path) -> None:
+    """Each sends 24 MiB of the largest message, and never ends it."""
+    limit = 512 << 20
+    process = subprocess.Popen(
+        [sys.executable, "-c", LISTENER, str(tmp_path), str(limit)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    address = f"127.0.0.1:{process.stdout.readline().strip()}"
+    over = threading.Event()
+
+    def forever(number: int) -> Iterator[bytes]:
+        yield greeting(Sender(f"{number:08x}", number, 200))
+        for _ in range(6):
+            yield HEAD.pack(0, 4 * limit) + bytes(PART_BYTES)
+        over.wait()
+
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    channels = [grpc.insecure_channel(address, options) for _ in range(200)]
+    calls = [channel.stream_stream("/pytest_probe.Online/Send")(forever(n)) for n, channel in enumerate(channels)]
+    for call in calls:
+        next(call)
+    over.wait(3.0)
+    friend = Sender("abcdabcd", 0, 1)
+    with grpc.insecure_channel(address, options) as channel:
+        welcome = next(channel.stream_stream("/pytest_probe.Online/Send")(iter([greeting(friend)]), timeout=20))
+    assert b'"next":0' in welcome
+    over.set()
+    for call in calls:
+        call.cancel()
+    for channel in channels:
+        channel.close()
+    taken, _ = process.communicate()
+    assert int(taken) < 1.5 * limit
+
+
+def test_what_comes_is_bounded_by_the_folder(end: Listening) -> None:
+    """LIMIT is of a tensor; nobody judges, and no more than four times as much lies there."""
+    program = end.stream(limit=LIMIT, waits=False)
+    for number in range(40):
+        while not program.put(entry(number), tensors(number, LIMIT // 16)):
+            threading.Event().wait(0.05)
+            if len(end.files()) > 14:
+                break
+    size = sum(path.stat().st_size for path in end.folder.glob("*.safetensors"))
+    assert size <= 4 * LIMIT
+    end.close()

@@ -1,0 +1,175 @@
+"""A program that sends over a stream, and the run that judges what comes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("grpc", reason="needs the extra online")
+
+from tests.features.online.conftest import LIMIT, Ends, said
+from tests.features.online.streams import LOCAL, CuttingProxy, cuts, make_certificates
+from tests.features.online.test_online import by_case, losses
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl")
+    return make_certificates(tmp_path_factory.mktemp("tls") / "keys")
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.create_server((LOCAL, 0)) as free:
+        return int(free.getsockname()[1])
+
+
+def test_verdicts_are_those_of_a_dump(ends: Ends, port: int, tls: Path) -> None:
+    recorded = said(ends.program("dump_path=dump"))
+    assert "51 passed" in said(ends.checker("offline", "--probe-dump=dump", "--probe-device=recorded"))
+    checker = ends.checker("online", f"--probe-listen=localhost:{port}", f"--probe-tls={tls}")
+    sent = said(ends.program(f"online=localhost:{port}", f"tls_path={tls}"))
+    text = said(checker)
+    assert checker.returncode == 0, text
+    assert losses(recorded) == losses(sent)
+    assert by_case(ends.results("online")) == by_case(ends.results("offline"))
+    assert "rank 0: 3 steps, 0 to 2" in text
+
+
+def test_cuts_lose_and_repeat_nothing(ends: Ends, port: int) -> None:
+    proxy = CuttingProxy(port, cuts(1, 20, 20_000))
+    checker = ends.checker("online", f"--probe-listen={LOCAL}:{port}")
+    text = said(ends.program(f"online={LOCAL}:{proxy.port}", "fault=gelu"))
+    assert "sent " in text
+    said(checker)
+    proxy.close()
+    assert proxy.cut == 20
+    found = ends.results("online")
+    assert len(by_case(found)) == len(found) == 51
+    wrong = {line["id"].partition("::")[2] for line in found if line["verdict"] == "error"}
+    assert wrong == {"Functional.gelu.0.forward"}
+
+
+def test_two_ranks_at_once(ends: Ends, port: int) -> None:
+    """Two processes of gloo's, which train together."""
+    program = (ends.folder / "train.py").read_text()
+    joined = 'import torch.distributed\ntorch.distributed.init_process_group("gloo")\nmain()\n'
+    assert program.endswith("main()\n")
+    (ends.folder / "train.py").write_text(program.removesuffix("main()\n") + joined)
+    with socket.create_server((LOCAL, 0)) as free:
+        meeting = str(free.getsockname()[1])
+    checker = ends.checker("online", f"--probe-listen={LOCAL}:{port}")
+    programs = [
+        ends.program(
+            f"online={LOCAL}:{port}",
+            RANK=str(rank),
+            WORLD_SIZE="2",
+            MASTER_ADDR=LOCAL,
+            MASTER_PORT=meeting,
+        )
+        for rank in range(2)
+    ]
+    for each in programs:
+        said(each)
+    text = said(checker)
+    assert checker.returncode == 0, text
+    labels = {line["id"].partition("::")[0] for line in ends.results("online")}
+    assert labels == {f"rank{rank}/step{step}" for rank in range(2) for step in range(3)}
+    assert len(ends.results("online")) == 2 * 51
+    assert "rank 1: 3 steps, 0 to 2" in text
+
+
+def test_a_rank_that_is_killed_ends_alone(ends: Ends, port: int) -> None:
+    program = (ends.folder / "train.py").read_text()
+    dies = program.replace("        debugger.step()\n", "        debugger.step()\n        if step == 1: die()\n")
+    assert dies != program
+    dying = "import os, signal, time\ndef die():\n    time.sleep(2)\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    (ends.folder / "train.py").write_text(dying + dies)
+    (ends.folder / "conftest.py").write_text(
+        "import pytest_probe.capture.online.shared_folder as shared\nshared.GONE_SECONDS = 2.0\n"
+    )
+    checker = ends.checker("online", f"--probe-listen={LOCAL}:{port}")
+    program_that_dies = ends.program(f"online={LOCAL}:{port}")
+    program_that_dies.wait(LIMIT)
+    assert program_that_dies.returncode == -signal.SIGKILL
+    text = said(checker)
+    assert "rank 0 went without a word" in text
+    assert len(ends.results("online")) == 2 * 17
+
+
+def test_an_interrupt_lists_what_came(ends: Ends, port: int) -> None:
+    (ends.folder / "conftest.py").write_text("import time\n\ndef pytest_runtest_call():\n    time.sleep(0.3)\n")
+    checker = ends.checker("online", f"--probe-listen={LOCAL}:{port}")
+    said(ends.program(f"online={LOCAL}:{port}"))
+    end = time.monotonic() + LIMIT
+    while len(ends.results("online")) < 3 and time.monotonic() < end:
+        time.sleep(0.05)
+    checker.send_signal(signal.SIGINT)
+    text = said(checker)
+    assert checker.returncode == 2
+    assert "not run, though it came: " in text
+    assert 3 <= len(ends.results("online")) < 51
+
+
+def test_nobody_listens(ends: Ends, port: int) -> None:
+    program = (ends.folder / "train.py").read_text()
+    quick = "import pytest_probe.capture.online.stream as stream\nstream.GONE_SECONDS = 0.5\n"
+    (ends.folder / "train.py").write_text(quick + program)
+    text = said(ends.program(f"online={LOCAL}:{port}"))
+    assert len(losses(text)) == 3
+    assert text.count("has not answered") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--probe-listen=0.0.0.0:{port}"], "what is sent would be readable on its way"),
+        (["--probe-listen=localhost:{taken}"], "nothing else listens on"),
+        (["--probe-listen=localhost:{port}", "--probe-tls=empty"], "give a folder with server.crt, server.key and"),
+        (["--probe-listen=file:///tmp/x", "--probe-listen-limit=1GB"], "it is for programs that send to a port"),
+        (["--probe-listen=localhost:{port}", "--probe-listen-limit=much"], "give a size"),
+        (["--probe-listen=config.json"], "its section run_ut must have is_online true"),
+        (["--probe-listen=none.json"], "it cannot be read"),
+    ],
+)
+def test_what_cannot_be_used(ends: Ends, port: int, options: list[str], words: str) -> None:
+    (ends.folder / "empty").mkdir()
+    (ends.folder / "config.json").write_text('{"task": "run_ut", "run_ut": {"host": "127.0.0.1", "port": 1}}')
+    with socket.create_server((LOCAL, 0)) as taken:
+        names = {"port": port, "taken": taken.getsockname()[1]}
+        checker = ends.checker("out", *(option.format(**names) for option in options))
+        text = said(checker)
+    assert checker.returncode == 4, text
+    assert words in text
+
+
+def test_a_program_does_not_send_plain_text_away(ends: Ends) -> None:
+    text = said(ends.program("online=checker.example.org:7000"))
+    assert "what is sent would be readable on its way" in text
+    assert "tls_path" in text
+
+
+def test_the_configurations_of_msprobe(ends: Ends, port: int) -> None:
+    """Both ends, with the lists of the checker's."""
+    training = {"task": "tensor", "online_run_ut": True, "host": LOCAL, "port": port, "seed": 3, "tensor": {}}
+    (ends.folder / "training.json").write_text(json.dumps(training))
+    checking = {"is_online": True, "host": LOCAL, "port": port, "rank_list": [0], "black_list": ["gelu"]}
+    (ends.folder / "checking.json").write_text(json.dumps({"task": "run_ut", "run_ut": checking}))
+    program = (ends.folder / "train.py").read_text()
+    (ends.folder / "train.py").write_text(program.replace('task="tensor", **options', '"training.json"'))
+    checker = ends.checker("online", "--probe-listen=checking.json")
+    said(ends.program())
+    text = said(checker)
+    assert checker.returncode == 0, text
+    entries = {line["id"].partition("::")[2] for line in ends.results("online")}
+    assert "Functional.linear.0.forward" in entries
+    assert not any("gelu" in each for each in entries)

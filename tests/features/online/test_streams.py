@@ -1,0 +1,291 @@
+"""What goes over a stream comes once, whole and in order, whatever happens to the connection."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("grpc", reason="needs the extra online")
+
+from pytest_probe.capture.online import stream as sending
+from pytest_probe.capture.online.address import HostPort
+from pytest_probe.capture.online.frames import PART_BYTES, certificates
+from pytest_probe.capture.online.message import Entry, Goodbye, read
+from pytest_probe.errors import SettingsError
+from pytest_probe.features.online import receiver
+from pytest_probe.system.tensor_files import stored_tensors
+from tests.features.online.streams import (
+    LOCAL,
+    SENDER,
+    CuttingProxy,
+    Listening,
+    content,
+    cuts,
+    entry,
+    make_certificates,
+    tensors,
+)
+
+
+@pytest.fixture
+def listen(tmp_path: Path) -> Iterator[Callable[..., Listening]]:
+    made: list[Listening] = []
+
+    def start(**options: object) -> Listening:
+        made.append(Listening(tmp_path / f"spool{len(made)}", **options))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.close()
+
+
+@pytest.fixture(scope="session")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl")
+    return make_certificates(tmp_path_factory.mktemp("tls") / "keys")
+
+
+def came(folder: Path) -> list[tuple[int, np.ndarray]]:
+    """The numbers of the calls that came, in their order, and what they hold."""
+    found = []
+    for path in sorted(folder.glob("*.safetensors")):
+        message = read(path)
+        if isinstance(message, Entry):
+            stored = stored_tensors(path).tensors["input.0"]
+            found.append((message.call, np.frombuffer(path.read_bytes()[stored.start :], np.float32)))
+    return found
+
+
+def test_tensors_come_as_they_went(listen: Callable[..., Listening]) -> None:
+    end = listen()
+    elements = [0, 1, PART_BYTES // 4 - 1, PART_BYTES // 4, PART_BYTES // 4 + 1, 3 * PART_BYTES // 4]
+    program = end.stream()
+    for number, count in enumerate(elements):
+        assert program.put(entry(number), tensors(number, count))
+    program.close(Goodbye(SENDER, len(elements), 7))
+    for (number, found), count in zip(came(end.folder), elements, strict=True):
+        np.testing.assert_array_equal(found, tensors(number, count)["input.0"])
+    goodbye = read(end.folder / end.files()[-1])
+    assert goodbye == Goodbye(SENDER, len(elements), 7)
+    assert not end.refused
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_connections_cut_at_twenty_moments_lose_and_repeat_nothing(
+    listen: Callable[..., Listening], seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "_RETRY_SECONDS", 0.01)
+    end = listen()
+    proxy = CuttingProxy(end.receiver.port, cuts(seed, 20, 200_000))
+    program = end.stream(proxy.port)
+    for number in range(100):
+        assert program.put(entry(number), tensors(number, 10_000))
+    program.close(Goodbye(SENDER, 100, 0))
+    proxy.close()
+    assert proxy.cut == 20
+    found = came(end.folder)
+    assert [number for number, _ in found] == list(range(100))
+    for number, array in found:
+        np.testing.assert_array_equal(array, tensors(number, 10_000)["input.0"])
+
+
+def test_a_program_waits_where_it_shall(listen: Callable[..., Listening], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checking host judges nothing: its folder fills, then the program's buffer, and then the program waits."""
+    monkeypatch.setattr(receiver, "_TENSORS", 1)
+    end = listen(limit=1 << 20)
+    program = end.stream(limit=1 << 20)
+    put: list[int] = []
+
+    def run() -> None:
+        for number in range(10):
+            assert program.put(entry(number), tensors(number, 100_000))
+            put.append(number)
+        program.close(Goodbye(SENDER, 10, 0))
+
+    running = threading.Thread(target=run)
+    running.start()
+    running.join(2.0)
+    # Each has 400 kB: two in the folder, one that its room is waited for, and two in the buffer at least.
+    assert running.is_alive()
+    assert len(put) < 7
+    seen = set()
+    while running.is_alive():
+        for path in end.folder.glob("*.safetensors"):
+            seen.add(path.name)
+            path.unlink()
+        running.join(0.01)
+    assert len(put) == 10
+    assert len(seen | set(end.files())) == 11
+
+
+def test_a_program_that_must_not_wait_drops_what_finds_no_room(
+    listen: Callable[..., Listening], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "GONE_SECONDS", 0.5)
+    program = listen().stream(port=1, limit=1 << 20, waits=False)
+    assert [program.put(entry(number), tensors(number, 100_000)) for number in range(4)] == [True, True, False, False]
+    assert not program.full  # another of the same size finds no room, a smaller one does
+    assert program.put(entry(4), tensors(4, 50_000))
+    assert program.full
+    program.close(Goodbye(SENDER, 3, 2))
+    assert not program.full
+
+
+def test_nobody_there_is_said_once(
+    listen: Callable[..., Listening], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sending, "GONE_SECONDS", 0.5)
+    program = listen().stream(port=1, limit=1)
+    with caplog.at_level(logging.WARNING, "pytest_probe"):
+        assert program.put(entry(0), tensors(0))
+        # Waits for room until the checking host is given up.
+        assert not program.put(entry(1), tensors(1))
+        assert not program.put(entry(2), tensors(2))
+        program.close(Goodbye(SENDER, 1, 0))
+    (record,) = caplog.records
+    assert "127.0.0.1:1 has not answered for 0 s" in record.getMessage()
+    assert "the program continues, and no more calls are checked" in record.getMessage()
+
+
+def test_a_checker_that_comes_late_gets_everything(listen: Callable[..., Listening], tmp_path: Path) -> None:
+    first = listen()
+    port = first.receiver.port
+    program = first.stream()
+    first.close()
+    for number in range(5):
+        assert program.put(entry(number), tensors(number))
+    folder = tmp_path / "late"
+    folder.mkdir()
+    late = receiver.Receiver(HostPort(LOCAL, port), folder, limit=1 << 20, keys=None, refused=print)
+    program.close(Goodbye(SENDER, 5, 0))
+    late.close()
+    assert [number for number, _ in came(folder)] == list(range(5))
+
+
+def test_another_checker_goes_on_where_the_first_ended(listen: Callable[..., Listening], tmp_path: Path) -> None:
+    """What the first took is its own; the second does not ask for it."""
+    first = listen()
+    port = first.receiver.port
+    program = first.stream()
+    assert program.put(entry(0), tensors(0))
+    while not first.files():
+        threading.Event().wait(0.01)
+    first.close()
+    assert program.put(entry(1), tensors(1))
+    folder = tmp_path / "second"
+    folder.mkdir()
+    second = receiver.Receiver(HostPort(LOCAL, port), folder, limit=1 << 20, keys=None, refused=print)
+    program.close(Goodbye(SENDER, 2, 0))
+    second.close()
+    assert [number for number, _ in came(first.folder)] == [0]
+    assert [number for number, _ in came(folder)] == [1]
+
+
+def test_a_message_that_is_too_large_is_left_out_and_counted(
+    listen: Callable[..., Listening], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiver, "_TENSORS", 1)
+    end = listen(limit=1 << 20)
+    program = end.stream()
+    assert program.put(entry(0), tensors(0, 1 << 20))  # before the checking host says what it takes
+    assert program.put(entry(1), tensors(1))
+    while not end.files():
+        threading.Event().wait(0.01)
+    assert not program.put(entry(2), tensors(2, 1 << 20))
+    program.close(Goodbye(SENDER, 2, 1))
+    assert [number for number, _ in came(end.folder)] == [1]
+    assert read(end.folder / end.files()[-1]) == Goodbye(SENDER, 1, 2)
+    assert not end.refused
+
+
+def test_both_ends_show_certificates(listen: Callable[..., Listening], tls: Path) -> None:
+    end = listen(tls=tls)
+    program = end.stream(keys=certificates(tls, "client"))
+    assert program.put(entry(0), tensors(0))
+    program.close(Goodbye(SENDER, 1, 0))
+    assert [number for number, _ in came(end.folder)] == [0]
+
+
+@pytest.mark.parametrize("client", ["without a certificate", "in plain text", "of another authority"])
+def test_who_shows_none_is_not_heard(
+    listen: Callable[..., Listening],
+    tls: Path,
+    tmp_path: Path,
+    client: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    import grpc
+
+    monkeypatch.setattr(sending, "GONE_SECONDS", 0.5)
+    end = listen(tls=tls)
+    keys = None
+    if client == "of another authority":
+        other = make_certificates(tmp_path / "other")
+        # It knows whom to trust, and is not trusted.
+        shutil.copy(tls / "ca.crt", other / "ca.crt")
+        keys = certificates(other, "client")
+    elif client == "without a certificate":
+        keys = certificates(tls, "client")
+        monkeypatch.setattr(
+            grpc, "ssl_channel_credentials", lambda ca, key, crt, make=grpc.ssl_channel_credentials: make(ca)
+        )
+    stranger = end.stream(keys=keys)
+    assert stranger.put(entry(0), tensors(0))
+    stranger.close(Goodbye(SENDER, 1, 0))
+    assert not end.files()
+    assert "no more calls are checked" in caplog.text
+    monkeypatch.undo()
+    friend = end.stream(keys=certificates(tls, "client"))
+    assert friend.put(entry(1), tensors(1))
+    friend.close(Goodbye(SENDER, 1, 0))
+    assert [number for number, _ in came(end.folder)] == [1]
+
+
+def test_a_program_does_not_send_to_a_host_of_another_authority(
+    listen: Callable[..., Listening],
+    tls: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(sending, "GONE_SECONDS", 0.5)
+    end = listen(tls=make_certificates(tmp_path / "false"))
+    program = end.stream(keys=certificates(tls, "client"))
+    assert program.put(entry(0), tensors(0))
+    program.close(Goodbye(SENDER, 1, 0))
+    assert "has not answered" in caplog.text
+    assert not end.files()
+
+
+def test_a_port_that_is_taken(listen: Callable[..., Listening], tmp_path: Path) -> None:
+    taken = listen().address
+    with pytest.raises(SettingsError, match="nothing else listens on"):
+        receiver.Receiver(taken, tmp_path, limit=1, keys=None, refused=print)
+
+
+def test_certificates_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"server\.key.*give a folder with server\.crt, server\.key and ca\.crt"):
+        certificates(tmp_path, "server")
+
+
+def test_certificates_that_are_none(listen: Callable[..., Listening], tls: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(tls, broken)
+    (broken / "server.crt").write_text("no certificate")
+    with pytest.raises(SettingsError):
+        listen(tls=broken)
+
+
+def test_content_is_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(content(entry(3), tensors(3)))
+    assert read(path) == entry(3)
