@@ -77,7 +77,7 @@ class Bindings:
                 if replacement is not None:
                     self._names.append((names, name, value, replacement))
         for owner, name, original, replacement, _ in self._methods:
-            if inspect.getattr_static(owner, name) is original:
+            if next((names[name] for names in map(vars, owner.__mro__) if name in names), None) is original:
                 setattr(owner, name, replacement)
         for names, name, original, replacement in self._names:
             if names.get(name) is original:

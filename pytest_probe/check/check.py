@@ -25,7 +25,7 @@ from pytest_probe.check.overflow import by_statistics, recorded_overflow
 from pytest_probe.check.replay import NO_CALL, Replay
 from pytest_probe.check.runner import AdjustInputs, CaseRunner, naming_lost_arguments
 from pytest_probe.check.sources import CallerResult, replayed, settled_on_cpu
-from pytest_probe.check.stored_outputs import check_gradients
+from pytest_probe.check.stored_outputs import StoredOutputs, check_gradients
 from pytest_probe.errors import (
     DeviceMemoryError,
     HookFailed,
@@ -54,8 +54,9 @@ def check(case: Case, runner: CaseRunner, replay: Replay | None = None, measurin
     the call besides."""
     if replay is None:
         try:
-            call = runner.decoded(case)
-            source = runner.source(case)
+            recorded = case.dump.decode(case.record)
+            call = runner.completed(case, recorded)
+            source = runner.source(case, recorded)
             with naming_lost_arguments(call):
                 arguments = runner.arguments(case, call)
                 resolved = runner.resolved(case, call, arguments)
@@ -322,7 +323,7 @@ class Checker:
         setup, forward = self._setup(case), None if previous is None else previous.forward
         with self._caching(case) as cached:
             runner = self._runner(case, cached)
-            found = self._without_sides(case, runner)
+            found = self._without_sides(case, runner, forward)
             if found is None and isinstance(forward, ProbeError):
                 # The backward of a record whose forward could not run is undecided for the same reason.
                 found = undecided(setup, case, forward, in_both=True)
@@ -334,9 +335,9 @@ class Checker:
                     found = replace(found, verdict=replace(found.verdict, notes=notes))
         return found.without_run() if setup.memory.crowds(_bytes_on_device(case)) else found
 
-    def _without_sides(self, case: Case, runner: CaseRunner) -> Checked | None:
+    def _without_sides(self, case: Case, runner: CaseRunner, forward: Replay | ProbeError | None) -> Checked | None:
         """What needs no reference: a run that measures only, or an overflow that a record's statistics tell. Raises
-        Unsupported where a dump has not what is to be judged."""
+        Unsupported where a dump has not what is to be judged. forward is what the record's forward left."""
         conditions = self.conditions
         if not conditions.judged and case.pair is None:
             assert conditions.measuring is not None, "a run that does not judge measures"
@@ -345,7 +346,8 @@ class Checker:
             return None
         told = by_statistics(case, runner) if conditions.standard == Finite.name and case.pair is None else None
         if told is None and case.direction == "backward":
-            check_gradients(case.dump.decode(case.record))
+            source = forward.source if isinstance(forward, Replay) else None
+            check_gradients(source.call if isinstance(source, StoredOutputs) else case.dump.decode(case.record))
         return None if told is None else Checked(case, told)
 
     @contextmanager

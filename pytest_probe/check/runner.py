@@ -40,9 +40,11 @@ class CaseRunner(Struct, frozen=True):
     cached: KeptResults | None = None
 
     def decoded(self, case: Case) -> Call:
-        """The record's call, with the arguments that its dump lacks where the stored outputs tell them; of two
-        functions that are compared NO_CALL."""
-        call = case.dump.decode(case.record)
+        """The record's call, completed; of two functions that are compared NO_CALL."""
+        return self.completed(case, case.dump.decode(case.record))
+
+    def completed(self, case: Case, call: Call) -> Call:
+        """The call with the arguments that its dump lacks where the stored outputs tell them."""
         if not call.partial:
             return call
         inputs.check_size(call, None, self._memory)
@@ -50,11 +52,11 @@ class CaseRunner(Struct, frozen=True):
         files, stored = self.files(case.dump), conditions.judges_stored
         return Completing(self.resolver, self._references, device, files, conditions.seed, stored).completed(case, call)
 
-    def source(self, case: Case) -> DeviceSource | StoredOutputs:
-        """Where the results to judge come from."""
+    def source(self, case: Case, recorded: Call) -> DeviceSource | StoredOutputs:
+        """Where the results to judge come from. recorded is the call as it was decoded: a completed one does not tell
+        of all its outputs."""
         if case.pair is not None or not self.setup.conditions.judges_stored:
             return self.device
-        recorded = case.dump.decode(case.record)  # a call that was completed does not tell of all its outputs
         check_stored(recorded)
         return StoredOutputs(case.record, recorded, self.files(case.dump))
 

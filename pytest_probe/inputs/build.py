@@ -12,7 +12,7 @@ import zipfile
 from collections.abc import Callable, Mapping
 from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from msgspec import Struct, field
@@ -138,10 +138,20 @@ class StoredTensors(Struct, frozen=True):
             return _npy(file.read()) if path.suffix == ".npy" else self.load(file)
 
 
+# How files of NumPy's usually begin: version 1.0, and a header that ends after so many bytes.
+_USUAL, _USUAL_SIZE = b"\x93NUMPY\x01\x00\x76\x00", 128
+
+
 def _inside(path: Path, folder: Path) -> bool:
     """Does a file lie in a folder after links are resolved? Of one that is no link its own folder decides."""
-    real = path.resolve() if path.is_symlink() else _resolved(path.parent)
-    return real.is_relative_to(_resolved(folder))
+    if path.is_symlink():
+        return path.resolve().is_relative_to(_resolved(folder))
+    return _below(path.parent, folder)
+
+
+@functools.lru_cache(64)
+def _below(inner: Path, folder: Path) -> bool:
+    return _resolved(inner).is_relative_to(_resolved(folder))
 
 
 @functools.lru_cache(64)
@@ -179,15 +189,25 @@ def stored_array(path: Path, key: str) -> AnyArray:
 
 def _npy(content: bytes) -> AnyArray:
     """The array in a file of NumPy's. Raises ValueError or TypeError, before memory is taken, where it is not whole."""
+    # Tensors of one dtype and shape have one header, which NumPy compiles as Python.
+    usual = content.startswith(_USUAL) and len(content) >= _USUAL_SIZE
+    shape, in_columns, dtype, begin = _known_header(content[:_USUAL_SIZE]) if usual else _header(content)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects")
+    if math.prod(shape) * dtype.itemsize > len(content) - begin:
+        raise ValueError("it ends too early")
+    return np.ndarray(shape, dtype, content, begin, order="F" if in_columns else "C").copy()
+
+
+def _header(content: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    """Shape, whether columns come first, dtype, and where the values begin. Raises ValueError or TypeError."""
     file = BytesIO(content)
     version = np.lib.format.read_magic(file)
     header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, in_columns, dtype = header(file)
-    if dtype.hasobject:
-        raise ValueError("it holds Python objects")
-    if math.prod(shape) * dtype.itemsize > len(content) - file.tell():
-        raise ValueError("it ends too early")
-    return np.ndarray(shape, dtype, content, file.tell(), order="F" if in_columns else "C").copy()
+    return (*header(file), file.tell())
+
+
+_known_header = functools.lru_cache(256)(_header)
 
 
 def _unpacked(path: Path) -> int:

@@ -47,6 +47,7 @@ MAX_TEXT = 1 << 16  # characters of a text
 LEAST, LARGEST = -(2**63), 2**64 - 1
 # Bytes of a file's name on usual file systems.
 _MAX_NAME = 255
+_MARKS = frozenset("/\\:\0")
 _MAX_CHECKSUM = 128  # characters: the longest that is usual has 512 bits
 
 
@@ -153,7 +154,9 @@ class Fields:
         if value.get(key) is None:
             return None
         name: str = self.need(value, key, field, str, "the name of a file")
-        bare = PurePosixPath(name).name == name == PureWindowsPath(name).name and "\0" not in name
+        # Most names have no mark that could make a path of them.
+        plain = _MARKS.isdisjoint(name)
+        bare = plain or (PurePosixPath(name).name == name == PureWindowsPath(name).name and "\0" not in name)
         if not bare or name in ("", ".", "..") or len(name) > _MAX_NAME:
             raise self.error(f"{field}.{key}", quoted(name), "the bare name of a file, without a folder")
         return name

@@ -17,6 +17,8 @@ class ReplacedTiming:
     the device and gives for how long (ns)."""
 
     framework: str
+    # Does the framework build a graph now, and compute nothing? None where such calls are seen as they begin.
+    compiles: Callable[[], bool] | None = None
 
     def __init__(
         self,
@@ -32,10 +34,6 @@ class ReplacedTiming:
         self._tensor = classes[0]
         self._bindings = Bindings([(one, self._replacement(one, name)) for one, name in functions], classes)
 
-    def compiles(self) -> bool:
-        """Does the framework build a graph now, and compute nothing?"""
-        return False
-
     def begin(self) -> None:
         self._bindings.put()
 
@@ -47,12 +45,13 @@ class ReplacedTiming:
     def _replacement(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
         api = self._stopwatch.api(self.framework, name, clock=self._clock)
         track, by_shape, compiles = self._stopwatch.track, self._stopwatch.by_shape, self.compiles
-        rows = ShapeRows(api, self._tensor)
+        rows, local = ShapeRows(api, self._tensor), self._stopwatch.local
 
+        # Each call waits for what is done here: what is known of this thread is looked up first.
         def replacement(*args: Any, **kwargs: Any) -> Any:
-            if compiles():
+            if compiles is not None and compiles():
                 return function(*args, **kwargs)
-            return track().call(rows.of(args, kwargs) if by_shape else api, function, args, kwargs)
+            return (local.track or track()).call(rows.of(args, kwargs) if by_shape else api, function, args, kwargs)
 
         return like(function, replacement)
 

@@ -20,6 +20,7 @@ import numpy as np
 from pytest_probe.capture.arrays import COUNTED, ArraySnapshots
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.snapshot import PlainEntry, Seen, Tree
+from pytest_probe.capture.statistics import SMALL_BYTES
 from pytest_probe.frameworks.mindspore.arrays import FLOATS, name_of
 from pytest_probe.frameworks.mindspore.signatures import written
 from pytest_probe.user_errors import first_line
@@ -51,7 +52,7 @@ class Values(ArraySnapshots):
 
     def __init__(self, config: CaptureConfig) -> None:
         super().__init__(config)
-        self._waiting: deque[tuple[Any, str, Seen]] = deque()
+        self._waiting: deque[tuple[Any, str, int, Seen]] = deque()
         self._room = _MOST_WAITING
         self._lock = threading.RLock()
         self.leaves.update(dict.fromkeys((mindspore.Tensor, mindspore.Parameter), self.tensor))
@@ -72,10 +73,10 @@ class Values(ArraySnapshots):
         width = self._widths.get(dtype, 0)
         if not (width and (self._kept or self._counts)):
             return seen
-        self._waiting.append((tensor, dtype, seen))
         size = width
         for extent in shape:
             size *= extent
+        self._waiting.append((tensor, dtype, size, seen))
         self._room -= size
         if self._room < 0:
             self._look_at_waiting()
@@ -105,28 +106,30 @@ class Values(ArraySnapshots):
         with self._lock:
             self._room = _MOST_WAITING
             while self._waiting:
-                tensor, dtype, seen = self._waiting.popleft()
+                tensor, dtype, size, seen = self._waiting.popleft()
                 try:
-                    self._look_at(tensor, dtype, seen)
+                    self._look_at(tensor, dtype, size, seen)
                 except Exception as error:
                     seen.failed = f"{type(error).__name__}: {first_line(error)}"
                     if is_of_kernel(error) and threading.current_thread() is threading.main_thread():
                         raise
 
-    def _look_at(self, tensor: Any, dtype: str, seen: Seen) -> None:
+    def _look_at(self, tensor: Any, dtype: str, size: int, seen: Seen) -> None:
         known = self.dtypes[dtype]
-        # MindSpore's bfloat16 and NumPy's meet only where both were compiled for one NumPy.
+        # MindSpore's bfloat16 and NumPy's meet only where both were compiled for one NumPy. And to share the memory of
+        # a small tensor takes longer than to copy it.
         near = known.kind in COUNTED
-        array = tensor.asnumpy() if near else np.frombuffer(tensor.get_bytes(), known).reshape(seen.shape)
-        if not array.size:
+        shared = near and not 0 < size <= SMALL_BYTES
+        array = tensor.asnumpy() if shared else np.frombuffer(tensor.get_bytes(), known).reshape(seen.shape)
+        if not size:
             if self._kept:
                 seen.data = array
             return
         if near and not tensor.is_contiguous():
             seen.stride, near = tuple(tensor.stride()), False
         if near:
-            seen.address = array.ctypes.data
-        self.look(array, seen, dtype, near)
+            seen.address = tensor.data_ptr()
+        self.look(array, seen, dtype, near and shared)
 
     def save(self, data: np.ndarray, path: Path) -> None:
         """As msprobe does, what NumPy has not is float32."""
