@@ -87,6 +87,8 @@ class DrawnCall(Struct, frozen=True, dict=True):
             return _leaf(value, found.get(path), streams.at(path), self.limits, scaled.kind_at(products, path))
 
         args, kwargs = map_tree(self.args, "input", leaf), map_tree(dict(self.kwargs), "kwargs", leaf)
+        if products:
+            scaled.give_largest_scale(self.signatures.bind(self.api, args, kwargs), streams.at("largest scale"))
         return Arguments(args, kwargs, ())
 
     def __str__(self) -> str:

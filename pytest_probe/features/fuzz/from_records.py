@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from pytest_probe.features.fuzz.drawn import DrawnCall, DrawnTensor
 from pytest_probe.features.fuzz.regimes import RECORDED
+from pytest_probe.features.fuzz.scaled_sizes import fitted
 from pytest_probe.features.fuzz.templates import (
     Choice,
     DimOf,
@@ -68,7 +69,7 @@ def _around(template: Template, sizes: Sizes) -> DrawnCall:
 
     assert template.arguments is not None
     args, kwargs = (map_tree(tree, "", filled) for tree in template.arguments)
-    return DrawnCall(template.api, args, kwargs, 0, template.signatures, template.limits)
+    return fitted(DrawnCall(template.api, args, kwargs, 0, template.signatures, template.limits))
 
 
 def _by_table(entry: Entry, bound: BoundCall, call: Call, signatures: Signatures) -> Template | None:

@@ -7,15 +7,24 @@ from typing import Any
 
 import numpy as np
 
+from pytest_probe.errors import BrokenCall
 from pytest_probe.model.run import BoundCall
-from pytest_probe.numerics.dtypes import AnyArray, Float64Array, float_format
+from pytest_probe.model.scaled_product import operands
+from pytest_probe.numerics.dtypes import PACKED, AnyArray, Float64Array, dtype_name, float_format
+from pytest_probe.numerics.packed import is_packed
+from pytest_probe.numerics.scaled import places
 
 _E8M0 = "float8_e8m0fnu"
 # Bytes 0 and 255, the smallest power and NaN. 254, the largest, overflows in float32 or does not by the order in which
-# a healthy kernel multiplies.
+# a healthy kernel multiplies: only blocks of zeros have it.
+_LARGEST = 254
 _EDGES = (2.0**-127, np.nan)
 # How often a drawn operand has such blocks, or a scale of such a byte, and how many numbers the smallest blocks have.
 _OFTEN, _BLOCK = 0.25, 16
+# Numbers of the widest blocks but those of 128: one of each so many is huge, where each block has a huge one.
+_WIDEST = 32
+# The byte of two numbers of float4, its largest and zero.
+_SIX = 7
 
 
 _KINDS = {"scale_a": "scales", "scale_b": "scales", "input": "numbers", "mat2": "numbers", "offs": "ends"}
@@ -68,5 +77,24 @@ def _numbers(values: AnyArray, dtype: str, rng: np.random.Generator) -> AnyArray
     if rng.random() < _OFTEN:
         found.reshape(-1)[start : start + _BLOCK] = 0.0
     if rng.random() < _OFTEN:
-        found.reshape(-1)[start] = float_format(dtype).max
+        first, step = (start % _WIDEST, _WIDEST) if rng.random() < 0.5 else (start, found.size)
+        found.reshape(-1)[first::step] = _SIX if dtype == PACKED else float_format(dtype).max
     return found
+
+
+def give_largest_scale(bound: BoundCall, rng: np.random.Generator) -> None:
+    """Write the largest scale of E8M0, byte 254, to one block of the first operand, often, and zeros to its numbers."""
+    if rng.random() >= _OFTEN:
+        return
+    try:
+        operand, _ = operands(bound)
+    except BrokenCall:
+        return  # groups, or no scales of a recipe
+    if dtype_name(operand.scales[0].dtype) != _E8M0 or not operand.matrix.size:
+        return
+    recipe = operand.scaling.recipes[0]
+    where = places(recipe, operand.shape, operand.scaling.order)
+    row, block = int(rng.integers(where.shape[0])), int(rng.integers(where.shape[1]))
+    operand.scales[0].view(np.uint8).reshape(-1)[where[row, block]] = _LARGEST
+    width = recipe.columns // (2 if is_packed(operand.matrix) else 1)
+    operand.matrix.view(np.uint8)[row, block * width : (block + 1) * width] = 0

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from pytest_probe.features.fuzz.drawn import EXPANDED, LAYOUTS, DrawnCall, DrawnTensor
 from pytest_probe.features.fuzz.regimes import FEW_NUMBERS, MIXED, RECORDED, REGIMES
+from pytest_probe.features.fuzz.scaled_sizes import fitted
 from pytest_probe.features.fuzz.templates import Choice, DimOf, Key, SizeOf, Template, TensorSlot
 from pytest_probe.frameworks.python.binding import works_in_place
 from pytest_probe.inputs.generated import kind_of
@@ -125,7 +126,7 @@ class _Drawing:
             args, kwargs = template.signatures.call(template.api, given)
         else:
             args, kwargs = (map_tree(tree, "", lambda leaf, _: _filled(leaf, values)) for tree in template.arguments)
-        return DrawnCall(template.api, tuple(args), kwargs, seed, template.signatures, template.limits)
+        return fitted(DrawnCall(template.api, tuple(args), kwargs, seed, template.signatures, template.limits))
 
     def _drawn_regime(self, recorded: bool) -> str:
         if self._template.elementwise and self._coin():
