@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pytest_probe.check import Checker as Checker
     from pytest_probe.check import Conditions as Conditions
     from pytest_probe.check.quantizers import dequantize as dequantize
+    from pytest_probe.check.quantizers import quantizer as quantizer
     from pytest_probe.errors import ProbeError as ProbeError
     from pytest_probe.model.dump import Dump as Dump
     from pytest_probe.model.dump import Record as Record
@@ -40,6 +41,7 @@ _EXPORTS = {
     "capture": "pytest_probe.capture.debugger",
     "dequantize": "pytest_probe.check.quantizers",
     "end_analysis": "pytest_probe.capture.timing",
+    "quantizer": "pytest_probe.check.quantizers",
     "read_dump": "pytest_probe.records",
     "seed_all": "pytest_probe.capture.debugger",
     "start_analysis": "pytest_probe.capture.timing",

@@ -12,6 +12,7 @@ from pytest_probe.model.dump import Reader
 from pytest_probe.model.run import Device
 from pytest_probe.records import READERS
 from pytest_probe.standards import STANDARDS, Standard
+from pytest_probe.standards.quantisers.quantiser import Wanted
 
 
 class Registry(Struct):
@@ -20,7 +21,8 @@ class Registry(Struct):
     by what --probe-compile calls them: each makes a function of a function. relations says
     by API what --probe-relations may ask of it, as {"batch": {"x": 0}, "inplace": True}. mappings say by an API's
     full name ("paddle.nn.functional.my_op") what corresponds to it in the framework of --probe-framework, or of
-    --probe-reference-framework."""
+    --probe-reference-framework. quantizers say by API which recorded functions are judged as quantisers, and what
+    `pytest_probe.quantizer` gives they state."""
 
     readers: list[Reader] = field(default_factory=lambda: list(READERS))
     standards: dict[str, Standard] = field(default_factory=lambda: dict(STANDARDS))
@@ -31,6 +33,7 @@ class Registry(Struct):
     namespaces: dict[str, str] = field(default_factory=dict)
     relations: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     mappings: dict[str, mapping.Mapping] = field(default_factory=dict)
+    quantizers: dict[str, Wanted] = field(default_factory=dict)
 
     @classmethod
     def default(cls) -> Registry:

@@ -22,6 +22,7 @@ from pytest_probe.check.kept import KeptResults
 from pytest_probe.check.lost_arguments import check_complete
 from pytest_probe.check.outcome import UNDECIDED, Checked, MeasurableCall, Measuring, PreparedCall, attempt, undecided
 from pytest_probe.check.overflow import by_statistics, recorded_overflow
+from pytest_probe.check.recorded_quantizers import of_record
 from pytest_probe.check.replay import NO_CALL, Replay
 from pytest_probe.check.runner import AdjustInputs, CaseRunner, naming_lost_arguments
 from pytest_probe.check.sources import CallerResult, replayed, settled_on_cpu
@@ -336,14 +337,16 @@ class Checker:
         return found.without_run() if setup.memory.crowds(_bytes_on_device(case)) else found
 
     def _without_sides(self, case: Case, runner: CaseRunner, forward: Replay | ProbeError | None) -> Checked | None:
-        """What needs no reference: a run that measures only, or an overflow that a record's statistics tell. Raises
-        Unsupported where a dump has not what is to be judged. forward is what the record's forward left."""
+        """What needs no reference: a run that measures only, a quantiser, or an overflow that a record's statistics
+        tell. Raises Unsupported where a dump has not what is to be judged. forward is what the record's forward left.
+        """
         conditions = self.conditions
         if not conditions.judged and case.pair is None:
             assert conditions.measuring is not None, "a run that does not judge measures"
             return _measured_alone(case, conditions.measuring.alone(case, runner))
-        if not conditions.judges_stored:
-            return None
+        found = of_record(case, runner)
+        if found is not None or not conditions.judges_stored:
+            return found
         told = by_statistics(case, runner) if conditions.standard == Finite.name and case.pair is None else None
         if told is None and case.direction == "backward":
             source = forward.source if isinstance(forward, Replay) else None

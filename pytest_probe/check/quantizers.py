@@ -10,63 +10,61 @@ import numpy as np
 from pytest_probe import frameworks
 from pytest_probe.check.check import Checker
 from pytest_probe.check.outcome import Checked, undecided
-from pytest_probe.errors import BrokenCall, DeviceRaised, NoKernel, Unsupported
+from pytest_probe.check.quantised import concluded, quantised
+from pytest_probe.check.sources import DeviceSource
+from pytest_probe.errors import BrokenCall, DeviceRaised, SettingsError, Unsupported
 from pytest_probe.model.case import Case
-from pytest_probe.model.run import Leaf, Way, on_device
-from pytest_probe.model.verdict import Verdict, conclusion
+from pytest_probe.model.run import Leaf, Way
 from pytest_probe.numerics import scaled
-from pytest_probe.numerics.dtypes import PACKED, AnyArray, Float64Array, dtype_name, numpy_dtype, widen
-from pytest_probe.standards.quantisers import quantiser
-from pytest_probe.standards.quantisers.quantiser import Quantised, Wanted
-from pytest_probe.user_errors import exception_line, first_line
+from pytest_probe.numerics.dtypes import AnyArray, Float64Array
+from pytest_probe.numerics.scaled import Order, is_swizzled, recipe_named
+from pytest_probe.standards.quantisers.quantiser import DRAWS, Quantised, Wanted
+from pytest_probe.standards.quantisers.scales import POWERS
 
-# Runs of a quantiser that rounds by chance: of 4,096 elements they tell a bias of half a percent.
-DRAWS = 32
+
+def quantizer(
+    recipe: object,
+    *,
+    rule: str | None = None,
+    rounding: str = "nearest",
+    saturate: bool = True,
+    swizzle: object = None,
+    scales_first: bool = False,
+) -> Wanted:
+    """What a quantiser states, for `registry.quantizers`; the arguments are those of `probe.check_quantizer`.
+    scales_first: it returns scales before values. Raises BrokenCall or SettingsError for what cannot be used."""
+    known = (*POWERS, "nearest", "up", "down")
+    if rule is not None and rule not in known:
+        raise SettingsError("quantizer: rule", rule, f"give one of {', '.join(known)}")
+    if rounding not in ("nearest", "stochastic"):
+        raise SettingsError("quantizer: rounding", rounding, 'give "nearest" or "stochastic"')
+    order: Order = "swizzled" if is_swizzled(swizzle) else "grid"
+    return Wanted(recipe_named(recipe), order, rule or "", saturate, rounding, scales_first)
 
 
 def check_quantizer(checker: Checker, case: Case, wanted: Wanted) -> Checked:
     """The verdict on a quantiser, the function of a case, whose only tensor is what it quantises: on its scales and its
     elements. A function that raises, or gives something else, is an error."""
     assert case.pair is not None
+    (leaf,) = case.pair.arguments.tensors.values()
     with checker.making_calls(case) as setup:
         try:
-            draws = [_drawn(checker, case) for _ in range(DRAWS if wanted.rounding == "stochastic" else 1)]
-            (leaf,) = case.pair.arguments.tensors.values()
-            outputs = quantiser.judge(leaf.array, draws, wanted)
+            count = DRAWS if wanted.rounding == "stochastic" else 1
+            return concluded(case, leaf.array, [_drawn(checker, case, wanted) for _ in range(count)], wanted)
+        except BrokenCall as error:
+            return concluded(case, leaf.array, error, wanted)
         except (DeviceRaised, Unsupported) as error:
-            if isinstance(error, BrokenCall):
-                return Checked(case, Verdict("error", quantiser.NAME, f"the quantiser gave {error}"), cause=error)
             return undecided(setup, case, error)
-    outcome, reason = conclusion(outputs)
-    return Checked(case, Verdict(outcome, quantiser.NAME, reason, "", dtype_name(leaf.array.dtype), outputs))
 
 
-def _drawn(checker: Checker, case: Case) -> Quantised:
+def _drawn(checker: Checker, case: Case, wanted: Wanted) -> Quantised:
     """What one call gives. Raises DeviceRaised or Unsupported."""
     setup, pair = checker.setup, case.pair
     assert pair is not None
-    try:
-        with on_device():
-            way = Way(setup.device, state="users")
-            run = setup.framework.run(pair.function, pair.arguments.args, pair.arguments.kwargs, way, None)
-    except (MemoryError, Unsupported):
-        raise
-    except Exception as error:
-        if setup.framework.has_no_kernel(error):
-            raise NoKernel(f"{setup.device.name}: {first_line(error)}") from error
-        raise DeviceRaised(f"{setup.device.name} raised {exception_line(error)}") from error
-    arrays = [value for value in run.outputs.values() if isinstance(value, np.ndarray)]
-    if len(arrays) not in (2, 3) or len(arrays) != len(run.outputs):
-        found = [type(value).__name__ for value in run.outputs.values()]
-        raise BrokenCall(f"{len(found)} outputs ({', '.join(found)}), expected values, scales, and the scale of all")
-    values, scales, *further = arrays
-    whole = float(widen(further[0]).reshape(-1)[0]) if further else 1.0
-    return Quantised(_as(values, PACKED), _as(scales, "float8_e8m0fnu"), whole)
-
-
-def _as(array: AnyArray, dtype: str) -> AnyArray:
-    """Bytes, which programs that know no narrower dtype have, as this one."""
-    return array.view(numpy_dtype(dtype)) if array.dtype == np.uint8 else array
+    with DeviceSource(setup.framework, setup.device).running():
+        way = Way(setup.device, state="users")
+        run = setup.framework.run(pair.function, pair.arguments.args, pair.arguments.kwargs, way, None)
+    return quantised(list(run.outputs.values()), wanted)
 
 
 def dequantize(

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from pytest_probe.check import Case, Checked, Checker, PreparedCall
 from pytest_probe.check.api_names import known_api
-from pytest_probe.check.quantizers import check_quantizer
+from pytest_probe.check.quantizers import check_quantizer, quantizer
 from pytest_probe.errors import NoKernel, SettingsError, UnsupportedDtype
 from pytest_probe.model.case import Demands
 from pytest_probe.model.dump import Direction, Record
@@ -22,7 +22,6 @@ from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.run import Way
 from pytest_probe.model.verdict import SEVERITY, Verdict
 from pytest_probe.numerics.random_streams import RecordStreams
-from pytest_probe.numerics.scaled import Order, is_swizzled, recipe_named
 from pytest_probe.options import RELATIONS, TWO_CALLS, imported
 from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.marker import Marked
@@ -32,8 +31,6 @@ from pytest_probe.plugin.saving import saved_file
 from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.tensors import Request
 from pytest_probe.reports import results_file
-from pytest_probe.standards.quantisers.quantiser import Wanted
-from pytest_probe.standards.quantisers.scales import POWERS
 
 RESULTS: pytest.StashKey[list[Result]] = pytest.StashKey()
 PACKAGE = Path(__file__).parent.parent
@@ -266,18 +263,12 @@ class ProbeFixture(_Checks):
         for arguments that cannot be used. Skips the test where the device has no kernel.
         """
         __tracebackhide__ = True
-        order: Order = "swizzled" if is_swizzled(swizzle) else "grid"
-        known = (*POWERS, "nearest", "up", "down")
-        if rule is not None and rule not in known:
-            raise SettingsError("probe.check_quantizer: rule", rule, f"give one of {', '.join(known)}")
-        if rounding not in ("nearest", "stochastic"):
-            raise SettingsError("probe.check_quantizer: rounding", rounding, 'give "nearest" or "stochastic"')
-        wanted = Wanted(recipe_named(recipe), order, rule or "", saturate, rounding)
+        asked = quantizer(recipe, rule=rule, rounding=rounding, saturate=saturate, swizzle=swizzle)
         name = _name_of(function)
         key = f"{name}.{self._checks}"
         self._checks += 1
         (case,) = self._checker.pairs(function, function, [x], key=key, origin=self._item.nodeid)
-        judged = self._judge(case, partial(check_quantizer, self._checker, case, wanted), name)
+        judged = self._judge(case, partial(check_quantizer, self._checker, case, asked), name)
         (verdict,) = self._conclude([judged])
         return verdict
 

@@ -70,8 +70,8 @@ def test_a_wrong_scale_fails_the_test_and_says_what_it_is(pytester: pytest.Pytes
     ("call", "message"),
     [
         ("mxfp8, x, recipe='fp8'", "the recipe is 'fp8', expected one of TensorWise, RowWise"),
-        ("mxfp8, x, recipe='mxfp8', rule='round'", "probe.check_quantizer: rule: 'round' cannot be used; give one of"),
-        ("mxfp8, x, recipe='mxfp8', rounding='up'", "probe.check_quantizer: rounding: 'up' cannot be used"),
+        ("mxfp8, x, recipe='mxfp8', rule='round'", "quantizer: rule: 'round' cannot be used; give one of"),
+        ("mxfp8, x, recipe='mxfp8', rounding='up'", "quantizer: rounding: 'up' cannot be used"),
         ("mxfp8, x, recipe='nvfp4'", "the quantiser gave BlockWise1x16: scales of float8_e8m0fnu, expected"),
         ("lambda x: x, x, recipe='mxfp8'", "the quantiser gave 1 outputs"),
         ("lambda x: 1 / 0, x, recipe='mxfp8'", "cpu raised ZeroDivisionError"),

@@ -351,7 +351,7 @@ def planted(fault: str, name: str, seed: int, dtype: torch.dtype = torch.bfloat1
     return call, kernel(fault, both=fault != "nibbles swapped")
 
 
-def write(folder: Path, call: Product, result: torch.Tensor) -> Path:
+def write(folder: Path, call: Product, *results: torch.Tensor) -> Path:
     """A dump with one call, with all its tensors."""
     tensors = folder / "dump_tensor_data"
     tensors.mkdir(parents=True, exist_ok=True)
@@ -368,7 +368,7 @@ def write(folder: Path, call: Product, result: torch.Tensor) -> Path:
         strides = {} if value.is_contiguous() else {"stride": list(value.stride())}
         return {**found, "Max": None, "Min": None, "Mean": None, "Norm": None, **strides, "data_name": name}
 
-    forward = {"input_args": entry(call.args), "input_kwargs": {}, "output": [entry(result)]}
+    forward = {"input_args": entry(call.args), "input_kwargs": {}, "output": [entry(result) for result in results]}
     data = {f"{call.api}.0.forward": forward}
     top = {"task": "tensor", "level": "L1", "framework": "pytorch", "dump_data_dir": str(tensors), "data": data}
     path = folder / "dump.json"
