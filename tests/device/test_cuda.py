@@ -159,7 +159,8 @@ def on_gpu(folder: Path, call: Product, *allowed: str) -> Verdict:
 
 # Hopper multiplies by tensor, by row and by blocks of 128; Blackwell by blocks of 16 and 32.
 HOPPERS = ("tensor-wise", "row-wise", "1x128", "1x128, 128x128", "128x128, 1x128")
-SIZES = ((256, 512, 256), (16, 4096, 128))
+# The last two have few elements, of which the sums must be what tensor cores give to the last place.
+SIZES = ((256, 512, 256), (16, 4096, 128), (16, 512, 16), (32, 128, 32))
 needs_hopper = pytest.mark.skipif(
     not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 9, reason="for Hopper's recipes"
 )
@@ -182,6 +183,25 @@ def test_scaled_products_without_recipes(tmp_path: Path, name: str, shape: tuple
     """torch._scaled_mm, which infers them."""
     verdict = on_gpu(tmp_path, scaled.inferred(scaled.product(name, 0, shape)), "short-accumulation")
     assert verdict.verdict == "pass", verdict.reason
+
+
+@needs_hopper
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("fast", [False, True])
+def test_small_products_pass_with_the_mode(tmp_path: Path, fast: bool, dtype: torch.dtype, seed: int) -> None:
+    call = scaled.inferred(scaled.product("tensor-wise", seed, (16, 1024, 16), dtype), fast=fast)
+    verdict = on_gpu(tmp_path, call, "short-accumulation")
+    assert verdict.verdict == "pass", verdict.reason
+
+
+@needs_hopper
+def test_grouped_products_of_the_gpu(tmp_path: Path) -> None:
+    for name in ("bfloat16", "row-wise"):
+        api, args, _ = scaled.grouped(name, 0)
+        call = Product(args, np.zeros((96, 32)), api)
+        verdict = on_gpu(tmp_path / name, call, "short-accumulation")
+        assert verdict.verdict == "pass" or verdict.kind == "unsupported by the device", verdict.reason
 
 
 @needs_hopper

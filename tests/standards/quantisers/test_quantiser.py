@@ -226,5 +226,9 @@ def test_outputs_of_another_shape_are_refused() -> None:
     x, found = data(10), mx(data(10), E4M3, "floor")
     with pytest.raises(BrokenCall, match=r"values of shape \[31, 256\], 7,936 numbers, expected 8,192 in rows of 256"):
         outcomes(x, Quantised(found.values[1:], found.scales))
+    # Pairs of an odd number of columns have one number too many, or too few.
+    odd = mx(x, FLOAT4, "floor")
+    with pytest.raises(BrokenCall, match=r"values of shape \[32, 127\], 8,128 numbers, expected 8,160 in rows of 255"):
+        outcomes(x[:, :255], Quantised(odd.values[:, :127], odd.scales))
     with pytest.raises(BrokenCall, match="a grid of 32 x 8"):
         outcomes(x, Quantised(found.values, found.scales[:, :7]))
