@@ -33,8 +33,8 @@ def of_record(case: Case, runner: CaseRunner) -> Checked | None:
         return None
     if case.direction == "backward":
         raise Unsupported(f"{case.api} is a quantiser, whose gradient follows no rule", _KIND)
-    call, source = runner.decoded(case), runner.source(case)
-    arguments = runner.arguments(case, call)
+    call = case.dump.decode(case.record)
+    source, arguments = runner.source(case, call), runner.arguments(case, call)
     numbers = _given(case, arguments)
     try:
         if isinstance(source, StoredOutputs):
