@@ -490,9 +490,10 @@ class Memory(Protocol):
         """In here memory of these sizes is full of the number, NaN or a large one, until it is written to: on the CPU,
         whose memory gets bytes, of a large negative one for NaN. Gives whether the device's allocator does that."""
 
-    def side_stream(self, device: Device) -> AbstractContextManager[None] | None:
-        """A stream of the device's besides that of the process, on which everything in here runs; None where it has no
-        streams."""
+    def side_stream(self, device: Device, busy: int = 1) -> AbstractContextManager[Callable[[], bool]] | None:
+        """A stream of the device's besides that of the process, on which everything in here runs, while that one has so
+        many times a thousandth of a second to do; None where it has no streams. It gives whether that one is still at
+        it."""
 
 
 class Files(Protocol):

@@ -217,7 +217,7 @@ class PythonFramework(PythonCalls):
     def allocations(self, change: Callable[[Any], Any]) -> AbstractContextManager[Any]:
         return nullcontext()
 
-    def side_stream(self, device: Device) -> AbstractContextManager[None] | None:
+    def side_stream(self, device: Device, busy: int = 1) -> AbstractContextManager[Callable[[], bool]] | None:
         return None
 
     def writes_to(self, target: Any, tensor: Any) -> Any:

@@ -162,9 +162,9 @@ class TorchFramework(TorchCalls, PythonFramework):
     def unwritten(self, device: Device, like: Sequence[np.ndarray], number: float) -> AbstractContextManager[bool]:
         return memory.unwritten(place(device), like, number)
 
-    def side_stream(self, device: Device) -> AbstractContextManager[None] | None:
+    def side_stream(self, device: Device, busy: int = 1) -> AbstractContextManager[Callable[[], bool]] | None:
         where = place(device)
-        return memory.side_stream(where) if memory.has_streams(where) else None
+        return memory.side_stream(where, busy) if memory.has_streams(where) else None
 
     def clock(self, device: Device) -> Clock:
         return arrays.clock(device, own=isinstance(device, TorchDevice))

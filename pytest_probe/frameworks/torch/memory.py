@@ -26,7 +26,7 @@ _EMPTY = frozenset(
 # Blocks that are filled and freed: an allocator gives one of the last ones back. Several large ones would go back to
 # the system.
 _BLOCKS, _LARGE = 4, 1 << 20
-# Side of the matrices whose product keeps another stream waiting.
+# Side of the matrices whose product keeps another stream waiting: a third of a millisecond of an H200's.
 _BUSY = 2048
 # mprotect's PROT_NONE, which Python has no name for.
 _NO_ACCESS = 0
@@ -173,17 +173,19 @@ def _filled_freed(place: torch.device, dtype: torch.dtype, size: int, number: fl
 
 
 @contextmanager
-def side_stream(place: torch.device) -> Iterator[None]:
+def side_stream(place: torch.device, busy: int) -> Iterator[Callable[[], bool]]:
     """See base.Memory."""
     module: Any = torch.get_device_module(place.type)
     stream, current = module.Stream(place), module.current_stream(place)
     # What is on the wrong stream comes later than this, and is not there yet when the side stream is read.
-    busy = torch.ones(_BUSY, _BUSY, device=place)
+    work = torch.ones(_BUSY, _BUSY, device=place)
     stream.wait_stream(current)
-    for _ in range(8):
-        busy = busy @ busy * (1 / _BUSY)
+    for _ in range(3 * busy):
+        work = work @ work * (1 / _BUSY)
+    done = module.Event()
+    done.record(current)
     with module.stream(stream):
-        yield
+        yield lambda: not done.query()
     current.wait_stream(stream)
 
 
