@@ -415,6 +415,7 @@ FEATURES: Mapping[str, Callable[[Options], object]] = {
     "pytest_probe.features.compiled.plugin.Compiled": lambda asked: asked.compile,
     "pytest_probe.features.online.plugin.Online": lambda asked: asked.listen,
     "pytest_probe.features.outputs.plugin.OutputsOfTwo": lambda asked: asked.outputs,
+    "pytest_probe.features.collectives.plugin.Collectives": lambda asked: "recorded" in asked.devices,
     "pytest_probe.features.self_check.plugin.SelfCheck": lambda asked: asked.standard in (SELF, "auto"),
     "pytest_probe.features.relations.plugin.AskRelations": lambda asked: asked.relations,
     "pytest_probe.features.worth.plugin.WorthOfPasses": lambda asked: asked.worth or asked.out,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from pytest_probe.frameworks.base import Framework, Signatures
+    from pytest_probe.model.collective import Collectives
 
 
 # Name in a dump: the module to import, which is also the name of our extra. They are imported in this order, in which
@@ -79,6 +80,12 @@ def signatures(name: str = DEFAULT) -> Signatures:
     """What the framework calls its APIs and their parameters, as canonical names; nothing of it is imported. Of a
     framework that has no room here, as torch would call them."""
     found: Signatures = _part(MODULES.get(name, MODULES[DEFAULT]), "signatures")
+    return found
+
+
+def collectives(name: str) -> Collectives | None:
+    """What calls of the framework's collectives are, nothing of it is imported; None where nobody knows them."""
+    found: Collectives | None = _part(MODULES[name], "collectives") if name == DEFAULT else None
     return found
 
 

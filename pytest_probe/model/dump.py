@@ -109,6 +109,27 @@ class SizeSpec(Struct, frozen=True):
     shape: tuple[int, ...]
 
 
+class GroupSpec(Struct, frozen=True):
+    """A group of ranks that was passed as an argument; name is what the dump calls it."""
+
+    ranks: tuple[int, ...]
+    name: str = ""
+
+
+class Communication(Struct, frozen=True):
+    """What a capture of ours knows of a collective in addition to its arguments.
+
+    ranks took part, () where it does not say, rank is this one; order is the place of the call among those of the rank.
+    waited: had the program waited when the results were recorded? None where that is not known. backend made the call.
+    """
+
+    ranks: tuple[int, ...] = ()
+    rank: int | None = None
+    order: int | None = None
+    waited: bool | None = True
+    backend: str = ""
+
+
 class Lost(Struct, frozen=True):
     """An argument that the dump does not hold: `{}`, as positional dtypes and devices are written, or a gap."""
 
@@ -142,7 +163,7 @@ class Call(Struct, frozen=True):
     name ("kwargs.weight"), None where the dump has none. unrecorded says why a capture could not record the backward.
     surroundings are None where the dump tells neither tuples from lists nor autocast. partial: keyword arguments, and
     some positional ones, were never recorded, so that only the stored outputs tell whether these are all; notes say
-    what was put in their place.
+    what was put in their place. communication is there for a collective that a capture of ours recorded.
     """
 
     args: tuple[Argument, ...]
@@ -155,6 +176,7 @@ class Call(Struct, frozen=True):
     surroundings: Surroundings | None = None
     partial: bool = False
     notes: tuple[str, ...] = ()
+    communication: Communication | None = None
 
     def returned(self) -> list[tuple[str, Argument]]:
         """The recorded outputs by name ("output.0"), but for None."""

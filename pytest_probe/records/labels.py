@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 from collections import Counter, defaultdict
@@ -13,12 +14,37 @@ from pytest_probe.system import archive
 # The folders that a capture makes: for a process that trains alone, and for one of several.
 _PROCESS = re.compile(r"proc\d+")
 _RANK = re.compile(r"rank\d+")
+# The same in a name with other words, as "rank0_step1".
+_RANK_NUMBER = re.compile(r"(?<![a-z])rank_?(\d+)", re.I)
 
 
 def natural_order(path: Path) -> tuple[tuple[int, int, str], ...]:
     """A sort key: step2 comes before step10, and a folder before names that it is a prefix of."""
     pieces = (piece for part in path.parts for piece in (*re.split(r"(\d+)", part), ""))
     return tuple((1, int(piece), "") if piece.isdecimal() else (0, 0, piece) for piece in pieces)
+
+
+def step_and_rank(path: Path) -> tuple[str, int] | None:
+    """What all ranks of a step have in common, and the number of this one: "step0/rank*/dump.json", 3. None where
+    nothing in the path says it."""
+    for place in reversed(range(len(path.parts))):
+        name = path.parts[place]
+        found = _RANK_NUMBER.search(name)
+        if found is not None:
+            start, end = map(glob.escape, (name[: found.start(1)], name[found.end(1) :]))
+            parts = map(glob.escape, path.parts[:place]), map(glob.escape, path.parts[place + 1 :])
+            return Path(*parts[0], f"{start}*{end}", *parts[1]).as_posix(), int(found[1])
+    return None
+
+
+def ranks_beside(path: Path) -> dict[int, Path]:
+    """The dumps of all ranks of the same step that lie on the disk, by their numbers."""
+    common = step_and_rank(path)
+    if common is None:
+        return {0: path}
+    found = {each: step_and_rank(Path(each)) for each in glob.glob(common[0])}
+    others = {rank[1]: Path(each) for each, rank in found.items() if rank is not None and rank[0] == common[0]}
+    return dict(sorted({**others, common[1]: path}.items()))
 
 
 def labels(paths: Sequence[Path]) -> dict[Path, str]:

@@ -13,9 +13,11 @@ from pytest_probe.errors import NotRebuilt, NotRecorded, RecordError
 from pytest_probe.model.dump import (
     Argument,
     Call,
+    Communication,
     DeviceSpec,
     DtypeSpec,
     Gradients,
+    GroupSpec,
     Lost,
     MemoryFormatSpec,
     Record,
@@ -139,6 +141,32 @@ def _device(fields: Fields, value: Mapping[str, Any], field: str) -> DeviceSpec:
     return DeviceSpec(text.removesuffix(":None"))
 
 
+def _ranks(fields: Fields, value: Mapping[str, Any], key: str, field: str) -> tuple[int, ...]:
+    found: list[Any] = fields.need(value, key, field, list, "a list of ranks")
+    if not all(type(each) is int and 0 <= each <= _MOST_RANKS for each in found) or len(set(found)) < len(found):
+        raise fields.error(f"{field}.{key}", quoted(found), "numbers of ranks, each once")
+    return tuple(found)
+
+
+def _group(fields: Fields, value: Mapping[str, Any], field: str) -> GroupSpec:
+    return GroupSpec(_ranks(fields, value, "group_ranks", field), str(value.get("group_id", "")))
+
+
+def _message(fields: Fields, value: Mapping[str, Any], field: str) -> dict[str, Any]:
+    """One of the messages of a batch."""
+    given = fields.need(value, "tensor", field, dict, "a tensor")
+    return {
+        "tensor": tensor(fields, given, f"{field}.tensor"),
+        "op": fields.need(value, "op", field, str, "isend or irecv"),
+        "peer": fields.need(value, "peer", field, int, "the number of a rank"),
+        "group": str(value.get("group_id", "")),
+    }
+
+
+# More ranks than any run has.
+_MOST_RANKS = 1 << 24
+
+
 # What reads a leaf, by the name of its type.
 LEAVES: Mapping[str, LeafReader] = {
     **PLAIN,
@@ -151,6 +179,9 @@ LEAVES: Mapping[str, LeafReader] = {
     "paddle.Place": _device,
     "torch.layout": _layout,
     "torch.memory_format": _memory_format,
+    "torch.ProcessGroup": _group,
+    "torch.distributed.ReduceOp": PLAIN["str"],
+    "torch.distributed.P2POp": _message,
     "ndarray": lambda fields, value, field: replace(tensor(fields, value, field), ndarray=True),
 }
 
@@ -216,6 +247,19 @@ class Entry(ArgumentFields):
         dtypes = {kind: self.dtype(autocast, kind, "probe.autocast") for kind in autocast}
         grad = self.need(self.probe, "grad", "probe", bool, "true or false") if "grad" in self.probe else True
         return Surroundings(dtypes, self.default(), grad)
+
+    def communication(self) -> Communication | None:
+        """What the capture knows of a collective; None of any other call."""
+        if "collective" not in self.probe:
+            return None
+        field = "probe.collective"
+        known = self.optional(self.probe, "collective", "probe", dict, "an object of what the capture knows")
+        ranks = _ranks(self, known, "ranks", field) if "ranks" in known else ()
+        rank, order = (self.need(known, key, field, int, "a number") for key in ("rank", "order"))
+        waited = known.get("waited", True)
+        if waited is not None:
+            self.need({"waited": waited}, "waited", field, bool, "true, false or null")
+        return Communication(ranks, rank, order, waited, str(known.get("backend", "")))
 
     def default(self) -> str:
         """The default dtype, where it was not float32."""
@@ -305,7 +349,8 @@ def decode(path: Path, record: Record, ours: bool = False, entries: type[Entry] 
         if record.forward is not None:
             forward = entries(path, as_written(f"{record.name}.forward"), record.forward)
             call = forward.call()
-            call = replace(call, surroundings=forward.surroundings()) if ours else call
+            if ours:
+                call = replace(call, surroundings=forward.surroundings(), communication=forward.communication())
             call = replace(call, kwargs={**call.kwargs, **forward.parameters()}) if module else call
         return call if record.backward is None else _with_gradients(path, record, entries, call)
 

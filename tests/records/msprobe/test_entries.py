@@ -273,6 +273,12 @@ def test_what_data_mode_left_out_is_missing_without_harm(forward: Any, backward:
         (_TENSOR | {"requires_grad": "yes"}, '.requires_grad: found "yes", expected true or false'),
         (_TENSOR | {"shape": math.nan}, ".shape: found nan, expected a list of sizes"),
         ([None, {"type": "int"}], ".1.value: found nothing, expected an integer"),
+        ({"type": "torch.ProcessGroup"}, ".group_ranks: found nothing, expected a list of ranks"),
+        (
+            {"type": "torch.ProcessGroup", "group_ranks": [0, 0]},
+            ".group_ranks: found a list of 2, expected numbers of ranks, each once",
+        ),
+        ({"type": "torch.distributed.ReduceOp", "value": 3}, ".value: found 3, expected a string"),
         ({k: v for k, v in _TENSOR.items() if k != "dtype"}, ".dtype: found nothing, expected the name of a dtype"),
     ],
 )
@@ -284,8 +290,6 @@ def test_what_is_malformed_is_named_with_its_field(value: Any, message: str) -> 
     "kind",
     [
         "torch.distributed.tensor.DTensor",
-        "torch.ProcessGroup",
-        "torch.distributed.ReduceOp",
         "numpy.ndarray of object",
         "Wizard",
     ],

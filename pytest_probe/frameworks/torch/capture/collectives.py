@@ -8,6 +8,7 @@ kind of device, and get the name of the function that does the same.
 from __future__ import annotations
 
 import inspect
+import itertools
 import sys
 import threading
 import warnings
@@ -90,6 +91,8 @@ class Collectives:
         self._presence = presence
         self._inside = threading.local()
         self._open: dict[int, _Open] = {}
+        # A record is written when the program has waited.
+        self._order = itertools.count()
         self._stack = ExitStack()
 
     def begin(self) -> None:
@@ -166,7 +169,7 @@ class Collectives:
             group = dist.group.WORLD if group is None else group
             _tell(entry, ranks=dist.get_process_group_ranks(group), backend=dist.get_backend(group))
         if entry is not None:
-            _tell(entry, rank=dist.get_rank())
+            _tell(entry, rank=dist.get_rank(), order=next(self._order))
         return entry
 
     def _end(self, entry: NamedEntry | None, written: Any, *, known: bool = True) -> None:

@@ -195,7 +195,7 @@ def test_what_ddp_reduces_is_recorded(folder: Path) -> None:
     assert [each["input_args"][0]["shape"] for each in reduced] == [[49], [49]]
     before = sum(each["input_args"][0]["Mean"] for each in reduced)
     assert [each["output"][0]["Mean"] for each in reduced] == pytest.approx([before, before], abs=1e-6)
-    assert reduced[0]["probe"]["collective"] == {"ranks": [0, 1], "backend": "gloo", "rank": 0}
+    assert reduced[0]["probe"]["collective"] == {"ranks": [0, 1], "backend": "gloo", "rank": 0, "order": 0}
 
 
 @pytest.mark.parametrize("rank", [0, 1])

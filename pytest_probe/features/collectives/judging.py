@@ -1,0 +1,250 @@
+"""The verdict on a collective, for each rank that took part: what it received against what all ranks sent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_probe.errors import ProbeError, RecordError, Unsupported
+from pytest_probe.features.collectives.causes import cause_of_order, cause_of_sum
+from pytest_probe.features.collectives.matching import NOTHING, Match, listed
+from pytest_probe.features.collectives.reduced import Addends, Judged, is_explained, judge
+from pytest_probe.model.collective import REDUCING, Collective, Piece
+from pytest_probe.model.verdict import Element, Outcome, OutputVerdict, Verdict
+from pytest_probe.numerics.dtypes import AnyArray, dtype_name, is_complex, is_floating
+from pytest_probe.numerics.ulp import ulp_distance
+
+STANDARD = "collective"
+# The kind of a skip.
+STATISTICS = "statistics alone"
+# What gives a rank's tensor; raises RecordError.
+Load: TypeAlias = Callable[[int, Piece], AnyArray]
+
+
+class Exchanged(Struct, frozen=True):
+    """What each rank sent and received, as flat arrays; received is None where that is not known."""
+
+    sent: Mapping[int, AnyArray]
+    received: Mapping[int, AnyArray | None]
+
+
+def verdicts(match: Match, load: Load) -> Mapping[int, Verdict]:
+    """The verdict for each rank."""
+    try:
+        wrong = match.disagreement()
+        if wrong:
+            return dict.fromkeys(match.parts, Verdict("error", STANDARD, wrong))
+        return _Judging(match, _exchanged(match, load)).verdicts()
+    except (Unsupported, RecordError) as error:
+        return dict.fromkeys(match.parts, skipped(error))
+
+
+def skipped(error: ProbeError) -> Verdict:
+    return Verdict("skip", STANDARD, str(error), getattr(error, "kind", ""))
+
+
+def _exchanged(match: Match, load: Load) -> Exchanged:
+    sent, received = {}, {}
+    for rank, part in match.parts.items():
+        one = part.collective
+        for piece in (*one.sent, *one.received):
+            if piece.spec.size and piece.spec.data_name is None:
+                reason = f"{piece.entry}: {piece.field}: the dump has statistics of it alone"
+                raise Unsupported(f"{reason}; record with task=tensor, or replay it with --probe-ranks", STATISTICS)
+        sent[rank] = flat([load(rank, piece) for piece in one.sent])
+        received[rank] = flat([load(rank, piece) for piece in one.received]) if one.received else None
+    return Exchanged(sent, received)
+
+
+def flat(arrays: Sequence[AnyArray]) -> AnyArray:
+    """One after the other, in one row."""
+    if not arrays:
+        return np.empty(0, np.float32)
+    return np.concatenate([np.asarray(each).reshape(-1) for each in arrays])
+
+
+class _Judging:
+    def __init__(self, match: Match, exchanged: Exchanged) -> None:
+        self._match = match
+        self._one = match.first
+        self._sent, self._received = exchanged.sent, exchanged.received
+        self._ranks = tuple(match.parts)
+
+    def verdicts(self) -> Mapping[int, Verdict]:
+        found = {rank: self._of(rank) for rank in self._ranks}
+        if self._one.kind == "reduced to all":
+            self._compare_ranks(found)
+        return found
+
+    def _of(self, rank: int) -> Verdict:
+        one = self._match.parts[rank].collective
+        if one.kind in ("sent", "nothing") or (one.kind in ("reduced to one", "all to one") and rank != one.root):
+            return Verdict("skip", STANDARD, f"{one.api}: this rank receives nothing", NOTHING)
+        if one.waited is False:
+            reason = f"{one.api} was never waited for: what it writes to was read, or left, before the result was there"
+            return Verdict("error", STANDARD, reason)
+        received = self._received[rank]
+        if received is None:
+            words = "its result was not there when the step ended" if one.waited is None else "the dump has no result"
+            return Verdict("skip", STANDARD, f"{one.api}: {words}", STATISTICS)
+        return self._reduced(rank, received) if one.kind in REDUCING else self._moved(rank, received)
+
+    def _reduced(self, rank: int, received: AnyArray) -> Verdict:
+        addends = self._addends(rank)
+        if addends.terms[0].size != received.size:
+            reason = f"{addends.terms[0].size:,} elements were sent, {received.size:,} received"
+            return Verdict("error", STANDARD, reason, dtype=_dtype(received))
+        found = judge(received, addends)
+        cause = cause_of_sum(received, addends, self._ranks, rank) if found.reason else ""
+        return _verdict(self._one, received, found, cause)
+
+    def _addends(self, rank: int) -> Addends:
+        if self._one.reduction == "unknown":
+            raise Unsupported(f"{self._one.api}: a reduction that is not known here", NOTHING)
+        terms = [self._sent[each] for each in self._ranks]
+        if self._one.kind == "reduced in parts":
+            start, stop = self._part(self._ranks[0], rank)
+            terms = [each[start:stop] for each in terms]
+        return Addends(terms, self._one.reduction)
+
+    def _part(self, sender: int, receiver: int) -> tuple[int, int]:
+        """Where a receiver's part begins and ends in what a sender sent."""
+        sizes, place = self._match.parts[sender].collective.sizes, self._ranks.index(receiver)
+        if sizes is None:
+            width = self._sent[sender].size // len(self._ranks)
+            return place * width, (place + 1) * width
+        return sum(sizes[:place]), sum(sizes[: place + 1])
+
+    def _moved(self, rank: int, received: AnyArray) -> Verdict:
+        pieces = list(self._pieces(rank))
+        expected = flat(pieces)
+        if expected.size != received.size or expected.dtype != received.dtype:
+            reason = (
+                f"{expected.size:,} elements of {_dtype(expected)} were sent to it, "
+                f"{received.size:,} of {_dtype(received)} received"
+            )
+            return Verdict("error", STANDARD, reason, dtype=_dtype(received))
+        wrong = _bits(received) != _bits(expected)
+        if not wrong.any():
+            return _verdict(self._one, received, Judged())
+        first = int(np.argmax(wrong))
+        reason = (
+            f"{int(np.count_nonzero(wrong)):,} of {wrong.size:,} elements have other bits than what was sent, "
+            f"the first is {first}: {received[first]}, not {expected[first]}"
+        )
+        cause = cause_of_order(received, pieces, self._ranks)
+        worst = tuple(_element(int(place), received, expected) for place in np.flatnonzero(wrong)[:5])
+        return _verdict(self._one, received, Judged(reason, {"wrong": int(np.count_nonzero(wrong))}, worst), cause)
+
+    def _pieces(self, rank: int) -> Iterator[AnyArray]:
+        """What each rank sent to this one."""
+        one = self._match.parts[rank].collective
+        root = self._one.root
+        if one.kind == "received":
+            yield self._sent[_other(self._ranks, rank)]
+        elif one.kind == "one to all" and root is not None:
+            yield self._sent[root]
+        elif one.kind == "parts of one" and root is not None:
+            start, stop = self._part(root, rank)
+            yield self._sent[root][start:stop]
+        elif one.kind == "parts of all":
+            for sender in self._ranks:
+                start, stop = self._part(sender, rank)
+                yield self._sent[sender][start:stop]
+        else:
+            yield from (self._sent[sender] for sender in self._ranks)
+
+    def _compare_ranks(self, found: dict[int, Verdict]) -> None:
+        """All ranks have the same bits. Those that have others than most are wrong, or, where there is no majority,
+        than those that an order of the addends explains."""
+        known = {rank: each for rank, each in self._received.items() if each is not None}
+        prints = {rank: _print(each) for rank, each in known.items() if found[rank].verdict != "skip"}
+        if len(set(prints.values())) > 1:
+            right = self._right(prints)
+            for rank, each in prints.items():
+                if each != right:
+                    found[rank] = self._differing(rank, prints, right, found[rank])
+
+    def _right(self, prints: Mapping[int, bytes]) -> bytes | None:
+        most, many = Counter(prints.values()).most_common(1)[0]
+        if many * 2 > len(prints):
+            return most
+        kinds = {each: self._got(rank) for rank, each in prints.items()}
+        if len({each.size for each in kinds.values()}) > 1 or self._addends(self._ranks[0]).exact:
+            return None
+        one, *others = kinds.values()
+        where = np.flatnonzero(np.any([_bits(one) != _bits(each) for each in others], axis=0))
+        addends = self._addends(self._ranks[0]).at(where)
+        explained = [each for each, array in kinds.items() if is_explained(array[where], addends)]
+        return explained[0] if len(explained) == 1 else None
+
+    def _got(self, rank: int) -> AnyArray:
+        found = self._received[rank]
+        assert found is not None
+        return found
+
+    def _differing(self, rank: int, prints: Mapping[int, bytes], right: bytes | None, before: Verdict) -> Verdict:
+        alike = [each for each in prints if prints[each] == prints[rank]]
+        rest = [each for each in prints if prints[each] != prints[rank] and right in (None, prints[each])]
+        one, other = self._got(rank), self._got(rest[0])
+        where = np.flatnonzero(_bits(one) != _bits(other)) if one.size == other.size else np.zeros(1, np.intp)
+        first = int(where[0])
+        reason = (
+            f"results differ: {_named(alike)} of {len(prints)} {'has' if len(alike) == 1 else 'have'} other bits than "
+            f"{_named(rest)} in {where.size:,} of {one.size:,} elements, the first is {first}: {one[first]}, and "
+            f"{other[first]} on rank {rest[0]}"
+        )
+        if before.verdict == "error":
+            return replace(before, notes=(*before.notes, reason))
+        output = replace(before.outputs[0], verdict="error", reason=reason, worst=(_element(first, one, other),))
+        return replace(before, verdict="error", reason=reason, outputs=(output,))
+
+
+def _other(ranks: Sequence[int], rank: int) -> int:
+    """The other side of a message, which may be the same rank."""
+    return next((each for each in ranks if each != rank), rank)
+
+
+def _named(ranks: Sequence[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {listed(ranks)}"
+
+
+def _bits(array: AnyArray) -> AnyArray:
+    """As integers, element by element; of a wide element as two."""
+    width = array.dtype.itemsize
+    if width == 16:
+        pairs = np.ascontiguousarray(array).view(np.uint64).reshape(-1, 2)
+        return pairs[:, 0] ^ (pairs[:, 1] * np.uint64(0x9E3779B97F4A7C15))
+    return np.ascontiguousarray(array).view(f"u{width}")
+
+
+def _print(array: AnyArray) -> bytes:
+    """Equal for equal bits; of NaN it does not count which."""
+    if is_floating(array.dtype) or is_complex(array.dtype):
+        array = np.where(np.isnan(array), np.asarray(np.nan, array.dtype), array)
+    return np.ascontiguousarray(array).tobytes()
+
+
+def _dtype(array: AnyArray) -> str:
+    return dtype_name(array.dtype)
+
+
+def _element(place: int, one: AnyArray, other: AnyArray) -> Element:
+    values = [each[place] for each in (one, other)]
+    shown = [str(each) if np.iscomplexobj(each) else float(each) for each in values]
+    units = float(ulp_distance(values[0], values[1], one.dtype)) if is_floating(one.dtype) else float("nan")
+    return Element((place,), shown[0], shown[1], units, float("nan"))
+
+
+def _verdict(one: Collective, received: AnyArray, found: Judged, cause: str = "") -> Verdict:
+    reason = f"{cause}; {found.reason}" if cause else found.reason
+    outcome: Outcome = "error" if reason else "pass"
+    name, dtype = one.received[0].field if len(one.received) == 1 else "output", _dtype(received)
+    output = OutputVerdict(name, received.shape, dtype, outcome, STANDARD, reason, found.metrics, found.worst)
+    notes = (f"added up as {found.order}",) if found.order else ()
+    return Verdict(outcome, STANDARD, reason, dtype=dtype, outputs=(output,), notes=notes)

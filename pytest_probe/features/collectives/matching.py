@@ -1,0 +1,198 @@
+"""Which calls of the ranks of a step are one collective: those of one group and one function, in their order; of
+messages those of one sender and one receiver."""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pytest_probe import frameworks
+from pytest_probe.errors import RecordError, Unsupported
+from pytest_probe.model.collective import NAMESPACES, ROOTED, Collective, Collectives
+from pytest_probe.model.dump import Call, Dump, GroupSpec, Record
+
+# The kinds of skips.
+ALONE, UNMATCHED, NOTHING = "ranks missing", "calls of ranks do not match", "nothing received"
+
+
+class Part(Struct, frozen=True):
+    """One rank's part in a collective; number is its place among those of its record."""
+
+    dump: Dump
+    record: Record
+    collective: Collective
+    number: int = 0
+
+
+class Match(Struct, frozen=True):
+    """A collective, by the part of each rank, in the order of the group."""
+
+    parts: Mapping[int, Part]
+
+    @property
+    def first(self) -> Collective:
+        return next(iter(self.parts.values())).collective
+
+    def disagreement(self) -> str:
+        """How ranks contradict each other, which no collective can hold; "" where they don't."""
+        for name, value in (("root", _root), ("reduction", _reduction), ("dtype", _dtypes), ("sizes", _sizes)):
+            found = {rank: value(part.collective) for rank, part in self.parts.items()}
+            known = {rank: each for rank, each in found.items() if each is not None}
+            if name == "sizes" and not self.first.kind.startswith(("reduced", "one to all", "sent", "received")):
+                continue
+            if len(set(known.values())) > 1:
+                (one, this), *others = known.items()
+                other, that = next(pair for pair in others if pair[1] != this)
+                return f"ranks disagree on {name}: rank {one} has {this}, rank {other} {that}"
+        return ""
+
+
+def _root(one: Collective) -> object:
+    return one.root if one.kind in ROOTED else None
+
+
+def _reduction(one: Collective) -> object:
+    return one.reduction if one.kind.startswith("reduced") else None
+
+
+def _dtypes(one: Collective) -> object:
+    found = sorted({piece.spec.dtype for piece in (*one.sent, *one.received)})
+    return " and ".join(found) or None
+
+
+def _sizes(one: Collective) -> object:
+    pieces = one.received if one.kind == "received" else one.sent
+    return sum(piece.spec.size for piece in pieces) if pieces else None
+
+
+_Key: TypeAlias = "tuple[object, ...]"
+
+
+class Step:
+    """The dumps of one step, by rank. Records that cannot be read are missing in it."""
+
+    def __init__(self, dumps: Mapping[int, Dump]) -> None:
+        self._dumps = dumps
+
+    @cached_property
+    def _parts(self) -> Mapping[tuple[Path, str], list[Part]]:
+        """Those of each record."""
+        groups = dict(self._groups())
+        found: dict[tuple[Path, str], list[Part]] = {}
+        for rank, dump in self._dumps.items():
+            for record, api in calls_of(dump):
+                try:
+                    ones = api.bind(record.name, record.api, dump.decode(record), groups)
+                except (RecordError, Unsupported):
+                    continue
+                parts = [Part(dump, record, self._placed(one, rank), number) for number, one in enumerate(ones)]
+                found[dump.path, record.name] = parts
+        return found
+
+    def _groups(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """The ranks of each group by the name that dumps give it, the checksum of its ranks."""
+        world = tuple(sorted(self._dumps))
+        yield _name(world), world
+        for dump in self._dumps.values():
+            for record, _ in calls_of(dump):
+                try:
+                    call = dump.decode(record)
+                except RecordError:
+                    continue
+                for ranks in _groups_of(call):
+                    yield _name(ranks), ranks
+
+    def _placed(self, one: Collective, rank: int) -> Collective:
+        """With its rank and group, where its record says nothing of them."""
+        return replace(one, rank=rank if one.rank is None else one.rank, ranks=one.ranks or tuple(sorted(self._dumps)))
+
+    @cached_property
+    def _sequences(self) -> Mapping[_Key, list[Part]]:
+        """The calls of each rank in each group, in their order."""
+        found: defaultdict[_Key, list[Part]] = defaultdict(list)
+        for parts in self._parts.values():
+            for part in parts:
+                found[_key(part.collective, part.collective.rank)].append(part)
+        for sequence in found.values():
+            sequence.sort(key=_place)
+        return found
+
+    def parts(self, dump: Dump, record: Record) -> Sequence[Part]:
+        """Those of a record. Raises RecordError, or Unsupported, for one that is none."""
+        found = self._parts.get((dump.path, record.name))
+        if found is None:
+            api = frameworks.collectives(dump.framework)
+            assert api is not None
+            api.bind(record.name, record.api, dump.decode(record), {})
+        return found or ()
+
+    def match(self, part: Part) -> Match:
+        """The collective that this is a part of. Raises Unsupported where ranks are missing, or made other calls."""
+        one = part.collective
+        assert one.rank is not None
+        ranks = one.ranks
+        if one.kind in ("sent", "received"):
+            if one.root is None:
+                raise Unsupported(f"{part.record.name}: the record does not say which rank sent it", UNMATCHED)
+            ranks = (one.rank, one.root)
+        missing = [rank for rank in ranks if rank not in self._dumps]
+        if missing:
+            reason = (
+                f"{part.record.name}: of the group of ranks {listed(ranks)} the dump of {listed(missing)} is missing"
+            )
+            raise Unsupported(f"{reason}; give the dumps of all ranks, or replay it with --probe-ranks", ALONE)
+        sequences = {rank: self._sequences[_key(one, rank)] for rank in ranks}
+        counts = {rank: len(each) for rank, each in sequences.items()}
+        if len(set(counts.values())) > 1:
+            told = ", ".join(f"rank {rank} {count}" for rank, count in counts.items())
+            reason = f"{part.record.name}: the ranks of its group made other numbers of calls of {one.api}: {told}"
+            raise Unsupported(reason, UNMATCHED)
+        place = next(index for index, each in enumerate(sequences[one.rank]) if each is part)
+        return Match({rank: each[place] for rank, each in sequences.items()})
+
+
+def _place(part: Part) -> tuple[int, int]:
+    """Its place among the calls of its rank. Without one they are in the order of the dump."""
+    return (-1 if part.collective.order is None else part.collective.order, part.number)
+
+
+def _key(one: Collective, rank: int | None) -> _Key:
+    """Of a message its sender and receiver, and the side that this rank is."""
+    if one.kind in ("sent", "received"):
+        side = one.kind if rank == one.rank else {"sent": "received", "received": "sent"}[one.kind]
+        pair = (one.rank, one.root) if one.kind == "sent" else (one.root, one.rank)
+        return (side, *pair)
+    return (one.api, one.ranks, rank)
+
+
+def calls_of(dump: Dump) -> Iterator[tuple[Record, Collectives]]:
+    """The records of collectives that somebody knows."""
+    api = frameworks.collectives(dump.framework)
+    if api is not None:
+        yield from ((record, api) for record in dump.records if record.namespace in NAMESPACES)
+
+
+def _groups_of(call: Call) -> Iterator[tuple[int, ...]]:
+    if call.communication is not None and call.communication.ranks:
+        yield call.communication.ranks
+    for value in (*call.args, *call.kwargs.values()):
+        if isinstance(value, GroupSpec):
+            yield value.ranks
+
+
+def _name(ranks: Sequence[int]) -> str:
+    return f"{zlib.crc32(str(list(ranks)).encode()):08x}"
+
+
+def listed(ranks: Sequence[int]) -> str:
+    """ "0 to 7" or "0, 2, 5"."""
+    if len(ranks) > 2 and list(ranks) == list(range(ranks[0], ranks[-1] + 1)):
+        return f"{ranks[0]} to {ranks[-1]}"
+    return ", ".join(map(str, ranks))

@@ -1,0 +1,98 @@
+"""In which order the addends of several ranks may meet, and what each order gives in the dtype between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from pytest_probe.model.collective import Reduction
+from pytest_probe.numerics.dtypes import AnyArray, round_to, widen
+
+_Both: TypeAlias = Callable[[AnyArray, AnyArray], AnyArray]
+# Rings begin anywhere: of many ranks so many beginnings are tried.
+_STARTS = 8
+
+
+def reference(terms: Sequence[AnyArray], reduction: Reduction) -> AnyArray:
+    """The operation on all ranks' flat arrays of one shape, in float64; of integers in their own dtype."""
+    wide = [each if each.dtype.kind in "iub" else widen(each) for each in terms]
+    found = wide[0]
+    with np.errstate(all="ignore"):
+        for each in wide[1:]:
+            found = _OPERATIONS[reduction](found, each)
+        return found / len(terms) if reduction == "average" else found
+
+
+_OPERATIONS: Mapping[Reduction, np.ufunc] = {
+    "total": np.add,
+    "average": np.add,
+    "product": np.multiply,
+    "largest": np.maximum,
+    "least": np.minimum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "exclusive or": np.bitwise_xor,
+}
+
+
+def orders(terms: Sequence[AnyArray], reduction: Reduction) -> Iterator[tuple[str, AnyArray]]:
+    """What legitimate ways of adding (or multiplying) give in the terms' floating dtype, as float64, each with its
+    name. A mean is divided before or behind."""
+    dtype = terms[0].dtype
+    for name, compute in (("", dtype), ("float32 inside", np.dtype(np.float32))):
+        if name and dtype.itemsize >= compute.itemsize:
+            continue
+        for divided in ("before", "behind") if reduction == "average" else ("",):
+            given = _scaled(terms, compute, len(terms) if divided == "before" else 1)
+            for kind, found in _in(given, compute, reduction):
+                if divided == "behind":
+                    found = round_to(widen(found) / len(terms), compute)
+                yield name or f"{kind} in {dtype.name}", widen(round_to(widen(found), dtype))
+
+
+def _scaled(terms: Sequence[AnyArray], dtype: np.dtype, divisor: int) -> list[AnyArray]:
+    with np.errstate(all="ignore"):
+        return [round_to(widen(each) / divisor, dtype) for each in terms]
+
+
+def _in(terms: Sequence[AnyArray], dtype: np.dtype, reduction: Reduction) -> Iterator[tuple[str, AnyArray]]:
+    count = len(terms)
+
+    def both(one: AnyArray, other: AnyArray) -> AnyArray:
+        with np.errstate(all="ignore"):
+            # The sum or product of two numbers of a narrower format, rounded twice, is rounded once.
+            if dtype.itemsize >= 4:
+                return np.asarray(_OPERATIONS[reduction](one, other))
+            return round_to(_OPERATIONS[reduction](widen(one), widen(other)), dtype)
+
+    yield "tree", _by_halves(terms, both)
+    if count > 2:
+        yield "tree", _by_distance(terms, both)
+        step = max(1, count // _STARTS)
+        for ring in (list(terms), list(reversed(terms))):
+            for start in range(0, count, step):
+                found = ring[start]
+                for place in range(1, count):
+                    found = both(found, ring[(start + place) % count])
+                yield "ring", found
+
+
+def _by_halves(terms: Sequence[AnyArray], both: _Both) -> AnyArray:
+    """Neighbours first."""
+    left = list(terms)
+    while len(left) > 1:
+        pairs = [both(left[place], left[place + 1]) for place in range(0, len(left) - 1, 2)]
+        left = pairs + left[len(pairs) * 2 :]
+    return left[0]
+
+
+def _by_distance(terms: Sequence[AnyArray], both: _Both) -> AnyArray:
+    """Those that are farthest apart first."""
+    left = list(terms)
+    while len(left) > 1:
+        half = (len(left) + 1) // 2
+        pairs = [both(left[place], left[place + half]) for place in range(len(left) - half)]
+        left = pairs + left[len(pairs) : half]
+    return left[0]

@@ -1,0 +1,118 @@
+"""Collectives in a run: with --probe-device=recorded what the ranks of a dump stored is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from pytest_probe.check import Checked
+from pytest_probe.errors import DumpError, RecordError, Unsupported
+from pytest_probe.features.collectives.judging import Load, skipped, verdicts
+from pytest_probe.features.collectives.matching import Match, Part, Step, calls_of
+from pytest_probe.inputs import StoredTensors
+from pytest_probe.model.case import Case
+from pytest_probe.model.collective import NAMESPACES, Piece
+from pytest_probe.model.dump import Dump
+from pytest_probe.model.verdict import SEVERITY, Verdict
+from pytest_probe.numerics.dtypes import AnyArray
+from pytest_probe.plugin.collectors import ProbeFile
+from pytest_probe.plugin.feature import Feature
+from pytest_probe.plugin.items import NoticeItem, ProbeItem
+from pytest_probe.plugin.judged import Judged
+from pytest_probe.plugin.session import Probe
+from pytest_probe.records import ranks_beside, step_and_rank
+
+
+class CollectiveItem(ProbeItem):
+    """One rank's part in a collective, which is judged with those of all ranks."""
+
+    makes_calls = False
+    feature: Collectives
+
+    def judge(self) -> Verdict:
+        verdict = self.feature.verdict(self.case)
+        checked = Checked(self.case, verdict)
+        judged = Judged(checked, verdict, self.portable_id, self.case.api, self._file, self._command)
+        self.judged = judged.by_features(self.probe)
+        return judged.verdict
+
+
+class _Namespaces:
+    """The APIs of collectives, or all others."""
+
+    def __init__(self, *, inside: bool) -> None:
+        self._inside = inside
+
+    def __contains__(self, api: object) -> bool:
+        return (str(api).partition(".")[0] in NAMESPACES) is self._inside
+
+
+class Collectives(Feature):
+    def __init__(self, probe: Probe) -> None:
+        super().__init__(probe)
+        # A collective is judged once, for all of its ranks.
+        self._found: dict[tuple[int, int], Mapping[int, Verdict]] = {}
+        self._steps: dict[str, Step] = {}
+        self._files: dict[Path, StoredTensors] = {}
+
+    def _step_of(self, dump: Dump) -> Step:
+        """The dumps of all ranks of its step, those that were not given as well."""
+        common, _ = step_and_rank(dump.path) or (str(dump.path), 0)
+        if common not in self._steps:
+            given = ((step_and_rank(path), path) for path in self.probe.dumps.paths)
+            others = {each[1]: path for each, path in given if each is not None and each[0] == common}
+            self._steps[common] = Step(dict(self._readable({**others, **ranks_beside(dump.path)})))
+        return self._steps[common]
+
+    def _readable(self, paths: Mapping[int, Path]) -> Iterator[tuple[int, Dump]]:
+        for rank, path in paths.items():
+            # What is wrong with one that was given its own item says.
+            with suppress(DumpError):
+                yield rank, self.probe.dumps.read(path)
+
+    def items(self, parent: pytest.Collector, dump: Dump) -> Iterator[NoticeItem] | None:
+        if next(calls_of(dump), None) is None:
+            return None
+        assert isinstance(parent, ProbeFile)
+        return self._items(parent, dump)
+
+    def _items(self, parent: ProbeFile, dump: Dump) -> Iterator[NoticeItem]:
+        yield from parent.cases(dump, ProbeItem, _Namespaces(inside=False))
+        for item in parent.cases(dump, CollectiveItem, _Namespaces(inside=True)):
+            item.feature = self
+            yield item
+
+    def verdict(self, case: Case) -> Verdict:
+        """The verdict on one rank's part: the worst where its record holds several."""
+        step = self._step_of(case.dump)
+        try:
+            parts = step.parts(case.dump, case.record)
+        except (RecordError, Unsupported) as error:
+            return skipped(error)
+        found = [self._of_part(step, part) for part in parts]
+        worst = max(found, key=lambda each: SEVERITY[each.verdict], default=None)
+        return Verdict("skip", "", "it holds no message", "nothing received") if worst is None else worst
+
+    def _of_part(self, step: Step, part: Part) -> Verdict:
+        rank = part.collective.rank
+        assert rank is not None
+        try:
+            match = step.match(part)
+        except Unsupported as error:
+            return skipped(error)
+        key = (id(next(iter(match.parts.values())).record), next(iter(match.parts.values())).number)
+        if key not in self._found:
+            self._found[key] = verdicts(match, self._load(match))
+        return self._found[key][rank]
+
+    def _load(self, match: Match) -> Load:
+        def load(rank: int, piece: Piece) -> AnyArray:
+            dump = match.parts[rank].dump
+            if dump.path not in self._files:
+                self._files[dump.path] = self.probe.checker.files(dump)
+            return self._files[dump.path].array(piece.spec, piece.entry, piece.field)
+
+        return load

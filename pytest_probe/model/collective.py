@@ -1,0 +1,75 @@
+"""What one rank did in a collective: which ranks took part, what it sent, and what it received."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, Protocol, TypeAlias
+
+from msgspec import Struct
+
+from pytest_probe.model.dump import Call, TensorSpec
+
+# What the records of collectives begin with.
+NAMESPACES = ("Distributed", "NPU_Distributed")
+
+# How what the ranks of a group send becomes what they receive. Sums and the like: "reduced", of which each rank, one
+# rank, or each its own part receives the result. Copies: from one to all, from all to all in their order, from all to
+# one, parts from one to all, parts from each to each. A message from one rank to another is "sent" and "received".
+Kind: TypeAlias = Literal[
+    "reduced to all",
+    "reduced to one",
+    "reduced in parts",
+    "one to all",
+    "all to all in order",
+    "all to one",
+    "parts of one",
+    "parts of all",
+    "sent",
+    "received",
+    "nothing",
+]
+REDUCING: frozenset[Kind] = frozenset(("reduced to all", "reduced to one", "reduced in parts"))
+# What has one rank at its start or its end.
+ROOTED: frozenset[Kind] = frozenset(("reduced to one", "one to all", "all to one", "parts of one"))
+Reduction: TypeAlias = Literal[
+    "total", "average", "product", "largest", "least", "and", "or", "exclusive or", "unknown"
+]
+
+
+class Piece(Struct, frozen=True):
+    """A tensor that a rank sent or received; entry and field are its place in the dump."""
+
+    entry: str
+    field: str
+    spec: TensorSpec
+
+
+class Collective(Struct, frozen=True):
+    """One rank's part in one call.
+
+    api is the function's name ("all_reduce"), ranks the group in its order, () where the dump does not say, rank this
+    rank, None likewise. root is the rank that all send to or receive from, or the other side of a message. order is the
+    place of the call among the rank's. sizes are the elements that go to each rank of the group, where that is not the
+    same number for all. waited: had the program waited when the result was recorded? None where that is not known.
+    """
+
+    api: str
+    kind: Kind
+    ranks: tuple[int, ...]
+    rank: int | None
+    reduction: Reduction = "total"
+    root: int | None = None
+    sent: tuple[Piece, ...] = ()
+    received: tuple[Piece, ...] = ()
+    sizes: tuple[int, ...] | None = None
+    order: int | None = None
+    waited: bool | None = True
+    backend: str = ""
+
+
+class Collectives(Protocol):
+    """A framework's part: what its calls of collectives are. Nothing of it is imported."""
+
+    def bind(self, name: str, api: str, call: Call, groups: Mapping[str, tuple[int, ...]]) -> tuple[Collective, ...]:
+        """What a record of this name and API did: several where it made several at once. groups has the ranks of groups
+        by their names in the dump. Raises Unsupported for an API that is none of these, RecordError."""
