@@ -17,7 +17,16 @@ from msgspec.structs import replace
 from pytest_probe.errors import DumpError, HookFailed, RecordError, SettingsError
 from pytest_probe.model.dump import TENSOR_FOLDER, Call, Dump, Reader, Record
 from pytest_probe.records.api_accuracy_checker import CheckerReader
-from pytest_probe.records.labels import captured_path, labels, natural_order, ranks_beside, stable_path, step_and_rank
+from pytest_probe.records.labels import (
+    captured_path,
+    labels,
+    natural_order,
+    ranks_beside,
+    run_of,
+    stable_path,
+    step_and_rank,
+    step_number,
+)
 from pytest_probe.records.msprobe import MsprobeReader
 from pytest_probe.records.msprobe.call_sites import module_path, user_frame
 from pytest_probe.records.named_tensors import READERS as TENSOR_READERS
@@ -100,8 +109,10 @@ __all__ = [
     "module_path",
     "ranks_beside",
     "read_dump",
+    "run_of",
     "stable_path",
     "step_and_rank",
+    "step_number",
     "user_frame",
 ]
 

@@ -15,6 +15,7 @@ from pytest_probe.system import archive
 _PROCESS = re.compile(r"proc\d+")
 _RANK = re.compile(r"rank\d+")
 # The same in a name with other words, as "rank0_step1".
+_STEP_NUMBER = re.compile(r"(?<![a-z])step_?(\d+)", re.I)
 _RANK_NUMBER = re.compile(r"(?<![a-z])rank_?(\d+)", re.I)
 
 
@@ -35,6 +36,18 @@ def step_and_rank(path: Path) -> tuple[str, int] | None:
             parts = map(glob.escape, path.parts[:place]), map(glob.escape, path.parts[place + 1 :])
             return Path(*parts[0], f"{start}*{end}", *parts[1]).as_posix(), int(found[1])
     return None
+
+
+def step_number(path: Path) -> int:
+    """The last number of a step in a path; 0 where there is none."""
+    found = [number for part in path.parts for number in _STEP_NUMBER.findall(part)]
+    return int(found[-1]) if found else 0
+
+
+def run_of(path: Path) -> str:
+    """What the dumps of all steps and ranks of a run have in common."""
+    common = (step_and_rank(path) or (path.as_posix(), 0))[0]
+    return _STEP_NUMBER.sub("step*", common)
 
 
 def ranks_beside(path: Path) -> dict[int, Path]:

@@ -10,6 +10,7 @@ import pytest
 
 from pytest_probe.check import Checked
 from pytest_probe.errors import DumpError, RecordError, Unsupported
+from pytest_probe.features.collectives import replicas
 from pytest_probe.features.collectives.judging import Load, skipped, verdicts
 from pytest_probe.features.collectives.matching import Match, Part, Step, calls_of
 from pytest_probe.inputs import StoredTensors
@@ -23,7 +24,7 @@ from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.items import NoticeItem, ProbeItem
 from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.session import Probe
-from pytest_probe.records import ranks_beside, step_and_rank
+from pytest_probe.records import ranks_beside, run_of, step_and_rank, step_number
 
 
 class CollectiveItem(ProbeItem):
@@ -38,6 +39,16 @@ class CollectiveItem(ProbeItem):
         judged = Judged(checked, verdict, self.portable_id, self.case.api, self._file, self._command)
         self.judged = judged.by_features(self.probe)
         return judged.verdict
+
+
+class ReplicasItem(NoticeItem):
+    """What ranks of a run hold alike, over all steps of its dump."""
+
+    feature: Collectives
+
+    def judge(self) -> Verdict:
+        steps = self.feature.steps_of(self.dump_path)
+        return replicas.verdict(steps, self.feature.values)
 
 
 class _Namespaces:
@@ -67,6 +78,15 @@ class Collectives(Feature):
             self._steps[common] = Step(dict(self._readable({**others, **ranks_beside(dump.path)})))
         return self._steps[common]
 
+    def steps_of(self, path: Path) -> Mapping[int, Mapping[int, Dump]]:
+        """The dumps of a run by step and rank."""
+        found: dict[int, dict[int, Path]] = {}
+        for each in self.probe.dumps.paths:
+            rank = step_and_rank(each)
+            if rank is not None and run_of(each) == run_of(path):
+                found.setdefault(step_number(each), {})[rank[1]] = each
+        return {step: dict(self._readable(paths)) for step, paths in found.items()}
+
     def _readable(self, paths: Mapping[int, Path]) -> Iterator[tuple[int, Dump]]:
         for rank, path in paths.items():
             # What is wrong with one that was given its own item says.
@@ -74,12 +94,25 @@ class Collectives(Feature):
                 yield rank, self.probe.dumps.read(path)
 
     def items(self, parent: pytest.Collector, dump: Dump) -> Iterator[NoticeItem] | None:
-        if next(calls_of(dump), None) is None:
+        has_calls, has_replicas = next(calls_of(dump), None) is not None, self._has_replicas(dump)
+        if not has_calls and not has_replicas:
             return None
         assert isinstance(parent, ProbeFile)
-        return self._items(parent, dump)
+        return self._items(parent, dump, replicas=has_replicas)
 
-    def _items(self, parent: ProbeFile, dump: Dump) -> Iterator[NoticeItem]:
+    def _has_replicas(self, dump: Dump) -> bool:
+        """Is it the first dump of a run of several ranks whose modules were recorded?"""
+        if not dump.compare_only or step_and_rank(dump.path) is None:
+            return False
+        run = run_of(dump.path)
+        alike = [path for path in self.probe.dumps.paths if run_of(path) == run]
+        return alike[:1] == [dump.path] and len({step_and_rank(path) for path in alike}) > 1
+
+    def _items(self, parent: ProbeFile, dump: Dump, *, replicas: bool) -> Iterator[NoticeItem]:
+        if replicas:
+            held = ReplicasItem.from_parent(parent, name="(replicas)")
+            held.feature = self
+            yield held
         yield from parent.cases(dump, ProbeItem, _Namespaces(inside=False))
         for item in parent.cases(dump, CollectiveItem, _Namespaces(inside=True)):
             item.feature = self
@@ -109,10 +142,10 @@ class Collectives(Feature):
         return self._found[key][rank]
 
     def _load(self, match: Match) -> Load:
-        def load(rank: int, piece: Piece) -> AnyArray:
-            dump = match.parts[rank].dump
-            if dump.path not in self._files:
-                self._files[dump.path] = self.probe.checker.files(dump)
-            return self._files[dump.path].array(piece.spec, piece.entry, piece.field)
+        return lambda rank, piece: self.values(match.parts[rank].dump, piece)
 
-        return load
+    def values(self, dump: Dump, piece: Piece) -> AnyArray:
+        """Those of a tensor of a dump. Raises RecordError."""
+        if dump.path not in self._files:
+            self._files[dump.path] = self.probe.checker.files(dump)
+        return self._files[dump.path].array(piece.spec, piece.entry, piece.field)
