@@ -331,6 +331,12 @@ class Options:
         "Ask the device these questions with --probe-standard=self: wider, cpu, smooth, finite (default: all of them)",
         "pytest_probe.features.self_check.options.Asked", "NAME[,NAME...]", repeated=True,
         check="pytest_probe.features.self_check.options.check", may_differ=JUDGES)
+    ranks: Option[int | None] = Option("ranks",
+        "Make the collectives of a dump again by N processes on this machine, and judge what each rank receives",
+        Maybe(Whole(2, 4097, "give a whole number, 2 to 4096")), "N", repeated=True,
+        check="pytest_probe.features.collectives.options.check", may_differ=JUDGES)
+    backend = Option("backend", "Backend of torch.distributed for --probe-ranks (default: gloo)", Text(), "NAME",
+        "gloo", repeated=True, needs=("ranks", "it needs processes: add --probe-ranks=N"), may_differ=OTHER_DEVICE)
     strict = Option("strict", "Warnings fail, and so do cases of the baseline that have vanished", Flag(),
         repeated=True, free="it says which verdicts fail, and changes none")
     out = Option("out", "Write results and msprobe's CSV files into this folder; it must not hold results yet", Place(),
@@ -415,7 +421,7 @@ FEATURES: Mapping[str, Callable[[Options], object]] = {
     "pytest_probe.features.compiled.plugin.Compiled": lambda asked: asked.compile,
     "pytest_probe.features.online.plugin.Online": lambda asked: asked.listen,
     "pytest_probe.features.outputs.plugin.OutputsOfTwo": lambda asked: asked.outputs,
-    "pytest_probe.features.collectives.plugin.Collectives": lambda asked: "recorded" in asked.devices,
+    "pytest_probe.features.collectives.plugin.Collectives": lambda asked: "recorded" in asked.devices or asked.ranks,
     "pytest_probe.features.self_check.plugin.SelfCheck": lambda asked: asked.standard in (SELF, "auto"),
     "pytest_probe.features.relations.plugin.AskRelations": lambda asked: asked.relations,
     "pytest_probe.features.worth.plugin.WorthOfPasses": lambda asked: asked.worth or asked.out,
@@ -435,6 +441,8 @@ FEATURES: Mapping[str, Callable[[Options], object]] = {
 TWO_CALLS = "pytest_probe.features.against_call.calls.TwoCalls"
 # What asks relations for `probe.check(..., relations=...)`.
 RELATIONS = "pytest_probe.features.relations.checks.asked_by_check"
+# What checks a collective for `probe.check_collective(...)`.
+COLLECTIVES = "pytest_probe.features.collectives.user_calls.UserCollectives"
 # What is not a test run, by its module, in the order of the help.
 COMMANDS = (
     "pytest_probe.cli.show",

@@ -8,6 +8,7 @@ from typing import Literal, Protocol, TypeAlias
 from msgspec import Struct
 
 from pytest_probe.model.dump import Call, TensorSpec
+from pytest_probe.numerics.dtypes import AnyArray
 
 # What the records of collectives begin with.
 NAMESPACES = ("Distributed", "NPU_Distributed")
@@ -67,8 +68,33 @@ class Collective(Struct, frozen=True):
     backend: str = ""
 
 
+class RankCall(Struct, frozen=True):
+    """What one rank shall do, as a process of its own: count ranks take part, numbered from 0, all numbers are theirs.
+
+    sent is flat, pieces are the sizes of what it will receive, sizes of what goes to each rank. function, where there
+    is one, is called with what is sent: the file of its module, and its name there.
+    """
+
+    kind: Kind
+    reduction: Reduction
+    count: int
+    root: int
+    sent: AnyArray
+    pieces: tuple[int, ...]
+    sizes: tuple[int, ...] = ()
+    listed: bool = False
+    function: tuple[str, str, str] | None = None
+
+
 class Collectives(Protocol):
-    """A framework's part: what its calls of collectives are. Nothing of it is imported."""
+    """A framework's part: what its calls of collectives are. Nothing of it is imported.
+
+    PROGRAM is the module that a process of one rank runs; REFERENCES are the words by which a test says what a
+    collective computes.
+    """
+
+    PROGRAM: str
+    REFERENCES: Mapping[str, tuple[Kind, Reduction]]
 
     def bind(self, name: str, api: str, call: Call, groups: Mapping[str, tuple[int, ...]]) -> tuple[Collective, ...]:
         """What a record of this name and API did: several where it made several at once. groups has the ranks of groups

@@ -22,7 +22,7 @@ from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.run import Way
 from pytest_probe.model.verdict import SEVERITY, Verdict
 from pytest_probe.numerics.random_streams import RecordStreams
-from pytest_probe.options import RELATIONS, TWO_CALLS, imported
+from pytest_probe.options import COLLECTIVES, RELATIONS, TWO_CALLS, imported
 from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.marker import Marked
 from pytest_probe.plugin.report_results import carry
@@ -34,6 +34,10 @@ from pytest_probe.reports import results_file
 
 RESULTS: pytest.StashKey[list[Result]] = pytest.StashKey()
 PACKAGE = Path(__file__).parent.parent
+
+
+# Of a test run: what makes collectives of the user's own.
+_COLLECTIVES: pytest.StashKey[Any] = pytest.StashKey()
 
 
 class CheckFailed(AssertionError):
@@ -284,6 +288,37 @@ class ProbeFixture(_Checks):
 
         return check
 
+    def check_collective(
+        self,
+        function: Callable[..., Any],
+        *,
+        reference: str,
+        inputs: Sequence[Any],
+        ranks: int | None = None,
+        backend: str = "gloo",
+    ) -> tuple[Verdict, ...]:
+        """Judge function(x), called by one process for each rank, as --probe-ranks judges recorded collectives. The
+        verdicts, by rank.
+
+        function stands in a module by itself. It gets its rank's input as a tensor of one row, with torch.distributed
+        set up, and returns what the rank has received, a tensor or several; None: its input, which it wrote to.
+        inputs: a tensor for each rank, all of one shape and dtype; ranks: how many there must be. reference: what it
+        computes, "sum", "mean", "product", "max", "min", "reduce_scatter", "all_gather", "all_to_all" or "broadcast"
+        (from rank 0).
+
+        Raises SettingsError for what cannot be checked; CheckFailed where a rank's result is wrong, where a rank
+        raises or dies, or where one has not ended after 0.8 times --probe-timeout; skips the test where the backend is
+        not built in.
+        """
+        __tracebackhide__ = True
+        config, name = self._state.config, _name_of(function)
+        if _COLLECTIVES not in config.stash:
+            config.stash[_COLLECTIVES] = imported(COLLECTIVES)(0.8 * self._state.settings.timeout, {})
+            config.add_cleanup(config.stash[_COLLECTIVES].close)
+        with self._state.limited():
+            found = config.stash[_COLLECTIVES].checked(function, reference, inputs, ranks, backend)
+        return self._conclude([self._judge(checked.case, partial(_given, checked), name) for checked in found])
+
     def border(self, x: Any) -> Any:
         """A tensor as it passes from one kernel to the next, in the function that `check` gets as `borders`. It is x
         itself, but in the runs that round there: those round its values, and the gradient that comes back to it."""
@@ -351,6 +386,10 @@ class ProbeCase(_Checks):
     def _judged(self, judge: Callable[[Direction], Checked], direction: Direction) -> Judged:
         case = replace(self._prepared.case, direction=direction)
         return self._judge(case, partial(judge, direction), case.api)
+
+
+def _given(checked: Checked) -> Checked:
+    return checked
 
 
 def _asked(check: Callable[[Case], Checked], further: Callable[[Checked], Checked], case: Case) -> Checked:

@@ -39,9 +39,14 @@ def verdicts(match: Match, load: Load) -> Mapping[int, Verdict]:
         wrong = match.disagreement()
         if wrong:
             return dict.fromkeys(match.parts, Verdict("error", STANDARD, wrong))
-        return _Judging(match, _exchanged(match, load)).verdicts()
+        return exchange_verdicts(match, _exchanged(match, load))
     except (Unsupported, RecordError) as error:
         return dict.fromkeys(match.parts, skipped(error))
+
+
+def exchange_verdicts(match: Match, exchanged: Exchanged) -> Mapping[int, Verdict]:
+    """The same of what was exchanged. Raises Unsupported."""
+    return _Judging(match, exchanged).verdicts()
 
 
 def skipped(error: ProbeError) -> Verdict:

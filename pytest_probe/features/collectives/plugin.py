@@ -1,22 +1,28 @@
-"""Collectives in a run: with --probe-device=recorded what the ranks of a dump stored is judged."""
+"""Collectives in a run: with --probe-device=recorded what the ranks of a dump stored is judged, with --probe-ranks they
+are made again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 
 import pytest
 
+from pytest_probe import frameworks
 from pytest_probe.check import Checked
 from pytest_probe.errors import DumpError, RecordError, Unsupported
 from pytest_probe.features.collectives import replicas
 from pytest_probe.features.collectives.judging import Load, skipped, verdicts
-from pytest_probe.features.collectives.matching import Match, Part, Step, calls_of
+from pytest_probe.features.collectives.matching import ALONE, Match, Part, Step, calls_of
+from pytest_probe.features.collectives.processes import Processes
+from pytest_probe.features.collectives.replay import Replaying
 from pytest_probe.inputs import StoredTensors
 from pytest_probe.model.case import Case
 from pytest_probe.model.collective import NAMESPACES, Piece
 from pytest_probe.model.dump import Dump
+from pytest_probe.model.run import RECORDED
 from pytest_probe.model.verdict import SEVERITY, Verdict
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.plugin.collectors import ProbeFile
@@ -25,6 +31,9 @@ from pytest_probe.plugin.items import NoticeItem, ProbeItem
 from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.session import Probe
 from pytest_probe.records import ranks_beside, run_of, step_and_rank, step_number
+
+# The share of --probe-timeout that a collective has: what waits for it is ended by the whole.
+_SHARE = 0.8
 
 
 class CollectiveItem(ProbeItem):
@@ -39,6 +48,10 @@ class CollectiveItem(ProbeItem):
         judged = Judged(checked, verdict, self.portable_id, self.case.api, self._file, self._command)
         self.judged = judged.by_features(self.probe)
         return judged.verdict
+
+    @property
+    def _device(self) -> str:
+        return self.feature.device
 
 
 class ReplicasItem(NoticeItem):
@@ -66,6 +79,7 @@ class Collectives(Feature):
         super().__init__(probe)
         # A collective is judged once, for all of its ranks.
         self._found: dict[tuple[int, int], Mapping[int, Verdict]] = {}
+        self._processes: Processes | None = None
         self._steps: dict[str, Step] = {}
         self._files: dict[Path, StoredTensors] = {}
 
@@ -135,11 +149,41 @@ class Collectives(Feature):
         try:
             match = step.match(part)
         except Unsupported as error:
-            return skipped(error)
-        key = (id(next(iter(match.parts.values())).record), next(iter(match.parts.values())).number)
+            if self._replaying is None or error.kind != ALONE:
+                return skipped(error)
+            return self._replaying.verdicts(part, None)[rank]
+        first = next(iter(match.parts.values()))
+        key = (id(first.record), first.number)
         if key not in self._found:
-            self._found[key] = verdicts(match, self._load(match))
+            replaying = self._replaying
+            found = verdicts(match, self._load(match)) if replaying is None else replaying.verdicts(part, match)
+            self._found[key] = found
         return self._found[key][rank]
+
+    @cached_property
+    def _replaying(self) -> Replaying | None:
+        """What makes calls again; None where those of the dump are judged."""
+        settings = self.probe.settings
+        if settings.ranks is None:
+            return None
+        program = frameworks.collectives(frameworks.DEFAULT)
+        assert program is not None
+        self._processes = Processes(settings.ranks, settings.backend, program.PROGRAM, _SHARE * settings.timeout)
+        return Replaying(self._processes, self.values, settings.inputs, settings.seed)
+
+    @property
+    def device(self) -> str:
+        """What made the results."""
+        settings = self.probe.settings
+        return RECORDED if settings.ranks is None else f"{settings.ranks} ranks of {settings.backend}"
+
+    def header(self) -> Iterable[str]:
+        if self.probe.settings.ranks is not None:
+            yield f"probe: collectives are made again by {self.device}"
+
+    def pytest_unconfigure(self) -> None:
+        if self._processes is not None:
+            self._processes.close()
 
     def _load(self, match: Match) -> Load:
         return lambda rank, piece: self.values(match.parts[rank].dump, piece)

@@ -90,6 +90,20 @@ _REDUCTIONS: Mapping[str, Reduction] = {
     "BOR": "or",
     "BXOR": "exclusive or",
 }
+# What a process of one rank runs.
+PROGRAM = "pytest_probe.frameworks.torch.ranks"
+# What `probe.check_collective` calls what a collective computes.
+REFERENCES: Mapping[str, tuple[Kind, Reduction]] = {
+    "sum": ("reduced to all", "total"),
+    "mean": ("reduced to all", "average"),
+    "product": ("reduced to all", "product"),
+    "max": ("reduced to all", "largest"),
+    "min": ("reduced to all", "least"),
+    "reduce_scatter": ("reduced in parts", "total"),
+    "all_gather": ("all to all in order", "total"),
+    "all_to_all": ("parts of all", "total"),
+    "broadcast": ("one to all", "total"),
+}
 
 
 def bind(name: str, api: str, call: Call, groups: Mapping[str, tuple[int, ...]]) -> tuple[Collective, ...]:

@@ -1,0 +1,189 @@
+"""A process of one rank: it makes the collectives that it is told over a pipe, and gives back what it received.
+
+python -m pytest_probe.frameworks.torch.ranks RANK RANKS BACKEND STORE STACKS PIPE
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib.util
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from pytest_probe.frameworks.torch.arrays import to_array, to_tensor
+from pytest_probe.model.collective import RankCall, Reduction
+
+_REDUCTIONS: Mapping[Reduction, Any] = {
+    "total": dist.ReduceOp.SUM,
+    "average": dist.ReduceOp.AVG,
+    "product": dist.ReduceOp.PRODUCT,
+    "largest": dist.ReduceOp.MAX,
+    "least": dist.ReduceOp.MIN,
+    "and": dist.ReduceOp.BAND,
+    "or": dist.ReduceOp.BOR,
+    "exclusive or": dist.ReduceOp.BXOR,
+}
+# Backends whose tensors lie on the host.
+_ON_HOST = ("gloo", "mpi", "ucc")
+
+
+def main(rank: int, ranks: int, backend: str, store: str, stacks: str, pipe: int) -> None:
+    file = open(stacks, "wb", buffering=0)  # noqa: SIM115 - faulthandler writes to it until the end
+    faulthandler.register(signal.SIGUSR1, file, all_threads=False)
+    connection = Connection(pipe)
+    torch.set_num_threads(1)
+    if not dist.is_backend_available(backend):
+        built = [name for name in ("gloo", "nccl", "mpi", "ucc", "xccl") if dist.is_backend_available(name)]
+        connection.send(("unavailable", f"{backend} is not built into this torch; {' and '.join(built)} is"))
+        return
+    device = torch.device("cpu")
+    if backend not in _ON_HOST:
+        kind = torch.accelerator.current_accelerator()
+        device = torch.device("cpu" if kind is None else f"{kind.type}:{rank}")
+        torch.accelerator.set_device_index(rank)
+    dist.init_process_group(
+        backend, store=torch._C._distributed_c10d.FileStore(store, ranks), rank=rank, world_size=ranks
+    )
+    _Rank(rank, ranks, device).serve(connection)
+
+
+class _Rank:
+    def __init__(self, rank: int, ranks: int, device: torch.device) -> None:
+        self._rank, self._device = rank, device
+        self._groups: dict[int, Any] = {ranks: dist.group.WORLD}
+        self._modules: dict[str, Any] = {}
+
+    def serve(self, connection: Connection) -> None:
+        """Until the pipe is closed."""
+        connection.send(("ready", ""))
+        while True:
+            try:
+                call: RankCall = connection.recv()
+            except EOFError:
+                return
+            connection.send(self._answer(call))
+
+    def _answer(self, call: RankCall) -> tuple[str, Any]:
+        try:
+            # All ranks make a group, those that are not in it as well.
+            if call.count not in self._groups:
+                self._groups[call.count] = dist.new_group(list(range(call.count)))
+            return "received", self._received(call) if self._rank < call.count else []
+        except Exception as error:
+            where = traceback.format_exc() if call.function is not None else ""
+            return "raised", f"{type(error).__name__}: {error}\n{where}"
+
+    def _received(self, call: RankCall) -> list[np.ndarray]:
+        sent = to_tensor(call.sent).to(self._device)
+        got = self._by_function(call, sent) if call.function is not None else _MADE[call.kind](self, call, sent)
+        return [to_array(each.cpu()) for each in got]
+
+    def _by_function(self, call: RankCall, sent: torch.Tensor) -> list[torch.Tensor]:
+        assert call.function is not None
+        path, module, name = call.function
+        if module not in self._modules:
+            self._modules[module] = _imported(path, module)
+        function: Any = self._modules[module]
+        for part in name.split("."):
+            function = getattr(function, part)
+        found = function(sent)
+        return list(found) if isinstance(found, (list, tuple)) else [sent if found is None else found]
+
+    def _empty(self, like: torch.Tensor, size: int) -> torch.Tensor:
+        """Full of what no result is."""
+        made = torch.empty(size, dtype=like.dtype, device=like.device)
+        return made.fill_(float("nan")) if like.is_floating_point() else made.fill_(1)
+
+    def reduced(self, call: RankCall, sent: torch.Tensor) -> list[torch.Tensor]:
+        dist.all_reduce(sent, _REDUCTIONS[call.reduction], self._groups[call.count])
+        return [sent]
+
+    def reduced_to_one(self, call: RankCall, sent: torch.Tensor) -> list[torch.Tensor]:
+        dist.reduce(sent, call.root, _REDUCTIONS[call.reduction], self._groups[call.count])
+        return [sent]
+
+    def reduced_in_parts(self, call: RankCall, sent: torch.Tensor) -> list[torch.Tensor]:
+        got, operation = self._empty(sent, sum(call.pieces)), _REDUCTIONS[call.reduction]
+        if call.listed:
+            dist.reduce_scatter(got, list(torch.split(sent, list(call.sizes))), operation, self._groups[call.count])
+        else:
+            dist.reduce_scatter_tensor(got, sent, operation, self._groups[call.count])
+        return [got]
+
+    def from_one(self, call: RankCall, sent: torch.Tensor) -> list[torch.Tensor]:
+        dist.broadcast(sent, call.root, self._groups[call.count])
+        return [sent]
+
+    def in_order(self, call: RankCall, sent: torch.Tensor) -> list[torch.Tensor]:
+        if call.listed:
+            got = [self._empty(sent, size) for size in call.pieces]
+            dist.all_gather(got, sent, self._groups[call.count])
+            return got
+        whole = self._empty(sent, sum(call.pieces))
+        dist.all_gather_into_tensor(whole, sent, self._groups[call.count])
+        return [whole]
+
+    def to_one(self, call: RankCall, sent: torch.Tensor) -> list[torch.Tensor]:
+        got = [self._empty(sent, size) for size in call.pieces] if self._rank == call.root else None
+        dist.gather(sent, got, call.root, self._groups[call.count])
+        return got or []
+
+    def parts_of_one(self, call: RankCall, sent: torch.Tensor) -> list[torch.Tensor]:
+        parts = list(torch.split(sent, list(call.sizes))) if self._rank == call.root else None
+        got = self._empty(sent, sum(call.pieces))
+        dist.scatter(got, parts, call.root, self._groups[call.count])
+        return [got]
+
+    def parts_of_all(self, call: RankCall, sent: torch.Tensor) -> list[torch.Tensor]:
+        got, group = self._empty(sent, sum(call.pieces)), self._groups[call.count]
+        dist.all_to_all_single(got, sent, list(call.pieces), list(call.sizes), group)
+        return [got]
+
+    def message(self, call: RankCall, sent: torch.Tensor) -> list[torch.Tensor]:
+        """From the first rank to the root."""
+        if self._rank != call.root:
+            dist.send(sent, call.root)
+            return []
+        got = self._empty(sent, sum(call.pieces))
+        dist.recv(got, 0)
+        return [got]
+
+
+_MADE: Mapping[str, Callable[[_Rank, RankCall, torch.Tensor], list[torch.Tensor]]] = {
+    "reduced to all": _Rank.reduced,
+    "reduced to one": _Rank.reduced_to_one,
+    "reduced in parts": _Rank.reduced_in_parts,
+    "one to all": _Rank.from_one,
+    "all to all in order": _Rank.in_order,
+    "all to one": _Rank.to_one,
+    "parts of one": _Rank.parts_of_one,
+    "parts of all": _Rank.parts_of_all,
+    "sent": _Rank.message,
+    "received": _Rank.message,
+}
+
+
+def _imported(path: str, name: str) -> Any:
+    """The module of a test, which may be no module of a package."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, os.path.dirname(path))
+    spec.loader.exec_module(module)
+    return module
+
+
+if __name__ == "__main__":
+    _rank, _ranks, _backend, _store, _stacks, _pipe = sys.argv[1:]
+    main(int(_rank), int(_ranks), _backend, _store, _stacks, int(_pipe))

@@ -1,0 +1,137 @@
+"""--probe-ranks: collectives of a dump made again by processes, and collectives of the user's own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.features.collectives.dumps import write
+from tests.features.collectives.test_recorded import all_reduce, inputs, moved, ring, said
+
+pytestmark = pytest.mark.slow
+
+
+def all_ways() -> list[list[Any]]:
+    """Every way of moving data, one after the other, for two ranks."""
+    calls: list[list[Any]] = [[], []]
+    given = inputs(ranks=2)
+    for ways in (*moved().values(), all_reduce(given, [ring(given)] * 2)):
+        for rank in (0, 1):
+            calls[rank] += ways[rank]
+    return calls
+
+
+@pytest.mark.parametrize("kind", ["auto", "generated"])
+def test_every_collective_is_made_again_without_an_error(pytester: pytest.Pytester, tmp_path: Path, kind: str) -> None:
+    folder = write(tmp_path / "dump", all_ways())
+    out = tmp_path / "out"
+    result = pytester.runpytest_inprocess(
+        f"--probe-dump={folder}", "--probe-ranks=2", f"--probe-inputs={kind}", f"--probe-out={out}"
+    )
+    result.assert_outcomes(passed=17, skipped=3)
+    lines = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
+    assert {line["device"] for line in lines} == {"2 ranks of gloo"}
+    result.stdout.fnmatch_lines(["probe: collectives are made again by 2 ranks of gloo"])
+
+
+def test_the_dump_of_one_rank_tells_what_all_do(pytester: pytest.Pytester, tmp_path: Path) -> None:
+    given = inputs()
+    folder = write(tmp_path / "dump", all_reduce(given, [ring(given)] * 4))
+    for rank in (1, 2, 3):
+        shutil.rmtree(folder / "step0" / f"rank{rank}")
+    asked = f"--probe-dump={folder}"
+    pytester.runpytest_inprocess(asked, "--probe-ranks=4").assert_outcomes(passed=1)
+    result = pytester.runpytest_inprocess(asked, "--probe-ranks=3", "-rs")
+    result.assert_outcomes(skipped=1)
+    assert fnmatchcase(said(result), "*its group has 4 ranks, and --probe-ranks=3 starts fewer*")
+
+
+def test_a_backend_that_is_not_built_in_is_a_skip(pytester: pytest.Pytester, tmp_path: Path) -> None:
+    given = inputs(ranks=2)
+    folder = write(tmp_path / "dump", all_reduce(given, [ring(given)] * 2))
+    result = pytester.runpytest_inprocess(f"--probe-dump={folder}", "--probe-ranks=2", "--probe-backend=ucx", "-rs")
+    result.assert_outcomes(skipped=2)
+    assert fnmatchcase(said(result), "*ucx is not built into this torch; gloo*")
+
+
+COLLECTIVES = """
+    import os, time
+    import torch
+    import torch.distributed as dist
+
+    def mine(x):
+        dist.all_reduce(x)
+
+    def by_hand(x):
+        parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, x)
+        return sum(parts)
+
+    def without_the_last(x):
+        parts = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, x)
+        return sum(parts[:-1])
+
+    def hangs(x):
+        if dist.get_rank() == 1:
+            time.sleep(600)
+        dist.all_reduce(x)
+
+    def dies(x):
+        if dist.get_rank() == 1:
+            os.kill(os.getpid(), 9)
+        dist.all_reduce(x)
+
+    def raises(x):
+        if dist.get_rank() == 1:
+            raise ValueError("no")
+        dist.all_reduce(x)
+"""
+TESTS = """
+    import pytest, torch
+    import collectives
+
+    def inputs(probe, ranks=3):
+        return [probe.tensor((64,), "float32") for _ in range(ranks)]
+
+    @pytest.mark.parametrize("function", [collectives.mine, collectives.by_hand])
+    def test_right(probe, function):
+        found = probe.check_collective(function, reference="sum", inputs=inputs(probe), ranks=3)
+        assert len(found) == 3
+
+    @pytest.mark.parametrize("name", ["without_the_last", "dies", "raises", "hangs"])
+    def test_wrong(probe, name):
+        probe.check_collective(getattr(collectives, name), reference="sum", inputs=inputs(probe))
+
+    def test_again(probe):
+        probe.check_collective(collectives.mine, reference="sum", inputs=inputs(probe))
+
+    def test_local(probe):
+        probe.check_collective(lambda x: x, reference="sum", inputs=inputs(probe))
+
+    def test_number(probe):
+        probe.check_collective(collectives.mine, reference="sum", inputs=inputs(probe), ranks=4)
+"""
+
+
+def test_collectives_of_the_users_own(pytester: pytest.Pytester) -> None:
+    """A rank that hangs, dies or raises is named, and the next check starts new processes."""
+    pytester.makepyfile(collectives=COLLECTIVES, test_mine=TESTS)
+    result = pytester.runpytest_subprocess("--probe-timeout=25", "-rf", "-p", "no:randomly", "-vv")
+    result.assert_outcomes(passed=3, failed=6)
+    text = said(result)
+    for words in (
+        "the contribution of rank 2 is missing",
+        "rank 1 of 3 died: signal 9 (SIGKILL)",
+        "rank 1 of 3 raised ValueError: no",
+        "did not end within 20 s",
+        "in hangs",
+        "give a function that stands in a module by itself",
+        "give one for each of 4 ranks",
+    ):
+        assert words in text
