@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from pytest_probe.check import Case, preview
+from pytest_probe.cli import blocks
 from pytest_probe.errors import RecordError
 from pytest_probe.model.dump import Call, Dump, Frame, Gradients, Lost, Record, TensorSpec, leaves
 from pytest_probe.model.result import plain
@@ -77,6 +78,7 @@ class Described(Struct, frozen=True):
             "stack": [_frame(frame) for frame in reversed(frames)],
             "modules": [*reversed(dump.modules(entry))],
             **self._values(call, gradients or {}),
+            "blocks": blocks.of_record(dump, record, call, self.registry) if call is not None else [],
             "replay": list(self._replay(record)) if replayed else [],
             "notes": [*_notes(call, record), *([] if replayed else [_COMPARED])],
             "troubles": [*dict.fromkeys(troubles)],
@@ -135,6 +137,9 @@ def text(found: Mapping[str, Any]) -> Iterator[str]:
         if found[word]:
             yield f"  {word}:"
             yield from _rows(found[word])
+    if found["blocks"]:
+        yield "  blocks:"
+        yield from blocks.lines(found["blocks"])
     for each in found["replay"]:
         yield f"  replay {each['direction']}: " + ("runs" if each["verdict"] == "run" else _skip(each))
     for word in ("notes", "troubles"):

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from pytest_probe.cli import main
 from tests.acceptance.conftest import DumpMaker, entries
+from tests.support import scaled
 from tests.support.dumps import TENSORS
 from tests.support.dumps import unpack as unpack_msprobe
 from tests.support.ptdbg_dumps import DUMPS, stack, unpack, unpack_checker, values, write
@@ -212,3 +214,22 @@ def test_what_is_neither_a_dump_nor_a_record(tmp_path: Path, capsys: pytest.Capt
         "pytest-probe: error: RECORD: 'Torch.realu' cannot be used; it is no dump, and matches no record; "
         "did you mean Torch.relu?\n"
     )
+
+
+@pytest.mark.skipif(not hasattr(torch, "float4_e2m1fn_x2"), reason="torch has no float4 before 2.8")
+def test_blocks_of_a_scaled_product_whose_tensors_are_stored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = scaled.product("mxfp8", 0, (32, 256, 48), extremes=True)
+    path = scaled.write(tmp_path, call, torch.from_numpy(call.exact).to(call.dtype))
+    (found,) = described(capsys, path, "Torch._scaled_mm_v2.0")
+    assert [each["name"] for each in found["blocks"]] == ["input", "mat2"]
+    assert [each["blocks"] for each in found["blocks"]] == [32 * 8, 48 * 8]
+    assert [each["not_finite"] for each in found["blocks"]] == [1, 0]
+    (line,) = (line for line in shown(capsys, path, "Torch._scaled_mm_v2.0").splitlines() if "    input  2" in line)
+    assert line.startswith("    input  256 scales over ")
+    assert " binades, 1 of them NaN; " in line
+    for file in (tmp_path / "dump_tensor_data").iterdir():
+        file.unlink()
+    (found,) = described(capsys, path, "Torch._scaled_mm_v2.0")
+    assert found["blocks"] == []
