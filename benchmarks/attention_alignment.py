@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -29,18 +30,17 @@ def at(tensor: torch.Tensor, offset: int) -> torch.Tensor:
 
 def error(dtype: str, backend: str, offset: int) -> float:
     torch.manual_seed(0)
-    tensors = [torch.randn(2, 4, 16, 32, device="cuda", dtype=getattr(torch, dtype)) for _ in range(3)]
-    right = attention(*(tensor.double().cpu() for tensor in tensors), is_causal=True)
-    chosen = list(SDPBackend.__members__.values()) if backend == CHOSEN else [getattr(SDPBackend, backend)]
-    with sdpa_kernel([each for each in chosen if each is not SDPBackend.ERROR]):
-        found = attention(*(at(tensor, offset) for tensor in tensors), is_causal=True)
+    query, key, value = (torch.randn(2, 4, 16, 32, device="cuda", dtype=getattr(torch, dtype)) for _ in range(3))
+    right = attention(query.double().cpu(), key.double().cpu(), value.double().cpu(), is_causal=True)
+    chosen = nullcontext() if backend == CHOSEN else sdpa_kernel(getattr(SDPBackend, backend))
+    with chosen:
+        found = attention(at(query, offset), at(key, offset), at(value, offset), is_causal=True)
     return float((found.double().cpu() - right).abs().max())
 
 
 def main() -> None:
     if len(sys.argv) > 1:
-        dtype, backend, offset = sys.argv[1:]
-        print(f"{error(dtype, backend, int(offset)):.2g}")
+        print(f"{error(sys.argv[1], sys.argv[2], int(sys.argv[3])):.2g}")
         return
     print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}")
     for dtype in DTYPES:
