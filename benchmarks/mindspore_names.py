@@ -6,7 +6,10 @@ own sample calls in float64. What has another name or other parameters is proved
 A name is proved where at least 20 calls agree, outputs and gradients of all floating tensors, within 1e-12 of their
 scale, and none differs. Where MindSpore's kernel computes float64 in float32, or takes float32 alone, calls agree
 within 1e-5, and the name is proved in float32. A call that MindSpore's CPU refuses counts for nothing; a name whose
-kernel ends the process is "crashed". Without GLOB a summary follows.
+kernel ends the process is "crashed". Calls whose outputs have another dtype or shape than torch's are no mistake of a
+check, which skips such a record: a name with such calls, and no other that differs, is "other kind". Names that no
+check asks torch for are left out. KNOWN says what is wrong of MindSpore's kernels; what differs besides is
+unexplained. Without GLOB a summary follows.
 """
 
 from __future__ import annotations
@@ -34,6 +37,17 @@ from pytest_probe.model.run import Leaf, map_tree
 MOST, ROUNDS = 60, 20
 # Some kernels take float64 and compute in float32; some take float32 alone.
 SINGLE = 1e-5
+_STRETCHED = "where a tensor is stretched, its kernel reads beyond the end of it"
+# What is wrong of MindSpore 2.10.0's kernels on a CPU: see docs/dumps.md. torch's function is what such a name means.
+KNOWN = {
+    "cross": _STRETCHED,
+    "cumprod": "the gradient is NaN where an element is 0",
+    "erfinv": "float64 is off near 1",
+    "igamma": _STRETCHED,
+    "igammac": _STRETCHED,
+    "polar": _STRETCHED,
+    "real": "the gradient of real numbers is complex",
+}
 
 
 class Proof(Struct):
@@ -44,13 +58,16 @@ class Proof(Struct):
     agreed: int = 0
     single: int = 0
     refused: int = 0
+    unlike: int = 0
     differs: str = ""
     reason: str = ""
 
     @property
     def verdict(self) -> str:
         if self.differs:
-            return "differs"
+            return "known" if self.name.partition(".")[2] in KNOWN else "differs"
+        if self.unlike:
+            return "other kind"
         proved = "in float32" if self.single else "proved"
         return proved if self.agreed >= CALLS else "some agree" if self.agreed else "refused"
 
@@ -59,12 +76,15 @@ def main() -> None:
     warnings.simplefilter("ignore")
     if len(sys.argv) > 1:
         for proof in proofs(both_of_mindspore(), sys.argv[1]):
-            if proof.agreed or proof.refused or proof.differs:
-                said = proof.differs or (proof.reason if not proof.agreed else "")
+            if proof.agreed or proof.refused or proof.unlike or proof.differs:
+                known = KNOWN.get(proof.name.partition(".")[2], "")
+                said = (
+                    known if proof.verdict == "known" else proof.differs or (proof.reason if not proof.agreed else "")
+                )
                 print(f"{proof.verdict:<11}{proof.name:<44}{proof.agreed:>4} agree {proof.refused:>4} refused  {said}")
         return
     lines = list(all_lines())
-    for verdict in ("proved", "in float32", "some agree", "differs", "refused", "crashed"):
+    for verdict in ("proved", "in float32", "some agree", "other kind", "known", "differs", "refused", "crashed"):
         print(f"{sum(line.startswith(verdict) for line in lines)} {verdict}")
 
 
@@ -112,7 +132,7 @@ def prove(pair: Pair, op: Any, name: str) -> Proof:
         return proof
     other = op.method_variant if name.startswith("Tensor.") else op.op
     for sample in samples(op):
-        if proof.agreed + proof.refused >= MOST and (proof.agreed >= CALLS or not proof.agreed):
+        if proof.agreed + proof.refused + proof.unlike >= MOST and (proof.agreed >= CALLS or not proof.agreed):
             break
         args, kwargs = taken([sample.input, *sample.args]), taken(sample.kwargs)
         # Of empty tensors some of MindSpore's kernels divide by zero, which ends the process.
@@ -127,6 +147,9 @@ def prove(pair: Pair, op: Any, name: str) -> Proof:
             proof.refused += 1
             proof.reason = proof.reason or found
             continue
+        if found > SINGLE and compared(own, other, call, pair, dtype, values=False) != 0:
+            proof.unlike += 1
+            continue
         if found > SINGLE:
             proof.differs = f"by {found:.2g}: {shown(args)} {shown(kwargs)}"[:120]
             return proof
@@ -135,10 +158,10 @@ def prove(pair: Pair, op: Any, name: str) -> Proof:
     return proof
 
 
-def compared(own: Any, other: Any, call: DrawnCall, pair: Pair, dtype: str) -> float | str:
-    """How far both are apart; why one of them refuses the call."""
+def compared(own: Any, other: Any, call: DrawnCall, pair: Pair, dtype: str, values: bool = True) -> float | str:
+    """How far both are apart, without values in their dtypes and shapes alone; why one of them refuses the call."""
     try:
-        return difference(own, other, call, pair, How(dtype=dtype))
+        return difference(own, other, call, pair, How(dtype=dtype, values=values))
     except Refused as error:
         return str(error).splitlines()[0][:110]
 

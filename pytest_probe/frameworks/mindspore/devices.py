@@ -20,6 +20,7 @@ KINDS = (CPU, "Ascend", "GPU")
 _NO_KERNEL = re.compile(
     r"the kernel \S+ unregistered|only supports? ascend|select cpu operator|select \w+ kernel failed"
     r"|not supported on this device|not found op|create kernelmod for op|unsupported op \[|kernel select failed"
+    r"|not implement exception"
 )
 _RAN_OUT = ("out of memory", "memory not enough", "bad_alloc", "cannot allocate memory")
 

@@ -69,13 +69,14 @@ def test_functions_of_mint_that_msprobe_does_not_list_are_recorded(tmp_path: Pat
     f, images, rows = mint.nn.functional, mint.ones((2, 4, 8, 8)), Tensor(X)
     with recording(tmp_path / "d"):
         f.adaptive_max_pool2d(images, 2)
+        f.broadcast_to(rows, (2, *rows.shape))
         f.clamp(rows, -1, 1)
         f.flatten(images)
         f.glu(rows, 1)
         f.nll_loss(rows, Tensor(np.array([0, 1, 2])))
         f.pixel_shuffle(images, 2)
         f.upsample(images, (4, 4))
-    names = "adaptive_max_pool2d clamp flatten glu nll_loss pixel_shuffle upsample".split()
+    names = "adaptive_max_pool2d broadcast_to clamp flatten glu nll_loss pixel_shuffle upsample".split()
     found = [entry.split(".")[1] for entry in entries(tmp_path / "d")]
     assert found == names
 
