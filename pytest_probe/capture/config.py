@@ -301,13 +301,15 @@ def _of_file(path: Path) -> dict[str, Any]:
 def _online(part: dict[str, Any], where: str) -> dict[str, Any]:
     """Take msprobe's keys of its online check out of a file, or of its section tensor, as keys of ours."""
     asked, folder, host, port, tls = (part.pop(key, None) for key in _ONLINE)
+    # Of online as well, which may be given elsewhere.
+    certificates = {} if tls is None else {"tls_path": tls}
     if not asked:
-        return {}
+        return certificates
     if not folder and not (host and isinstance(port, int) and port > 0):
         wanted = "give the checking host as well: nfs_path, or host and port"
         raise SettingsError(f"{where}: online_run_ut", asked, wanted)
     online = Path(folder).absolute().as_uri() if folder else f"{host}:{port}"
-    return {"online": online, **({"tls_path": tls} if tls else {})}
+    return {"online": online, **certificates}
 
 
 def _content(path: Path) -> dict[str, Any]:

@@ -168,6 +168,14 @@ def test_what_online_does_not_take(given: dict[str, Any], words: str) -> None:
         read_config(None, **{"task": "tensor", **given})
 
 
+def test_certificates_are_not_forgotten(tmp_path: Path) -> None:
+    assert read_config(None, task="tensor", online="host:1", tls_path="keys").tls == "keys"
+    (tmp_path / "config.json").write_text(json.dumps({"task": "tensor", "tensor": {"tls_path": "keys"}}))
+    assert read_config(tmp_path / "config.json", online="host:1").tls == "keys"
+    with pytest.raises(SettingsError, match=r"readable on its way.*tls_path"):
+        read_config(None, task="tensor", online="host:1")
+
+
 @pytest.mark.parametrize("section", [False, True])
 def test_the_keys_of_msprobes_online_check(tmp_path: Path, section: bool) -> None:
     keys = {"online_run_ut": True, "nfs_path": "/shared", "host": "", "port": -1, "tls_path": "/certificates"}

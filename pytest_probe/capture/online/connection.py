@@ -26,6 +26,7 @@ class Connection:
         self._pace = Pace(config.policy, lambda: self._transport is not None and self._transport.full)
         self._sender = Sender(secrets.token_hex(4), 0, 1)
         self._files: list[OnlineFiles] = []
+        self._not_gone = 0
 
     def open(self, rank: int | None, ranks: int) -> None:
         """Connect, once. Raises SettingsError where the shared folder cannot be written."""
@@ -58,7 +59,7 @@ class Connection:
 
     def left_out(self) -> str:
         """ "; 12 calls were left out (online_policy sample)"; "" where none were."""
-        count = self._pace.left_out + self._lost()
+        count = self._pace.left_out + self._lost() + self._not_gone
         return f"; {count:,} entries were left out (online_policy {self._config.policy})" if count else ""
 
     def _lost(self) -> int:
@@ -69,7 +70,7 @@ class Connection:
         transport, self._transport = self._transport, None
         if transport is not None:
             sent = sum(each.sent for each in self._files)
-            transport.close(Goodbye(self._sender, sent, self._pace.left_out + self._lost()))
+            self._not_gone = transport.close(Goodbye(self._sender, sent, self._pace.left_out + self._lost()))
 
 
 def _stream(config: CaptureConfig, online: HostPort | None, sender: Sender) -> Transport:

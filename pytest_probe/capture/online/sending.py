@@ -31,8 +31,8 @@ class Transport(Protocol):
     def put(self, message: Message, tensors: Mapping[str, np.ndarray]) -> bool:
         """Send it, or wait for room where the policy is to wait. False where it does not go."""
 
-    def close(self, goodbye: Goodbye) -> None:
-        """Say goodbye, when what was put before has gone."""
+    def close(self, goodbye: Goodbye) -> int:
+        """Say goodbye, when what was put before has gone. How many entries did not go."""
 
 
 class Pace:

@@ -165,6 +165,7 @@ class SharedFolder:
         self._lost, self.full = True, False
         _log.error("pytest-probe: %s; the program continues, and no more calls are checked", why)
 
-    def close(self, goodbye: Goodbye) -> None:
+    def close(self, goodbye: Goodbye) -> int:
         self.put(goodbye, {})
         self._beat.close()
+        return 0

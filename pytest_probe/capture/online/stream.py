@@ -45,6 +45,7 @@ class _Waiting(Struct, frozen=True):
     number: int
     size: int
     content: list[Any]
+    is_entry: bool
 
 
 class Stream:
@@ -66,7 +67,7 @@ class Stream:
         self._bytes = self._count = 0
         # The largest message that the checking host takes, and how many were larger.
         self._largest = 1 << 63
-        self._too_large = 0
+        self._too_large = self._not_gone = 0
         self._lost = self._closing = False
         # When the checking host took a message last.
         self._since = time.monotonic()
@@ -90,7 +91,7 @@ class Stream:
                 return False
             if self._lost:
                 return False
-            self._waiting.append(_Waiting(self._count, size, content))
+            self._waiting.append(_Waiting(self._count, size, content, isinstance(message, Entry)))
             self._count += 1
             self._bytes += size
             self._changed.notify_all()
@@ -103,13 +104,14 @@ class Stream:
             self._changed.wait()
         return not self._lost and size <= self._largest
 
-    def close(self, goodbye: Goodbye) -> None:
+    def close(self, goodbye: Goodbye) -> int:
         lost = self._too_large
         self.put(replace(goodbye, sent=goodbye.sent - lost, left_out=goodbye.left_out + lost), {})
         with self._changed:
             self._closing = True
             self._changed.notify_all()
         self._thread.join()
+        return self._too_large + self._not_gone
 
     def _run(self) -> None:
         """Open streams until everything has gone, or nobody is there."""
@@ -146,6 +148,7 @@ class Stream:
     def _give_up(self, why: str) -> None:
         with self._changed:
             self._lost = True
+            self._not_gone = sum(each.is_entry for each in self._waiting)
             self._waiting.clear()
             self._bytes = 0
             self._changed.notify_all()

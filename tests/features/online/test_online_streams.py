@@ -127,6 +127,7 @@ def test_nobody_listens(ends: Ends, port: int) -> None:
     text = said(ends.program(f"online={LOCAL}:{port}"))
     assert len(losses(text)) == 3
     assert text.count("has not answered") == 1
+    assert "; 51 entries were left out" in text
 
 
 @pytest.mark.parametrize(
