@@ -346,7 +346,7 @@ def _range(array: AnyArray) -> str:
         return "no finite value"
     low, high, finite = min(part[0] for part in found), max(part[1] for part in found), sum(part[2] for part in found)
     text = f"{low:.6g} .. {high:.6g}"
-    return text if finite == array.size else f"{text}, {array.size - finite:,} not finite"
+    return text if finite == flat.size else f"{text}, {flat.size - finite:,} not finite"
 
 
 def _finite(values: AnyArray) -> AnyArray:

@@ -15,6 +15,7 @@ from pytest_probe.model.details import Plots, limit_share
 from pytest_probe.model.verdict import SEVERITY, ArgumentRow, OutputVerdict, Verdict
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating
 from pytest_probe.numerics.error_plots import error_map, errors_of, histogram, points, sample
+from pytest_probe.numerics.packed import is_packed, unpacked
 
 
 def arguments_of(checked: Checked) -> tuple[ArgumentRow, ...]:
@@ -67,10 +68,12 @@ def _index_of_worst(output: OutputVerdict, actual: AnyArray, errors: AnyArray) -
 
 
 def _array(value: Any) -> AnyArray | None:
-    """Numbers and truth values as an array; None for all else."""
+    """Numbers, both of each pair, and truth values as an array; None for all else."""
     if isinstance(value, (bool, int, float, complex)):
         value = np.asarray(value)
     if not isinstance(value, np.ndarray):
         return None
+    if is_packed(value):
+        return unpacked(value)
     numeric = is_floating(value.dtype) or is_complex(value.dtype) or value.dtype.kind in "biu"
     return value if numeric else None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -13,8 +15,11 @@ from pytest_probe.check import Checker, Conditions
 from pytest_probe.features.html.plots import arguments_of, plots_of
 from pytest_probe.model.case import Case
 from pytest_probe.model.details import Plots
+from pytest_probe.records import read_dump
 from pytest_probe.registry import Registry
+from tests.support import scaled
 from tests.support.devices import Emulated
+from tests.support.scaled import Product
 
 
 def plots(function: Any, reference: Any, *args: Any, device: Any = "cpu", plotted: bool = True) -> Plots | None:
@@ -106,3 +111,25 @@ def test_the_page_lists_the_arguments_of_a_case() -> None:
     assert isinstance(case, Case)
     (row,) = arguments_of(checker.run(case))
     assert (row.shape, row.dtype) == ((8, 16), "float32")
+
+
+@pytest.mark.skipif(not hasattr(torch, "float4_e2m1fn_x2"), reason="torch has no float4 before 2.8")
+def test_both_numbers_of_a_pair_are_drawn(tmp_path: Path) -> None:
+    def one_off(x: torch.Tensor) -> torch.Tensor:
+        data = x.view(torch.uint8).clone()
+        data[2, 3] = 0x71  # 0.5 and 6
+        return data.view(x.dtype)
+
+    x = torch.full((8, 8), 0x22, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)  # all 1
+    dump = read_dump(scaled.write(tmp_path, Product([x], np.zeros(0), "Tensor.clone"), x))
+    registry = Registry.default()
+    registry.devices["other"] = Emulated
+    registry.calls["Tensor.clone"] = one_off
+    checked = Checker(Conditions("other", plotted=True), registry).run(Case(dump, dump.records[0], "forward", None))
+    assert checked.verdict.arguments[0].value == "1 .. 1"
+    found = plots_of(checked, checked.verdict)
+    assert found is not None
+    assert found.ulps is not None
+    assert sum(found.ulps.counts) + found.ulps.small == 128
+    assert found.error_map is not None
+    assert found.error_map.cells.index(max(found.error_map.cells)) == 2 * 16 + 7
