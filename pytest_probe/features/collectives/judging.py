@@ -79,6 +79,8 @@ class _Judging:
         self._one = match.first
         self._sent, self._received = exchanged.sent, exchanged.received
         self._ranks = tuple(match.parts)
+        # Ranks that have the same bits have the same verdict.
+        self._passed: dict[bytes, Verdict] = {}
 
     def verdicts(self) -> Mapping[int, Verdict]:
         found = {rank: self._of(rank) for rank in self._ranks}
@@ -104,9 +106,14 @@ class _Judging:
         if addends.terms[0].size != received.size:
             reason = f"{addends.terms[0].size:,} elements were sent, {received.size:,} received"
             return Verdict("error", STANDARD, reason, dtype=_dtype(received))
+        if self._one.kind == "reduced to all" and _print(received) in self._passed:
+            return self._passed[_print(received)]
         found = judge(received, addends)
         cause = cause_of_sum(received, addends, self._ranks, rank) if found.reason else ""
-        return _verdict(self._one, received, found, cause)
+        verdict = _verdict(self._one, received, found, cause)
+        if verdict.verdict == "pass":
+            self._passed[_print(received)] = verdict
+        return verdict
 
     def _addends(self, rank: int) -> Addends:
         if self._one.reduction == "unknown":
