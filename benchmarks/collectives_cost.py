@@ -48,8 +48,8 @@ def written(folder: Path, calls: int, size: int) -> Path:
             f"Distributed.{KINDS[order % 5]}.{order}.forward": _entry(KINDS[order % 5], shapes, rank, order)
             for order in range(calls)
         }
-        header: dict[str, Any] = {"task": "tensor", "level": "L1", "framework": "pytorch", "dump_data_dir": None, "probe": {}}
-        (place / "dump.json").write_text(json.dumps({**header, "data": data}))
+        header: dict[str, Any] = {"task": "tensor", "level": "L1", "framework": "pytorch", "dump_data_dir": None}
+        (place / "dump.json").write_text(json.dumps({**header, "probe": {}, "data": data}))
     return folder
 
 
