@@ -156,7 +156,7 @@ class Product(Struct, frozen=True):
     @property
     def dtype(self) -> torch.dtype:
         """That of the result."""
-        return next(value for value in self.args if isinstance(value, torch.dtype))
+        return next((value for value in self.args if isinstance(value, torch.dtype)), torch.bfloat16)
 
 
 def product(
