@@ -185,6 +185,7 @@ def begun(pytester: pytest.Pytester, *args: str) -> subprocess.Popen[str]:
     return process
 
 
+@pytest.mark.exhaustive  # half a minute
 def test_cases_of_a_lost_node_run_elsewhere(pytester: pytest.Pytester, make_dump: DumpMaker, cluster: Any) -> None:
     """Its cases run elsewhere."""
     node = cluster.add_node(num_cpus=1, resources={"gone": 1}, object_store_memory=100 * 2**20)
@@ -319,6 +320,7 @@ def test_tensors_go_with_the_cases_where_nodes_cannot_read_them(pytester: pytest
     assert results(pytester, "shipped") == results(pytester, "read")
 
 
+@pytest.mark.exhaustive  # half a minute
 def test_a_reader_of_the_projects_own(pytester: pytest.Pytester) -> None:
     """Its functions cannot be sent: the controller decodes, and says what cannot be."""
     (pytester.path / "calls.txt").write_text("my format\n")
@@ -446,6 +448,7 @@ def test_a_node_with_other_hardware_is_refused(pytester: pytest.Pytester, make_d
     assert "cpu (a rare one)" in notes[0]
 
 
+@pytest.mark.exhaustive  # half a minute
 def test_a_cluster_run_is_compared_with_a_baseline(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     """Written here, and compared there; what got worse fails."""
     make_dump()
