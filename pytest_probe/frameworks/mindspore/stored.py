@@ -29,7 +29,7 @@ from pytest_probe.model.dump import Argument
 
 _KNOWN = ", ".join(NAMESPACES)
 # What gives another gradient than torch's of the same name on sample calls: see benchmarks/mindspore_names.py.
-_UNLIKE = frozenset(("Mint.cholesky_inverse", "Tensor.cholesky_inverse"))
+UNLIKE = frozenset(("Mint.cholesky_inverse", "Tensor.cholesky_inverse"))
 # Why nothing corresponds to a name of these namespaces.
 _WITHOUT = {
     "Primitive": "a dump does not have what a primitive was made with",
@@ -44,7 +44,7 @@ def candidates(namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple
     """
     if namespace in namespaces:
         return allowlist.candidates(namespace, api, namespaces)
-    if f"{namespace}.{api}" in _UNLIKE:
+    if f"{namespace}.{api}" in UNLIKE:
         raise UnknownAPI(f"{namespace}.{api}: torch's function of that name gives other numbers on some arguments")
     entry = entry_of(f"{namespace}.{api}")
     if entry is not None:
@@ -69,7 +69,7 @@ def apis() -> Iterator[str]:
     names = {native: namespace for namespace, (_, native) in NAMESPACES.items() if native}
     for api in allowlist.apis():
         native, _, name = api.partition(".")
-        if native in names and f"{names[native]}.{name}" not in _UNLIKE:
+        if native in names and f"{names[native]}.{name}" not in UNLIKE:
             yield f"{names[native]}.{name}"
 
 
