@@ -28,7 +28,7 @@ from pytest_probe.system.text import printable_line
 # Damaged tensors, and values that are no tensors, that a message lists.
 _LISTED = 10
 _COMPARED = "entries of named tensors: compared and not replayed"
-_LEVEL = "named tensors"
+LEVEL = "named tensors"
 # The end of a name: what of a call it is, and its place there. Four digits keep a list short.
 _END = re.compile(
     r"(?P<name>.+)\.(?:(?P<part>input|output|grad_input|grad_output|grad)(?:s|_args)?"
@@ -81,7 +81,7 @@ class NamedTensorsReader:
             path=path,
             framework="pytorch",
             task="tensor",
-            level=_LEVEL,
+            level=LEVEL,
             records=(),
             compare_only=records,
             decode=_decode,

@@ -18,6 +18,7 @@ from pytest_probe.model.collective import REDUCING, Collective, Piece
 from pytest_probe.model.verdict import Element, Outcome, OutputVerdict, Verdict
 from pytest_probe.numerics.dtypes import AnyArray, dtype_name, is_complex, is_floating
 from pytest_probe.numerics.ulp import ulp_distance
+from pytest_probe.system.machine import out_of_memory
 
 STANDARD = "collective"
 # The kind of a skip.
@@ -42,6 +43,8 @@ def verdicts(match: Match, load: Load) -> Mapping[int, Verdict]:
         return exchange_verdicts(match, _exchanged(match, load))
     except (Unsupported, RecordError) as error:
         return dict.fromkeys(match.parts, skipped(error))
+    except MemoryError as error:
+        return dict.fromkeys(match.parts, skipped(out_of_memory(error)))
 
 
 def exchange_verdicts(match: Match, exchanged: Exchanged) -> Mapping[int, Verdict]:
@@ -116,7 +119,8 @@ class _Judging:
         return verdict
 
     def _addends(self, rank: int) -> Addends:
-        if self._one.reduction == "unknown":
+        whole = next(iter(self._sent.values())).dtype.kind in "iub"
+        if self._one.reduction == "unknown" or (whole and self._one.reduction == "average"):
             raise Unsupported(f"{self._one.api}: a reduction that is not known here", NOTHING)
         terms = [self._sent[each] for each in self._ranks]
         if self._one.kind == "reduced in parts":

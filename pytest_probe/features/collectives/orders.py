@@ -39,22 +39,28 @@ _OPERATIONS: Mapping[Reduction, np.ufunc] = {
 
 def orders(terms: Sequence[AnyArray], reduction: Reduction) -> Iterator[tuple[str, AnyArray]]:
     """What legitimate ways of adding (or multiplying) give in the terms' floating dtype, as float64, each with its
-    name. A mean is divided before or behind."""
+    name. A mean is divided before, by a reciprocal, or behind."""
     dtype = terms[0].dtype
     for name, compute in (("", dtype), ("float32 inside", np.dtype(np.float32))):
         if name and dtype.itemsize >= compute.itemsize:
             continue
-        for divided in ("before", "behind") if reduction == "average" else ("",):
-            given = _scaled(terms, compute, len(terms) if divided == "before" else 1)
+        for divided in ("before", "reciprocal", "behind") if reduction == "average" else ("",):
+            given = _scaled(terms, compute, divided)
             for kind, found in _in(given, compute, reduction):
                 if divided == "behind":
                     found = round_to(widen(found) / len(terms), compute)
                 yield name or f"{kind} in {dtype.name}", widen(round_to(widen(found), dtype))
 
 
-def _scaled(terms: Sequence[AnyArray], dtype: np.dtype, divisor: int) -> list[AnyArray]:
+def _scaled(terms: Sequence[AnyArray], dtype: np.dtype, divided: str) -> list[AnyArray]:
+    """Divided before by their number, or multiplied by its reciprocal in the dtype."""
+    factor = 1.0
+    if divided == "before":
+        factor = 1 / len(terms)
+    if divided == "reciprocal":
+        factor = float(round_to(np.asarray(1 / len(terms)), dtype))
     with np.errstate(all="ignore"):
-        return [round_to(widen(each) / divisor, dtype) for each in terms]
+        return [round_to(widen(each) * factor, dtype) for each in terms]
 
 
 def _in(terms: Sequence[AnyArray], dtype: np.dtype, reduction: Reduction) -> Iterator[tuple[str, AnyArray]]:

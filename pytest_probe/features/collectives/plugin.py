@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pytest_probe import frameworks
@@ -24,7 +25,7 @@ from pytest_probe.model.collective import NAMESPACES, Piece
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.run import RECORDED
 from pytest_probe.model.verdict import SEVERITY, Verdict
-from pytest_probe.numerics.dtypes import AnyArray
+from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype
 from pytest_probe.plugin.collectors import ProbeFile
 from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.items import NoticeItem, ProbeItem
@@ -190,6 +191,8 @@ class Collectives(Feature):
 
     def values(self, dump: Dump, piece: Piece) -> AnyArray:
         """Those of a tensor of a dump. Raises RecordError."""
+        if not piece.spec.size:
+            return np.empty(piece.spec.shape, numpy_dtype(piece.spec.dtype))
         if dump.path not in self._files:
             self._files[dump.path] = self.probe.checker.files(dump)
         return self._files[dump.path].array(piece.spec, piece.entry, piece.field)

@@ -34,6 +34,8 @@ _TRIED, _NAMED = 1 << 20, 1 << 16
 # Sums in 16 bit lose what is small beside them, which makes them smaller: an error in the direction in which no order
 # moves an element gets this part of what the other direction gets.
 _BACK = 2.0
+# The exponent of float32's smallest normal number.
+_FLUSHED = -126
 _WORST = 5
 
 
@@ -152,7 +154,9 @@ def _rounded_once(expected: AnyArray, addends: Addends) -> AnyArray:
             term = widen(each) / share
             largest = np.fmax(largest, np.abs(expected - term))
             largest = np.fmax(largest, np.abs(term)) if len(terms) > 3 else largest
-    return np.maximum(form.roundoff * np.minimum(largest, form.max), form.smallest / 2)
+    # Devices flush what is smaller than float32's normal numbers; float16's gradients live among its subnormal ones.
+    least = 2.0**form.min_exponent if form.min_exponent <= _FLUSHED else form.smallest / 2
+    return np.maximum(form.roundoff * np.minimum(largest, form.max), least)
 
 
 def _ratios(excess: AnyArray, scale: AnyArray) -> AnyArray:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeAlias
 
 import numpy as np
@@ -19,11 +20,12 @@ from msgspec import Struct
 from pytest_probe.errors import RecordError
 from pytest_probe.features.collectives.matching import listed
 from pytest_probe.model.collective import Piece
-from pytest_probe.model.dump import Dump, TensorSpec
+from pytest_probe.model.dump import Dump, Record, TensorSpec
 from pytest_probe.model.verdict import OutputVerdict, Verdict
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.records import module_path
 from pytest_probe.records.msprobe.call_sites import as_written
+from pytest_probe.records.named_tensors import LEVEL as NAMED
 
 STANDARD = "replicas"
 # The kind of a skip.
@@ -97,16 +99,28 @@ def _held(dumps: Mapping[int, Dump], load: Load) -> dict[str, dict[int, _Held]]:
 
 
 def _parameters(dump: Dump) -> Iterator[tuple[str, Piece]]:
-    """Those of the modules, as their first call saw them."""
+    """Those of the modules, as their first call saw them; in a file of named tensors all that it holds."""
+    read = _named if dump.level == NAMED else _of_module
     for record in dump.compare_only:
-        try:
-            held = dump.decode(record).kwargs.get("parameters") if record.forward is not None else None
-        except RecordError:
-            continue
-        for name, spec in (held or {}).items():
-            if isinstance(spec, TensorSpec):
-                entry = as_written(f"{record.name}.forward")
-                yield f"{module_path(entry)}.{name}", Piece(entry, f"parameters.{name}", spec)
+        with suppress(RecordError):
+            yield from read(dump, record)
+
+
+def _of_module(dump: Dump, record: Record) -> Iterator[tuple[str, Piece]]:
+    held = dump.decode(record).kwargs.get("parameters", {}) if record.forward is not None else {}
+    for name, spec in held.items():
+        if isinstance(spec, TensorSpec):
+            entry = as_written(f"{record.name}.forward")
+            yield f"{module_path(entry)}.{name}", Piece(entry, f"parameters.{name}", spec)
+
+
+def _named(dump: Dump, record: Record) -> Iterator[tuple[str, Piece]]:
+    for name, spec in dump.decode(record).returned():
+        if isinstance(spec, TensorSpec):
+            yield record.name, Piece(record.name, name, spec)
+    for name, gradient in dump.gradients(record).items():
+        if gradient is not None:
+            yield f"{record.name}.{name}", Piece(record.name, name, gradient)
 
 
 def _print(dump: Dump, piece: Piece, load: Load) -> _Held | None:
@@ -118,6 +132,7 @@ def _print(dump: Dump, piece: Piece, load: Load) -> _Held | None:
             array = np.ascontiguousarray(load(dump, piece))
         except RecordError:
             return None
+        constant = array.tobytes() == array.reshape(-1)[:1].tobytes() * array.size
         return _Held(spec, (*looks, hashlib.blake2b(array.tobytes()).digest()), constant)
     if spec.checksum:
         return _Held(spec, (*looks, spec.checksum), constant)

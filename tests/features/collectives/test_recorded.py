@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
@@ -247,6 +248,47 @@ def test_a_file_that_is_missing_is_a_skip_of_its_call(run: Run, tmp_path: Path) 
     result = run(folder)
     result.assert_outcomes(skipped=2)
     assert fnmatchcase(said(result), "*found no file 'tensor0.npy'*")
+
+
+def without_what_our_capture_knows(folder: Path) -> Path:
+    """As msprobe writes it: the group among the arguments, and no order."""
+    for path in folder.rglob("dump.json"):
+        content = json.loads(path.read_text())
+        del content["probe"]
+        for entry in content["data"].values():
+            del entry["probe"]
+        path.write_text(json.dumps(content))
+    return folder
+
+
+@pytest.mark.parametrize("given_group", [True, False])
+def test_a_dump_of_msprobes_is_judged(run: Run, tmp_path: Path, given_group: bool) -> None:
+    given = inputs()
+    group = {"group": {"type": "torch.ProcessGroup", "group_ranks": list(range(RANKS)), "group_id": "d1e3ae3e"}}
+    kwargs: dict[str, Any] = {"op": op("SUM"), **(group if given_group else {})}
+    for name, results in (("right", [ring(given)] * RANKS), ("wrong", missing(given))):
+        calls: list[list[Call]] = [
+            [("all_reduce", [one], kwargs, [got])] for one, got in zip(given, results, strict=True)
+        ]
+        result = run(without_what_our_capture_knows(write(tmp_path / name, calls)))
+        result.assert_outcomes(**{"passed" if name == "right" else "failed": RANKS})
+
+
+def test_groups_of_their_own_do_not_meet(run: Run, tmp_path: Path) -> None:
+    """Ranks 0 and 2 reduce among themselves, and so do 1 and 3."""
+    given = inputs()
+    calls: list[list[Call]] = []
+    for rank, one in enumerate(given):
+        ranks = [rank % 2, rank % 2 + 2]
+        group = {"type": "torch.ProcessGroup", "group_ranks": ranks, "group_id": ""}
+        calls.append([("all_reduce", [one], {"group": group}, [np.add(given[ranks[0]], given[ranks[1]])])])
+    folder = without_what_our_capture_knows(write(tmp_path / "dump", calls))
+    run(folder).assert_outcomes(passed=RANKS)
+
+
+def test_empty_tensors_pass(run: Run, tmp_path: Path) -> None:
+    none = np.empty(0, np.float32)
+    run(write(tmp_path / "dump", all_reduce([none] * 2, [none] * 2))).assert_outcomes(passed=2)
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pytest_probe.features.collectives.reduced import Addends, judge
-from pytest_probe.numerics.dtypes import numpy_dtype, round_to
+from pytest_probe.numerics.dtypes import numpy_dtype, round_to, widen
 from tests.features.collectives.cases import Case, cases, ring, tree, wide
 
 
@@ -76,6 +76,40 @@ def test_a_mean_is_divided_before_or_behind() -> None:
     terms = [rng.standard_normal(1000).astype(np.float32) for _ in range(3)]
     before = sum(each / np.float32(3) for each in terms)
     behind = sum(terms) / np.float32(3)
-    for right in (before, behind):
+    reciprocal = sum(each * np.float32(1 / 3) for each in terms)
+    for right in (before, behind, reciprocal):
         assert not judge(np.asarray(right), Addends(terms, "average")).reason
     assert judge(np.asarray(sum(terms)), Addends(terms, "average")).reason
+
+
+@pytest.mark.parametrize("ranks", [3, 5, 6, 7])
+def test_a_reciprocal_in_bfloat16_is_legitimate(ranks: int) -> None:
+    dtype, rng = numpy_dtype("bfloat16"), np.random.default_rng(ranks)
+    terms = [round_to(rng.standard_normal(4096), dtype) for _ in range(ranks)]
+    factor = widen(round_to(np.asarray(1 / ranks), dtype))
+    scaled = [round_to(widen(each) * factor, dtype) for each in terms]
+    assert not judge(round_to(ring(scaled, dtype), dtype), Addends(terms, "average")).reason
+    assert judge(round_to(ring(scaled[1:] * 2, dtype), dtype), Addends(terms, "average")).reason
+
+
+def test_a_device_that_flushes_small_numbers_passes() -> None:
+    terms = [np.full(8, 2.0**-130, np.float32), np.full(8, 2.0**-128, np.float32)]
+    assert not judge(np.zeros(8, np.float32), Addends(terms, "total")).reason
+
+
+def test_complex_sums_are_judged() -> None:
+    rng = np.random.default_rng(3)
+    terms = [(rng.standard_normal(100) + 1j * rng.standard_normal(100)).astype(np.complex64) for _ in range(3)]
+    right = np.asarray(sum(terms))
+    assert not judge(right, Addends(terms, "total")).reason
+    wrong = right.copy()
+    wrong[4] *= 1.001
+    assert judge(wrong, Addends(terms, "total")).reason
+
+
+def test_a_product_of_ranks_is_judged() -> None:
+    rng = np.random.default_rng(4)
+    terms = [rng.standard_normal(100).astype(np.float32) for _ in range(5)]
+    right = np.prod(terms, axis=0, dtype=np.float32)
+    assert not judge(right, Addends(terms, "product")).reason
+    assert judge(right * np.float32(1.0001), Addends(terms, "product")).reason

@@ -103,3 +103,20 @@ def test_one_rank_alone_is_asked_nothing(pytester: pytest.Pytester, tmp_path: Pa
     dump = write(tmp_path / "dump", alike, ranks=1)
     result = pytester.runpytest_inprocess(f"--probe-dump={dump}", "--probe-device=recorded", "-k", "replicas")
     assert "passed" not in result.parseoutcomes()
+
+
+def test_named_tensors_of_ranks_are_compared_as_well(pytester: pytest.Pytester, tmp_path: Path) -> None:
+    """Gradients behind the reduction, as a hook of the program's own saves them."""
+    torch = pytest.importorskip("torch")
+    for step in range(2):
+        for rank in range(4):
+            folder = tmp_path / "dump" / f"step{step}" / f"rank{rank}"
+            folder.mkdir(parents=True)
+            gradient = torch.from_numpy(weight(step, salt=int(rank == 3 and step == 1)))
+            torch.save({"layer3.weight": gradient, "own": torch.from_numpy(weight(step, rank))}, folder / "grads.pt")
+    result = pytester.runpytest_inprocess(
+        f"--probe-dump={tmp_path / 'dump'}", "--probe-device=recorded", "-k", "replicas"
+    )
+    assert result.parseoutcomes()["failed"] == 1
+    said = " ".join(" ".join(result.outlines).split())
+    assert fnmatchcase(said, "*replicas differ: layer3.weight, rank 3 of 4, first step 1*")

@@ -132,6 +132,7 @@ class Collectives:
             finally:
                 self._inside.value = False
         handles = [each for each in (result if isinstance(result, list) else [result]) if isinstance(each, dist.Work)]
+        handles = _of_receivers(handles, written)
         if handles:
             self._wait_for(_Open(entry, written, handles))
         else:
@@ -212,6 +213,15 @@ def _tell(entry: NamedEntry, **facts: Any) -> None:
     """Add what our own readers know of a collective."""
     known = {} if not isinstance(entry.body.probe, dict) else entry.body.probe.get("collective", {})
     entry.body.tell("collective", {**known, **facts})
+
+
+def _of_receivers(handles: list[Any], written: Any) -> list[Any]:
+    """Those that a program waits for to read something: of a batch of messages those that receive."""
+    messages = written if isinstance(written, list) and written and isinstance(written[0], dist.P2POp) else []
+    if len(messages) != len(handles) or not messages:
+        return handles
+    receiving = (getattr(message.op, "__name__", "") == "irecv" for message in messages)
+    return [handle for handle, receives in zip(handles, receiving, strict=True) if receives]
 
 
 def _coalescing(group: Any) -> bool:
