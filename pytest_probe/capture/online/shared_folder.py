@@ -94,9 +94,20 @@ class SharedFolder:
         self._number = 0
         self._waiting = 0
         self._lost = False
-        self.full = False
+        self._full = False
+        # Of the message that found no room last: bytes, and when room was looked for.
+        self._wanted, self._looked = 0, 0.0
         folder.mkdir(parents=True, exist_ok=True)
         self._beat = Beat(folder / f"{TRAINER}-{run}{ALIVE}")
+
+    @property
+    def full(self) -> bool:
+        """Asked for each call, and looked at again after a while: where nothing is put nobody else looks."""
+        if self._full and time.monotonic() - self._looked > _LOOK_SECONDS:
+            self._looked = time.monotonic()
+            self._waiting = self._bytes()
+            self._full = bool(self._waiting) and self._waiting + self._wanted > self._limit
+        return self._full
 
     def put(self, message: Message, tensors: Mapping[str, np.ndarray]) -> bool:
         if self._lost:
@@ -128,12 +139,13 @@ class SharedFolder:
     def _has_room(self, size: int) -> bool:
         """Waits for it where that is the policy, and a checking host is there."""
         seen, since = self._beats(), time.monotonic()
+        self._wanted = size
         while self._waiting and self._waiting + size > self._limit:
             before, self._waiting = self._waiting, self._bytes()
             if self._waiting < before or self._beats() != seen:
                 seen, since = self._beats(), time.monotonic()
-            self.full = bool(self._waiting) and self._waiting + size > self._limit
-            if not self.full:
+            self._full = bool(self._waiting) and self._waiting + size > self._limit
+            if not self._full:
                 break
             if not self._waits:
                 return False
@@ -141,7 +153,7 @@ class SharedFolder:
                 self._give_up(f"{self._folder} is full, and for {GONE_SECONDS:.0f} s no checking host has been there")
                 return False
             time.sleep(_LOOK_SECONDS)
-        self.full = False
+        self._full = False
         return True
 
     def _bytes(self) -> int:
@@ -162,7 +174,7 @@ class SharedFolder:
         return found
 
     def _give_up(self, why: str) -> None:
-        self._lost, self.full = True, False
+        self._lost, self._full = True, False
         _log.error("pytest-probe: %s; the program continues, and no more calls are checked", why)
 
     def close(self, goodbye: Goodbye) -> int:

@@ -39,21 +39,30 @@ _RESULT_FILE, _DETAILS_FILE = "accuracy_checking_result_{}.csv", "accuracy_check
 DECIMALS = 14
 
 
-def write_csv(folder: Path, stamp: str, decimals: int = DECIMALS) -> list[Path]:
+def write_csv(folder: Path, stamp: str, decimals: int = DECIMALS, *, by_rank: bool = False) -> list[Path]:
     """The files of the results in a folder, named by a stamp ("20261121093000"). A dump, and a dtype of --probe-dtype,
-    has a pair of its own, in a folder below where there are several. decimals are those of numbers in msprobe's
-    columns. Raises OSError."""
+    has a pair of its own, in a folder below where there are several. by_rank: calls came while programs ran, and a rank
+    has a pair, with all its steps. decimals are those of numbers in msprobe's columns. Raises OSError."""
     tables: dict[str, _Tables] = {}
     calls = (result for result in read_results(folder / RESULTS) if result.api)
-    for (group, standard), results in groupby(calls, lambda result: (_group(result), result.standard)):
+    group_of = _rank if by_rank else _group
+    for (group, standard), results in groupby(calls, lambda result: (group_of(result), result.standard)):
         if group not in tables:
             tables[group] = _Tables.made(folder, stamp, layout_of(standard, decimals))
         tables[group].extend(results)
     written = []
     for group, table in tables.items():
+        if by_rank:
+            written += table.place(folder, f"{stamp}_{group}")
+            continue
         below = folder if len(tables) == 1 else folder_of(folder, group)
         written += table.place(below, stamp)
     return written
+
+
+def _rank(result: Result) -> str:
+    """ "rank0" of "rank0/step3"."""
+    return result.portable_id.label.partition("/")[0]
 
 
 def _group(result: Result) -> str:

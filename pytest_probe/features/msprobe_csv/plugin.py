@@ -16,4 +16,5 @@ class MsprobeCsv(Feature):
     def tables(self, folder: Path) -> Iterable[Path]:
         settings, stamp = self.probe.settings, datetime.now().strftime("%Y%m%d%H%M%S")
         decimals = DECIMALS if settings.rules.decimals is None else settings.rules.decimals
-        return write_csv(folder, stamp, decimals) if settings.judges else ()
+        by_rank = settings.listen is not None
+        return write_csv(folder, stamp, decimals, by_rank=by_rank) if settings.judges else ()

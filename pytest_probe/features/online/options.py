@@ -92,7 +92,7 @@ def check(options: RawOptions, settings: Settings) -> None:
     refuse(
         options,
         f"{options['listen'].name} judges calls when they come; leave it out",
-        **on_no_device(settings),
+        **{**on_no_device(settings), "device": len(settings.values["devices"]) < 2},
         dump=not settings.dumps,
         inputs=settings.inputs not in ("generated", "exact"),
         against=settings.against is None,

@@ -6,7 +6,8 @@ import shlex
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,21 @@ from pytest_probe.capture.online.frames import certificates
 from pytest_probe.capture.online.message import NoMessage
 from pytest_probe.check import floating_dtypes
 from pytest_probe.errors import SettingsError
+from pytest_probe.features.online.beside import BesideDevice, compared_by_rank
 from pytest_probe.features.online.folder_source import FolderSource
 from pytest_probe.features.online.received import Dumps, ReceivedDump
 from pytest_probe.features.online.source import Received, Source
+from pytest_probe.model.run import RECORDED
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.collectors import ArrivingItems
 from pytest_probe.plugin.feature import Feature, Summary
 from pytest_probe.plugin.items import ProbeItem
+from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.report_results import OUTCOMES
 from pytest_probe.plugin.session import Probe
 from pytest_probe.reports.terminal import count
 from pytest_probe.selection import select
+from pytest_probe.standards.tools import COMPARES, DEFAULT
 
 _OPTION = NAMED["listen"].flag
 # Seconds between two looks where nothing waits.
@@ -57,6 +62,7 @@ class Online(Feature):
         self._source: Source | None = None
         self._private = Path()
         self._not_run: list[str] = []
+        self._beside: BesideDevice | None = None
         self._parents: dict[str, ArrivingItems] = {}
         # Of the entry that is judged now: the items that have no result yet, and what happens when all have.
         self._left = 0
@@ -68,11 +74,30 @@ class Online(Feature):
             wanted = "calls come while the run goes on, and nothing can be collected before; leave one of the two out"
             raise SettingsError(_OPTION, str(self.probe.settings.listen), wanted)
         self._private = Path(tempfile.mkdtemp(prefix="pytest-probe-online-"))
+        device = next(iter(self.probe.settings.values["devices"]), RECORDED)
+        if device != RECORDED:
+            self._beside = BesideDevice(self.probe.checker_of(device), self.probe.settings.out)
         self._source = _opened(self.probe, self._private)
         self._dumps = Dumps(self._private / "calls", self.probe.registry.readers)
 
     def header(self) -> Iterator[str]:
         yield f"listening at {self.probe.settings.listen}: items run as calls come, until all programs have ended"
+
+    def decides(self) -> str:
+        return "" if self._beside is None else f"beside {self._beside.name}"
+
+    def judge(self, judged: Judged) -> None:
+        if self._beside is not None:
+            checked = judged.checked
+            judged.verdict = self._beside.judge(checked.case, judged.verdict, judged.identity, judged.api)
+
+    def tables(self, folder: Path) -> Iterable[Path]:
+        if self._beside is None or self._source is None:
+            return ()
+        standard = self.probe.settings.standard
+        standard = standard if standard in COMPARES else DEFAULT
+        stamp = datetime.now().strftime("%Y%m%d%H%M%S")
+        return compared_by_rank(folder, sorted(self._source.senders.steps), stamp, standard)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self) -> bool:
@@ -96,6 +121,11 @@ class Online(Feature):
 
     def _run(self, session: pytest.Session, received: Received) -> None:
         assert self._source is not None
+        assert self.probe.settings.listen is not None
+        ranks = self.probe.settings.listen.ranks
+        if ranks and received.entry.sender.rank not in ranks:
+            self._source.judged(received)
+            return
         try:
             made = self._dumps.read(received)
         except NoMessage as error:

@@ -35,11 +35,14 @@ def test_a_file_a_message(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.alive"))
 
 
-def test_what_finds_no_room_is_left_out(tmp_path: Path) -> None:
+def test_what_finds_no_room_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     to = SharedFolder(tmp_path, "0123abcd", limit=20_000, waits=False)
     assert [to.put(entry(call), TENSOR) for call in range(4)] == [True, True, False, False]
     assert to.full
     sent(tmp_path)[0].unlink()
+    # Where nothing is put, who asks sees it.
+    monkeypatch.setattr(shared_folder, "_LOOK_SECONDS", 0.0)
+    assert not to.full
     assert to.put(entry(4), TENSOR)
     assert not to.full
 

@@ -86,6 +86,8 @@ def test_two_ranks_at_once(ends: Ends, port: int) -> None:
     assert labels == {f"rank{rank}/step{step}" for rank in range(2) for step in range(3)}
     assert len(ends.results("online")) == 2 * 51
     assert "rank 1: 3 steps, 0 to 2" in text
+    names = sorted(path.name.partition("_2")[0] + path.name[-9:] for path in (ends.folder / "online").glob("acc*.csv"))
+    assert names == [f"accuracy_checking_{kind}rank{rank}.csv" for kind in ("details", "result") for rank in range(2)]
 
 
 def test_a_rank_that_is_killed_ends_alone(ends: Ends, port: int) -> None:
