@@ -83,6 +83,9 @@ class CaseEvidence(OutputRuns, frozen=True):
         values = self._of_cpu() if self.replay.source.name == "cpu" and reference.is_own else None
         return None if values is None else OwnResult(reference.framework.package, values)
 
+    def reference_on_cpu(self) -> AnyArray | None:
+        return self._of_cpu()
+
     def kernels_inside(self) -> KernelsInside | None:
         reference, framework = self.replay.reference, self.replay.reference.framework
         if self.replay.source.name != "cpu" or reference.is_own or framework.registered_kernels("cpu") is None:

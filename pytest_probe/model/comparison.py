@@ -202,6 +202,11 @@ class Evidence:
         None where it is not, and of a function or a kernel of the user's."""
         return None
 
+    def reference_on_cpu(self) -> AnyArray | None:
+        """What the reference's function gives by the CPU's kernels in the case's dtype, whatever the device and its
+        function are; None where there is none."""
+        return None
+
     def kernels_inside(self) -> KernelsInside | None:
         """What a function of the user's gives on the framework's CPU; None beside another device, and where no kernel
         of the framework's own inside it rounds to 16 bit in steps."""

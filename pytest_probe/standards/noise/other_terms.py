@@ -39,6 +39,40 @@ class LeftOut(Struct, frozen=True):
         )
 
 
+class Multiplied(Struct, frozen=True):
+    """The comparison with the NaN of a kernel that multiplies the padding as well, and how many elements that are."""
+
+    comparison: Comparison
+    count: int
+
+    @property
+    def words(self) -> str:
+        return (
+            f"{UNDECIDED}{self.count:,} elements are NaN where the reference has numbers: there zeros of the padding "
+            "meet NaN or an infinity of the arguments, and the CPU's own kernel multiplies them"
+        )
+
+
+def multiplied(comparison: Comparison) -> Multiplied | None:
+    """The output beside a reference that is NaN as well where the framework's own kernels of the CPU are, in the case's
+    dtype. None where that is so nowhere, or all arguments are finite."""
+    there = np.isnan(widen(comparison.actual)) & np.isfinite(comparison.expected)
+    if not there.any() or not any(_stand_ins(comparison)):
+        return None
+    evidence = comparison.evidence
+    kernel = evidence.reference_on_cpu()
+    if kernel is None or kernel.shape != there.shape or not (there := there & np.isnan(widen(kernel))).any():
+        return None
+
+    def with_nan(run: AnyArray) -> AnyArray:
+        return np.where(there, np.nan, run)
+
+    return Multiplied(
+        replace(comparison, expected=with_nan(comparison.expected), evidence=evidence.transformed(with_nan)),
+        int(np.count_nonzero(there)),
+    )
+
+
 def left_out(comparison: Comparison) -> LeftOut | None:
     """The output beside a reference that leaves out terms with a factor of zero, in elements that are numbers where the
     reference is NaN for such a term alone. None where there are none, or where all kernels of the CPU multiply."""

@@ -76,11 +76,11 @@ class NoiseStandard:
             inside = _but_for_kernels_inside(comparison)
             if inside is not None:
                 return _verdict(comparison, stage, "warning", f"{inside}: {reason}", measured)
-            left_out = other_terms.left_out(comparison)
-            if left_out is not None:
-                beside_others, found, _ = _decided(left_out.comparison, Measured())
-                if found != "error":
-                    return _verdict(comparison, beside_others, "warning", left_out.words, measured)
+            for terms in (other_terms.left_out(comparison), other_terms.multiplied(comparison)):
+                if terms is not None:
+                    beside_others, found, _ = _decided(terms.comparison, Measured())
+                    if found != "error":
+                        return _verdict(comparison, beside_others, "warning", terms.words, measured)
         return _verdict(comparison, stage, outcome, reason, measured)
 
 
