@@ -79,6 +79,8 @@ class CallHooks:
 
     # How the files of tensors end.
     suffix = ".pt"
+    # How the names of records begin that stand for all that a compiled function calls.
+    regions: tuple[str, ...] = ()
     _modules: ModuleCalls
 
     def __init__(self, config: CaptureConfig, values: Snapshots, stacks: CallStacks) -> None:

@@ -249,10 +249,17 @@ class ReplacingHooks(CallHooks):
 
         return like(function, replacement)
 
-    def call(self, rule: Rule, function: _Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def call(
+        self,
+        rule: Rule,
+        function: _Function,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        frame: FrameType | None = None,
+    ) -> Any:
         """Make a call of the program's, and record it. Raises what the call raises, and OverflowFound."""
         # The caller of the framework's function: above are this method and the replacement.
-        frame = sys._getframe(2)
+        frame = frame or sys._getframe(2)
         calling = self._sites.of(frame)
         writes = rule.writes or "out" in kwargs
         recorder = self._recorder

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -15,6 +16,7 @@ from mindspore.graph import api as graph
 from mindspore.mint import distributed
 from msgspec import UNSET
 
+from pytest_probe.capture import gradients
 from pytest_probe.capture.arrays import overflown
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.frames import CallStacks
@@ -61,17 +63,16 @@ class Regions:
         self._put.clear()
 
 
-def compiled(context: Callable[[str], AbstractContextManager[None]]) -> Iterator[tuple[Any, str, Any]]:
-    """What MindSpore compiles runs in such a context, which is given the name of the function or cell: "" where it is
-    MindSpore's own."""
+def compiled(run: Callable[[str, Callable[..., Any], Any, Any], Any]) -> Iterator[tuple[Any, str, Any]]:
+    """What MindSpore compiles is made by run, which is given the name of the function or cell, "" where it is
+    MindSpore's own, what makes the call, and its arguments."""
 
     def made(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def replacement(compiled: Any, *args: Any, **kwargs: Any) -> Any:
             function = getattr(compiled, "fn", None) or type(compiled)
             own = function.__module__.partition(".")[0] == "mindspore"
-            with context("" if own else function.__qualname__):
-                return original(compiled, *args, **kwargs)
+            return run("" if own else function.__qualname__, functools.partial(original, compiled), args, kwargs)
 
         return replacement
 
@@ -84,12 +85,13 @@ class MindSporeHooks(ReplacingHooks):
 
     framework = "mindspore"
     suffix = ".npy"
+    regions: tuple[str, ...] = ("Jit.",)
     _modules: Cells
 
     def __init__(self, config: CaptureConfig, model: Any = None) -> None:
         self._values = Values(config)
         super().__init__(config, self._values, CallStacks(_OURS, lambda code: False, lambda: False))
-        wants = Scope(config).wants_api if self._calls else lambda name: False
+        wants = self._wants = Scope(config).wants_api if self._calls else lambda name: False
         rules = [(function, RecordedFunction(name, wants(name), writes)) for function, name, writes in functions()]
         for prefix, module in modules(config.namespaces, _TAKEN):
             for name in functions_of(module):
@@ -98,7 +100,7 @@ class MindSporeHooks(ReplacingHooks):
         self._bindings = Bindings([(one, self.replacement(one, rule)) for one, rule in rules], CLASSES)
         written = [(kind, name, self._written) for kind, name in writing_methods()]
         written += [(kind, "__call__", self._written) for kind in OPTIMIZERS]
-        self._regions = Regions([*compiled(self._away), *written])
+        self._regions = Regions([*compiled(self._compiled), *written])
         self._modules = Cells(config, self._values, self._stacks, self.fire, self.sees, self.aside)
         if model is not None:
             self.follow(model)
@@ -167,8 +169,31 @@ class MindSporeHooks(ReplacingHooks):
 
         return replacement
 
-    def _away(self, name: str) -> AbstractContextManager[None]:
-        return self.away(COMPILED if name else "", f"pytest-probe: {name} {_UNSEEN}")
+    def _compiled(self, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """A call of what MindSpore compiles: one record, without what it calls."""
+        outermost = self._bindings.there and not self._thread.inside
+        with self.aside():
+            args, kwargs = unhooked(args), unhooked(kwargs)
+        with self.away(COMPILED if name else "", f"pytest-probe: {name} {_UNSEEN}"):
+            if not (name and outermost and self._calls):
+                return function(*args, **kwargs)
+            recorded = f"Jit.{name.rpartition('.')[2]}"
+            rule = RecordedFunction(recorded, self._wants(recorded), writes=True)
+            with self.aside():
+                return self.call(rule, function, args, kwargs, sys._getframe(2))
+
+
+def unhooked(value: Any) -> Any:
+    """An argument of what MindSpore compiles, without our hooks on its tensors, which it would compile as well: a view
+    of a tensor has none, and hands the gradient on as it came."""
+    if isinstance(value, mindspore.Tensor):
+        ours = any(hook.__module__ == gradients.__name__ for hook in value.hooks())
+        return value.view(value.shape) if ours else value
+    if type(value) in (list, tuple):
+        return type(value)(map(unhooked, value))
+    if type(value) is dict:
+        return {key: unhooked(item) for key, item in value.items()}
+    return value
 
 
 def differentiable(value: Any, place: str) -> Iterator[tuple[str, Any]]:

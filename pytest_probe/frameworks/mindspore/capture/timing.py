@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Callable
+from typing import Any
 
 import mindspore
 
@@ -24,7 +25,7 @@ class MindSporeTiming(ReplacedTiming):
         if not stopwatch.asynchronous:
             mindspore.runtime.launch_blocking()
         super().__init__(stopwatch, [(function, name) for function, name, _ in functions()], CLASSES, None, _waited)
-        self._regions = Regions(compiled(self._away))
+        self._regions = Regions(compiled(self._compiled))
         stopwatch.versions["mindspore"] = mindspore.__version__
         if stopwatch.backward:
             stopwatch.tell(
@@ -40,10 +41,11 @@ class MindSporeTiming(ReplacedTiming):
         self._regions.take_back()
         super().end()
 
-    def _away(self, name: str) -> AbstractContextManager[None]:
+    def _compiled(self, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         shown = name or "MindSpore's own"
         told = f"pytest-probe: {shown} is compiled, and is one row; run the program without jit to see the calls inside"
-        return self.away(self._stopwatch.api(self.framework, f"Jit.{shown}"), told)
+        with self.away(self._stopwatch.api(self.framework, f"Jit.{shown}"), told):
+            return function(*args, **kwargs)
 
 
 def made(stopwatch: Stopwatch) -> Timing:

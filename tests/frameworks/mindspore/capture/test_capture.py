@@ -206,9 +206,32 @@ def test_what_is_compiled_is_said_once(tmp_path: Path, caplog: pytest.LogCapture
         first = compiled(Tensor(X))
         compiled(Tensor(X))
         mint.cos(first)
-    assert list(entries(tmp_path / "d")) == ["Mint.cos.0.forward"]
+    found = entries(tmp_path / "d")
+    assert list(found) == ["Jit.compiled.0.forward", "Jit.compiled.1.forward", "Mint.cos.0.forward"]
+    assert [shown(each) for each in found["Jit.compiled.0.forward"]["input_args"]] == [("Float32", [3, 4], 7.0, -4.0)]
+    assert found["Jit.compiled.0.forward"]["output"] == found["Mint.cos.0.forward"]["input_args"]
     (said,) = (record.message for record in caplog.records if "compiled" in record.message)
     assert "run the program in PyNative mode, without jit" in said
+
+
+def test_what_is_compiled_takes_tensors_whose_gradients_are_recorded(tmp_path: Path) -> None:
+    @mindspore.jit  # type: ignore[untyped-decorator]
+    def compiled(x: Any) -> Any:
+        return x * 2
+
+    def loss(x: Any) -> Any:
+        return mint.sum(compiled(compiled(mint.cos(x))))
+
+    step = mindspore.value_and_grad(loss)
+    plain = [each.asnumpy() for each in step(Tensor(X))]
+    with recording(tmp_path / "d"):
+        found = [each.asnumpy() for each in step(Tensor(X))]
+    assert all(map(np.array_equal, plain, found))
+    backwards = {name: each for name, each in entries(tmp_path / "d").items() if name.endswith("backward")}
+    assert [shown(backwards[name]["input"][0]) for name in ("Jit.compiled.1.backward", "Mint.cos.0.backward")] == [
+        ("Float32", [3, 4], 1.0, 1.0),
+        ("Float32", [3, 4], 4.0, 4.0),
+    ]
 
 
 def test_lists_steps_and_overflows(tmp_path: Path) -> None:
