@@ -274,10 +274,13 @@ async def _write(path: Path, part: bytes, size: int, context: Any) -> None:
     head = part[: frames.HEAD.size]
     with path.open("xb") as file:
         while True:
-            size -= file.write(memoryview(part)[frames.HEAD.size :])
-            if size <= 0:
+            size -= len(part) - frames.HEAD.size
+            # The next part comes while this one is written.
+            coming = asyncio.ensure_future(context.read()) if size > 0 else None
+            file.write(memoryview(part)[frames.HEAD.size :])
+            if coming is None:
                 break
-            part = await context.read()
+            part = await coming
             if part is grpc.aio.EOF:
                 raise NoMessage(f"the stream ended {size:,} bytes before the end of a message")
             if not part.startswith(head):

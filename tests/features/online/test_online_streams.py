@@ -13,8 +13,11 @@ import pytest
 
 pytest.importorskip("grpc", reason="needs the extra online")
 
+from pytest_probe.capture.online.address import HostPort
+from pytest_probe.capture.online.message import Entry, Goodbye
+from pytest_probe.capture.online.stream import Stream
 from tests.features.online.conftest import LIMIT, Ends, said
-from tests.features.online.streams import LOCAL, CuttingProxy, cuts, make_certificates
+from tests.features.online.streams import LOCAL, SENDER, CuttingProxy, cuts, make_certificates
 from tests.features.online.test_online import by_case, losses
 
 pytestmark = pytest.mark.slow
@@ -120,6 +123,31 @@ def test_an_interrupt_lists_what_came(ends: Ends, port: int) -> None:
     assert checker.returncode == 2
     assert "not run, though it came: " in text
     assert 3 <= len(ends.results("online")) < 51
+
+
+def test_what_a_program_sends_leads_nowhere(ends: Ends, port: int) -> None:
+    """A name that is no API, one of another module, a value that is a path, and names of files that are elsewhere."""
+    (ends.folder / "conftest.py").write_text("SECRET = 1\n")
+    secret = ends.folder / "secret.pt"
+    secret.write_bytes(b"secret")
+    text = {"type": "str", "value": "touch found"}
+    places = [str(secret), "../../secret.pt", "../" * 20 + "etc/passwd", "conftest.py", "dump.json"]
+    tensor = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [4], "Max": 1, "Min": 0, "Mean": 0, "Norm": 1}
+    bodies: list[tuple[str, object]] = [("os.system", text), ("Torch.load", text), ("Tensor.__reduce__", text)]
+    bodies += [("Torch.abs", {**tensor, "data_name": place, "data_key": "x"}) for place in places]
+    checker = ends.checker("online", f"--probe-listen={LOCAL}:{port}", "-rs")
+    program = Stream(HostPort(LOCAL, port), SENDER, limit=1 << 20, waits=True, keys=None)
+    header = {"task": "tensor", "level": "L1", "framework": "pytorch"}
+    for number, (api, value) in enumerate(bodies):
+        body = json.dumps({"input_args": [value], "input_kwargs": {}, "output": [tensor]})
+        assert program.put(Entry(SENDER, 0, number, f"{api}.{number}.forward", body, header), {})
+    program.close(Goodbye(SENDER, len(bodies), 0))
+    said_by_checker = said(checker)
+    found = ends.results("online")
+    assert len(found) == len(bodies), said_by_checker
+    assert {line["verdict"] for line in found} == {"skip"}
+    assert not (ends.folder / "found").exists()
+    assert "secret" not in "".join(line["reason"] for line in found).replace("secret.pt", "")
 
 
 def test_nobody_listens(ends: Ends, port: int) -> None:
