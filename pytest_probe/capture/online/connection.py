@@ -12,6 +12,7 @@ from pytest_probe.capture.online.frames import certificates
 from pytest_probe.capture.online.message import Goodbye, Sender
 from pytest_probe.capture.online.sending import OnlineFiles, Pace, Transport
 from pytest_probe.capture.online.shared_folder import SharedFolder
+from pytest_probe.capture.ranks import ANY_NUMBER
 from pytest_probe.capture.writer import EntrySource
 from pytest_probe.errors import SettingsError
 
@@ -29,9 +30,13 @@ class Connection:
         self._not_gone = 0
 
     def open(self, rank: int | None, ranks: int) -> None:
-        """Connect, once. Raises SettingsError where the shared folder cannot be written."""
+        """Connect, once. ranks: how many train together. Raises SettingsError where the shared folder cannot be
+        written."""
+        wanted = self._config.ranks
+        if wanted and ranks < ANY_NUMBER:
+            ranks = sum(any(number in each for each in wanted) for number in range(ranks))
         # Programs learn their rank late.
-        self._sender = Sender(self._sender.run, rank or 0, ranks)
+        self._sender = Sender(self._sender.run, rank or 0, max(ranks, 1))
         if self._transport is None:
             self._transport = self._opened()
 

@@ -29,7 +29,7 @@ _Frames: TypeAlias = Annotated[list[Annotated[str, Meta(max_length=4096)]], Meta
 
 
 class Sender(Struct, frozen=True):
-    """Who sends: a number that this process drew, its rank, and how many ranks train together."""
+    """Who sends: a number that this process drew, its rank, and how many ranks send."""
 
     run: _Run
     rank: _Count

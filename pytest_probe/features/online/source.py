@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Protocol
 
 from msgspec import Struct
 
 from pytest_probe.capture.online.message import Entry, Goodbye, Sender
+from pytest_probe.capture.online.shared_folder import GONE_SECONDS
 
 # As many ranks as nothing says: see capture/ranks.
 _MANY = 1 << 20
@@ -50,6 +52,7 @@ class Senders:
     def __init__(self) -> None:
         self._ranks: dict[str, Sender] = {}
         self._ended: dict[str, Goodbye | None] = {}
+        self._last_end = 0.0
         self.steps: dict[int, set[int]] = {}
 
     def came(self, entry: Entry) -> None:
@@ -59,11 +62,14 @@ class Senders:
     def ended(self, goodbye: Goodbye) -> None:
         self._ranks[goodbye.sender.run] = goodbye.sender
         self._ended[goodbye.sender.run] = goodbye
+        self._last_end = time.monotonic()
 
     def died(self, run: str) -> bool:
         """It went without a word. Is that news?"""
         news = run not in self._ended
-        self._ended.setdefault(run, None)
+        if news:
+            self._ended[run] = None
+            self._last_end = time.monotonic()
         return news
 
     def has_ended(self, run: str) -> bool:
@@ -71,10 +77,12 @@ class Senders:
 
     @property
     def all_ended(self) -> bool:
-        """Have all that train together come, and ended?"""
+        """Have all that train together come, and ended? Who has not come for a while after that comes no more."""
         ranks = {sender.rank for sender in self._ranks.values()}
         wanted = max((each.ranks for each in self._ranks.values() if each.ranks < _MANY), default=1)
-        return bool(self._ended) and self._ended.keys() >= self._ranks.keys() and len(ranks) >= wanted
+        if not self._ranks or not self._ended.keys() >= self._ranks.keys():
+            return False
+        return len(ranks) >= wanted or time.monotonic() - self._last_end > GONE_SECONDS
 
     @property
     def left_out(self) -> int:

@@ -93,6 +93,17 @@ def test_two_ranks_at_once(ends: Ends, port: int) -> None:
     assert names == [f"accuracy_checking_{kind}rank{rank}.csv" for kind in ("details", "result") for rank in range(2)]
 
 
+def test_one_rank_of_two_that_is_asked_for(ends: Ends, port: int) -> None:
+    program = (ends.folder / "train.py").read_text()
+    (ends.folder / "train.py").write_text(program.replace('task="tensor"', 'task="tensor", rank=[0]'))
+    checker = ends.checker("online", f"--probe-listen={LOCAL}:{port}")
+    for rank in range(2):
+        said(ends.program(f"online={LOCAL}:{port}", RANK=str(rank), WORLD_SIZE="2"))
+    text = said(checker)
+    assert {line["id"].partition("/")[0] for line in ends.results("online")} == {"rank0"}
+    assert checker.returncode == 0, text
+
+
 def test_a_rank_that_is_killed_ends_alone(ends: Ends, port: int) -> None:
     program = (ends.folder / "train.py").read_text()
     dies = program.replace("        debugger.step()\n", "        debugger.step()\n        if step == 1: die()\n")
