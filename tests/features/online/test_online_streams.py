@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import socket
@@ -159,6 +160,42 @@ def test_what_a_program_sends_leads_nowhere(ends: Ends, port: int) -> None:
     assert {line["verdict"] for line in found} == {"skip"}
     assert not (ends.folder / "found").exists()
     assert "secret" not in "".join(line["reason"] for line in found).replace("secret.pt", "")
+
+
+@pytest.mark.parametrize("policy", ["drop", "sample", "block"])
+def test_policies(ends: Ends, port: int, policy: str) -> None:
+    """The checking host takes little at once, and is slow: what is left out is counted at both ends."""
+    (ends.folder / "conftest.py").write_text(
+        "import time\nfrom pytest_probe.features.online import receiver\nreceiver._SMALLEST_BYTES = 1\n\n"
+        "def pytest_runtest_call():\n    time.sleep(0.05)\n"
+    )
+    checker = ends.checker("online", f"--probe-listen={LOCAL}:{port}", "--probe-listen-limit=3kB")
+    text = said(ends.program(f"online={LOCAL}:{port}", f"online_policy={policy}", "online_buffer=9000"))
+    assert len(losses(text)) == 3
+    summary = said(checker)
+    assert checker.returncode == 0, summary
+    left_out = re.search(r"(\d+) entries were left out", text)
+    judged = len(ends.results("online"))
+    if policy == "block":
+        assert (judged, left_out) == (51, None)
+        return
+    assert left_out is not None
+    assert 0 < judged < 51
+    # A call that is left out has no backward either.
+    assert judged + int(left_out[1]) <= 51
+    assert f"{left_out[1]} calls and backwards were left out by the programs" in summary
+
+
+def test_a_program_whose_loader_forks(ends: Ends, port: int) -> None:
+    program = (ends.folder / "train.py").read_text()
+    loads = "x = next(iter(torch.utils.data.DataLoader(torch.randn(5, 8), 5, num_workers=2))).bfloat16()"
+    (ends.folder / "train.py").write_text(program.replace("x = torch.randn(5, 8, dtype=torch.bfloat16)", loads))
+    checker = ends.checker("online", f"--probe-listen={LOCAL}:{port}")
+    text = said(ends.program(f"online={LOCAL}:{port}"))
+    assert len(losses(text)) == 3
+    assert "left out" not in text
+    assert "rank 0: 3 steps, 0 to 2" in said(checker)
+    assert len(ends.results("online")) >= 51
 
 
 def test_nobody_listens(ends: Ends, port: int) -> None:
