@@ -44,7 +44,7 @@ def orders(terms: Sequence[AnyArray], reduction: Reduction) -> Iterator[tuple[st
     for name, compute in (("", dtype), ("float32 inside", np.dtype(np.float32))):
         if name and dtype.itemsize >= compute.itemsize:
             continue
-        for divided in ("before", "reciprocal", "behind") if reduction == "average" else ("",):
+        for divided in ("before", "multiplied", "behind") if reduction == "average" else ("",):
             given = _scaled(terms, compute, divided)
             for kind, found in _in(given, compute, reduction):
                 if divided == "behind":
@@ -57,7 +57,7 @@ def _scaled(terms: Sequence[AnyArray], dtype: np.dtype, divided: str) -> list[An
     factor = 1.0
     if divided == "before":
         factor = 1 / len(terms)
-    if divided == "reciprocal":
+    if divided == "multiplied":
         factor = float(round_to(np.asarray(1 / len(terms)), dtype))
     with np.errstate(all="ignore"):
         return [round_to(widen(each) * factor, dtype) for each in terms]

@@ -291,14 +291,32 @@ def test_empty_tensors_pass(run: Run, tmp_path: Path) -> None:
     run(write(tmp_path / "dump", all_reduce([none] * 2, [none] * 2))).assert_outcomes(passed=2)
 
 
+def four(kind: str, dtype: str = "float32") -> Any:
+    return pytest.param(kind, 4, dtype, marks=pytest.mark.exhaustive)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "count"), [("data", 8), ("sharded", 32), ("tensor", 48)])
-def test_two_ranks_of_a_small_gpt_have_no_error(run: Run, tmp_path: Path, kind: str, count: int) -> None:
-    pytest.importorskip("torch.distributed.tensor")
-    result = run(record(kind, 2, tmp_path))
-    outcomes = result.parseoutcomes()
-    assert (outcomes["passed"] > count, outcomes.get("failed", 0)) == (True, 0)
-    result.stdout.no_fnmatch_line("*Distributed*")
+@pytest.mark.parametrize(
+    ("kind", "ranks", "dtype"),
+    [
+        *[(kind, 2, "float32") for kind in ("data", "sharded", "tensor")],
+        *map(four, ("data", "sharded", "tensor")),
+        four("data", "bfloat16"),
+        four("sharded", "bfloat16"),
+    ],
+)
+def test_a_small_gpt_on_several_ranks_has_no_error(
+    pytester: pytest.Pytester, tmp_path: Path, kind: str, ranks: int, dtype: str
+) -> None:
+    """Every collective is judged, and so are the replicas; made again they are right as well."""
+    dump = record(kind, ranks, tmp_path, dtype)
+    out = tmp_path / "out"
+    for option in ("--probe-device=recorded", f"--probe-ranks={ranks}"):
+        chosen = ("-k", "Distributed or replicas", f"--probe-out={out / option[8:14]}")
+        result = pytester.runpytest_inprocess(f"--probe-dump={dump}", option, *chosen)
+        lines = (out / option[8:14] / "results.jsonl").read_text().splitlines()
+        verdicts = [json.loads(line)["verdict"] for line in lines]
+        assert (set(verdicts), len(verdicts) > 4 * ranks) == ({"pass"}, True), result.stdout.str()
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.features.collectives.dumps import write
@@ -49,6 +50,30 @@ def test_the_dump_of_one_rank_tells_what_all_do(pytester: pytest.Pytester, tmp_p
     result = pytester.runpytest_inprocess(asked, "--probe-ranks=3", "-rs")
     result.assert_outcomes(skipped=1)
     assert fnmatchcase(said(result), "*its group has 4 ranks, and --probe-ranks=3 starts fewer*")
+
+
+def test_a_group_is_made_by_the_first_processes(pytester: pytest.Pytester, tmp_path: Path) -> None:
+    """Ranks 1 and 3 of four, among three processes."""
+    given = inputs()
+    calls = all_reduce(given, [np.add(given[1], given[3])] * 4)
+    calls[0] = calls[2] = []
+    folder = write(tmp_path / "dump", calls, group=[1, 3])
+    result = pytester.runpytest_inprocess(f"--probe-dump={folder}", "--probe-ranks=3")
+    assert result.parseoutcomes()["passed"] == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--probe-ranks=1"], "--probe-ranks: '1' cannot be used; give a whole number, 2 to 4096"),
+        (["--probe-backend=gloo"], "--probe-backend*it needs processes: add --probe-ranks=N"),
+    ],
+)
+def test_options_that_do_not_go_are_refused(pytester: pytest.Pytester, options: list[str], words: str) -> None:
+    write(pytester.path / "dump", moved()["broadcast"])
+    result = pytester.runpytest_inprocess("--probe-dump=dump", *options)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert fnmatchcase(" ".join(result.errlines), f"*{words}*")
 
 
 def test_a_backend_that_is_not_built_in_is_a_skip(pytester: pytest.Pytester, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import inspect
 import itertools
 import sys
 import threading
-import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -379,38 +378,34 @@ _OPERATORS: Mapping[str, Callable[..., _Dispatched]] = {
 }
 
 
+# Every call passes it, on whatever device and under whatever modes, and no operator of these has a kernel there.
+_KEY = torch._C.DispatchKey.BackendSelect
+
+
 @contextmanager
 def _dispatched(seen: Callable[[_Dispatched, Any, Callable[[], Any]], Any]) -> Iterator[None]:
-    """While this is open torch's own kernels are called by seen. Older releases of torch give none to call."""
-    if not hasattr(torch.library, "get_kernel"):
-        yield
-        return
+    """While this is open seen gets all that torch dispatches, on its way to a device's kernel."""
     library: Any = torch.library.Library("c10d", "IMPL")  # type: ignore[no-untyped-call]
-    accelerator = torch.accelerator.current_accelerator()
-    kinds = ["CPU"] if accelerator is None else ["CPU", torch._C._dispatch_key_for_device(accelerator.type)]
-    with warnings.catch_warnings():
-        # torch warns of each kernel that is put in the place of another.
-        warnings.simplefilter("ignore")
-        for name, read in _OPERATORS.items():
-            for kind in kinds:
-                if torch._C._dispatch_has_kernel_for_dispatch_key(f"c10d::{name}", kind):
-                    library.impl(name, _replacement(name, kind, read, seen), kind, with_keyset=True)
+    for name, read in _OPERATORS.items():
+        if hasattr(torch.ops.c10d, name):
+            library.impl(name, _on_the_way(name, read, seen), _KEY.name, with_keyset=True)
     try:
         yield
     finally:
         library._destroy()
 
 
-def _replacement(
-    name: str, kind: str, read: Callable[..., _Dispatched], seen: Callable[[_Dispatched, Any, Callable[[], Any]], Any]
+def _on_the_way(
+    name: str, read: Callable[..., _Dispatched], seen: Callable[[_Dispatched, Any, Callable[[], Any]], Any]
 ) -> Callable[..., Any]:
-    original = torch.library.get_kernel(f"c10d::{name}", kind)
-    schema = getattr(torch.ops.c10d, name).default._schema
-    place = next(index for index, argument in enumerate(schema.arguments) if argument.name == "process_group")
+    operator = getattr(torch.ops.c10d, name).default
+    place = next(index for index, each in enumerate(operator._schema.arguments) if each.name == "process_group")
+    below = torch._C._dispatch_keyset_full_after(_KEY)
 
     def kernel(keys: Any, *args: Any) -> Any:
+        # What stands behind the group is read with the group in between, as it is given. To dispatch on lets go of the
+        # interpreter's lock, which threads of the backend need.
         group = dist.ProcessGroup.unbox(args[place])
-        # What stands behind the group is read with the group in between, as it is given.
-        return seen(read(group, *args), group, lambda: original.call_boxed(keys, *args))
+        return seen(read(group, *args), group, lambda: operator.redispatch(keys & below, *args))
 
     return kernel
