@@ -1,8 +1,8 @@
 """What goes over a stream: one call of gRPC a program, whose requests and replies are bytes.
 
-To the checking host: a Hello, then messages in their order, each in parts of at most PART_BYTES behind a head, which
-has the message's number and its size; a size of 0 stands for a message that is too large to go. Back: a Welcome, then
-for each message that was taken the number of the next one.
+To the checking host: a Hello, then messages in their order, each as a head, which has the message's number and its
+size, and parts of at most PART_BYTES behind the same head; a size of 0 stands for a message that is too large to go.
+Back: a Welcome, then for each message that was taken the number of the next one.
 """
 
 from __future__ import annotations
@@ -85,6 +85,7 @@ def parts(number: int, size: int, content: Iterable[Any]) -> Iterator[bytes]:
     head = HEAD.pack(number, size)
     part: list[bytes | memoryview] = [head]
     free = PART_BYTES
+    yield head
     for piece in content:
         left = memoryview(piece).cast("B")
         while left:

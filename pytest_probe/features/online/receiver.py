@@ -11,6 +11,7 @@ import errno
 import os
 import socket
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -36,9 +37,10 @@ _SLOWEST_BYTES = 1 << 20
 _LOOK_SECONDS = 0.02
 # A file takes more than its content.
 _SMALLEST_BYTES = 1 << 16
-# Programs that are known, and streams at once.
+# Programs that are known, streams at once, and messages that come at once, each with a few parts in memory.
 _MOST = 4096
 _STREAMS = 1024
+_AT_ONCE = 32
 
 
 class Receiver:
@@ -65,9 +67,11 @@ class Receiver:
         self._streams: dict[str, asyncio.Task[None]] = {}
         self._next: dict[str, int] = {}
         self._files = 0
-        # Bytes of messages that come, and at most so many of those that wait to be judged.
-        self._coming = self._waiting = 0
-        self._turn = asyncio.Lock()
+        # Bytes of messages that are not whole yet, the first begun first, and at most so many of those that wait to be
+        # judged.
+        self._coming: dict[str, int] = {}
+        self._waiting = 0
+        self._slots = asyncio.Semaphore(_AT_ONCE)
         self._end = asyncio.Event()
         self._trouble: Exception | None = None
         self.port = 0
@@ -78,7 +82,8 @@ class Receiver:
         self._thread.start()
         ready.wait()
         if self._trouble is not None:
-            wanted = f"give a host and a port of this machine that nothing else listens on ({self._trouble})"
+            also = "" if keys is None else ", and certificates in PEM"
+            wanted = f"give a host and a port of this machine that nothing else listens on{also} ({self._trouble})"
             raise SettingsError("--probe-listen", str(online), wanted)
 
     def close(self) -> None:
@@ -153,8 +158,8 @@ class Receiver:
         async with self._only_stream_of(run):
             wanted = max(hello.first, self._next.get(run, 0))
             await context.write(msgspec.json.encode(frames.Welcome(wanted, _TENSORS * self._limit)))
-            while (part := await context.read()) is not grpc.aio.EOF:
-                await self._take(part, wanted, run, context)
+            while (head := await context.read()) is not grpc.aio.EOF:
+                await self._take(head, wanted, run, context)
                 wanted += 1
                 self._next[run] = wanted
                 await context.write(frames.NUMBER.pack(wanted))
@@ -175,26 +180,49 @@ class Receiver:
             if self._streams.get(run) is mine:
                 del self._streams[run]
 
-    async def _take(self, part: bytes, number: int, run: str, context: Any) -> None:
-        """The message of which this is the first part."""
-        size = self._size(part, number)
+    async def _take(self, head: bytes, number: int, run: str, context: Any) -> None:
+        """The message that has this head."""
+        size = self._size(head, number)
         if not size:
             return
         # A name of its own for each: what was read of a file is known by its name, its size and its time.
         path = self._folder / f".{run}-{number}"
-        async with self._room(size):
+        async with self._slots:
+            self._coming[run] = 0
             try:
-                seconds = _MESSAGE_SECONDS + size / _SLOWEST_BYTES
-                await asyncio.wait_for(_write(path, part, size, context), seconds)
+                await self._write(path, head, size, run, context)
                 self._keep(path, run)
             finally:
+                del self._coming[run]
                 path.unlink(missing_ok=True)
 
-    def _size(self, part: bytes, number: int) -> int:
-        """What its first part says of a message."""
-        if len(part) < frames.HEAD.size:
-            raise NoMessage(f"a part has {len(part)} bytes, expected {frames.HEAD.size} and what follows")
-        found, size = frames.HEAD.unpack_from(part)
+    async def _write(self, path: Path, head: bytes, size: int, run: str, context: Any) -> None:
+        """A message of this head, into a file. Raises NoMessage where it is cut off, or too long."""
+        seconds = _MESSAGE_SECONDS
+        coming: asyncio.Future[Any] | None = asyncio.ensure_future(context.read())
+        with path.open("xb") as file:
+            while coming is not None:
+                began = time.monotonic()
+                part = await asyncio.wait_for(coming, seconds)
+                if part is grpc.aio.EOF:
+                    raise NoMessage(f"the stream ended {size:,} bytes before the end of a message")
+                if not part.startswith(head):
+                    raise NoMessage("a part belongs to another message than the one that was begun")
+                content = memoryview(part)[len(head) :]
+                seconds += len(content) / _SLOWEST_BYTES - (time.monotonic() - began)
+                size -= len(content)
+                await self._room(run, len(content))
+                # The next part comes while this one is written.
+                coming = asyncio.ensure_future(context.read()) if size > 0 else None
+                file.write(content)
+        if size:
+            raise NoMessage(f"a message has {-size:,} bytes more than its head says")
+
+    def _size(self, head: bytes, number: int) -> int:
+        """What its head says of a message."""
+        if len(head) != frames.HEAD.size:
+            raise NoMessage(f"a message begins with {len(head)} bytes, expected a head of {frames.HEAD.size}")
+        found, size = frames.HEAD.unpack(head)
         if found != number:
             raise NoMessage(f"message {found} came, expected {number}")
         if size > _TENSORS * self._limit:
@@ -202,26 +230,20 @@ class Receiver:
             raise NoMessage(f"message {number} has {size:,} bytes, expected {wanted}")
         return int(size)
 
-    @asynccontextmanager
-    async def _room(self, size: int) -> AsyncIterator[None]:
-        """Waits until so many bytes may come. Raises DiskFills."""
-        size = max(size, _SMALLEST_BYTES)
-        async with self._turn:
-            while not self._has_room(size):
-                await asyncio.sleep(_LOOK_SECONDS)
-            check_room(self._folder)
-            self._coming += size
-        try:
-            yield
-        finally:
-            self._coming -= size
+    async def _room(self, run: str, size: int) -> None:
+        """Waits until so many bytes more may come. Raises DiskFills."""
+        while not self._has_room(run, size):
+            await asyncio.sleep(_LOOK_SECONDS)
+        check_room(self._folder)
+        self._coming[run] += size
 
-    def _has_room(self, size: int) -> bool:
-        most = _TENSORS * self._limit
-        if self._coming + self._waiting + size > most:
+    def _has_room(self, run: str, size: int) -> bool:
+        """Where nothing waits to be judged the message that began first has room: others wait for it, or for one that
+        is begun and never ends."""
+        most, coming = _TENSORS * self._limit, sum(self._coming.values())
+        if coming + self._waiting + size > most:
             self._waiting = self._bytes()
-        used = self._coming + self._waiting
-        return not used or used + size <= most
+        return coming + self._waiting + size <= most or (not self._waiting and next(iter(self._coming)) == run)
 
     def _bytes(self) -> int:
         """Of the messages that wait to be judged."""
@@ -267,23 +289,3 @@ def _check_free(online: HostPort) -> None:
             except OSError as error:
                 if error.errno == errno.EADDRINUSE:
                     raise
-
-
-async def _write(path: Path, part: bytes, size: int, context: Any) -> None:
-    """The message that begins with this part, into a file. Raises NoMessage where it is cut off, or too long."""
-    head = part[: frames.HEAD.size]
-    with path.open("xb") as file:
-        while True:
-            size -= len(part) - frames.HEAD.size
-            # The next part comes while this one is written.
-            coming = asyncio.ensure_future(context.read()) if size > 0 else None
-            file.write(memoryview(part)[frames.HEAD.size :])
-            if coming is None:
-                break
-            part = await coming
-            if part is grpc.aio.EOF:
-                raise NoMessage(f"the stream ended {size:,} bytes before the end of a message")
-            if not part.startswith(head):
-                raise NoMessage("a part belongs to another message than the one that was begun")
-    if size:
-        raise NoMessage(f"a message has {-size:,} bytes more than its head says")

@@ -32,8 +32,9 @@ def end(tmp_path: Path) -> Iterator[Listening]:
     made.close()
 
 
-def whole(number: int, message: bytes) -> bytes:
-    return HEAD.pack(number, len(message)) + message
+def whole(number: int, message: bytes) -> list[bytes]:
+    head = HEAD.pack(number, len(message))
+    return [head, head + message]
 
 
 GOOD = content(entry(0), tensors(0))
@@ -58,27 +59,27 @@ REFUSED = {
     "a name that is a path": ([greeting().replace(b"0123abcd", b"../../ab")], "begins with no greeting"),
     "another version": ([greeting(version=9)], "speaks version 9, expected 1"),
     "a large first number": ([greeting(first=0).replace(b'"first":0', b'"first":1e99')], "begins with no greeting"),
-    "a part without a head": ([greeting(), b"1234"], "a part has 4 bytes"),
-    "another number": ([greeting(), whole(5, GOOD)], "message 5 came, expected 0"),
+    "a part without a head": ([greeting(), b"1234"], "a message begins with 4 bytes"),
+    "another number": ([greeting(), *whole(5, GOOD)], "message 5 came, expected 0"),
     "a huge size": ([greeting(), HEAD.pack(0, 1 << 63)], "expected at most"),
-    "more than it says": ([greeting(), HEAD.pack(0, 10) + GOOD], "bytes more than its head says"),
-    "a cut message": ([greeting(), HEAD.pack(0, len(GOOD)) + GOOD[:-9]], "ended 9 bytes before the end"),
+    "more than it says": ([greeting(), HEAD.pack(0, 10), HEAD.pack(0, 10) + GOOD], "bytes more than its head says"),
+    "a cut message": ([greeting(), whole(0, GOOD)[0], whole(0, GOOD)[1][:-9]], "ended 9 bytes before the end"),
     "a part of another": (
-        [greeting(), HEAD.pack(0, len(GOOD)) + GOOD[:-9], whole(1, GOOD)],
+        [greeting(), whole(0, GOOD)[0], whole(0, GOOD)[1][:-9], *whole(1, GOOD)],
         "belongs to another message",
     ),
-    "random bytes": ([greeting(), whole(0, os.urandom(1000))], ""),
-    "a pickle": ([greeting(), whole(0, pickle.dumps(print))], ""),
-    "a file of torch": ([greeting(), whole(0, b"PK\3\4" + bytes(100))], ""),
-    "no text": ([greeting(), whole(0, struct.pack("<Q", 2) + b"{}")], "no text"),
-    "another sender": ([greeting(), whole(0, content(entry(0, OTHER)))], "another sender than its stream"),
+    "random bytes": ([greeting(), *whole(0, os.urandom(1000))], ""),
+    "a pickle": ([greeting(), *whole(0, pickle.dumps(print))], ""),
+    "a file of torch": ([greeting(), *whole(0, b"PK\3\4" + bytes(100))], ""),
+    "no text": ([greeting(), *whole(0, struct.pack("<Q", 2) + b"{}")], "no text"),
+    "another sender": ([greeting(), *whole(0, content(entry(0, OTHER)))], "another sender than its stream"),
     "a name that no call has": (
-        [greeting(), whole(0, content(entry(0, name="../../etc/passwd")))],
+        [greeting(), *whole(0, content(entry(0, name="../../etc/passwd")))],
         "a name that no call has",
     ),
-    "a dtype that is unknown": ([greeting(), whole(0, with_header((b'"F32"', b'"F99"')))], "F99"),
-    "a tensor beyond the end": ([greeting(), whole(0, with_header((b"[1000]", b"[9999]")))], "input.0"),
-    "a header beyond the end": ([greeting(), whole(0, struct.pack("<Q", 1 << 40) + GOOD[8:])], "header"),
+    "a dtype that is unknown": ([greeting(), *whole(0, with_header((b'"F32"', b'"F99"')))], "F99"),
+    "a tensor beyond the end": ([greeting(), *whole(0, with_header((b"[1000]", b"[9999]")))], "input.0"),
+    "a header beyond the end": ([greeting(), *whole(0, struct.pack("<Q", 1 << 40) + GOOD[8:])], "header"),
 }
 
 
@@ -101,7 +102,7 @@ def test_the_stream_ends_with_a_reason_and_others_go_on(end: Listening, kind: st
 
 def test_a_tensor_over_the_limit(tmp_path: Path) -> None:
     end = Listening(tmp_path / "spool", limit=3999)
-    code, why = end.raw(greeting(), whole(0, GOOD))
+    code, why = end.raw(greeting(), *whole(0, GOOD))
     assert (code, why) == (
         grpc.StatusCode.INVALID_ARGUMENT,
         "tensor input.0 has 4,000 bytes, expected at most 3,999: see --probe-listen-limit",
@@ -110,7 +111,7 @@ def test_a_tensor_over_the_limit(tmp_path: Path) -> None:
 
 
 def test_a_part_that_is_too_large(end: Listening) -> None:
-    code, _ = end.raw(greeting(), HEAD.pack(0, 2 * PART_BYTES) + bytes(PART_BYTES + 1))
+    code, _ = end.raw(greeting(), HEAD.pack(0, 2 * PART_BYTES), HEAD.pack(0, 2 * PART_BYTES) + bytes(PART_BYTES + 1))
     assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
     assert not end.files()
 
@@ -138,7 +139,7 @@ def test_who_never_comes_to_an_end(end: Listening, monkeypatch: pytest.MonkeyPat
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(requests=st.lists(st.binary(max_size=200) | st.sampled_from([greeting(), whole(0, GOOD), GOOD]), max_size=4))
+@given(requests=st.lists(st.binary(max_size=200) | st.sampled_from([greeting(), *whole(0, GOOD), GOOD]), max_size=4))
 def test_any_bytes(end: Listening, requests: list[bytes]) -> None:
     code, _ = end.raw(*requests)
     assert code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OK)
@@ -152,10 +153,10 @@ def test_any_message_with_a_changed_byte(end: Listening, place: int, bits: int, 
     changed = bytearray(GOOD)
     changed[place] ^= bits
     sender = Sender(f"{number:08x}", 0, 1)
-    end.raw(greeting(sender), whole(0, bytes(changed)))
+    end.raw(greeting(sender), *whole(0, bytes(changed)))
     good = Sender("01234567", 0, 1)
     before = len(end.files())
-    assert end.raw(greeting(good, first=1 << 40), whole(1 << 40, content(entry(0, good))))[0] in (
+    assert end.raw(greeting(good, first=1 << 40), *whole(1 << 40, content(entry(0, good))))[0] in (
         grpc.StatusCode.OK,
         grpc.StatusCode.INVALID_ARGUMENT,
     )
@@ -180,7 +181,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
 @pytest.mark.slow
 def test_two_hundred_clients_at_once_take_little_memory(tmp_path: Path) -> None:
     """Each sends 24 MiB of the largest message, and never ends it."""
-    limit = 512 << 20
+    limit = 256 << 20
     process = subprocess.Popen(
         [sys.executable, "-c", LISTENER, str(tmp_path), str(limit)],
         stdin=subprocess.PIPE,
@@ -191,10 +192,13 @@ def test_two_hundred_clients_at_once_take_little_memory(tmp_path: Path) -> None:
     address = f"127.0.0.1:{process.stdout.readline().strip()}"
     over = threading.Event()
 
+    part = HEAD.pack(0, 4 * limit) + bytes(PART_BYTES)
+
     def forever(number: int) -> Iterator[bytes]:
         yield greeting(Sender(f"{number:08x}", number, 200))
+        yield HEAD.pack(0, 4 * limit)
         for _ in range(6):
-            yield HEAD.pack(0, 4 * limit) + bytes(PART_BYTES)
+            yield part
         over.wait()
 
     options = [("grpc.use_local_subchannel_pool", 1)]
@@ -226,4 +230,56 @@ def test_what_comes_is_bounded_by_the_folder(end: Listening) -> None:
                 break
     size = sum(path.stat().st_size for path in end.folder.glob("*.safetensors"))
     assert size <= 4 * LIMIT
+    end.close()
+
+
+def test_who_stalls_takes_no_room_from_others(tmp_path: Path) -> None:
+    """It says that it sends as much as there is room for, and sends a part."""
+    end = Listening(tmp_path / "spool", limit=1 << 20)
+    over = threading.Event()
+
+    def stalls() -> Iterator[bytes]:
+        yield greeting(OTHER)
+        yield HEAD.pack(0, 4 << 20)
+        yield HEAD.pack(0, 4 << 20) + bytes(1 << 20)
+        over.wait()
+
+    with grpc.insecure_channel(str(end.address), [("grpc.use_local_subchannel_pool", 1)]) as channel:
+        call = channel.stream_stream("/pytest_probe.Online/Send")(stalls(), timeout=60)
+        next(call)
+        friend = end.stream()
+        for number in range(40):
+            assert friend.put(entry(number), tensors(number, 100_000))
+            while number > 5 and not end.files():
+                over.wait(0.01)
+            for name in end.files():
+                (end.folder / name).unlink()
+        friend.close(Goodbye(SENDER, 40, 0))
+        over.set()
+    end.close()
+
+
+def test_messages_that_fill_the_folder_together_come_to_their_ends(tmp_path: Path) -> None:
+    """Each is as large as there is room for: the first begun goes first."""
+    end = Listening(tmp_path / "spool", limit=2 << 20)
+    senders = [Sender(f"0000000{number}", number, 4) for number in range(4)]
+    programs = [end.stream(sender=sender, limit=1 << 30) for sender in senders]
+    for sender, program in zip(senders, programs, strict=True):
+        message = {f"input.{number}": tensors(number, 450_000)["input.0"] for number in range(4)}
+        assert program.put(entry(0, sender), message)
+    came: set[str] = set()
+    closing = [
+        threading.Thread(target=program.close, args=(Goodbye(sender, 1, 0),))
+        for sender, program in zip(senders, programs, strict=True)
+    ]
+    for each in closing:
+        each.start()
+    while any(each.is_alive() for each in closing):
+        for name in end.files():
+            came.add(name)
+            (end.folder / name).unlink()
+        closing[0].join(0.01)
+    came.update(end.files())
+    assert len(came) == 8
+    assert not end.refused
     end.close()
