@@ -335,8 +335,8 @@ class Options:
         "Make the collectives of a dump again by N processes on this machine, and judge what each rank receives",
         Maybe(Whole(2, 4097, "give a whole number, 2 to 4096")), "N", repeated=True,
         check="pytest_probe.features.collectives.options.check", may_differ=JUDGES)
-    backend = Option("backend", "Backend of torch.distributed for --probe-ranks (default: gloo)", Text(), "NAME",
-        "gloo", repeated=True, needs=("ranks", "it needs processes: add --probe-ranks=N"), may_differ=OTHER_DEVICE)
+    backend = Option("backend", "Backend of torch.distributed for --probe-ranks (default: gloo)", Maybe(Text()), "NAME",
+        repeated=True, needs=("ranks", "it needs processes: add --probe-ranks=N"), may_differ=OTHER_DEVICE)
     strict = Option("strict", "Warnings fail, and so do cases of the baseline that have vanished", Flag(),
         repeated=True, free="it says which verdicts fail, and changes none")
     out = Option("out", "Write results and msprobe's CSV files into this folder; it must not hold results yet", Place(),

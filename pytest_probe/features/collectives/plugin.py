@@ -35,6 +35,8 @@ from pytest_probe.records import ranks_beside, run_of, step_and_rank, step_numbe
 
 # The share of --probe-timeout that a collective has: what waits for it is ended by the whole.
 _SHARE = 0.8
+# torch.distributed has it wherever it is built.
+_BACKEND = "gloo"
 
 
 class CollectiveItem(ProbeItem):
@@ -169,14 +171,14 @@ class Collectives(Feature):
             return None
         program = frameworks.collectives(frameworks.DEFAULT)
         assert program is not None
-        self._processes = Processes(settings.ranks, settings.backend, program.PROGRAM, _SHARE * settings.timeout)
+        self._processes = Processes(settings.ranks, settings.backend or _BACKEND, program.PROGRAM, _SHARE * settings.timeout)
         return Replaying(self._processes, self.values, settings.inputs, settings.seed)
 
     @property
     def device(self) -> str:
         """What made the results."""
         settings = self.probe.settings
-        return RECORDED if settings.ranks is None else f"{settings.ranks} ranks of {settings.backend}"
+        return RECORDED if settings.ranks is None else f"{settings.ranks} ranks of {settings.backend or _BACKEND}"
 
     def header(self) -> Iterable[str]:
         if self.probe.settings.ranks is not None:
