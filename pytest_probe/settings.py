@@ -40,13 +40,14 @@ class Settings(Struct, Options, frozen=True, dict=True):
 
     @cached_property
     def selection(self) -> Selection:
+        listen = self.values.get("listen")  # a run may be without that feature
         return Selection(
             self.apis,
             self.skip_apis,
             self.directions,
             tuple(None if dtype == "recorded" else dtype for dtype in self.dtypes),
-            self.rules.white_list or (self.listen.white_list if self.listen else ()),
-            self.rules.black_list or (self.listen.black_list if self.listen else ()),
+            self.rules.white_list or (listen.white_list if listen else ()),
+            self.rules.black_list or (listen.black_list if listen else ()),
         )
 
     @property

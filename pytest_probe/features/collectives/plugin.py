@@ -171,7 +171,9 @@ class Collectives(Feature):
             return None
         program = frameworks.collectives(frameworks.DEFAULT)
         assert program is not None
-        self._processes = Processes(settings.ranks, settings.backend or _BACKEND, program.PROGRAM, _SHARE * settings.timeout)
+        self._processes = Processes(
+            settings.ranks, settings.backend or _BACKEND, program.PROGRAM, _SHARE * settings.timeout
+        )
         return Replaying(self._processes, self.values, settings.inputs, settings.seed)
 
     @property
