@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 from pathlib import Path
 
 import torch
@@ -89,10 +90,21 @@ def train(rank: int, kind: str, ranks: int, folder: Path, dtype: str) -> None:
     dist.destroy_process_group()
 
 
+# Ranks that wait for each other would wait for ever.
+_SECONDS = 300
+
+
 def record(kind: str, ranks: int, folder: Path, dtype: str = "float32") -> Path:
     """Train two steps; the folder of the dumps."""
     folder.mkdir(parents=True, exist_ok=True)
-    spawn(train, (kind, ranks, folder, dtype), nprocs=ranks)
+    running = spawn(train, (kind, ranks, folder, dtype), nprocs=ranks, join=False)
+    end = time.monotonic() + _SECONDS
+    try:
+        while not running.join(timeout=1.0):
+            assert time.monotonic() < end, f"the ranks hang: {_SECONDS} s have passed"
+    finally:
+        for process in running.processes:
+            process.kill()
     return folder / "dump"
 
 
