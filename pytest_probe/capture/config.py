@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 from msgspec import Meta, Struct, defstruct, field
 from msgspec.structs import asdict, fields
 
-from pytest_probe.capture.online.address import NEEDS_TLS, WANTED, Address, HostPort, address
+from pytest_probe.capture.online.address import NEEDS_TLS, WANTED, Address, HostPort, address, of_msprobe
 from pytest_probe.errors import SettingsError
 from pytest_probe.system.decoding import WrongField, decode
 from pytest_probe.system.files import open_regular
@@ -99,7 +99,7 @@ def _keys_with_effect(
     content: Mapping[str, Any], where: str, section: str, unused: list[str]
 ) -> Iterator[tuple[str, Any]]:
     for key, value in content.items():
-        # Whatever `jit` says of what is compiled, short of nothing.
+        # msprobe's `jit` is an object or a bool: each but an empty one asks for kernels.
         known = bool(value) if key == "jit" else value
         if isinstance(known, str | bool) and (feature := _FEATURES.get((key, known))):
             what, instead = feature
@@ -308,8 +308,7 @@ def _online(part: dict[str, Any], where: str) -> dict[str, Any]:
     if not folder and not (host and isinstance(port, int) and port > 0):
         wanted = "give the checking host as well: nfs_path, or host and port"
         raise SettingsError(f"{where}: online_run_ut", asked, wanted)
-    online = Path(folder).absolute().as_uri() if folder else f"{host}:{port}"
-    return {"online": online, **certificates}
+    return {"online": of_msprobe(folder, host, port), **certificates}
 
 
 def _content(path: Path) -> dict[str, Any]:

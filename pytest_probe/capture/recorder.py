@@ -30,7 +30,7 @@ from pytest_probe.capture.writer import EntrySource, Outcome, StepFiles, Writer,
 from pytest_probe.errors import OverflowFound
 
 log = logging.getLogger("pytest_probe")
-# What a warning is about that says what of a program's is compiled, and so not seen.
+# The key of the warning that says which parts of a program are compiled, and so not seen.
 COMPILED = "compiled"
 _recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
 

@@ -491,9 +491,8 @@ class Memory(Protocol):
         whose memory gets bytes, of a large negative one for NaN. Gives whether the device's allocator does that."""
 
     def side_stream(self, device: Device, busy: int = 1) -> AbstractContextManager[Callable[[], bool]] | None:
-        """A stream of the device's besides that of the process, on which everything in here runs, while that one has so
-        many times a thousandth of a second to do; None where it has no streams. It gives whether that one is still at
-        it."""
+        """A second stream of the device's, on which everything in here runs; None where it has no streams. busy: the
+        milliseconds of work that the process's own stream gets first, about. It gives whether that work still runs."""
 
 
 class Files(Protocol):

@@ -313,7 +313,7 @@ class ProbeFixture(_Checks):
         __tracebackhide__ = True
         config, name = self._state.config, _name_of(function)
         if _COLLECTIVES not in config.stash:
-            config.stash[_COLLECTIVES] = imported(COLLECTIVES)(0.8 * self._state.settings.timeout, {})
+            config.stash[_COLLECTIVES] = imported(COLLECTIVES)(self._state.settings.timeout, {})
             config.add_cleanup(config.stash[_COLLECTIVES].close)
         with self._state.limited():
             found = config.stash[_COLLECTIVES].checked(function, reference, inputs, ranks, backend)

@@ -13,6 +13,8 @@ from msgspec import Struct
 WANTED = "give file:///FOLDER, or HOST:PORT"
 # What both ends say where plain text would leave this machine.
 NEEDS_TLS = "what is sent would be readable on its way; give the folder of the certificates, or an address of loopback"
+# What both ends say of a port where gRPC is not installed.
+NEEDS_GRPC = "it needs gRPC, which is not installed: pip install 'pytest-probe[online]'; a shared folder needs none"
 _PORT = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+):(?P<port>[0-9]{1,5})")
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
@@ -40,6 +42,11 @@ class HostPort(Struct, frozen=True):
 
 
 Address: TypeAlias = Folder | HostPort
+
+
+def of_msprobe(folder: str, host: object, port: object) -> str:
+    """The text of the address that msprobe's keys nfs_path, host and port give."""
+    return Path(folder).absolute().as_uri() if folder else f"{host}:{port}"
 
 
 def address(text: str) -> Address | None:

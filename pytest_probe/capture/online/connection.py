@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_probe.capture.config import CaptureConfig
-from pytest_probe.capture.online.address import Folder, HostPort
+from pytest_probe.capture.online.address import NEEDS_GRPC, Folder, HostPort
 from pytest_probe.capture.online.frames import certificates
 from pytest_probe.capture.online.message import Goodbye, Sender
 from pytest_probe.capture.online.sending import OnlineFiles, Pace, Transport
@@ -84,7 +84,6 @@ def _stream(config: CaptureConfig, online: HostPort | None, sender: Sender) -> T
     try:
         from pytest_probe.capture.online.stream import Stream
     except ImportError:
-        wanted = "it needs gRPC, which is not installed: pip install 'pytest-probe[online]'; a shared folder needs none"
-        raise SettingsError("online", str(online), wanted) from None
+        raise SettingsError("online", str(online), NEEDS_GRPC) from None
     keys = certificates(Path(config.tls), "client") if config.tls else None
     return Stream(online, sender, limit=config.buffer, waits=config.policy == "block", keys=keys)

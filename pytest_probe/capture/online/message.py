@@ -80,8 +80,7 @@ class NoMessage(ValueError):
 
 
 def encoded(message: Message, tensors: Mapping[str, np.ndarray] | None = None) -> list[Any]:
-    """The parts of a message's file: bytes, and the memory of the tensors. Raises KeyError for a dtype that the format
-    does not have."""
+    """The parts of a message's file: bytes, and the memory of the tensors, whose dtypes the format has."""
     parts = {}
     for name, array in (tensors or {}).items():
         dense = np.ascontiguousarray(array)

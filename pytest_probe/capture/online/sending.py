@@ -16,6 +16,8 @@ from pytest_probe.capture.online.message import FILES, Entry, Goodbye, Message, 
 from pytest_probe.capture.snapshot import NamedEntry
 from pytest_probe.capture.writer import EntrySource
 from pytest_probe.errors import Unsupported
+from pytest_probe.numerics.dtypes import dtype_name
+from pytest_probe.system.tensor_files.safetensors import DTYPES
 
 # Of each API at least one of so many calls goes.
 _RAREST = 4096
@@ -115,7 +117,7 @@ class OnlineFiles:
             except Unsupported:  # its item says that it was not stored
                 array = None
             seen.data = UNSET
-            if array is not None:
+            if array is not None and dtype_name(array.dtype) in DTYPES:
                 seen.data_name, seen.data_key = file, place
                 yield place, array
 

@@ -39,6 +39,17 @@ def name_of(number: int, message: Message) -> str:
     return f"{number:09}-{run}-{message.sender.rank}-{message.step}-{message.call}-{message.direction}{SUFFIX}"
 
 
+def waiting_bytes(folder: Path, least: int = 0) -> int:
+    """Of the messages that wait to be judged, each counted with so many bytes at least. Raises OSError."""
+    total = 0
+    with os.scandir(folder) as found:
+        for entry in found:
+            if entry.name.endswith(SUFFIX):
+                with suppress(OSError):  # it was taken
+                    total += max(entry.stat().st_size, least)
+    return total
+
+
 class Beat:
     """Touches a file while this process lives. The file says which process of which machine that is."""
 
@@ -105,7 +116,7 @@ class SharedFolder:
         """Asked for each call, and looked at again after a while: where nothing is put nobody else looks."""
         if self._full and time.monotonic() - self._looked > _LOOK_SECONDS:
             self._looked = time.monotonic()
-            self._waiting = self._bytes()
+            self._waiting = waiting_bytes(self._folder)
             self._full = bool(self._waiting) and self._waiting + self._wanted > self._limit
         return self._full
 
@@ -119,7 +130,7 @@ class SharedFolder:
                 return False
             self._write(message, parts)
             self._waiting += size
-        except (OSError, KeyError) as error:
+        except OSError as error:
             self._give_up(f"{self._folder} cannot be written ({error})")
             return False
         return True
@@ -141,7 +152,7 @@ class SharedFolder:
         seen, since = self._beats(), time.monotonic()
         self._wanted = size
         while self._waiting and self._waiting + size > self._limit:
-            before, self._waiting = self._waiting, self._bytes()
+            before, self._waiting = self._waiting, waiting_bytes(self._folder)
             if self._waiting < before or self._beats() != seen:
                 seen, since = self._beats(), time.monotonic()
             self._full = bool(self._waiting) and self._waiting + size > self._limit
@@ -155,16 +166,6 @@ class SharedFolder:
             time.sleep(_LOOK_SECONDS)
         self._full = False
         return True
-
-    def _bytes(self) -> int:
-        """Of the messages that wait to be judged."""
-        total = 0
-        with os.scandir(self._folder) as found:
-            for entry in found:
-                if entry.name.endswith(SUFFIX):
-                    with suppress(OSError):  # it was taken
-                        total += entry.stat().st_size
-        return total
 
     def _beats(self) -> dict[str, int]:
         found = {}

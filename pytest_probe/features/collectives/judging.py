@@ -13,11 +13,10 @@ from msgspec.structs import replace
 from pytest_probe.errors import ProbeError, RecordError, Unsupported
 from pytest_probe.features.collectives.causes import cause_of_order, cause_of_sum
 from pytest_probe.features.collectives.matching import NOTHING, Match, listed
-from pytest_probe.features.collectives.reduced import Addends, Judged, is_explained, judge
+from pytest_probe.features.collectives.reduced import Addends, Judged, element, is_explained, judge
 from pytest_probe.model.collective import REDUCING, Collective, Piece
-from pytest_probe.model.verdict import Element, Outcome, OutputVerdict, Verdict
+from pytest_probe.model.verdict import Outcome, OutputVerdict, Verdict
 from pytest_probe.numerics.dtypes import AnyArray, dtype_name, is_complex, is_floating
-from pytest_probe.numerics.ulp import ulp_distance
 from pytest_probe.system.machine import out_of_memory
 
 STANDARD = "collective"
@@ -109,13 +108,14 @@ class _Judging:
         if addends.terms[0].size != received.size:
             reason = f"{addends.terms[0].size:,} elements were sent, {received.size:,} received"
             return Verdict("error", STANDARD, reason, dtype=_dtype(received))
-        if self._one.kind == "reduced to all" and _print(received) in self._passed:
-            return self._passed[_print(received)]
+        same = _print(received)
+        if self._one.kind == "reduced to all" and same in self._passed:
+            return self._passed[same]
         found = judge(received, addends)
         cause = cause_of_sum(received, addends, self._ranks, rank) if found.reason else ""
         verdict = _verdict(self._one, received, found, cause)
         if verdict.verdict == "pass":
-            self._passed[_print(received)] = verdict
+            self._passed[same] = verdict
         return verdict
 
     def _addends(self, rank: int) -> Addends:
@@ -154,7 +154,7 @@ class _Judging:
             f"the first is {first}: {received[first]}, not {expected[first]}"
         )
         cause = cause_of_order(received, pieces, self._ranks)
-        worst = tuple(_element(int(place), received, expected) for place in np.flatnonzero(wrong)[:5])
+        worst = tuple(element(int(place), received, expected) for place in np.flatnonzero(wrong)[:5])
         return _verdict(self._one, received, Judged(reason, {"wrong": int(np.count_nonzero(wrong))}, worst), cause)
 
     def _pieces(self, rank: int) -> Iterator[AnyArray]:
@@ -217,7 +217,7 @@ class _Judging:
         )
         if before.verdict == "error":
             return replace(before, notes=(*before.notes, reason))
-        output = replace(before.outputs[0], verdict="error", reason=reason, worst=(_element(first, one, other),))
+        output = replace(before.outputs[0], verdict="error", reason=reason, worst=(element(first, one, other),))
         return replace(before, verdict="error", reason=reason, outputs=(output,))
 
 
@@ -248,13 +248,6 @@ def _print(array: AnyArray) -> bytes:
 
 def _dtype(array: AnyArray) -> str:
     return dtype_name(array.dtype)
-
-
-def _element(place: int, one: AnyArray, other: AnyArray) -> Element:
-    values = [each[place] for each in (one, other)]
-    shown = [str(each) if np.iscomplexobj(each) else float(each) for each in values]
-    units = float(ulp_distance(values[0], values[1], one.dtype)) if is_floating(one.dtype) else float("nan")
-    return Element((place,), shown[0], shown[1], units, float("nan"))
 
 
 def _verdict(one: Collective, received: AnyArray, found: Judged, cause: str = "") -> Verdict:

@@ -33,8 +33,6 @@ from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.session import Probe
 from pytest_probe.records import ranks_beside, run_of, step_and_rank, step_number
 
-# The share of --probe-timeout that a collective has: what waits for it is ended by the whole.
-_SHARE = 0.8
 # torch.distributed has it wherever it is built.
 _BACKEND = "gloo"
 
@@ -171,9 +169,7 @@ class Collectives(Feature):
             return None
         program = frameworks.collectives(frameworks.DEFAULT)
         assert program is not None
-        self._processes = Processes(
-            settings.ranks, settings.backend or _BACKEND, program.PROGRAM, _SHARE * settings.timeout
-        )
+        self._processes = Processes(settings.ranks, settings.backend or _BACKEND, program.PROGRAM, settings.timeout)
         return Replaying(self._processes, self.values, settings.inputs, settings.seed)
 
     @property

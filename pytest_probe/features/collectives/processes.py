@@ -27,6 +27,8 @@ from pytest_probe.system.text import printable
 # Seconds that others have to end when one rank has raised, and that stacks have to be written.
 _GRACE, _STACKS = 5.0, 2.0
 _FRAMES = 6
+# The share of --probe-timeout that a collective has: what waits for it is ended by the whole.
+_SHARE = 0.8
 
 
 class RanksFailed(ProbeError):
@@ -45,11 +47,11 @@ class _Process(Struct):
 
 
 class Processes:
-    """seconds: how long one collective may take, 0: as long as it likes."""
+    """timeout: the seconds of --probe-timeout, 0: a collective takes as long as it likes."""
 
-    def __init__(self, ranks: int, backend: str, program: str, seconds: float) -> None:
+    def __init__(self, ranks: int, backend: str, program: str, timeout: float) -> None:
         self.ranks = ranks
-        self._backend, self._program, self._seconds = backend, program, seconds
+        self._backend, self._program, self._seconds = backend, program, _SHARE * timeout
         self._running: list[_Process] = []
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 

@@ -309,12 +309,13 @@ def _worst(actual: AnyArray, expected: AnyArray, ratios: AnyArray) -> tuple[Elem
         with np.errstate(all="ignore"):
             ratios = np.nan_to_num(np.abs(widen(actual) - expected), nan=np.inf)
     places = np.argsort(-ratios, kind="stable")[:_WORST]
-    return tuple(_element(int(place), actual, expected, float(ratios[place])) for place in places if ratios[place] > 0)
+    return tuple(element(int(place), actual, expected, float(ratios[place])) for place in places if ratios[place] > 0)
 
 
-def _element(place: int, actual: AnyArray, expected: AnyArray, ratio: float) -> Element:
+def element(place: int, actual: AnyArray, expected: AnyArray, ratio: float = float("nan")) -> Element:
+    """One element of both, with their distance in units in the last place."""
     one, other = actual[place], expected[place]
-    if np.iscomplexobj(actual):
-        return Element((place,), str(one), str(other), float("nan"), ratio)
     units = float(ulp_distance(one, other, actual.dtype)) if is_floating(actual.dtype) else float("nan")
+    if np.iscomplexobj(actual):
+        return Element((place,), str(one), str(other), units, ratio)
     return Element((place,), float(one), float(other), units, ratio)

@@ -132,8 +132,9 @@ def _print(dump: Dump, piece: Piece, load: Load) -> _Held | None:
             array = np.ascontiguousarray(load(dump, piece))
         except RecordError:
             return None
-        constant = array.tobytes() == array.reshape(-1)[:1].tobytes() * array.size
-        return _Held(spec, (*looks, hashlib.blake2b(array.tobytes()).digest()), constant)
+        elements = array.reshape(-1).view(np.uint8).reshape(array.size, array.dtype.itemsize)
+        constant = bool((elements == elements[:1]).all())
+        return _Held(spec, (*looks, hashlib.blake2b(elements.data).digest()), constant)
     if spec.checksum:
         return _Held(spec, (*looks, spec.checksum), constant)
     if spec.max is None:

@@ -24,9 +24,9 @@ _WHERE = "check_collective"
 
 
 class UserCollectives(Struct):
-    """The processes of a test run, one set for each number of ranks and each backend; seconds: as of Processes."""
+    """The processes of a test run, one set for each number of ranks and each backend; timeout: as of Processes."""
 
-    seconds: float
+    timeout: float
     started: dict[tuple[int, str], Processes]
 
     def checked(
@@ -51,7 +51,7 @@ class UserCollectives(Struct):
         parts = {rank: _part(Collective(name, kind, numbers, rank, reduction, 0)) for rank in numbers}
         calls = [RankCall(kind, reduction, len(given), 0, each, (), function=place) for each in given]
         key = len(given), backend
-        processes = self.started.setdefault(key, Processes(*key, api.PROGRAM, self.seconds))
+        processes = self.started.setdefault(key, Processes(*key, api.PROGRAM, self.timeout))
         found = _verdicts(processes, calls, Match(parts), given)
         return [Checked(Case(parts[rank].dump, parts[rank].record, "forward"), found[rank]) for rank in numbers]
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from pytest_probe.capture.online.address import NEEDS_TLS, WANTED, HostPort, address
+from pytest_probe.capture.online.address import NEEDS_GRPC, NEEDS_TLS, WANTED, HostPort, address, of_msprobe
 from pytest_probe.capture.online.listen import Listen
 from pytest_probe.option_types import Given, Type
 from pytest_probe.settings import RawOptions, Settings, on_no_device, refuse
@@ -17,7 +17,6 @@ from pytest_probe.system.decoding import decode
 from pytest_probe.system.files import open_regular
 
 _SECTION = "run_ut"
-_GRPC = "it needs gRPC, which is not installed: pip install 'pytest-probe[online]'; a shared folder needs none"
 
 
 class _RunUt(Struct, frozen=True):
@@ -40,7 +39,7 @@ class Listening(Type):
             return None
         found = _of_file(given) if given.text.endswith(".json") else _of_text(given)
         if isinstance(found.address, HostPort) and importlib.util.find_spec("grpc") is None:
-            raise given.wrong(_GRPC)
+            raise given.wrong(NEEDS_GRPC)
         return found
 
     def plain(self, value: Listen | None) -> str | None:
@@ -59,8 +58,7 @@ def _of_file(given: Given) -> Listen:
     path = given.path
     assert path is not None
     section = decode(_section(given, path), _RunUt, lambda steps: f"{given.name}: {path}: {_SECTION}")
-    folder = section.nfs_path
-    found = address(Path(folder).absolute().as_uri() if folder else f"{section.host}:{section.port}")
+    found = address(of_msprobe(section.nfs_path, section.host, section.port))
     if not section.is_online or found is None:
         wanted = f"its section {_SECTION} must have is_online true, and nfs_path, or host and port"
         raise given.wrong(wanted, str(path))

@@ -21,7 +21,7 @@ from pytest_probe.errors import SettingsError
 from pytest_probe.features.online.beside import BesideDevice, compared_by_rank
 from pytest_probe.features.online.folder_source import FolderSource
 from pytest_probe.features.online.received import Dumps, ReceivedDump
-from pytest_probe.features.online.source import Received, Source
+from pytest_probe.features.online.source import Received
 from pytest_probe.model.run import RECORDED
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.collectors import ArrivingItems
@@ -39,8 +39,8 @@ _OPTION = NAMED["listen"].flag
 _LOOK_SECONDS = 0.05
 # Names of entries that the summary shows.
 _SHOWN = 5
-# Where the calls of failing items are kept in --probe-out.
-_KEPT = "received"
+# Where the calls of failing items are kept in --probe-out, and where there is none.
+_KEPT, _FAILED = "received", "failed"
 
 
 class _Next(pytest.Item):
@@ -59,7 +59,7 @@ class Online(Feature):
 
     def __init__(self, probe: Probe) -> None:
         super().__init__(probe)
-        self._source: Source | None = None
+        self._source: FolderSource | None = None
         self._private = Path()
         self._not_run: list[str] = []
         self._beside: BesideDevice | None = None
@@ -186,7 +186,7 @@ class Online(Feature):
     def _place(self, made: ReceivedDump) -> Path:
         """Where the call of a failing item is kept."""
         entry, out = made.entry, self.probe.settings.out
-        kept = self._private / "failed" if out is None else out / _KEPT
+        kept = self._private / _FAILED if out is None else out / _KEPT
         return kept / f"rank{entry.sender.rank}" / f"step{entry.step}" / f"call{entry.call}"
 
     @pytest.hookimpl(tryfirst=True)
@@ -209,10 +209,9 @@ class Online(Feature):
         return Summary(lines, "; ".join(_some("refused", source.refused)))
 
     def pytest_unconfigure(self) -> None:
-        shutil.rmtree(self._private / "calls", ignore_errors=True)
-        for folder in (self._private,):
-            if folder != Path() and folder.exists() and not (folder / "failed").exists():
-                shutil.rmtree(folder, ignore_errors=True)
+        if self._private != Path():
+            kept = (self._private / _FAILED).exists()
+            shutil.rmtree(self._private / "calls" if kept else self._private, ignore_errors=True)
 
 
 def refuse_workers(config: pytest.Config) -> None:
@@ -223,7 +222,7 @@ def refuse_workers(config: pytest.Config) -> None:
         raise pytest.UsageError(str(SettingsError(_OPTION, option.probe_listen, wanted)))
 
 
-def _opened(probe: Probe, private: Path) -> Source:
+def _opened(probe: Probe, private: Path) -> FolderSource:
     """Raises SettingsError."""
     assert probe.settings.listen is not None
     listen = probe.settings.listen.address

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import os
 import socket
 import threading
 import time
@@ -23,7 +22,7 @@ import msgspec
 from pytest_probe.capture.online import frames
 from pytest_probe.capture.online.address import HostPort
 from pytest_probe.capture.online.message import Goodbye, NoMessage, read
-from pytest_probe.capture.online.shared_folder import ALIVE, BEAT_SECONDS, SUFFIX, TRAINER, name_of
+from pytest_probe.capture.online.shared_folder import ALIVE, BEAT_SECONDS, TRAINER, name_of, waiting_bytes
 from pytest_probe.capture.writer import DiskFills, check_room
 from pytest_probe.errors import SettingsError
 from pytest_probe.system.tensor_files import itemsize, stored_tensors
@@ -242,18 +241,8 @@ class Receiver:
         is begun and never ends."""
         most, coming = _TENSORS * self._limit, sum(self._coming.values())
         if coming + self._waiting + size > most:
-            self._waiting = self._bytes()
+            self._waiting = waiting_bytes(self._folder, _SMALLEST_BYTES)
         return coming + self._waiting + size <= most or (not self._waiting and next(iter(self._coming)) == run)
-
-    def _bytes(self) -> int:
-        """Of the messages that wait to be judged."""
-        total = 0
-        with os.scandir(self._folder) as found:
-            for entry in found:
-                if entry.name.endswith(SUFFIX):
-                    with suppress(OSError):  # it was taken
-                        total += max(entry.stat().st_size, _SMALLEST_BYTES)
-        return total
 
     def _keep(self, path: Path, run: str) -> None:
         """A whole message. Raises NoMessage for what is none."""

@@ -1,10 +1,9 @@
-"""What messages come from, and what is known of those who send them."""
+"""What was received, and what is known of those who send."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Protocol
 
 from msgspec import Struct
 
@@ -22,28 +21,6 @@ class Received(Struct, frozen=True):
     entry: Entry
     path: Path
     forward: Path | None = None
-
-
-class Source(Protocol):
-    """Where messages come from."""
-
-    senders: Senders
-    refused: list[str]
-
-    def take(self) -> Received | None:
-        """The next entry; None where none waits now."""
-
-    def judged(self, received: Received) -> None:
-        """Its items ran: it comes no more."""
-
-    def waiting(self) -> list[str]:
-        """The entries that came and were not taken, for who ends before them."""
-
-    def finished(self) -> bool:
-        """Has everybody said goodbye, or gone, and does nothing wait?"""
-
-    def close(self) -> None:
-        """Take no more."""
 
 
 class Senders:

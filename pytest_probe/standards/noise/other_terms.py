@@ -25,35 +25,14 @@ SHARES = tuple(np.linspace(0.02, 1.0, 50))
 CUT_SUMS_WORDS = "sums of products are cut towards zero, as by tensor cores"
 
 
-class LeftOut(Struct, frozen=True):
-    """The comparison with what a kernel gives that leaves such terms out, and how many elements differ by that."""
+class OtherTerms(Struct, frozen=True):
+    """The comparison with what a kernel gives that takes other terms, and what is said of the elements that differ."""
 
     comparison: Comparison
-    count: int
-
-    @property
-    def words(self) -> str:
-        return (
-            f"{UNDECIDED}{self.count:,} elements are numbers where the reference is NaN: there zero meets NaN or an "
-            "infinity of the arguments, and of the CPU's own kernels some leave such terms out"
-        )
+    words: str
 
 
-class Multiplied(Struct, frozen=True):
-    """The comparison with the NaN of a kernel that multiplies the padding as well, and how many elements that are."""
-
-    comparison: Comparison
-    count: int
-
-    @property
-    def words(self) -> str:
-        return (
-            f"{UNDECIDED}{self.count:,} elements are NaN where the reference has numbers: there zeros of the padding "
-            "meet NaN or an infinity of the arguments, and the CPU's own kernel multiplies them"
-        )
-
-
-def multiplied(comparison: Comparison) -> Multiplied | None:
+def multiplied(comparison: Comparison) -> OtherTerms | None:
     """The output beside a reference that is NaN as well where the framework's own kernels of the CPU are, in the case's
     dtype. None where that is so nowhere, or all arguments are finite."""
     there = np.isnan(widen(comparison.actual)) & np.isfinite(comparison.expected)
@@ -67,13 +46,14 @@ def multiplied(comparison: Comparison) -> Multiplied | None:
     def with_nan(run: AnyArray) -> AnyArray:
         return np.where(there, np.nan, run)
 
-    return Multiplied(
+    return OtherTerms(
         replace(comparison, expected=with_nan(comparison.expected), evidence=evidence.transformed(with_nan)),
-        int(np.count_nonzero(there)),
+        f"{UNDECIDED}{np.count_nonzero(there):,} elements are NaN where the reference has numbers, as in the CPU's own "
+        "kernel: zeros, such as those of padding, may have met NaN or an infinity of the arguments",
     )
 
 
-def left_out(comparison: Comparison) -> LeftOut | None:
+def left_out(comparison: Comparison) -> OtherTerms | None:
     """The output beside a reference that leaves out terms with a factor of zero, in elements that are numbers where the
     reference is NaN for such a term alone. None where there are none, or where all kernels of the CPU multiply."""
     wide = widen(comparison.actual)
@@ -91,9 +71,10 @@ def left_out(comparison: Comparison) -> LeftOut | None:
     def filled(run: AnyArray) -> AnyArray:
         return np.where(there, first, run)
 
-    return LeftOut(
+    return OtherTerms(
         replace(comparison, expected=filled(comparison.expected), evidence=comparison.evidence.transformed(filled)),
-        int(np.count_nonzero(there)),
+        f"{UNDECIDED}{np.count_nonzero(there):,} elements are numbers where the reference is NaN: there zero meets NaN "
+        "or an infinity of the arguments, and of the CPU's own kernels some leave such terms out",
     )
 
 

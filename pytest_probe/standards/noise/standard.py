@@ -76,7 +76,8 @@ class NoiseStandard:
             inside = _but_for_kernels_inside(comparison)
             if inside is not None:
                 return _verdict(comparison, stage, "warning", f"{inside}: {reason}", measured)
-            for terms in (other_terms.left_out(comparison), other_terms.multiplied(comparison)):
+            for takes in (other_terms.left_out, other_terms.multiplied):
+                terms = takes(comparison)
                 if terms is not None:
                     beside_others, found, _ = _decided(terms.comparison, Measured())
                     if found != "error":

@@ -34,6 +34,8 @@ _DTYPES: Mapping[str, str] = {
 }
 
 _NAMES: Mapping[str, str] = {dtype: name for name, dtype in _DTYPES.items()}
+# The dtypes that the format has, by their bare names.
+DTYPES = frozenset(_NAMES)
 
 
 class _Entry(Struct):
@@ -83,7 +85,7 @@ def read(file: BinaryIO, size: int) -> NamedTensors:
 
 def written(tensors: Mapping[str, tuple[str, tuple[int, ...], memoryview]], texts: Mapping[str, str]) -> Iterator[Any]:
     """The parts of a file with these tensors, each as its dtype's bare name, its shape and its bytes, and with these
-    texts. A tensor's bytes are the memory that was given. Raises KeyError where the format has no such dtype."""
+    texts. A tensor's bytes are the memory that was given, its dtype one of DTYPES."""
     header: dict[str, Any] = {_NO_TENSOR: dict(texts)}
     begin = 0
     for name, (dtype, shape, content) in tensors.items():
