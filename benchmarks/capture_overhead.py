@@ -28,10 +28,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import redirect_stdout, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
-
-from msgspec import Struct
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -60,7 +59,9 @@ def training(size: str, framework: str) -> Callable[[], None]:
 Times: TypeAlias = tuple[list[float], list[float]]
 
 
-class Cost(Struct, frozen=True):
+# An environment of msprobe's has no msgspec.
+@dataclass(frozen=True)
+class Cost:
     """Seconds of plain steps and of recorded ones; calls is the number of forward entries of a step."""
 
     wall: Times
