@@ -2,7 +2,8 @@
  * itself, and its entry; and what autograd calls where gradients come to a recorded call, or leave it.
  *
  * It has no frame of its own, so that a function of torch's in C is called from the program's own line. What is rare is
- * left to Python: calls that are seen by modes and classes of the program's own as well, and calls inside transforms.
+ * left to Python: calls that are seen by modes and classes of the program's own as well, calls inside transforms, and
+ * scaled products.
  */
 #include "kernel.h"
 
@@ -14,7 +15,7 @@
     X(by_operator) X(grads) X(set_grads) X(nodes) X(autocasts) X(default_dtype) X(float32) X(dispatching) X(modes)     \
     X(level) X(tracing) X(surroundings) X(without_gradients) X(wanting) X(watch) X(ForwardEntry) X(NamedEntry)         \
     X(UNSET) X(accumulate) X(unseen) X(task) X(complete) X(slow_fire) X(Seen) X(PlainEntry) X(Tensor) X(Parameter)     \
-    X(Size)
+    X(Size) X(RecordedFunction)
 
 /* Names of attributes, of methods and of a keyword. */
 #define ASKED(X)                                                                                                       \
@@ -126,6 +127,7 @@ static int has_plain_device(calls *self, const program_call *it) {
 
 /* Is it one that is recorded here? -1 for an error. */
 static int is_common(calls *self, const program_call *it) {
+    if ((PyObject *)Py_TYPE(it->rule) != self->RecordedFunction) return 0;
     Py_ssize_t others = is_overridden(self, it);
     if (others == 0) others = count_of(self->dispatching);
     if (others == 0) others = count_of(self->modes);

@@ -35,7 +35,8 @@ class Seen(
     (2-norm) in float64, of the absolute values where it is complex. high and low are the extremes of the finite
     elements, where others are not finite; nan, inf, negative_inf and true count elements; stride is left out where it
     lies in order. zeros, mode and constant_rows are what `masses` looks for: the share of zeros, the most frequent
-    other value and its share, the share of rows of one value and that value where it is the same in all of them.
+    other value and its share, the share of rows of one value and that value where it is the same in all of them. blocks
+    are BlockStatistics of numbers whose scales stand beside them.
 
     values are the elements in their order, of a few integers: sizes, lengths and repeats decide what a call gives.
     address is where its first element lies, for what shares memory; data waits to be saved, and never is encoded;
@@ -59,6 +60,7 @@ class Seen(
     zeros: Json = UNSET
     mode: Json = UNSET
     constant_rows: Json = UNSET
+    blocks: Json = UNSET
     crc: Json = UNSET
     stride: Json = UNSET
     address: Json = UNSET

@@ -31,6 +31,7 @@ _NO_STATISTICS = (
     "stride",
     "address",
     "values",
+    "blocks",
     "checksum",
 )
 _PARTIAL = (

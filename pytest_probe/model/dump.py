@@ -14,6 +14,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from msgspec import Struct, field
 
+from pytest_probe.numerics.block_statistics import BlockStatistics
+
 Direction: TypeAlias = Literal["forward", "backward"]
 Number: TypeAlias = "float | int | bool"
 
@@ -33,8 +35,8 @@ class TensorSpec(Struct, frozen=True):
     zeros is the share of elements that are zero, mode the most frequent other finite value and its share,
     constant_rows the share of rows (along the last dimension) whose elements are equal, and the value where those
     rows have the same one. zeros is None where the dump tells none of the three; beside it None means that there is
-    none. stride is in elements, None where they lie in order; address is where the first one lay: views of the same
-    memory have the same one.
+    none. blocks are there for numbers whose scales stand beside them in the call. stride is in elements, None where
+    they lie in order; address is where the first one lay: views of the same memory have the same one.
     values are the elements in their order, where the dump has them in addition to the statistics, as of few integers.
     data_name is the file that holds the values, as a bare name; None where only statistics were kept. data_key is the
     tensor's name in a file that holds many, "" for a file of its own.
@@ -63,6 +65,7 @@ class TensorSpec(Struct, frozen=True):
     zeros: float | None = None
     mode: tuple[float, float] | None = None
     constant_rows: tuple[float, float | None] | None = None
+    blocks: BlockStatistics | None = None
     stride: tuple[int, ...] | None = None
     address: int | None = None
     values: tuple[int, ...] | None = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ from msgspec import Struct
 
 from pytest_probe.errors import BrokenCall
 from pytest_probe.model.run import BoundCall, Leaf
+from pytest_probe.numerics.block_statistics import BlockStatistics, block_statistics, counted
 from pytest_probe.numerics.dtypes import PACKED, AnyArray, Float64Array, dtype_name, widen
 from pytest_probe.numerics.packed import is_packed, unpacked
 from pytest_probe.numerics.scaled import (
@@ -19,7 +22,7 @@ from pytest_probe.numerics.scaled import (
     check_scales,
     expanded,
     is_swizzled,
-    places,
+    laid_out,
     recipe_named,
 )
 
@@ -56,8 +59,15 @@ class Operand(Struct, frozen=True):
 
     def grid(self) -> Float64Array:
         """The scale of each block of the first recipe."""
-        recipe = self.scaling.recipes[0]
-        return widen(self.scales[0].reshape(-1)[places(recipe, self.shape, self.scaling.order)])
+        return widen(laid_out(self.scales[0], self.scaling.recipes[0], self.shape, self.scaling.order))
+
+    def blocks(self) -> BlockStatistics:
+        """What the blocks of the first recipe hold, of an operand that has numbers."""
+        packed = is_packed(self.matrix)
+        own = unpacked(self.matrix, self.axis) if packed else self.matrix
+        codes, grid = own.view(np.uint8), self.grid()
+        numbers = counted(codes if self.axis else codes.T, dtype_name(own.dtype), grid, self.scaling.recipes[0])
+        return block_statistics(numbers.tolist(), grid.size)
 
     def scaled(self, grid: Float64Array | None = None) -> Float64Array:
         """Each number times its scales; grid: other ones than its own for the first recipe."""
@@ -143,3 +153,17 @@ def _inferred(call: BoundCall, side: str, scales: AnyArray, shape: tuple[int, in
         f"{call.api}: scale_{side} of shape {list(scales.shape)} for {shape[0]} rows of {shape[1]} numbers: no recipe "
         "has such scales"
     )
+
+
+def scaling_of_values(shape: tuple[int, int], scales: tuple[int, ...], dtype: str) -> Scaling | None:
+    """How a matrix of this shape is scaled that has scales of a shape and dtype beside it; None where no recipe has
+    such scales."""
+    names = [_BY_DTYPE[dtype]] if dtype in _BY_DTYPE else [name for name in RECIPES if RECIPES[name].scales == (dtype,)]
+    orders: tuple[Order, ...] = ("grid", "swizzled") if dtype in _BY_DTYPE else ("grid",)
+    found = []
+    for recipe, order in itertools.product(map(RECIPES.__getitem__, names), orders):
+        with suppress(BrokenCall):
+            check_scales(recipe, shape, order, scales, dtype)
+            found.append(Scaling((recipe,), order))
+    # Several have as many scales: those of the same shape come first.
+    return min(found, key=lambda each: each.recipes[0].blocks(shape) != scales, default=None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -87,19 +87,28 @@ def _word(value: object, words: Sequence[str]) -> str:
     return words[value] if type(value) is int and 0 <= value < len(words) else ""
 
 
+def laid_out(stored: Any, recipe: Recipe, shape: tuple[int, int], order: Order) -> Any:
+    """The scale of each block of a matrix, of shape recipe.blocks(shape), from the stored scales: an array of NumPy's,
+    or a tensor of torch's, which waits for no device. Those of several matrices of this shape, one after the other, are
+    of shape (matrices, *recipe.blocks(shape))."""
+    rows, columns = recipe.blocks(shape)
+    several = -1 if rows * columns else 1
+    if order == "columns first":
+        return stored.reshape(-1)[: rows * columns].reshape(columns, rows).T
+    if order == "swizzled":
+        high, wide = _blocks(rows, TILE_ROWS), _blocks(columns, TILE_COLUMNS)
+        # Of a tile: 32 rows, then of each the rows 32, 64 and 96 below it, with four columns.
+        tiles = stored.reshape(several, high, wide, 32, TILE_ROWS // 32, TILE_COLUMNS).swapaxes(2, 4)
+        found = tiles.reshape(several, high * TILE_ROWS, wide * TILE_COLUMNS)[:, :rows, :columns]
+    else:
+        found = stored.reshape(several, rows, columns)
+    return found[0] if len(found) == 1 else found
+
+
 def places(recipe: Recipe, shape: tuple[int, int], order: Order) -> IntArray:
     """Where the scale of each block is stored, of shape recipe.blocks(shape): its index among the stored scales in
     their order."""
-    rows, columns = recipe.blocks(shape)
-    row, column = np.ogrid[:rows, :columns]
-    if order == "swizzled":
-        tiles = _blocks(columns, TILE_COLUMNS)
-        tile = (row // TILE_ROWS) * tiles + column // TILE_COLUMNS
-        inside = (row % 32) * 16 + (row % TILE_ROWS // 32) * TILE_COLUMNS + column % TILE_COLUMNS
-        return np.asarray(tile * TILE_ROWS * TILE_COLUMNS + inside, np.int64)
-    if order == "columns first":
-        return np.asarray(column * rows + row, np.int64)
-    return np.asarray(row * columns + column, np.int64)
+    return np.asarray(laid_out(np.arange(stored_count(recipe, shape, order)), recipe, shape, order), np.int64)
 
 
 def stored_count(recipe: Recipe, shape: tuple[int, int], order: Order) -> int:
@@ -178,5 +187,4 @@ def dequantized(
 
 def _of_numbers(recipe: Recipe, stored: AnyArray, shape: tuple[int, int], order: Order) -> Float64Array:
     check_scales(recipe, shape, order, stored.shape, dtype_name(stored.dtype))
-    grid = widen(stored.reshape(-1)[places(recipe, shape, order)])
-    return expanded(grid, recipe, shape)
+    return expanded(widen(laid_out(stored, recipe, shape, order)), recipe, shape)

@@ -11,23 +11,29 @@ import torch
 from msgspec import Struct
 
 from pytest_probe.numerics.dtypes import PACKED
-from pytest_probe.numerics.scaled import Order, Recipe, places, recipe_named
+from pytest_probe.numerics.scaled import Order, Recipe, laid_out, recipe_named
 from pytest_probe.references.arguments import at_least_float32, check_shapes
 
-_FLOAT4: torch.dtype | None = getattr(torch, PACKED, None)  # since torch 2.8
+FLOAT4: torch.dtype | None = getattr(torch, PACKED, None)  # since torch 2.8
 # Scales of so many places are multiplied with sums, those of fewer with numbers: cuBLAS, "Scaling factors".
 _AFTER = 128
 _NUMBERS = np.arange(16, dtype=np.uint8).view(ml_dtypes.float4_e2m1fn).astype(np.float64)
 
 
+def float4_codes(pairs: torch.Tensor, axis: int = -1) -> torch.Tensor:
+    """The four bits of each number of a float4_e2m1fn_x2, uint8, twice as many along the axis in which two share a
+    byte."""
+    data = pairs.detach().view(torch.uint8).movedim(axis, -1)
+    return torch.stack((data & 0xF, data >> 4), -1).flatten(-2).movedim(-1, axis)
+
+
 def numbers(matrix: torch.Tensor, dtype: torch.dtype = torch.float64, axis: int = -1) -> torch.Tensor:
     """A matrix's numbers: of float4_e2m1fn_x2 in `dtype`, twice as many along the axis in which two share a byte; any
     other matrix itself."""
-    if matrix.dtype is not _FLOAT4:
+    if matrix.dtype is not FLOAT4:
         return matrix
-    data = matrix.detach().view(torch.uint8).movedim(axis, -1)
-    codes = torch.stack((data & 0xF, data >> 4), -1).flatten(-2)
-    return torch.from_numpy(_NUMBERS).to(data.device, dtype)[codes.long()].movedim(-1, axis)
+    codes = float4_codes(matrix, axis)
+    return torch.from_numpy(_NUMBERS).to(codes.device, dtype)[codes.long()]
 
 
 class Scales(Struct, frozen=True):
@@ -40,8 +46,7 @@ class Scales(Struct, frozen=True):
     def grids(self, shape: tuple[int, int]) -> Iterator[tuple[torch.Tensor, Recipe]]:
         """The scale of each block of a matrix of this shape, by recipe."""
         for place, (stored, recipe) in enumerate(zip(self.stored, self.recipes, strict=True)):
-            where = torch.from_numpy(places(recipe, shape, "grid" if place else self.order)).to(stored.device)
-            yield stored.reshape(-1)[where], recipe
+            yield laid_out(stored, recipe, shape, "grid" if place else self.order), recipe
 
 
 class _Side(Struct, frozen=True):

@@ -228,7 +228,7 @@ def test_blocks_of_a_scaled_product_whose_tensors_are_stored(
     assert [each["not_finite"] for each in found["blocks"]] == [1, 0]
     (line,) = (line for line in shown(capsys, path, "Torch._scaled_mm_v2.0").splitlines() if "    input  2" in line)
     assert line.startswith("    input  256 scales over ")
-    assert " binades, 1 of them NaN; " in line
+    assert " binades, 1 of them not finite; " in line
     for file in (tmp_path / "dump_tensor_data").iterdir():
         file.unlink()
     (found,) = described(capsys, path, "Torch._scaled_mm_v2.0")

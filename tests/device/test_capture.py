@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -63,6 +64,47 @@ def test_statistics_are_those_of_the_values(train: Train, model: str) -> None:
         wide = (values.abs() if values.is_complex() else values).double()
         assert (one["Max"], one["Min"]) == (wide.max().item(), wide.min().item())
         assert (one["Mean"], one["Norm"]) == (approx(wide.mean().item()), approx(wide.norm().item()))
+
+
+def test_blocks_are_counted_where_they_are_and_nothing_waits(library: Path, tmp_path: Path) -> None:
+    program = f"""
+import torch
+from pytest_probe import capture
+from pytest_probe.frameworks.torch.capture.scaled import of_operands
+from tests.device import pretend
+from tests.support import scaled
+
+def there(value):
+    if isinstance(value, torch.Tensor):
+        data = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="pretend")
+        narrow = value.element_size() == 1  # no kernel copies all of these
+        (data.view(torch.uint8) if narrow else data).copy_(value.view(torch.uint8) if narrow else value)
+        return data
+    return [there(each) for each in value] if isinstance(value, list) else value
+
+pretend.load({str(library)!r})
+calls = [scaled.product(name, 3, (33, 272, 24)) for name in ("1x128, 128x128", "nvfp4, two levels")]
+calls = [(call.api, call.args) for call in calls] + [scaled.grouped("mxfp8", 2)[:2]]
+for api, args in calls:
+    here, on_device = of_operands(api, args, {{}}), there(args)
+    before = pretend.waits()
+    found = of_operands(api, on_device, {{}})
+    assert pretend.waits() == before
+    assert {{place: (each.numbers.tolist(), each.count) for place, each in here.items()}} == {{
+        place: (each.numbers.tolist(), each.count) for place, each in found.items()}}
+row_wise = scaled.inferred(scaled.product("row-wise", 1, (16, 32, 16))).args
+on_device = there(row_wise)
+with capture({str(tmp_path)!r}, task="statistics"):
+    before = pretend.waits()
+    torch._scaled_mm(*on_device)
+    assert pretend.waits() == before
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    (path,) = tmp_path.glob("step0/*/dump.json")
+    inputs = json.loads(path.read_text())["data"]["Torch._scaled_mm.0.forward"]["input_args"]
+    assert [each["blocks"]["blocks"] for each in inputs[:2]] == [16, 16]
+    assert all(each["blocks"]["clipped_in_a_block"] >= 1 / 32 for each in inputs[:2])
 
 
 def test_an_overflow_on_the_device(library: Path, tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from msgspec import Struct, field
 
 from pytest_probe.features.against.metrics import Difference, difference
 from pytest_probe.inputs import StoredTensors
-from pytest_probe.model.dump import Call, Direction, Dump, Record, TensorSpec, leaves
+from pytest_probe.model.dump import Call, Direction, Dump, Number, Record, TensorSpec, leaves
+from pytest_probe.numerics.block_statistics import SHARES
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, numpy_dtype, widen
 from pytest_probe.system import archive
 
@@ -220,8 +221,7 @@ class TensorPair(Struct, frozen=True):
 
     def words(self) -> str:
         """The statistics that differ, of both sides."""
-        both = ((name, getattr(self.a.spec, name), getattr(self.b.spec, name)) for name in _STATISTICS)
-        known = (row for row in both if row[1] is not None and row[2] is not None and row[1] != row[2])
+        known = (row for row in _in_common(self.a.spec, self.b.spec) if row[1] != row[2])
         return ", ".join(f"{name} {one:.7g} and {other:.7g}" for name, one, other in known)
 
     @property
@@ -294,18 +294,27 @@ _COUNTS = ("nan", "inf", "negative_inf")
 
 def statistics_gap(a: TensorSpec, b: TensorSpec) -> float | None:
     """The largest difference of both sides' statistics, as a multiple of 16 roundoffs of the coarser dtype: of Max, Min
-    and Norm relative to themselves, of the mean relative to the RMS. 0 where all are equal, inf where one side alone is
-    NaN or inf; None where they have no statistic in common."""
+    and Norm relative to themselves, of the mean relative to the RMS; of blocks, shares are as they are. 0 where all are
+    equal, inf where one side alone is NaN or inf; None where they have no statistic in common."""
     if any(
         getattr(a, name) != getattr(b, name) for name in _COUNTS if None not in (getattr(a, name), getattr(b, name))
     ):
         return float(np.inf)
-    pairs = [(name, getattr(a, name), getattr(b, name)) for name in _STATISTICS]
-    known = [(name, one, other) for name, one, other in pairs if one is not None and other is not None]
+    known = _in_common(a, b)
     if not known:
         return None
+    if a.blocks is not None and b.blocks is not None and a.blocks.not_finite != b.blocks.not_finite:
+        return float(np.inf)
     allowed = STATISTICS_ROUNDOFFS * max(_roundoff(a.dtype), _roundoff(b.dtype))
     return max(_gap(name, float(one), float(other), (a, b)) for name, one, other in known) / allowed
+
+
+def _in_common(a: TensorSpec, b: TensorSpec) -> list[tuple[str, Number, Number]]:
+    """The statistics that both have, by name."""
+    pairs = [(name, getattr(a, name), getattr(b, name)) for name in _STATISTICS]
+    if a.blocks is not None and b.blocks is not None:
+        pairs += [(name, getattr(a.blocks, name), getattr(b.blocks, name)) for name in ("binades", *SHARES)]
+    return [(name, one, other) for name, one, other in pairs if one is not None and other is not None]
 
 
 def _roundoff(dtype: str) -> float:
@@ -320,7 +329,7 @@ def _gap(name: str, one: float, other: float, specs: tuple[TensorSpec, TensorSpe
     gap = abs(one - other)
     if not np.isfinite(gap):
         return float(np.inf)
-    scale = max(abs(one), abs(other))
+    scale = 1.0 if name in SHARES else max(abs(one), abs(other))
     if name == "mean":
         scale = max(scale, *(_rms(spec) for spec in specs))
     return gap / scale

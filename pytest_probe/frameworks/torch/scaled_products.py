@@ -21,10 +21,10 @@ from pytest_probe.references.arguments import check_shapes, check_unset
 from pytest_probe.references.scaled import Scales, numbers, scaled_matmul, scaled_product
 
 # By whom they are called: `torch.nn.functional`'s functions call the private ones, which captures record.
-_SCALED = frozenset(("scaled_mm", "_scaled_mm", "_scaled_mm_v2"))
-_GROUPED = frozenset(("grouped_mm", "_grouped_mm", "scaled_grouped_mm", "_scaled_grouped_mm", "_scaled_grouped_mm_v2"))
-PRODUCTS = _SCALED | _GROUPED
+SCALED = frozenset(("scaled_mm", "_scaled_mm", "_scaled_mm_v2"))
+SCALED_GROUPED = frozenset(("scaled_grouped_mm", "_scaled_grouped_mm", "_scaled_grouped_mm_v2"))
 _UNSCALED = frozenset(("grouped_mm", "_grouped_mm"))
+PRODUCTS = SCALED | SCALED_GROUPED | _UNSCALED
 _NONE = Scaling()
 
 
@@ -37,7 +37,7 @@ def formula(api: str, bound: BoundCall) -> Callable[..., Any] | None:
     check_unset(scale_result=bound.argument("scale_result"))  # the CPU divides by it, cuBLAS multiplies with it
     if name in _UNSCALED:
         return partial(_grouped, api, (_NONE, _NONE))
-    if name in _SCALED:
+    if name in SCALED:
         first, second = operands(bound)
         return partial(_scaled_mm, api, (first.scaling, second.scaling))
     for side in "ab":

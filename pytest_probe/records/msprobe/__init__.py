@@ -18,6 +18,7 @@ import msgspec
 
 from pytest_probe.errors import DumpError
 from pytest_probe.model.dump import TENSOR_FOLDER, Dump, Record
+from pytest_probe.numerics.block_statistics import SHARES, BlockStatistics
 from pytest_probe.records import raw_json
 from pytest_probe.records.fields import quoted
 from pytest_probe.records.msprobe.call_sites import MODULES, ConstructFile, StackFile, is_of_parameters
@@ -30,23 +31,33 @@ from pytest_probe.system.text import printable_line
 _COLON, _COMMA, _END = rb'"\s*:\s*', rb"\s*,\s*", rb"(?=\s*[,}])"
 # At most as many digits as float64 surely holds.
 _NUMBER = rb"-?[0-9]{1,18}(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,2})?"
-_SHARE = rb"(?:0(?:\.[0-9]+(?:[eE]-[0-9]+)?)?|1(?:\.0)?)"
+_SHARE = rb"(?:0(?:\.[0-9]+(?:[eE]-[0-9]+)?)?|1(?:\.0)?|[1-9](?:\.[0-9]+)?[eE]-0*[1-9][0-9]?)"
 # Not matched: a share of zeros that is 0, and numbers that are not finite.
 _ZERO = rb"0(?:\.0*)?(?:[eE][-+]?[0-9]+)?"
 _STATISTIC = rb"(?:(?P<largest>Max|Norm)|(?P<least>Min)|Mean)(?:_except_inf_nan|_origin)?"
+# Whole: an argument may be called so.
+_BLOCKS = (
+    rb"\{\s*"
+    + _COMMA.join(
+        rb'"' + name.encode() + _COLON + (_SHARE if name in SHARES else _NUMBER)
+        for name in BlockStatistics.__struct_fields__
+    )
+    + rb"\s*\}"
+)
 _STATISTIC_KEYS = (
     _STATISTIC + rb"(?=" + _COLON + rb"[-0-9])",
     rb"(?P<address>address)(?=" + _COLON + rb"[0-9]{1,18}" + _END + rb")",
     rb"zeros(?=" + _COLON + _SHARE + _END + rb")(?!" + _COLON + _ZERO + _END + rb")",
     rb"mode(?=" + _COLON + rb"\[\s*" + _NUMBER + _COMMA + _SHARE + rb"\s*\])",
     rb"constant_rows(?=" + _COLON + rb"\[\s*" + _SHARE + _COMMA + _NUMBER + rb"\s*\])",
+    rb"blocks(?=" + _COLON + _BLOCKS + _END + rb")",
     rb'(?:rng|md5)(?=' + _COLON + rb'")',
 )  # fmt: skip
 
 # The pattern of Dump.statistics. No plain argument has such a key: all are objects with a type.
 _STATISTICS = re.compile(
     rb'(?P<key>"(?:' + rb"|".join(_STATISTIC_KEYS) + rb")" + _COLON + rb")"
-    rb"(?:(?P<number>" + _NUMBER + rb")" + _END + rb'|\[[^\]"]*\]|"[A-Za-z0-9+/=]*"' + _END + rb")"
+    rb"(?:(?P<number>" + _NUMBER + rb")" + _END + rb'|\[[^\]"]*\]|\{[^{}]*\}|"[A-Za-z0-9+/=]*"' + _END + rb")"
 )  # fmt: skip
 
 

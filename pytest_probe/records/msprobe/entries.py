@@ -25,6 +25,7 @@ from pytest_probe.model.dump import (
     Surroundings,
     TensorSpec,
 )
+from pytest_probe.numerics.block_statistics import SHARES, BlockStatistics
 from pytest_probe.records.fields import PLAIN, ArgumentFields, Fields, LeafReader, finite, limited_depth, quoted
 from pytest_probe.records.msprobe.call_sites import MODULES, as_written, is_of_parameters
 
@@ -58,6 +59,7 @@ def tensor(fields: Fields, value: Mapping[str, Any], field: str) -> TensorSpec:
         negative_inf=fields.count(value, "Negative_inf", field),
         true=fields.count(value, "True", field),
         **(_masses(fields, value, field) if "zeros" in value else {}),
+        blocks=_blocks(fields, value, field),
         stride=_stride(fields, value, field),
         address=fields.count(value, "address", field),
         values=_values(fields, value, field),
@@ -82,6 +84,19 @@ def _masses(fields: Fields, value: Mapping[str, Any], field: str) -> dict[str, A
     if mode is not None and mode[0] is None:
         raise fields.error(f"{field}.mode.0", quoted(value["mode"][0]), "a finite number")
     return {"zeros": fields.share(value["zeros"], f"{field}.zeros"), "mode": mode, "constant_rows": rows}
+
+
+def _blocks(fields: Fields, value: Mapping[str, Any], field: str) -> BlockStatistics | None:
+    if value.get("blocks") is None:
+        return None
+    found, place = fields.need(value, "blocks", field, dict, "an object of statistics"), f"{field}.blocks"
+    blocks, not_finite = (fields.count(found, name, place) for name in ("blocks", "not_finite"))
+    binades = finite(fields.real(found, "binades", place))
+    if blocks is None or not_finite is None or binades is None:
+        raise fields.error(place, quoted(found), "the numbers blocks, binades and not_finite")
+    return BlockStatistics(
+        blocks, binades, not_finite, *(fields.share(found.get(name), f"{place}.{name}") for name in SHARES)
+    )
 
 
 def _stride(fields: Fields, value: Mapping[str, Any], field: str) -> tuple[int, ...] | None:

@@ -11,7 +11,7 @@ from pytest_probe.errors import BrokenCall
 from pytest_probe.model.verdict import Metric, Outcome, OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, Float64Array, FloatFormat, dtype_name, widen
 from pytest_probe.numerics.packed import is_packed, unpacked
-from pytest_probe.numerics.scaled import Order, Recipe, check_scales, expanded, places
+from pytest_probe.numerics.scaled import Order, Recipe, check_scales, expanded, laid_out
 from pytest_probe.standards.quantisers import elements
 from pytest_probe.standards.quantisers.scales import NEAR, SMALLEST, Followed, followed, rules
 
@@ -88,7 +88,7 @@ def _blocks(matrix: Float64Array, recipe: Recipe) -> _Blocks:
 def _grid(found: Quantised, wanted: Wanted, shape: tuple[int, int]) -> Float64Array:
     """The stored scale of each block, without that of the whole tensor."""
     check_scales(wanted.recipe, shape, wanted.order, found.scales.shape, dtype_name(found.scales.dtype))
-    return widen(found.scales.reshape(-1)[places(wanted.recipe, shape, wanted.order)])
+    return widen(laid_out(found.scales, wanted.recipe, shape, wanted.order))
 
 
 def _numbers(found: Quantised, shape: tuple[int, ...]) -> Float64Array:

@@ -127,6 +127,10 @@ def test_integers_without_values_are_as_wide_as_all() -> None:
 
 
 NAN = float("nan")
+BLOCKS = {
+    **{"blocks": 48, "binades": 0.0, "not_finite": 0},
+    **{"clipped": 0.25, "clipped_in_a_block": 1.0, "flushed": 0.0, "flushed_in_a_block": 0.0},
+}
 
 # What the text of a tensor may say beside its Max, Min, Mean and Norm, the traps among it.
 BESIDE: list[dict[str, Any]] = [
@@ -135,11 +139,15 @@ BESIDE: list[dict[str, Any]] = [
     {"zeros": 0.0},
     {"zeros": 0.25},
     {"zeros": 1},
+    {"zeros": 2.5e-05},
     {"zeros": 0.5, "mode": [1.5, 0.25]},
     {"zeros": 0.5, "mode": [-2.0, 0.5], "constant_rows": [0.5, None]},
     {"zeros": 0.5, "constant_rows": [0.25, 0.0]},
     {"zeros": 0.5, "constant_rows": [0.5, 1.5]},
     {"zeros": 7.5},
+    {"blocks": {**BLOCKS, "binades": 2.5}},
+    {"blocks": {**BLOCKS, "clipped": 1.0, "flushed": 2e-05}},
+    {"blocks": {**BLOCKS, "clipped": 1.5}},
     {"address": 4096},
     {"address": 8192},
     {"Max": NAN, "NaN": 1, "Max_except_inf_nan": 2.5},
@@ -239,6 +247,8 @@ def test_of_many_alike_few_are_decoded(tmp_path: Path) -> None:
         ({"zeros": 0.5}, {"zeros": 1.0}, True),
         ({"zeros": 0.5}, {"zeros": 0}, False),
         ({"zeros": 0.5}, {"zeros": 0.0}, False),
+        ({"blocks": BLOCKS}, {"blocks": {**BLOCKS, "binades": 7.25, "flushed": 1e-05}}, True),
+        ({"blocks": BLOCKS}, {"blocks": {**BLOCKS, "flushed": -1}}, False),
         ({"Max": 1.0}, {"Max": NAN}, False),
         ({"Max": 1.0}, {"Max": 1e300}, False),
         ({"shape": [2, 3]}, {"shape": [3, 2]}, False),

@@ -24,6 +24,7 @@ from pytest_probe.model.dump import (
     Surroundings,
     TensorSpec,
 )
+from pytest_probe.numerics.block_statistics import BlockStatistics
 from pytest_probe.records import read_dump
 from pytest_probe.records.msprobe.entries import decode
 from pytest_probe.records.raw_json import quote_tokens
@@ -201,6 +202,32 @@ def test_masses() -> None:
 def test_masses_that_cannot_be(told: dict[str, Any], message: str) -> None:
     with pytest.raises(RecordError, match=message):
         _argument(_TENSOR | told)
+
+
+BLOCKS = {
+    **{"blocks": 48, "binades": 2.5, "not_finite": 1},
+    **{"clipped": 0.25, "clipped_in_a_block": 1, "flushed": 0.0, "flushed_in_a_block": 1e-05},
+}
+
+
+def test_blocks() -> None:
+    assert _argument(_TENSOR | {"blocks": BLOCKS}).blocks == BlockStatistics(48, 2.5, 1, 0.25, 1.0, 0.0, 1e-05)
+    assert _argument(_TENSOR).blocks is None
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ({"blocks": -1}, r"blocks\.blocks.*-1.*0 or more"),
+        ({"binades": math.inf}, r"blocks.*the numbers blocks, binades and not_finite"),
+        ({"not_finite": None}, r"blocks.*the numbers blocks, binades and not_finite"),
+        ({"clipped": 1.5}, r"blocks\.clipped.*1.5.*a share, from 0 to 1"),
+        ({"flushed_in_a_block": None}, r"blocks\.flushed_in_a_block.*null.*a share"),
+    ],
+)
+def test_blocks_that_cannot_be(told: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecordError, match=message):
+        _argument(_TENSOR | {"blocks": BLOCKS | told})
 
 
 def test_a_tensor_needs_no_statistics() -> None:
@@ -389,7 +416,7 @@ def _is_refused(path: Path, record: Record, ours: bool = False) -> bool:
 
 
 def test_a_wrong_value_anywhere_in_a_record_of_ours_is_a_call_or_a_record_error() -> None:
-    tensor = _TENSOR | {"stride": [1, 2], "address": 64, "NaN": 1, "Inf": 0, "True": 2}
+    tensor = _TENSOR | {"stride": [1, 2], "address": 64, "NaN": 1, "Inf": 0, "True": 2, "blocks": BLOCKS}
     arguments = [tensor, [{"type": "complex", "value": [1.0, 2.0]}], {"type": "dict", "value": {}}]
     probe = {"autocast": {"cpu": "bfloat16"}, "default_dtype": "torch.float64", "tuples": ["input.1"], "rng": "AA=="}
     entry: dict[str, Any] = {

@@ -26,6 +26,7 @@ from pytest_probe.capture.hooks import CallHooks, functions, modules
 from pytest_probe.capture.ranks import named_rank
 from pytest_probe.capture.recorder import Recorder, Scope
 from pytest_probe.capture.snapshot import ForwardEntry, NamedEntry, PlainEntry, Seen, Tree, seen_tensors
+from pytest_probe.frameworks.torch.arrays import FLOAT4
 from pytest_probe.frameworks.torch.capture.functions import TAKEN, Uninitialised, outermost, wrapped
 from pytest_probe.frameworks.torch.capture.gradients import (
     ACCUMULATE,
@@ -39,8 +40,14 @@ from pytest_probe.frameworks.torch.capture.gradients import (
     wanting,
 )
 from pytest_probe.frameworks.torch.capture.modes import Presence, transforming, unseen
-from pytest_probe.frameworks.torch.capture.names import ALIASING, RecordedFunction, RecordedFunctions, by_operator
-from pytest_probe.frameworks.torch.capture.statistics import FLOAT4
+from pytest_probe.frameworks.torch.capture.names import (
+    ALIASING,
+    RecordedFunction,
+    RecordedFunctions,
+    ScaledProduct,
+    by_operator,
+)
+from pytest_probe.frameworks.torch.capture.scaled import Blocks, of_operands, of_results
 from pytest_probe.frameworks.torch.capture.values import Values
 
 _Taken = TypeVar("_Taken")
@@ -86,6 +93,7 @@ class TorchHooks(CallHooks):
         if model is not None:
             self.follow(model)
         self._namespaces = modules(config.namespaces, TAKEN)
+        self._prefixes = tuple(f"{prefix}." for prefix, _ in self._namespaces)
         self._functions = ExitStack()
 
     def _needs(self, mode: _Mode) -> SimpleNamespace:
@@ -105,7 +113,7 @@ class TorchHooks(CallHooks):
             ForwardEntry=ForwardEntry, NamedEntry=NamedEntry, UNSET=UNSET, Seen=Seen, PlainEntry=PlainEntry,
             Tensor=_Tensor, Parameter=torch.nn.Parameter, Size=torch.Size, copies=values.copies,
             inputs=self._inputs, outputs=self._outputs, forward=self._forward, backward=self._backward,
-            stacked=self._stacked,
+            stacked=self._stacked, RecordedFunction=RecordedFunction,
         )  # fmt: skip
 
     def _asked(self, frame: FrameType) -> Calling:
@@ -278,6 +286,8 @@ class TorchHooks(CallHooks):
                 probe = _WITHOUT_GRADIENTS
             if asking is not None and self._backward:
                 _find_wanting(asking, args, trees, kwargs)
+            if type(rule) is ScaledProduct and self._inputs and self._values.counts_blocks:
+                self._add_blocks(of_operands(rule.name, args, kwargs), trees, named)
             return self._entry(name, trees, named, frame, probe)
         except Exception as error:
             recorder.failed(f"{name}.forward", error)
@@ -285,6 +295,14 @@ class TorchHooks(CallHooks):
         finally:
             if asking is not None:
                 _set_grads(True)
+
+    def _add_blocks(self, found: Mapping[str, Blocks], trees: list[Tree], named: Mapping[str, Tree] = {}) -> None:
+        """Put what blocks hold into the snapshots of their tensors, by their places."""
+        for place, blocks in found.items():
+            half, _, key = place.partition(".")
+            among: Any = named if half == "kwargs" else trees
+            at = key if half == "kwargs" else int(key)
+            among[at] = self._values.with_blocks(among[at], blocks)
 
     def _begin_aside(self, *args: Any) -> NamedEntry | None:
         self._presence.take_off_all()
@@ -304,6 +322,8 @@ class TorchHooks(CallHooks):
             leaves, other = self._values.leaves, self._values.other
             trees = [leaves.get(type(value), other)(value) for value in outputs]
             if self._outputs:
+                if entry.name.startswith(self._prefixes) and self._values.counts_blocks:
+                    self._add_blocks(of_results(outputs), trees)
                 entry.body.output = trees
             if asking:
                 self._watch(entry, asking, list(wanting(outputs, "output")), start)

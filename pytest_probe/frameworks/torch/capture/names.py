@@ -12,6 +12,7 @@ import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
 from pytest_probe.frameworks.torch.allowlist import is_api
+from pytest_probe.frameworks.torch.scaled_products import SCALED, SCALED_GROUPED
 
 # Where functions are looked for. The first name counts: convolutions are in both torch and torch.nn.functional.
 _PLACES = (
@@ -57,6 +58,8 @@ _OPERATORS = {
 _OPERATING = ("BINARY", "INPLACE", "COMPARE", "UNARY")
 
 
+# Where a name of a scaled product means one.
+_OF_TORCH = frozenset(("Functional", "Torch", "Aten"))
 # They write to arguments without raising versions: running statistics, parameters and the optimizer's state.
 _WRITING = ("batch_norm", "_fused_", "fused_moving_avg_obs")
 
@@ -74,6 +77,12 @@ class RecordedFunction:
         self.draws = name.rpartition(".")[2].rstrip("_") in _DRAWING
         self.writes = any(part in name for part in _WRITING)
         self.operator: RecordedFunction | None = None
+
+
+class ScaledProduct(RecordedFunction):
+    """A function whose operands have blocks: what those hold is recorded as well."""
+
+    __slots__ = ()
 
 
 # The rule of functions that hand out memory: they are not recorded, but their tensor is distrusted.
@@ -98,7 +107,9 @@ class RecordedFunctions:
     def named(self, name: str) -> RecordedFunction:
         rule = self._named.get(name)
         if rule is None:
-            rule = self._named[name] = RecordedFunction(name, self._wants(name))
+            space, _, api = name.partition(".")
+            scaled = space in _OF_TORCH and api in SCALED | SCALED_GROUPED
+            rule = self._named[name] = (ScaledProduct if scaled else RecordedFunction)(name, self._wants(name))
         return rule
 
     def learn(self, function: Any) -> RecordedFunction | None:

@@ -15,14 +15,14 @@ import torch
 from pytest_probe.capture import kernel
 from pytest_probe.capture.snapshot import Seen
 from pytest_probe.capture.statistics import fill_not_finite, fill_together
-from pytest_probe.numerics.dtypes import PACKED
+from pytest_probe.frameworks.torch.arrays import FLOAT4
+from pytest_probe.references.scaled import float4_codes
 
 # torch has next to no kernels for them.
 _UNSIGNED = frozenset((torch.uint16, torch.uint32, torch.uint64))
 # Floating dtypes that NumPy has, and computes in; others become float32 first.
 _NATIVE = frozenset((torch.float32, torch.float64))
-# Two numbers a byte, since torch 2.8, and the number of each code: torch casts none.
-FLOAT4: torch.dtype | None = getattr(torch, PACKED, None)
+# The number of each code of float4: torch casts none.
 _NUMBERS = np.arange(16, dtype=np.uint8).view(ml_dtypes.float4_e2m1fn).astype(np.float32).tolist()
 _ROW = 1024  # elements whose squares are summed in float32
 _ROWS = 8192  # elements from which on that is faster
@@ -59,9 +59,7 @@ def decoded(tensor: torch.Tensor) -> torch.Tensor:
     """A packed tensor's numbers in float32, twice as many along the last dimension; any other tensor itself."""
     if tensor.dtype is not FLOAT4:
         return tensor
-    data = tensor.detach().view(torch.uint8)
-    codes = torch.stack((data & 0xF, data >> 4), -1).flatten(-2)
-    return torch.tensor(_NUMBERS, device=tensor.device)[codes.long()]
+    return torch.tensor(_NUMBERS, device=tensor.device)[float4_codes(tensor).long()]
 
 
 class _Rooms(threading.local):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
@@ -9,7 +10,7 @@ from contextlib import suppress
 from ctypes import string_at
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -40,9 +41,9 @@ from pytest_probe.capture.statistics import (
     fill_small_from,
     unpack,
 )
-from pytest_probe.frameworks.torch.arrays import to_array
+from pytest_probe.frameworks.torch.arrays import FLOAT4, to_array
+from pytest_probe.frameworks.torch.capture.scaled import Blocks
 from pytest_probe.frameworks.torch.capture.statistics import (
-    FLOAT4,
     SHARED,
     compiled_dtypes,
     count_large,
@@ -52,6 +53,7 @@ from pytest_probe.frameworks.torch.capture.statistics import (
     vector,
 )
 from pytest_probe.numerics.arrays import contiguous
+from pytest_probe.numerics.block_statistics import block_statistics
 
 # str() of a dtype costs more than a look-up, and is asked for at every tensor.
 _DTYPES = {dtype: str(dtype) for name in dir(torch) if isinstance(dtype := getattr(torch, name), torch.dtype)}
@@ -104,6 +106,17 @@ class _Known(msgspec.Struct, gc=False):
     layout: Layout
 
 
+class _BlocksOf(msgspec.Struct, gc=False):
+    """The snapshot of a tensor that has so many blocks."""
+
+    seen: Seen
+    count: int
+
+
+# Seven numbers on a device, a sample, where that lies, and what they are of.
+_Far: TypeAlias = tuple[torch.Tensor, torch.Tensor | None, Places, Seen | _BlocksOf]
+
+
 def _fill(seen: Seen, first: Seen) -> None:
     seen.max, seen.min, seen.mean, seen.norm = first.max, first.min, first.mean, first.norm
     seen.high, seen.low, seen.nan, seen.inf = first.high, first.low, first.nan, first.inf
@@ -126,12 +139,13 @@ class Values(CountedSnapshots):
         # Bytes of an element, 0 where its values are not kept.
         self._widths = {dtype: dtype.itemsize if _kind(dtype) in config.kinds else 0 for dtype in _DTYPES}
         self.copies = self._shelf is not None
+        self.counts_blocks = self._counts and "float" in config.kinds
         self._remembers = not (self.copies or self._sums)
         self._compiled = compiled_dtypes()
         self._compiled_small = {} if self._sums else self._compiled
         # What was put off as well: statistics that other devices compute, and snapshots of the same elements as an
         # earlier one.
-        self._far: deque[tuple[torch.Tensor, torch.Tensor | None, Places, Seen]] = deque()
+        self._far: deque[_Far] = deque()
         self._twins: deque[tuple[Seen, Seen]] = deque()
         self._known: dict[int, _Known] = {}
         self._memories: dict[int, _Memory] = {}
@@ -350,6 +364,21 @@ class Values(CountedSnapshots):
         if number < 0 or not fill_sample_from(seen.address, number, where, seen):
             self._samples.append((copy_sample(seen.address, dtype.itemsize, where), dtype, where, seen))
 
+    def with_blocks(self, seen: Tree, blocks: Blocks) -> Tree:
+        """The snapshot of a tensor with what its blocks hold in addition."""
+        if type(seen) is not Seen or not seen.address:
+            return seen
+        own = seen
+        if self._remembers:
+            # The snapshot may be in entries of other calls, which have no scales.
+            own = copy.copy(seen)
+            self._twins.append((own, seen))
+        if blocks.numbers.is_cpu:
+            own.blocks = block_statistics(blocks.numbers.tolist(), blocks.count)
+        else:
+            self._far.append((blocks.numbers, None, _NOWHERE, _BlocksOf(own, blocks.count)))
+        return own
+
     def distrust(self, value: Any) -> None:
         """The memory of these tensors may be written to without torch counting it."""
         if isinstance(value, list | tuple):
@@ -382,8 +411,7 @@ class Values(CountedSnapshots):
             _fill(seen, first)
 
     def _settle_far(self) -> None:
-        devices: defaultdict[torch.device, list[tuple[torch.Tensor, torch.Tensor | None, Places, Seen]]]
-        devices = defaultdict(list)
+        devices: defaultdict[torch.device, list[_Far]] = defaultdict(list)
         for _ in range(len(self._far)):
             one = self._far.popleft()
             devices[one[0].device].append(one)
@@ -394,9 +422,12 @@ class Values(CountedSnapshots):
             samples = [sample.reshape(-1).to(rows.dtype) for _, sample, _, _ in ones if sample is not None]
             # In one copy, since each one waits.
             found = torch.cat([rows.reshape(-1), *samples]).cpu().numpy()
-            for row, (*_, seen) in zip(found[: rows.numel()].reshape(rows.shape).tolist(), ones, strict=True):
-                unpack(row, seen)
-            looked = [(where, seen) for _, sample, where, seen in ones if sample is not None]
+            for row, (*_, of) in zip(found[: rows.numel()].reshape(rows.shape).tolist(), ones, strict=True):
+                if isinstance(of, Seen):
+                    unpack(row, of)
+                else:
+                    of.seen.blocks = block_statistics(row, of.count)
+            looked = [(where, of) for _, sample, where, of in ones if sample is not None and isinstance(of, Seen)]
             if looked:
                 fill_from_samples(found[rows.numel() :], [where for where, _ in looked], [seen for _, seen in looked])
 

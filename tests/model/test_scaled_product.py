@@ -3,14 +3,14 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from pytest_probe.model.block_statistics import BlockStatistics, block_statistics
 from pytest_probe.model.scaled_product import Operand, Scaling
+from pytest_probe.numerics.block_statistics import BlockStatistics
 from pytest_probe.numerics.packed import packed
 from pytest_probe.numerics.scaled import RECIPES
 
 
 def of(matrix: np.ndarray, scales: np.ndarray, recipe: str) -> BlockStatistics:
-    return block_statistics(Operand(matrix, 1, (scales,), Scaling((RECIPES[recipe],))))
+    return Operand(matrix, 1, (scales,), Scaling((RECIPES[recipe],))).blocks()
 
 
 def test_shares_of_blocks_of_which_the_last_is_cut() -> None:
