@@ -29,6 +29,15 @@ class Plots(msgspec.Struct, frozen=True, omit_defaults=True):
     error_map: ErrorMap | None = None
 
 
+class OperandPlot(msgspec.Struct, frozen=True):
+    """An operand of a scaled product: numbers counts the magnitudes of what its codes and scales stand for together;
+    blocks says in words what its blocks hold."""
+
+    name: str
+    numbers: Histogram
+    blocks: str
+
+
 class ArgumentResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """One argument: a tensor by shape, dtype and range; anything else by its type and value."""
 
@@ -65,6 +74,7 @@ class Details(msgspec.Struct, frozen=True, omit_defaults=True):
     stack: tuple[FrameResult, ...] = ()
     plots: Plots | None = None
     digits: Mapping[str, str] = {}
+    operands: tuple[OperandPlot, ...] = ()
 
     @classmethod
     def of(
@@ -75,12 +85,13 @@ class Details(msgspec.Struct, frozen=True, omit_defaults=True):
         own: Frame | None,
         plots: Plots | None,
         digits: Mapping[str, str] | None = None,
+        operands: tuple[OperandPlot, ...] = (),
     ) -> Details:
         """own: the innermost frame of the user's own code. What the framework does inside is left out."""
         first = stack.index(own) if own is not None and own in stack else 0
         shown = tuple(map(FrameResult.of, stack[first : first + FRAMES]))
         rows = tuple(map(ArgumentResult.of, list(arguments)[:ARGUMENTS]))
-        return cls(printable_line(command), rows, shown, plots, digits or {})
+        return cls(printable_line(command), rows, shown, plots, digits or {}, operands)
 
 
 def limit_share(metrics: Mapping[str, Any]) -> float | None:

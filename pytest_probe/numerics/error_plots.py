@@ -11,8 +11,10 @@ from msgspec import Struct
 from pytest_probe.numerics.dtypes import AnyArray, Float64Array, is_complex, is_floating, widen
 from pytest_probe.numerics.ulp import ulp_distance
 
-# The range of the bins: below 2**-16 units a distance is none, and from 2**63 on all are alike.
+# The range of the bins: below 2**-16 units a distance is none, and from 2**63 on all are alike. Of numbers that are no
+# distances only 0 is none.
 LEAST_EXPONENT, MOST_EXPONENT = -16, 63
+LEAST_OF_ALL = -1074
 # Values that a histogram counts; from a larger array, evenly spaced values and the largest.
 COUNTED = 1 << 16
 
@@ -20,8 +22,8 @@ COUNTED = 1 << 16
 class Histogram(Struct, frozen=True):
     """counts[i] is the number of values from 2**(first + i) up to twice that.
 
-    small counts values below 2**-16, with zeros; large those from 2**63 on, with inf and NaN. Every step-th value was
-    counted, and the largest.
+    small counts values below the least bin, with zeros; large those from 2**63 on, with inf and NaN. Every step-th
+    value was counted, and the largest.
     """
 
     first: int
@@ -31,15 +33,15 @@ class Histogram(Struct, frozen=True):
     step: int = 1
 
 
-def histogram(values: Float64Array) -> Histogram:
-    """The histogram of values of any shape, none below 0."""
+def histogram(values: Float64Array, least: int = LEAST_EXPONENT) -> Histogram:
+    """The histogram of values of any shape, none below 0, whose bins begin at 2**least."""
     flat = values.reshape(-1)
     step = max(1, -(-flat.size // COUNTED))
     counted = flat[::step]
     if step > 1:
         # NaN is the largest of all.
         counted = np.append(counted, flat[int(np.argmax(flat))])
-    small, large = counted < 2.0**LEAST_EXPONENT, ~(counted < 2.0**MOST_EXPONENT)
+    small, large = counted < 2.0**least, ~(counted < 2.0**MOST_EXPONENT)
     _, exponents = np.frexp(counted[~(small | large)])
     below, above = int(np.count_nonzero(small)), int(np.count_nonzero(large))
     if not exponents.size:

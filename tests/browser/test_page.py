@@ -12,6 +12,7 @@ import pytest
 from msgspec import structs
 
 from pytest_probe.features.html.other_runs import Comparison, OtherCase, OtherRun, Sparklines
+from pytest_probe.model.details import OperandPlot
 from pytest_probe.model.measurement import CaseTime, Throughput, TimeBeside
 from pytest_probe.model.result import Result
 from pytest_probe.numerics.error_plots import Histogram
@@ -308,6 +309,22 @@ def test_no_plots_of_what_is_exact(opened: Opener) -> None:
     page.run("[...document.querySelectorAll('tbody .opener')].find(one => one.textContent !== arguments[0]).click()",
              result.portable_id.name)  # fmt: skip
     assert len(page.all("dialog figure")) == 4
+
+
+def test_operands_of_scaled_products_are_drawn(opened: Opener) -> None:
+    result = made_result(7)
+    assert result.details is not None
+    operands = (
+        OperandPlot("input.0", Histogram(-12, (3, 0, 55), 7, 0), "48 scales over 2 binades"),
+        OperandPlot("input.1", Histogram(-70, (3, 1000), 0, 0, 4), "32 scales over 0 binades"),
+    )
+    page = opened([structs.replace(result, details=structs.replace(result.details, operands=operands))])
+    page.all("tbody .opener")[0].click()
+    figures = [text.partition("\n")[0] for text in page.texts("dialog figcaption")]
+    assert figures[-2:] == ["input.0 times its scales", "input.1 times its scales"]
+    drawing = page.all("dialog svg[role=img]")[-2].get_attribute("aria-label")
+    assert "0 or nearly: 7, from 2^-12: 3, from 2^-11: 0, from 2^-10: 55" in str(drawing)
+    assert "input.0: 48 scales over 2 binades" in page.find("dialog").text
 
 
 def test_one_reason_is_there_once(opened: Opener) -> None:

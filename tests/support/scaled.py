@@ -260,7 +260,10 @@ def _wrong(grid: torch.Tensor, fault: str) -> torch.Tensor:
     return grid
 
 
-def _operand(matrix: torch.Tensor, scales: list[torch.Tensor], recipes: list[int], swizzle: int, fault: str) -> Any:
+def read(
+    matrix: torch.Tensor, scales: list[torch.Tensor], recipes: list[int], swizzle: int, fault: str = ""
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The numbers of rows that are added up along, with the scale of all, and the scale of the block of each."""
     values = _values(matrix, fault)
     high, wide = _extents(recipes[0], values.shape)  # type: ignore[arg-type]
     blocks = -(-values.shape[0] // high), -(-values.shape[1] // wide)
@@ -269,6 +272,14 @@ def _operand(matrix: torch.Tensor, scales: list[torch.Tensor], recipes: list[int
     for further in scales[1:]:
         values = values * further.reshape(())
     return values, wide_grid
+
+
+def decoded(call: Product) -> tuple[torch.Tensor, torch.Tensor]:
+    """Both operands of torch._scaled_mm_v2 times their scales, the second one with its columns as rows."""
+    a, b, scale_a, recipe_a, swizzle_a, scale_b, recipe_b, swizzle_b, *_ = call.args
+    left, of_left = read(a, scale_a, recipe_a, swizzle_a[0])
+    right, of_right = read(b.t(), scale_b, recipe_b, swizzle_b[0])
+    return left * of_left, right * of_right
 
 
 def kernel(
@@ -287,8 +298,8 @@ def kernel(
         swizzle_b: Any, bias: torch.Tensor | None = None, out_dtype: torch.dtype | None = None, *_: Any,
     ) -> torch.Tensor:  # fmt: skip
         sides = [
-            _operand(a, scale_a, recipe_a, swizzle_a[0], fault if first else ""),
-            _operand(b.t(), scale_b, recipe_b, swizzle_b[0], fault if both else ""),
+            read(a, scale_a, recipe_a, swizzle_a[0], fault if first else ""),
+            read(b.t(), scale_b, recipe_b, swizzle_b[0], fault if both else ""),
         ]
         if after and multiply is not None and not {recipe_a[0], recipe_b[0]} & {B16, B32}:
             return _scaled_after(sides, multiply).to(out_dtype or torch.bfloat16)

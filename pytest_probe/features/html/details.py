@@ -46,7 +46,7 @@ class ShownInDetail:
 
 def details_of(checked: Checked, verdict: Verdict, command: str, digits: Iterable[Digits] = ()) -> Details:
     """What is shown of a case: its verdict may have been changed since it was checked."""
-    from pytest_probe.features.html.plots import arguments_of, plots_of
+    from pytest_probe.features.html.plots import arguments_of, operands_of, plots_of
     from pytest_probe.model.details import Details
     from pytest_probe.records import user_frame
 
@@ -54,4 +54,4 @@ def details_of(checked: Checked, verdict: Verdict, command: str, digits: Iterabl
     stack = case.dump.stack(f"{case.record.name}.{case.direction}")
     rows = verdict.arguments or arguments_of(checked)
     right = {printable_line(each.output): str(each) for each in digits}
-    return Details.of(command, rows, stack, user_frame(stack), plots_of(checked, verdict), right)
+    return Details.of(command, rows, stack, user_frame(stack), plots_of(checked, verdict), right, operands_of(checked))

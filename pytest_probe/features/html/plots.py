@@ -5,22 +5,50 @@ Counts between powers of two, 48 points and a map of cells: 4 kB a case, compute
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from pytest_probe.check.judging import argument_rows
 from pytest_probe.check.outcome import Checked
-from pytest_probe.model.details import Plots, limit_share
+from pytest_probe.errors import BrokenCall
+from pytest_probe.model.details import OperandPlot, Plots, limit_share
+from pytest_probe.model.scaled_product import Operand, operands
 from pytest_probe.model.verdict import SEVERITY, ArgumentRow, OutputVerdict, Verdict
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating
-from pytest_probe.numerics.error_plots import error_map, errors_of, histogram, points, sample
+from pytest_probe.numerics.error_plots import LEAST_OF_ALL, error_map, errors_of, histogram, points, sample
 from pytest_probe.numerics.packed import is_packed, unpacked
+from pytest_probe.standards.api_class import classes_of
+
+# Numbers of an operand that are drawn: all of them are decoded, in float64.
+_DRAWN = 1 << 25
 
 
 def arguments_of(checked: Checked) -> tuple[ArgumentRow, ...]:
     """The arguments of a case that ran."""
     return () if checked.worst is None else argument_rows(checked.worst.replay)
+
+
+def operands_of(checked: Checked) -> tuple[OperandPlot, ...]:
+    """The operands of a product of two scaled matrices, with their scales; none of any other case, nor of matrices that
+    are too large to draw."""
+    if checked.worst is None:
+        return ()
+    call = checked.worst.replay.reference.bound
+    if "scaled_products" not in classes_of(call.name):
+        return ()
+    try:
+        both = operands(call)
+    except BrokenCall:
+        return ()  # of groups, or numbers without scales
+    named = ((call.paths[name], each) for name, each in zip(("input", "mat2"), both, strict=True))
+    return tuple(_operand(name, each) for name, each in named if 0 < math.prod(each.shape) <= _DRAWN)
+
+
+def _operand(name: str, operand: Operand) -> OperandPlot:
+    with np.errstate(all="ignore"):
+        return OperandPlot(name, histogram(np.abs(operand.scaled()), LEAST_OF_ALL), operand.blocks().words())
 
 
 def plots_of(checked: Checked, verdict: Verdict) -> Plots | None:

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from msgspec.structs import replace
 
-from pytest_probe.check import Checker, Conditions
-from pytest_probe.features.html.plots import arguments_of, plots_of
+from pytest_probe.check import Checked, Checker, Conditions
+from pytest_probe.features.html.plots import arguments_of, operands_of, plots_of
 from pytest_probe.model.case import Case
 from pytest_probe.model.details import Plots
 from pytest_probe.records import read_dump
@@ -113,7 +114,49 @@ def test_the_page_lists_the_arguments_of_a_case() -> None:
     assert (row.shape, row.dtype) == ((8, 16), "float32")
 
 
-@pytest.mark.skipif(not hasattr(torch, "float4_e2m1fn_x2"), reason="torch has no float4 before 2.8")
+FLOAT4 = pytest.mark.skipif(not hasattr(torch, "float4_e2m1fn_x2"), reason="torch has no float4 before 2.8")
+
+
+def checked_product(folder: Path, call: Product, kernel: Any) -> Checked:
+    registry = Registry.default()
+    registry.devices["other"] = Emulated
+    registry.calls[call.api] = kernel
+    dump = read_dump(scaled.write(folder, call, torch.from_numpy(call.exact).to(call.dtype)))
+    return Checker(Conditions("other", plotted=True), registry).run(Case(dump, dump.records[0], "forward", None))
+
+
+@FLOAT4
+@pytest.mark.parametrize("name", ["row-wise", "1x128, 128x128", "mxfp8", "nvfp4, two levels"])
+def test_operands_are_drawn_with_their_scales(tmp_path: Path, name: str) -> None:
+    call = scaled.product(name, 1, (24, 256, 48))
+    found = operands_of(checked_product(tmp_path, call, scaled.kernel()))
+    assert [each.name for each in found] == ["input.0", "input.1"]
+    for each, numbers in zip(found, scaled.decoded(call), strict=True):
+        sizes = numbers[numbers != 0].abs().double().log2().floor().int() - each.numbers.first
+        assert each.numbers.counts == tuple(torch.bincount(sizes).tolist())
+        assert each.numbers.small == int((numbers == 0).sum())
+        assert " scales over " in each.blocks
+
+
+@FLOAT4
+def test_operands_of_tiny_numbers_are_no_zeros(tmp_path: Path) -> None:
+    """Though an error of that size is none."""
+    call = scaled.product("row-wise", 1, (24, 256, 48))
+    args = [call.args[0], call.args[1], [call.args[2][0] * 2.0**-60], *call.args[3:]]
+    tiny, plain = (
+        operands_of(checked_product(tmp_path / str(place), Product(each, call.exact), scaled.kernel()))[0]
+        for place, each in enumerate((args, call.args))
+    )
+    assert tiny.numbers == replace(plain.numbers, first=plain.numbers.first - 60)
+
+
+def test_other_cases_have_no_operands() -> None:
+    checker = Checker(Conditions("cpu"), Registry.default())
+    (case,) = checker.pairs(F.gelu, F.gelu, (X,))
+    assert operands_of(checker.run(case)) == ()
+
+
+@FLOAT4
 def test_both_numbers_of_a_pair_are_drawn(tmp_path: Path) -> None:
     def one_off(x: torch.Tensor) -> torch.Tensor:
         data = x.view(torch.uint8).clone()

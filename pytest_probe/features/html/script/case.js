@@ -51,6 +51,7 @@ function caseParts(one, details) {
   const rest = details.details || {};
   if (rest.command) found.push(commandPart(rest.command));
   found.push(...plotParts(details, rest.plots));
+  found.push(...operandParts(rest.operands || []));
   if (details.worth) found.push(h("h3", {}, "What the pass is worth"), ...details.worth.map((line) => h("p", {}, line)));
   details.outputs.forEach((output) => found.push(...outputParts(output, reason === `${output.name}: ${output.reason}`, (rest.digits || {})[output.name])));
   if (details.left_out) found.push(h("p", { class: "quiet" }, `and ${count(details.left_out, "more output")}`));
@@ -92,6 +93,13 @@ function plotParts(details, plots) {
   if (plots.points && plots.points.expected.length) found.push(scatterChart(plots.points));
   if (plots.error_map) found.push(mapChart(plots.error_map, integers ? "" : "ULP"));
   return [h("h3", {}, `Plots of ${plots.output}`), h("div", { class: "plots" }, ...found)];
+}
+
+// What codes and scales stand for together.
+function operandParts(operands) {
+  if (!operands.length) return [];
+  const plots = operands.map((one) => histogramChart(`${one.name} times its scales`, one.numbers, [], "magnitude of a number"));
+  return [h("h3", {}, "Operands"), h("div", { class: "plots" }, ...plots), ...operands.map((one) => h("p", {}, `${one.name}: ${one.blocks}`))];
 }
 
 function isExact(output, plots) {
