@@ -69,8 +69,8 @@ def _grouped(api: str, scaling: tuple[Scaling, Scaling], /, *args: Any, **kwargs
     a, b = numbers(call.argument("input"), dtype), numbers(call.argument("mat2"), dtype, -2)
     groups = list(_groups(a, b, call.argument("offs")))
     lefts, rights = [left for left, _ in groups], [right.t() for _, right in groups]
-    of_lefts = _scales_of_each(lefts, scaled_by[0], scaling[0])
-    of_rights = _scales_of_each(rights, scaled_by[1], scaling[1])
+    of_lefts = _scales_of_each(lefts, scaled_by[0], scaling[0], ragged=a.dim() == 2)
+    of_rights = _scales_of_each(rights, scaled_by[1], scaling[1], ragged=b.dim() == 2)
     parts = [scaled_product(*each) for each in zip(lefts, rights, of_lefts, of_rights, strict=True)]
     return torch.stack(parts) if a.dim() == b.dim() else torch.cat(parts, 0 if a.dim() == 2 else 1)
 
@@ -103,20 +103,23 @@ def _groups(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor | None) -> Iter
             yield a[place], b[:, start:end]
 
 
-def _scales_of_each(matrices: list[torch.Tensor], scales: Sequence[torch.Tensor], scaling: Scaling) -> list[Scales]:
+def _scales_of_each(
+    matrices: list[torch.Tensor], scales: Sequence[torch.Tensor], scaling: Scaling, *, ragged: bool
+) -> list[Scales]:
     """The scales of each group's matrix, which are stored one group after the other; those of a whole tensor may be one
-    for all groups."""
+    for all groups. ragged: groups have any number of rows, so that programs store as many tiles as they may take."""
     if not scaling.recipes:
         return [Scales()] * len(matrices)
     counts = [stored_count(scaling.recipes[0], (each.shape[0], each.shape[1]), scaling.order) for each in matrices]
-    stored = scales[0].reshape(-1)
+    stored, wanted = scales[0].reshape(-1), sum(counts)
+    spare = ragged and scaling.order == "swizzled" and stored.numel() > wanted
     check_shapes(
-        stored.numel() == sum(counts),
+        stored.numel() == wanted or spare,
         f"{stored.numel()} scales of {len(matrices)} groups",
-        f"{sum(counts)}, {counts} of each group",
+        f"{wanted}, {counts} of each group",
     )
     found = []
-    for place, own in enumerate(torch.split(stored, counts)):
+    for place, own in enumerate(torch.split(stored[:wanted], counts)):
         further = [each.reshape(-1)[place if each.numel() > 1 else 0, None] for each in scales[1:]]
         found.append(Scales([own, *further], scaling.recipes, scaling.order))
     return found
