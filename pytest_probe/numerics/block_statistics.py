@@ -55,15 +55,15 @@ def counted(codes: Any, dtype: str, grid: Any, recipe: Recipe, library: Any = np
         return library.asarray(value, dtype=grid.dtype)
 
     size = library.abs(grid)
-    shares = [
-        number(share)
-        for marked in (_among(codes, dtype, float_format(dtype).max), _among(codes, dtype, 0.0))
-        for share in (number(marked.sum()) / math.prod(marked.shape), _largest_share(marked, recipe, number, library))
-    ]
     # A mask that chooses would be waited for, and so would a number that `where` has to take to the device.
     with np.errstate(divide="ignore"):
-        scales = [library.nan_to_num(each, nan=0.0, posinf=0.0).max() for each in (size, 1 / size)]
-    return library.stack([*scales, number((~library.isfinite(grid)).sum()), *shares])
+        found = [library.nan_to_num(each, nan=0.0, posinf=0.0).max() for each in (size, 1 / size)]
+    found.append(number((~library.isfinite(grid)).sum()))
+    for magnitude in (float_format(dtype).max, 0.0):
+        counts = list(_in_blocks(_among(codes, dtype, magnitude), recipe))
+        found.append(sum(number(each.sum()) for each, _ in counts) / math.prod(codes.shape))
+        found.append(library.stack([number(each.max()) / extent for each, extent in counts]).max())
+    return library.stack(found)
 
 
 def block_statistics(numbers: Sequence[float], blocks: int) -> BlockStatistics:
@@ -75,19 +75,18 @@ def block_statistics(numbers: Sequence[float], blocks: int) -> BlockStatistics:
 
 def _among(codes: Any, dtype: str, magnitude: float) -> Any:
     """Which numbers have a magnitude."""
-    own, *other = {*np.array([magnitude, -magnitude]).astype(numpy_dtype(dtype)).view(np.uint8).tolist()}
-    return (codes == own) | (codes == other[0]) if other else codes == own
+    one, other = np.array([magnitude, -magnitude]).astype(numpy_dtype(dtype)).view(np.uint8).tolist()
+    # Two codes of a magnitude differ by the sign alone.
+    return (codes | (one ^ other)) == (one | other) if one != other else codes == one
 
 
-def _largest_share(marked: Any, recipe: Recipe, number: Any, library: Any) -> Any:
-    """The largest share of a block that is marked; the last blocks may be cut."""
+def _in_blocks(marked: Any, recipe: Recipe) -> Iterator[tuple[Any, int]]:
+    """How many numbers of each block are marked, and of how many; the last blocks of rows and columns may be cut."""
     rows, columns = marked.shape
-    shares = []
     for top, bottom, high in _parts(rows, recipe.rows):
         for left, right, wide in _parts(columns, recipe.columns):
             blocks = marked[top:bottom, left:right].reshape(-1, high, (right - left) // wide, wide)
-            shares.append(number(blocks.sum((1, 3)).max()) / (high * wide))
-    return library.stack(shares).max()
+            yield blocks.sum((1, 3)), high * wide
 
 
 def _parts(extent: int, size: int) -> Iterator[tuple[int, int, int]]:

@@ -373,7 +373,7 @@ class Values(CountedSnapshots):
             # The snapshot may be in entries of other calls, which have no scales.
             own = copy.copy(seen)
             self._twins.append((own, seen))
-        if blocks.numbers.is_cpu:
+        if isinstance(blocks.numbers, np.ndarray):
             own.blocks = block_statistics(blocks.numbers.tolist(), blocks.count)
         else:
             self._far.append((blocks.numbers, None, _NOWHERE, _BlocksOf(own, blocks.count)))
