@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_probe.errors import BrokenCall
 from pytest_probe.model.run import BoundCall, Leaf
@@ -72,10 +73,20 @@ class Operand(Struct, frozen=True):
     def scaled(self, grid: Float64Array | None = None) -> Float64Array:
         """Each number times its scales; grid: other ones than its own for the first recipe."""
         grid = self.grid() if grid is None else grid
-        found = self.numbers() * expanded(grid, self.scaling.recipes[0], self.shape)
+        return self._of_all(self.numbers() * expanded(grid, self.scaling.recipes[0], self.shape))
+
+    def scaled_rows(self, step: int) -> Float64Array:
+        """Each number of every step-th row times its scales."""
+        recipe = self.scaling.recipes[0]
+        part = replace(self, matrix=self.matrix[::step] if self.axis else self.matrix[:, ::step])
+        grid = self.grid()[np.arange(0, self.shape[0], step) // (recipe.rows or self.shape[0])]
+        return self._of_all(part.numbers() * expanded(grid, Recipe(recipe.name, 1, recipe.columns), part.shape))
+
+    def _of_all(self, numbers: Float64Array) -> Float64Array:
+        """Times the scales that all numbers share."""
         for further in self.scales[1:]:
-            found = found * widen(further).reshape(-1)[0]
-        return found
+            numbers = numbers * widen(further).reshape(-1)[0]
+        return numbers
 
 
 def operands(call: BoundCall) -> tuple[Operand, Operand]:

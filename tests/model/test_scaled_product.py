@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ml_dtypes
 import numpy as np
+import pytest
 
 from pytest_probe.model.scaled_product import Operand, Scaling
 from pytest_probe.numerics.block_statistics import BlockStatistics
@@ -27,6 +28,17 @@ def test_pairs_of_float4_are_two_numbers() -> None:
     matrix = packed(numbers.astype(ml_dtypes.float4_e2m1fn))
     found = of(matrix, np.array([[1, 448]], ml_dtypes.float8_e4m3fn), "BlockWise1x16")
     assert found == BlockStatistics(2, float(np.log2(448)), 0, 4 / 32, 4 / 16, 1 / 32, 1 / 16)
+
+
+@pytest.mark.parametrize("recipe", ["TensorWise", "RowWise", "BlockWise1x128", "BlockWise128x128"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_some_rows_are_those_of_all(recipe: str, axis: int) -> None:
+    rng, shape = np.random.default_rng(0), (300, 272)
+    matrix = rng.standard_normal(shape).astype(ml_dtypes.float8_e4m3fn)
+    grid = rng.random(RECIPES[recipe].blocks(shape)).astype(np.float32)
+    operand = Operand(matrix if axis else matrix.T, axis, (grid,), Scaling((RECIPES[recipe],)))
+    for step in (1, 7, 300):
+        assert np.array_equal(operand.scaled_rows(step), operand.scaled()[::step])
 
 
 def test_one_scale_is_that_of_all_numbers() -> None:

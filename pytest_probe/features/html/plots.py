@@ -9,6 +9,7 @@ import math
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from pytest_probe.check.judging import argument_rows
 from pytest_probe.check.outcome import Checked
@@ -21,8 +22,8 @@ from pytest_probe.numerics.error_plots import LEAST_OF_ALL, error_map, errors_of
 from pytest_probe.numerics.packed import is_packed, unpacked
 from pytest_probe.standards.api_class import classes_of
 
-# Numbers of an operand that are drawn: all of them are decoded, in float64.
-_DRAWN = 1 << 25
+# Numbers of an operand that are decoded, in float64, about: of a larger one evenly spaced rows.
+_DECODED = 1 << 22
 
 
 def arguments_of(checked: Checked) -> tuple[ArgumentRow, ...]:
@@ -31,8 +32,7 @@ def arguments_of(checked: Checked) -> tuple[ArgumentRow, ...]:
 
 
 def operands_of(checked: Checked) -> tuple[OperandPlot, ...]:
-    """The operands of a product of two scaled matrices, with their scales; none of any other case, nor of matrices that
-    are too large to draw."""
+    """The operands of a product of two scaled matrices, with their scales; none of any other case."""
     if checked.worst is None:
         return ()
     call = checked.worst.replay.reference.bound
@@ -43,12 +43,14 @@ def operands_of(checked: Checked) -> tuple[OperandPlot, ...]:
     except BrokenCall:
         return ()  # of groups, or numbers without scales
     named = ((call.paths[name], each) for name, each in zip(("input", "mat2"), both, strict=True))
-    return tuple(_operand(name, each) for name, each in named if 0 < math.prod(each.shape) <= _DRAWN)
+    return tuple(_operand(name, each) for name, each in named if each.matrix.size)
 
 
 def _operand(name: str, operand: Operand) -> OperandPlot:
+    step = max(1, math.prod(operand.shape) // _DECODED)
     with np.errstate(all="ignore"):
-        return OperandPlot(name, histogram(np.abs(operand.scaled()), LEAST_OF_ALL), operand.blocks().words())
+        found = histogram(np.abs(operand.scaled_rows(step)), LEAST_OF_ALL)
+    return OperandPlot(name, replace(found, step=step * found.step), operand.blocks().words())
 
 
 def plots_of(checked: Checked, verdict: Verdict) -> Plots | None:

@@ -296,7 +296,7 @@ class TorchHooks(CallHooks):
             if asking is not None:
                 _set_grads(True)
 
-    def _add_blocks(self, found: Mapping[str, Blocks], trees: list[Tree], named: Mapping[str, Tree] = {}) -> None:
+    def _add_blocks(self, found: Mapping[str, Blocks], trees: list[Tree], named: dict[str, Tree]) -> None:
         """Put what blocks hold into the snapshots of their tensors, by their places."""
         for place, blocks in found.items():
             half, _, key = place.partition(".")
@@ -323,7 +323,7 @@ class TorchHooks(CallHooks):
             trees = [leaves.get(type(value), other)(value) for value in outputs]
             if self._outputs:
                 if entry.name.startswith(self._prefixes) and self._values.counts_blocks:
-                    self._add_blocks(of_results(outputs), trees)
+                    self._add_blocks(of_results(outputs), trees, {})
                 entry.body.output = trees
             if asking:
                 self._watch(entry, asking, list(wanting(outputs, "output")), start)

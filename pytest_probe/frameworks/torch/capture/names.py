@@ -58,7 +58,7 @@ _OPERATORS = {
 _OPERATING = ("BINARY", "INPLACE", "COMPARE", "UNARY")
 
 
-# Where a name of a scaled product means one.
+# Namespaces in which the name of a scaled product means torch's.
 _OF_TORCH = frozenset(("Functional", "Torch", "Aten"))
 # They write to arguments without raising versions: running statistics, parameters and the optimizer's state.
 _WRITING = ("batch_norm", "_fused_", "fused_moving_avg_obs")
