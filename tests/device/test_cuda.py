@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from pytest_probe.check import Case, Checker, Conditions
+from pytest_probe.frameworks.torch.capture.scaled import of_operands
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.records import read_dump
 from pytest_probe.registry import Registry
@@ -239,3 +240,29 @@ def test_a_wrong_scale_on_the_gpu_is_an_error(tmp_path: Path, name: str) -> None
     diagnosis = verdict.outputs[0].diagnosis
     assert diagnosis is not None
     assert diagnosis.cause == "row 3 used the scale of block 2 for block 1"
+
+
+@pytest.mark.parametrize("name", [*FORMATS, "groups"])
+def test_blocks_are_counted_on_the_gpu_and_nothing_waits(name: str) -> None:
+    call = scaled.product(name, 3, (160, 272, 40)) if name in FORMATS else None
+    api, args = ("Torch._scaled_mm_v2", call.args) if call is not None else scaled.grouped("mxfp8", 2)[:2]
+    there = [_on_cuda(value) for value in args]
+    of_operands(api, there, {})  # kernels are loaded at their first call
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        found = of_operands(api, there, {})
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    here = of_operands(api, args, {})
+    assert list(found) == list(here) == ["input.0", "input.1"]
+    for place, counted in found.items():
+        assert counted.count == here[place].count
+        assert np.allclose(counted.numbers.tolist(), here[place].numbers.tolist(), rtol=1e-12, atol=0)
+
+
+def _on_cuda(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_on_cuda(each) for each in value]
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.view(torch.uint8).cuda().view(value.dtype) if value.element_size() == 1 else value.cuda()
