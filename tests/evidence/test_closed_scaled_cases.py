@@ -348,7 +348,7 @@ GROUPS = {
     "the first groups are empty": Groups("mxfp8", (0, 0, 70)),
     "the last groups are empty": Groups("mxfp8", (70, 0, 0)),
     "groups of one row": Groups("row-wise", (1, 1, 1, 1)),
-    "a group of two tiles": Groups("mxfp8", (150, 0, 1), 272),
+    "a group of two tiles": Groups("mxfp8", (150, 0, 1), 144),
     "more scales are stored than groups take": Groups("mxfp8", (33, 0, 90), 80, 3),
     "one group has all rows": Groups("row-wise", (0, 64, 0, 0)),
 }

@@ -287,7 +287,7 @@ class TorchHooks(CallHooks):
             if asking is not None and self._backward:
                 _find_wanting(asking, args, trees, kwargs)
             if type(rule) is ScaledProduct and self._inputs and self._values.counts_blocks:
-                self._add_blocks(of_operands(rule.name, args, kwargs), trees, named)
+                self._add_blocks(recorder, lambda: of_operands(rule.name, args, kwargs), trees, named)
             return self._entry(name, trees, named, frame, probe)
         except Exception as error:
             recorder.failed(f"{name}.forward", error)
@@ -296,8 +296,17 @@ class TorchHooks(CallHooks):
             if asking is not None:
                 _set_grads(True)
 
-    def _add_blocks(self, found: Mapping[str, Blocks], trees: list[Tree], named: dict[str, Tree]) -> None:
-        """Put what blocks hold into the snapshots of their tensors, by their places."""
+    def _add_blocks(
+        self, recorder: Recorder, count: Callable[[], dict[str, Blocks]], trees: list[Tree], named: dict[str, Tree]
+    ) -> None:
+        """Put what blocks hold into the snapshots of their tensors, by their places. Without it a record is whole."""
+        try:
+            found = count()
+        except Exception as error:
+            first, _, _ = str(error).partition("\n")  # torch's messages may go on with a trace of its own code
+            reason = f"{type(error).__name__}: {first}"
+            recorder.tell(reason, "pytest-probe: what blocks hold is not recorded (%s)", reason)
+            return
         for place, blocks in found.items():
             half, _, key = place.partition(".")
             among: Any = named if half == "kwargs" else trees
@@ -323,7 +332,7 @@ class TorchHooks(CallHooks):
             trees = [leaves.get(type(value), other)(value) for value in outputs]
             if self._outputs:
                 if entry.name.startswith(self._prefixes) and self._values.counts_blocks:
-                    self._add_blocks(of_results(outputs), trees, {})
+                    self._add_blocks(recorder, lambda: of_results(outputs), trees, {})
                 entry.body.output = trees
             if asking:
                 self._watch(entry, asking, list(wanting(outputs, "output")), start)

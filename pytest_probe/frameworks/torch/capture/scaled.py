@@ -20,10 +20,18 @@ from pytest_probe.frameworks.torch.arrays import FLOAT4
 from pytest_probe.frameworks.torch.scaled_products import SCALED_GROUPED
 from pytest_probe.frameworks.torch.signatures import bind
 from pytest_probe.model.run import BoundCall
-from pytest_probe.model.scaled_product import NARROW, Scaling, listed, operands, scaling_of, scaling_of_values
+from pytest_probe.model.scaled_product import (
+    NARROW,
+    Scaling,
+    checked_matrix,
+    listed,
+    operands,
+    scaling_of,
+    scaling_of_values,
+)
 from pytest_probe.numerics.block_statistics import counted
 from pytest_probe.numerics.dtypes import numpy_dtype
-from pytest_probe.numerics.scaled import TILE_COLUMNS, TILE_ROWS, Recipe, laid_out
+from pytest_probe.numerics.scaled import TILE_COLUMNS, TILE_ROWS, Recipe, laid_out, stored_count
 from pytest_probe.references.scaled import float4_codes
 
 # Each number has a scale of its own.
@@ -42,11 +50,11 @@ def of_operands(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dic
     """By the operands' places in a call ("input.0"). Without an operand that has no numbers, whose scales are none of
     its recipe's, or whose blocks only the values of offs tell: groups of numbers that a product adds up."""
     found: dict[str, Blocks] = {}
+    call = bind(api, tuple(args), dict(kwargs))
     # What is wrong with the operands the call itself says.
-    with suppress(Exception):
-        call = bind(api, tuple(args), dict(kwargs))
-        both = (call.argument("input"), call.argument("mat2"))
-        for name, side, axis, scaling in zip(("input", "mat2"), "ab", (-1, -2), _scalings(call), strict=True):
+    with suppress(BrokenCall):
+        scalings, both = _scalings(call), (call.argument("input"), call.argument("mat2"))
+        for name, side, axis, scaling in zip(("input", "mat2"), "ab", (-1, -2), scalings, strict=True):
             matrix, scales = call.argument(name), listed(call.argument(f"scale_{side}"))[0]
             offs = call.argument("offs") if matrix.dim() == 2 else None
             if matrix.numel() and (offs is None or both[0].dim() != both[1].dim()):
@@ -56,15 +64,15 @@ def of_operands(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dic
 
 def of_results(results: Sequence[Any]) -> dict[str, Blocks]:
     """Of values that have their scales beside them, by their places ("output.0")."""
+    tensors = [(place, value) for place, value in enumerate(results) if isinstance(value, torch.Tensor)][:2]
     found: dict[str, Blocks] = {}
-    with suppress(Exception):
-        tensors = [(place, value) for place, value in enumerate(results) if isinstance(value, torch.Tensor)]
-        for (place, values), (_, scales) in zip(tensors[:2], reversed(tensors[:2]), strict=True):
-            codes = _codes(values, -1) if _name(values) in NARROW and values.dim() > 1 else None
-            shape = (0, 0) if codes is None else (codes.shape[:-1].numel(), codes.shape[-1])
-            scaling = scaling_of_values(shape, tuple(scales.shape), _name(scales)) if all(shape) else None
+    for (place, values), (_, scales) in zip(tensors, reversed(tensors), strict=True):
+        if _name(values) in NARROW and values.dim() > 1 and values.numel():
+            matrix = values.detach().view(torch.uint8).flatten(0, -2).view(values.dtype)
+            shape = matrix.shape[0], matrix.shape[1] * (2 if matrix.dtype is FLOAT4 else 1)
+            scaling = scaling_of_values(shape, tuple(scales.shape), _name(scales))
             if scaling is not None:
-                found[f"output.{place}"] = _counted(values, -1, scales, scaling)
+                found[f"output.{place}"] = _counted(matrix, -1, scales, scaling)
     return found
 
 
@@ -72,6 +80,8 @@ def _scalings(call: BoundCall) -> list[Scaling]:
     """Those of both operands, which dtypes and shapes tell. Raises BrokenCall where they are none of the recipe's."""
     known = call.mapped(_without_values)
     if call.api.rpartition(".")[2] in SCALED_GROUPED:
+        for side in "ab":
+            checked_matrix(known, side)
         return [scaling_of(known, side, None) for side in "ab"]
     return [operand.scaling for operand in operands(known)]
 
@@ -99,19 +109,28 @@ def _counted(
     """Of a matrix, of several one after the other, or of rows in groups that end at offs. Raises BrokenCall where there
     are other scales than that takes."""
     each, recipe = _codes(matrix, axis), scaling.recipes[0]
-    codes = each.flatten(0, -2)
+    shape, codes = (each.shape[-2], each.shape[-1]), each.flatten(0, -2)
     blocks = recipe.blocks((codes.shape[0], codes.shape[1]))
     wide = scales.detach().to(torch.float32 if scales.device.type == "mps" else torch.float64)
     if offs is not None and scaling.order == "swizzled":
+        _check_count(scales, scaling, (TILE_ROWS, shape[1]))
         grid = _of_groups(wide, blocks[1], offs)
     else:
-        grid = laid_out(wide, recipe, (each.shape[-2], each.shape[-1]), scaling.order).flatten(0, -2)
+        _check_count(scales, scaling, shape)
+        grid = laid_out(wide, recipe, shape, scaling.order).flatten(0, -2)
         if grid.shape != blocks:
-            raise BrokenCall(f"{recipe.name}: scales of shape {list(scales.shape)} for a matrix of {list(each.shape)}")
+            raise BrokenCall(f"{recipe.name}: scales of shape {list(scales.shape)} for numbers of {list(each.shape)}")
     name = "float4_e2m1fn" if matrix.dtype is FLOAT4 else _name(matrix)
     if codes.is_cpu:  # torch takes six times as long there
         return Blocks(counted(codes.numpy(), name, grid.numpy(), recipe), math.prod(blocks))
     return Blocks(counted(codes, name, grid, recipe, torch), math.prod(blocks))
+
+
+def _check_count(scales: torch.Tensor, scaling: Scaling, shape: tuple[int, int]) -> None:
+    """Are there the scales of any number of matrices of this shape? Raises BrokenCall."""
+    stored = stored_count(scaling.recipes[0], shape, scaling.order)
+    if scaling.order != "columns first" and scales.numel() % stored:
+        raise BrokenCall(f"scales of shape {list(scales.shape)}, expected a multiple of {stored:,}")
 
 
 def _of_groups(scales: torch.Tensor, columns: int, offs: torch.Tensor) -> torch.Tensor:

@@ -163,6 +163,28 @@ def test_they_are_in_the_dump_of_that_call_alone(tmp_path: Path, task: str) -> N
     assert plain.blocks is None
 
 
+def test_a_device_that_cannot_count_leaves_the_record_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*args: Any) -> Any:
+        raise NotImplementedError("no kernel\nand more")
+
+    monkeypatch.setattr("pytest_probe.frameworks.torch.capture.hooks.of_operands", fail)
+    dump = recorded(tmp_path, "statistics")
+    (first, second) = (dump.decode(record) for record in dump.records if record.api == "_scaled_mm")
+    assert blocks((*first.args, *second.args)) == [None] * 4
+    assert first.args[0].max == 448
+    told = [record.getMessage() for record in caplog.records if "blocks" in record.getMessage()]
+    assert told == ["pytest-probe: what blocks hold is not recorded (NotImplementedError: no kernel)"]
+
+
+@pytest.mark.parametrize("spare", [1, 512 * 3 + 4])
+def test_scales_that_groups_cannot_have_are_left_to_the_call(spare: int) -> None:
+    api, args, _ = scaled.grouped("mxfp8", 2)
+    args[2] = torch.cat([args[2].view(torch.uint8), torch.zeros(spare, dtype=torch.uint8)]).view(args[2].dtype)
+    assert of_operands(api, args, {}) == {}
+
+
 def test_what_the_dump_has_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     dump = recorded(tmp_path, "statistics")
     assert main(["show", str(dump.path), "--json"]) == 0
