@@ -13,9 +13,10 @@ import torch.nn.functional as F
 from msgspec.structs import replace
 
 from pytest_probe.check import Checked, Checker, Conditions
+from pytest_probe.features.html.details import details_of
 from pytest_probe.features.html.plots import arguments_of, operands_of, plots_of
 from pytest_probe.model.case import Case
-from pytest_probe.model.details import Plots
+from pytest_probe.model.details import Details, Plots
 from pytest_probe.records import read_dump
 from pytest_probe.registry import Registry
 from tests.support import scaled
@@ -129,8 +130,11 @@ def checked_product(folder: Path, call: Product, kernel: Any) -> Checked:
 @pytest.mark.parametrize("name", ["row-wise", "1x128, 128x128", "mxfp8", "nvfp4, two levels"])
 def test_operands_are_drawn_with_their_scales(tmp_path: Path, name: str) -> None:
     call = scaled.product(name, 1, (24, 256, 48))
-    found = operands_of(checked_product(tmp_path, call, scaled.kernel()))
+    checked = checked_product(tmp_path, call, scaled.kernel())
+    found = operands_of(checked)
     assert [each.name for each in found] == ["input.0", "input.1"]
+    told = details_of(checked, checked.verdict, "pytest")
+    assert msgspec.json.decode(msgspec.json.encode(told), type=Details).operands == found
     for each, numbers in zip(found, scaled.decoded(call), strict=True):
         sizes = numbers[numbers != 0].abs().double().log2().floor().int() - each.numbers.first
         assert each.numbers.counts == tuple(torch.bincount(sizes).tolist())
