@@ -95,7 +95,7 @@ test-without-torch:
 	$(VENV)-without-torch/bin/pip install --quiet -c constraints.txt -e '.[parallel]' hypothesis syrupy
 	$(VENV)-without-torch/bin/pytest -q tests/without_torch
 
-# Without the compiled kernel: captures with a wheel that was built where the compiler fails.
+# Without the compiled kernels: captures and large inputs with a wheel that was built where the compiler fails.
 PLAIN := $(VENV)-without-kernel
 PACKAGES = $$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 test-without-kernel: $(INSTALLED)
@@ -103,7 +103,7 @@ test-without-kernel: $(INSTALLED)
 	CC=false $(PLAIN)/bin/pip install --quiet --no-deps .
 	echo "import site; site.addsitedir('$(call PACKAGES,$(CURDIR)/$(VENV))')" > "$(call PACKAGES,$(PLAIN))/packages.pth"
 	$(PLAIN)/bin/pytest-probe --version | grep "without the compiled kernel"
-	$(PLAIN)/bin/python -I -m pytest -q -m "not slow" tests/capture tests/frameworks/torch/capture
+	$(PLAIN)/bin/python -I -m pytest -q -m "not slow" tests/capture tests/frameworks/torch/capture tests/inputs
 	$(PLAIN)/bin/python -I -m pytest -q tests/acceptance/test_capture.py -k "first_step or disk_that_fills"
 
 # The real tools beside ours. Not in CI: each release of MSPROBE gets an environment of its own, of 1.4 GB.
@@ -127,7 +127,7 @@ compat: $(RELEASES)
 clean:
 	rm -rf $(VENV) $(MINDSPORE) $(PEERS:/installed=) $(MINDSPORE_PEERS:/installed=) $(RELEASES:/installed=)
 
-$(INSTALLED): pyproject.toml constraints.txt $(wildcard kernel/*.c kernel/*.h kernel/*.py)
+$(INSTALLED): pyproject.toml constraints.txt $(wildcard kernel/*.c kernel/*.h kernel/*.py kernel/numerics/*)
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet $(INDEX) -c constraints.txt -e '.[torch,parallel,dev]'
 	touch $@

@@ -153,7 +153,7 @@ def read(folder: Path) -> Iterator[dict[str, Any]]:
             del outcome["duration"]
             for output in outcome["outputs"]:
                 if output["standard"] == "random":  # what a device draws is another thing in each run
-                    output.update(metrics={}, measures={}, worst=[], reason="")
+                    output.update(metrics={}, measures={}, worst=[], reason="", detects=None)
                     outcome.update(reason="", notes=[])
                     (outcome.get("details") or {}).pop("plots", None)
             if outcome["verdict"] == "pass":  # the worst so far have details, which depends on who runs what

@@ -1,7 +1,7 @@
-"""Compile the kernel: python kernel/build.py FOLDER
+"""Compile a kernel: python kernel/build.py FOLDER [numerics]
 
-Writes _kernel.abi3.so into the folder and prints its path, or ends with a line that says why not. CC and CFLAGS are
-taken as for any extension.
+Writes _kernel.abi3.so into the folder and prints its path, or ends with a line that says why not: the kernel of
+captures, or that of pytest_probe/numerics. CC and CFLAGS are taken as for any extension.
 """
 
 from __future__ import annotations
@@ -13,26 +13,28 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
-SOURCES = sorted(Path(__file__).parent.glob("*.c"))
 # Only these flags for mathematics: -ffast-math, -Ofast and -funsafe-math-optimizations would make subnormal numbers
 # zero in every process that loads the kernel. CFLAGS may ask for them, and the last word counts.
 SAFE = ("-fno-fast-math", "-fno-unsafe-math-optimizations")
 FLAGS = ("-O3", "-g0", "-fopenmp-simd", *SAFE, "-fno-math-errno", "-fno-trapping-math")
+# Of each kernel: where its sources are, and its further flags. NumPy's bits ask for each rounding that NumPy has.
+KERNELS = {"capture": (".", ()), "numerics": ("numerics", ("-ffp-contract=off",))}
 
 
-def compiled(folder: Path) -> Path:
-    """The kernel in this folder. Whatever goes wrong raises, SystemExit among it."""
+def compiled(folder: Path, name: str) -> Path:
+    """The kernel of this name in this folder. Whatever goes wrong raises, SystemExit among it."""
     if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
         raise RuntimeError("this Python does not load extensions of the limited API")
     from setuptools import Distribution, Extension
     from setuptools.command.build_ext import build_ext
 
+    place, further = KERNELS[name]
     # Seen from its own folder, since objects stand under their sources' paths.
     kernel = Extension(
         "_kernel",
-        [os.path.relpath(source) for source in SOURCES],
+        [os.path.relpath(source) for source in sorted((Path(__file__).parent / place).glob("*.c"))],
         py_limited_api=True,
-        extra_compile_args=[*FLAGS],
+        extra_compile_args=[*FLAGS, *further],
         extra_link_args=["-O3", *SAFE],
     )
     command = build_ext(Distribution({"name": "kernel", "ext_modules": [kernel]}))
@@ -59,7 +61,7 @@ def placed(built: Path, folder: Path) -> Path:
 
 def main() -> None:
     try:
-        print(compiled(Path(sys.argv[1]).absolute()))
+        print(compiled(Path(sys.argv[1]).absolute(), *(sys.argv[2:] or ["capture"])))
     except (Exception, SystemExit) as error:
         first = str(error).strip().partition("\n")[0]
         sys.exit(f"{type(error).__name__}: {first}" if first else type(error).__name__)

@@ -1,4 +1,4 @@
-"""Builds the kernel beside the wheel: where that fails the wheel is built without it, and a line says why."""
+"""Builds the kernels beside the wheel: where that fails the wheel is built without one, and a line says why."""
 
 from __future__ import annotations
 
@@ -12,17 +12,24 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-PLACE = "pytest_probe/capture"
+# The folders of the package that have one.
+KERNELS = ("capture", "numerics")
 
 
 class KernelHook(BuildHookInterface):  # type: ignore[misc]
-    """For `pip install -e` the kernel lies in the source tree, else in the wheel."""
+    """For `pip install -e` the kernels lie in the source tree, else in the wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        root = Path(self.root)
         self._temporary = tempfile.TemporaryDirectory(prefix="pytest-probe-")
-        folder = root / PLACE if version == "editable" else Path(self._temporary.name)
-        told = [sys.executable, str(root / "kernel" / "build.py"), str(folder)]
+        # What one cannot be built for, the other cannot either.
+        for name in KERNELS:
+            if not self._is_built(name, version, build_data):
+                return
+
+    def _is_built(self, name: str, version: str, build_data: dict[str, Any]) -> bool:
+        root, place = Path(self.root), f"pytest_probe/{name}"
+        folder = root / place if version == "editable" else Path(self._temporary.name, name)
+        told = [sys.executable, str(root / "kernel" / "build.py"), str(folder), name]
         # In a process of its own, from which a compiler's driver may exit as it likes.
         found = subprocess.run(told, capture_output=True, text=True)
         lines = (found.stdout if not found.returncode else found.stderr).strip().splitlines()
@@ -31,12 +38,12 @@ class KernelHook(BuildHookInterface):  # type: ignore[misc]
             said = [line[line.index("error:") :] for line in lines if "error:" in line] or lines[-1:]
             why = textwrap.shorten("".join(said[:1]), 160)
             self.app.display_warning(f"pytest-probe is installed without its compiled kernel ({why})")
-            return
-        if version != "editable":
+        elif version != "editable":
             kernel = Path(lines[-1])
-            build_data["force_include"][str(kernel)] = f"{PLACE}/{kernel.name}"
+            build_data["force_include"][str(kernel)] = f"{place}/{kernel.name}"
             build_data["pure_python"] = False
             build_data["tag"] = f"cp310-abi3-{_platform()}"
+        return not found.returncode
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         self._temporary.cleanup()

@@ -50,6 +50,12 @@ def compiled(built_kernel: Path) -> ModuleType:
     return kernels.loaded(built_kernel)
 
 
+@pytest.fixture(scope="session")
+def compiled_numbers(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """The compiled kernel of numbers."""
+    return kernels.loaded(kernels.built(tmp_path_factory.mktemp("numbers"), "numerics"))
+
+
 @pytest.fixture(params=["compiled", "not compiled"])
 def counting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the compiled kernel, and without it."""

@@ -7,8 +7,9 @@ finite, float8, complex, calls that are rare) is done as it is without it.
 
 from __future__ import annotations
 
-import importlib
 from types import ModuleType
+
+from pytest_probe.system import extensions
 
 _NAME = "pytest_probe.capture._kernel"
 # Revision of the kernel's source that this code needs; another revision takes or gives something else.
@@ -22,15 +23,7 @@ DTYPES = (
 
 def load(name: str = _NAME) -> tuple[ModuleType | None, str]:
     """The kernel, and the instructions that it uses on this CPU; or None and why there is none."""
-    try:
-        found = importlib.import_module(name)
-    except ModuleNotFoundError:
-        return None, "none was built for this Python"
-    except Exception as error:  # another platform's, or a damaged one
-        return None, f"it cannot be loaded: {error}"
-    if getattr(found, "REVISION", None) != REVISION:
-        return None, "it was built from another source; install pytest-probe again"
-    return found, found.INSTRUCTIONS
+    return extensions.load(name, REVISION)
 
 
 # measure(address, count, dtype) gives maximum, minimum, sum and sum of squares of so many elements, 1 at least, that

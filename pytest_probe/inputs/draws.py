@@ -3,6 +3,8 @@ threads, and no array of all of them but the one they are written to."""
 
 from __future__ import annotations
 
+import functools
+import itertools
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -11,6 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
+from pytest_probe.numerics import kernel
 from pytest_probe.numerics.arrays import BLOCK
 from pytest_probe.numerics.dtypes import PACKED, AnyArray, BoolArray, Float64Array, numpy_dtype
 from pytest_probe.system.machine import usable_cores
@@ -34,28 +37,44 @@ class Draw(ABC):
     def part(self, start: int, stop: int) -> Float64Array:
         """Those from start to stop, as a new array. Threads may ask at the same time."""
 
+    def write(self, start: int, out: AnyArray) -> None:
+        """Write those from start on to `out`, in its dtype."""
+        for first in range(0, out.size, BLOCK):
+            stop = min(first + BLOCK, out.size)
+            out[first:stop] = self.part(start + first, start + stop)
+
+
+class Written(Draw):
+    """Numbers that are written at once into any dtype."""
+
+    def part(self, start: int, stop: int) -> Float64Array:
+        values = np.empty(stop - start)
+        self.write(start, values)
+        return values
+
+    @abstractmethod
+    def write(self, start: int, out: AnyArray) -> None:
+        """As of any draw."""
+
 
 # A tensor's numbers, flat: in memory, or computed when they are asked for.
 Numbers: TypeAlias = AnyArray | Draw
 
 
-def by_blocks(size: int, work: Callable[[int, int], _Made]) -> list[_Made]:
-    """What work(start, stop) gives for each block of so many elements, in their order, on all cores."""
+def by_turns(size: int, work: Callable[[int, int], _Made]) -> list[_Made]:
+    """What work(start, stop) gives for some blocks of so many elements at a time, in their order, on all cores."""
     turn = _TURN * BLOCK
 
-    def of_turn(first: int) -> list[_Made]:
+    def of_turn(first: int) -> _Made:
         with np.errstate(all="ignore"):  # which each thread has of its own
-            end = min(first + turn, size)
-            return [work(start, min(start + BLOCK, end)) for start in range(first, end, BLOCK)]
+            return work(first, min(first + turn, size))
 
     turns = range(0, size, turn)
     threads = min(usable_cores(), len(turns))
     if threads < 2:
-        found = [of_turn(first) for first in turns]
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            found = list(pool.map(of_turn, turns))
-    return [each for made in found for each in made]
+        return [of_turn(first) for first in turns]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(of_turn, turns))
 
 
 def round_to_dtype(numbers: Numbers, dtype: str) -> AnyArray:
@@ -66,11 +85,7 @@ def round_to_dtype(numbers: Numbers, dtype: str) -> AnyArray:
         with np.errstate(all="ignore"):
             return numbers.astype(numpy_dtype(dtype), copy=False)
     values = np.empty(numbers.size, numpy_dtype(dtype))
-
-    def write(start: int, stop: int) -> None:
-        values[start:stop] = numbers.part(start, stop)
-
-    by_blocks(numbers.size, write)
+    by_turns(numbers.size, lambda start, stop: numbers.write(start, values[start:stop]))
     return values
 
 
@@ -82,7 +97,12 @@ def whole(numbers: Numbers) -> AnyArray:
 def sum_of_squares(numbers: Numbers) -> float:
     if not isinstance(numbers, Draw):
         return float(numbers.dot(numbers))
-    return sum(by_blocks(numbers.size, lambda start, stop: float(np.square(numbers.part(start, stop)).sum())))
+
+    def of_blocks(start: int, stop: int) -> list[float]:
+        blocks = range(start, stop, BLOCK)
+        return [float(np.square(numbers.part(first, min(first + BLOCK, stop))).sum()) for first in blocks]
+
+    return sum(itertools.chain.from_iterable(by_turns(numbers.size, of_blocks)))
 
 
 def written(size: int, dtype: str, fill: Callable[[int], AnyArray]) -> AnyArray:
@@ -107,6 +127,13 @@ class Uniforms:
         self._own = threading.local()
         self._go_to(rng.bit_generator, size)
 
+    @functools.cached_property
+    def words(self) -> AnyArray:
+        """What they follow from: two words of the key, four of the count of which numbers are held, and how many of
+        these were taken."""
+        state = self._state["state"]
+        return np.array([*state["key"], *state["counter"], self._state["buffer_pos"]], np.uint64)
+
     def fill(self, start: int, out: Float64Array) -> None:
         """Write those from start on to `out`."""
         if not hasattr(self._own, "generator"):
@@ -115,6 +142,17 @@ class Uniforms:
             self._go_to(self._own.generator.bit_generator, start)
         self._own.generator.random(out=out)
         self._own.place = start + out.size
+
+    def below(self, share: float, start: int, out: BoolArray) -> None:
+        """Write which of those from start on are below a share."""
+        if kernel.compiled is not None:
+            kernel.compiled.below(self.words.ctypes.data, share, start, out.size, out.ctypes.data)
+            return
+        numbers = np.empty(BLOCK)
+        for first in range(0, out.size, BLOCK):
+            block = out[first : first + BLOCK]
+            self.fill(start + first, numbers[: block.size])
+            np.less(numbers[: block.size], share, out=block)
 
     def _go_to(self, bits: Any, place: int) -> None:
         """Each count gives four numbers, of which the generator holds those that nobody has taken."""
@@ -151,6 +189,9 @@ class Constant(Draw):
     def part(self, start: int, stop: int) -> Float64Array:
         return np.full(stop - start, self._number)
 
+    def write(self, start: int, out: AnyArray) -> None:
+        out[:] = np.array(self._number)
+
 
 class InMemory(Draw):
     """Few numbers that stand in a large tensor."""
@@ -170,19 +211,18 @@ def put(numbers: Numbers, places: BoolArray, number: float) -> Numbers:
     return numbers
 
 
-class Put(Draw):
+class Put(Written):
     """A draw with one number in place of some."""
 
     def __init__(self, draw: Draw, places: BoolArray, number: float) -> None:
         self.size, self._draw, self._places, self._number = draw.size, draw, places, number
 
-    def part(self, start: int, stop: int) -> Float64Array:
-        values = self._draw.part(start, stop)
-        values[self._places[start:stop]] = self._number
-        return values
+    def write(self, start: int, out: AnyArray) -> None:
+        self._draw.write(start, out)
+        out[self._places[start : start + out.size]] = np.array(self._number)
 
 
-class Merged(Draw):
+class Merged(Written):
     """Numbers of one draw where a mask is set, in their order, those of another elsewhere."""
 
     def __init__(self, mask: BoolArray, inside: Draw, outside: Draw) -> None:
@@ -190,18 +230,19 @@ class Merged(Draw):
         counts = [np.count_nonzero(mask[start : start + BLOCK]) for start in range(0, mask.size, BLOCK)]
         self._before = np.cumsum([0, *counts])
 
-    def part(self, start: int, stop: int) -> Float64Array:
-        mask = self._mask[start:stop]
+    def write(self, start: int, out: AnyArray) -> None:
+        mask = self._mask[start : start + out.size]
         block = start // BLOCK
         before = int(self._before[block] + np.count_nonzero(self._mask[block * BLOCK : start]))
-        count = int(np.count_nonzero(mask))
-        values = np.empty(stop - start)
-        values[mask] = self._inside.part(before, before + count)
-        values[~mask] = self._outside.part(start - before, stop - before - count)
-        return values
+        inside = np.empty(int(np.count_nonzero(mask)), out.dtype)
+        outside = np.empty(out.size - inside.size, out.dtype)
+        self._inside.write(before, inside)
+        self._outside.write(start - before, outside)
+        out[mask] = inside
+        out[~mask] = outside
 
 
-class Rows(Draw):
+class Rows(Written):
     """Rows of a width, of which those that are marked have one number each; the others have the numbers of a draw."""
 
     def __init__(self, marked: BoolArray, numbers: Float64Array, others: Draw) -> None:
@@ -211,29 +252,36 @@ class Rows(Draw):
         self._width = others.size // int(marked.size - self._before[-1])
         self.size = marked.size * self._width
 
-    def part(self, start: int, stop: int) -> Float64Array:
-        rows = np.arange(start, stop) // self._width
-        marked, values = self._marked[rows], np.empty(stop - start)
-        values[marked] = self._numbers[self._before[rows[marked]]]
-        values[~marked] = self._others.part(self._unmarked(start), self._unmarked(stop))
-        return values
+    def write(self, start: int, out: AnyArray) -> None:
+        stop = start + out.size
+        first, last = start // self._width, -(-stop // self._width)
+        inside = slice(start - first * self._width, stop - first * self._width)
+        marked = np.repeat(self._marked[first:last], self._width)[inside]
+        others = np.empty(self._unmarked(stop) - self._unmarked(start), out.dtype)
+        self._others.write(self._unmarked(start), others)
+        out[~marked] = others
+        numbers = self._numbers[self._before[first] : self._before[last]]
+        if others.size < out.size:
+            out[marked] = np.repeat(numbers, self._width)[self._marked_before(start) :][: out.size - others.size]
 
     def _unmarked(self, place: int) -> int:
         """Elements before a place that are in no marked row."""
+        return place - self._width * int(self._before[place // self._width]) - self._marked_before(place)
+
+    def _marked_before(self, place: int) -> int:
+        """Elements before a place in its own row, where that is marked."""
         row, inside = divmod(place, self._width)
-        partly = inside if inside and self._marked[row] else 0
-        return place - self._width * int(self._before[row]) - partly
+        return inside if inside and self._marked[row] else 0
 
 
-class Replaced(Draw):
+class Replaced(Written):
     """A draw with some numbers in a row replaced by others."""
 
     def __init__(self, draw: Draw, first: int, numbers: Float64Array) -> None:
         self.size, self._draw, self._first, self._numbers = draw.size, draw, first, numbers
 
-    def part(self, start: int, stop: int) -> Float64Array:
-        values = self._draw.part(start, stop)
-        first, last = max(start, self._first), min(stop, self._first + self._numbers.size)
+    def write(self, start: int, out: AnyArray) -> None:
+        self._draw.write(start, out)
+        first, last = max(start, self._first), min(start + out.size, self._first + self._numbers.size)
         if first < last:
-            values[first - start : last - start] = self._numbers[first - self._first : last - self._first]
-        return values
+            out[first - start : last - start] = self._numbers[first - self._first : last - self._first]

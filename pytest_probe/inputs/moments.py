@@ -7,18 +7,18 @@ they are many.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
+from pytest_probe.inputs.curves import LEAST, Curve, Scaled, bend, interpolate, room_of, shift, stretch
 from pytest_probe.inputs.draws import (
     LARGE,
     Constant,
     Draw,
     Numbers,
     Uniforms,
-    by_blocks,
+    by_turns,
     constant,
     is_counted,
     whole,
@@ -34,11 +34,6 @@ _DIRECT = 128
 _LARGEST_TABLE = 4096
 # Samples are brought this near to the wanted mean and variance, relatively; 16-bit statistics are no better.
 _NEAR = 2e-3
-# Nearer to the minimum is the minimum: a law that piles up at zero has numbers whose squares no dtype holds, where
-# tensors have zeros.
-_LEAST = 2.0**-48
-# Of large tensors the means of so many powers are taken in one pass: the fourth of a map of the third degree.
-_POWERS = 12
 # Cautious relative error of recorded statistics: two roundings of the recorded dtype, and summation in float32.
 _SUMMATION = 2e-6
 
@@ -80,14 +75,14 @@ def drawn(rng: np.random.Generator, count: int, wanted: Statistics) -> Numbers:
         return constant(count, wanted.high)
     if count > LARGE and is_counted(rng):
         inner = _many(rng, count - 2, _inner_moments(count, wanted))
-        return _Scaled(inner, _extreme_places(rng, count), wanted.low, wanted.high)
+        return Scaled(inner, _extreme_places(rng, count), wanted.low, wanted.high)
     unit = np.empty(count)
     unit[:2] = 0.0, 1.0
     if count > 2:
         unit[2:] = _inner(rng, count - 2, _inner_moments(count, wanted))
-        unit[unit < _LEAST] = 0.0
+        unit[unit < LEAST] = 0.0
     _scatter_extremes(rng, unit)
-    return _stretch(unit, wanted.low, wanted.high)
+    return stretch(unit, wanted.low, wanted.high)
 
 
 def choice(rng: np.random.Generator, count: int, chosen: int) -> BoolArray:
@@ -95,13 +90,22 @@ def choice(rng: np.random.Generator, count: int, chosen: int) -> BoolArray:
     chosen = min(max(chosen, 0), count)
     if chosen in (0, count):
         return np.full(count, chosen > 0)
-    mask = written(count, "bool", lambda size: rng.random(size) < chosen / count)
+    mask = _below(rng, count, chosen / count)
     # Each is drawn for itself; only what is too many or too few is then drawn without replacement.
     surplus = int(np.count_nonzero(mask)) - chosen
     if surplus:
         among = chosen + surplus if surplus > 0 else count - chosen - surplus
         ranks = rng.choice(among, abs(surplus), replace=False, shuffle=False)
         mask[_places(mask, surplus > 0, ranks)] = surplus < 0
+    return mask
+
+
+def _below(rng: np.random.Generator, count: int, share: float) -> BoolArray:
+    """Which of the next uniform numbers are below a share."""
+    if count <= LARGE or not is_counted(rng):
+        return written(count, "bool", lambda size: rng.random(size) < share)
+    uniforms, mask = Uniforms(rng, count), np.empty(count, bool)
+    by_turns(count, lambda start, stop: uniforms.below(share, start, mask[start:stop]))
     return mask
 
 
@@ -194,17 +198,8 @@ def _interpolated(rng: np.random.Generator, count: int, moments: _Moments) -> Fl
     for start in range(0, count, BLOCK):
         part = place[start : start + BLOCK]
         rng.random(out=part)
-        _interpolate(part, table, steps)
+        interpolate(part, table, steps)
     return place
-
-
-def _interpolate(part: Float64Array, table: Float64Array, steps: Float64Array) -> None:
-    """Numbers of a table's distribution in place of uniform ones."""
-    part *= steps.size
-    cell = part.astype(np.intp)
-    part -= cell
-    part *= steps.take(cell)
-    part += table.take(cell)
 
 
 def _many(rng: np.random.Generator, count: int, moments: _Moments) -> Draw:
@@ -213,7 +208,7 @@ def _many(rng: np.random.Generator, count: int, moments: _Moments) -> Draw:
         return _Split(choice(rng, count, round(moments.mean * count)))
     if _is_constant(count, moments):
         return Constant(count, moments.mean)
-    curve = _Curve(count, _table(rng, count, moments), rng)
+    curve = Curve(count, _table(rng, count, moments), rng)
     _fit(curve, moments)
     return curve
 
@@ -252,74 +247,17 @@ class _Sample:
 
     def room(self) -> tuple[float, float]:
         """The means of t t (1 - t) and t t t (1 - t)."""
-        self._room = _room(self._values)
+        self._room = room_of(self._values)
         count, work = self._values.size, self._values * self._room
         return float(np.add.reduce(work)) / count, float(work.dot(self._values)) / count
 
     def bend(self, p: float, q: float) -> None:
         """Map them by t + t (1 - t) (p + q t), after `room`."""
-        _bend(self._values, self._room, p, q)
+        bend(self._values, self._room, p, q)
 
     def shift(self, mean: float, scale: float, wanted: float) -> None:
         """Move them by a mean, scale them, move them to the wanted one."""
-        _shift(self._values, mean, scale, wanted)
-
-
-class _Curve(Draw):
-    """The same for numbers that are computed when they are asked for: interpolated in a table, then mapped.
-
-    What the means of their powers are after one map more follows from higher powers, so that only every second map
-    needs a pass over all numbers.
-    """
-
-    def __init__(self, count: int, table: Float64Array, rng: np.random.Generator) -> None:
-        self.size, self._table, self._steps = count, table, table[1:] - table[:-1]
-        self._uniforms = Uniforms(rng, count)
-        self._maps: list[Callable[[Float64Array], None]] = []
-        self._means: Float64Array | None = None
-        self._since = [1.0]  # the map since then: coefficients of t, t t and t t t
-
-    def part(self, start: int, stop: int) -> Float64Array:
-        values = np.empty(stop - start)
-        self._uniforms.fill(start, values)
-        _interpolate(values, self._table, self._steps)
-        for map_values in self._maps:
-            map_values(values)
-        return values
-
-    def moments(self) -> tuple[float, float]:
-        if self._means is None:
-            self._means = np.sum(by_blocks(self.size, self._power_sums), axis=0) / self.size
-            self._since = [1.0]
-        return self._mean(1), self._mean(2)
-
-    def room(self) -> tuple[float, float]:
-        return self._mean(2) - self._mean(3), self._mean(3) - self._mean(4)
-
-    def bend(self, p: float, q: float) -> None:
-        self._maps.append(lambda values: _bend(values, _room(values), p, q))
-        # No power of two maps is known.
-        self._since, self._means = ([1 + p, q - p, -q], self._means) if self._since == [1.0] else ([1.0], None)
-
-    def shift(self, mean: float, scale: float, wanted: float) -> None:
-        self._maps.append(lambda values: _shift(values, mean, scale, wanted))
-        self._means = None
-
-    def _mean(self, power: int) -> float:
-        assert self._means is not None
-        factors = self._since
-        for _ in range(power - 1):
-            factors = [0.0, *np.convolve(factors, self._since)]
-        return float(np.sum(factors * self._means[: len(factors)]))
-
-    def _power_sums(self, start: int, stop: int) -> list[float]:
-        """By NumPy's own sums: those of the library that `dot` calls hang on the machine and on threads."""
-        values = self.part(start, stop)
-        power, sums = values.copy(), [float(np.add.reduce(values))]
-        for _ in range(_POWERS - 1):
-            power *= values
-            sums.append(float(np.add.reduce(power)))
-        return sums
+        shift(self._values, mean, scale, wanted)
 
 
 class _Split(Draw):
@@ -332,35 +270,14 @@ class _Split(Draw):
         return self._ones[start:stop].astype(np.float64)
 
 
-class _Scaled(Draw):
-    """Numbers between two extremes, which stand at two places, from numbers in [0, 1]: those places' own numbers are
-    the first two, and all others follow in their order."""
-
-    def __init__(self, inner: Draw, places: tuple[int, int], low: float, high: float) -> None:
-        self.size, self._inner, self._low, self._high = inner.size + 2, inner, low, high
-        first, second = places
-        moved = [float(inner.part(place - 2, place - 1)[0]) for place in places]
-        self._single = ((0, moved[0]), (1, moved[1]), (first, 0.0), (second, 1.0))
-
-    def part(self, start: int, stop: int) -> Float64Array:
-        unit = self._inner.part(max(start, 2) - 2, max(stop, 2) - 2)
-        if start < 2:
-            unit = np.concatenate((np.zeros(min(stop, 2) - start), unit))
-        for place, number in self._single:
-            if start <= place < stop:
-                unit[place - start] = number
-        unit[unit < _LEAST] = 0.0
-        return _stretch(unit, self._low, self._high)
-
-
-def _fit(sample: _Sample | _Curve, wanted: _Moments) -> None:
+def _fit(sample: _Sample | Curve, wanted: _Moments) -> None:
     """Bring mean and variance to the wanted ones: by a smooth map, which keeps order and ends; where that cannot reach
     the moments, clipping comes near."""
     if not _bent_to(sample, wanted):
         _shifted_to(sample, wanted)
 
 
-def _bent_to(sample: _Sample | _Curve, wanted: _Moments, passes: int = 6) -> bool:
+def _bent_to(sample: _Sample | Curve, wanted: _Moments, passes: int = 6) -> bool:
     """Map [0, 1] smoothly onto itself; False where that does not bring the wanted moments.
 
     The map t + t (1 - t) (p + q t) leaves the ends alone and is increasing for small p and q; Newton's method finds
@@ -383,7 +300,7 @@ def _bent_to(sample: _Sample | _Curve, wanted: _Moments, passes: int = 6) -> boo
     return False
 
 
-def _shifted_to(sample: _Sample | _Curve, wanted: _Moments, passes: int = 8) -> None:
+def _shifted_to(sample: _Sample | Curve, wanted: _Moments, passes: int = 8) -> None:
     """Shift, scale and clip: for the few and the heavy-tailed."""
     for _ in range(passes):
         mean, square = sample.moments()
@@ -392,27 +309,6 @@ def _shifted_to(sample: _Sample | _Curve, wanted: _Moments, passes: int = 8) -> 
         if close or variance <= 0:
             return
         sample.shift(mean, math.sqrt(wanted.variance / variance), wanted.mean)
-
-
-def _room(values: Float64Array) -> Float64Array:
-    """t (1 - t)."""
-    room = 1 - values
-    room *= values
-    return room
-
-
-def _bend(values: Float64Array, room: Float64Array, p: float, q: float) -> None:
-    work = values * q
-    work += p
-    work *= room
-    values += work
-
-
-def _shift(values: Float64Array, mean: float, scale: float, wanted: float) -> None:
-    values -= mean
-    values *= scale
-    values += wanted
-    np.clip(values, 0.0, 1.0, out=values)
 
 
 def _extreme_places(rng: np.random.Generator, count: int) -> tuple[int, int]:
@@ -430,15 +326,3 @@ def _scatter_extremes(rng: np.random.Generator, values: Float64Array) -> None:
     low, high = values[0], values[1]
     values[0], values[1] = values[first], values[second]
     values[first], values[second] = low, high
-
-
-def _stretch(unit: Float64Array, low: float, high: float) -> Float64Array:
-    """[0, 1] onto [low, high], in place and exact at both ends, also where high - low overflows."""
-    if math.isinf(high - low):
-        return np.asarray(low * (1 - unit) + high * unit)
-    ends = unit == 1.0
-    unit *= high - low
-    unit += low
-    np.minimum(unit, high, out=unit)
-    unit[ends] = high
-    return unit

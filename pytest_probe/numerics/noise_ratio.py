@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.numerics.arrays import BLOCK, PASS, in_blocks
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, widen
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, FloatFormat, float_format, widen
 from pytest_probe.numerics.statistics import stable_order
 from pytest_probe.numerics.ulp import ulp
 
@@ -313,12 +313,16 @@ def _share(
     return _Share(share, still * rms, UNMOVED * rms)
 
 
+def least_allowed(form: FloatFormat) -> float:
+    """What every element is granted."""
+    return form.smallest / 2 or form.smallest or TINY  # nothing is half of float64's, which may itself be flushed
+
+
 def _allowed(
     expected: AnyArray, size: AnyArray | None, share: _Share | None, *, dtype: npt.DTypeLike, roundoff: float
 ) -> AnyArray:
     form = float_format(dtype)
-    least = form.smallest / 2 or form.smallest or TINY  # nothing is half of float64's, which may itself be flushed
-    allowed = np.maximum(roundoff * np.minimum(np.abs(expected), form.max), least)
+    allowed = np.maximum(roundoff * np.minimum(np.abs(expected), form.max), least_allowed(form))
     if size is not None:
         allowed = np.maximum(allowed, size)
     if size is not None and share is not None:

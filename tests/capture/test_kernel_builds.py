@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import runpy
 import shutil
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 
 from pytest_probe.capture import kernel
+from pytest_probe.numerics import kernel as of_numbers
 from tests.support import kernels
 
 pytestmark = pytest.mark.slow
@@ -74,7 +74,7 @@ print(_kernel.INSTRUCTIONS)
 def test_the_sanitizers_find_nothing(variant: str, tmp_path: Path) -> None:
     """ASan and UBSan, with this CPU's instructions, without AVX-512 and as on a CPU of an unknown kind."""
     checks = "-fsanitize=address,undefined -fno-sanitize-recover=all"
-    library = sanitizer()
+    library = kernels.sanitizer()
     path = kernels.built(tmp_path, CFLAGS=f"{checks} {variant}", LDFLAGS=checks)
     told = kernels.run(BESIDE_NUMPY, folder=path.parent, LD_PRELOAD=library, ASAN_OPTIONS="detect_leaks=0")
     narrower = {"": instructions(), "-DNARROW": instructions().replace("avx512", "avx2"), "-DBASELINE": "baseline"}
@@ -84,22 +84,11 @@ def test_the_sanitizers_find_nothing(variant: str, tmp_path: Path) -> None:
 
 def test_the_sanitizers_would_find_a_step_too_far(tmp_path: Path) -> None:
     checks = "-fsanitize=address,undefined -fno-sanitize-recover=all"
-    library = sanitizer()
+    library = kernels.sanitizer()
     path = kernels.built(tmp_path, CFLAGS=checks, LDFLAGS=checks)
     script = "import _kernel, numpy as np; a = np.zeros(5000); _kernel.measure(a.ctypes.data, 5001, 12)"
     told = kernels.run(script, folder=path.parent, LD_PRELOAD=library, ASAN_OPTIONS="detect_leaks=0")
     assert "heap-buffer-overflow" in told.stderr
-
-
-def sanitizer() -> str:
-    """The library that has to be loaded before Python."""
-    if shutil.which(kernels.COMPILER) is None or sys.platform != "linux":
-        pytest.skip("needs a C compiler with ASan, on Linux")
-    told = [kernels.COMPILER, "-print-file-name=libasan.so"]
-    found = subprocess.run(told, capture_output=True, text=True, check=True).stdout.strip()
-    if not os.path.isabs(found):
-        pytest.skip(f"{kernels.COMPILER} has no ASan")
-    return os.path.realpath(found)
 
 
 def instructions() -> str:
@@ -167,7 +156,8 @@ def wheel(root: Path, version: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Ho
 def test_a_wheel_with_the_kernel_is_of_its_platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kernels.built(tmp_path)
     hook, files = wheel(tmp_path / "tree", "standard", monkeypatch)
-    assert files["pytest_probe/capture/_kernel.abi3.so"].startswith((b"\x7fELF", b"\xcf\xfa\xed\xfe"))
+    assert list(files) == [f"pytest_probe/{room}/_kernel.abi3.so" for room in ("capture", "numerics")]
+    assert all(content.startswith((b"\x7fELF", b"\xcf\xfa\xed\xfe")) for content in files.values())
     assert hook.config["pure_python"] is False
     assert hook.config["tag"].startswith("cp310-abi3-")
     assert hook.warnings == []
@@ -197,7 +187,8 @@ def test_an_editable_install_has_the_kernel_in_its_tree(tmp_path: Path, monkeypa
     kernels.built(tmp_path / "first")
     hook, files = wheel(tmp_path / "tree", "editable", monkeypatch)
     assert (files, hook.config, hook.warnings) == ({}, {"force_include": {}}, [])
-    assert kernels.loaded(tmp_path / "tree/pytest_probe/capture/_kernel.abi3.so").REVISION == kernel.REVISION
+    for place, room in (("capture", kernel), ("numerics", of_numbers)):
+        assert kernels.loaded(tmp_path / f"tree/pytest_probe/{place}/_kernel.abi3.so").REVISION == room.REVISION
 
 
 @pytest.fixture

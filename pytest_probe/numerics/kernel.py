@@ -1,0 +1,57 @@
+"""The compiled kernel of numbers, where one was built for this Python and platform; kernel/numerics has its source.
+
+It takes addresses of arrays, and gives the bits that NumPy gives in its absence.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, FloatFormat, dtype_name
+from pytest_probe.system.extensions import load
+
+# Revision of the kernel's source that this code needs; another revision takes or gives something else.
+REVISION = 1
+# Dtypes that it knows, by their numbers.
+DTYPES = {"bfloat16": 0, "float16": 1, "float32": 2, "float64": 3}
+
+compiled, _ = load("pytest_probe.numerics._kernel", REVISION)
+
+
+def describe(
+    actual: AnyArray, expected: AnyArray, layout: FloatFormat
+) -> tuple[float, float, float, float, float] | None:
+    """Of an output beside its reference: the largest error, its largest share of the reference, the largest and the sum
+    in ulps of the layout, and how many elements are not the reference rounded. None where the kernel does not know
+    that: of what is no real float or not contiguous, and where something is not finite."""
+    if compiled is None or not (actual.flags.c_contiguous and expected.flags.c_contiguous):
+        return None
+    sides = _sides(actual, expected, layout)
+    found: Any = None if sides is None else compiled.describe(*sides)
+    return found  # type: ignore[no-any-return]
+
+
+def opened(
+    actual: AnyArray, expected: AnyArray, layout: FloatFormat, *, roundoff: float, least: float, limit: float
+) -> BoolArray | None:
+    """Where the error of an output, less half an ulp of the layout, is more than limit times what an element is
+    granted: a roundoff of the reference, or least where that is more; and each error where the reference is 0. None
+    where the kernel does not know that: of what is no real float, and beyond the layout's range."""
+    actual, expected = np.ascontiguousarray(actual), np.ascontiguousarray(expected)
+    sides = None if compiled is None else _sides(actual, expected, layout)
+    if compiled is None or sides is None:
+        return None
+    above = np.empty(expected.shape, bool)
+    allowance = layout.max, layout.beyond_max, roundoff, least, limit
+    return None if compiled.opened(*sides, *allowance, above.ctypes.data) < 0 else above
+
+
+def _sides(actual: AnyArray, expected: AnyArray, layout: FloatFormat) -> tuple[Any, ...] | None:
+    """What the kernel takes of both."""
+    number = DTYPES.get(dtype_name(actual.dtype))
+    if number is None or expected.dtype != np.float64 or not actual.size:
+        return None
+    form = 2.0**layout.min_exponent, layout.top_binade, 2.0 ** (1 - layout.precision)
+    return actual.ctypes.data, number, expected.ctypes.data, actual.size, *form
