@@ -318,8 +318,7 @@ class StepsMode(SplittingMode):
     def _round(self, tensor: torch.Tensor, inexact: bool) -> None:
         if tensor.dtype is torch.float64:
             if inexact:
-                drawn = torch.rand(tensor.shape, generator=self.generator, dtype=torch.float64)
-                tensor.data.mul_(1 + ULP_FLOAT32 * (2 * drawn - 1).to(tensor.device))
+                tensor.data.mul_(self._factors(tensor, ULP_FLOAT32))
             tensor.data.copy_(self._narrowed(tensor))  # .data: no new version, autograd may have saved it
         elif tensor.dtype is torch.complex128:
             parts = torch.view_as_real(tensor.data.resolve_conj())
@@ -329,14 +328,18 @@ class StepsMode(SplittingMode):
         """Rounded to dtype. No rounding leads beyond its range where another device's steps are guessed in 16 bit: who
         overflows there, and divides by inf, has lost the number."""
         if self.computed:
-            drawn = torch.rand(tensor.shape, generator=self.generator, dtype=torch.float64)
-            tensor = tensor * (1 + COMPUTED * (2 * drawn - 1).to(tensor.device))
+            tensor = tensor * self._factors(tensor, COMPUTED)
         rounded = tensor.to(self.dtype)
         if self.by_chance:
             return self._either_side(tensor, rounded)
         if not self.fine or self.dtype is not torch.float16:
             return rounded
         return torch.where(rounded.isinf(), tensor, rounded.to(tensor.dtype))
+
+    def _factors(self, tensor: torch.Tensor, size: float) -> torch.Tensor:
+        """A number near 1 for each element, at most so far off."""
+        drawn = torch.rand(tensor.shape, generator=self.generator, dtype=torch.float64)
+        return drawn.mul_(2).sub_(1).mul_(size).add_(1).to(tensor.device)
 
     def _either_side(self, tensor: torch.Tensor, nearest: torch.Tensor) -> torch.Tensor:
         beyond = torch.where(nearest.double() < tensor, math.inf, -math.inf).to(nearest.dtype)
