@@ -1,7 +1,7 @@
 /* Numbers that are interpolated in a table at uniform places, then mapped: what inputs/moments.py does with NumPy, with
  * the same bits. The uniform ones are those of NumPy's Philox generator, which counts, so that each block is drawn
  * without those before it. */
-#include "kernel.h"
+#include "reading.h"
 #include <math.h>
 #ifdef WIDE
 #include <immintrin.h>
@@ -198,6 +198,18 @@ INLINE const double *drawn(double *out, const drawing *all, Py_ssize_t done, Py_
     return out + skipped;
 }
 
+INLINE void all_uniform(double *out, const drawing *all, int is_wide) {
+    for (Py_ssize_t done = 0, count; done < all->count; done += count) {
+        uint64_t given[PART];
+        double numbers[PART];
+        count = taken_at_once(all, done);
+        const Py_ssize_t skipped = bits_of(given, all, done, count, is_wide);
+        for (Py_ssize_t index = 0; index < skipped + count; index += 4)
+            uniform((quad *)(numbers + index), given + index);
+        memcpy(out + done, numbers + skipped, (size_t)count * sizeof *out);
+    }
+}
+
 /* Which uniform numbers are below a share, of which each is a whole number of 2**-53. */
 INLINE void all_below(char *out, double share, const drawing *all, int is_wide) {
     const int64_t limit = (int64_t)ceil(share * 0x1p53);
@@ -216,14 +228,6 @@ INLINE void all_of_curve(double *out, const drawing *all, int is_wide) {
         count = taken_at_once(all, done);
         memcpy(out + done, drawn(room, all, done, count, is_wide), (size_t)count * sizeof *out);
     }
-}
-
-/* As NumPy casts float64 to bfloat16: by way of float32, ties to even. No number here is NaN. */
-INLINE uint16_t to_bfloat16(double value) {
-    float narrow = (float)value;
-    uint32_t bits;
-    memcpy(&bits, &narrow, sizeof bits);
-    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
 }
 
 typedef struct {
@@ -254,6 +258,48 @@ INLINE void all_stretched(const range *to, const drawing *all, int is_wide) {
 }
 
 /* The eight sums, as NumPy adds them up. */
+/* Values that move by a roundoff, each times (1 + size xi) or, inward, towards zero, within a range. */
+typedef struct {
+    const char *values;
+    enum dtype from, to;
+    double size, low, high;
+    int inward;
+    char *out;
+} movement;
+
+#define PUT(TYPE, CAST)                                                                                                \
+    for (Py_ssize_t index = 0; index < count; index++)                                                                 \
+        ((TYPE *)(void *)by->out)[done + index] = (TYPE)CAST(numbers[index]);
+
+INLINE void all_moved(const movement *by, const drawing *all, int is_wide) {
+    const double root = sqrt(3.0), size = by->size, low = by->low, high = by->high;
+    for (Py_ssize_t done = 0, count; done < all->count; done += count) {
+        uint64_t given[PART];
+        double room[PART], values[PART];
+        count = taken_at_once(all, done);
+        const Py_ssize_t skipped = bits_of(given, all, done, count, is_wide);
+        for (Py_ssize_t index = 0; index < skipped + count; index += 4)
+            uniform((quad *)(room + index), given + index);
+        double *numbers = room + skipped;
+        widened(values, by->values, by->from, done, count);
+        if (by->inward) {
+            for (Py_ssize_t index = 0; index < count; index++)
+                numbers[index] = values[index] * (1.0 - size * fabs((numbers[index] * 2 - 1) * root));
+        } else {
+            for (Py_ssize_t index = 0; index < count; index++) {
+                double value = ((numbers[index] * 2 - 1) * root * size + 1) * values[index];
+                value = value > low ? value : low;
+                numbers[index] = value < high ? value : high;
+            }
+        }
+        switch (by->to) {
+        case BFLOAT16: PUT(uint16_t, to_bfloat16) break;
+        case FLOAT32: PUT(float, ) break;
+        default: PUT(double, ) break;
+        }
+    }
+}
+
 INLINE double sum_of(const double *lanes) {
     return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
 }
@@ -310,6 +356,8 @@ static void sums_of_block(double *sums, const double *values, Py_ssize_t count,
 typedef struct {
     void (*curve)(double *, const drawing *);
     void (*stretched)(const range *, const drawing *);
+    void (*uniform)(double *, const drawing *);
+    void (*moved)(const movement *, const drawing *);
     void (*below)(char *, double, const drawing *);
     void (*few)(double *, const double *, double *, Py_ssize_t);
 } way;
@@ -317,13 +365,15 @@ typedef struct {
 #define WAY(NAME, ATTRIBUTES, IS_WIDE)                                                                                          \
     ATTRIBUTES static void NAME##_curve(double *out, const drawing *all) { all_of_curve(out, all, IS_WIDE); }          \
     ATTRIBUTES static void NAME##_stretched(const range *to, const drawing *all) { all_stretched(to, all, IS_WIDE); }  \
+    ATTRIBUTES static void NAME##_uniform(double *out, const drawing *all) { all_uniform(out, all, IS_WIDE); }         \
+    ATTRIBUTES static void NAME##_moved(const movement *by, const drawing *all) { all_moved(by, all, IS_WIDE); }       \
     ATTRIBUTES static void NAME##_below(char *out, double share, const drawing *all) {                                 \
         all_below(out, share, all, IS_WIDE);                                                                           \
     }                                                                                                                  \
     ATTRIBUTES static void NAME##_few(double *sums, const double *values, double *powers, Py_ssize_t count) {          \
         sums_of_few(sums, values, powers, count);                                                                      \
     }                                                                                                                  \
-    static const way NAME = {NAME##_curve, NAME##_stretched, NAME##_below, NAME##_few};
+    static const way NAME = {NAME##_curve, NAME##_stretched, NAME##_uniform, NAME##_moved, NAME##_below, NAME##_few};
 
 WAY(baseline, , 0)
 #ifdef WIDE
@@ -356,6 +406,12 @@ static int taken(drawing *all, unsigned long long stream, unsigned long long tab
     return 1;
 }
 
+static int is_written(int dtype) {
+    if (dtype == BFLOAT16 || dtype == FLOAT32 || dtype == FLOAT64) return 1;
+    PyErr_SetString(PyExc_ValueError, "give the number of a dtype that numbers are written in");
+    return 0;
+}
+
 PyObject *curve(PyObject *module, PyObject *given) {
     (void)module;
     drawing all;
@@ -380,10 +436,7 @@ PyObject *stretched(PyObject *module, PyObject *given) {
                           &all.count, &out, &to.least, &to.low, &to.high, &dtype) ||
         !taken(&all, stream, table, maps))
         return NULL;
-    if (dtype != BFLOAT16 && dtype != FLOAT32 && dtype != FLOAT64) {
-        PyErr_SetString(PyExc_ValueError, "give the number of a dtype that numbers are written in");
-        return NULL;
-    }
+    if (!is_written(dtype)) return NULL;
     to.out = (char *)(uintptr_t)out;
     to.dtype = (enum dtype)dtype;
     Py_BEGIN_ALLOW_THREADS
@@ -414,14 +467,53 @@ PyObject *power_sums(PyObject *module, PyObject *given) {
     Py_RETURN_NONE;
 }
 
+/* What needs no table. */
+static const double no_table[2];
+
+PyObject *uniforms(PyObject *module, PyObject *given) {
+    (void)module;
+    drawing all = {.cells = 1, .maps_count = 0};
+    unsigned long long stream, out;
+    if (!PyArg_ParseTuple(given, "KnnK", &stream, &all.start, &all.count, &out) ||
+        !taken(&all, stream, (uintptr_t)no_table, 0))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    chosen()->uniform((double *)(uintptr_t)out, &all);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+PyObject *moved(PyObject *module, PyObject *given) {
+    (void)module;
+    drawing all = {.cells = 1, .maps_count = 0};
+    movement by;
+    unsigned long long stream, values, out;
+    int from, to;
+    if (!PyArg_ParseTuple(given, "KnnKidddpKi", &stream, &all.start, &all.count, &values, &from, &by.size, &by.low,
+                          &by.high, &by.inward, &out, &to) ||
+        !taken(&all, stream, (uintptr_t)no_table, 0) || !is_written(to))
+        return NULL;
+    if (!values || from < 0 || from > FLOAT64) {
+        PyErr_SetString(PyExc_ValueError, "give an address of values, and their dtype's number");
+        return NULL;
+    }
+    by.values = (const char *)(uintptr_t)values;
+    by.out = (char *)(uintptr_t)out;
+    by.from = (enum dtype)from;
+    by.to = (enum dtype)to;
+    Py_BEGIN_ALLOW_THREADS
+    chosen()->moved(&by, &all);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
 PyObject *below(PyObject *module, PyObject *given) {
     (void)module;
-    static const double none[2] = {0, 0};
     drawing all = {.cells = 1, .maps_count = 0};
     double share;
     unsigned long long stream, out;
     if (!PyArg_ParseTuple(given, "KdnnK", &stream, &share, &all.start, &all.count, &out) ||
-        !taken(&all, stream, (uintptr_t)none, 0))
+        !taken(&all, stream, (uintptr_t)no_table, 0))
         return NULL;
     if (!(share >= 0 && share <= 1)) {
         PyErr_SetString(PyExc_ValueError, "give a share from 0 to 1");

@@ -1,6 +1,6 @@
 /* Errors of an output's elements, in one pass: what numerics/metrics.py and numerics/noise_ratio.py do with NumPy, with
  * the same bits. Where something is not finite, or beyond the range of a dtype, only that is told. */
-#include "kernel.h"
+#include "reading.h"
 #include <float.h>
 #include <math.h>
 
@@ -16,49 +16,6 @@ typedef struct {
      * ulp of 1. */
     double normal, top, unit;
 } sides;
-
-INLINE float from_bits(uint32_t bits) {
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-INLINE double from_bfloat16(uint16_t half) { return (double)from_bits((uint32_t)half << 16); }
-
-/* By float64, lest the CPU takes a subnormal float32 for zero: subnormal ones are read as 2**-14 and so much, and 2**-14
- * is taken away. */
-INLINE double from_float16(uint16_t half) {
-    const double least = 0x1p-14;
-    uint64_t size = (uint64_t)(half & 0x7fffu) << 42, sign = (uint64_t)(half & 0x8000u) << 48, bits;
-    double small, usual;
-    bits = size + ((uint64_t)(1023 - 14) << 52);
-    memcpy(&small, &bits, sizeof small);
-    small -= least;
-    bits = size + (size >= ((uint64_t)31 << 52) ? (uint64_t)(2047 - 31) << 52 : (uint64_t)(1023 - 15) << 52);
-    memcpy(&usual, &bits, sizeof usual);
-    usual = size < ((uint64_t)1 << 52) ? small : usual;
-    memcpy(&bits, &usual, sizeof bits);
-    bits |= sign;
-    memcpy(&usual, &bits, sizeof usual);
-    return usual;
-}
-
-#define AS_IT_IS(value) ((double)(value))
-#define READ(TYPE, WIDEN)                                                                                              \
-    for (Py_ssize_t index = 0; index < count; index++) {                                                               \
-        TYPE element;                                                                                                  \
-        memcpy(&element, from + (first + index) * (Py_ssize_t)sizeof element, sizeof element);                         \
-        out[index] = WIDEN(element);                                                                                   \
-    }
-
-INLINE void widened(double *out, const char *from, enum dtype dtype, Py_ssize_t first, Py_ssize_t count) {
-    switch (dtype) {
-    case BFLOAT16: READ(uint16_t, from_bfloat16) break;
-    case FLOAT16: READ(uint16_t, from_float16) break;
-    case FLOAT32: READ(float, AS_IT_IS) break;
-    default: READ(double, AS_IT_IS) break;
-    }
-}
 
 /* The distance between neighbours of the format in the binade of a number. */
 INLINE double spacing_of(double value, const sides *both) {
@@ -159,18 +116,53 @@ INLINE Py_ssize_t all_opened(const allowance *granted, const sides *both) {
 }
 
 typedef struct {
+    double low, high;
+    int positive, negative;
+} ends_of;
+
+/* The least and the greatest of numbers, and whether zeros of either sign are there; 0 where one is not finite. */
+INLINE int all_ends(ends_of *found, const char *from, enum dtype dtype, Py_ssize_t all) {
+    double values[PART], low = INFINITY, high = -INFINITY;
+    uint64_t lost = 0, positive = 0, negative = 0;
+    for (Py_ssize_t first = 0; first < all; first += PART) {
+        const Py_ssize_t count = all - first < PART ? all - first : PART;
+        widened(values, from, dtype, first, count);
+        _Pragma("omp simd reduction(min : low) reduction(max : high) reduction(+ : lost, positive, negative)")
+        for (Py_ssize_t index = 0; index < count; index++) {
+            double value = values[index];
+            uint64_t bits;
+            memcpy(&bits, &value, sizeof bits);
+            lost += (uint64_t)!(fabs(value) <= DBL_MAX);
+            positive += (uint64_t)(bits == 0);
+            negative += (uint64_t)(bits == 0x8000000000000000u);
+            low = value < low ? value : low;
+            high = value > high ? value : high;
+        }
+    }
+    found->low = low;
+    found->high = high;
+    found->positive = positive > 0;
+    found->negative = negative > 0;
+    return !lost;
+}
+
+typedef struct {
+    int (*ends)(ends_of *, const char *, enum dtype, Py_ssize_t);
     int (*described)(description *, const sides *);
     Py_ssize_t (*opened)(const allowance *, const sides *);
 } way;
 
 #define WAY(NAME, ATTRIBUTES)                                                                                          \
+    ATTRIBUTES static int NAME##_ends(ends_of *found, const char *from, enum dtype dtype, Py_ssize_t all) {            \
+        return all_ends(found, from, dtype, all);                                                                      \
+    }                                                                                                                  \
     ATTRIBUTES static int NAME##_described(description *found, const sides *both) {                                    \
         return all_described(found, both);                                                                             \
     }                                                                                                                  \
     ATTRIBUTES static Py_ssize_t NAME##_opened(const allowance *granted, const sides *both) {                          \
         return all_opened(granted, both);                                                                              \
     }                                                                                                                  \
-    static const way NAME = {NAME##_described, NAME##_opened};
+    static const way NAME = {NAME##_ends, NAME##_described, NAME##_opened};
 
 WAY(baseline, )
 #ifdef WIDE
@@ -195,6 +187,24 @@ static int taken(sides *both, unsigned long long actual, int dtype, unsigned lon
     both->dtype = (enum dtype)dtype;
     both->expected = (const double *)(uintptr_t)expected;
     return 1;
+}
+
+PyObject *ends(PyObject *module, PyObject *given) {
+    (void)module;
+    ends_of found;
+    unsigned long long values;
+    int dtype, is_known;
+    Py_ssize_t count;
+    if (!PyArg_ParseTuple(given, "Kin", &values, &dtype, &count)) return NULL;
+    if (!values || count < 1 || dtype < 0 || dtype > FLOAT64) {
+        PyErr_SetString(PyExc_ValueError, "give an address, a dtype's number and a count from 1 on");
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    is_known = chosen()->ends(&found, (const char *)(uintptr_t)values, (enum dtype)dtype, count);
+    Py_END_ALLOW_THREADS
+    if (!is_known) Py_RETURN_NONE;
+    return Py_BuildValue("(ddii)", found.low, found.high, found.positive, found.negative);
 }
 
 PyObject *describe(PyObject *module, PyObject *given) {

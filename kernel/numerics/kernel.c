@@ -2,7 +2,7 @@
 #include "kernel.h"
 
 /* What numerics/kernel.py expects: to be raised with every change of what is taken or given back. */
-#define REVISION 1
+#define REVISION 3
 
 int has_wide(void) {
 #ifdef WIDE
@@ -27,6 +27,15 @@ static PyMethodDef methods[] = {
     {"stretched", stretched, METH_VARARGS,
      "stretched(stream, table, cells, maps, maps_count, start, count, out, least, low, high, dtype)\n\n"
      "The same between low and high, in a dtype by its number; what is below least is low."},
+    {"uniform", uniforms, METH_VARARGS,
+     "uniform(stream, start, count, out)\n\n"
+     "Writes count uniform numbers from the one at start on."},
+    {"moved", moved, METH_VARARGS,
+     "moved(stream, start, count, values, dtype, size, low, high, inward, out, dtype)\n\n"
+     "Writes values times (1 + size xi), xi uniform with unit variance, within a range."},
+    {"ends", ends, METH_VARARGS,
+     "ends(values, dtype, count) -> (least, greatest, positive, negative) or None\n\n"
+     "With whether zeros of either sign are there; None where a number is not finite."},
     {"below", below, METH_VARARGS,
      "below(stream, share, start, count, out)\n\n"
      "Writes, of count uniform numbers from the one at start on, which are below a share."},

@@ -29,7 +29,10 @@ int has_wide(void);
 
 PyObject *curve(PyObject *module, PyObject *given);
 PyObject *stretched(PyObject *module, PyObject *given);
+PyObject *uniforms(PyObject *module, PyObject *given);
+PyObject *moved(PyObject *module, PyObject *given);
 PyObject *below(PyObject *module, PyObject *given);
 PyObject *power_sums(PyObject *module, PyObject *given);
 PyObject *describe(PyObject *module, PyObject *given);
+PyObject *ends(PyObject *module, PyObject *given);
 PyObject *opened(PyObject *module, PyObject *given);

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from pytest_probe.check.borders import check_gradients_of_borders
 from pytest_probe.check.kept import Kept
+from pytest_probe.check.moved import Apart, ByValue, Range, by_blocks, moved
 from pytest_probe.check.replay import NO_CALL, Reference, Replay
 from pytest_probe.check.run_kinds import KINDS, way_of
 from pytest_probe.model.comparison import RunKind
@@ -19,7 +20,8 @@ from pytest_probe.model.device_modes import Mode
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import Jitter, Kernel, Leaf, Steps, Way
 from pytest_probe.numerics import noise_ratio
-from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, widen
+from pytest_probe.numerics.arrays import PASS
+from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, numpy_dtype, widen
 from pytest_probe.numerics.random_streams import RandomStreams
 from pytest_probe.user_errors import allowing_refusal
 
@@ -242,9 +244,9 @@ class PerturbedRuns:
             way = replace(way, steps=replace(way.steps, seed=int(generator.integers(2**62))))
         elif way.steps is not None and kind == "narrow_steps" and shrink and not how.together:
             way = replace(way, steps=replace(way.steps, seed=int(generator.integers(2**62)), computed=True))
-        draw = _apart(generator)
+        draw = Apart(generator)
         alike = how.together or kind == "moved_slightly"
-        move = functools.partial(by_value, salt=int(generator.integers(2**62))) if alike else draw
+        move = ByValue(int(generator.integers(2**62))) if alike else draw
         dtype = "" if KINDS[kind].on_numbers else way.dtype
         before = untied if kind == "untied" else _as_it_is
         leaves = self._moved_leaves(reference, before, move, size, inward or how.together, dtype)
@@ -297,6 +299,8 @@ def perturbed(array: AnyArray, draw: Draw, size: float, inward: bool, dtype: str
         return (parts[0] + 1j * parts[1]).astype(NUMPY_COMPLEX.get(dtype, array.dtype))
     if not is_floating(array.dtype):
         return array
+    if array.size > PASS and isinstance(draw, (Apart, ByValue)):
+        return by_blocks(array, draw, size, inward, numpy_dtype(dtype) if dtype else array.dtype)
     return _moved(widen(array), draw, size, inward).astype(dtype or array.dtype, copy=False)
 
 
@@ -313,41 +317,5 @@ def _as_it_is(array: AnyArray) -> AnyArray:
     return array
 
 
-def _apart(generator: np.random.Generator) -> Draw:
-    return lambda values: generator.random(values.shape)
-
-
-def by_value(values: AnyArray, salt: int) -> AnyArray:
-    """A number between 0 and 1 for each value, the same for the same value: splitmix64 of its bits and a salt."""
-    # Plus zero, since -0 and 0 are equal and have other bits.
-    bits = np.asarray(values + 0.0, order="C").view(np.uint64) ^ np.uint64(salt)
-    with np.errstate(over="ignore"):
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-            bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)
-    return np.asarray((bits ^ (bits >> np.uint64(31))) / 2.0**64)
-
-
 def _moved(values: AnyArray, draw: Draw, size: float, inward: bool) -> AnyArray:
-    if not values.size:
-        return values
-    # Uniform from -1 to 1 has a variance of 1/3.
-    xi = np.asarray(draw(values))
-    xi *= 2
-    xi -= 1
-    xi *= 3.0**0.5
-    low, high = values.min(), values.max()
-    if inward or low == high:
-        # A constant has no range of its own to stay in: towards zero, where few functions have an edge.
-        return np.asarray(values * (1.0 - size * np.abs(xi)))
-    xi *= size
-    xi += 1
-    xi *= values
-    moved: AnyArray = xi
-    # inf and NaN have no neighbours to move to; the range is that of the finite numbers.
-    if not (np.isfinite(low) and np.isfinite(high)):
-        finite = values[np.isfinite(values)]
-        if not finite.size:
-            return moved
-        low, high = finite.min(), finite.max()
-        return np.where(np.isfinite(values), np.clip(moved, low, high), values)
-    return np.clip(moved, low, high, out=moved)
+    return moved(values, draw(values), size, inward, Range.of(values)) if values.size else values

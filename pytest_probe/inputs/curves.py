@@ -21,8 +21,6 @@ from pytest_probe.numerics.dtypes import AnyArray, Float64Array, dtype_name
 LEAST = 2.0**-48
 # The means of so many powers are taken in one pass: the fourth of a map of the third degree.
 _POWERS = 12
-# Dtypes that the kernel rounds to.
-_WRITTEN = ("bfloat16", "float32", "float64")
 # Kinds of maps.
 _BEND, _SHIFT = 0.0, 1.0
 
@@ -152,7 +150,7 @@ class Scaled(Written):
     def _is_written_by_kernel(self, out: AnyArray) -> bool:
         # A range that overflows is stretched in two steps.
         by_kernel = isinstance(self._inner, Curve) and math.isfinite(self._high - self._low)
-        return by_kernel and kernel.compiled is not None and dtype_name(out.dtype) in _WRITTEN
+        return by_kernel and kernel.compiled is not None and dtype_name(out.dtype) in kernel.WRITTEN
 
     def _stretched(self, unit: Float64Array) -> Float64Array:
         unit[unit < LEAST] = 0.0

@@ -136,6 +136,9 @@ class Uniforms:
 
     def fill(self, start: int, out: Float64Array) -> None:
         """Write those from start on to `out`."""
+        if kernel.compiled is not None:
+            kernel.compiled.uniform(self.words.ctypes.data, start, out.size, out.ctypes.data)
+            return
         if not hasattr(self._own, "generator"):
             self._own.generator, self._own.place = np.random.Generator(np.random.Philox(key=0)), -1
         if self._own.place != start:  # blocks mostly follow one another

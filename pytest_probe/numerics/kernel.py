@@ -13,9 +13,11 @@ from pytest_probe.numerics.dtypes import AnyArray, BoolArray, FloatFormat, dtype
 from pytest_probe.system.extensions import load
 
 # Revision of the kernel's source that this code needs; another revision takes or gives something else.
-REVISION = 1
+REVISION = 3
 # Dtypes that it knows, by their numbers.
 DTYPES = {"bfloat16": 0, "float16": 1, "float32": 2, "float64": 3}
+# Those that it rounds to.
+WRITTEN = ("bfloat16", "float32", "float64")
 
 compiled, _ = load("pytest_probe.numerics._kernel", REVISION)
 
@@ -46,6 +48,38 @@ def opened(
     above = np.empty(expected.shape, bool)
     allowance = layout.max, layout.beyond_max, roundoff, least, limit
     return None if compiled.opened(*sides, *allowance, above.ctypes.data) < 0 else above
+
+
+def ends(values: AnyArray) -> tuple[float, float, int, int] | None:
+    """The least and the greatest of contiguous floats, and whether positive and negative zeros are there. None where
+    one is not finite, and where the kernel does not know the dtype."""
+    number = DTYPES.get(dtype_name(values.dtype))
+    if compiled is None or number is None:
+        return None
+    found: tuple[float, float, int, int] | None = compiled.ends(values.ctypes.data, number, values.size)
+    return found
+
+
+def moves(values: AnyArray, out: AnyArray) -> bool:
+    """Does the kernel move values of this dtype, and write them in that of `out`?"""
+    return compiled is not None and dtype_name(values.dtype) in DTYPES and dtype_name(out.dtype) in WRITTEN
+
+
+def move(
+    stream: AnyArray,
+    start: int,
+    values: AnyArray,
+    out: AnyArray,
+    size: float,
+    ends: tuple[float, ...],
+    *,
+    inward: bool,
+) -> None:
+    """Write contiguous values times (1 + size xi) to `out`, within ends or, inward, towards zero: xi has unit variance,
+    and is made of the uniform numbers of a stream (seven words) from the one at start on."""
+    assert compiled is not None
+    given = values.ctypes.data, DTYPES[dtype_name(values.dtype)], size, *ends, inward
+    compiled.moved(stream.ctypes.data, start, values.size, *given, out.ctypes.data, DTYPES[dtype_name(out.dtype)])
 
 
 def _sides(actual: AnyArray, expected: AnyArray, layout: FloatFormat) -> tuple[Any, ...] | None:
