@@ -78,7 +78,7 @@ def test_an_archive_gives_the_results_of_its_folder(pytester: pytest.Pytester, f
     assert sorted(pytester.path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("name", ["run.zip", "run.tar.gz"])
+@pytest.mark.parametrize("name", ["run.zip", pytest.param("run.tar.gz", marks=pytest.mark.exhaustive)])
 def test_with_workers_of_which_one_dies(pytester: pytest.Pytester, folder: Path, name: str) -> None:
     pytester.makeconftest(
         "import os\ndef pytest_runtest_call(item):\n    'step1' in item.nodeid and 'relu' in item.name and os._exit(1)"

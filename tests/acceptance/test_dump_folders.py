@@ -73,7 +73,13 @@ def test_nothing_in_the_folder_is_imported(
     result.assert_outcomes(passed=passed)
 
 
-@pytest.mark.parametrize("args", [["--probe-dump=run"], [f"run/{RANK}::{NAME}", f"run/dump.json::{NAME}"]])
+@pytest.mark.parametrize(
+    "args",
+    [
+        pytest.param(["--probe-dump=run"], marks=pytest.mark.exhaustive),
+        [f"run/{RANK}::{NAME}", f"run/dump.json::{NAME}"],
+    ],
+)
 def test_nothing_in_the_folder_is_imported_by_workers(pytester: pytest.Pytester, folder: Path, args: list[str]) -> None:
     result = pytester.runpytest_subprocess(*ALONE, *WORKER, *args)
     assert imported(pytester) == []

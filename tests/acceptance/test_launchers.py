@@ -24,6 +24,8 @@ pytestmark = [
 ]
 PAGE = "docs/launchers.md"
 LAUNCHERS = ROOT / "tests" / "support" / "launchers"
+# A rank a process and its variables as torchrun's: what they start is what torchrun starts.
+ALIKE = "torch.distributed.run", "accelerate", "deepspeed"
 COMMANDS = [block.text.strip() for block in blocks(PAGE) if block.language == "sh"]
 PROGRAMS = {block.name: block.text for block in blocks(PAGE) if block.language == "python"}
 TRAIN = PROGRAMS["train_ddp.py"]
@@ -109,7 +111,11 @@ def assert_two_ranks(folder: Path, pytester: pytest.Pytester) -> None:
     assert outcomes["passed"] >= 10
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.replace("pytest-probe capture", "")[:40])
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(one, marks=pytest.mark.exhaustive if any(name in one for name in ALIKE) else ()) for one in COMMANDS],
+    ids=lambda command: command.replace("pytest-probe capture", "")[:40],
+)
 def test_each_command_of_the_page_records_both_ranks(command: str, tmp_path: Path, pytester: pytest.Pytester) -> None:
     done = ran(tmp_path, command)
     assert done.returncode == 0, done.stderr

@@ -108,7 +108,7 @@ def test_steps_give_what_the_kernel_gives(name: str, dtype: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(torch.backends.cpu.get_cpu_capability() == "DEFAULT", reason="has no longer vectors to do without")
-@pytest.mark.parametrize("capability", ["default", "avx2"])
+@pytest.mark.parametrize("capability", [pytest.param("default", marks=pytest.mark.exhaustive), "avx2"])
 def test_steps_are_those_of_the_vectors_in_use(capability: str) -> None:
     """torch takes kernels of shorter vectors, where it is told to, or the processor has no other."""
     test = f"{__file__}::{test_steps_give_what_the_kernel_gives.__name__}"
@@ -256,7 +256,7 @@ def test_statistics_are_kept_in_the_dtype_of_the_weights(dtype: torch.dtype, see
 @pytest.mark.slow
 @pytest.mark.usefixtures("two_threads")
 def test_a_healthy_gradient_of_wide_weights_passes() -> None:
-    for seed in range(12):
+    for seed in range(4):
         assert _verdict(torch.nn.functional.layer_norm, seed, torch.float16).verdict == "pass"
 
 
@@ -278,6 +278,5 @@ def test_a_gradient_of_wide_weights_that_is_off_is_an_error() -> None:
     def faulty(x: torch.Tensor, shape: Any, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.layer_norm(x, shape, Off.apply(weight), bias)
 
-    for seed in range(2):
-        found = _verdict(faulty, seed, torch.bfloat16)
-        assert [output.verdict for output in found.outputs] == ["pass", "error", "pass"]
+    found = _verdict(faulty, 0, torch.bfloat16)
+    assert [output.verdict for output in found.outputs] == ["pass", "error", "pass"]
