@@ -1,6 +1,6 @@
-/* Numbers that are interpolated in a table at uniform places, then mapped: what inputs/moments.py does with NumPy, with
- * the same bits. The uniform ones are those of NumPy's Philox generator, which counts, so that each block is drawn
- * without those before it. */
+/* Numbers that are interpolated in a table at uniform places, then mapped: what inputs/curves.py does with NumPy, with
+ * the same bits; and values that move by uniform numbers, as check/moved.py moves them. The uniform ones are those of
+ * NumPy's Philox generator, which counts, so that each block is drawn without those before it. */
 #include "reading.h"
 #include <math.h>
 #ifdef WIDE
@@ -15,7 +15,7 @@
 #define PART 512
 /* Counts that are made at a time, of four numbers each. */
 #define COUNTS 8
-/* As inputs/moments.py has them. */
+/* As inputs/curves.py has them. */
 #define POWERS 12
 #define LANES 8
 
@@ -30,8 +30,8 @@ typedef uint64_t bits __attribute__((vector_size(32), aligned(8), may_alias));
 static const bits first_counts = {0, 1, 2, 3};
 typedef int32_t four __attribute__((vector_size(16)));
 
-/* A map of numbers in [0, 1]: t + t (1 - t) (p + q t), or a shift by a mean, a scale, and a shift to another mean, within
- * [0, 1]. */
+/* A map of numbers in [0, 1]: t + t (1 - t) (p + q t), or a shift by a mean, a scale, and a shift to another mean,
+ * within [0, 1]. */
 typedef struct {
     double kind, first, second, third;
 } map;
@@ -189,7 +189,7 @@ INLINE Py_ssize_t bits_of(uint64_t *given, const drawing *all, Py_ssize_t done, 
     return skipped;
 }
 
-/* So many numbers, those before them having been done. They begin within out, which has room for PART. */
+/* So many numbers of the curve, those before them having been done. They begin within out, which has room for PART. */
 INLINE const double *drawn(double *out, const drawing *all, Py_ssize_t done, Py_ssize_t count, int is_wide) {
     uint64_t given[PART];
     const Py_ssize_t skipped = bits_of(given, all, done, count, is_wide), made = (skipped + count + 3) / 4 * 4;
@@ -257,7 +257,6 @@ INLINE void all_stretched(const range *to, const drawing *all, int is_wide) {
     }
 }
 
-/* The eight sums, as NumPy adds them up. */
 /* Values that move by a roundoff, each times (1 + size xi) or, inward, towards zero, within a range. */
 typedef struct {
     const char *values;
@@ -300,12 +299,13 @@ INLINE void all_moved(const movement *by, const drawing *all, int is_wide) {
     }
 }
 
+/* Eight sums, as NumPy adds them up. */
 INLINE double sum_of(const double *lanes) {
     return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
 }
 
-/* The sums of four powers of at most PAIRWISE numbers, in the order in which NumPy adds so many up; powers has the first
- * of the four, and then the one after them. */
+/* The sums of four powers of at most PAIRWISE numbers, in the order in which NumPy adds so many up; powers has the
+ * first of the four, and then the one after them. */
 INLINE void four_sums(double *sums, const double *values, double *powers, Py_ssize_t count) {
     const Py_ssize_t even = count - count % LANES;
     quad added[4][2] = {{{0}}};
@@ -338,7 +338,7 @@ INLINE void sums_of_few(double *sums, const double *values, double *powers, Py_s
     for (int power = 0; power < POWERS; power += 4) four_sums(sums + power, values, powers, count);
 }
 
-/* Of a block, as NumPy halves it. The stack holds the left halves that wait for their right ones. */
+/* Of a block, which NumPy halves until few are left. */
 static void sums_of_block(double *sums, const double *values, Py_ssize_t count,
                           void (*few)(double *, const double *, double *, Py_ssize_t)) {
     if (count <= PAIRWISE) {
@@ -362,7 +362,7 @@ typedef struct {
     void (*few)(double *, const double *, double *, Py_ssize_t);
 } way;
 
-#define WAY(NAME, ATTRIBUTES, IS_WIDE)                                                                                          \
+#define WAY(NAME, ATTRIBUTES, IS_WIDE)                                                                                 \
     ATTRIBUTES static void NAME##_curve(double *out, const drawing *all) { all_of_curve(out, all, IS_WIDE); }          \
     ATTRIBUTES static void NAME##_stretched(const range *to, const drawing *all) { all_stretched(to, all, IS_WIDE); }  \
     ATTRIBUTES static void NAME##_uniform(double *out, const drawing *all) { all_uniform(out, all, IS_WIDE); }         \
@@ -434,9 +434,8 @@ PyObject *stretched(PyObject *module, PyObject *given) {
     unsigned long long stream, table, maps, out;
     if (!PyArg_ParseTuple(given, DRAWING "Kdddi", &stream, &table, &all.cells, &maps, &all.maps_count, &all.start,
                           &all.count, &out, &to.least, &to.low, &to.high, &dtype) ||
-        !taken(&all, stream, table, maps))
+        !taken(&all, stream, table, maps) || !is_written(dtype))
         return NULL;
-    if (!is_written(dtype)) return NULL;
     to.out = (char *)(uintptr_t)out;
     to.dtype = (enum dtype)dtype;
     Py_BEGIN_ALLOW_THREADS

@@ -43,11 +43,13 @@ static PyMethodDef methods[] = {
      "power_sums(stream, table, cells, maps, maps_count, start, count, out)\n\n"
      "Writes, for each block of 8,192 of these numbers, the sums of their first twelve powers."},
     {"describe", describe, METH_VARARGS,
-     "describe(actual, dtype, expected, count, normal, top, unit) -> (largest, relative, ulps, sum, differing) or None\n\n"
-     "The largest error, its largest share, the largest and the sum in ulps, and how many elements are not the reference\n"
-     "rounded; None where something is not finite."},
+     "describe(actual, dtype, expected, count, normal, top, unit)\n"
+     "-> (largest, relative, ulps, sum, differing) or None\n\n"
+     "The largest error, its largest share, the largest and the sum in ulps, and how many elements are not the\n"
+     "reference rounded; None where something is not finite."},
     {"opened", opened, METH_VARARGS,
-     "opened(actual, dtype, expected, count, normal, top, unit, largest, beyond, roundoff, least, limit, open) -> count\n\n"
+     "opened(actual, dtype, expected, count, normal, top, unit, largest, beyond, roundoff, least, limit, open)\n"
+     "-> count\n\n"
      "Marks the elements whose error, less half an ulp, is above the limit; -1 where some are beyond the range."},
     {NULL, NULL, 0, NULL},
 };

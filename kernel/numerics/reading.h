@@ -9,8 +9,8 @@ INLINE float from_bits(uint32_t bits) {
 
 INLINE double from_bfloat16(uint16_t half) { return (double)from_bits((uint32_t)half << 16); }
 
-/* By float64, lest the CPU takes a subnormal float32 for zero: subnormal ones are read as 2**-14 and so much, and 2**-14
- * is taken away. */
+/* By float64, lest the CPU takes a subnormal float32 for zero: subnormal ones are read as 2**-14 and so much, and
+ * 2**-14 is taken away. */
 INLINE double from_float16(uint16_t half) {
     const double least = 0x1p-14;
     uint64_t size = (uint64_t)(half & 0x7fffu) << 42, sign = (uint64_t)(half & 0x8000u) << 48, bits;

@@ -43,6 +43,28 @@ def generator() -> np.random.Generator:
     return rng
 
 
+def check_sizes(compiled: ModuleType) -> None:
+    """The kernel's numbers beside NumPy's."""
+    for dtype in ("bfloat16", "float16", "float32", "float64"):
+        for size in (1, 5, 511, 513, 9000):
+            values = array("zeros of one sign, below all", dtype).reshape(-1)[:size]
+            with pytest.MonkeyPatch.context() as patch:
+                found = []
+                for each in (None, compiled):
+                    patch.setattr(kernel, "compiled", each)
+                    moved = (
+                        by_blocks(values, Apart(generator()), 0.01, inward, numpy_dtype(target))
+                        for target in ("bfloat16", "float32", "float64")
+                        for inward in (False, True)
+                    )
+                    found.append([each.tobytes() for each in moved])
+                assert found[0] == found[1], (dtype, size)
+
+
+def test_the_kernel_gives_numpys_bits(compiled_numbers: ModuleType) -> None:
+    check_sizes(compiled_numbers)
+
+
 @pytest.fixture(autouse=True, params=["compiled", "not compiled"])
 def kernel_or_not(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     found: ModuleType | None = None

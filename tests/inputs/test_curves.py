@@ -60,14 +60,16 @@ def bits(maps: str, before: int) -> list[Any]:
 
 
 def chosen(before: int) -> list[bytes]:
-    """Which uniform numbers are below a share."""
+    """Uniform numbers, and which of them are below a share."""
     rng = np.random.Generator(np.random.Philox(key=7))
     rng.random(before)
     wanted, found = Uniforms(rng, SIZE), []
     for start, stop in PARTS:
         out = np.empty(stop - start, bool)
         wanted.below(0.3, start, out)
-        found.append(out.tobytes())
+        numbers = np.empty(stop - start)
+        wanted.fill(start, numbers)
+        found += [out.tobytes(), numbers.tobytes()]
     return found
 
 

@@ -114,12 +114,14 @@ def test_other_arrays(compiled_numbers: ModuleType, layout: str) -> None:
 # Under the sanitizers, and with flags that a user may set.
 BESIDE_NUMPY = """
 import _kernel
+from tests.check import test_moved
 from tests.inputs import test_curves
 from tests.numerics import test_kernel
 for maps in test_curves.MAPS:
     test_curves.check_bits(_kernel, maps, 3)
 for dtype in test_kernel.FLOATS:
     test_kernel.check_sizes(_kernel, dtype)
+test_moved.check_sizes(_kernel)
 print(_kernel.INSTRUCTIONS)
 """
 
