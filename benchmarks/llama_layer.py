@@ -1,12 +1,13 @@
 """One decoder layer of a 7B Llama as it is trained: what a check of each of its API calls costs.
 
     python benchmarks/llama_layer.py [--tokens 512] [--dtype bfloat16] [--checkout OTHER] [--top 15] [--dump DUMPS]
+        [--skip-api GLOB]
 
 A step of an embedding, one layer (hidden 4,096, MLP 11,008, 32 heads), the last norm, the output layer (vocabulary of
 32,000), cross_entropy and AdamW is recorded with its statistics. Then `pytest --probe-unique` checks the dump on the
 CPU in a process of its own. Printed are the cases, the CPU time of the whole run and its peak memory, and for each API
 the wall time of its cases and the least share of an output that was sampled. --checkout checks with the package of
-another checkout, --dump what was recorded before.
+another checkout, --dump what was recorded before, --skip-api all but some APIs.
 """
 
 from __future__ import annotations
@@ -89,10 +90,11 @@ def recorded(folder: Path, tokens: int, dtype: str) -> Path:
     return folder
 
 
-def check(dump: Path, out: Path, checkout: Path) -> tuple[float, float]:
-    """CPU seconds and GiB at the peak of a run of pytest."""
+def check(dump: Path, out: Path, checkout: Path, skipped: list[str]) -> tuple[float, float]:
+    """CPU seconds and GiB at the peak of a run of pytest, without some APIs."""
     environment = {**os.environ, "PYTHONPATH": str(checkout), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     command = [sys.executable, "-m", "pytest", *OPTIONS, f"--probe-dump={dump}", f"--probe-out={out}", "--probe-unique"]
+    command += [f"--probe-skip-api={api}" for api in skipped]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, env=environment, cwd=out.parent, stdout=sys.stderr)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -121,6 +123,7 @@ def main() -> None:
     parser.add_argument("--checkout", type=Path, default=ROOT)
     parser.add_argument("--top", type=int, default=15)
     parser.add_argument("--dump", type=Path)
+    parser.add_argument("--skip-api", action="append", default=[], metavar="GLOB")
     parser.add_argument("--record", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.record:
@@ -130,7 +133,7 @@ def main() -> None:
         folder = Path(name)
         dump = options.dump or recorded(folder / "dumps", options.tokens, options.dtype)
         start = time.perf_counter()
-        seconds, peak = check(dump.resolve(), folder / "out", options.checkout)
+        seconds, peak = check(dump.resolve(), folder / "out", options.checkout, options.skip_api)
         cases = sum(1 for _ in (folder / "out/results.jsonl").open())
         print(f"{options.dtype}, {options.tokens} tokens: {cases} cases, {seconds:.0f} s of CPU, ", end="")
         print(f"{time.perf_counter() - start:.0f} s, {peak:.1f} GiB\n")
