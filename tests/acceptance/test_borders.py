@@ -118,6 +118,8 @@ def test_borders_of_a_module_are_those_of_a_module_with_its_parameters(pytester:
             return torch.nn.functional.linear(x, weight, self.second(self.first.bias))
 
     def test_module(probe):
+        # With one in a hundred of a module's parameters an element of a gradient is unstable.
+        torch.manual_seed(0)
         x = probe.tensor((16, 64), "bfloat16")
         mine = Once().to(torch.bfloat16)
         probe.check(mine, reference=Merged(), inputs=x, borders=Layers(probe.border), backward=True)

@@ -22,6 +22,8 @@ paddle.nn.functional.sigmoid(Tensor([4, 8],"float32"), )
 paddle.nn.functional.embedding(Tensor([4],"int64"), Tensor([8, 3],"float32"), max_norm=1.0, )
 paddle.incubate.nn.functional.fused_rms_norm(Tensor([4, 8],"float32"), Tensor([8],"float32"), None, 1e-05, 1, )
 """
+# Paddle's own kernel of fused_rms_norm ends the process on a processor without AVX512.
+MADE_BY_PADDLE = "".join(line for line in LINES.splitlines(keepends=True) if "fused_rms_norm" not in line)
 
 
 def run(pytester: pytest.Pytester, *args: str, lines: str = LINES) -> tuple[pytest.RunResult, dict[str, Any]]:
@@ -54,7 +56,7 @@ def test_calls_of_paddle_are_made_by_torch(
 
 
 def test_results_of_paddle_alone_have_no_further_words(pytester: pytest.Pytester) -> None:
-    _, found = run(pytester)
+    _, found = run(pytester, lines=MADE_BY_PADDLE)
     assert "framework" not in found["softmax"]
     assert "reference_framework" not in found["softmax"]
 
@@ -156,7 +158,7 @@ def test_torch_has_a_second_opinion_on_an_error_of_paddle(pytester: pytest.Pytes
         "def softmax(x, axis):\n"
         "    return paddle.nn.functional.softmax(x, axis) * 1.001\n"
     )
-    _, found = run(pytester)
+    _, found = run(pytester, lines=MADE_BY_PADDLE)
     assert found["softmax"]["verdict"] == "error"
     (words,) = [note for note in found["softmax"]["notes"] if "torch errs" in note]
     assert words.startswith("on the CPU torch errs by a noise ratio of ")
