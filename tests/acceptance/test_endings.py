@@ -73,6 +73,7 @@ def _functions_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.nn.functional, "relu", torch.nn.functional.relu)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("place", PLACES)
 def test_an_exception_that_ends_a_process_fails_its_item(
     pytester: pytest.Pytester, make_dump: DumpMaker, place: str

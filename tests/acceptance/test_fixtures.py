@@ -411,6 +411,7 @@ def test_two_dumps_have_their_label_in_ids(pytester: pytest.Pytester, make_dump:
     result.stdout.fnmatch_lines(["*test_mine[[]rank0/dump.json-Torch.neg.0[]] PASSED*"])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("mark", "message"),
     [

@@ -145,6 +145,7 @@ def test_statistics_of_another_tensor(pytester: pytest.Pytester) -> None:
     run(pytester, body).assert_outcomes(passed=6)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("asked", "reason"),
     [

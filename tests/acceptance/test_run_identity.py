@@ -70,6 +70,7 @@ def test_a_field_that_differs_is_found_unless_it_may(name: str, use: Use) -> Non
     assert bool(found) == (use not in MAY_DIFFER.get(name, {}))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", [name for name, value in OTHER.items() if name not in (
     "data-dir", "standards-file", "benchmark", "baseline", "baseline-update", "gate", "time-limit", "reference-device",
     "emulate", "collect", "namespaces", "outputs", "against", "against-map", "against-call",
@@ -131,6 +132,7 @@ FREE = (
 )  # fmt: skip
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("free", FREE)
 def test_a_run_goes_on_with_another_option_of_no_effect(
     pytester: pytest.Pytester, make_dump: DumpMaker, free: str
@@ -186,6 +188,7 @@ CHANGED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "value", "uses"), CHANGED, ids=[name for name, _, _ in CHANGED])
 def test_a_run_with_another_option_is_not_joined_nor_compared(
     pytester: pytest.Pytester,

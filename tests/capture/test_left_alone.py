@@ -49,6 +49,7 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
     return found
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_recorded_program_is_left_alone(name: str, observed: dict[str, dict[str, Any]]) -> None:
     assert observed["recorded"][name] == observed["plain"][name]
@@ -63,6 +64,7 @@ def test_the_programs_show_what_they_are_for(observed: dict[str, dict[str, Any]]
     assert not [name for name, found in plain.items() if "subclass" in name and int(found["out"]) == 0]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("module", [False, True])
 @pytest.mark.parametrize("end", ENDS)
 def test_the_command_starts_and_ends_a_program_as_python_does(end: str, module: bool, tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ def verdicts(
     return checks.compare(function, pipeline.reference, given, key=name, backward=backward, **how)
 
 
+@pytest.mark.sampled
 @PLACES
 @pytest.mark.parametrize("name", PIPELINES)
 def test_a_pipeline_with_named_borders_passes(name: str, dtype: str, device: str) -> None:
@@ -45,6 +46,7 @@ def test_a_pipeline_with_named_borders_passes(name: str, dtype: str, device: str
     assert [verdict.reason for verdict in found if verdict.verdict != "pass"] == []
 
 
+@pytest.mark.sampled
 @PLACES
 @pytest.mark.parametrize(("name", "fault"), FAULTS)
 def test_named_borders_hide_no_fault(name: str, fault: str, dtype: str, device: str) -> None:
@@ -58,6 +60,7 @@ NAMED_ALONE = ("cross-entropy of rounded logits",)
 FORWARD_ALONE = ("gated linear attention",)
 
 
+@pytest.mark.sampled
 @PLACES
 @pytest.mark.parametrize("name", [name for name in PIPELINES if name not in NAMED_ALONE])
 def test_a_pipeline_that_rounds_operands_passes_without_named_borders(name: str, dtype: str, device: str) -> None:
@@ -65,6 +68,7 @@ def test_a_pipeline_that_rounds_operands_passes_without_named_borders(name: str,
     assert [verdict.reason for verdict in found if verdict.verdict != "pass"] == []
 
 
+@pytest.mark.sampled
 @PLACES
 @pytest.mark.parametrize(("name", "fault"), FAULTS)
 def test_rounded_operands_hide_no_fault(name: str, fault: str, dtype: str, device: str) -> None:
@@ -72,6 +76,7 @@ def test_rounded_operands_hide_no_fault(name: str, fault: str, dtype: str, devic
     assert found.verdict == "error"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("scaled", [False, True], ids=["a sum of products", "a recurrence"])

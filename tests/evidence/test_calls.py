@@ -183,6 +183,7 @@ class Scaled(torch.autograd.Function):
         return (gradient.float() * ctx.factor).to(gradient.dtype), None
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("shape", [(4, 6, 9, 5), (4, 6, 45), (7, 10, 30)])
 @pytest.mark.parametrize("smoothing", [0.05, 0.1])
 def test_constants_that_are_rounded_between_steps_move_all_elements(shape: tuple[int, ...], smoothing: float) -> None:
@@ -208,6 +209,7 @@ def test_a_lost_sign_of_zero_is_called_that_and_not_flushing() -> None:
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("how", [{"scale_factor": 1.7}, {"size": (7, 22), "align_corners": True}])
 def test_bicubic_interpolation_by_rounded_weights(how: dict[str, Any], dtype: torch.dtype) -> None:
@@ -264,6 +266,7 @@ def largest_of_bags(weight: torch.Tensor) -> torch.Tensor:
     return F.embedding_bag(BAGS, weight, mode="max")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize(
     ("api", "function", "args", "more"),
@@ -409,6 +412,7 @@ def test_a_cast_alone_is_judged_by_its_own_rounding() -> None:
     assert found[0].verdict == "error"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("heads", [(2, 1), (4, 2)])
 def test_attention_whose_heads_share_keys(heads: tuple[int, int], dtype: torch.dtype) -> None:
@@ -535,6 +539,7 @@ def test_a_step_has_one_right_side(name: str, dtype: torch.dtype) -> None:
     assert compare(STEPS[name], right, x, api=api)[0].verdict == "error"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", ["mul", "add", "sub", "div"])
 def test_a_number_in_float32_beside_16_bit_tensors(name: str, dtype: torch.dtype) -> None:

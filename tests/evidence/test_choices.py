@@ -99,6 +99,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("device", ["cpu", "npu"])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -107,6 +108,7 @@ def test_an_index_of_an_equal_element_is_right(name: str, dtype: str, device: st
     assert {seed: each.reason for seed, each in found.items() if each.verdict != "pass"} == {}
 
 
+@pytest.mark.sampled
 @each_dtype_once(*DTYPES, other="npu")
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -31,6 +31,7 @@ def verdict(case: Case, function: Function, dtype: torch.dtype, device: str) -> 
     return found.verdict, found.reason
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("device", ["cpu", "other"])
 @pytest.mark.parametrize("name", CASES)
@@ -39,6 +40,7 @@ def test_the_right_answer_passes(name: str, device: str, dtype: str) -> None:
     assert verdict(case, case.function, getattr(torch, dtype), device)[0] == "pass"
 
 
+@pytest.mark.sampled
 @each_dtype_once(*DTYPES, other="other")
 @pytest.mark.parametrize("name", CASES)
 def test_each_wrong_answer_is_an_error(name: str, device: str, dtype: str) -> None:
@@ -66,6 +68,7 @@ def test_where_zero_times_nan_decides_and_kernels_differ_it_is_a_warning(name: s
     assert (found, str(differ) in reason) == (("warning", True) if differ else ("pass", False))
 
 
+@pytest.mark.sampled
 @each_dtype_once(*DTYPES, other="other")
 @pytest.mark.parametrize("name", ZERO_TIMES)
 def test_a_number_that_is_no_sum_of_the_other_terms_is_an_error(name: str, device: str, dtype: str) -> None:

@@ -37,6 +37,7 @@ def test_a_tie_that_every_perturbed_run_rounds_the_other_way() -> None:
     assert float(verdict.outputs[0].metrics["noise_ratio"]) <= 1
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_faulty_kernel_fails(name: str, fault: str) -> None:

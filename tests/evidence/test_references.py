@@ -25,6 +25,7 @@ def verdicts(function: Function, reference: Function, name: str, dtype: str, dev
     return checker.compare(function, reference, given, backward=True, key=f"reference.{name}")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("device", ["cpu", "npu"])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", WRITTEN)
@@ -35,6 +36,7 @@ def test_a_kernel_that_rounds_once_passes(name: str, dtype: str, device: str) ->
     assert any("reference widened at " in note for verdict in found for note in verdict.notes)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fault", FAULTS)
 @each_dtype_once(*DTYPES, other="npu")
 @pytest.mark.parametrize("name", WRITTEN)

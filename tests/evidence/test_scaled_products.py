@@ -138,6 +138,7 @@ FP8 = [name for name in FORMATS if FORMATS[name].elements.startswith("float8")]
 SHAPES = ((32, 512, 48), (1, 512, 16))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("kernel", [FAST, ADA, PROMOTED], ids=["fast", "ada", "promoted"])
 def test_fast_accumulation_passes_where_it_is_allowed(
@@ -150,6 +151,7 @@ def test_fast_accumulation_passes_where_it_is_allowed(
         assert (verdict.verdict, seed, name) == ("pass", seed, name), verdict.reason
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", FP8)
 def test_fast_accumulation_is_an_error_that_names_the_mode(tmp_path: Path, name: str, dtype: torch.dtype) -> None:
@@ -161,6 +163,7 @@ def test_fast_accumulation_is_an_error_that_names_the_mode(tmp_path: Path, name:
         assert "sums of products of about 14 bits" in diagnosis.cause
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("no_causes")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("fault", ["first slice for all of K", "accumulation in float16", "last block of K dropped"])
@@ -171,6 +174,7 @@ def test_short_accumulation_excuses_no_fault(tmp_path: Path, fault: str, place: 
     assert judged(tmp_path, call, kernel, allow="short-accumulation").verdict == "error"
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("no_causes")
 @pytest.mark.parametrize("allow", ["short-accumulation", "reduced-reduction"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -185,6 +189,7 @@ def test_no_mode_excuses_float16_sums_of_small_outputs(
         assert judged(tmp_path / str(seed), call, kernel, allow=allow).verdict == "error"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("device", ["other", "recorded"])
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_recipe_is_judged(tmp_path: Path, name: str, device: str) -> None:
@@ -241,6 +246,7 @@ CAUSES = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("fault", "place"), [(fault, place) for fault in FAULTS for place in range(3)])
 def test_causes_are_named(tmp_path: Path, fault: str, place: int) -> None:
     verdict = judged(tmp_path, *scaled.planted(fault, FAULTS[fault][place], 7))
@@ -249,6 +255,7 @@ def test_causes_are_named(tmp_path: Path, fault: str, place: int) -> None:
     assert diagnosis.cause.startswith(CAUSES[fault])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("side", ["first", "second"])
 @pytest.mark.parametrize("name", ["mxfp8", "nvfp4", "1x128"])
 def test_an_error_says_which_scale_was_used(tmp_path: Path, name: str, side: str) -> None:
@@ -261,6 +268,7 @@ def test_an_error_says_which_scale_was_used(tmp_path: Path, name: str, side: str
     assert diagnosis.cause == f"{line} 3 used the scale of block 2 for block 1"
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("no_causes")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("fault", "place"), [(fault, place) for fault in FAULTS for place in range(3)])

@@ -48,6 +48,7 @@ def test_a_healthy_kernel_of_paddle_passes(name: str, dtype: str, device: str) -
     assert found.verdict == "pass", found.reason
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("dtype", "device"), TORCH)
 @pytest.mark.parametrize("name", LOST)
 def test_numbers_in_place_of_nan_are_an_error(name: str, dtype: str, device: str) -> None:

@@ -56,6 +56,7 @@ CUT: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", CUT)
@@ -109,6 +110,7 @@ FRAMEWORKS: dict[str, tuple[Callable[..., Tensor], list[Any]]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_any_number_of_threads_gives_the_same_verdicts(name: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,6 +161,7 @@ def sums(dtype: str) -> dict[str, Call]:
     }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", sums("float32"))
@@ -190,6 +193,7 @@ def wrong_gradients(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrong
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", sums("float32"))
@@ -293,6 +297,7 @@ FAULTS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("fault", FAULTS)

@@ -35,6 +35,7 @@ def lines_of(pytester: pytest.Pytester, *options: str) -> list[str]:
     return pytester.runpytest("-p", "no:cacheprovider", *options).outlines
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("suite", "style", "way"),
     [

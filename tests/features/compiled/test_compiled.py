@@ -121,6 +121,7 @@ def test_inductor_is_right_and_its_files_are_none_of_the_users(run: Any, monkeyp
     assert found["Functional.gelu.0.forward"]["duration"] < gelu["seconds"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", BROKEN)
 @pytest.mark.parametrize("device", ["cpu", "other"])
 def test_what_a_compiler_breaks_is_an_error(run: Any, name: str, device: str) -> None:

@@ -27,6 +27,7 @@ Announce: TypeAlias = "Callable[[AnnouncedCall], AbstractContextManager[None]]"
 QUICK = [fault for fault in FAULTS if fault.smallest is not None and fault.smallest <= 2]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("device", ["cpu", "emulated"])
 @pytest.mark.parametrize("fault", QUICK, ids=lambda fault: fault.name)
 def test_a_fault_is_found_and_shrunk(fault: Fault, device: str) -> None:
@@ -188,6 +189,7 @@ def names() -> list[str]:
     return list(found.values())
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("api", names())
 def test_the_table_draws_calls_that_the_reference_takes(api: str) -> None:
     findings = search(checker(), api, "float32", 8, 1, ("forward",))

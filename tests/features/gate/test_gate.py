@@ -336,6 +336,7 @@ def _twice(found: list[Any]) -> None:
     found.append(found[1])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.usefixtures("baseline")
 @pytest.mark.parametrize(
     ("edit", "words"),

@@ -73,6 +73,7 @@ def test_smooth_alone_finds_what_it_finds_among_others(bench: Make) -> None:
         assert outcomes(verdict) == {"smooth": "warning" if wrong else "pass"}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 @pytest.mark.parametrize("dtype", NARROW, ids=str)
 @pytest.mark.parametrize("name", [*composites.RIGHT, *composites.WRONG])

@@ -380,6 +380,7 @@ def test_repeats_measure_the_spread_at_once(pytester: pytest.Pytester) -> None:
 # What cannot be used
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("args", "words"),
     [

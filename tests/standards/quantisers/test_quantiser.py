@@ -71,6 +71,7 @@ def outcomes(x: np.ndarray, found: Quantised, **how: Any) -> tuple[str, str]:
     return scales.reason, elements.reason
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("rule", ["floor", "ceil", "even", "rceil", "0.75"])
 @pytest.mark.parametrize("dtype", FORMATS, ids=str)
 def test_each_rule_is_known(rule: str, dtype: np.dtype) -> None:

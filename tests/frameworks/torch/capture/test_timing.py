@@ -100,6 +100,7 @@ def test_an_lstm_is_one_call() -> None:
     assert timed(lambda: model(x))["VF.lstm"] == 1
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("module", "out")])
 def test_nested_sees_what_the_first_level_sees(kind: str) -> None:
     program, expected = KINDS[kind]

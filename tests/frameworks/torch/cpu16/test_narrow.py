@@ -88,6 +88,7 @@ def two_threads() -> Iterator[None]:
         yield
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("name", NAMES)

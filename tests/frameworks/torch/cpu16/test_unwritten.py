@@ -40,6 +40,7 @@ def one_call(name: str, dtype: str) -> Call:
     return COMPUTING[name][0](Maker(dtype, 37, 69, 0))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [
@@ -55,6 +56,7 @@ def test_no_kernel_is_an_error(name: str, dtype: str) -> None:
             assert found.verdict in ("pass", "skip") or (found.verdict == "warning" and OWN in found.reason)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.compat
 @pytest.mark.parametrize("dtype", ["bfloat16", pytest.param("float16", marks=FURTHER)])
 @pytest.mark.parametrize("name", ["addmv", "softmax", "log_softmax", "cross_entropy", "embedding_bag", "huber_loss"])
