@@ -332,9 +332,8 @@ class Options:
         "pytest_probe.features.self_check.options.Asked", "NAME[,NAME...]", repeated=True,
         check="pytest_probe.features.self_check.options.check", may_differ=JUDGES)
     ranks: Option[int | None] = Option("ranks",
-        "Make the collectives of a dump again by N processes on this machine, and judge what each rank receives",
-        Maybe(Whole(2, 4097, "give a whole number, 2 to 4096")), "N", repeated=True,
-        check="pytest_probe.features.collectives.options.check", may_differ=JUDGES)
+        "Make the collectives of a dump again by N processes, here or on --probe-cluster, and judge what each receives",
+        Maybe(Whole(2, 4097, "give a whole number, 2 to 4096")), "N", repeated=True, may_differ=JUDGES)
     backend = Option("backend", "Backend of torch.distributed for --probe-ranks (default: gloo)", Maybe(Text()), "NAME",
         repeated=True, needs=("ranks", "it needs processes: add --probe-ranks=N"), may_differ=OTHER_DEVICE)
     strict = Option("strict", "Warnings fail, and so do cases of the baseline that have vanished", Flag(),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal, Protocol, TypeAlias
+from collections.abc import Collection, Mapping
+from typing import Any, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -84,6 +84,49 @@ class RankCall(Struct, frozen=True):
     sizes: tuple[int, ...] = ()
     listed: bool = False
     function: tuple[str, str, str] | None = None
+
+
+class RankStart(Struct, frozen=True):
+    """What the process of a rank begins with.
+
+    device is the number of its accelerator on its machine. meeting is where the ranks find each other: file://PATH, or
+    tcp://ADDRESS:PORT, where rank 0 listens by the file descriptor listens. stacks is the file that SIGUSR1 writes a
+    stack to.
+    """
+
+    rank: int
+    ranks: int
+    backend: str
+    device: int
+    meeting: str
+    stacks: str
+    listens: int | None = None
+
+
+class RankAnswer(Struct, frozen=True):
+    """What the process of a rank says: the tensors that it received, or words."""
+
+    kind: Literal["ready", "received", "raised", "unavailable", "died"]
+    value: Any
+
+
+class RankPool(Protocol):
+    """Processes of ranks, by their numbers. Each answers once it is ready, and then each call."""
+
+    def start(self, ranks: int, backend: str, program: str, seconds: float) -> None:
+        """Start them, in at most so many seconds. Raises NoKernel where there is no place for them."""
+
+    def send(self, rank: int, call: RankCall) -> None:
+        """Have a rank make a call. One that has died answers so."""
+
+    def answers(self, ranks: Collection[int], seconds: float) -> Mapping[int, RankAnswer]:
+        """Those of these ranks that come first; none where none comes in so many seconds."""
+
+    def stack(self, rank: int) -> str:
+        """Where a rank is, innermost first, in one line."""
+
+    def close(self) -> None:
+        """End all processes."""
 
 
 class Collectives(Protocol):

@@ -17,6 +17,7 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from pytest_probe.check.kept import ReferenceCache
     from pytest_probe.check.outcome import Checked, Measuring
+    from pytest_probe.model.collective import RankPool
     from pytest_probe.model.dump import Dump
     from pytest_probe.model.other_run import OtherRun
     from pytest_probe.model.result import PortableId, Result
@@ -138,6 +139,11 @@ class Feature:
     def devices(self) -> list[dict[str, str]]:
         """Those of these machines."""
         return []
+
+    @property
+    def rank_pool(self) -> RankPool | None:
+        """What starts processes of ranks there; None for this machine."""
+        return None
 
     def for_workers(self) -> dict[str, Any]:
         """What each worker finds in its workerinput."""

@@ -28,6 +28,7 @@ from pytest_probe.features.cluster.messages import (
     RunFacts,
 )
 from pytest_probe.features.cluster.sending import Dealing, Sending, sizes_of, start_of
+from pytest_probe.model.collective import RankPool
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.plugin.items import ProbeItem
 from pytest_probe.plugin.order import costs_of, sharing_runs
@@ -134,6 +135,11 @@ class Cluster:
                 noticed = time.monotonic()
                 self._say("probe: no device of the cluster is free yet; the run goes on when one is")
         return self._devices
+
+    @property
+    def ranks(self) -> RankPool:
+        """Processes of ranks on the devices of its hosts."""
+        return self._pool.ranks
 
     def _known_devices(self) -> list[dict[str, str]]:
         """What all hosts so far have said of their devices, each once, with its node."""

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, Protocol, TypeAlias
 from msgspec import Struct, field
 
 from pytest_probe.errors import RecordError
+from pytest_probe.model.collective import RankPool
 from pytest_probe.model.dump import Call, Direction, Dump, Frame, Record
 from pytest_probe.reports.running import Ending, Running
 from pytest_probe.settings import Settings
@@ -198,6 +199,10 @@ class Pool(Protocol):
 
     def wait(self, seconds: float) -> Sequence[Event]:
         """What happened since the last time; waits until something does, at most so many seconds."""
+
+    @property
+    def ranks(self) -> RankPool:
+        """Processes of ranks on the devices of these hosts."""
 
     def end(self) -> None:
         """Leave no host behind."""

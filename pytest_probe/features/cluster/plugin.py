@@ -10,6 +10,7 @@ import pytest
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.cluster.controller import Cluster
 from pytest_probe.features.cluster.messages import Pool
+from pytest_probe.model.collective import RankPool
 from pytest_probe.model.dump import Dump
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.feature import Feature
@@ -42,6 +43,10 @@ class OnCluster(Feature):
     def devices(self) -> list[dict[str, str]]:
         assert self._cluster is not None
         return self._cluster.devices()
+
+    @property
+    def rank_pool(self) -> RankPool | None:
+        return None if self._cluster is None else self._cluster.ranks
 
     def use_node(self, remark: str, in_place: Callable[[Path], Path] | None) -> None:
         """remark: what the notes of each result say of this host. in_place: where it writes a file of --probe-out that

@@ -1,4 +1,4 @@
-"""Hosts as Ray's actors, one a device. The only module that imports Ray."""
+"""Hosts as Ray's actors, one a device. Only this module and ray_ranks.py import Ray."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.cluster.host import Host
 from pytest_probe.features.cluster.messages import Event, NodeLost, Place, RunFacts, Start
+from pytest_probe.features.cluster.ray_ranks import Home, RayRanks
+from pytest_probe.model.collective import RankPool
 from pytest_probe.options import NAMED
 from pytest_probe.system import archive
 from pytest_probe.user_errors import first_line
@@ -39,7 +41,7 @@ _ANSWERS = 30.0
 # Seconds that hosts have to clean up behind them.
 _CLOSES = 5.0
 # Methods of this group run in parallel with the others: a host can be closed while cases run.
-_CLOSING = "closing"
+_BESIDE = "beside"
 # What nodes and this process have to have in common: reports are pytest's, and all else is ours.
 _SAME = ("pytest-probe", "pytest", "msgspec", "numpy")
 # Where this says no, a node has the address 127.0.0.1, and Ray listens there alone: who reaches a cluster may run code
@@ -161,6 +163,20 @@ class RayPool:
             ready += ray.wait(others, num_returns=len(others), timeout=0)[0]
         return [self._event(ref) for ref in ready]
 
+    @property
+    def ranks(self) -> RankPool:
+        return RayRanks(self._homes)
+
+    def _homes(self, seconds: float) -> Sequence[Home]:
+        """Of the hosts that have started, in their order."""
+        refs = [host.home.remote() for _, host in sorted(self._hosts.items())]
+        ready, _ = ray.wait(refs, num_returns=len(refs), timeout=seconds)
+        found = []
+        for ref in refs:
+            with suppress(RayError):
+                found += [ray.get(ref)] if ref in ready else []
+        return found
+
     def end(self) -> None:
         if not ray.is_initialized():
             return
@@ -184,7 +200,7 @@ class RayPool:
     def _launch(self, number: int) -> None:
         place = self._places[number]
         remote: Any = ray.remote
-        actor = remote(concurrency_groups={_CLOSING: 1})(_RayHost)
+        actor = remote(concurrency_groups={_BESIDE: 1})(_RayHost)
         wanted = self._wanted(place)
         host = actor.options(**wanted, scheduling_strategy=_on(place.node), max_restarts=0).remote(self._start, place)
         self._hosts[number] = host
@@ -266,7 +282,7 @@ class _RayHost:
     """An actor: a host, with files as Ray gives them."""
 
     def __init__(self, start: Start, place: Place) -> None:
-        self._host = Host(start, place)
+        self._host, self._place = Host(start, place), place
 
     def ready(self) -> Any:
         return self._host.ready()
@@ -274,9 +290,15 @@ class _RayHost:
     def tell(self, facts: RunFacts) -> None:
         self._host.tell(facts)
 
-    @ray.method(concurrency_group=_CLOSING)
+    @ray.method(concurrency_group=_BESIDE)
     def close(self) -> None:
         self._host.close()
+
+    @ray.method(concurrency_group=_BESIDE)
+    def home(self) -> Home:
+        """Its node's address is the one that Ray has."""
+        address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        return Home(self._place.node, address, dict(os.environ))
 
     def run(self, cases: bytes, names: Sequence[str], *contents: Any) -> Any:
         """contents are the contents of the files called names."""

@@ -16,6 +16,7 @@ from pytest_probe.check import Checked
 from pytest_probe.errors import DumpError, RecordError, Unsupported
 from pytest_probe.features.collectives import replicas
 from pytest_probe.features.collectives.judging import Load, skipped, verdicts
+from pytest_probe.features.collectives.local import LocalRanks
 from pytest_probe.features.collectives.matching import ALONE, Match, Part, Step, calls_of
 from pytest_probe.features.collectives.processes import Processes
 from pytest_probe.features.collectives.replay import Replaying
@@ -169,7 +170,10 @@ class Collectives(Feature):
             return None
         program = frameworks.collectives(frameworks.DEFAULT)
         assert program is not None
-        self._processes = Processes(settings.ranks, settings.backend or _BACKEND, program.PROGRAM, settings.timeout)
+        pools = [feature.rank_pool for feature in self.probe.features]
+        pool = next((each for each in pools if each is not None), None) or LocalRanks()
+        backend = settings.backend or _BACKEND
+        self._processes = Processes(pool, settings.ranks, backend, program.PROGRAM, settings.timeout)
         return Replaying(self._processes, self.values, settings.inputs, settings.seed)
 
     @property
@@ -180,7 +184,8 @@ class Collectives(Feature):
 
     def header(self) -> Iterable[str]:
         if self.probe.settings.ranks is not None:
-            yield f"probe: collectives are made again by {self.device}"
+            where = ", on the cluster" if self.probe.elsewhere else ""
+            yield f"probe: collectives are made again by {self.device}{where}"
 
     def pytest_unconfigure(self) -> None:
         if self._processes is not None:

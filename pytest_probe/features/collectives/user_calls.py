@@ -13,6 +13,7 @@ from pytest_probe import frameworks
 from pytest_probe.check import Case, Checked
 from pytest_probe.errors import SettingsError, Unsupported
 from pytest_probe.features.collectives.judging import STANDARD, Exchanged, exchange_verdicts, flat, skipped
+from pytest_probe.features.collectives.local import LocalRanks
 from pytest_probe.features.collectives.matching import Match, Part
 from pytest_probe.features.collectives.processes import Processes, RanksFailed
 from pytest_probe.model.collective import Collective, RankCall
@@ -24,7 +25,8 @@ _WHERE = "check_collective"
 
 
 class UserCollectives(Struct):
-    """The processes of a test run, one set for each number of ranks and each backend; timeout: as of Processes."""
+    """The processes of a test run, on this machine: one set for each number of ranks and each backend. timeout: as of
+    Processes."""
 
     timeout: float
     started: dict[tuple[int, str], Processes]
@@ -51,7 +53,7 @@ class UserCollectives(Struct):
         parts = {rank: _part(Collective(name, kind, numbers, rank, reduction, 0)) for rank in numbers}
         calls = [RankCall(kind, reduction, len(given), 0, each, (), function=place) for each in given]
         key = len(given), backend
-        processes = self.started.setdefault(key, Processes(*key, api.PROGRAM, self.timeout))
+        processes = self.started.setdefault(key, Processes(LocalRanks(), *key, api.PROGRAM, self.timeout))
         found = _verdicts(processes, calls, Match(parts), given)
         return [Checked(Case(parts[rank].dump, parts[rank].record, "forward"), found[rank]) for rank in numbers]
 

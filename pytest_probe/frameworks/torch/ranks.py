@@ -1,6 +1,8 @@
 """A process of one rank: it makes the collectives that it is told over a pipe, and gives back what it received.
 
-python -m pytest_probe.frameworks.torch.ranks RANK RANKS BACKEND STORE STACKS PIPE
+python -m pytest_probe.frameworks.torch.ranks PIPE
+
+PIPE is the file descriptor of the pipe, through which a RankStart comes first.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ import torch
 import torch.distributed as dist
 
 from pytest_probe.frameworks.torch.arrays import to_array, to_tensor
-from pytest_probe.model.collective import RankCall, Reduction
+from pytest_probe.model.collective import RankAnswer, RankCall, RankStart, Reduction
+from pytest_probe.system.process import die_with_parent
 
 _REDUCTIONS: Mapping[Reduction, Any] = {
     "total": dist.ReduceOp.SUM,
@@ -36,24 +39,49 @@ _REDUCTIONS: Mapping[Reduction, Any] = {
 _ON_HOST = ("gloo", "mpi", "ucc")
 
 
-def main(rank: int, ranks: int, backend: str, store: str, stacks: str, pipe: int) -> None:
-    file = open(stacks, "wb", buffering=0)  # noqa: SIM115 - faulthandler writes to it until the end
-    faulthandler.register(signal.SIGUSR1, file, all_threads=False)
+def main(pipe: int) -> None:
+    die_with_parent()
     connection = Connection(pipe)
+    start: RankStart = connection.recv()
+    file = open(start.stacks, "wb", buffering=0)  # noqa: SIM115 - faulthandler writes to it until the end
+    faulthandler.register(signal.SIGUSR1, file, all_threads=False)
     torch.set_num_threads(1)
-    if not dist.is_backend_available(backend):
-        built = [name for name in ("gloo", "nccl", "mpi", "ucc", "xccl") if dist.is_backend_available(name)]
-        connection.send(("unavailable", f"{backend} is not built into this torch; {' and '.join(built)} is"))
+    trouble = _trouble(start)
+    if trouble:
+        connection.send(RankAnswer("unavailable", trouble))
         return
     device = torch.device("cpu")
-    if backend not in _ON_HOST:
+    if start.backend not in _ON_HOST:
         kind = torch.accelerator.current_accelerator()
-        device = torch.device("cpu" if kind is None else f"{kind.type}:{rank}")
-        torch.accelerator.set_device_index(rank)
-    dist.init_process_group(
-        backend, store=torch._C._distributed_c10d.FileStore(store, ranks), rank=rank, world_size=ranks
+        assert kind is not None
+        device = torch.device(kind.type, start.device)
+        torch.accelerator.set_device_index(start.device)
+    dist.init_process_group(start.backend, store=_store(start), rank=start.rank, world_size=start.ranks)
+    _Rank(start.rank, start.ranks, device).serve(connection)
+
+
+def _trouble(start: RankStart) -> str:
+    """Why this process cannot be a rank of this backend, "" if it can."""
+    backend = start.backend
+    if not dist.is_backend_available(backend):
+        built = [name for name in ("gloo", "nccl", "mpi", "ucc", "xccl") if dist.is_backend_available(name)]
+        return f"{backend} is not built into this torch; {' and '.join(built)} is"
+    count = torch.accelerator.device_count() if backend not in _ON_HOST else start.device + 1
+    if count <= start.device:
+        return f"{backend} takes an accelerator for each rank; rank {start.rank} has none, its process sees {count}"
+    return ""
+
+
+def _store(start: RankStart) -> Any:
+    """Where the ranks find each other."""
+    scheme, _, place = start.meeting.partition("://")
+    if scheme == "file":
+        return torch._C._distributed_c10d.FileStore(place, start.ranks)
+    address, _, port = place.rpartition(":")
+    first = start.rank == 0
+    return torch._C._distributed_c10d.TCPStore(
+        address, int(port), start.ranks, first, wait_for_workers=False, master_listen_fd=start.listens
     )
-    _Rank(rank, ranks, device).serve(connection)
 
 
 class _Rank:
@@ -64,7 +92,7 @@ class _Rank:
 
     def serve(self, connection: Connection) -> None:
         """Until the pipe is closed."""
-        connection.send(("ready", ""))
+        connection.send(RankAnswer("ready", ""))
         while True:
             try:
                 call: RankCall = connection.recv()
@@ -72,15 +100,15 @@ class _Rank:
                 return
             connection.send(self._answer(call))
 
-    def _answer(self, call: RankCall) -> tuple[str, Any]:
+    def _answer(self, call: RankCall) -> RankAnswer:
         try:
             # All ranks make a group, those that are not in it as well.
             if call.count not in self._groups:
                 self._groups[call.count] = dist.new_group(list(range(call.count)))
-            return "received", self._received(call) if self._rank < call.count else []
+            return RankAnswer("received", self._received(call) if self._rank < call.count else [])
         except Exception as error:
             where = traceback.format_exc() if call.function is not None else ""
-            return "raised", f"{type(error).__name__}: {error}\n{where}"
+            return RankAnswer("raised", f"{type(error).__name__}: {error}\n{where}")
 
     def _received(self, call: RankCall) -> list[np.ndarray]:
         sent = to_tensor(call.sent).to(self._device)
@@ -185,5 +213,4 @@ def _imported(path: str, name: str) -> Any:
 
 
 if __name__ == "__main__":
-    _rank, _ranks, _backend, _store, _stacks, _pipe = sys.argv[1:]
-    main(int(_rank), int(_ranks), _backend, _store, _stacks, int(_pipe))
+    main(int(sys.argv[1]))

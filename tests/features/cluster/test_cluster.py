@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,33 +21,13 @@ from tests.acceptance.conftest import DumpMaker, entries
 from tests.acceptance.test_workers import FAULTS
 from tests.support.dumps import unpack
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("address", "forked")]
 
 ray = pytest.importorskip("ray", reason="needs Ray: pip install 'pytest-probe[cluster]'")
 
 RUN = ["--probe-dump=dump.json", "--probe-cluster=ray", "--probe-device=cpu"]
-# What the small node may take, in bytes.
-SMALL = 64 * 2**20
 # In the command of a process that a host keeps.
 WORKER = worker.__name__.encode()
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    """Three nodes with a CPU each; the last one is small, and has what it calls NPUs."""
-    from ray.cluster_utils import Cluster
-
-    store: Any = {"object_store_memory": 100 * 2**20}
-    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False, **store})
-    found.add_node(num_cpus=1, **store)
-    found.add_node(num_cpus=1, resources={"NPU": 2}, memory=SMALL, **store)
-    yield found
-    found.shutdown()
-
-
-@pytest.fixture(autouse=True)
-def address(cluster: Any, monkeypatch: pytest.MonkeyPatch, forked: None) -> None:
-    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
 
 
 def run(pytester: pytest.Pytester, *args: str) -> pytest.RunResult:

@@ -1,0 +1,150 @@
+"""--probe-ranks with --probe-cluster: collectives made by the hosts of three nodes of Ray's own in one machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytest_probe.errors import NoKernel
+from pytest_probe.features.collectives.processes import Processes, RanksFailed
+from pytest_probe.frameworks.torch.collectives import PROGRAM
+from pytest_probe.model.collective import RankCall
+from tests.features.collectives.dumps import write
+from tests.features.collectives.test_replay import COLLECTIVES, all_ways
+
+pytestmark = pytest.mark.slow
+
+ray = pytest.importorskip("ray", reason="needs Ray: pip install 'pytest-probe[cluster]'")
+
+Making = Callable[[str], Sequence[Any]]
+
+
+@pytest.mark.usefixtures("address", "forked")
+def test_verdicts_are_those_of_ranks_on_this_machine(pytester: pytest.Pytester) -> None:
+    write(pytester.path / "dump", all_ways())
+    common = ["--probe-dump=dump", "--probe-ranks=2", "-p", "no:randomly"]
+    pytester.runpytest_inprocess(*common, "--probe-out=here")
+    result = pytester.runpytest_subprocess(*common, "--probe-out=there", "--probe-cluster=ray")
+    result.assert_outcomes(passed=17, skipped=3)
+    result.stdout.fnmatch_lines(["probe: collectives are made again by 2 ranks of gloo, on the cluster"])
+    lines = [(pytester.path / folder / "results.jsonl").read_text().splitlines() for folder in ("here", "there")]
+    here, there = ([{**json.loads(line), "duration": 0} for line in each] for each in lines)
+    assert there == here
+
+
+@pytest.fixture(scope="module")
+def homes(cluster: Any) -> Iterator[Any]:
+    """The hosts of two nodes, for this process."""
+    from pytest_probe.features.cluster.ray_ranks import Home
+
+    ray.init(cluster.address, log_to_driver=False)
+    nodes = [(node["NodeID"], node["NodeManagerAddress"]) for node in ray.nodes()]
+    own = {**os.environ, "STARTED_BY": str(os.getpid())}
+    yield [Home(*place, {**own, "HOST": str(number)}) for number, place in enumerate(nodes[:2])]
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def processes(homes: Any) -> Iterator[Processes]:
+    """Of three ranks, on two hosts."""
+    from pytest_probe.features.cluster.ray_ranks import RayRanks
+
+    found = Processes(RayRanks(lambda seconds: homes), 3, "gloo", PROGRAM, 25.0)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def make(processes: Processes, tmp_path: Path) -> Making:
+    """What each rank receives of a collective of the user's own: rank r sends r + 1."""
+    path = tmp_path / "mine.py"
+    path.write_text(
+        dedent(COLLECTIVES)
+        + "def where(x):\n    return x * 0 + int(os.environ['HOST'])\n"
+        + "def ends(x):\n    os._exit(3) if dist.get_rank() == 2 else dist.all_reduce(x)\n"
+    )
+
+    def made(name: str) -> Sequence[Any]:
+        own = (str(path), "mine", name)
+        sent = [np.full(2, rank + 1, np.float32) for rank in range(3)]
+        calls = [RankCall("reduced to all", "total", 3, 0, each, (2,), function=own) for each in sent]
+        return [each.tolist() for (each,) in processes.make(calls)]
+
+    return made
+
+
+def test_several_ranks_share_a_host(make: Making) -> None:
+    assert make("mine") == [[6.0, 6.0]] * 3
+    assert make("where") == [[0.0, 0.0], [0.0, 0.0], [1.0, 1.0]]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("dies", "rank 1 of 3 died: signal 9 (SIGKILL)"),
+        pytest.param("ends", "rank 2 of 3 died: exit status 3", marks=pytest.mark.exhaustive),
+        ("raises", "rank 1 of 3 raised ValueError: no"),
+    ],
+)
+def test_a_rank_that_ends_or_raises_is_named(make: Making, name: str, words: str) -> None:
+    with pytest.raises(RanksFailed) as raised:
+        make(name)
+    assert str(raised.value) == words
+    assert make("mine") == [[6.0, 6.0]] * 3, "the next one starts new processes"
+
+
+def test_a_rank_that_hangs_says_where(make: Making, processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    make("mine")
+    monkeypatch.setattr(processes, "_seconds", 2.0)
+    with pytest.raises(RanksFailed, match=r"ranks 0 to 2 of 3 did not end within 2 s") as raised:
+        make("hangs")
+    assert "in hangs" in raised.value.stacks[1]
+    assert ended()
+
+
+def test_a_rank_whose_node_goes_away_is_named(homes: Any) -> None:
+    from pytest_probe.features.cluster.ray_ranks import RayRanks
+
+    pool = RayRanks(lambda seconds: homes)
+    pool.start(2, "gloo", PROGRAM, 60.0)
+    ray.kill(pool._actors[1])
+    found: dict[int, Any] = {}
+    while 1 not in found:
+        found |= pool.answers([1], 30.0)
+    assert found[1].kind == "died"
+    assert found[1].value.startswith("its node went away (")
+    pool.close()
+    assert ended()
+
+
+def test_without_a_free_host_it_is_a_skip() -> None:
+    from pytest_probe.features.cluster.ray_ranks import RayRanks
+
+    with pytest.raises(NoKernel, match="no host of the cluster is free within 30 s"):
+        RayRanks(lambda seconds: []).start(2, "gloo", PROGRAM, 60.0)
+
+
+def ended() -> bool:
+    """Does no process of a rank that this process had started run any more, a little later?"""
+    own = f"\0STARTED_BY={os.getpid()}\0".encode()
+    end = time.monotonic() + 10
+    while any(own in variables(process) for process in Path("/proc").glob("[0-9]*")):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def variables(process: Path) -> bytes:
+    try:
+        return (process / "environ").read_bytes()
+    except OSError:  # it has ended
+        return b""
