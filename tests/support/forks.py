@@ -67,8 +67,28 @@ class Fork:
             os.close(self._report)
         return self.returncode
 
+    def send_signal(self, number: int) -> None:
+        if self.returncode is None and not select.select([self._report], [], [], 0)[0]:
+            os.kill(self.pid, number)
+
     def kill(self) -> None:
-        os.kill(self.pid, signal.SIGKILL)
+        self.send_signal(signal.SIGKILL)
+
+
+class Program(Fork):
+    """One that goes on beside the test: what it says, of both streams, is kept in a file until it is asked for."""
+
+    def __init__(self, args: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
+        self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        with open(os.devnull) as empty:
+            streams = (empty.fileno(), self._said.fileno(), self._said.fileno())
+            super().__init__(args, folder, environment, streams)
+
+    def communicate(self, timeout: float | None = LIMIT) -> tuple[str, None]:
+        self.wait(timeout)
+        with self._said:
+            self._said.seek(0)
+            return self._said.read(), None
 
 
 def run(args: Sequence[Any], folder: Path, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:

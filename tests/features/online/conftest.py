@@ -6,11 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
+
+from tests.support import forks
 
 PROGRAM = """
 import sys
@@ -47,8 +49,8 @@ if fault:
     library.impl("gelu", lambda x, approximate="none": x * torch.sigmoid(1.8 * x), "CPU")
 main()
 """
-# A run of the checker has to import torch.
 LIMIT = 120.0
+Process: TypeAlias = "subprocess.Popen[str] | forks.Program"
 
 
 class Ends:
@@ -56,27 +58,23 @@ class Ends:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        # Ends that lose a connection have waited for ever as forks: they need interpreters of their own.
+        self.forks = forks.POSSIBLE
         self.shared = folder / "shared"
         self.address = self.shared.as_uri()
-        self._processes: list[subprocess.Popen[str]] = []
+        self._processes: list[Process] = []
         (folder / "train.py").write_text(PROGRAM)
 
-    def start(self, *words: str, **environment: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, *words],
-            cwd=self.folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={**os.environ, **environment},
-        )
+    def start(self, *words: str, **environment: str) -> Process:
+        run: Callable[..., Process] = forks.Program if self.forks else interpreter
+        process = run(words, self.folder, {**os.environ, **environment})
         self._processes.append(process)
         return process
 
-    def program(self, *options: str, **environment: str) -> subprocess.Popen[str]:
+    def program(self, *options: str, **environment: str) -> Process:
         return self.start("train.py", *options, **environment)
 
-    def checker(self, out: str, *options: str) -> subprocess.Popen[str]:
+    def checker(self, out: str, *options: str) -> Process:
         words = ["-m", "pytest", f"--probe-out={out}", "-p", "no:randomly", "-p", "no:cacheprovider", *options]
         return self.start(*words)
 
@@ -89,7 +87,7 @@ class Ends:
     def end(self) -> None:
         for process in self._processes:
             process.kill()
-            process.communicate()
+            process.wait()
 
 
 @pytest.fixture
@@ -99,7 +97,14 @@ def ends(tmp_path: Path) -> Iterator[Ends]:
     found.end()
 
 
-def said(process: subprocess.Popen[str]) -> str:
+def interpreter(words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> subprocess.Popen[str]:
+    command = [sys.executable, *words]
+    return subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    )
+
+
+def said(process: Process) -> str:
     """What a process said until it ended."""
     text, _ = process.communicate(timeout=LIMIT)
     return text

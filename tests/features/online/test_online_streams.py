@@ -38,7 +38,7 @@ def port() -> int:
         return int(free.getsockname()[1])
 
 
-# A GPT of 32 channels and two layers.
+# A GPT of 32 channels and one layer.
 GPT = """
 import importlib, sys
 sys.path.insert(0, BENCHMARKS)
@@ -47,7 +47,7 @@ from pytest_probe import PrecisionDebugger
 
 torch.manual_seed(0)
 torch.set_num_threads(1)
-step = importlib.import_module("overhead.pytorch").training(64, 32, 4, 2, 16, 2)
+step = importlib.import_module("overhead.pytorch").training(64, 32, 4, 1, 16, 2)
 debugger = PrecisionDebugger(task="tensor", **dict(word.split("=", 1) for word in sys.argv[1:]))
 for _ in range(3):
     debugger.start()
@@ -60,7 +60,7 @@ for _ in range(3):
 def test_verdicts_are_those_of_a_dump(ends: Ends, port: int, tls: Path) -> None:
     (ends.folder / "train.py").write_text(GPT.replace("BENCHMARKS", repr(str(ROOT / "benchmarks"))))
     said(ends.program("dump_path=dump"))
-    assert "1152 passed" in said(ends.checker("offline", "--probe-dump=dump", "--probe-device=recorded"))
+    assert "675 passed" in said(ends.checker("offline", "--probe-dump=dump", "--probe-device=recorded"))
     checker = ends.checker("online", f"--probe-listen=localhost:{port}", f"--probe-tls={tls}")
     said(ends.program(f"online=localhost:{port}", f"tls_path={tls}"))
     text = said(checker)
@@ -70,6 +70,7 @@ def test_verdicts_are_those_of_a_dump(ends: Ends, port: int, tls: Path) -> None:
 
 
 def test_cuts_lose_and_repeat_nothing(ends: Ends, port: int) -> None:
+    ends.forks = False
     proxy = CuttingProxy(port, cuts(1, 20, 20_000))
     checker = ends.checker("online", f"--probe-listen={LOCAL}:{port}")
     text = said(ends.program(f"online={LOCAL}:{proxy.port}", "fault=gelu"))
@@ -126,6 +127,7 @@ def test_one_rank_of_two_that_is_asked_for(ends: Ends, port: int) -> None:
 
 
 def test_a_rank_that_is_killed_ends_alone(ends: Ends, port: int) -> None:
+    ends.forks = False
     program = (ends.folder / "train.py").read_text()
     dies = program.replace("        debugger.step()\n", "        debugger.step()\n        if step == 1: die()\n")
     assert dies != program
