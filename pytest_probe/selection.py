@@ -11,6 +11,10 @@ from msgspec import Struct
 
 from pytest_probe.errors import RecordError
 from pytest_probe.model.dump import Call, Direction, Dump, Record
+from pytest_probe.system import suggestions
+
+# Names of APIs share many letters.
+_ALIKE = 0.8
 
 
 class Selection(Struct, frozen=True):
@@ -61,8 +65,8 @@ def apis_of(dumps: Iterable[Dump]) -> set[str]:
 def closest(name: str, apis: Iterable[str]) -> str:
     """The API that was meant, with its first part or without, as the end of a sentence; "" where none is close."""
     names = {known.casefold(): api for api in apis for known in (api.partition(".")[2], api)}
-    found = get_close_matches(name.casefold(), names, n=1, cutoff=0.8)
-    return f"; did you mean {names[found[0]]}?" if found else ""
+    found = suggestions.closest(names, name, _ALIKE)
+    return f"; did you mean {names[found]}?" if found else ""
 
 
 def nearest(glob: str, apis: Iterable[str]) -> list[str]:

@@ -92,7 +92,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "numerics/regions.py": {"English words": "dim index"},
     "features/html/page.py": {"settings": "mode repeat"},
     "features/markdown/page.py": {"an English word": "item"},
-    "reports/results_file.py": {"a property": "where"},
+    "reports/junit.py": {"a property": "where"},
     "records/api_accuracy_checker.py": {
         "types, the framework and a file, as a dump has them": "stack torch type",
     },

@@ -32,7 +32,7 @@ from pytest_probe.reports.terminal import WIDTH, holds
 from pytest_probe.reports.weak_cases import WeakCases
 from pytest_probe.selection import Selection, apis_of, closest, matches, select
 from pytest_probe.standards.api_class import classes_of
-from pytest_probe.system.decoding import check_name
+from pytest_probe.system.suggestions import check_name
 from pytest_probe.system.text import printable
 from pytest_probe.user_errors import allowing_refusal
 

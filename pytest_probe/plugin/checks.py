@@ -30,7 +30,7 @@ from pytest_probe.plugin.reproduce import test_command
 from pytest_probe.plugin.saving import saved_file
 from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.tensors import Request
-from pytest_probe.reports import results_file
+from pytest_probe.reports import junit
 
 RESULTS: pytest.StashKey[list[Result]] = pytest.StashKey()
 PACKAGE = Path(__file__).parent.parent
@@ -405,8 +405,8 @@ def complete(item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo
     item.stash[RESULTS] = []
     worst = max(results, key=lambda outcome: SEVERITY[outcome.verdict])
     item.user_properties[:] = [
-        *results_file.other_properties(item.user_properties),
-        *results_file.junit_properties(worst),
+        *junit.other_properties(item.user_properties),
+        *junit.properties(worst),
     ]
     report.user_properties = list(item.user_properties)
     carry(report, worst, results)

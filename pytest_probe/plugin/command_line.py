@@ -7,7 +7,6 @@ import shlex
 import shutil
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 
 from pytest_probe.errors import ProbeError
 from pytest_probe.options import NAMED, OPTIONS, standards
+from pytest_probe.system.suggestions import suggestion
 
 CONFIG_FILES = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg")
 
@@ -82,6 +82,8 @@ def _folder(path: Path) -> Path:
 
 
 FLAGS = tuple(option.flag for option in OPTIONS if option.cli)
+# All of ours begin alike.
+_ALIKE = 0.75
 KEYS = tuple(option.key for option in OPTIONS if option.ini)
 
 
@@ -91,21 +93,18 @@ def check_options(parser: pytest.Parser, args: list[str]) -> None:
     for arg in unknown:
         if arg.startswith("--probe-"):
             flag = arg.partition("=")[0]
-            raise pytest.UsageError(f"{flag}: there is no such option{_meant(flag, FLAGS) or '; see pytest --help'}")
+            raise pytest.UsageError(
+                f"{flag}: there is no such option{suggestion(FLAGS, flag, _ALIKE) or '; see pytest --help'}"
+            )
 
 
 def check_keys(config: pytest.Config, keys: Iterable[str]) -> None:
     """Raises UsageError for an ini key that nobody has registered, where one of ours is close."""
     for key in keys:
-        meant = "" if key in KEYS else _meant(key, KEYS)
+        meant = "" if key in KEYS else suggestion(KEYS, key, _ALIKE)
         if meant and not _is_registered(config, key):
             where = f" in {config.inipath.name}" if config.inipath else ""
             raise pytest.UsageError(f"{key}{where}: there is no such key{meant}")
-
-
-def _meant(name: str, known: Iterable[str]) -> str:
-    close = get_close_matches(name, known, n=1, cutoff=0.75)
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _is_registered(config: pytest.Config, key: str) -> bool:

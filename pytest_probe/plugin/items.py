@@ -21,7 +21,7 @@ from pytest_probe.plugin.reproduce import item_command
 from pytest_probe.plugin.saving import saved_file
 from pytest_probe.plugin.session import Probe
 from pytest_probe.records import module_path, user_frame
-from pytest_probe.reports import results_file
+from pytest_probe.reports import junit
 from pytest_probe.system.process import call_below_frame
 from pytest_probe.system.text import printable, printable_line
 from pytest_probe.user_errors import exception_line, first_line
@@ -165,8 +165,8 @@ class NoticeItem(pytest.Item):
             path, line, _ = self.reportinfo()
             report.longrepr = (str(path), (line or 0) + 1, f"Skipped: {self.shown(self.verdict.reason)}")  # type: ignore[union-attr]
         outcome = self.result(self.verdict or _unjudged(report, call), call.duration)
-        mine = results_file.junit_properties(outcome)
-        self.user_properties = [*results_file.other_properties(self.user_properties), *mine]
+        mine = junit.properties(outcome)
+        self.user_properties = [*junit.other_properties(self.user_properties), *mine]
         report.user_properties = list(self.user_properties)
         carry(report, outcome, [outcome], "" if self.judged is None else self.judged.words)
 

@@ -27,9 +27,10 @@ from pytest_probe.plugin.saving import NOT_SAVED
 from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.xdist import is_controller, workers_describe_devices
 from pytest_probe.records import user_frame
-from pytest_probe.reports import results_file, terminal
+from pytest_probe.reports import terminal
 from pytest_probe.reports.groups import place_words
-from pytest_probe.reports.results_file import ResultsWriter, digest, junit_groups, results_in
+from pytest_probe.reports.junit import group_properties, other_properties
+from pytest_probe.reports.results_file import ResultsWriter, digest, results_in
 from pytest_probe.reports.running import FOLDER, clear
 from pytest_probe.reports.selected import ITEMS, read_items, selected_in
 from pytest_probe.reports.tally import Tally
@@ -156,7 +157,7 @@ class Reporting:
         lines, place = self._held.pop(item, ("", ""))
         if item in self._repeated:
             self._repeated.discard(item)
-            report.user_properties = results_file.other_properties(report.user_properties)
+            report.user_properties = other_properties(report.user_properties)
             return
         self._finished += 1
         if not lines:
@@ -297,7 +298,7 @@ class Reporting:
         junit = config.pluginmanager.get_plugin("junitxml")
         xml = None if junit is None else config.stash.get(junit.xml_key, None)
         if xml is not None:
-            for name, line in junit_groups(self.tally.groups):
+            for name, line in group_properties(self.tally.groups):
                 xml.add_global_property(name, line)
 
     def _unreported_damage(self) -> list[str]:

@@ -26,7 +26,7 @@ from pytest_probe.model.verdict import Verdict
 from pytest_probe.plugin.report_results import carry
 from pytest_probe.plugin.reproduce import item_command
 from pytest_probe.plugin.session import Probe
-from pytest_probe.reports.results_file import junit_properties
+from pytest_probe.reports import junit
 from pytest_probe.reports.running import (
     Deaths,
     Ending,
@@ -286,7 +286,7 @@ def say(report: pytest.TestReport, path: Path, result: Result, command: str, dev
         where = f" on {device}" if device else ""
         report.longrepr = f"{result.portable_id.name}{where}: {result.reason}\nto reproduce: {command}"
     carry(report, result, [result])
-    report.user_properties = list(junit_properties(result))
+    report.user_properties = list(junit.properties(result))
 
 
 def passed(call: pytest.TestReport, when: Literal["setup", "teardown"]) -> pytest.TestReport:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 from glob import glob, has_magic
 from pathlib import Path
 
@@ -35,6 +34,7 @@ from pytest_probe.records.paddleapex import PaddleApexReader, whole_of, without_
 from pytest_probe.records.ptdbg import PtdbgReader
 from pytest_probe.system import archive
 from pytest_probe.system.files import special_kind
+from pytest_probe.system.suggestions import closest
 from pytest_probe.system.tensor_files.torch_zip import first_pickle
 from pytest_probe.user_errors import reporting_failures_of
 
@@ -166,8 +166,8 @@ def _nearest(path: Path) -> str:
         names = os.listdir(path.parent)
     except OSError:
         return ""
-    found = get_close_matches(path.name, names, n=1, cutoff=0.7)
-    return f"; did you mean {path.parent / found[0]}?" if found else ""
+    found = closest(names, path.name)
+    return f"; did you mean {path.parent / found}?" if found else ""
 
 
 def _is_pattern(path: Path) -> bool:

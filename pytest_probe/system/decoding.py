@@ -7,13 +7,13 @@ advice in an error. Structs forbid unknown fields. A Struct's field may be a Str
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from difflib import get_close_matches
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias, TypeVar, get_args, get_origin
 
 import msgspec
 
 from pytest_probe.errors import SettingsError, UnknownKey
+from pytest_probe.system.suggestions import known_keys, one_of
 
 T = TypeVar("T")
 Steps: TypeAlias = tuple[str | int, ...]
@@ -47,40 +47,6 @@ def decode(
         raise _refusal(_steps(error, kind), content, kind, place, keys) from None
 
 
-def one_of(known: Iterable[str], found: str) -> str:
-    """The advice to give one of the known words, with the closest one, if one is close."""
-    known = tuple(known)
-    close = _closest(known, found)
-    return f"give one of {', '.join(known)}{f' (did you mean {close}?)' if close else ''}"
-
-
-def check_name(option: str, value: str, choices: Iterable[str]) -> str:
-    """The value, where it is one of the choices. Raises SettingsError with the closest of them otherwise."""
-    choices = tuple(choices)
-    if value in choices:
-        return value
-    raise SettingsError(option, value, one_of(choices, value))
-
-
-def _known_keys(known: Iterable[str], found: str) -> str:
-    """The closest known key, if one is close, and all of them."""
-    known = tuple(known)
-    close, keys = _closest(known, found), ", ".join(known)
-    return f"did you mean {close!r}? Known keys: {keys}" if close else f"known keys: {keys}"
-
-
-def suggestion(known: Iterable[str], found: str) -> str:
-    """The closest known word, as the end of a sentence; "" where none is close, or the word is known."""
-    close = "" if found in known else _closest(known, found)
-    return f"; did you mean {close}?" if close else ""
-
-
-def _closest(known: Iterable[str], found: str) -> str:
-    """The known word that is close, in upper or lower case; "" where none is."""
-    names = {name.casefold(): name for name in known}
-    return next((names[close] for close in get_close_matches(found.casefold(), names, n=1, cutoff=0.65)), "")
-
-
 def _steps(error: msgspec.ValidationError, kind: Any) -> Steps:
     """Where the error is: the keys and indices that lead there, a key that is unknown or missing included."""
     message = _MESSAGE.fullmatch(str(error))
@@ -105,7 +71,7 @@ def _refusal(
             continue
         fields = _fields(annotation)
         if step not in fields:
-            return UnknownKey(": ".join(where), step, _known_keys(fields, step))
+            return UnknownKey(": ".join(where), step, known_keys(fields, step))
         where.append(step)
         found, annotation = found.get(step), fields[step].type
     words, description = _words(annotation), _description(annotation)

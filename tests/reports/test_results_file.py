@@ -12,7 +12,8 @@ import pytest
 from pytest_probe.errors import ResultsError, SettingsError
 from pytest_probe.model.result import PortableId, Result, plain
 from pytest_probe.model.verdict import Element, Metric, Outcome, OutputVerdict, Verdict
-from pytest_probe.reports.results_file import ResultsWriter, digest, junit_properties, lines_of, read_results
+from pytest_probe.reports import junit
+from pytest_probe.reports.results_file import ResultsWriter, digest, lines_of, read_results
 from pytest_probe.reports.tally import Tally
 
 
@@ -100,11 +101,11 @@ def test_a_result_is_builtins_only() -> None:
 
 
 def test_properties_hold_the_worst_of_all_outputs() -> None:
-    found = dict(junit_properties(outcome("pass", output(max_ulp=1.0, noise_ratio=2.0), output(max_ulp=3.0), output())))
+    found = dict(junit.properties(outcome("pass", output(max_ulp=1.0, noise_ratio=2.0), output(max_ulp=3.0), output())))
     assert (found["probe.max_ulp"], found["probe.noise_ratio"]) == (3.0, 2.0)
     assert "probe.max_abs" not in found
     assert (
-        dict(junit_properties(outcome("error", output(max_ulp=5.0), output(max_ulp=math.nan))))["probe.max_ulp"]
+        dict(junit.properties(outcome("error", output(max_ulp=5.0), output(max_ulp=math.nan))))["probe.max_ulp"]
         == "nan"
     )
 

@@ -10,7 +10,8 @@ from pytest_probe.features.timing.paddleapex_csv import memory_row, summary_row,
 from pytest_probe.model.measurement import CaseMemory, CaseTime, TimeBeside
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import OutputVerdict, Verdict
-from pytest_probe.reports.results_file import RESULTS, junit_properties
+from pytest_probe.reports import junit
+from pytest_probe.reports.results_file import RESULTS
 from pytest_probe.reports.tally import TimeTally
 
 TIME = CaseTime(
@@ -82,10 +83,10 @@ def test_calls_no_slower_than_an_empty_one_have_no_shares() -> None:
 
 def test_junit_has_time_ratio_and_peak() -> None:
     time = msgspec.structs.replace(TIME, beside=BESIDE)
-    found = dict(junit_properties(result(time, memory=CaseMemory(4096, 100))))
+    found = dict(junit.properties(result(time, memory=CaseMemory(4096, 100))))
     assert (found["probe.time_us"], found["probe.time_ratio"], found["probe.peak_bytes"]) == (12.5, 1.25, 4096)
-    assert not any(name.startswith(("probe.time", "probe.peak")) for name in dict(junit_properties(result(None))))
-    assert "probe.peak_bytes" not in dict(junit_properties(result(memory=CaseMemory(reason="nothing counts"))))
+    assert not any(name.startswith(("probe.time", "probe.peak")) for name in dict(junit.properties(result(None))))
+    assert "probe.peak_bytes" not in dict(junit.properties(result(memory=CaseMemory(reason="nothing counts"))))
 
 
 def test_rows_of_times() -> None:

@@ -8,7 +8,7 @@ import pytest
 from msgspec import Meta, Struct, field
 
 from pytest_probe.errors import SettingsError
-from pytest_probe.system.decoding import Steps, WrongField, decode, one_of
+from pytest_probe.system.decoding import Steps, WrongField, decode
 
 
 class Part(Struct, forbid_unknown_fields=True):
@@ -66,8 +66,3 @@ def test_content_of_another_shape_is_refused_with_its_place(content: Any, messag
 def test_a_key_that_looks_like_msgspecs_own_words(key: str) -> None:
     with pytest.raises(SettingsError, match="unknown key "):
         decode({"why": "so", key: 1}, Whole, place)
-
-
-def test_a_wrong_choice_is_answered_with_the_nearest() -> None:
-    assert one_of(("tf32", "bf16"), "tf23") == "give one of tf32, bf16 (did you mean tf32?)"
-    assert one_of(("tf32", "bf16"), "x") == "give one of tf32, bf16"

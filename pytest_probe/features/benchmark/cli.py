@@ -23,7 +23,7 @@ from pytest_probe.model.verdict import PASS_SELF
 from pytest_probe.reports.csv_file import write_rows
 from pytest_probe.reports.paddleapex_columns import MEMORY, SUMMARY, TIMES
 from pytest_probe.standards.tools import COMPARES, DEFAULT
-from pytest_probe.system.decoding import check_name
+from pytest_probe.system.suggestions import check_name
 from pytest_probe.system.text import printable, printable_line
 
 _SHOWN = 20

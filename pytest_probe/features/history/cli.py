@@ -24,7 +24,7 @@ from pytest_probe.features.history.file import (
     runs,
     worse,
 )
-from pytest_probe.system.decoding import check_name, one_of
+from pytest_probe.system.suggestions import check_name, one_of
 from pytest_probe.system.text import printable
 
 _FIRST = "noise_ratio"

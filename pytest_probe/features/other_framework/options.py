@@ -15,7 +15,7 @@ from pytest_probe.frameworks.mapping.table import entries_of, place_of
 from pytest_probe.model.run import RECORDED
 from pytest_probe.option_types import Given, Type
 from pytest_probe.settings import RawOptions, Settings
-from pytest_probe.system.decoding import suggestion
+from pytest_probe.system.suggestions import suggestion
 
 MAPPING = "--probe-mapping"
 

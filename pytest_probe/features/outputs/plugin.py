@@ -20,7 +20,7 @@ from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.items import ProbeItem
 from pytest_probe.plugin.judged import Judged
 from pytest_probe.standards.tools import DEFAULT
-from pytest_probe.system.decoding import check_name
+from pytest_probe.system.suggestions import check_name
 
 _AUTO = "auto"
 

@@ -25,8 +25,9 @@ from pytest_probe.model.verdict import RELATION, SEVERITY, Element, Metric, Outp
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
 from pytest_probe.numerics.ulp import ulp_distance
 from pytest_probe.standards.api_class import classes_of
-from pytest_probe.system.decoding import check_name, decode
+from pytest_probe.system.decoding import decode
 from pytest_probe.system.machine import out_of_memory
+from pytest_probe.system.suggestions import check_name
 from pytest_probe.user_errors import first_line
 
 RELATIONS: Mapping[str, Relation] = {

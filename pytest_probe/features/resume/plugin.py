@@ -28,7 +28,7 @@ from pytest_probe.plugin.reporting import Reporting
 from pytest_probe.plugin.run_dumps import address
 from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.xdist import DEATHS_OF_A_CASE, result_of, workers_describe_devices
-from pytest_probe.reports import results_file
+from pytest_probe.reports import junit
 from pytest_probe.reports.results_file import RESULTS, RUN, Identity, ResultsWriter, lines_of
 from pytest_probe.reports.running import FOLDER, TIMER, Deaths, Ending, case_of_timeout, verdict_on
 from pytest_probe.reports.selected import ITEMS, id_list, ids_in, read_items
@@ -222,7 +222,7 @@ class _Resumed:
             longrepr = (file, 1, f"Skipped: {result.reason}")
         elif outcome == "failed":
             longrepr = f"{name} on {result.device}: {result.verdict}, found before the run was resumed\n{_why(result)}"
-        properties = results_file.junit_properties(result)
+        properties = junit.properties(result)
         location = (file, None, f"{name} ")
         for when in ("call", "teardown"):
             kind, said = (outcome, longrepr) if when == "call" else ("passed", None)

@@ -17,14 +17,13 @@ from pytest_probe.errors import ResultsError, SettingsError
 from pytest_probe.features.shard.dealing import MOST_PARTS, shard_of
 from pytest_probe.model.result import Result
 from pytest_probe.model.verdict import SEVERITY
+from pytest_probe.reports import junit
 from pytest_probe.reports.groups import Groups
 from pytest_probe.reports.results_file import (
     RESULTS,
     RUN,
     ResultsWriter,
     differences,
-    junit_groups,
-    junit_properties,
     lines_of,
     read_results,
 )
@@ -226,7 +225,7 @@ def write_junit(path: Path, results: Iterable[_Named], groups: Groups, *, strict
     counts = {"errors": 0, "failures": 0, "skipped": 0, "tests": 0}
     total = 0.0
     properties = ElementTree.SubElement(suite, "properties")
-    for name, line in junit_groups(groups):
+    for name, line in junit.group_properties(groups):
         ElementTree.SubElement(properties, "property", name=name, value=line)
     for node, found in groupby(results, key=lambda pair: pair[0]):
         each = [result for _, result in found]
@@ -249,7 +248,7 @@ def _add(suite: ElementTree.Element, node: str, worst: Result, each: Sequence[Re
     classname, name = names(node)
     case = ElementTree.SubElement(suite, "testcase", classname=classname, name=name, time=f"{worst.duration:.3f}")
     properties = ElementTree.SubElement(case, "properties")
-    for key, value in junit_properties(worst):
+    for key, value in junit.properties(worst):
         ElementTree.SubElement(properties, "property", name=key, value=printable(str(value)))
     reason = printable(_reason(worst))
     if fails(worst, strict=strict):

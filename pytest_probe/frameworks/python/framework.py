@@ -19,7 +19,7 @@ from pytest_probe.frameworks.python.calls import PythonCalls
 from pytest_probe.model.comparison import Comparison, KnownFinding
 from pytest_probe.model.dump import Argument
 from pytest_probe.model.run import BoundCall, Device, Kernel, State
-from pytest_probe.system.decoding import suggestion
+from pytest_probe.system.suggestions import suggestion
 from pytest_probe.user_errors import first_line
 
 # What a setting belongs to: to how a run is made, and so never to the user; to the call, of which a dump has it; to
