@@ -90,6 +90,7 @@ def test_a_hook_that_raises_shows_its_own_line_alone(pytester: pytest.Pytester, 
     assert "pytest_probe_verdict raised RuntimeError: broken" in (pytester.path / "out/results.jsonl").read_text()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("args", "expected"),
     [

@@ -32,6 +32,7 @@ print((least + least).view(np.uint32)[0])
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("flags", ["", "-ffast-math", "-Ofast", "-funsafe-math-optimizations"])
 def test_the_process_keeps_its_subnormal_numbers(flags: str, tmp_path: Path) -> None:
     path = kernels.built(tmp_path, CFLAGS=flags, LDFLAGS=flags)
@@ -70,6 +71,7 @@ print(_kernel.INSTRUCTIONS)
 """
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("variant", ["", "-DNARROW", "-DBASELINE"])
 def test_the_sanitizers_find_nothing(variant: str, tmp_path: Path) -> None:
     """ASan and UBSan, with this CPU's instructions, without AVX-512 and as on a CPU of an unknown kind."""

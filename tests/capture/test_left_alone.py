@@ -85,6 +85,7 @@ def test_the_command_starts_and_ends_a_program_as_python_does(end: str, module: 
     assert recorded == run()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["./train.py", "train.pyc", "app.pyz", "app"])
 def test_files_and_folders_start_as_python_starts_them(kind: str, tmp_path: Path) -> None:
     (tmp_path / "app").mkdir()

@@ -92,6 +92,7 @@ def check(pytester: pytest.Pytester, conftest: str, healthy: dict[str, dict[str,
 
 
 # The one that hangs costs its time limit: once is enough.
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", [["--probe-isolate"], ["-n", "1", "-k", "not relu.5"]], ids=["isolated", "workers"])
 @pytest.mark.usefixtures("dump")
 def test_each_fault_is_one_result(

@@ -44,6 +44,7 @@ def found(path: Path, name: str) -> dict[str, str]:
     return {key: item.verdict for key, item in verdicts(path).items() if key.split(".")[1] == name}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [

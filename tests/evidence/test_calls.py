@@ -349,6 +349,7 @@ def test_a_bessel_function_of_few_elements(dtype: torch.dtype, factor: float) ->
         assert compare(wrong, torch.special.i0e, x, api="Torch.special.i0e")[0].verdict == "error"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_healthy_lstms_pass_and_a_scaled_gradient_does_not(dtype: torch.dtype) -> None:
     """In bfloat16 oneDNN computes them, and keeps gates for the backward in 16 bit."""
@@ -444,6 +445,7 @@ def attended(
     return (scores.masked_fill(hidden, -torch.inf).softmax(-1) @ value).to(narrow)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_peaked_attention_passes_and_its_faults_do_not(dtype: torch.dtype) -> None:
     """Scores of 50, as trained models have them: a roundoff of a 16-bit query is all of a weight there."""

@@ -83,6 +83,7 @@ def online(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, wrong: s
     return (result / total).to(query.dtype)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shape", [(1, 8, 256, 32), (1, 4, 512, 16)])
 def test_attention_with_an_online_softmax_passes_in_float16_and_its_faults_do_not(shape: tuple[int, ...]) -> None:
     reference = F.scaled_dot_product_attention

@@ -39,6 +39,7 @@ def of_format(folder: Path, name: str, shape: tuple[int, int, int] = (160, 512, 
     return scaled.write(folder, call, scaled.kernel()(*call.args))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", FORMATS)
 def test_healthy_scaled_products_are_right_to_the_bit(tmp_path: Path, name: str) -> None:
     path = of_format(tmp_path, name)

@@ -12,7 +12,9 @@ from tests.evidence.kernels import FAULTS, KERNELS, Kernel, faulty
 
 pytestmark = pytest.mark.usefixtures("causes_once")
 
-SEEDS = 20
+SEEDS = pytest.mark.parametrize(
+    "seeds", [range(6), pytest.param(range(6, 20), marks=pytest.mark.exhaustive)], ids=["few", "more"]
+)
 
 
 def verdicts(kernel: Kernel, seed: int, backward: bool) -> tuple[Verdict, ...]:
@@ -21,13 +23,14 @@ def verdicts(kernel: Kernel, seed: int, backward: bool) -> tuple[Verdict, ...]:
     return checker.compare(kernel.function, kernel.reference, inputs, backward=backward, key=f"kernel.{seed}")
 
 
+@SEEDS
 @pytest.mark.parametrize("name", KERNELS)
-def test_a_healthy_kernel_passes(name: str) -> None:
+def test_a_healthy_kernel_passes(name: str, seeds: range) -> None:
     found = {
         seed: [verdict.reason for verdict in verdicts(KERNELS[name], seed, True) if verdict.verdict != "pass"]
-        for seed in range(SEEDS)
+        for seed in seeds
     }
-    assert found == {seed: [] for seed in range(SEEDS)}
+    assert found == {seed: [] for seed in seeds}
 
 
 def test_a_tie_that_every_perturbed_run_rounds_the_other_way() -> None:
@@ -37,10 +40,11 @@ def test_a_tie_that_every_perturbed_run_rounds_the_other_way() -> None:
     assert float(verdict.outputs[0].metrics["noise_ratio"]) <= 1
 
 
+@SEEDS
 @pytest.mark.sampled
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", KERNELS)
-def test_a_faulty_kernel_fails(name: str, fault: str) -> None:
+def test_a_faulty_kernel_fails(name: str, fault: str, seeds: range) -> None:
     kernel = faulty(KERNELS[name], fault)
-    missed = [seed for seed in range(SEEDS) if verdicts(kernel, seed, False)[0].verdict != "error"]
+    missed = [seed for seed in seeds if verdicts(kernel, seed, False)[0].verdict != "error"]
     assert missed == []

@@ -23,6 +23,9 @@ pytestmark = pytest.mark.skipif(not hasattr(torch, "float4_e2m1fn_x2"), reason="
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 SEEDS = 40
+FEW_AND_MORE = pytest.mark.parametrize(
+    "seeds", [range(6), pytest.param(range(6, SEEDS), marks=pytest.mark.exhaustive)], ids=["few", "more"]
+)
 
 
 def judged(folder: Path, call: Product, kernel: Kernel, device: str = "other", allow: str = "none") -> Verdict:
@@ -89,9 +92,12 @@ HEALTHY: Mapping[str, Kernel] = {
 }
 
 
+@pytest.mark.parametrize(
+    "seeds", [range(3), pytest.param(range(3, 10), marks=pytest.mark.exhaustive)], ids=["few", "more"]
+)
 @pytest.mark.parametrize("name", ["bfloat16", "row-wise", "mxfp8"])
-def test_groups_are_judged_and_an_offset_by_one_is_an_error(tmp_path: Path, name: str) -> None:
-    for seed in range(SEEDS // 4):
+def test_groups_are_judged_and_an_offset_by_one_is_an_error(tmp_path: Path, name: str, seeds: range) -> None:
+    for seed in seeds:
         api, args, kernel = scaled.grouped(name, seed)
         call = Product(args, np.zeros(0), api)
         verdict = judged(tmp_path / f"right{seed}", call, kernel)
@@ -138,13 +144,13 @@ FP8 = [name for name in FORMATS if FORMATS[name].elements.startswith("float8")]
 SHAPES = ((32, 512, 48), (1, 512, 16))
 
 
-@pytest.mark.sampled
+@FEW_AND_MORE
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("kernel", [FAST, ADA, PROMOTED], ids=["fast", "ada", "promoted"])
 def test_fast_accumulation_passes_where_it_is_allowed(
-    tmp_path: Path, kernel: Kernel, shape: tuple[int, int, int]
+    tmp_path: Path, kernel: Kernel, shape: tuple[int, int, int], seeds: range
 ) -> None:
-    for seed in range(SEEDS):
+    for seed in seeds:
         name, dtype = FP8[seed % len(FP8)], DTYPES[seed % 3]
         call = scaled.product(name, seed, shape, dtype)
         verdict = judged(tmp_path / str(seed), call, kernel, allow="short-accumulation")
@@ -214,9 +220,12 @@ def test_a_recipe_that_torchs_cpu_has_not_is_no_error(tmp_path: Path, name: str)
         assert (verdict.verdict, verdict.kind) == ("skip", "unsupported by the device")
 
 
+@pytest.mark.parametrize(
+    "seeds", [range(10), pytest.param(range(10, SEEDS), marks=pytest.mark.exhaustive)], ids=["few", "more"]
+)
 @pytest.mark.parametrize("way", HEALTHY)
-def test_healthy_ways_to_add_up_pass(tmp_path: Path, way: str) -> None:
-    for seed in range(SEEDS):
+def test_healthy_ways_to_add_up_pass(tmp_path: Path, way: str, seeds: range) -> None:
+    for seed in seeds:
         name, dtype = list(FORMATS)[seed % len(FORMATS)], DTYPES[seed % 3]
         verdict = judged(tmp_path / str(seed), scaled.product(name, seed, dtype=dtype), HEALTHY[way])
         assert (verdict.verdict, seed, name) == ("pass", seed, name), verdict.reason

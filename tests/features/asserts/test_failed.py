@@ -31,6 +31,7 @@ def section(pytester: pytest.Pytester, body: str, *options: str) -> str:
     return result.stdout.str().partition(" probe -")[2]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "body",
     [

@@ -177,6 +177,7 @@ VERDICTS = """
 """
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("before", "now", "args", "outcome"),
     [

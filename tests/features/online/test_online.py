@@ -65,6 +65,7 @@ def test_a_wrong_kernel_is_found_while_the_program_runs(ends: Ends) -> None:
     assert "1 failed" in said(again)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("option", "ran"), [("-x", 3), ("--maxfail=2", 30), ("-k gelu and backward", 3)])
 def test_options_of_pytest(ends: Ends, option: str, ran: int) -> None:
     said(ends.program(f"online={ends.address}", "fault=gelu"))
@@ -97,6 +98,7 @@ def test_two_checkers_one_of_which_is_killed(ends: Ends) -> None:
     assert 0 < len(ends.results("first")) < 51
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("options", "words"),
     [

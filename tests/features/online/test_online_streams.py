@@ -184,6 +184,7 @@ def test_what_a_program_sends_leads_nowhere(ends: Ends, port: int) -> None:
     assert "secret" not in "".join(line["reason"] for line in found).replace("secret.pt", "")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("policy", ["drop", "sample", "block"])
 def test_policies(ends: Ends, port: int, policy: str) -> None:
     """The checking host takes little at once, and is slow: what is left out is counted at both ends."""
@@ -230,6 +231,7 @@ def test_nobody_listens(ends: Ends, port: int) -> None:
     assert "; 51 entries were left out" in text
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("options", "words"),
     [

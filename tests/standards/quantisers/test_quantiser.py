@@ -177,6 +177,7 @@ def test_nvfp4_of_one_level_and_of_two(whole: bool) -> None:
         assert outcomes(x, nvfp4(x, whole=whole), recipe="BlockWise1x16", rule="nearest") == ("", "")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("recipe", ["TensorWise", "RowWise", "BlockWise1x128", "BlockWise128x128"])
 def test_scales_of_float32(recipe: str) -> None:
     own = RECIPES[recipe]

@@ -85,6 +85,7 @@ KINDS: dict[str, tuple[Callable[[], Any], dict[str, int]]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_of_call_is_counted_once(kind: str) -> None:
     program, expected = KINDS[kind]
