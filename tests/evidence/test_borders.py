@@ -38,7 +38,7 @@ def verdicts(
     return checks.compare(function, pipeline.reference, given, key=name, backward=backward, **how)
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(2)
 @PLACES
 @pytest.mark.parametrize("name", PIPELINES)
 def test_a_pipeline_with_named_borders_passes(name: str, dtype: str, device: str) -> None:
@@ -60,7 +60,7 @@ NAMED_ALONE = ("cross-entropy of rounded logits",)
 FORWARD_ALONE = ("gated linear attention",)
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(2)
 @PLACES
 @pytest.mark.parametrize("name", [name for name in PIPELINES if name not in NAMED_ALONE])
 def test_a_pipeline_that_rounds_operands_passes_without_named_borders(name: str, dtype: str, device: str) -> None:

@@ -326,6 +326,7 @@ def test_a_step_rounds_its_rate_beside_a_counter_in_float32(dtype: torch.dtype) 
         assert stepped(lambda *args, lr, **more: torch._fused_adagrad_(*args, lr=lr * 1.1, **more)) == ["error"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_the_weighted_loss_of_a_single_row(dtype: torch.dtype) -> None:
     """Times its weight, rounded, and divided by it."""
@@ -462,6 +463,7 @@ def test_peaked_attention_passes_and_its_faults_do_not(dtype: torch.dtype) -> No
         assert [found.verdict for found in compare(wrong, right, *args, api=api)] == ["pass", "error"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_fewer_queries_than_a_block_holds(dtype: torch.dtype) -> None:
     """They see as many keys as a whole block does: which of those the processor's fast exp takes hangs on that."""

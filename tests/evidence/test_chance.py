@@ -53,6 +53,7 @@ def farther_off(x: torch.Tensor, times: float) -> torch.Tensor:
     return (right + times * (one_by_one(x) - right)).float()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("shape", "times"), [((3000,), 20), ((8, 3000), 6), ((40, 3000), 6)])
 def test_running_sums_one_by_one_pass_and_others_farther_off_do_not(

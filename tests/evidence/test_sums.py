@@ -125,6 +125,7 @@ def test_what_the_cpus_norm_loses_excuses_no_other_error(api: str, count: int, f
     assert verdict(scaled, vector_norm, [normal(count)], device, api).verdict == "error"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_norm_without_its_tail_is_an_error(device: str) -> None:
     def cut(x: torch.Tensor) -> torch.Tensor:

@@ -44,11 +44,13 @@ def _recorded(name: str) -> str:
         return f"Torch.{name}"
 
 
-def test_a_function_of_other_arguments_has_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one test, since a call is a matter of milliseconds; causes, which take longer and hang on the classes, and of
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("part", range(4))
+def test_a_function_of_other_arguments_has_a_verdict(monkeypatch: pytest.MonkeyPatch, part: int) -> None:
+    """In few tests, since a call is a matter of milliseconds; causes, which take longer and hang on the classes, and of
     factorisations on the name, are looked for once for each set of classes."""
     seen: set[frozenset[str]] = set()
-    for name in sorted(names()):
+    for name in sorted(names())[part::4]:
         classes = classes_of(name)
         known = classes in seen and "factorisation" not in classes
         monkeypatch.setattr(judging, "diagnose", (lambda *asked: None) if known else diagnose)

@@ -406,6 +406,7 @@ def test_a_node_with_another_version_is_refused(pytester: pytest.Pytester, make_
     result.stderr.fnmatch_lines(["ERROR: *; node * has Python 3.*, and this process 3.99; install the same"])
 
 
+@pytest.mark.exhaustive
 def test_a_node_with_other_hardware_is_refused(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump(data=relus(30))
     pytester.makeconftest(

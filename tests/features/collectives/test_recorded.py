@@ -188,6 +188,7 @@ def moved() -> dict[str, list[list[Call]]]:
 RECEIVERS = {"gather": 1, "reduce": 1, "send": 1}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", moved())
 def test_each_way_of_moving_data_passes_and_one_wrong_bit_fails(run: Run, tmp_path: Path, name: str) -> None:
     calls, receivers = moved()[name], RECEIVERS.get(name, 2)

@@ -47,6 +47,7 @@ def outcomes(verdict: Verdict) -> dict[str, str]:
     return found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "dtype"), CASES, ids=str)
 def test_a_fault_is_found_by_its_question(bench: Make, name: str, dtype: torch.dtype) -> None:
     fault = FAULTS[name]

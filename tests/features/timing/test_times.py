@@ -108,6 +108,7 @@ def test_without_the_mode_nothing_is_measured(pytester: pytest.Pytester) -> None
     assert not list(Path("out").glob("prof*"))
 
 
+@pytest.mark.sampled(2)
 @ON
 @pytest.mark.parametrize("mode", ["time", "acc,time"])
 def test_a_slower_operator_is_found(pytester: pytest.Pytester, machine: Machine, device: str, mode: str) -> None:

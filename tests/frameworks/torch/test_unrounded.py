@@ -50,7 +50,7 @@ def unrounded_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 Results: TypeAlias = "list[torch.Tensor] | None"
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("most", SAMPLES)
 @pytest.mark.filterwarnings("ignore")

@@ -131,6 +131,7 @@ class Other(torch.overrides.TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("nested", [False, True])
 def test_subclasses_and_modes_of_the_program_go_on_working(nested: bool) -> None:
     with Other(), timing(nested=nested) as found:
