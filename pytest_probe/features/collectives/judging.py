@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -24,6 +24,8 @@ STANDARD = "collective"
 STATISTICS = "statistics alone"
 # What gives a rank's tensor; raises RecordError.
 Load: TypeAlias = Callable[[int, Piece], AnyArray]
+# The calls of a rank before this one, the latest first, and what each of them received.
+Earlier: TypeAlias = Callable[[int], Iterable[tuple[str, AnyArray]]]
 
 
 class Exchanged(Struct, frozen=True):
@@ -33,13 +35,13 @@ class Exchanged(Struct, frozen=True):
     received: Mapping[int, AnyArray | None]
 
 
-def verdicts(match: Match, load: Load) -> Mapping[int, Verdict]:
-    """The verdict for each rank."""
+def verdicts(match: Match, load: Load, earlier: Earlier) -> Mapping[int, Verdict]:
+    """The verdict for each rank. earlier raises RecordError."""
     try:
         wrong = match.disagreement()
         if wrong:
             return dict.fromkeys(match.parts, Verdict("error", STANDARD, wrong))
-        return exchange_verdicts(match, _exchanged(match, load))
+        return _Judging(match, _exchanged(match, load), earlier).verdicts()
     except (Unsupported, RecordError) as error:
         return dict.fromkeys(match.parts, skipped(error))
     except MemoryError as error:
@@ -76,11 +78,12 @@ def flat(arrays: Sequence[AnyArray]) -> AnyArray:
 
 
 class _Judging:
-    def __init__(self, match: Match, exchanged: Exchanged) -> None:
+    def __init__(self, match: Match, exchanged: Exchanged, earlier: Earlier = lambda rank: ()) -> None:
         self._match = match
         self._one = match.first
         self._sent, self._received = exchanged.sent, exchanged.received
         self._ranks = tuple(match.parts)
+        self._earlier = earlier
         # Ranks that have the same bits have the same verdict.
         self._passed: dict[bytes, Verdict] = {}
 
@@ -112,7 +115,9 @@ class _Judging:
         if self._one.kind == "reduced to all" and same in self._passed:
             return self._passed[same]
         found = judge(received, addends)
-        cause = cause_of_sum(received, addends, self._ranks, rank) if found.reason else ""
+        cause = ""
+        if found.reason:
+            cause = self._stale(rank, received) or cause_of_sum(received, addends, self._ranks, rank)
         verdict = _verdict(self._one, received, found, cause)
         if verdict.verdict == "pass":
             self._passed[same] = verdict
@@ -153,9 +158,21 @@ class _Judging:
             f"{int(np.count_nonzero(wrong)):,} of {wrong.size:,} elements have other bits than what was sent, "
             f"the first is {first}: {received[first]}, not {expected[first]}"
         )
-        cause = cause_of_order(received, pieces, self._ranks)
+        cause = self._stale(rank, received) or cause_of_order(received, pieces, self._ranks)
         worst = tuple(element(int(place), received, expected) for place in np.flatnonzero(wrong)[:5])
         return _verdict(self._one, received, Judged(reason, {"wrong": int(np.count_nonzero(wrong))}, worst), cause)
+
+    def _stale(self, rank: int, received: AnyArray) -> str:
+        """Which call before this one had this result, as the cause of an error; "" for none."""
+        same = _print(received)
+        return next(
+            (
+                f"it is the result of {name}, an earlier call"
+                for name, each in self._earlier(rank)
+                if each.dtype == received.dtype and _print(each) == same
+            ),
+            "",
+        )
 
     def _pieces(self, rank: int) -> Iterator[AnyArray]:
         """What each rank sent to this one."""

@@ -154,8 +154,17 @@ class Step:
             told = ", ".join(f"rank {rank} {count}" for rank, count in counts.items())
             reason = f"{part.record.name}: the ranks of its group made other numbers of calls of {one.api}: {told}"
             raise Unsupported(reason, UNMATCHED)
-        place = next(index for index, each in enumerate(sequences[one.rank]) if each is part)
+        place = _index(part, sequences[one.rank])
         return Match({rank: each[place] for rank, each in sequences.items()})
+
+    def earlier(self, part: Part) -> Sequence[Part]:
+        """The calls of its rank before it, of its group and its function, the latest first."""
+        sequence = self._sequences[_key(part.collective, part.collective.rank)]
+        return sequence[: _index(part, sequence)][::-1]
+
+
+def _index(part: Part, sequence: Sequence[Part]) -> int:
+    return next(index for index, each in enumerate(sequence) if each is part)
 
 
 def _place(part: Part) -> tuple[int, int]:

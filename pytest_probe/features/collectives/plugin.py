@@ -15,7 +15,7 @@ from pytest_probe import frameworks
 from pytest_probe.check import Checked
 from pytest_probe.errors import DumpError, RecordError, Unsupported
 from pytest_probe.features.collectives import replicas
-from pytest_probe.features.collectives.judging import Load, skipped, verdicts
+from pytest_probe.features.collectives.judging import Earlier, Load, flat, skipped, verdicts
 from pytest_probe.features.collectives.local import LocalRanks
 from pytest_probe.features.collectives.matching import ALONE, Match, Part, Step, calls_of
 from pytest_probe.features.collectives.processes import Processes
@@ -36,6 +36,8 @@ from pytest_probe.records import ranks_beside, run_of, step_and_rank, step_numbe
 
 # torch.distributed has it wherever it is built.
 _BACKEND = "gloo"
+# How many calls back a stale result is looked for.
+_EARLIER = 8
 
 
 class CollectiveItem(ProbeItem):
@@ -158,8 +160,10 @@ class Collectives(Feature):
         key = (id(first.record), first.number)
         if key not in self._found:
             replaying = self._replaying
-            found = verdicts(match, self._load(match)) if replaying is None else replaying.verdicts(part, match)
-            self._found[key] = found
+            if replaying is None:
+                self._found[key] = verdicts(match, self._load(match), self._earlier(step, match))
+            else:
+                self._found[key] = replaying.verdicts(part, match)
         return self._found[key][rank]
 
     @cached_property
@@ -193,6 +197,15 @@ class Collectives(Feature):
 
     def _load(self, match: Match) -> Load:
         return lambda rank, piece: self.values(match.parts[rank].dump, piece)
+
+    def _earlier(self, step: Step, match: Match) -> Earlier:
+        def found(rank: int) -> Iterator[tuple[str, AnyArray]]:
+            for part in step.earlier(match.parts[rank])[:_EARLIER]:
+                with suppress(RecordError):  # its own item says so
+                    pieces = part.collective.received
+                    yield part.record.name, flat([self.values(part.dump, piece) for piece in pieces])
+
+        return found
 
     def values(self, dump: Dump, piece: Piece) -> AnyArray:
         """Those of a tensor of a dump. Raises RecordError."""

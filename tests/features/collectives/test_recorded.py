@@ -99,6 +99,22 @@ def test_a_fault_is_an_error_that_says_which(
     assert fnmatchcase(said(result), f"*{words}*")
 
 
+@pytest.mark.parametrize("kind", ["all_reduce", "broadcast"])
+def test_the_result_of_an_earlier_call_is_named(run: Run, tmp_path: Path, kind: str) -> None:
+    given, words = (inputs(), [each[::-1].copy() for each in inputs()]), {"op": op("SUM")}
+    if kind == "all_reduce":
+        right = [ring(each) for each in given]
+    else:
+        right, words = [each[0] for each in given], {"src": 0}  # type: ignore[dict-item]
+    got = [[right[0], right[0 if rank == 2 else 1]] for rank in range(RANKS)]
+    calls: list[list[Call]] = [
+        [(kind, [given[call][rank]], words, [got[rank][call]]) for call in (0, 1)] for rank in range(RANKS)
+    ]
+    result = run(write(tmp_path / "dump", calls))
+    result.assert_outcomes(failed=1, passed=2 * RANKS - 1)
+    assert fnmatchcase(said(result), f"*it is the result of Distributed.{kind}.0, an earlier call; *")
+
+
 def test_a_mean_that_is_divided_by_another_number_is_an_error(run: Run, tmp_path: Path) -> None:
     given = inputs()
     wrong = [ring(given) / np.float32(8)] * RANKS
