@@ -125,11 +125,12 @@ def test_a_rank_whose_node_goes_away_is_named(homes: Any) -> None:
     assert ended()
 
 
+@pytest.mark.usefixtures("homes")
 def test_without_a_free_host_it_is_a_skip() -> None:
     from pytest_probe.features.cluster.ray_ranks import RayRanks
 
     with pytest.raises(NoKernel, match="no host of the cluster is free within 30 s"):
-        RayRanks(lambda seconds: []).start(2, "gloo", PROGRAM, 60.0)
+        Processes(RayRanks(lambda seconds: []), 2, "gloo", PROGRAM, 60.0).make([])
 
 
 def ended() -> bool:
