@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
@@ -62,16 +62,21 @@ def apis_of(dumps: Iterable[Dump]) -> set[str]:
     return {f"{record.namespace}.{record.api}" for dump in dumps for record in dump.records}
 
 
+def _by_name(apis: Iterable[str]) -> Mapping[str, str]:
+    """The APIs by their names in lower case, with the first part and without."""
+    return {known.casefold(): api for api in apis for known in (api.partition(".")[2], api)}
+
+
 def closest(name: str, apis: Iterable[str]) -> str:
     """The API that was meant, with its first part or without, as the end of a sentence; "" where none is close."""
-    names = {known.casefold(): api for api in apis for known in (api.partition(".")[2], api)}
+    names = _by_name(apis)
     found = suggestions.closest(names, name, _ALIKE)
     return f"; did you mean {names[found]}?" if found else ""
 
 
 def nearest(glob: str, apis: Iterable[str]) -> list[str]:
     """At most three APIs whose name, with its first part or without, is near to a glob; the nearest first."""
-    names = {known.casefold(): api for api in apis for known in (api.partition(".")[2], api)}
+    names = _by_name(apis)
     plain = re.sub(r"[*?\[\]]", "", glob).casefold()
     return list(dict.fromkeys(names[found] for found in get_close_matches(plain, names, n=3, cutoff=0.5)))
 

@@ -89,24 +89,28 @@ class RankCall(Struct, frozen=True):
 class RankStart(Struct, frozen=True):
     """What the process of a rank begins with.
 
-    device is the number of its accelerator on its machine. meeting is where the ranks find each other: file://PATH, or
-    tcp://ADDRESS:PORT, where rank 0 listens by the file descriptor listens. stacks is the file that SIGUSR1 writes a
-    stack to.
+    parent is the process that started it. device is the number of its accelerator on its machine, None where it has
+    none; masked: a process that sees one accelerator alone sees its own. meeting is where the ranks find each other:
+    file://PATH, or tcp://ADDRESS:PORT, where rank 0 listens by the file descriptor listens. stacks is the file that
+    SIGUSR1 writes a stack to.
     """
 
     rank: int
     ranks: int
     backend: str
-    device: int
+    parent: int
+    device: int | None
     meeting: str
     stacks: str
     listens: int | None = None
+    masked: bool = False
 
 
 class RankAnswer(Struct, frozen=True):
-    """What the process of a rank says: the tensors that it received, or words."""
+    """What the process of a rank says: the tensors that it received, or words. "unavailable": it cannot make
+    collectives; "lost": its machine has gone, and it may be started elsewhere."""
 
-    kind: Literal["ready", "received", "raised", "unavailable", "died"]
+    kind: Literal["ready", "received", "raised", "unavailable", "died", "lost"]
     value: Any
 
 

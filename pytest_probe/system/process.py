@@ -1,14 +1,12 @@
-"""This process: its garbage collection, its idle threads, its parent, and the frames that a crash prints."""
+"""This process: its garbage collection, its idle threads, and the frames that a crash prints."""
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import FunctionType
 from typing import Any, TypeVar
 
@@ -24,17 +22,6 @@ def paused_gc() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-# prctl(2): the signal that this process gets when its parent dies.
-_PR_SET_PDEATHSIG = 1
-
-
-def die_with_parent() -> None:
-    """Linux kills this process when its parent dies, even if a kernel hangs and nobody reads a pipe."""
-    if sys.platform == "linux":
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 T = TypeVar("T")

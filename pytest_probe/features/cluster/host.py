@@ -28,6 +28,12 @@ _TAIL = 4000
 _PATIENCE = 5.0
 
 
+def variables(environment: Mapping[str, str | None]) -> dict[str, str]:
+    """Those of a process of this run: this process's, and what Start says of them."""
+    known = {**os.environ, **environment}
+    return {name: value for name, value in known.items() if value is not None}
+
+
 class Host:
     """Knows no Ray. start is what each of its processes begins with."""
 
@@ -107,19 +113,13 @@ class Host:
     def _launch(self) -> None:
         self._stderr = (self._folder / "stderr").open("w+b", buffering=0)
         (read, theirs_write), (theirs_read, write) = os.pipe(), os.pipe()
-        environment = {
-            **os.environ,
-            **{key: value for key, value in self._start.environment.items() if value is not None},
-        }
-        for key in (key for key, value in self._start.environment.items() if value is None):
-            environment.pop(key, None)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "pytest_probe.features.cluster.worker", str(theirs_read), str(theirs_write)],
             stdin=subprocess.DEVNULL,
             stdout=self._stderr,
             stderr=self._stderr,
             pass_fds=(theirs_read, theirs_write),
-            env=environment,
+            env=variables(self._start.environment),
         )
         for end in (theirs_read, theirs_write):
             os.close(end)

@@ -24,12 +24,11 @@ import ray
 from msgspec import Struct
 from ray._private import ray_constants
 from ray.exceptions import RayError, RayTaskError, RuntimeEnvSetupError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.cluster.host import Host
 from pytest_probe.features.cluster.messages import Event, NodeLost, Place, RunFacts, Start
-from pytest_probe.features.cluster.ray_ranks import Home, RayRanks
+from pytest_probe.features.cluster.ray_ranks import BESIDE, HostDevice, RayRanks, last_line, on_node
 from pytest_probe.model.collective import RankPool
 from pytest_probe.options import NAMED
 from pytest_probe.system import archive
@@ -40,8 +39,9 @@ _OPTION, _RESOURCE = NAMED["cluster"].flag, NAMED["cluster-resource"].flag
 _ANSWERS = 30.0
 # Seconds that hosts have to clean up behind them.
 _CLOSES = 5.0
-# Methods of this group run in parallel with the others: a host can be closed while cases run.
-_BESIDE = "beside"
+# How variables are called that show a process its own devices alone: CUDA_VISIBLE_DEVICES, ASCEND_RT_VISIBLE_DEVICES,
+# NEURON_RT_VISIBLE_CORES, ONEAPI_DEVICE_SELECTOR.
+_SHOWN = ("VISIBLE", "DEVICE_SELECTOR")
 # What nodes and this process have to have in common: reports are pytest's, and all else is ours.
 _SAME = ("pytest-probe", "pytest", "msgspec", "numpy")
 # Where this says no, a node has the address 127.0.0.1, and Ray listens there alone: who reaches a cluster may run code
@@ -110,7 +110,7 @@ class RayPool:
         asked = [(str(path), size) for path, size in files], [str(path) for path in folders]
         found: dict[Path, str] = {}
         task = ray.remote(num_cpus=0)(_facts)
-        refs = {node: task.options(scheduling_strategy=_on(node.id)).remote(*asked) for node in self._nodes}
+        refs = {node: task.options(scheduling_strategy=on_node(node.id)).remote(*asked) for node in self._nodes}
         answered, _ = ray.wait(list(refs.values()), num_returns=len(refs), timeout=_ANSWERS)
         for node, ref in refs.items():
             answer = self._answer(node, ref) if ref in answered else None
@@ -129,6 +129,7 @@ class RayPool:
 
     def begin(self, start: Start) -> Sequence[Place]:
         self._start = ray.put(start)
+        self._ranks = RayRanks(self._devices, start.environment)
         for node in self._nodes:
             hosts = 1 if self._one else node.count
             self._places += [Place(node.id, node.name, slot, hosts) for slot in range(hosts)]
@@ -165,21 +166,23 @@ class RayPool:
 
     @property
     def ranks(self) -> RankPool:
-        return RayRanks(self._homes)
+        return self._ranks
 
-    def _homes(self, seconds: float) -> Sequence[Home]:
-        """Of the hosts that have started, in their order."""
-        refs = [host.home.remote() for _, host in sorted(self._hosts.items())]
-        ready, _ = ray.wait(refs, num_returns=len(refs), timeout=seconds)
+    def _devices(self, count: int, seconds: float) -> Sequence[HostDevice]:
+        """Those of the hosts that have started, in their order."""
+        refs = [host.device.remote() for _, host in sorted(self._hosts.items())]
+        ready, _ = ray.wait(refs, num_returns=min(count, len(refs)), timeout=seconds)
         found = []
         for ref in refs:
-            with suppress(RayError):
+            with suppress(RayError):  # of one that is lost
                 found += [ray.get(ref)] if ref in ready else []
         return found
 
     def end(self) -> None:
         if not ray.is_initialized():
             return
+        if hasattr(self, "_ranks"):
+            self._ranks.close()
         hosts = list(getattr(self, "_hosts", {}).values())
         with suppress(RayError, RuntimeError):
             closed = [host.close.remote() for host in hosts]
@@ -200,9 +203,11 @@ class RayPool:
     def _launch(self, number: int) -> None:
         place = self._places[number]
         remote: Any = ray.remote
-        actor = remote(concurrency_groups={_BESIDE: 1})(_RayHost)
+        actor = remote(concurrency_groups={BESIDE: 1})(_RayHost)
         wanted = self._wanted(place)
-        host = actor.options(**wanted, scheduling_strategy=_on(place.node), max_restarts=0).remote(self._start, place)
+        host = actor.options(**wanted, scheduling_strategy=on_node(place.node), max_restarts=0).remote(
+            self._start, place
+        )
         self._hosts[number] = host
         self._waiting[host.ready.remote()] = number, None
 
@@ -226,7 +231,7 @@ class RayPool:
         try:
             found: tuple[dict[str, str], list[str]] = ray.get(ref)
         except (RayTaskError, RuntimeEnvSetupError) as error:
-            wanted = f"node {node.name} cannot run pytest-probe {version('pytest-probe')}: {_last_line(error)}"
+            wanted = f"node {node.name} cannot run pytest-probe {version('pytest-probe')}: {last_line(error)}"
             raise SettingsError(_OPTION, self._address, wanted) from None
         except RayError:
             return None
@@ -290,15 +295,15 @@ class _RayHost:
     def tell(self, facts: RunFacts) -> None:
         self._host.tell(facts)
 
-    @ray.method(concurrency_group=_BESIDE)
+    @ray.method(concurrency_group=BESIDE)
     def close(self) -> None:
         self._host.close()
 
-    @ray.method(concurrency_group=_BESIDE)
-    def home(self) -> Home:
-        """Its node's address is the one that Ray has."""
+    @ray.method(concurrency_group=BESIDE)
+    def device(self) -> HostDevice:
         address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
-        return Home(self._place.node, address, dict(os.environ))
+        visible = {name: value for name, value in os.environ.items() if any(word in name for word in _SHOWN)}
+        return HostDevice(self._place.node, self._place.slot, address, visible)
 
     def run(self, cases: bytes, names: Sequence[str], *contents: Any) -> Any:
         """contents are the contents of the files called names."""
@@ -320,10 +325,6 @@ def _on_loopback() -> Iterator[None]:
             os.environ[_OTHER_MACHINES] = before[0]
 
 
-def _on(node: str) -> NodeAffinitySchedulingStrategy:
-    return NodeAffinitySchedulingStrategy(node_id=node, soft=False)
-
-
 def _content(path: Path) -> Any:
     """A file's bytes, which go into Ray's memory without a copy in this process's."""
     if archive.split(path) is not None:
@@ -337,11 +338,6 @@ def _size(path: str) -> int | None:
         return os.stat(path).st_size
     except OSError:
         return None
-
-
-def _last_line(error: BaseException) -> str:
-    """The last line of an error on a node, whose first lines are a traceback."""
-    return next(line for line in reversed(str(error).splitlines() or [type(error).__name__]) if line.strip())
 
 
 def _within(seconds: float, call: Callable[[], object]) -> str | None:

@@ -1,4 +1,4 @@
-"""Processes of ranks on the devices of a cluster's hosts, each kept by an actor of Ray's beside its host's."""
+"""Processes of ranks on the devices of a cluster's hosts, each kept by an actor of Ray's."""
 
 from __future__ import annotations
 
@@ -7,71 +7,79 @@ import socket
 import struct
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import ray
 from msgspec import Struct
-from ray.exceptions import RayError
+from msgspec.structs import replace
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pytest_probe.errors import NoKernel
+from pytest_probe.features.cluster.host import variables
 from pytest_probe.features.collectives.rank_process import RankProcess
 from pytest_probe.model.collective import RankAnswer, RankCall, RankStart
 from pytest_probe.user_errors import first_line
 
-# Seconds that hosts have to start: those that others keep busy have no rank.
+# Seconds that hosts have to start; those that others keep busy have no rank then.
 _STARTS = 30.0
-# Seconds in which an actor answers what it need not wait for.
-_ANSWERS = 10.0
-# Methods of this group run while an actor waits for its rank.
-_BESIDE = "beside"
+# Seconds that an actor has to start, and to answer what it need not wait for.
+_ANSWERS = 30.0
+# Seconds that ranks have to end.
+_CLOSES = 5.0
+# Methods of this group run while another method waits.
+BESIDE = "beside"
 # ioctl(2), netdevice(7): the address of an interface.
 _SIOCGIFADDR = 0x8915
 
 
-class Home(Struct, frozen=True):
-    """A host: its node, the address that others reach it by, and its variables, which say which device it has."""
+class HostDevice(Struct, frozen=True):
+    """The device that a host has: its node, the device's number there, the address by which other nodes reach it, and
+    the variables by which Ray shows a process its own devices alone."""
 
     node: str
+    slot: int
     address: str
-    environment: Mapping[str, str]
+    visible: Mapping[str, str]
 
 
 class RayRanks:
-    """homes gives the hosts that are there, those of a node beside each other, and waits at most so many seconds."""
+    """devices gives those of hosts that have started, those of a node next to each other: it waits until there are so
+    many, at most so many seconds. environment is Start's."""
 
-    def __init__(self, homes: Callable[[float], Sequence[Home]]) -> None:
-        self._homes = homes
+    def __init__(
+        self, devices: Callable[[int, float], Sequence[HostDevice]], environment: Mapping[str, str | None]
+    ) -> None:
+        self._devices, self._environment = devices, environment
         self._actors: list[Any] = []
         self._waiting: dict[Any, int] = {}
 
     def start(self, ranks: int, backend: str, program: str, seconds: float) -> None:
-        """Several ranks share a host where there are fewer hosts."""
-        end = time.monotonic() + min(seconds, _STARTS)
-        homes = self._homes(min(seconds, _STARTS))
-        if not homes:
-            raise NoKernel(f"no host of the cluster is free within {_STARTS:g} s")
+        """Several ranks share a host where there are fewer hosts. The first of them has the device."""
+        # What is left is for the ranks.
+        devices = self._devices(ranks, min(seconds / 2, _STARTS))
+        if not devices:
+            raise NoKernel("no device of the cluster was free for a rank")
+        places = [rank * len(devices) // ranks if ranks > len(devices) else rank for rank in range(ranks)]
         remote: Any = ray.remote
-        kind = remote(concurrency_groups={_BESIDE: 1})(_RayRank)
-        places = [rank * len(homes) // ranks if ranks > len(homes) else rank for rank in range(ranks)]
+        kind = remote(concurrency_groups={BESIDE: 1})(_RayRank)
         for place in places:
-            there = NodeAffinitySchedulingStrategy(node_id=homes[place].node, soft=False)
-            actor = kind.options(num_cpus=0, max_restarts=0, scheduling_strategy=there).remote(homes[place])
-            self._actors.append(actor)
-        meeting = self._meeting(max(1.0, end - time.monotonic()))
-        for rank, actor in enumerate(self._actors):
-            start = RankStart(rank, ranks, backend, places[:rank].count(places[rank]), meeting, "")
+            wanted = {"num_cpus": 0, "max_restarts": 0, "scheduling_strategy": on_node(devices[place].node)}
+            self._actors.append(kind.options(**wanted).remote(devices[place], self._environment))
+        meeting = self._meeting()
+        for rank, (place, actor) in enumerate(zip(places, self._actors, strict=True)):
+            device = None if place in places[:rank] else devices[place].slot
+            start = RankStart(rank, ranks, backend, 0, device, meeting, "", masked=True)
             self._waiting[actor.begin.remote(program, start)] = rank
 
-    def _meeting(self, seconds: float) -> str:
-        """Where the first rank listens."""
+    def _meeting(self) -> str:
+        """Where the first rank listens. Raises NoKernel."""
         try:
-            found: str = ray.get(self._actors[0].meeting.remote(), timeout=seconds)
+            found: str = ray.get(self._actors[0].meeting.remote(), timeout=_ANSWERS)
         except RayError as error:
-            raise NoKernel(f"the host of rank 0 does not answer: {first_line(error)}") from None
+            raise NoKernel(f"ranks cannot meet at the node of rank 0: {_words(error)}") from None
         return found
 
     def send(self, rank: int, call: RankCall) -> None:
@@ -86,48 +94,69 @@ class RayRanks:
         try:
             found: str = ray.get(self._actors[rank].stack.remote(), timeout=_ANSWERS)
         except RayError as error:
-            return first_line(error)
+            return _words(error)
         return found
 
     def close(self) -> None:
-        """Also where the run has left the cluster, with which they have ended."""
-        if ray.is_initialized():
-            ended = [actor.close.remote() for actor in self._actors]
-            ray.wait(ended, num_returns=len(ended), timeout=_ANSWERS)
-            for actor in self._actors:
+        actors, self._actors, self._waiting = self._actors, [], {}
+        if not actors:
+            return
+        with suppress(RayError):
+            ended = [actor.close.remote() for actor in actors]
+            ray.wait(ended, num_returns=len(ended), timeout=_CLOSES)
+            for actor in actors:
                 ray.kill(actor)
-        self._actors, self._waiting = [], {}
+
+
+def on_node(node: str) -> NodeAffinitySchedulingStrategy:
+    return NodeAffinitySchedulingStrategy(node_id=node, soft=False)
+
+
+def last_line(error: BaseException) -> str:
+    """The last line of an error on a node, whose first lines are a traceback."""
+    return next(line for line in reversed(str(error).splitlines() or [type(error).__name__]) if line.strip())
 
 
 def _answer(ref: Any) -> RankAnswer:
     try:
         found: RankAnswer = ray.get(ref)
+    except RayTaskError as error:
+        return RankAnswer("unavailable", f"the process of a rank cannot be used: {_words(error)}")
     except RayError as error:
-        return RankAnswer("died", f"its node went away ({first_line(error)})")
+        return RankAnswer("lost", f"its node went away ({_words(error)})")
     return found
+
+
+def _words(error: RayError) -> str:
+    if isinstance(error, GetTimeoutError):
+        return f"no answer within {_ANSWERS:g} s"
+    return last_line(error) if isinstance(error, RayTaskError) else first_line(error)
 
 
 class _RayRank:
     """An actor: keeps the process of a rank, and its pipe."""
 
-    def __init__(self, home: Home) -> None:
-        self._home = home
+    def __init__(self, device: HostDevice, environment: Mapping[str, str | None]) -> None:
+        self._device = device
+        self._variables = {**_interface(device.address), **variables(environment), **device.visible}
         self._folder = tempfile.TemporaryDirectory(prefix="probe-ranks-")
         self._socket: socket.socket | None = None
         self._process: RankProcess | None = None
 
     def meeting(self) -> str:
         """Listen where the ranks meet, at an address of this node and no other."""
-        self._socket = socket.create_server((self._home.address, 0))
+        address = self._device.address
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self._socket = socket.create_server((address, 0), family=family)
         self._socket.set_inheritable(True)
-        return f"tcp://{self._home.address}:{self._socket.getsockname()[1]}"
+        return f"tcp://{address}:{self._socket.getsockname()[1]}"
 
     def begin(self, program: str, start: RankStart) -> RankAnswer:
         """Start the process, and wait until it is ready."""
         listens = None if self._socket is None else self._socket.fileno()
         stacks = os.path.join(self._folder.name, "stacks")
-        own = RankStart(start.rank, start.ranks, start.backend, start.device, start.meeting, stacks, listens)
-        self._process = RankProcess(program, own, {**_interface(self._home.address), **self._home.environment})
+        own = replace(start, parent=os.getpid(), stacks=stacks, listens=listens)
+        self._process = RankProcess(program, own, self._variables)
         return self._process.answer()
 
     def make(self, call: RankCall) -> RankAnswer:
@@ -135,11 +164,11 @@ class _RayRank:
         self._process.send(call)
         return self._process.answer()
 
-    @ray.method(concurrency_group=_BESIDE)
+    @ray.method(concurrency_group=BESIDE)
     def stack(self) -> str:
         return "it has not begun" if self._process is None else self._process.stack()
 
-    @ray.method(concurrency_group=_BESIDE)
+    @ray.method(concurrency_group=BESIDE)
     def close(self) -> None:
         if self._process is not None:
             self._process.close()
@@ -147,7 +176,7 @@ class _RayRank:
 
 
 def _interface(address: str) -> Mapping[str, str]:
-    """Ranks meet on the interface that has this address; without a word backends take the one of the machine's name,
+    """The variables that name the interface with this address. Without them backends take that of the machine's name,
     which is often the loopback."""
     if sys.platform != "linux":
         return {}
@@ -157,5 +186,6 @@ def _interface(address: str) -> Mapping[str, str]:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket, suppress(OSError):
             asked = struct.pack("256s", name.encode())
             if socket.inet_ntoa(fcntl.ioctl(any_socket.fileno(), _SIOCGIFADDR, asked)[20:24]) == address:
-                return {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": name}
+                # NCCL takes a name for the beginning of names.
+                return {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"}
     return {}

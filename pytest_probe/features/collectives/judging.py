@@ -24,7 +24,7 @@ STANDARD = "collective"
 STATISTICS = "statistics alone"
 # What gives a rank's tensor; raises RecordError.
 Load: TypeAlias = Callable[[int, Piece], AnyArray]
-# The calls of a rank before this one, the latest first, and what each of them received.
+# The calls of a rank before this one that received as much, the latest first, and what each of them received.
 Earlier: TypeAlias = Callable[[int], Iterable[tuple[str, AnyArray]]]
 
 
@@ -36,7 +36,7 @@ class Exchanged(Struct, frozen=True):
 
 
 def verdicts(match: Match, load: Load, earlier: Earlier) -> Mapping[int, Verdict]:
-    """The verdict for each rank. earlier raises RecordError."""
+    """The verdict for each rank."""
     try:
         wrong = match.disagreement()
         if wrong:
@@ -117,7 +117,7 @@ class _Judging:
         found = judge(received, addends)
         cause = ""
         if found.reason:
-            cause = self._stale(rank, received) or cause_of_sum(received, addends, self._ranks, rank)
+            cause = cause_of_sum(received, addends, self._ranks, rank) or self._stale(rank, received)
         verdict = _verdict(self._one, received, found, cause)
         if verdict.verdict == "pass":
             self._passed[same] = verdict
@@ -158,18 +158,22 @@ class _Judging:
             f"{int(np.count_nonzero(wrong)):,} of {wrong.size:,} elements have other bits than what was sent, "
             f"the first is {first}: {received[first]}, not {expected[first]}"
         )
-        cause = self._stale(rank, received) or cause_of_order(received, pieces, self._ranks)
+        cause = cause_of_order(received, pieces, self._ranks) or self._stale(rank, received)
         worst = tuple(element(int(place), received, expected) for place in np.flatnonzero(wrong)[:5])
         return _verdict(self._one, received, Judged(reason, {"wrong": int(np.count_nonzero(wrong))}, worst), cause)
 
     def _stale(self, rank: int, received: AnyArray) -> str:
-        """Which call before this one had this result, as the cause of an error; "" for none."""
+        """Which call before this one had this result, as the cause of an error; "" for none. One value everywhere tells
+        nothing: flags and zeros come again."""
+        bits = _bits(received)
+        if (bits == bits[0]).all():
+            return ""
         same = _print(received)
         return next(
             (
                 f"it is the result of {name}, an earlier call"
                 for name, each in self._earlier(rank)
-                if each.dtype == received.dtype and _print(each) == same
+                if _print(each) == same
             ),
             "",
         )

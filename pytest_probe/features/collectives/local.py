@@ -25,7 +25,8 @@ class LocalRanks:
         self._folder = tempfile.TemporaryDirectory(prefix="probe-ranks-")
         folder = Path(self._folder.name)
         for rank in range(ranks):
-            start = RankStart(rank, ranks, backend, rank, f"file://{folder}/store", f"{folder}/stacks{rank}")
+            where = f"file://{folder}/store", f"{folder}/stacks{rank}"
+            start = RankStart(rank, ranks, backend, os.getpid(), rank, *where)
             self._processes.append(RankProcess(program, start, _environment()))
 
     def send(self, rank: int, call: RankCall) -> None:

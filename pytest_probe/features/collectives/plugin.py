@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,10 @@ class ReplicasItem(NoticeItem):
     def judge(self) -> Verdict:
         steps = self.feature.steps_of(self.dump_path)
         return replicas.verdict(steps, self.feature.values)
+
+
+def _kinds(part: Part) -> list[tuple[str, int]]:
+    return [(piece.spec.dtype, piece.spec.size) for piece in part.collective.received]
 
 
 class _Namespaces:
@@ -200,8 +205,11 @@ class Collectives(Feature):
 
     def _earlier(self, step: Step, match: Match) -> Earlier:
         def found(rank: int) -> Iterator[tuple[str, AnyArray]]:
-            for part in step.earlier(match.parts[rank])[:_EARLIER]:
-                with suppress(RecordError):  # its own item says so
+            mine = match.parts[rank]
+            alike = (part for part in step.earlier(mine) if _kinds(part) == _kinds(mine))
+            for part in islice(alike, _EARLIER):
+                # What cannot be read its own item says, and a cause is worth no verdict.
+                with suppress(RecordError, MemoryError):
                     pieces = part.collective.received
                     yield part.record.name, flat([self.values(part.dump, piece) for piece in pieces])
 

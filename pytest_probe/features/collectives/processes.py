@@ -25,6 +25,10 @@ class RanksFailed(ProbeError):
         self.stacks = stacks
 
 
+class _RankLost(RanksFailed):
+    """The machine of a rank has gone."""
+
+
 class Processes:
     """Of a pool. timeout: the seconds of --probe-timeout, 0: a collective takes as long as it likes."""
 
@@ -33,12 +37,25 @@ class Processes:
         self._pool, self._backend, self._program = pool, backend, program
         self._seconds = _SHARE * timeout
         self._runs = False
+        # Why they cannot be started, which each collective would find anew after seconds.
+        self._refused: NoKernel | None = None
 
     def make(self, calls: Sequence[RankCall]) -> list[list[AnyArray]]:
-        """What each rank received. Raises RanksFailed where one raised, died or did not end, NoKernel where the
-        backend is not there; the next call starts new processes then."""
-        # To start them takes time as well.
+        """What each rank received. Raises RanksFailed where one raised, died or did not end: the next call starts new
+        processes then. Raises NoKernel where there can be no such processes."""
+        if self._refused is not None:
+            raise self._refused
+        # The limit holds for the start of the processes as well.
         limit = time.monotonic() + self._seconds if self._seconds else float("inf")
+        try:
+            return self._made(calls, limit)
+        except _RankLost:
+            return self._made(calls, limit)
+        except NoKernel as error:
+            self._refused = error
+            raise
+
+    def _made(self, calls: Sequence[RankCall], limit: float) -> list[list[AnyArray]]:
         try:
             if not self._runs:
                 self._runs = True
@@ -47,7 +64,8 @@ class Processes:
             for rank, call in enumerate(calls):
                 self._pool.send(rank, call)
             return [answer.value for answer in self._answers(limit)]
-        except (ProbeError, KeyboardInterrupt):
+        except BaseException:
+            # Answers that nobody has read would be taken for those of the next call.
             self.close()
             raise
 
@@ -61,7 +79,7 @@ class Processes:
                 self._give_up(found, waiting)
             found |= came
             self._check_deaths(came)
-            if any(answer.kind == "raised" for answer in came.values()):
+            if any(answer.kind in ("raised", "unavailable") for answer in came.values()):
                 limit = min(limit, time.monotonic() + _GRACE)
         self._check(found)
         return [found[rank] for rank in range(self.ranks)]
@@ -69,8 +87,9 @@ class Processes:
     def _check_deaths(self, found: Mapping[int, RankAnswer]) -> None:
         """Raises RanksFailed: others may wait for it for ever."""
         for rank, answer in found.items():
-            if answer.kind == "died":
-                raise RanksFailed(f"rank {rank} of {self.ranks} died: {answer.value}")
+            if answer.kind in ("died", "lost"):
+                kind = _RankLost if answer.kind == "lost" else RanksFailed
+                raise kind(f"rank {rank} of {self.ranks} died: {answer.value}")
 
     def _check(self, found: Mapping[int, RankAnswer]) -> None:
         """Raises RanksFailed, NoKernel."""

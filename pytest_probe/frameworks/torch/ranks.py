@@ -12,6 +12,8 @@ import importlib.util
 import os
 import signal
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
@@ -23,7 +25,6 @@ import torch.distributed as dist
 
 from pytest_probe.frameworks.torch.arrays import to_array, to_tensor
 from pytest_probe.model.collective import RankAnswer, RankCall, RankStart, Reduction
-from pytest_probe.system.process import die_with_parent
 
 _REDUCTIONS: Mapping[Reduction, Any] = {
     "total": dist.ReduceOp.SUM,
@@ -40,9 +41,9 @@ _ON_HOST = ("gloo", "mpi", "ucc")
 
 
 def main(pipe: int) -> None:
-    die_with_parent()
     connection = Connection(pipe)
     start: RankStart = connection.recv()
+    threading.Thread(target=_end_with, args=(start.parent,), daemon=True).start()
     file = open(start.stacks, "wb", buffering=0)  # noqa: SIM115 - faulthandler writes to it until the end
     faulthandler.register(signal.SIGUSR1, file, all_threads=False)
     torch.set_num_threads(1)
@@ -50,14 +51,21 @@ def main(pipe: int) -> None:
     if trouble:
         connection.send(RankAnswer("unavailable", trouble))
         return
-    device = torch.device("cpu")
-    if start.backend not in _ON_HOST:
-        kind = torch.accelerator.current_accelerator()
-        assert kind is not None
-        device = torch.device(kind.type, start.device)
-        torch.accelerator.set_device_index(start.device)
-    dist.init_process_group(start.backend, store=_store(start), rank=start.rank, world_size=start.ranks)
+    try:
+        device = _device(start)
+        dist.init_process_group(start.backend, store=_store(start), rank=start.rank, world_size=start.ranks)
+    except Exception as error:
+        words = f"rank {start.rank} of {start.ranks} could not start: {type(error).__name__}: {error}"
+        connection.send(RankAnswer("unavailable", words))
+        return
     _Rank(start.rank, start.ranks, device).serve(connection)
+
+
+def _end_with(parent: int) -> None:
+    """End this process soon after the one that started it, also while a collective hangs."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
 
 
 def _trouble(start: RankStart) -> str:
@@ -66,10 +74,30 @@ def _trouble(start: RankStart) -> str:
     if not dist.is_backend_available(backend):
         built = [name for name in ("gloo", "nccl", "mpi", "ucc", "xccl") if dist.is_backend_available(name)]
         return f"{backend} is not built into this torch; {' and '.join(built)} is"
-    count = torch.accelerator.device_count() if backend not in _ON_HOST else start.device + 1
-    if count <= start.device:
-        return f"{backend} takes an accelerator for each rank; rank {start.rank} has none, its process sees {count}"
-    return ""
+    if backend in _ON_HOST or _index(start) is not None:
+        return ""
+    count = torch.accelerator.device_count()
+    return f"{backend} takes an accelerator for each rank; rank {start.rank} has none of the {count} that it sees"
+
+
+def _index(start: RankStart) -> int | None:
+    """The number of its accelerator among those that this process sees; None where it has none."""
+    count = torch.accelerator.device_count()
+    if start.device is None:
+        return None
+    if start.masked and count == 1:
+        return 0
+    return start.device if start.device < count else None
+
+
+def _device(start: RankStart) -> torch.device:
+    """Where its tensors lie. An accelerator is made the process's own."""
+    kind = torch.accelerator.current_accelerator()
+    index = _index(start)
+    if start.backend in _ON_HOST or kind is None or index is None:
+        return torch.device("cpu")
+    torch.accelerator.set_device_index(index)
+    return torch.device(kind.type, index)
 
 
 def _store(start: RankStart) -> Any:

@@ -41,23 +41,25 @@ def test_verdicts_are_those_of_ranks_on_this_machine(pytester: pytest.Pytester) 
 
 
 @pytest.fixture(scope="module")
-def homes(cluster: Any) -> Iterator[Any]:
+def devices(cluster: Any) -> Iterator[Any]:
     """The hosts of two nodes, for this process."""
-    from pytest_probe.features.cluster.ray_ranks import Home
+    from pytest_probe.features.cluster.ray_ranks import HostDevice
 
     ray.init(cluster.address, log_to_driver=False)
     nodes = [(node["NodeID"], node["NodeManagerAddress"]) for node in ray.nodes()]
-    own = {**os.environ, "STARTED_BY": str(os.getpid())}
-    yield [Home(*place, {**own, "HOST": str(number)}) for number, place in enumerate(nodes[:2])]
+    own = {"STARTED_BY": str(os.getpid())}
+    yield [
+        HostDevice(node, 0, address, {**own, "HOST": str(number)}) for number, (node, address) in enumerate(nodes[:2])
+    ]
     ray.shutdown()
 
 
 @pytest.fixture(scope="module")
-def processes(homes: Any) -> Iterator[Processes]:
+def processes(devices: Any) -> Iterator[Processes]:
     """Of three ranks, on two hosts."""
     from pytest_probe.features.cluster.ray_ranks import RayRanks
 
-    found = Processes(RayRanks(lambda seconds: homes), 3, "gloo", PROGRAM, 25.0)
+    found = Processes(RayRanks(lambda count, seconds: devices, {}), 3, "gloo", PROGRAM, 150.0)
     yield found
     found.close()
 
@@ -110,27 +112,27 @@ def test_a_rank_that_hangs_says_where(make: Making, processes: Processes, monkey
     assert ended()
 
 
-def test_a_rank_whose_node_goes_away_is_named(homes: Any) -> None:
+def test_a_rank_whose_node_goes_away_is_named(devices: Any) -> None:
     from pytest_probe.features.cluster.ray_ranks import RayRanks
 
-    pool = RayRanks(lambda seconds: homes)
+    pool = RayRanks(lambda count, seconds: devices, {})
     pool.start(2, "gloo", PROGRAM, 60.0)
     ray.kill(pool._actors[1])
     found: dict[int, Any] = {}
     while 1 not in found:
         found |= pool.answers([1], 30.0)
-    assert found[1].kind == "died"
+    assert found[1].kind == "lost"
     assert found[1].value.startswith("its node went away (")
     pool.close()
     assert ended()
 
 
-@pytest.mark.usefixtures("homes")
+@pytest.mark.usefixtures("devices")
 def test_without_a_free_host_it_is_a_skip() -> None:
     from pytest_probe.features.cluster.ray_ranks import RayRanks
 
-    with pytest.raises(NoKernel, match="no host of the cluster is free within 30 s"):
-        Processes(RayRanks(lambda seconds: []), 2, "gloo", PROGRAM, 60.0).make([])
+    with pytest.raises(NoKernel, match="no device of the cluster was free for a rank"):
+        Processes(RayRanks(lambda count, seconds: [], {}), 2, "gloo", PROGRAM, 60.0).make([])
 
 
 def ended() -> bool:

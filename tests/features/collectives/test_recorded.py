@@ -115,6 +115,15 @@ def test_the_result_of_an_earlier_call_is_named(run: Run, tmp_path: Path, kind: 
     assert fnmatchcase(said(result), f"*it is the result of Distributed.{kind}.0, an earlier call; *")
 
 
+def test_zeros_that_come_again_are_no_stale_result(run: Run, tmp_path: Path) -> None:
+    zeros = [np.zeros(64, np.float32)] * RANKS
+    right, given = all_reduce(zeros, zeros), inputs()
+    calls = [[*before, *now] for before, now in zip(right, all_reduce(given, zeros), strict=True)]
+    result = run(write(tmp_path / "dump", calls))
+    result.assert_outcomes(failed=RANKS, passed=RANKS)
+    assert "an earlier call" not in said(result)
+
+
 def test_a_mean_that_is_divided_by_another_number_is_an_error(run: Run, tmp_path: Path) -> None:
     given = inputs()
     wrong = [ring(given) / np.float32(8)] * RANKS

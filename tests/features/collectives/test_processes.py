@@ -1,0 +1,95 @@
+"""What becomes of a collective when a rank, a pool or the run itself fails: the pool here is a list of answers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytest_probe.errors import NoKernel
+from pytest_probe.features.collectives.processes import Processes, RanksFailed
+from pytest_probe.model.collective import RankAnswer, RankCall
+
+CALLS = [RankCall("reduced to all", "total", 2, 0, np.zeros(1, np.float32), ())] * 2
+READY = {0: RankAnswer("ready", ""), 1: RankAnswer("ready", "")}
+RECEIVED = {0: RankAnswer("received", [0]), 1: RankAnswer("received", [1])}
+
+
+class Pool:
+    """Gives answers in their order; an exception is raised."""
+
+    def __init__(self, *answers: Mapping[int, RankAnswer] | BaseException) -> None:
+        self._answers = [*answers]
+        self.done: list[str] = []
+
+    def start(self, ranks: int, backend: str, program: str, seconds: float) -> None:
+        self.done.append("start")
+
+    def send(self, rank: int, call: RankCall) -> None:
+        self.done.append("send")
+
+    def answers(self, ranks: Collection[int], seconds: float) -> Mapping[int, RankAnswer]:
+        found = self._answers.pop(0)
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    def stack(self, rank: int) -> str:
+        return f"stack of {rank}"
+
+    def close(self) -> None:
+        self.done.append("close")
+
+
+def made(pool: Pool) -> Sequence[Any]:
+    return Processes(pool, 2, "gloo", "program", 10.0).make(CALLS)
+
+
+def test_processes_are_started_once() -> None:
+    pool = Pool(READY, RECEIVED, RECEIVED)
+    processes = Processes(pool, 2, "gloo", "program", 10.0)
+    assert [processes.make(CALLS), processes.make(CALLS)] == [[[0], [1]]] * 2
+    processes.close()
+    processes.close()
+    assert pool.done == ["start", "send", "send", "send", "send", "close"]
+
+
+@pytest.mark.parametrize("ending", [KeyboardInterrupt(), pytest.fail.Exception("by another plugin"), MemoryError()])
+def test_answers_that_nobody_read_are_not_those_of_the_next_call(ending: BaseException) -> None:
+    pool = Pool(READY, ending, READY, RECEIVED)
+    processes = Processes(pool, 2, "gloo", "program", 10.0)
+    with pytest.raises(type(ending)):
+        processes.make(CALLS)
+    assert processes.make(CALLS) == [[0], [1]]
+    assert pool.done == ["start", "send", "send", "close", "start", "send", "send"]
+
+
+def test_where_a_machine_went_away_the_call_is_made_once_more() -> None:
+    lost = {1: RankAnswer("lost", "its node went away")}
+    assert made(Pool(READY, lost, READY, RECEIVED)) == [[0], [1]]
+    with pytest.raises(RanksFailed, match="rank 1 of 2 died: its node went away"):
+        made(Pool(READY, lost, READY, lost))
+
+
+def test_processes_that_cannot_start_are_not_tried_again() -> None:
+    pool = Pool({1: RankAnswer("unavailable", "no such backend")}, {})
+    processes = Processes(pool, 2, "gloo", "program", 10.0)
+    for _ in range(2):
+        with pytest.raises(NoKernel, match="no such backend"):
+            processes.make(CALLS)
+    assert pool.done == ["start", "close"]
+
+
+def test_a_rank_that_raised_is_named_and_not_those_that_wait_for_it() -> None:
+    raised = {0: RankAnswer("raised", "ValueError: no\nwhere")}
+    with pytest.raises(RanksFailed, match="rank 0 of 2 raised ValueError: no") as found:
+        made(Pool(READY, raised, {}))
+    assert found.value.stacks == ["where"]
+
+
+def test_a_rank_that_hangs_is_told_with_its_stack() -> None:
+    with pytest.raises(RanksFailed, match="rank 1 of 2 did not end within 8 s") as found:
+        made(Pool(READY, {0: RECEIVED[0]}, {}))
+    assert found.value.stacks == ["rank 1: stack of 1"]
