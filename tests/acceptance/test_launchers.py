@@ -111,7 +111,7 @@ def assert_two_ranks(folder: Path, pytester: pytest.Pytester) -> None:
     assert outcomes["passed"] >= 10
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "command",
     [pytest.param(one, marks=pytest.mark.exhaustive if any(name in one for name in ALIKE) else ()) for one in COMMANDS],

@@ -116,6 +116,7 @@ def test_a_rank_and_what_it_starts_write_apart(tmp_path: Path) -> None:
     assert ones == ["Torch.ones.0.forward"]
 
 
+@pytest.mark.exhaustive
 def test_two_processes_of_one_rank_write_apart(tmp_path: Path) -> None:
     text = STARTER + "for _ in range(2): start('-c', ONES, RANK='0', WORLD_SIZE='1')"
     done = captured(tmp_path, text)
@@ -124,6 +125,7 @@ def test_two_processes_of_one_rank_write_apart(tmp_path: Path) -> None:
     assert "rank0" in calls(tmp_path)
 
 
+@pytest.mark.exhaustive
 def test_statuses_signals_and_isolated_processes_stay_as_they_are(tmp_path: Path) -> None:
     text = STARTER + (
         "print(start('-c', ONES + '; raise SystemExit(3)'), start('-c', 'import os; os.kill(os.getpid(), 15)'))\n"

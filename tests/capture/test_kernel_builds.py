@@ -185,6 +185,7 @@ def test_the_compilers_own_words_are_in_the_line(tmp_path: Path, monkeypatch: py
     assert "subnormal" in warning
 
 
+@pytest.mark.exhaustive
 def test_an_editable_install_has_the_kernel_in_its_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kernels.built(tmp_path / "first")
     hook, files = wheel(tmp_path / "tree", "editable", monkeypatch)

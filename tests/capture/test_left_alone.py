@@ -64,7 +64,7 @@ def test_the_programs_show_what_they_are_for(observed: dict[str, dict[str, Any]]
     assert not [name for name, found in plain.items() if "subclass" in name and int(found["out"]) == 0]
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("module", [False, True])
 @pytest.mark.parametrize("end", ENDS)
 def test_the_command_starts_and_ends_a_program_as_python_does(end: str, module: bool, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.device.conftest import ROOT, Train
 from tests.device.train import MODELS
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("model", MODELS)
 def test_statistics_wait_for_the_device_once_when_the_step_ends(train: Train, model: str) -> None:
     plain, recorded = train(model, "nothing"), train(model, "statistics")

@@ -103,6 +103,7 @@ def test_each_fault_is_one_result(
     check(pytester, conftest, healthy, resumed=False)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("dump")
 def test_a_serial_run_that_goes_on_gets_past_all(
     pytester: pytest.Pytester, conftest: str, healthy: dict[str, dict[str, Any]]

@@ -171,7 +171,7 @@ def seconds(work: Callable[[], object]) -> float:
     return time.process_time() - begun
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "beginning", BEGINNINGS, ids=["words alone", "tensor", "entry", "paddleapex", "checker", "ptdbg", "line", "cast"]
 )

@@ -321,7 +321,7 @@ def four(kind: str, dtype: str = "float32") -> Any:
     return pytest.param(kind, 4, dtype, marks=pytest.mark.exhaustive)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "ranks", "dtype"),

@@ -237,6 +237,7 @@ def test_static_graphs_of_paddle(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["compiled: *"])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_real_steps_pass_as_without_a_compiler(pytester: pytest.Pytester) -> None:
     """A step of a GPT's, and one of a CNN's."""
