@@ -77,6 +77,7 @@ def calls(folder: Path, step: int = 0) -> dict[str, list[str]]:
     return {name: list(dump["data"]) for name, dump in found.items()}
 
 
+@pytest.mark.exhaustive
 def test_processes_of_multiprocessing_record_but_no_loader_of_data(tmp_path: Path) -> None:
     done = captured(tmp_path, LOADERS)
     assert done.returncode == 0, done.stderr

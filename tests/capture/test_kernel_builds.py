@@ -155,6 +155,7 @@ def wheel(root: Path, version: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Ho
     return hook, files
 
 
+@pytest.mark.exhaustive
 def test_a_wheel_with_the_kernel_is_of_its_platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kernels.built(tmp_path)
     hook, files = wheel(tmp_path / "tree", "standard", monkeypatch)

@@ -115,6 +115,7 @@ def test_deaths_have_the_kinds_that_they_have_without_it(pytester: pytest.Pytest
     assert sorted(kind for _, kind, _ in told[1].values() if kind)[:2] == ["crash", "crash"]
 
 
+@pytest.mark.exhaustive
 def test_a_case_that_hangs_and_one_that_is_killed_once(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     pytester.makeconftest(
@@ -217,6 +218,7 @@ def test_ctrl_c_leaves_nothing_behind(pytester: pytest.Pytester, make_dump: Dump
     assert f"{len(written(pytester))} passed" in said
 
 
+@pytest.mark.exhaustive
 def test_x_stops_the_run(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump(data=relus(100))
     pytester.makeconftest(FAULTS + SLOW.replace("0.3", "0.1"))
@@ -237,6 +239,7 @@ def test_what_a_node_cannot_hold_is_skipped(pytester: pytest.Pytester, make_dump
     result.stdout.fnmatch_lines(["*about 1.* GiB, and no node of the cluster has more than 0.0625 GiB*"])
 
 
+@pytest.mark.exhaustive
 def test_tests_of_the_users_own_run_here(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     pytester.makepyfile(test_own="import os\ndef test_here():\n    assert os.environ['HERE'] == '1'")
@@ -275,6 +278,7 @@ def test_saved_tensors_are_sent_where_a_node_does_not_see_the_folder(
     assert script.returncode == 0, script.stderr
 
 
+@pytest.mark.exhaustive
 def test_tensors_go_with_the_cases_where_nodes_cannot_read_them(pytester: pytest.Pytester) -> None:
     dump = unpack("msprobe-26.2.0/cnn", pytester.path)
     pytester.makeconftest(
@@ -336,6 +340,7 @@ def test_a_reader_of_the_projects_own(pytester: pytest.Pytester) -> None:
     assert "found nothing, expected a tensor" in str(results(pytester, "cluster"))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("args", "said"),
     [

@@ -107,6 +107,7 @@ def test_steps_give_what_the_kernel_gives(name: str, dtype: str) -> None:
     assert comparing.wrong == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.skipif(torch.backends.cpu.get_cpu_capability() == "DEFAULT", reason="has no longer vectors to do without")
 @pytest.mark.parametrize("capability", [pytest.param("default", marks=pytest.mark.exhaustive), "avx2"])
