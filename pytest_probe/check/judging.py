@@ -10,11 +10,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.check import user_code
+from pytest_probe.check.alternatives import OutputRuns
 from pytest_probe.check.comparisons import comparisons
 from pytest_probe.check.conditions import Setup
 from pytest_probe.check.determinism import Repeats
 from pytest_probe.check.gradients import backward_replays, gradient_sides, large_gradients
-from pytest_probe.check.large.pieces import Pieces
+from pytest_probe.check.large.pieces import Pieces, StepsOf
 from pytest_probe.check.large.sampler import Sampler, compared_in_samples
 from pytest_probe.check.replay import Reference, Replay, results
 from pytest_probe.check.sources import replayed_in_full
@@ -38,7 +39,7 @@ from pytest_probe.model.verdict import SEVERITY, ArgumentRow, OutputVerdict, Ver
 from pytest_probe.numerics.dtypes import AnyArray, dtype_name, is_complex, widen
 from pytest_probe.numerics.packed import is_packed, unpacked
 from pytest_probe.standards.api_class import adds_products, classes_of
-from pytest_probe.standards.auto import opening
+from pytest_probe.standards.auto import known_steps, opening
 from pytest_probe.standards.base import Standard
 from pytest_probe.standards.baseline_metrics import baseline_metrics, crc
 from pytest_probe.standards.device_modes import under_modes
@@ -136,7 +137,7 @@ class Judging(Struct, frozen=True):
         known = {name: test for name, test in tests.items() if test is not None}
         if known.keys() != tests.keys():
             return None
-        return pieces.in_reading(drawn).judged_places(drawn, known)
+        return pieces.in_reading(drawn).judged_places(drawn, known, _known_steps(verdicts))
 
     def paired(self, case: Case, replay: Replay) -> Compared:
         """Both sides' outputs in the case's direction, or their gradients: a graph gives these once."""
@@ -268,6 +269,16 @@ class Judging(Struct, frozen=True):
         if replay.reference.contraction is not None:
             return self.paired(case, replay)
         return Compared.of(with_promises(forward_sides(replay), self.setup))
+
+
+def _known_steps(verdicts: Sequence[OutputVerdict]) -> Mapping[str, StepsOf]:
+    """What gives the 16-bit steps of a part, by the names of the tensors whose drawn elements are just these."""
+    found: dict[str, StepsOf] = {}
+    for verdict in verdicts:
+        evidence = known_steps(verdict)
+        if isinstance(evidence, OutputRuns):
+            found[verdict.name.removeprefix("grad.")] = evidence.source.steps_of
+    return found
 
 
 def _gradients_again(sides: Sides) -> Sides:

@@ -107,6 +107,15 @@ class PerturbedRuns:
         also = self._other_readings() if kind == "narrow_steps" else []
         return [run[name] for run in (*runs[:count], *also) if name in run]
 
+    def steps_of(self, part: Replay) -> Mapping[str, AnyArray]:
+        """What the known 16-bit steps give of a part of the call, on exact inputs; empty where they refuse."""
+        reference, way = part.reference, self._way("narrow_steps", self._reference)
+        with allowing_refusal():
+            if self._how.direction == "forward":
+                return reference.results_of(reference.leaves, way)
+            return reference.gradients_of(reference.leaves, way, part.incoming)
+        return {}
+
     @functools.cached_property
     def _has_borders(self) -> bool:
         """Are there borders? Raises NoReference where their gradients in float64 are others than the reference's."""
@@ -291,8 +300,10 @@ def perturbed(array: AnyArray, draw: Draw, size: float, inward: bool, dtype: str
     where that is "" as it was.
 
     draw gives a number between 0 and 1 for each value of an array. Real and imaginary parts apart. inward: towards
-    zero only. Integers and booleans stay.
+    zero only. Integers and booleans stay, and what a run in float64 widens itself.
     """
+    if not size and dtype == "float64":
+        return array
     if is_complex(array.dtype):
         wide = widen(array)
         parts = [_moved(part, draw, size, inward) for part in (wide.real, wide.imag)]

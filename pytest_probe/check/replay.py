@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from pytest_probe import frameworks
 from pytest_probe.check.kept import Keep, Kept, KeptResults, Made, kept_run, taken_run
+from pytest_probe.check.large.in_turn import gradients_in_turn
 from pytest_probe.check.prepare import default_dtype
 from pytest_probe.frameworks.base import Widened
 from pytest_probe.model.case import Demands
@@ -309,8 +310,12 @@ class Reference(Struct, frozen=True, dict=True):
     ) -> dict[str, AnyArray]:
         """The gradients of the wanted arguments in a further run; where that is made of pieces, of those arguments that
         are not cut."""
-        if self.corner is None or not _sums_exactly(way):
+        if self.corner is None:
             return self.framework.gradients(self.again(leaves, way, self.wanted), incoming)
+        if not _sums_exactly(way):
+            found = gradients_in_turn(self, leaves, way, incoming)
+            whole = replace(self, corner=None)
+            return whole.gradients_of(leaves, way, incoming) if found is None else found
         cut = self.corner.cut
 
         def piece(window: slice) -> dict[str, AnyArray]:

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.comparison import Comparison, Evidence
 from pytest_probe.model.run import BoundCall
 from pytest_probe.model.verdict import TABLE_METRIC, OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, dtype_name, float_format, widen
@@ -26,8 +26,8 @@ from pytest_probe.standards.classes.random import OwnDtype, Random, Uninitialise
 from pytest_probe.standards.classes.ties import Ties
 from pytest_probe.standards.exact import Exact, correctly_rounded
 from pytest_probe.standards.noise.opening import Opening
-from pytest_probe.standards.noise.stages import BETWEEN_STEPS
-from pytest_probe.standards.noise.standard import NoiseStandard
+from pytest_probe.standards.noise.stages import BETWEEN_STEPS, Stage
+from pytest_probe.standards.noise.standard import NoiseStandard, by_one_run_of_steps
 from pytest_probe.standards.noise.summed_terms import summed_terms
 from pytest_probe.standards.tools.release import RuleVerdict
 from pytest_probe.standards.tools.table import BENCHMARK, Rule, Table, packaged
@@ -107,6 +107,16 @@ def opening(verdict: OutputVerdict) -> Callable[[AnyArray, AnyArray], BoolArray]
     if verdict.basis.measured is None:
         return partial(exact.differing, verdict.basis.comparison)
     return Opening.of(verdict.basis.comparison, verdict.basis.measured)
+
+
+def known_steps(verdict: OutputVerdict) -> Evidence | None:
+    """The evidence of a passing sample, where one run of 16-bit steps gives all its elements bit for bit: others that
+    are given like that need no further run."""
+    basis = verdict.basis
+    if basis is None or not isinstance(basis.comparison, Comparison) or not isinstance(basis.measured, Stage):
+        return None
+    known = basis.measured.source == BETWEEN_STEPS and by_one_run_of_steps(basis.comparison) is not None
+    return basis.comparison.evidence if known else None
 
 
 def _by_arguments(comparison: Comparison) -> Standard | None:

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 LARGE = 2**20
 # Elements of the largest tensor in a piece: 2 MiB of float64, which stay in a core's cache.
 PIECE = 2**18
+# Places that a piece has at least where those of a row lie side by side: 32 bytes of 16-bit numbers, since less of a
+# row is read no faster; and elements up to which that holds.
+BESIDE, LARGEST_PIECE = 16, 2**21
 # Pieces of lists of tensors.
 MOST_PIECES = 2**7
 # Elements of the windows that show whether a call can be cut, and the least places that a dimension must have.
@@ -115,7 +118,7 @@ class Cut(Struct, frozen=True):
     ) -> dict[str, AnyArray]:
         """Of what all pieces give, the sums of what is not cut."""
         sums: dict[str, AnyArray] = {}
-        for window in self.windows(leaf.array.size for leaf in leaves.values()):
+        for window in self.windows({name: leaf.array for name, leaf in leaves.items()}):
             self.add(sums, piece(window), window)
         return sums
 
@@ -140,19 +143,30 @@ class Cut(Struct, frozen=True):
             return math.prod(whole) == stop - start
         return whole == (*piece[:axis], self.extent, *piece[axis + 1 :])
 
-    def windows(self, sizes: Iterable[int]) -> Iterator[slice]:
-        """All places, in pieces of at most about PIECE elements of the largest tensor; sizes are the tensors' elements.
-        Of lists in some larger ones, since each piece has a part, or nothing, of each tensor."""
-        of_lists = max(PIECE, self.extent // MOST_PIECES)
-        step = of_lists if self.spans else max(1, PIECE * self.extent // max(*sizes, 1))
+    def _cuts_rows(self, name: str, array: AnyArray) -> bool:
+        """Are the places of a tensor those of its last dimension?"""
+        return not self.flat and array.ndim > 1 and self.axis(name) == array.ndim - 1
+
+    def windows(self, arrays: Mapping[str, AnyArray]) -> Iterator[slice]:
+        """All places, in pieces of at most about PIECE elements of the largest of these tensors. Of lists in some
+        larger ones, since each piece has a part, or nothing, of each tensor."""
+        largest = max(1, *(array.size for array in arrays.values()))
+        if self.spans:
+            step = max(PIECE, self.extent // MOST_PIECES)
+        else:
+            step = max(1, PIECE * self.extent // largest)
+            if any(self._cuts_rows(name, array) for name, array in arrays.items()):
+                step = max(step, min(BESIDE, LARGEST_PIECE * self.extent // largest))
         for start in range(0, self.extent, step):
             yield slice(start, min(start + step, self.extent))
 
 
 class Corner(Struct, frozen=True):
-    """A window of a call that can be cut: its leaves, the run of them, and what that can give gradients of."""
+    """A window of a call that can be cut: its leaves, the run of them, and what that can give gradients of. own is how
+    the window is cut, were it the whole call."""
 
     cut: Cut
+    own: Cut
     leaves: Mapping[str, Leaf]
     run: Run
     wanted: Wanted | None
@@ -293,7 +307,7 @@ class _Trial(Struct, frozen=True):
             return None
         if wanted is not None and not self._gradients_agree(cut, run, parts, windows.halves):
             return None
-        return Corner(replace(windows.with_outputs(self.cut, axes), means=cut.means), leaves, run, wanted)
+        return Corner(replace(windows.with_outputs(self.cut, axes), means=cut.means), cut, leaves, run, wanted)
 
     def _again(self, leaves: Mapping[str, Leaf], wanted: Wanted | None) -> Run:
         arguments = with_leaves(self.candidate.arguments, leaves)

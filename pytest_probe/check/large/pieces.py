@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pytest_probe.check.large.cuts import Cut
+from pytest_probe.check.large.cuts import Cut, Places
 from pytest_probe.check.replay import Reference, Replay, results
 from pytest_probe.check.structure import Sides, changed_and_not_returned, changed_on_device_alone, nearest_structure
 from pytest_probe.errors import NoReference
@@ -24,7 +24,7 @@ from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import Way, with_leaves
 from pytest_probe.model.verdict import Metric, OutputVerdict
 from pytest_probe.numerics.closeness import equal_in_float64, widened_dtype
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, widen
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, round_to, widen
 from pytest_probe.numerics.metrics import Description
 from pytest_probe.numerics.random_streams import RandomStreams
 from pytest_probe.numerics.ulp import ulp_distance
@@ -48,6 +48,8 @@ _STREAMS = RandomStreams()
 
 # Which elements of a piece, device's and reference's, the limits leave open.
 Open = Callable[[AnyArray, AnyArray], BoolArray]
+# What known 16-bit steps give of a part of the call, by name.
+StepsOf = Callable[[Replay], Mapping[str, AnyArray]]
 
 
 class Sampled(Struct, frozen=True):
@@ -148,15 +150,13 @@ class Pieces(Struct, frozen=True):
     @property
     def _count(self) -> int:
         """How many places have as many elements as shall be drawn."""
-        by_largest = math.ceil(DRAWN * self.cut.extent / max(self._sizes))
+        by_largest = math.ceil(DRAWN * self.cut.extent / max(array.size for array in self._arrays.values()))
         smallest = min((self.actual[name].size for name in self.names), default=1)
         return max(1, by_largest, min(math.ceil(FEWEST * self.cut.extent / smallest), self.cut.extent // 16))
 
     @property
-    def _sizes(self) -> list[int]:
-        """Elements of each tensor."""
-        arrays = [*self.actual.values(), *(leaf.array for leaf in self.replay.reference.leaves.values())]
-        return [array.size for array in arrays]
+    def _arrays(self) -> dict[str, AnyArray]:
+        return {**{name: leaf.array for name, leaf in self.replay.reference.leaves.items()}, **self.actual}
 
     def _sides(
         self,
@@ -185,7 +185,9 @@ class Pieces(Struct, frozen=True):
     def _readings(self, places: AnyArray) -> Iterator[Replay]:
         incoming = self.cut.incoming_at(self.replay.incoming, places)
         for reading in self.replay.readings():
-            part = _at(reading.reference, self.cut, places, self.direction)
+            part = _at(reading.reference, self.cut, places)
+            wanted = part.wanted if self.direction == "backward" else None
+            part = replace(part, run=part.again(part.leaves, part.way, wanted))
             yield replace(reading, reference=part, rounded=None, incoming=incoming)
 
     def in_reading(self, sides: Sides) -> Pieces:
@@ -197,14 +199,16 @@ class Pieces(Struct, frozen=True):
         )
         return replace(self, replay=replace(reading, rounded=None))
 
-    def judged_places(self, drawn: Sides, tests: Mapping[str, Open]) -> tuple[Sides, ...] | None:
+    def judged_places(
+        self, drawn: Sides, tests: Mapping[str, Open], steps: Mapping[str, StepsOf]
+    ) -> tuple[Sides, ...] | None:
         """Both sides at the drawn places and wherever a test leaves an element open, then the sums of all pieces. None
-        where so much is open that the whole must tell. tests are those of the tensors that are cut, by name."""
-        scan = _Scan(
-            self.cut,
-            {name: _Looked(self.cut, name, tests[name], self.actual[name].shape) for name in self.names},
-            self._most,
-        )
+        where so much is open that the whole must tell. tests are those of the tensors that are cut, by name; what steps
+        give bit for bit is not open."""
+        looked = {
+            name: _Looked(self.cut, name, tests[name], self.actual[name].shape, steps.get(name)) for name in self.names
+        }
+        scan = _Scan(self.cut, looked, self._most)
         if not self._looked_through(scan) or self.actual.keys() != scan.sums.keys() | scan.looked.keys():
             return None
         sums = (self._sums(scan.sums),) if scan.sums else ()
@@ -223,7 +227,7 @@ class Pieces(Struct, frozen=True):
 
     def _looked_through(self, scan: _Scan) -> bool:
         """Does the scan of all pieces leave few places open?"""
-        pieces = enumerate(self.cut.windows(self._sizes))
+        pieces = enumerate(self.cut.windows(self._arrays))
         with self._threads() as pool:
             for seen in in_order(pool, _AHEAD * self._cores, partial(self._seen, scan), pieces):
                 if seen is None or not scan.take(seen):
@@ -254,7 +258,13 @@ class Pieces(Struct, frozen=True):
             self._check_place(window, found)
         actual = {name: self.cut.at(name, self.actual[name], window) for name in self.names}
         # A changed argument that is returned as well counts once, as an output.
-        return scan.look(window, actual, {name: array for name, array in found.items() if name in self.actual})
+        expected = {name: array for name, array in found.items() if name in self.actual}
+        return scan.look(window, actual, expected, partial(self._part, window))
+
+    def _part(self, window: slice) -> Replay:
+        """The replay of a piece alone, whose reference has not run."""
+        part = _at(self.replay.reference, self.cut, window)
+        return replace(self.replay, reference=part, incoming=self.cut.incoming_at(self.replay.incoming, window))
 
     def _writes_the_same(self, found: Mapping[str, AnyArray]) -> bool:
         """Does a piece leave in arguments that are not cut what the corner leaves there? A flag of overflow depends
@@ -333,14 +343,15 @@ class _Seen(Struct, frozen=True):
 class _Looked:
     """What was seen of one tensor: its metrics, open places, and where it is farthest off."""
 
-    def __init__(self, cut: Cut, name: str, test: Open, shape: tuple[int, ...]) -> None:
+    def __init__(self, cut: Cut, name: str, test: Open, shape: tuple[int, ...], steps: StepsOf | None = None) -> None:
+        self._name, self._steps = name, steps
         self._axis = 0 if cut.flat else cut.axis(name) or 0
         self._test = partial(_by_rows, test, math.prod(shape[-1:])) if cut.flat else test
         self.described = Description()
         self._open: list[AnyArray] = []
         self._farthest: dict[str, int] = {}
 
-    def look(self, start: int, actual: AnyArray, expected: AnyArray) -> _SeenOfTensor:
+    def look(self, start: int, actual: AnyArray, expected: AnyArray, part: Callable[[], Replay]) -> _SeenOfTensor:
         """At a piece that begins at a place. Threads may look at several at the same time."""
         # Of integers none may differ, and those of the sample say all.
         described = Description() if actual.dtype.kind in "iub" else Description.of(actual, expected)
@@ -349,8 +360,17 @@ class _Looked:
             for metric in described.beyond(self.described)
         }
         others = tuple(axis for axis in range(actual.ndim) if axis != self._axis)
-        places = start + np.flatnonzero(self._test(actual, expected).any(axis=others))
+        left = self._test(actual, expected)
+        if self._steps is not None and left.any():
+            left &= self._unlike(self._steps(part()), actual)
+        places = start + np.flatnonzero(left.any(axis=others))
         return _SeenOfTensor(described, farthest, places)
+
+    def _unlike(self, steps: Mapping[str, AnyArray], actual: AnyArray) -> BoolArray:
+        """The elements that steps do not give bit for bit."""
+        if self._name not in steps:
+            return np.ones(actual.shape, dtype=bool)
+        return np.asarray(widen(round_to(steps[self._name], actual.dtype)) != widen(actual))
 
     def take(self, seen: _SeenOfTensor) -> None:
         # What it is farthest off is known here for all pieces before.
@@ -385,14 +405,21 @@ class _Scan(Struct):
     sums: dict[str, AnyArray] = field(default_factory=dict)
     open: int = 0
 
-    def look(self, window: slice, actual: Mapping[str, AnyArray], expected: Mapping[str, AnyArray]) -> _Seen | None:
-        """At a piece; None where the reference does not give all. Threads may look at several at the same time."""
+    def look(
+        self,
+        window: slice,
+        actual: Mapping[str, AnyArray],
+        expected: Mapping[str, AnyArray],
+        part: Callable[[], Replay],
+    ) -> _Seen | None:
+        """At a piece; None where the reference does not give all. Threads may look at several at the same time. part
+        gives the replay of the piece alone."""
         if not self.looked.keys() <= expected.keys():
             return None
         sums: dict[str, AnyArray] = {}
         self.cut.add(sums, expected, window)
         tensors = {
-            name: looked.look(max(window.start, self.cut.first(name)), actual[name], expected[name])
+            name: looked.look(max(window.start, self.cut.first(name)), actual[name], expected[name], part)
             for name, looked in self.looked.items()
             if actual[name].size
         }
@@ -409,12 +436,11 @@ class _Scan(Struct):
         return self.open <= self.most
 
 
-def _at(reference: Reference, cut: Cut, places: AnyArray, direction: Direction) -> Reference:
-    """The reference of some places alone."""
+def _at(reference: Reference, cut: Cut, places: Places) -> Reference:
+    """The reference of some places alone, with the run of its corner."""
     leaves = cut.leaves_at(reference.leaves, places)
     candidate = replace(reference.candidate, arguments=with_leaves(reference.candidate.arguments, leaves))
-    found = replace(reference, candidate=candidate, leaves=leaves, corner=None, cached=None)
-    return replace(found, run=found.again(leaves, found.way, found.wanted if direction == "backward" else None))
+    return replace(reference, candidate=candidate, leaves=leaves, corner=None, cached=None)
 
 
 def reference_results(replay: Replay, direction: Direction) -> dict[str, AnyArray]:

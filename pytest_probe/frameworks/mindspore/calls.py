@@ -155,6 +155,9 @@ class MindSporeCalls(PythonCalls):
     def threads(self, count: int, way: Way) -> AbstractContextManager[None]:
         return contextlib.nullcontext()
 
+    def rows_in_turn(self, extent: int) -> AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
     def fetch(self, way: Way) -> Callable[[Tensor], Tensor]:
         return lambda tensor: tensor
 

@@ -138,6 +138,9 @@ class PaddleCalls(PythonCalls):
         # Its backward has one state for all threads.
         return contextlib.nullcontext()
 
+    def rows_in_turn(self, extent: int) -> AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
     def bind(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, wanted: Wanted | None = None
     ) -> BoundTensors:

@@ -25,7 +25,7 @@ from pytest_probe.frameworks.torch.arrays import (
     widened,
 )
 from pytest_probe.frameworks.torch.autocast import KernelsMode
-from pytest_probe.frameworks.torch.cpu16 import cpu_kernels
+from pytest_probe.frameworks.torch.cpu16 import cpu_kernels, rows_in_turn
 from pytest_probe.frameworks.torch.emulated_modes import emulated
 from pytest_probe.frameworks.torch.rounding import StepsMode
 from pytest_probe.frameworks.torch.safety import check_backward
@@ -209,6 +209,8 @@ class TorchCalls(PythonCalls):
                     yield
                 finally:
                     torch.set_default_dtype(default)
+
+    rows_in_turn = staticmethod(rows_in_turn)
 
     @contextlib.contextmanager
     def threads(self, count: int, way: Way) -> Iterator[Executor]:

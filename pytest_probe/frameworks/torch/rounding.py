@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from pytest_probe.frameworks.torch import attention
 from pytest_probe.frameworks.torch.cpu16 import cpu_kernels
@@ -236,7 +237,8 @@ class StepsMode(SplittingMode):
         self.kernels = iter(kernels)
         self.generator = torch.Generator().manual_seed(seed)
         self.pending: dict[int, list[tuple[torch.Tensor, bool]]] = {}  # of a storage: what was written, by a library?
-        self.kept: list[torch.Tensor] = []
+        # A freed storage's address would be taken for another tensor's. Its numbers need not stay for that.
+        self.known: list[StorageWeakRef] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -262,17 +264,21 @@ class StepsMode(SplittingMode):
             result = kernel(func)(*args, **kwargs)
         # Numbers that were there before are rounded already, or are float32 in the call itself.
         if single or self._is_choice(func, args, kwargs):
-            self.kept.extend(_tensors(result))
+            self._know(result)
             return result
         if self._is_wider(func, inputs):
-            self.kept.extend(result[1:])
+            self._know(result[1:])
             inputs |= {storage(tensor) for tensor in result[1:]}
         for tensor in _tensors(result):
             if func._schema.is_mutable or storage(tensor) not in inputs:
                 if self.places is None or next(self.made) in self.places:
                     self.pending.setdefault(storage(tensor), []).append((tensor, of_library))
-                self.kept.append(tensor)  # a freed storage's address would be taken for another tensor's
+                self._know(tensor)
         return result
+
+    def _know(self, result: Any) -> None:
+        weak: Callable[..., StorageWeakRef] = StorageWeakRef  # without annotations of its own
+        self.known.extend(weak(tensor.untyped_storage()) for tensor in _tensors(result))
 
     def _steps(self, func: Any, args: Any, kwargs: Any) -> Callable[..., Any] | None:
         """What a kernel is split into; None where it is one step."""

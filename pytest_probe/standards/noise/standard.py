@@ -249,7 +249,7 @@ def decided(comparison: Comparison, verdict: OutputVerdict) -> Stage:
 def decide(comparison: Comparison, known: Measured) -> Stage:
     """The first stage within its limits, else the first that unstable elements brought there, else the last with the
     limits of the rule."""
-    stepped = _by_one_run_of_steps(comparison) if comparison.large else None
+    stepped = by_one_run_of_steps(comparison) if comparison.large else None
     if stepped is not None:
         return stepped
     last = far_off.by_all_runs(comparison, known)
@@ -270,7 +270,7 @@ def decide(comparison: Comparison, known: Measured) -> Stage:
     return next(stage for stage in reversed(found) if stage.source not in (AMONG_THEMSELVES, EQUAL_TERMS))
 
 
-def _by_one_run_of_steps(comparison: Comparison) -> Stage | None:
+def by_one_run_of_steps(comparison: Comparison) -> Stage | None:
     """The stage of 16-bit steps, where one run of these gives the CPU's output bit for bit: no further run can show it
     farther off. None else."""
     if not comparison.case.on_cpu or not stages.may_round_between(comparison) or stages.rounds_inside(comparison):

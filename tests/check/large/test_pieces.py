@@ -21,7 +21,7 @@ from pytest_probe.check.large.pieces import Pieces, Sampled
 from pytest_probe.errors import TooLarge
 from pytest_probe.frameworks.torch.framework import TorchFramework
 from pytest_probe.registry import Registry
-from pytest_probe.standards.noise.stages import STEPS
+from pytest_probe.standards.noise.stages import BETWEEN_STEPS, STEPS
 from tests.support.large_calls import cut_small_calls, outputs
 
 Tensor = torch.Tensor
@@ -323,6 +323,39 @@ def test_a_shift_of_a_part_of_an_ulp_is_found(dtype: str, device: str) -> None:
     assert outputs(wrong, F.gelu, [numbers(dtype)], device)["output.0"].verdict == "error"
 
 
+class Planted(torch.autograd.Function):
+    """Itself, with a fault in its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, fault: str) -> Tensor:
+        ctx.fault = fault
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return FAULTS[ctx.fault](gradient), None
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_gradient_that_known_steps_give_bit_for_bit_is_not_run_in_full(
+    dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judging.Judging, "_in_full", lambda *_: pytest.fail("runs in full"))
+    found = outputs(F.embedding, F.embedding, sums(dtype)["an embedding's weight"][1], backward=True)["grad.input.1"]
+    assert (found.verdict, found.metrics["scale_from"]) == ("pass", BETWEEN_STEPS)
+    assert 0 < found.metrics["sampled"] < 1  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_beside_known_steps_is_found(fault: str, dtype: str) -> None:
+    def wrong(ids: Tensor, x: Tensor) -> Tensor:
+        return F.embedding(ids, x if x.dtype is torch.float64 else Planted.apply(x, fault))
+
+    given = sums(dtype)["an embedding's weight"][1]
+    assert outputs(wrong, F.embedding, given, backward=True)["grad.input.1"].verdict == "error"
+
+
 WRONG: dict[str, Callable[[Tensor], Tensor]] = {
     "transposed": lambda x: x.T * 2,
     "another dtype": lambda x: (x * 2).to(torch.int32),
@@ -359,7 +392,21 @@ def test_a_flat_cut_takes_elements_in_order() -> None:
 
 def test_windows_have_all_places_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuts, "PIECE", 10)
-    assert [(part.start, part.stop) for part in Cut(7, {}, {}).windows([28])] == [(0, 2), (2, 4), (4, 6), (6, 7)]
+    windows = Cut(7, {}, {}).windows({"input.0": np.empty(28)})
+    assert [(part.start, part.stop) for part in windows] == [(0, 2), (2, 4), (4, 6), (6, 7)]
+
+
+def test_windows_of_rows_have_some_places_of_each_row_but_where_columns_are_too_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cuts, "PIECE", 10)
+    monkeypatch.setattr(cuts, "LARGEST_PIECE", 96)
+    cut = Cut(40, {"input.0": 1}, {})
+    for rows, wanted in ((2, 16), (8, 12), (200, 1)):
+        first, *_ = cut.windows({"input.0": np.empty((rows, 40))})
+        assert first == slice(0, wanted)
+    first, *_ = replace(cut, leaves={"input.0": 0}).windows({"input.0": np.empty((40, 2))})
+    assert first == slice(0, 5)
 
 
 def test_a_mean_takes_its_share_of_pieces() -> None:

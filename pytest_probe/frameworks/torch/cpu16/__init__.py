@@ -1,6 +1,7 @@
 """torch's own 16-bit CPU kernels, as they round inside: written down, since torch computes them nowhere in float64.
 
-In: a 16-bit dtype. Out: what stands in for each kernel in a float64 run. `cpu_kernels` is the one door.
+In: a 16-bit dtype. Out: what stands in for each kernel in a float64 run. `cpu_kernels` is the one door, and
+`rows_in_turn` what a run in pieces needs of them.
 
 A list of names with wider limits would let a scale error of 1 % pass.
 """
@@ -17,7 +18,10 @@ from msgspec import Struct
 
 from pytest_probe.frameworks.torch.cpu16.narrow import kernels, steps
 from pytest_probe.frameworks.torch.cpu16.reductions import DividingMode
+from pytest_probe.frameworks.torch.cpu16.row_sums import rows_in_turn
 from pytest_probe.frameworks.torch.cpu16.sequential import ATOMIC
+
+__all__ = ["CpuKernels", "cpu_kernels", "rows_in_turn"]
 
 Functions = Mapping[Any, Callable[..., Any]]
 

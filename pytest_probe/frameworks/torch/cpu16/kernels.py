@@ -6,12 +6,12 @@ Written as they run: each takes the dtype to round to and then the kernel's own 
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from pytest_probe.frameworks.torch.cpu16.row_sums import row_sum
 from pytest_probe.frameworks.torch.cpu16.sequential import cascade, chain, lanes, rounded_once
 
 ATEN = torch.ops.aten
@@ -102,15 +102,8 @@ def layer_norm_backward(
 ) -> tuple[torch.Tensor | None, ...]:
     """Gradients of weight and bias are added up row by row, each thread's rows for themselves."""
     exact = ATEN.native_layer_norm_backward.default(grad, x, shape, mean, rstd, weight, bias, wanted)
-    count = x.numel() // math.prod(shape)
-    # How rows are shared out decides which sums are rounded together.
-    share = -(-count // min(torch.get_num_threads(), count))
-    rows = []
-    for terms in (grad * (x - mean) * rstd, grad):
-        parts = terms.reshape(-1, *shape).movedim(0, -1)
-        starts = range(0, count, share)
-        rows.append(torch.stack([chain(dtype, parts[..., start : start + share]) for start in starts]).sum(0))
-    return (exact[0], *(row if asked else None for row, asked in zip(rows, wanted[1:], strict=True)))
+    sums = [row_sum(dtype, terms.reshape(-1, *shape)) for terms in (grad * (x - mean) * rstd, grad)]
+    return (exact[0], *(found if asked else None for found, asked in zip(sums, wanted[1:], strict=True)))
 
 
 def batch_norm(

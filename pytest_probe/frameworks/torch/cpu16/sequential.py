@@ -62,9 +62,9 @@ def piled(
     return result
 
 
-def chain(dtype: torch.dtype, rows: torch.Tensor) -> torch.Tensor:
-    """The sum of each row, added up from its first element, every sum rounded."""
-    total = torch.zeros_like(rows[..., 0]) if rows.shape[-1] else rows.new_zeros(rows.shape[:-1])
+def chain(dtype: torch.dtype, rows: torch.Tensor, start: torch.Tensor | None = None) -> torch.Tensor:
+    """The sum of each row, added up from its first element, or to a sum from before it, every sum rounded."""
+    total = rows.new_zeros(rows.shape[:-1]) if start is None else start
     for column in rows.unbind(-1):
         total = rounded_once(total + column, dtype)
     return total
