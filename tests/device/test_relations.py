@@ -22,7 +22,6 @@ def pytest_probe_register(registry):
 """
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_breaks_its_relation_alone(pytester: pytest.Pytester, library: Path, name: str) -> None:
     fault = FAULTS[name]
