@@ -10,7 +10,6 @@ from tests.evidence.clause import Clause
 CLAUSES = (*clauses_of_scale.CLAUSES, *clauses_of_limits.CLAUSES)
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.usefixtures("no_causes")
 @pytest.mark.parametrize("clause", CLAUSES, ids=lambda clause: f"{clause.name}: {clause.case}")
 def test_the_verdict_is_right_with_the_clause_and_wrong_without(clause: Clause) -> None:

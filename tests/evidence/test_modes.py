@@ -252,7 +252,6 @@ def test_a_fault_says_its_cause(fault: str, tmp_path: Path, monkeypatch: pytest.
     assert [output.summary for output in found.outputs if f"; {CAUSES[fault]}" not in output.summary] == []
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fault", [fault for fault in FAULTS if not fault.startswith("TF32")])
 def test_no_mode_excuses_a_fault(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     call, patch, directions = FAULTS[fault]
