@@ -39,7 +39,8 @@ signal.setitimer(signal.ITIMER_REAL, 0.5)
 
 
 def test_an_alarm_that_others_use_is_left_to_them() -> None:
-    done = subprocess.run([sys.executable, "-c", BUSY + WAITS], capture_output=True, text=True, timeout=50)
+    program = WAITS.replace("limit = Limit", f"{BUSY}limit = Limit")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50)
     assert done.stdout == "no case runs\ntheirs\nit waited\n"
     assert done.returncode == 1
     assert "Timeout (0:00:01)!" in done.stderr
