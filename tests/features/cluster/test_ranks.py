@@ -47,7 +47,7 @@ def devices(cluster: Any) -> Iterator[Any]:
 
     ray.init(cluster.address, log_to_driver=False)
     nodes = [(node["NodeID"], node["NodeManagerAddress"]) for node in ray.nodes()]
-    own = {"STARTED_BY": str(os.getpid())}
+    own = {"STARTED_BY": f"{os.getpid()} for all"}
     yield [
         HostDevice(node, 0, address, {**own, "HOST": str(number)}) for number, (node, address) in enumerate(nodes[:2])
     ]
@@ -109,13 +109,13 @@ def test_a_rank_that_hangs_says_where(make: Making, processes: Processes, monkey
     with pytest.raises(RanksFailed, match=r"ranks 0 to 2 of 3 did not end within 2 s") as raised:
         make("hangs")
     assert "in hangs" in raised.value.stacks[1]
-    assert ended()
+    assert ended("STARTED_BY", "all")
 
 
 def test_a_rank_whose_node_goes_away_is_named(devices: Any) -> None:
     from pytest_probe.features.cluster.ray_ranks import RayRanks
 
-    pool = RayRanks(lambda count, seconds: devices, {})
+    pool = RayRanks(lambda count, seconds: devices, {"STARTED_FOR": f"{os.getpid()} for this"})
     pool.start(2, "gloo", PROGRAM, 60.0)
     ray.kill(pool._actors[1])
     found: dict[int, Any] = {}
@@ -124,7 +124,7 @@ def test_a_rank_whose_node_goes_away_is_named(devices: Any) -> None:
     assert found[1].kind == "lost"
     assert found[1].value.startswith("its node went away (")
     pool.close()
-    assert ended()
+    assert ended("STARTED_FOR", "this")
 
 
 @pytest.mark.usefixtures("devices")
@@ -135,10 +135,10 @@ def test_without_a_free_host_it_is_a_skip() -> None:
         Processes(RayRanks(lambda count, seconds: [], {}), 2, "gloo", PROGRAM, 60.0).make([])
 
 
-def ended() -> bool:
-    """Does no process of a rank that this process had started run any more, a little later?"""
-    own = f"\0STARTED_BY={os.getpid()}\0".encode()
-    end = time.monotonic() + 10
+def ended(name: str, purpose: str) -> bool:
+    """Does no process of a rank that this process had started for this run any more, a little later?"""
+    own = f"\0{name}={os.getpid()} for {purpose}\0".encode()
+    end = time.monotonic() + 30
     while any(own in variables(process) for process in Path("/proc").glob("[0-9]*")):
         if time.monotonic() > end:
             return False
