@@ -67,6 +67,8 @@ _KNOWN_FORMATS = (
     "(forward_rank0.json), text files with a call of Paddle's in each line, and files of named tensors (.safetensors, "
     "and a .pt that holds a dictionary)"
 )
+# Files of one folder are called alike.
+_ALIKE = 0.7
 _FORWARD_ADVICE = "give the forward_info file beside it"
 _LINES_ADVICE = 'give lines as paddle.add(Tensor([2, 3],"float32"), 1.0, )'
 # Bounded, as keys of real files are: an unbounded search for a key takes quadratic time.
@@ -166,7 +168,7 @@ def _nearest(path: Path) -> str:
         names = os.listdir(path.parent)
     except OSError:
         return ""
-    found = closest(names, path.name)
+    found = closest(names, path.name, _ALIKE)
     return f"; did you mean {path.parent / found}?" if found else ""
 
 

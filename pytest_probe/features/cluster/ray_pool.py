@@ -1,4 +1,4 @@
-"""Hosts as Ray's actors, one a device. Only this module and ray_ranks.py import Ray."""
+"""Hosts as Ray's actors, one a device. Only the modules called ray_* import Ray."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from ray.exceptions import RayError, RayTaskError, RuntimeEnvSetupError
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.cluster.host import Host
 from pytest_probe.features.cluster.messages import Event, NodeLost, Place, RunFacts, Start
-from pytest_probe.features.cluster.ray_ranks import BESIDE, HostDevice, RayRanks, last_line, on_node
+from pytest_probe.features.cluster.ray_actors import BESIDE, end_actors, last_line, on_node
+from pytest_probe.features.cluster.ray_ranks import HostDevice, RayRanks
 from pytest_probe.model.collective import RankPool
 from pytest_probe.options import NAMED
 from pytest_probe.system import archive
@@ -37,8 +38,6 @@ from pytest_probe.user_errors import first_line
 _OPTION, _RESOURCE = NAMED["cluster"].flag, NAMED["cluster-resource"].flag
 # Seconds in which an address has to answer, and each node.
 _ANSWERS = 30.0
-# Seconds that hosts have to clean up behind them.
-_CLOSES = 5.0
 # How variables are called that show a process its own devices alone: CUDA_VISIBLE_DEVICES, ASCEND_RT_VISIBLE_DEVICES,
 # NEURON_RT_VISIBLE_CORES, ONEAPI_DEVICE_SELECTOR.
 _SHOWN = ("VISIBLE", "DEVICE_SELECTOR")
@@ -84,6 +83,8 @@ class RayPool:
 
     def __init__(self, address: str, resource: str | None, *, one_a_node: bool = False) -> None:
         self._address = address
+        self._hosts: dict[int, Any] = {}
+        self._ranks: RayRanks | None = None
         self._connect()
         try:
             found = ray.cluster_resources()  # type: ignore[no-untyped-call]
@@ -98,7 +99,6 @@ class RayPool:
             self.end()
             raise
         self._places: list[Place] = []
-        self._hosts: dict[int, Any] = {}
         self._waiting: dict[Any, tuple[int, int | None]] = {}
 
     @property
@@ -166,6 +166,7 @@ class RayPool:
 
     @property
     def ranks(self) -> RankPool:
+        assert self._ranks is not None
         return self._ranks
 
     def _devices(self, count: int, seconds: float) -> Sequence[HostDevice]:
@@ -181,16 +182,9 @@ class RayPool:
     def end(self) -> None:
         if not ray.is_initialized():
             return
-        if hasattr(self, "_ranks"):
+        if self._ranks is not None:
             self._ranks.close()
-        hosts = list(getattr(self, "_hosts", {}).values())
-        with suppress(RayError, RuntimeError):
-            closed = [host.close.remote() for host in hosts]
-            if closed:
-                ray.wait(closed, num_returns=len(closed), timeout=_CLOSES)
-        for host in hosts:
-            with suppress(RayError, RuntimeError):
-                ray.kill(host)
+        end_actors(list(self._hosts.values()))
         ray.shutdown()
 
     def _event(self, ref: Any) -> Event:

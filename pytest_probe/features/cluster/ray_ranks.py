@@ -15,10 +15,10 @@ import ray
 from msgspec import Struct
 from msgspec.structs import replace
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pytest_probe.errors import NoKernel
 from pytest_probe.features.cluster.host import variables
+from pytest_probe.features.cluster.ray_actors import BESIDE, end_actors, last_line, on_node
 from pytest_probe.features.collectives.rank_process import RankProcess
 from pytest_probe.model.collective import RankAnswer, RankCall, RankStart
 from pytest_probe.user_errors import first_line
@@ -27,10 +27,6 @@ from pytest_probe.user_errors import first_line
 _STARTS = 30.0
 # Seconds that an actor has to start, and to answer what it need not wait for.
 _ANSWERS = 30.0
-# Seconds that ranks have to end.
-_CLOSES = 5.0
-# Methods of this group run while another method waits.
-BESIDE = "beside"
 # ioctl(2), netdevice(7): the address of an interface.
 _SIOCGIFADDR = 0x8915
 
@@ -99,22 +95,7 @@ class RayRanks:
 
     def close(self) -> None:
         actors, self._actors, self._waiting = self._actors, [], {}
-        if not actors:
-            return
-        with suppress(RayError):
-            ended = [actor.close.remote() for actor in actors]
-            ray.wait(ended, num_returns=len(ended), timeout=_CLOSES)
-            for actor in actors:
-                ray.kill(actor)
-
-
-def on_node(node: str) -> NodeAffinitySchedulingStrategy:
-    return NodeAffinitySchedulingStrategy(node_id=node, soft=False)
-
-
-def last_line(error: BaseException) -> str:
-    """The last line of an error on a node, whose first lines are a traceback."""
-    return next(line for line in reversed(str(error).splitlines() or [type(error).__name__]) if line.strip())
+        end_actors(actors)
 
 
 def _answer(ref: Any) -> RankAnswer:

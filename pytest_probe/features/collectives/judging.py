@@ -166,7 +166,7 @@ class _Judging:
         """Which call before this one had this result, as the cause of an error; "" for none. One value everywhere tells
         nothing: flags and zeros come again."""
         bits = _bits(received)
-        if (bits == bits[0]).all():
+        if (bits == bits[:1]).all():
             return ""
         same = _print(received)
         return next(

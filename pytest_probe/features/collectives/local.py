@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from multiprocessing.connection import wait
 from pathlib import Path
 
+from pytest_probe.errors import NoKernel
 from pytest_probe.features.collectives.rank_process import RankProcess
 from pytest_probe.model.collective import RankAnswer, RankCall, RankStart
 
@@ -22,6 +23,12 @@ class LocalRanks:
 
     def start(self, ranks: int, backend: str, program: str, seconds: float) -> None:
         """Waits for none of them."""
+        try:
+            self._start(ranks, backend, program)
+        except OSError as error:
+            raise NoKernel(f"{ranks} processes cannot be started on this machine: {error}") from None
+
+    def _start(self, ranks: int, backend: str, program: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="probe-ranks-")
         folder = Path(self._folder.name)
         for rank in range(ranks):

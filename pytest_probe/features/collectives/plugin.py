@@ -70,6 +70,7 @@ class ReplicasItem(NoticeItem):
 
 
 def _kinds(part: Part) -> list[tuple[str, int]]:
+    """The dtype and the number of elements of each tensor that it received."""
     return [(piece.spec.dtype, piece.spec.size) for piece in part.collective.received]
 
 

@@ -33,13 +33,10 @@ class RankProcess:
             command, env={**environment, "PYTHONPATH": path}, pass_fds=inherited, stdin=subprocess.DEVNULL
         )
         theirs.close()
-        self._give(start)
+        self.send(start)
 
-    def send(self, call: RankCall) -> None:
+    def send(self, what: RankStart | RankCall) -> None:
         """Its answer says where it has died."""
-        self._give(call)
-
-    def _give(self, what: RankStart | RankCall) -> None:
         with suppress(BrokenPipeError):
             self.pipe.send(what)
 

@@ -92,10 +92,11 @@ def _index(start: RankStart) -> int | None:
 
 def _device(start: RankStart) -> torch.device:
     """Where its tensors lie. An accelerator is made the process's own."""
-    kind = torch.accelerator.current_accelerator()
-    index = _index(start)
-    if start.backend in _ON_HOST or kind is None or index is None:
+    if start.backend in _ON_HOST:
         return torch.device("cpu")
+    kind, index = torch.accelerator.current_accelerator(), _index(start)
+    assert kind is not None
+    assert index is not None
     torch.accelerator.set_device_index(index)
     return torch.device(kind.type, index)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 
 from pytest_probe.errors import NoKernel
+from pytest_probe.features.collectives.local import LocalRanks
 from pytest_probe.features.collectives.processes import Processes, RanksFailed
 from pytest_probe.model.collective import RankAnswer, RankCall
 
@@ -93,3 +96,14 @@ def test_a_rank_that_hangs_is_told_with_its_stack() -> None:
     with pytest.raises(RanksFailed, match="rank 1 of 2 did not end within 8 s") as found:
         made(Pool(READY, {0: RECEIVED[0]}, {}))
     assert found.value.stacks == ["rank 1: stack of 1"]
+
+
+def test_processes_that_this_machine_does_not_start_are_a_skip() -> None:
+    """A process has room for so many pipes only."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 8, before[1]))
+    try:
+        with pytest.raises(NoKernel, match=r"64 processes cannot be started on this machine: .*Too many open files"):
+            Processes(LocalRanks(), 64, "gloo", "this", 10.0).make([])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
