@@ -22,6 +22,9 @@ from tests.support import forks, kernels, sampling
 from tests.support.other_plugins import WITHOUT_OTHERS
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Tests compare what runs print: a line ends where a terminal of 80 columns has its end, and has no colours.
+for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "PY_COLORS", "PYTEST_THEME", "PYTEST_ADDOPTS"):
+    os.environ.pop(name, None)
 # A shell ignores SIGINT in its background jobs, and so would every child of theirs: `make test &` then tests no Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

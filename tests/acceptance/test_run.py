@@ -243,6 +243,6 @@ def test_a_name_that_pytest_would_take_apart_is_reproduced_by_options(
         """
     )
     result = pytester.runpytest("--probe-dump=dump.json")
-    command = f"--probe-dump={pytester.path}/dump.json --probe-api='Aten.a::b[[]0].0.forward'"
+    command = f"--probe-dump={shlex.quote(f'{pytester.path}/dump.json')} --probe-api='Aten.a::b[[]0].0.forward'"
     assert f"to reproduce: pytest {command}" in result.outlines
     pytester.runpytest(*shlex.split(command)).assert_outcomes(failed=1)
