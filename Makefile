@@ -6,6 +6,7 @@
 PYTHON ?= python3
 TORCH_INDEX ?=
 VENV := .venv
+DEMO := $(VENV)/installed-demo
 INSTALLED := $(VENV)/installed
 PADDLE := $(VENV)/installed-paddle
 INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
@@ -22,8 +23,9 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo demo-paddle test test-fast exhaustive test-paddle test-mindspore lint format snapshots mapping mapping-mindspore conformance conformance-mindspore conformance-paddle compat verdict-quality wheel-demo test-without-torch test-without-kernel clean
 
-demo: $(INSTALLED)
-	$(VENV)/bin/pytest --probe-dump=cases/gpt
+# In `cases`: tests/conftest.py needs what only the tests need.
+demo: $(DEMO)
+	cd cases && ../$(VENV)/bin/pytest --probe-dump=gpt
 
 # A step of Paddle's, recorded by PaddleAPEX. It adds Paddle, 720 MB, to the environment, and so its tests to `make test`.
 demo-paddle: $(PADDLE)
@@ -127,8 +129,15 @@ compat: $(RELEASES)
 clean:
 	rm -rf $(VENV) $(MINDSPORE) $(PEERS:/installed=) $(MINDSPORE_PEERS:/installed=) $(RELEASES:/installed=)
 
-$(INSTALLED): pyproject.toml constraints.txt $(wildcard kernel/*.c kernel/*.h kernel/*.py kernel/numerics/*)
+$(DEMO): pyproject.toml constraints.txt $(wildcard kernel/*.c kernel/*.h kernel/*.py kernel/numerics/*)
+	@echo "Making a virtual environment in $(VENV). This is done once and takes one to three minutes."
 	$(PYTHON) -m venv $(VENV)
+	@echo "Installing pytest-probe and torch"
+	$(VENV)/bin/pip install $(INDEX) -c constraints.txt -e '.[torch,parallel]'
+	touch $@
+
+$(INSTALLED): $(DEMO)
+	@echo "Installing what the tests need"
 	$(VENV)/bin/pip install --quiet $(INDEX) -c constraints.txt -e '.[torch,parallel,dev]'
 	touch $@
 
