@@ -174,7 +174,7 @@ class PythonCalls(ABC):
             with self.surroundings(way, self.records(wanted), bound.steps), way.entered():
                 if way.device is None:
                     with reference_run(way):
-                        result = function(*bound.args, **bound.kwargs)
+                        result = self.wide(function, bound.args, bound.kwargs)
                 else:
                     # What a user's device is given is the function itself, which it may know.
                     result = way.device.call(looked_up(function), bound.args, bound.kwargs)
@@ -270,6 +270,10 @@ class PythonCalls(ABC):
         outputs = dict(self.results.flattened(call.way.device.call(call.function, bound.args, bound.kwargs)))
         found = {name: outputs[name] for name in call.incoming or ()}
         return list(found.values()), list(bound.leaves.values()), [seed(name, output) for name, output in found.items()]
+
+    def wide(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """The result of a reference's function."""
+        return function(*args, **kwargs)
 
     def shapes_alone(self) -> Device:
         """A device whose tensors have a shape and a dtype, and no values."""

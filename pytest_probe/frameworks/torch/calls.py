@@ -28,6 +28,7 @@ from pytest_probe.frameworks.torch.autocast import KernelsMode
 from pytest_probe.frameworks.torch.cpu16 import cpu_kernels, rows_in_turn
 from pytest_probe.frameworks.torch.emulated_modes import emulated
 from pytest_probe.frameworks.torch.rounding import StepsMode
+from pytest_probe.frameworks.torch.references import of_integers
 from pytest_probe.frameworks.torch.safety import check_backward
 from pytest_probe.frameworks.torch.state import OfUser
 from pytest_probe.model.dump import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec
@@ -214,6 +215,7 @@ class TorchCalls(PythonCalls):
 
     @contextlib.contextmanager
     def threads(self, count: int, way: Way) -> Iterator[Executor]:
+    wide = staticmethod(of_integers)
         before = torch.get_num_threads()
         # The default dtype is the process's own, so that it must stay while one thread ends a run before another does.
         with self.surroundings(way, grad=False):

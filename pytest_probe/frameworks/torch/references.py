@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType
@@ -12,12 +12,14 @@ import torch
 from msgspec import Struct
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.base import Functions, border_dtype, looked_up
 from pytest_probe.frameworks.torch.arrays import to_array
 from pytest_probe.frameworks.torch.dispatch import DispatchMode
 from pytest_probe.model.comparison import Choice
+from pytest_probe.user_errors import allowing_refusal
 
 # Some defaults are a number of the tensors' dtype, which float64 would make another call of. Compiled functions of
 # torch run without the mode that writes them down: it sees calls from Python alone, so it would see nothing inside one.
@@ -100,6 +102,32 @@ def as_single(function: Callable[..., Any], largest: float, /, *args: Any, **kwa
         return called(*args, **kwargs)
     with _DefaultsMode(largest):
         return called(*args, **kwargs)
+
+
+# What the CPU says where it has a kernel for floating dtypes alone.
+_NO_INTEGERS = "not implemented for '"
+
+
+def of_integers(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """A reference's result; where the CPU has no kernel for integers, that of the same numbers as float64, in their
+    dtype."""
+    try:
+        return function(*args, **kwargs)
+    except (NotImplementedError, RuntimeError) as error:
+        integers = [
+            x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor) and not x.dtype.is_floating_point
+        ]
+        if _NO_INTEGERS not in str(error) or not integers or not all(map(_fits_float64, integers)):
+            raise
+        with allowing_refusal():
+            wide = [tree_map_only(torch.Tensor, torch.Tensor.double, each) for each in (args, kwargs)]
+            found, dtype = function(*wide[0], **wide[1]), integers[0].dtype
+            return tree_map_only(torch.Tensor, lambda y: y.to(dtype) if torch.equal(y, y.round()) else y, found)
+        raise
+
+
+def _fits_float64(tensor: torch.Tensor) -> bool:
+    return not tensor.is_complex() and torch.equal(tensor.double().to(tensor.dtype), tensor)
 
 
 def runs_plain(function: Callable[..., Any]) -> bool:

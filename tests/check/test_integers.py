@@ -1,0 +1,74 @@
+"""Integers that torch's CPU has no kernel for have a reference: the same numbers in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from pytest_probe.frameworks.torch.references import of_integers
+from pytest_probe.registry import Registry
+from tests.check.conftest import Make
+from tests.support.devices import Emulated
+
+Function = Callable[..., torch.Tensor]
+
+
+def right(x: torch.Tensor, bins: int = 100, min: int = 0, max: int = 0) -> torch.Tensor:
+    return torch.histc(x.double(), bins, min, max).to(x.dtype)
+
+
+def one_off(*args: Any, **kwargs: Any) -> torch.Tensor:
+    return right(*args, **kwargs) + torch.tensor([1, *[0] * 7])
+
+
+class Accelerator(Emulated):
+    """Counts integers, as NVIDIA's do."""
+
+    def __init__(self, kernel: Function) -> None:
+        super().__init__("other")
+        self.kernel = kernel
+
+    def call(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        return self.kernel(*args, **kwargs)
+
+
+# As the router of a mixture of experts counts tokens.
+@pytest.mark.parametrize("given", [{"bins": 8, "min": 0, "max": 7}, {"bins": 8}])
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint8])
+@pytest.mark.parametrize(("kernel", "verdict"), [(right, "pass"), (one_off, "error")])
+def test_a_histogram_of_integers(
+    kernel: Function, verdict: str, dtype: torch.dtype, given: dict[str, int], bench: Make
+) -> None:
+    registry = Registry.default()
+    registry.devices["other"] = lambda _: Accelerator(kernel)
+    experts = torch.randint(0, 8, (4, 96, 2), generator=torch.Generator().manual_seed(0)).to(dtype)
+    made = bench("Torch.histc", right, experts, registry=registry, conditions={"device": "other"}, **given)
+    assert made.check().verdict == verdict
+
+
+def test_the_cpu_itself_has_none(bench: Make) -> None:
+    found = bench("Torch.histc", right, torch.arange(4)).check()
+    assert (found.verdict, found.kind) == ("skip", "unsupported by the device")
+
+
+def test_floats_and_other_errors_stay() -> None:
+    x = torch.arange(4.0)
+    assert torch.equal(of_integers(torch.add, [x, x], {}), x + x)
+    with pytest.raises(RuntimeError, match="size of tensor"):
+        of_integers(torch.add, [x, torch.arange(3)], {})
+
+
+def test_a_number_that_float64_does_not_have_is_not_guessed() -> None:
+    with pytest.raises(NotImplementedError):
+        of_integers(torch.histc, [torch.tensor([2**53 + 1])], {})
+
+
+def test_where_float64_does_not_help_the_first_error_counts() -> None:
+    def refusing(x: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError(f"not implemented for '{x.dtype}'")
+
+    with pytest.raises(NotImplementedError, match=r"'torch\.int64'"):
+        of_integers(refusing, [torch.arange(3)], {})
