@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from pytest_probe.check.replay import Replay
 from pytest_probe.check.structure import Sides, backward_sides, named_gradients
-from pytest_probe.errors import DeviceRaised, NoReference, NotRecorded, Unsupported
+from pytest_probe.errors import DeviceRaised, NoKernel, NoReference, NotRecorded, Unsupported
 from pytest_probe.inputs.generated import generate_in
 from pytest_probe.model.case import Case
 from pytest_probe.model.dump import Call, TensorSpec
 from pytest_probe.model.run import Arguments
+from pytest_probe.numerics.arrays import laid_out
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.numerics.random_streams import RecordStreams
 from pytest_probe.user_errors import exception_line
+
+Part = TypeVar("Part")
 
 _GENERATED = "incoming gradients are generated: the dump has none"
 
@@ -28,9 +31,8 @@ def backward_replays(case: Case, replay: Replay, seed: int) -> Iterator[Replay]:
         raise Unsupported(replay.reference.call.unrecorded, NotRecorded.kind)
     if replay.reference.wanted is None:
         raise NoReference("no output of the reference can be differentiated")
-    reference = replay.reference
-    if reference.call.gradients == ():
-        replay = replace(replay, reference=replace(reference, notes=(*reference.notes, _GENERATED)))
+    if replay.reference.call.gradients == ():
+        replay = replay.noted(_GENERATED)
     for part in replay.source.backward(replay):
         yield replace(part, incoming=_incoming(case, part, seed))
 
@@ -66,7 +68,7 @@ def incoming(
     for name in names:
         output, leaf = outputs[name], given.get(name)
         if leaf is not None and leaf.array.shape == output.shape:
-            found[name] = leaf.array.astype(output.dtype)
+            found[name] = laid_out(leaf.array, output.dtype, leaf.strides, leaf.offset)
         elif leaf is not None or (name not in given and not given_incoming):
             found[name] = generated(case, name, output, seed)
     return found or {name: generated(case, name, outputs[name], seed) for name in names}
@@ -100,13 +102,31 @@ def gradient_sides(replay: Replay, given: Mapping[str, AnyArray] | None = None) 
     ]
 
 
+def given_gradients(case: Case, replay: Replay, seed: int) -> list[tuple[Replay, dict[str, AnyArray]]]:
+    """The replays whose gradients are judged, and the gradients that the source gives for each."""
+    parts = ((part, part.source.gradients(part)) for part in backward_replays(case, replay, seed))
+    return unless_refused(parts, lambda part, words: (part[0].noted(words), part[1]))
+
+
+def unless_refused(parts: Iterator[Part], noted: Callable[[Part, str], Part]) -> list[Part]:
+    """The parts of a backward. The first is what the program asked for; of the others, which it did not ask for, a
+    device may have none: noted adds that to the first."""
+    found: list[Part] = []
+    try:
+        found.extend(parts)
+    except (DeviceRaised, NoKernel) as error:
+        if not found or error.__cause__ is None:
+            raise
+        words = str(error).split("\n", 1)[0]
+        found[0] = noted(found[0], f"gradients that the program did not ask for are not judged: {words}")
+    return found
+
+
 def large_gradients(case: Case, replay: Replay, seed: int) -> tuple[Replay, dict[str, AnyArray]]:
     """Of a large call: the replay with its incoming gradient, and the gradients that the source gives for it."""
-    found: dict[str, AnyArray] = {}
-    parts = []
-    for part in backward_replays(case, replay, seed):
-        found |= part.source.gradients(part)
-        parts.append(part)
+    parts = given_gradients(case, replay, seed)
+    first = parts[0][0]
     # Each has a part of what the reference is asked for; it has one output, and so one incoming gradient.
-    reference = replay.reference if len(parts) > 1 else parts[0].reference
-    return replace(replay, reference=reference, incoming=parts[0].incoming), found
+    reference = replay.reference if len(parts) > 1 else first.reference
+    found = {name: value for _, given in parts for name, value in given.items()}
+    return replace(replay, reference=reference, incoming=first.incoming), found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,13 @@ from pytest_probe.check.alternatives import OutputRuns
 from pytest_probe.check.comparisons import comparisons
 from pytest_probe.check.conditions import Setup
 from pytest_probe.check.determinism import Repeats
-from pytest_probe.check.gradients import backward_replays, gradient_sides, large_gradients
+from pytest_probe.check.gradients import (
+    backward_replays,
+    given_gradients,
+    gradient_sides,
+    large_gradients,
+    unless_refused,
+)
 from pytest_probe.check.large.pieces import Pieces, StepsOf
 from pytest_probe.check.large.sampler import Sampler, compared_in_samples
 from pytest_probe.check.replay import Reference, Replay, results
@@ -79,7 +85,7 @@ class Judging(Struct, frozen=True):
         right. Where the whole is too large for that, what a sample shows counts."""
         if replay.reference.corner is None:
             return self.judged(case, self.paired(case, replay))
-        parts = list(self._given(case, replay))
+        parts = self._given(case, replay)
         found = self._in_pieces(case, parts)
         if found is not None and all(output.verdict == "pass" for output in found.outputs):
             return found
@@ -90,13 +96,11 @@ class Judging(Struct, frozen=True):
                 raise
             return found
 
-    def _given(self, case: Case, replay: Replay) -> Iterator[tuple[Replay, Mapping[str, AnyArray]]]:
+    def _given(self, case: Case, replay: Replay) -> Sequence[tuple[Replay, Mapping[str, AnyArray]]]:
         """Replays of a call that is cut, and what the source gave for each."""
         if case.direction == "forward":
-            yield replay, results(replay.actual, changed_and_not_returned(replay))
-            return
-        for part in backward_replays(case, replay, self.setup.conditions.seed):
-            yield part, part.source.gradients(part)
+            return [(replay, results(replay.actual, changed_and_not_returned(replay)))]
+        return given_gradients(case, replay, self.setup.conditions.seed)
 
     def _in_full(self, case: Case, parts: Sequence[tuple[Replay, Mapping[str, AnyArray]]]) -> Compared:
         whole = [(replayed_in_full(part, self.whole(part.reference)), given) for part, given in parts]
@@ -147,7 +151,8 @@ class Judging(Struct, frozen=True):
             sides = nearest_structure([forward_sides(reading) for reading in replay.readings()])
             return Compared.of(with_promises(sides, self.setup))
         parts = backward_replays(case, replay, self.setup.conditions.seed)
-        return Compared.of(*(with_gradients_promised(nearest_structure(gradient_sides(part))) for part in parts))
+        found = (with_gradients_promised(nearest_structure(gradient_sides(part))) for part in parts)
+        return Compared.of(*unless_refused(found, lambda side, words: replace(side, replay=side.replay.noted(words))))
 
     def _in_samples(self, case: Case, replay: Replay) -> Compared:
         conditions, contraction = self.setup.conditions, replay.reference.contraction

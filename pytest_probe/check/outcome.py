@@ -28,11 +28,13 @@ from pytest_probe.errors import (
     TooLargeForDevice,
     Unsupported,
 )
+from pytest_probe.inputs.memory import recorded_layouts
 from pytest_probe.model.case import Case, floating_dtypes
 from pytest_probe.model.measurement import CaseMemory, CaseTime
 from pytest_probe.model.pairing import Paired
 from pytest_probe.model.run import Leaf, floats_of
 from pytest_probe.model.verdict import Verdict
+from pytest_probe.numerics.arrays import laid_out
 from pytest_probe.numerics.dtypes import NARROW_DTYPES
 from pytest_probe.system.machine import out_of_memory
 from pytest_probe.user_errors import ends_run, raised
@@ -67,6 +69,8 @@ class Measuring(Protocol):
         """That of a case of which nothing runs but the device. Raises Unsupported or RecordError."""
 
 
+# Tensors whose layouts an error names.
+_LISTED = 4
 # What ends a check without a verdict on outputs; of memory that is the process's, since a device's is tried again.
 UNDECIDED = (Unsupported, RecordError, DeviceRaised, HookFailed, MemoryError)
 
@@ -106,15 +110,19 @@ class Checked(Struct, frozen=True):
         return replace(self, forward=None)
 
     def save(self, path: Path) -> None:
-        """Write inputs, outputs and gradients of both sides, numbers as arrays without dimensions. Raises OSError."""
+        """Write inputs, outputs and gradients of both sides, numbers as arrays without dimensions; inputs and incoming
+        gradients as they lay. Raises OSError."""
         if self.worst is None:
             return
         replay = self.worst.replay
-        arrays = {name: leaf.array for name, leaf in replay.reference.leaves.items()}
-        sides = (("seed", replay.incoming), ("actual", self.worst.actual), ("expected", self.worst.expected))
-        for side, values in sides:
-            numbers = {f"{side}.{name}": np.asarray(value) for name, value in values.items() if _is_number(value)}
-            arrays |= numbers
+        arrays = {
+            name: laid_out(leaf.array, leaf.array.dtype, leaf.strides, leaf.offset)
+            for name, leaf in replay.reference.leaves.items()
+        }
+        arrays |= {f"seed.{name}": array for name, array in replay.incoming.items()}
+        for side, values in (("actual", self.worst.actual), ("expected", self.worst.expected)):
+            numbers = {name: np.asarray(value, order="C") for name, value in values.items() if _is_number(value)}
+            arrays |= {f"{side}.{name}": number for name, number in numbers.items()}
         framework = replay.reference.framework
         with framework.fixed_state():
             framework.save(path, arrays)
@@ -182,17 +190,36 @@ def undecided(setup: Setup, case: Case, error: Exception, *, in_both: bool = Fal
     assert isinstance(error, ProbeError)
     forward = error if in_both or isinstance(error, TooLargeForDevice) else None
     if isinstance(error, DeviceRaised):
-        verdict = Verdict("error", standard, str(error), error.kind)
+        verdict = _refused(setup, case, error) or Verdict("error", standard, str(error), error.kind)
     elif isinstance(error, HookFailed):
         verdict = Verdict("error", standard, str(error))
     elif isinstance(error, NoKernel):
         verdict = Verdict("skip", standard, f"{error}{_emulation(setup, case)}", error.kind)
     elif isinstance(error, Unsupported):
-        verdict = Verdict("skip", standard, _located(case, error), error.kind)
+        verdict = Verdict("skip", standard, _located(case, str(error)), error.kind)
     else:
         kind = error.kind if isinstance(error, RecordError) else RecordError.kind
         verdict = Verdict("skip", standard, str(error), kind)
     return Checked(case, verdict, forward, cause=error.__cause__)
+
+
+def _refused(setup: Setup, case: Case, error: DeviceRaised) -> Verdict | None:
+    """The verdict where a device refuses how the tensors of a record lie: what the program ran it must run; how they
+    lay then, a dump need not say. None for any other error."""
+    own = case.pair is None and case.demands is None
+    if not own or error.__cause__ is None or not setup.framework.refuses_layout(error.__cause__):
+        return None
+    layouts = recorded_layouts(case.dump.decode(case.record))
+    standard, (first, *frames) = setup.conditions.standard, str(error).split("\n")
+    if layouts is None or case.dtype is not None:
+        silent = (
+            "the dump does not say how the tensors lay" if layouts is None else "the program ran it in another dtype"
+        )
+        reason = f"{first}; {silent}"
+        return Verdict("skip", standard, _located(case, reason), "layout not recorded")
+    listed = ", ".join(layouts[:_LISTED]) + (", ..." if layouts[_LISTED:] else "")
+    reason = f"{first}; the program ran it with {listed or 'all tensors in order'}"
+    return Verdict("error", standard, "\n".join((reason, *frames)), error.kind)
 
 
 def _emulation(setup: Setup, case: Case) -> str:
@@ -216,9 +243,9 @@ def _is_narrow(case: Case) -> bool:
     return not dtypes.isdisjoint(NARROW_DTYPES)
 
 
-def _located(case: Case, error: Unsupported) -> str:
+def _located(case: Case, reason: str) -> str:
     """A skip's reason with its file and record, as a RecordError has them. What a device has no kernel for is said
     alike for all records, so that pytest shows it once."""
     if case.pair is not None:
-        return str(error)
-    return f"{case.dump.path}: {case.id}: {error}"
+        return reason
+    return f"{case.dump.path}: {case.id}: {reason}"

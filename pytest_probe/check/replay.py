@@ -213,10 +213,11 @@ class Reference(Struct, frozen=True, dict=True):
             return True
         return False
 
-    def asked(self, names: frozenset[str]) -> Reference:
-        """The reference that is asked for these gradients alone, of those that it can give."""
+    def asked(self, names: frozenset[str], marked: frozenset[str] = frozenset()) -> Reference:
+        """The reference that is asked for these gradients alone, of those that it can give; marked: arguments that
+        require grad besides."""
         assert self.wanted is not None
-        asked = replace(self, wanted=replace(self.wanted, names=names))
+        asked = replace(self, wanted=replace(self.wanted, names=names, marked=marked))
         # Of a large call the corner stands for it.
         return asked if self.is_partial else asked.ran()
 
@@ -405,6 +406,10 @@ class Replay(Struct, frozen=True):
         """The same beside what earlier runs kept of another case: of the record's backward."""
         rounded = None if self.rounded is None else replace(self.rounded, cached=cached)
         return replace(self, reference=replace(self.reference, cached=cached), rounded=rounded)
+
+    def noted(self, words: str) -> Replay:
+        """The same with one more note."""
+        return replace(self, reference=replace(self.reference, notes=(*self.reference.notes, words)))
 
     def readings(self) -> Iterator[Replay]:
         """Itself, and the other reading. The device's results tell which one it is, in each direction."""

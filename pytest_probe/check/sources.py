@@ -60,7 +60,8 @@ class DeviceSource(Struct, frozen=True):
 
     def backward(self, replay: Replay) -> Iterator[Replay]:
         """The gradients of what required grad in the program come of the run that is judged; those of other arguments
-        of a second one, lest they decide which kernel runs in the first."""
+        of a second one, lest they decide which kernel runs in the first: all require grad there, as in a program that
+        trains these as well."""
         reference, state = replay.reference, replay.reference.recorded_state
         if state is None or reference.wanted is None or state == reference.wanted:
             yield replay
@@ -70,7 +71,7 @@ class DeviceSource(Struct, frozen=True):
             yield self._anew(reference.unmarked())
             return
         yield replace(replay, reference=recorded, rounded=replay.rounded and other_reading(recorded))
-        others = _asked(reference, reference.wanted.names - state.names)
+        others = _asked(reference, reference.wanted.names - state.names, state.names)
         if others is not None:
             yield self._anew(others)
 
@@ -106,10 +107,10 @@ class DeviceSource(Struct, frozen=True):
             raise DeviceRaised(raised(self.name, error)) from error
 
 
-def _asked(reference: Reference, names: frozenset[str]) -> Reference | None:
+def _asked(reference: Reference, names: frozenset[str], marked: frozenset[str] = frozenset()) -> Reference | None:
     """The reference that is asked for these gradients alone; None where it gives none."""
     with allowing_refusal():
-        found = reference.asked(names)
+        found = reference.asked(names, marked)
         return found if found.run.differentiable else None
     return None
 

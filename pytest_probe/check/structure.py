@@ -109,7 +109,7 @@ def forward_sides(replay: Replay) -> Sides:
     # A dump has arguments as they were before the call.
     if beside and not replay.source.tells_changes:
         words = f"not judged, because a dump does not store what the call wrote there: {', '.join(beside)}"
-        replay, beside = replace(replay, reference=replace(reference, notes=(*reference.notes, words))), []
+        replay, beside = replay.noted(words), []
     for name in beside:
         # A run that was kept has no values of what it left as it was.
         before = reference_array(reference.leaves[name].array) if name in written else None
@@ -372,7 +372,7 @@ def _noted(replay: Replay, silent: list[str]) -> Replay:
     if not silent:
         return replay
     words = f"dtype not tested, since the reference runs in float64 only: {', '.join(silent)}"
-    return replace(replay, reference=replace(replay.reference, notes=(*replay.reference.notes, words)))
+    return replay.noted(words)
 
 
 def _alike(shape: tuple[int, ...], first: tuple[int, ...], second: tuple[int, ...]) -> bool:

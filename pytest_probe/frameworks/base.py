@@ -379,6 +379,9 @@ class Calls(Protocol):
     def has_no_kernel(self, error: BaseException) -> bool:
         """Does this error of a device say that it has no kernel for the call?"""
 
+    def refuses_layout(self, error: BaseException) -> bool:
+        """Does this error of a device say that it wants a tensor to lie otherwise in memory?"""
+
 
 class RowsInTurn(Protocol):
     """Sums over all rows of a call that runs in pieces: each piece but the last gives zeros, and that the sums."""

@@ -37,6 +37,24 @@ def offset(spec: TensorSpec) -> int:
     return 0 if rest else count
 
 
+def recorded_layouts(call: Call) -> list[str] | None:
+    """The arguments and incoming gradients that did not lie in order at an aligned address, each with how it lay; None
+    where the record does not say."""
+    trees = (("input", call.args), ("kwargs", call.kwargs), ("grad", call.gradients))
+    specs = {name: spec for root, tree in trees for name, spec in named_tensors(tree, root)}
+    if all(spec.stride is None and spec.address is None for spec in specs.values()):
+        return None
+    return [f"{name} {how}" for name, spec in specs.items() if (how := _how_it_lay(spec))]
+
+
+def _how_it_lay(spec: TensorSpec) -> str:
+    """In words; "" in order at an aligned address."""
+    beyond = (spec.address or 0) % _ALIGNED
+    stride = "" if spec.stride is None else f"of stride {list(spec.stride)}"
+    begin = f"{beyond} bytes after a multiple of {_ALIGNED}" if beyond else ""
+    return " ".join(filter(None, (stride, begin)))
+
+
 def without_repeats(spec: TensorSpec) -> TensorSpec:
     """The tensor that was expanded to this one: each of its elements is in memory once. The same tensor if it is not
     expanded."""

@@ -257,11 +257,13 @@ class Way(Struct, frozen=True):
 
 class Wanted(Struct, frozen=True):
     """Which arguments of a run require grad, by name: those are what it can give gradients of. `copies` where the call
-    works in place; grad: the mode in which gradients are recorded is on."""
+    works in place; grad: the mode in which gradients are recorded is on; marked require grad as well, and their
+    gradients are not asked for."""
 
     names: frozenset[str] = frozenset()
     copies: bool = False
     grad: bool = True
+    marked: frozenset[str] = frozenset()
 
 
 class MeasuredCall(Struct, frozen=True):

@@ -19,6 +19,29 @@ def contiguous(array: np.ndarray) -> np.ndarray:
     return array if array.flags.carray and min(array.strides, default=0) >= 0 else array.copy()
 
 
+# Bytes: where an array begins within so many counts as part of how it lies. NumPy's own memory begins at a multiple.
+_ALIGNED = 16
+
+
+def laid_out(array: AnyArray, dtype: np.dtype[Any], strides: tuple[int, ...] | None, offset: int) -> AnyArray:
+    """The array as dtype in memory of its own, with these strides in elements, None: in order, which begins so many
+    elements after an aligned address."""
+    if strides is None and not offset:
+        return array.astype(dtype, order="C")
+    steps = np.empty(array.shape, dtype).strides if strides is None else [step * dtype.itemsize for step in strides]
+    span = 1 + sum((extent - 1) * step for extent, step in zip(array.shape, steps, strict=True)) // dtype.itemsize
+    made = np.lib.stride_tricks.as_strided(np.zeros(offset + span, dtype)[offset:], array.shape, steps)
+    made[...] = array
+    return made
+
+
+def layout(array: AnyArray) -> tuple[tuple[int, ...] | None, int]:
+    """How an array lies in memory: what `laid_out` takes."""
+    in_order = array.flags.c_contiguous or min(array.strides) < 0
+    strides = None if in_order else tuple(step // array.itemsize for step in array.strides)
+    return strides, array.ctypes.data % _ALIGNED // array.itemsize
+
+
 # Elements that are drawn or added up at a time: 64 KiB of float64. Numbers of large tensors depend on it.
 BLOCK = 8192
 # Elements that are computed at a time where none depends on another: 512 KiB of float64, which a core's cache holds.

@@ -203,12 +203,67 @@ def test_a_wrong_gradient_of_either_run_is_found(of_mask: bool, probe: Make) -> 
 @pytest.mark.parametrize("mark", [True, False])
 def test_a_device_that_gives_no_gradient_in_one_of_the_runs_fails(mark: bool, probe: Make) -> None:
     def wrong(result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        return result.detach() if args[0].requires_grad is mark else result
+        return result.detach() if args[1].requires_grad is mark else result
 
     x, y = normal(4).requires_grad_(), normal(4, seed=1)
     _, backward = probe(lambda: torch.mul(x, y), backward=True, wrong=wrong).check(backward=True)
     assert backward.verdict == "error"
     assert "can be differentiated" in backward.reason
+
+
+class _Needing(torch.autograd.Function):
+    """As attention that keeps for its backward what a query that requires grad needs, and has nothing else there."""
+
+    @staticmethod
+    def forward(ctx: Any, query: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        ctx.kept = query.requires_grad
+        return query + mask
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        if not ctx.kept:
+            raise RuntimeError("LSE is not correctly aligned (strideH)")
+        return gradient, gradient
+
+
+def test_what_requires_grad_stays_so_where_further_gradients_are_asked_for(probe: Make) -> None:
+    x, mask = normal(4).requires_grad_(), normal(4, seed=1)
+    made = probe(lambda: torch.add(x, mask), backward=True, wrong=lambda result, args, kwargs: _Needing.apply(*args))
+    backward = made.check(backward=True)[1]
+    assert (backward.verdict, judged(backward)) == ("pass", ["grad.input.0", "grad.input.1"]), backward.reason
+
+
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("error", [RuntimeError("no gradient of a bias"), NotImplementedError("none of a bias")])
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_device_may_refuse_gradients_that_the_program_did_not_ask_for(
+    early: bool, error: Exception, asked: bool, probe: Make
+) -> None:
+    class Refusing(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+            if early and bias.requires_grad:
+                raise error
+            return x + bias
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+            if ctx.needs_input_grad[1]:
+                raise error
+            return gradient, None
+
+    def refusing(result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        return Refusing.apply(*args)
+
+    x, bias = normal(4).requires_grad_(), normal(4, seed=1).requires_grad_(asked)
+    backward = probe(lambda: torch.add(x, bias), backward=True, wrong=refusing).check(backward=True)[1]
+    if asked:
+        assert backward.verdict == ("error" if type(error) is RuntimeError else "skip")
+        return
+    assert (backward.verdict, judged(backward)) == ("pass", ["grad.input.0"]), backward.reason
+    assert any(
+        note.startswith("gradients that the program did not ask for are not judged: ") for note in backward.notes
+    )
 
 
 def test_outputs_that_hang_on_what_required_none(probe: Make) -> None:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from pytest_probe.numerics import arrays, noise_ratio
-from pytest_probe.numerics.arrays import PASS, contiguous, in_blocks
+from pytest_probe.numerics.arrays import PASS, contiguous, in_blocks, laid_out, layout
+from pytest_probe.numerics.dtypes import numpy_dtype
 
 X = np.arange(6.0).reshape(2, 3)
 FIXED = X.copy()
@@ -76,3 +77,27 @@ def test_noise_is_that_of_the_whole(monkeypatch: pytest.MonkeyPatch, values: Any
         assert spread is not None
         found.append((spread.size.tobytes(), noise.ratios.tobytes(), repr(noise)))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("strides", "offset"),
+    [(None, 0), ((0, 0), 0), ((1, 2), 0), ((3, 1), 3), (None, 1), ((7, 2), 2), ((0, 1), 1)],
+)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "complex64"])
+def test_an_array_lies_as_it_is_laid_out(strides: tuple[int, ...] | None, offset: int, dtype: str) -> None:
+    values = X[:1] if strides and strides[0] == 0 else X
+    values = np.broadcast_to(values[:, :1] if strides == (0, 0) else values, (2, 3))
+    made = laid_out(values, numpy_dtype(dtype), strides, offset)
+    assert made.dtype == numpy_dtype(dtype)
+    assert np.array_equal(made.astype(np.float64 if dtype != "complex64" else np.complex128), values)
+    kept = None if strides == (3, 1) else strides
+    assert layout(made) == (kept, offset % (16 // made.itemsize))
+
+
+def test_no_dimensions_and_no_elements_lie_in_order() -> None:
+    for array in (np.array(1.5), np.empty((0, 3))):
+        assert layout(laid_out(array, array.dtype, None, 0)) == (None, 0)
+
+
+def test_what_runs_backwards_counts_as_in_order() -> None:
+    assert layout(X[:, ::-1])[0] is None

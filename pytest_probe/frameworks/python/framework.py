@@ -4,6 +4,7 @@ settings of a process that change what a call computes.
 
 from __future__ import annotations
 
+import re
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +21,10 @@ from pytest_probe.model.comparison import Comparison, KnownFinding
 from pytest_probe.model.dump import Argument
 from pytest_probe.model.run import BoundCall, Device, Kernel, State
 from pytest_probe.system.suggestions import suggestion
-from pytest_probe.user_errors import first_line
+from pytest_probe.user_errors import first_line, said
+
+# What kernels say of how a tensor must lie; of a misaligned address the hardware speaks, after a kernel went wrong.
+_OF_LAYOUT = re.compile(r"(?<!mis)align|\bstride|contiguous|memory.format|\blayout|storage.offset", re.IGNORECASE)
 
 # What a setting belongs to: to how a run is made, and so never to the user; to the call, of which a dump has it; to
 # the process, so that a device under test has it as the user does.
@@ -198,6 +202,9 @@ class PythonFramework(PythonCalls):
 
     def reference(self, api: str, bound: BoundCall) -> Callable[..., Any] | None:
         return None
+
+    def refuses_layout(self, error: BaseException) -> bool:
+        return _OF_LAYOUT.search(said(error)) is not None
 
     def known_findings(self, comparison: Comparison) -> Iterable[KnownFinding]:
         return ()

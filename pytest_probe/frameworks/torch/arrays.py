@@ -18,7 +18,7 @@ from torch.autograd import profiler
 from pytest_probe.errors import Unsupported, UnsupportedDtype
 from pytest_probe.model.measurement import Clock, EventClock, HostClock
 from pytest_probe.model.run import Device, MemoryUse
-from pytest_probe.numerics.arrays import contiguous
+from pytest_probe.numerics.arrays import contiguous, layout
 from pytest_probe.numerics.dtypes import PACKED, numpy_dtype
 from pytest_probe.system.machine import last_level_cache as cache_of_processor
 from pytest_probe.system.machine import processor
@@ -106,6 +106,12 @@ def laid_out(tensor: torch.Tensor, strides: tuple[int, ...] | None, offset: int)
         own = own.narrow(dim, 0, 1)
     made = _room(own, own.contiguous().stride() if strides is None else strides, offset).copy_(own)
     return made.expand(tensor.shape) if expanded else made
+
+
+def lying_as(tensor: torch.Tensor, array: np.ndarray) -> torch.Tensor:
+    """The tensor as an array of the same shape lies in memory."""
+    strides, offset = layout(array)
+    return laid_out(tensor, strides, offset) if strides is not None or offset else tensor
 
 
 def _room(tensor: torch.Tensor, strides: tuple[int, ...], offset: int) -> torch.Tensor:

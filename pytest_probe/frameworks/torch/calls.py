@@ -18,6 +18,7 @@ from pytest_probe.frameworks.torch.arrays import (
     TORCH_COMPLEX,
     copied,
     laid_out,
+    lying_as,
     memory_errors,
     to_array,
     to_tensor,
@@ -27,8 +28,8 @@ from pytest_probe.frameworks.torch.arrays import (
 from pytest_probe.frameworks.torch.autocast import KernelsMode
 from pytest_probe.frameworks.torch.cpu16 import cpu_kernels, rows_in_turn
 from pytest_probe.frameworks.torch.emulated_modes import emulated
-from pytest_probe.frameworks.torch.rounding import StepsMode
 from pytest_probe.frameworks.torch.references import of_integers
+from pytest_probe.frameworks.torch.rounding import StepsMode
 from pytest_probe.frameworks.torch.safety import check_backward
 from pytest_probe.frameworks.torch.state import OfUser
 from pytest_probe.model.dump import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec
@@ -171,7 +172,9 @@ class TorchBinder(Binder):
             tensor = self.way.placing(name, tensor)
         # The leaf keeps its gradient; the call gets the leaf, or a copy that it may write to.
         if name in self.wanted.names:
-            self.leaves[name] = tensor.requires_grad_()
+            self.leaves[name] = tensor
+        if name in self.wanted.names | self.wanted.marked:
+            tensor.requires_grad_()
             # torch refuses to write to a leaf that wants a gradient; a copy of it may be written to.
             tensor = copied(tensor, leaf.strides, leaf.offset) if self.wanted.copies else tensor
         return tensor
@@ -212,10 +215,10 @@ class TorchCalls(PythonCalls):
                     torch.set_default_dtype(default)
 
     rows_in_turn = staticmethod(rows_in_turn)
+    wide = staticmethod(of_integers)
 
     @contextlib.contextmanager
     def threads(self, count: int, way: Way) -> Iterator[Executor]:
-    wide = staticmethod(of_integers)
         before = torch.get_num_threads()
         # The default dtype is the process's own, so that it must stay while one thread ends a run before another does.
         with self.surroundings(way, grad=False):
@@ -254,13 +257,18 @@ class TorchCalls(PythonCalls):
 
     def seed(self, array: np.ndarray, output: torch.Tensor, way: Way) -> torch.Tensor:
         tensor = to_tensor(array)
-        tensor = tensor if way.device is None else way.device.put(tensor)
-        return tensor.to(output) if way.device is None else tensor.to(output.dtype)
+        tensor = tensor.to(output) if way.device is None else way.device.put(tensor).to(output.dtype)
+        return lying_as(tensor, array)
 
     def seeding(self, call: MeasuredCall) -> Callable[[str, torch.Tensor], torch.Tensor]:
-        assert call.way.device is not None
-        incoming = {name: call.way.device.put(to_tensor(array)) for name, array in (call.incoming or {}).items()}
-        return lambda name, output: incoming[name].to(output.dtype)
+        incoming: dict[str, torch.Tensor] = {}
+
+        def seed(name: str, output: torch.Tensor) -> torch.Tensor:
+            if name not in incoming:
+                incoming[name] = self.seed((call.incoming or {})[name], output, call.way)
+            return incoming[name]
+
+        return seed
 
     def backward_again(self, outputs: Sequence[Any], leaves: Sequence[Any], incoming: Sequence[Any]) -> object:
         return torch.autograd.grad(outputs, leaves, incoming, retain_graph=True, allow_unused=True)

@@ -33,6 +33,7 @@ from pytest_probe.frameworks.torch import (
 from pytest_probe.frameworks.torch.arrays import (
     hardware,
     is_device_memory,
+    lying_as,
     memory_errors,
     memory_left,
     release_memory,
@@ -270,7 +271,7 @@ class TorchFramework(TorchCalls, PythonFramework):
     def save(self, path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         # Through a file of Python's, which says what is wrong with the disk: torch's own says that it broke.
         with path.open("wb") as file:
-            torch.save({name: to_tensor(array) for name, array in arrays.items()}, file)
+            torch.save({name: lying_as(to_tensor(array), array) for name, array in arrays.items()}, file)
 
 
 def _copy(source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

@@ -15,8 +15,10 @@ from pytest_probe.frameworks.torch.arrays import to_array, to_tensor
 from pytest_probe.frameworks.torch.calls import CALLS, ENTRY, backward
 from pytest_probe.frameworks.torch.framework import TorchDevice
 from pytest_probe.model.dump import DeviceSpec, DtypeSpec, MemoryFormatSpec, SizeSpec
-from pytest_probe.model.run import Array, Leaf, Run, Wanted, Way
+from pytest_probe.model.run import Arguments, Array, Leaf, MeasuredCall, Run, Wanted, Way
+from pytest_probe.numerics import arrays
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype
+from tests.support.devices import Emulated
 
 REFERENCE = Way(dtype="float64")
 ON_CPU = Way(device=TorchDevice("cpu"))
@@ -391,3 +393,14 @@ def test_another_entry_is_left_alone(entry: Any, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(torch.autograd.graph, ENTRY, entry)
     monkeypatch.setattr(torch.autograd, "grad", lambda *args, **kwargs: ())
     assert backward(*made()) == ()
+
+
+@pytest.mark.parametrize(("strides", "offset"), [((0, 0), 0), ((1, 2), 0), ((5, 1), 3), ((3, 1), 1), ((3, 1), 0)])
+@pytest.mark.parametrize("way", [Way(dtype="float64"), Way(device=Emulated("other"))], ids=["reference", "device"])
+def test_an_incoming_gradient_lies_as_its_array(strides: tuple[int, ...], offset: int, way: Way) -> None:
+    array = arrays.laid_out(np.ones((2, 3)), np.dtype("float32"), strides, offset)
+    output = torch.ones(2, 3, dtype=torch.float32 if way.device else torch.float64)
+    call = MeasuredCall(torch.neg, Arguments((), {}, None), way, incoming={"output.0": array})
+    for seed in (CALLS.seed(array, output, way), CALLS.seeding(call)("output.0", output)):
+        assert (seed.dtype, seed.stride(), seed.storage_offset()) == (output.dtype, strides, offset)
+        assert seed.tolist() == [[1.0] * 3] * 2
