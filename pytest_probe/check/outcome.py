@@ -19,6 +19,7 @@ from pytest_probe.check.conditions import Setup
 from pytest_probe.check.replay import Reference, Replay
 from pytest_probe.check.structure import Compared, Sides
 from pytest_probe.errors import (
+    CompilerFailed,
     DeviceRaised,
     HookFailed,
     NoKernel,
@@ -206,7 +207,7 @@ def undecided(setup: Setup, case: Case, error: Exception, *, in_both: bool = Fal
 def _refused(setup: Setup, case: Case, error: DeviceRaised) -> Verdict | None:
     """The verdict where a device refuses how the tensors of a record lie: what the program ran it must run; how they
     lay then, a dump need not say. None for any other error."""
-    own = case.pair is None and case.demands is None
+    own = case.pair is None and case.demands is None and not isinstance(error, CompilerFailed)
     if not own or error.__cause__ is None or not setup.framework.refuses_layout(error.__cause__):
         return None
     layouts = recorded_layouts(case.dump.decode(case.record))

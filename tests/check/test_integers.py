@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_probe.frameworks.torch.references import of_integers
+from pytest_probe.frameworks.torch.references import reference_result
 from pytest_probe.registry import Registry
 from tests.check.conftest import Make
 from tests.support.devices import Emulated
@@ -39,7 +39,7 @@ class Accelerator(Emulated):
 @pytest.mark.parametrize("given", [{"bins": 8, "min": 0, "max": 7}, {"bins": 8}])
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint8])
 @pytest.mark.parametrize(("kernel", "verdict"), [(right, "pass"), (one_off, "error")])
-def test_a_histogram_of_integers(
+def test_a_histogram_reference_result(
     kernel: Function, verdict: str, dtype: torch.dtype, given: dict[str, int], bench: Make
 ) -> None:
     registry = Registry.default()
@@ -56,14 +56,14 @@ def test_the_cpu_itself_has_none(bench: Make) -> None:
 
 def test_floats_and_other_errors_stay() -> None:
     x = torch.arange(4.0)
-    assert torch.equal(of_integers(torch.add, [x, x], {}), x + x)
+    assert torch.equal(reference_result(torch.add, [x, x], {}), x + x)
     with pytest.raises(RuntimeError, match="size of tensor"):
-        of_integers(torch.add, [x, torch.arange(3)], {})
+        reference_result(torch.add, [x, torch.arange(3)], {})
 
 
 def test_a_number_that_float64_does_not_have_is_not_guessed() -> None:
     with pytest.raises(NotImplementedError):
-        of_integers(torch.histc, [torch.tensor([2**53 + 1])], {})
+        reference_result(torch.histc, [torch.tensor([2**53 + 1])], {})
 
 
 def test_where_float64_does_not_help_the_first_error_counts() -> None:
@@ -71,4 +71,4 @@ def test_where_float64_does_not_help_the_first_error_counts() -> None:
         raise NotImplementedError(f"not implemented for '{x.dtype}'")
 
     with pytest.raises(NotImplementedError, match=r"'torch\.int64'"):
-        of_integers(refusing, [torch.arange(3)], {})
+        reference_result(refusing, [torch.arange(3)], {})

@@ -28,6 +28,7 @@ from pytest_probe.frameworks.paddle.state import OfUser
 from pytest_probe.frameworks.python.calls import Binder, BoundTensors, PythonCalls, Results
 from pytest_probe.model.dump import DeviceSpec, DtypeSpec, SizeSpec
 from pytest_probe.model.run import Array, Device, Layout, Leaf, Steps, Wanted, Way
+from pytest_probe.numerics.arrays import layout
 from pytest_probe.numerics.dtypes import is_complex, is_floating, widen
 
 
@@ -173,12 +174,12 @@ class PaddleCalls(PythonCalls):
             raise ValueError(f"an incoming gradient of shape {list(array.shape)} for an output of {list(output.shape)}")
         wanted = name_of(output.dtype)
         same = array.dtype.name == wanted
-        tensor = to_tensor(array if same else np.asarray(widen(array)))
+        tensor, (strides, _) = to_tensor(array if same else np.asarray(widen(array))), layout(array)
+        tensor = tensor if same else tensor.cast(wanted)
+        tensor = tensor if strides is None else restrided(tensor, strides)
         if way.device is not None:
-            tensor = way.device.put(tensor)
-        elif way.place != "cpu":
-            tensor = tensor.to(way.place)
-        return tensor if same else tensor.cast(wanted)
+            return way.device.put(tensor)
+        return tensor if way.place == "cpu" else tensor.to(way.place)
 
     def backward(self, outputs: Sequence[Any], leaves: Sequence[Any], incoming: Sequence[Any]) -> Sequence[Any]:
         found: Sequence[Any] = paddle.grad(outputs, leaves, incoming, allow_unused=True, retain_graph=False)

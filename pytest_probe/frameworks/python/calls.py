@@ -174,7 +174,7 @@ class PythonCalls(ABC):
             with self.surroundings(way, self.records(wanted), bound.steps), way.entered():
                 if way.device is None:
                     with reference_run(way):
-                        result = self.wide(function, bound.args, bound.kwargs)
+                        result = self.reference_result(function, bound.args, bound.kwargs)
                 else:
                     # What a user's device is given is the function itself, which it may know.
                     result = way.device.call(looked_up(function), bound.args, bound.kwargs)
@@ -271,8 +271,8 @@ class PythonCalls(ABC):
         found = {name: outputs[name] for name in call.incoming or ()}
         return list(found.values()), list(bound.leaves.values()), [seed(name, output) for name, output in found.items()]
 
-    def wide(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """The result of a reference's function."""
+    def reference_result(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """What a reference's function gives."""
         return function(*args, **kwargs)
 
     def shapes_alone(self) -> Device:

@@ -108,10 +108,18 @@ def laid_out(tensor: torch.Tensor, strides: tuple[int, ...] | None, offset: int)
     return made.expand(tensor.shape) if expanded else made
 
 
-def lying_as(tensor: torch.Tensor, array: np.ndarray) -> torch.Tensor:
-    """The tensor as an array of the same shape lies in memory."""
+def lying_as(array: np.ndarray, move: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    """A tensor that lies in memory as an array does, with its values; move takes one to its place and dtype."""
     strides, offset = layout(array)
-    return laid_out(tensor, strides, offset) if strides is not None or offset else tensor
+    if strides is None and not offset:
+        return move(to_tensor(array))
+    # Moved in the order of the memory, and each element once.
+    own = array[tuple(slice(None if step else 1) for step in array.strides)]
+    order = sorted(range(own.ndim), key=lambda axis: -own.strides[axis])
+    tensor = move(to_tensor(own.transpose(order))).permute(np.argsort(order).tolist())
+    if offset or tensor.stride() != strides:
+        tensor = laid_out(tensor, strides, offset)
+    return tensor.expand(array.shape)
 
 
 def _room(tensor: torch.Tensor, strides: tuple[int, ...], offset: int) -> torch.Tensor:

@@ -28,7 +28,7 @@ from pytest_probe.frameworks.torch.arrays import (
 from pytest_probe.frameworks.torch.autocast import KernelsMode
 from pytest_probe.frameworks.torch.cpu16 import cpu_kernels, rows_in_turn
 from pytest_probe.frameworks.torch.emulated_modes import emulated
-from pytest_probe.frameworks.torch.references import of_integers
+from pytest_probe.frameworks.torch.references import reference_result
 from pytest_probe.frameworks.torch.rounding import StepsMode
 from pytest_probe.frameworks.torch.safety import check_backward
 from pytest_probe.frameworks.torch.state import OfUser
@@ -215,7 +215,7 @@ class TorchCalls(PythonCalls):
                     torch.set_default_dtype(default)
 
     rows_in_turn = staticmethod(rows_in_turn)
-    wide = staticmethod(of_integers)
+    reference_result = staticmethod(reference_result)
 
     @contextlib.contextmanager
     def threads(self, count: int, way: Way) -> Iterator[Executor]:
@@ -256,9 +256,10 @@ class TorchCalls(PythonCalls):
         return gradient.cpu().to(torch.float64).to_dense().to(gradient.dtype)
 
     def seed(self, array: np.ndarray, output: torch.Tensor, way: Way) -> torch.Tensor:
-        tensor = to_tensor(array)
-        tensor = tensor.to(output) if way.device is None else way.device.put(tensor).to(output.dtype)
-        return lying_as(tensor, array)
+        if way.device is None:
+            return lying_as(array, lambda tensor: tensor.to(output))
+        put = way.device.put
+        return lying_as(array, lambda tensor: put(tensor).to(output.dtype))
 
     def seeding(self, call: MeasuredCall) -> Callable[[str, torch.Tensor], torch.Tensor]:
         incoming: dict[str, torch.Tensor] = {}

@@ -38,7 +38,6 @@ from pytest_probe.frameworks.torch.arrays import (
     memory_left,
     release_memory,
     to_array,
-    to_tensor,
 )
 from pytest_probe.frameworks.torch.calls import TorchCalls, place
 from pytest_probe.frameworks.torch.kernels import registered
@@ -271,7 +270,7 @@ class TorchFramework(TorchCalls, PythonFramework):
     def save(self, path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         # Through a file of Python's, which says what is wrong with the disk: torch's own says that it broke.
         with path.open("wb") as file:
-            torch.save({name: lying_as(to_tensor(array), array) for name, array in arrays.items()}, file)
+            torch.save({name: lying_as(array, lambda tensor: tensor) for name, array in arrays.items()}, file)
 
 
 def _copy(source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

@@ -108,7 +108,7 @@ def as_single(function: Callable[..., Any], largest: float, /, *args: Any, **kwa
 _NO_INTEGERS = "not implemented for '"
 
 
-def of_integers(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def reference_result(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """A reference's result; where the CPU has no kernel for integers, that of the same numbers as float64, in their
     dtype."""
     try:

@@ -11,8 +11,10 @@ paddle = pytest.importorskip("paddle")
 from pytest_probe import frameworks
 from pytest_probe.errors import Unsupported
 from pytest_probe.frameworks.paddle.arrays import restrided, to_array, to_tensor
+from pytest_probe.frameworks.paddle.calls import PaddleCalls
 from pytest_probe.model.dump import DtypeSpec
 from pytest_probe.model.run import Array, Jitter, Leaf, Run, Steps, Wanted, Way
+from pytest_probe.numerics.arrays import laid_out
 
 F = paddle.nn.functional
 WIDE = Way(dtype="float64")
@@ -154,3 +156,11 @@ def test_an_incoming_gradient_of_another_shape() -> None:
     done = run(lambda x: paddle.logcumsumexp(x, 1), leaf(4, 6), wanted=Wanted(frozenset({"input.0"})))
     with pytest.raises(ValueError, match=r"gradient of shape \[4, 7\] for an output of \[4, 6\]"):
         FRAMEWORK.gradients(done, {"output.0": np.ones((4, 7))})
+
+
+@pytest.mark.parametrize("strides", [(1, 2), (4, 1), (3, 1)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_an_incoming_gradient_lies_as_its_array(strides: tuple[int, int], dtype: str) -> None:
+    array = laid_out(np.arange(6.0).reshape(2, 3), np.dtype("float32"), strides, 0)
+    seed = PaddleCalls().seed(array, paddle.ones([2, 3], dtype), Way(dtype=dtype))
+    assert (seed.strides, seed.numpy().tolist()) == (list(strides), array.tolist())
