@@ -213,11 +213,10 @@ def _refused(setup: Setup, case: Case, error: DeviceRaised) -> Verdict | None:
     layouts = recorded_layouts(case.dump.decode(case.record))
     standard, (first, *frames) = setup.conditions.standard, str(error).split("\n")
     if layouts is None or case.dtype is not None:
-        silent = (
+        other = (
             "the dump does not say how the tensors lay" if layouts is None else "the program ran it in another dtype"
         )
-        reason = f"{first}; {silent}"
-        return Verdict("skip", standard, _located(case, reason), "layout not recorded")
+        return Verdict("skip", standard, _located(case, f"{first}; {other}"), "layout not recorded")
     listed = ", ".join(layouts[:_LISTED]) + (", ..." if layouts[_LISTED:] else "")
     reason = f"{first}; the program ran it with {listed or 'all tensors in order'}"
     return Verdict("error", standard, "\n".join((reason, *frames)), error.kind)

@@ -12,7 +12,7 @@ from pytest_probe.model.dump import Call, TensorSpec, named_tensors
 from pytest_probe.numerics.dtypes import is_complex, is_floating, numpy_dtype
 
 # Bytes: no kernel needs a tensor's first element aligned to more, and torch's allocations are.
-_ALIGNED = 64
+ALIGNED = 64
 
 
 def is_layout(spec: TensorSpec) -> bool:
@@ -33,7 +33,7 @@ def offset(spec: TensorSpec) -> int:
     kernels are for aligned tensors only."""
     if not spec.address or not spec.size or spec.ndarray:
         return 0
-    count, rest = divmod(spec.address % _ALIGNED, numpy_dtype(spec.dtype).itemsize)
+    count, rest = divmod(spec.address % ALIGNED, numpy_dtype(spec.dtype).itemsize)
     return 0 if rest else count
 
 
@@ -49,9 +49,9 @@ def recorded_layouts(call: Call) -> list[str] | None:
 
 def _how_it_lay(spec: TensorSpec) -> str:
     """In words; "" in order at an aligned address."""
-    beyond = (spec.address or 0) % _ALIGNED
+    beyond = (spec.address or 0) % ALIGNED
     stride = "" if spec.stride is None else f"of stride {list(spec.stride)}"
-    begin = f"{beyond} bytes after a multiple of {_ALIGNED}" if beyond else ""
+    begin = f"{beyond} bytes after a multiple of {ALIGNED}" if beyond else ""
     return " ".join(filter(None, (stride, begin)))
 
 

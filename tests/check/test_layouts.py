@@ -167,7 +167,7 @@ def test_what_no_dump_tells_a_device_may_refuse(recorded: Callable[..., Dump]) -
     assert silent.reason.endswith(f"other raised RuntimeError: {REFUSED}; the dump does not say how the tensors lay")
     narrow = check(dump, refusing, dtype="bfloat16")
     assert (narrow.verdict, narrow.kind) == ("skip", "layout not recorded")
-    assert narrow.reason.endswith("; the program ran it in another dtype")
+    assert narrow.reason.endswith("; the program had another dtype")
 
 
 @pytest.mark.parametrize("words", ["index out of range", "CUDA error: misaligned address", ""])

@@ -22,6 +22,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_probe.errors import RecordError
+from pytest_probe.inputs.memory import ALIGNED
 from pytest_probe.model.dump import Argument, Call, DeviceSpec, Dump, Record, TensorSpec, named_tensors
 from pytest_probe.numerics.dtypes import is_complex, is_floating
 
@@ -102,8 +103,8 @@ def outline(dump: Dump, record: Record) -> _Outline | None:
     del parts[pattern.groupindex["number"] :: step]
     text = hashlib.blake2b(b"\0".join(filter(None, parts)), digest_size=16).digest()
     addresses = [*compress(numbers, address)]
-    # Which of them are equal counts.
-    shared = tuple(map(addresses.index, addresses))
+    # Which of them are equal counts, and where each is among aligned ones.
+    shared = tuple((addresses.index(each), int(each) % ALIGNED) for each in addresses)
     key = (record.namespace, record.api, len(entries), text, shared)
     return _Outline(key, _decoded(compress(numbers, largest)), _decoded(compress(numbers, least)))
 
@@ -228,8 +229,8 @@ class _Fingerprint:
 
     def tensor(self, spec: TensorSpec) -> tuple[Any, ...]:
         address = None if spec.address is None else self._addresses.setdefault(spec.address, len(self._addresses))
-        layout = spec.dtype, spec.shape, spec.stride, spec.requires_grad, spec.ndarray, address, spec.data_name is None
-        return (*layout, self._values(spec))
+        layout = spec.shape, spec.stride, (spec.address or 0) % ALIGNED, address
+        return spec.dtype, *layout, spec.requires_grad, spec.ndarray, spec.data_name is None, self._values(spec)
 
     def _values(self, spec: TensorSpec) -> tuple[Any, ...]:
         if spec.dtype == "bool":

@@ -109,7 +109,7 @@ def laid_out(tensor: torch.Tensor, strides: tuple[int, ...] | None, offset: int)
 
 
 def lying_as(array: np.ndarray, move: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """A tensor that lies in memory as an array does, with its values; move takes one to its place and dtype."""
+    """A tensor that has an array's values and lies as it does; move takes one to its place and dtype."""
     strides, offset = layout(array)
     if strides is None and not offset:
         return move(to_tensor(array))

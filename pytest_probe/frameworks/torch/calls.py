@@ -262,14 +262,8 @@ class TorchCalls(PythonCalls):
         return lying_as(array, lambda tensor: put(tensor).to(output.dtype))
 
     def seeding(self, call: MeasuredCall) -> Callable[[str, torch.Tensor], torch.Tensor]:
-        incoming: dict[str, torch.Tensor] = {}
-
-        def seed(name: str, output: torch.Tensor) -> torch.Tensor:
-            if name not in incoming:
-                incoming[name] = self.seed((call.incoming or {})[name], output, call.way)
-            return incoming[name]
-
-        return seed
+        made, seed = dict[str, torch.Tensor](), super().seeding(call)
+        return lambda name, output: made[name] if name in made else made.setdefault(name, seed(name, output))
 
     def backward_again(self, outputs: Sequence[Any], leaves: Sequence[Any], incoming: Sequence[Any]) -> object:
         return torch.autograd.grad(outputs, leaves, incoming, retain_graph=True, allow_unused=True)

@@ -150,6 +150,7 @@ BESIDE: list[dict[str, Any]] = [
     {"blocks": {**BLOCKS, "clipped": 1.5}},
     {"address": 4096},
     {"address": 8192},
+    {"address": 8196},
     {"Max": NAN, "NaN": 1, "Max_except_inf_nan": 2.5},
     {"Max": float("inf"), "Norm": float("inf")},
     {"Max": "inf"},
@@ -268,11 +269,17 @@ def test_which_texts_are_equal(one: dict[str, Any], other: dict[str, Any], equal
 
 
 def test_memory_that_is_shared_stays_shared(tmp_path: Path) -> None:
-    places = [(1, 2), (7, 9), (5, 5), (4, 4)]
+    places = [(64, 128), (192, 640), (320, 320), (256, 256)]
     given = [(forward({**X, "address": one}, {**X, "address": two}, output=X), None) for one, two in places]
     dump = written(tmp_path, given)
     found = [told.key for told in (outline(dump, record) for record in dump.records) if told is not None]
     assert found[0] == found[1] != found[2] == found[3]
+
+
+def test_a_tensor_that_begins_elsewhere_is_another(tmp_path: Path) -> None:
+    """A kernel may be for aligned tensors alone."""
+    given = [(forward({**X, "address": place}, output=X), None) for place in (4096, 4100, 8192, 8196)]
+    assert merged(written(tmp_path, given))[0] == [(0, 1), (1, 1), (0, 1), (1, 1)]
 
 
 def test_a_number_of_the_program_is_no_statistic(tmp_path: Path) -> None:
