@@ -213,9 +213,7 @@ def _refused(setup: Setup, case: Case, error: DeviceRaised) -> Verdict | None:
     layouts = recorded_layouts(case.dump.decode(case.record))
     standard, (first, *frames) = setup.conditions.standard, str(error).split("\n")
     if layouts is None or case.dtype is not None:
-        other = (
-            "the dump does not say how the tensors lay" if layouts is None else "the program ran it in another dtype"
-        )
+        other = "the dump does not say how the tensors lay" if layouts is None else "the program had another dtype"
         return Verdict("skip", standard, _located(case, f"{first}; {other}"), "layout not recorded")
     listed = ", ".join(layouts[:_LISTED]) + (", ..." if layouts[_LISTED:] else "")
     reason = f"{first}; the program ran it with {listed or 'all tensors in order'}"
