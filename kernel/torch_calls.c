@@ -15,7 +15,7 @@
     X(by_operator) X(grads) X(set_grads) X(nodes) X(autocasts) X(default_dtype) X(float32) X(dispatching) X(modes)     \
     X(level) X(tracing) X(surroundings) X(without_gradients) X(wanting) X(watch) X(ForwardEntry) X(NamedEntry)         \
     X(UNSET) X(accumulate) X(unseen) X(task) X(complete) X(slow_fire) X(Seen) X(PlainEntry) X(Tensor) X(Parameter)     \
-    X(Size) X(RecordedFunction)
+    X(Size) X(RecordedFunction) X(Inside)
 
 /* Names of attributes, of methods and of a keyword. */
 #define ASKED(X)                                                                                                       \
@@ -486,16 +486,22 @@ static void clean(calls *self) {
 static PyObject *called(PyObject *object, PyObject *args, PyObject *kwargs) {
     calls *self = (calls *)object;
     program_call it = {0};
-    PyObject *named = NULL, *result = NULL;
+    PyObject *named = NULL, *result = NULL, *inside = NULL;
     (void)kwargs;
     if (!PyArg_UnpackTuple(args, "__torch_function__", 3, 4, &it.function, &it.types, &it.given, &named)) return NULL;
     if (named && named != Py_None && PyDict_Size(named)) it.named = named;
     PyObject *given = PySequence_Tuple(it.given), *rule = given ? rule_of(self, it.function) : NULL;
     it.given = given;
+    if (rule && (PyObject *)Py_TYPE(rule) == self->Inside) {  /* a tuple, which holds both */
+        inside = rule;
+        it.function = PyTuple_GetItem(inside, 0);
+        rule = Py_XNewRef(it.function ? PyTuple_GetItem(inside, 1) : NULL);
+    }
     it.rule = rule;
     if (rule) result = make_any(self, &it);
     Py_XDECREF(given);
     Py_XDECREF(rule);
+    Py_XDECREF(inside);
     if (!result) clean(self);
     return result;
 }

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -174,6 +175,8 @@ class Recorder:
         self.announced = False
         self.outcome = Outcome()
         self._overflows = self._unseen = self._regions = 0
+        # Calls by where the function is written, and its name.
+        self._lost: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
         _watch_process(self)
 
@@ -256,8 +259,11 @@ class Recorder:
             if self._rank() is not None:
                 writer.rename(self._folder())
             seconds = time.perf_counter() - self._began if writer.outcome.steps else 0.0
-            self.outcome = self.outcome.plus(replace(writer.outcome, seconds=seconds, unseen=self._unseen))
+            self.outcome = self.outcome.plus(
+                replace(writer.outcome, seconds=seconds, unseen=self._unseen, lost=dict(self._lost))
+            )
             self._unseen = 0
+            self._lost.clear()
             self._full = writer.full
 
     def finish(self) -> None:
@@ -275,8 +281,8 @@ class Recorder:
             log.warning("pytest-probe: nothing was recorded: %s", missing)
         elif self.outcome.entries and self._speaks():
             say(f"pytest-probe: {self._done()}")
-        if self.outcome.unseen and self._speaks():
-            say(f"pytest-probe: {self.outcome.missed()}")
+        if (missed := self.outcome.missed()) and self._speaks():
+            say(f"pytest-probe: {missed}")
 
     def _done(self) -> str:
         done = f"{self.outcome.recorded()}, {self.outcome.cost()}"
@@ -339,6 +345,12 @@ class Recorder:
         """A compiled function was called, and no call in it is seen."""
         with self._lock:
             self._unseen += 1
+
+    def lost(self, origin: str, name: str) -> None:
+        """A call was not recorded: of a function that stands in the place of one of the framework's, which one nobody
+        can tell."""
+        with self._lock:
+            self._lost[origin, name] += 1
 
     def overflowed(self, name: str) -> None:
         """Raises OverflowFound where this is the last overflow that was asked for."""

@@ -8,15 +8,15 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_probe.capture.snapshot import ForwardEntry, NamedEntry
@@ -35,7 +35,8 @@ _QUEUE_BYTES = 256 << 20  # of tensors that wait to be saved
 
 class Outcome(Struct, frozen=True):
     """calls and bytes that were written, of so many steps; seconds that those took, as recorded. entries counts
-    backwards as well; unseen are calls of compiled functions, in which no call was seen."""
+    backwards as well; unseen are calls of compiled functions, in which no call was seen. lost are calls of functions in
+    the places of the framework's, by where such a function is written ("train.py:4") and its name."""
 
     calls: int = 0
     entries: int = 0
@@ -43,6 +44,7 @@ class Outcome(Struct, frozen=True):
     steps: int = 0
     seconds: float = 0.0
     unseen: int = 0
+    lost: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     def plus(self, other: Outcome) -> Outcome:
         """The sum with another step's outcome."""
@@ -53,10 +55,11 @@ class Outcome(Struct, frozen=True):
         """The sum with another process's outcome of the same steps."""
         steps, seconds = max(self.steps, other.steps), max(self.seconds, other.seconds)
         calls, entries, size = self.calls + other.calls, self.entries + other.entries, self.size + other.size
-        return Outcome(calls, entries, size, steps, seconds, self.unseen + other.unseen)
+        lost = dict(Counter(self.lost) + Counter(other.lost))
+        return Outcome(calls, entries, size, steps, seconds, self.unseen + other.unseen, lost)
 
-    def numbers(self) -> tuple[int, int, int, int, float, int]:
-        return self.calls, self.entries, self.size, self.steps, self.seconds, self.unseen
+    def numbers(self) -> tuple[int, int, int, int, float, int, Mapping[tuple[str, str], int]]:
+        return self.calls, self.entries, self.size, self.steps, self.seconds, self.unseen, self.lost
 
     def recorded(self) -> str:
         """ "566 calls of 1 step"."""
@@ -68,7 +71,15 @@ class Outcome(Struct, frozen=True):
     def missed(self) -> str:
         """ "12 calls of compiled functions were not seen"; "" where there are none."""
         those = "call of a compiled function was" if self.unseen == 1 else "calls of compiled functions were"
-        return f"{self.unseen:,} {those} not seen" if self.unseen else ""
+        return "; ".join([*([f"{self.unseen:,} {those} not seen"] if self.unseen else []), *self._lost()])
+
+    def _lost(self) -> Iterator[str]:
+        """ "12 calls of 2 functions that train.py:4 replaced were not recorded", for each such line."""
+        for origin in dict.fromkeys(origin for origin, _ in self.lost):
+            counts = [count for (each, _), count in self.lost.items() if each == origin]
+            calls, functions = sum(counts), len(counts)
+            those = f"{calls:,} call{'s' * (calls != 1)} of {functions:,} function{'s' * (functions != 1)}"
+            yield f"{those} that {origin} replaced {'was' if calls == 1 else 'were'} not recorded"
 
     def cost(self) -> str:
         """ "1.2 GB, 3.1 s a step"; each is of one step."""

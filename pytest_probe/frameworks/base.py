@@ -89,7 +89,8 @@ class API(Struct, frozen=True):
     `lookup` finds the function anew at every call, so that what a user patches is what runs. in_place says that its
     name says that it writes to its first argument, elsewhere that it was found in another module than the name says,
     since a capture lost the submodule. on_device finds what a device under test is given, where that is another
-    function.
+    function. replaced says what a user has put in the function's place on the device ("conftest.py:3"), shared what
+    stands there for references as well ("Functional.gelu is conftest.py:3's, on both sides"); "" for nothing.
     """
 
     path: str
@@ -97,6 +98,8 @@ class API(Struct, frozen=True):
     in_place: bool = False
     elsewhere: bool = False
     on_device: Callable[[], Callable[..., Any]] | None = None
+    replaced: str = ""
+    shared: str = ""
 
 
 class LookedUp(Struct, frozen=True):
@@ -299,6 +302,10 @@ class Names(Protocol):
 
     def apis(self) -> Iterable[str]:
         """All that a recorded name may mean, as dumps call it ("Functional.gelu")."""
+
+    def known(self, function: Callable[..., Any]) -> tuple[str, Callable[..., Any]]:
+        """What a dump calls a function of the framework's, and the framework's own where a user has put this one in its
+        place; "" and the function itself for any other."""
 
 
 class Calls(Protocol):

@@ -77,7 +77,7 @@ def apis() -> Iterator[str]:
     """The names that `candidates` admits, but for those in namespaces that a user adds."""
     for namespace, places in _NAMESPACES.items():
         for place in places:
-            yield from (f"{namespace}.{name}" for name in dir(_owner(place)) if is_api(place, name))
+            yield from (f"{namespace}.{name}" for name in dir(owner_of(place)) if is_api(place, name))
 
 
 def _no_namespace(namespace: str, api: str) -> str:
@@ -90,14 +90,14 @@ def _no_namespace(namespace: str, api: str) -> str:
     )
 
 
-def _owner(place: str) -> Any:
+def owner_of(place: str) -> Any:
     """The module of that name, or what hangs below one ("torch.Tensor", "torch.ops.npu"). It comes from our table or
     from the user, never from a dump. Nothing is kept: a notebook may import a module anew. Raises UnknownAPI where it
     is not there."""
     owner = sys.modules.get(place)
     parent, _, name = place.rpartition(".")
     if owner is None and parent:
-        owner = getattr(_owner(parent), name, None)
+        owner = getattr(owner_of(parent), name, None)
     if owner is not None:
         return owner
     try:
@@ -108,13 +108,13 @@ def _owner(place: str) -> Any:
 
 def _lookup(place: str, api: str) -> Any:
     """The function of that name now."""
-    return functools.reduce(getattr, api.split("."), _owner(place))
+    return functools.reduce(getattr, api.split("."), owner_of(place))
 
 
 def _added(place: str, api: str) -> bool:
     """Is it a function inside a module that the user added, or an overload of an operator ("add.Tensor")? What hangs
     below another module that it imported is not."""
-    owner = _owner(place)
+    owner = owner_of(place)
     *parents, name = api.split(".")
     for part in parents:
         owner = getattr(owner, part, None)
@@ -136,7 +136,7 @@ def is_api(place: str, api: str) -> bool:
     Judged by name and by what is *not* listed as ignored, so that a function that a user patched stays allowed.
     """
     *parents, name = api.split(".")
-    owner = _owner(place)
+    owner = owner_of(place)
     for part in parents:
         owner = getattr(owner, part, None)
         if owner not in (torch.linalg, torch.special, torch.fft, torch.nn.functional):

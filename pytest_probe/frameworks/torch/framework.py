@@ -24,6 +24,7 @@ from pytest_probe.frameworks.torch import (
     kernels,
     memory,
     npu,
+    own,
     references,
     safety,
     scaled_products,
@@ -119,7 +120,7 @@ class TorchFramework(TorchCalls, PythonFramework):
     all_bits = staticmethod(allowed_modes.all_bits)
     plain_convolutions = staticmethod(state.plain_convolutions)
     registered_kernels = staticmethod(registered)
-    candidates = staticmethod(allowlist.candidates)
+    known = staticmethod(own.known)
     apis = staticmethod(allowlist.apis)
     check_arguments = staticmethod(safety.check_arguments)
     bytes_inside = staticmethod(on_reference(sizes.bytes_inside))
@@ -144,6 +145,9 @@ class TorchFramework(TorchCalls, PythonFramework):
     def reference(self, api: str, bound: BoundCall) -> Callable[..., Any] | None:
         return npu.reference(api) or scaled_products.formula(api, bound)
 
+    def candidates(self, namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple[API, ...]:
+        return tuple(map(own.marked, allowlist.candidates(namespace, api, namespaces)))
+
     def describe(self) -> dict[str, str]:
         return {
             "framework": "torch",
@@ -151,6 +155,7 @@ class TorchFramework(TorchCalls, PythonFramework):
             "threads": str(torch.get_num_threads()),
             **state.described(),
             **({"state": found} if (found := state.differing()) else {}),
+            **({"shared": found} if (found := ", ".join(map(own.shared, own.on_both_sides()))) else {}),
         }
 
     def memory_left(self, device: Device) -> int | None:

@@ -15,6 +15,7 @@ import torch.utils._python_dispatch as dispatch
 from torch.utils._device import DeviceContext
 
 from pytest_probe.frameworks.python.framework import FixedState, Owner, ProcessState, Setting, UsersState, in_words
+from pytest_probe.frameworks.torch import own
 
 _SUBNORMAL = 5e-324
 # Where torch keeps the precision of float32 products, the wider setting first.
@@ -172,6 +173,7 @@ SETTINGS = (
     *_PRECISION_SETTINGS,
     Setting("flush_denormal", "process", flushes, torch.set_flush_denormal, False, lambda _: "on"),
     Setting("warn_always", "process", torch.is_warn_always_enabled, torch.set_warn_always, False, lambda _: "on"),
+    Setting("functions of its own", "process", own.replaced, own.put, (), own.shown),
 )
 
 
@@ -201,6 +203,7 @@ def _untouched() -> bool:
         or _C._get_deterministic_algorithms()
         or _SUBNORMAL == 0.0
         or torch.is_warn_always_enabled()
+        or own.replaced()
         or [read() for read in _PRECISION_READS] != _PRECISE
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -15,7 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from pytest_probe.frameworks.python.binding import works_in_place
 from pytest_probe.frameworks.torch.capture.modes import Presence, transforming, unseen, without_modes
-from pytest_probe.frameworks.torch.capture.names import ALIASING, RecordedFunctions
+from pytest_probe.frameworks.torch.capture.names import ALIASING, Inside, RecordedFunctions
 
 _NARROW = (torch.float16, torch.bfloat16)
 # By this a checkpoint ends its forward's second run, where that has saved what was wanted.
@@ -99,7 +100,9 @@ class _Mode(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         rule = self._rule(function)
-        if rule is None or not (rule.wanted and self.asking) or transforming():
+        if isinstance(rule, Inside):
+            function, rule = rule
+        if rule is None or rule is ALIASING or not (rule.wanted and self.asking) or transforming():
             return function(*args, **kwargs)
         name = self._asks.chosen(rule.name)
         return self._made(rule, name, function, args, kwargs) if name else function(*args, **kwargs)
@@ -174,10 +177,9 @@ class _Mode(TorchFunctionMode):
 
     def _rule(self, function: Any) -> Any:
         try:
-            rule = self._rules.table[function] if function in self._rules.table else self._rules.learn(function)
-        except TypeError:
-            return None
-        return None if rule is ALIASING else rule
+            return self._rules.table[function]
+        except (KeyError, TypeError):
+            return self._rules.learn(function, sys._getframe(1).f_back)
 
 
 @contextmanager

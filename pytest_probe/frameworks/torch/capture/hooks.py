@@ -26,6 +26,7 @@ from pytest_probe.capture.hooks import CallHooks, functions, modules
 from pytest_probe.capture.ranks import named_rank
 from pytest_probe.capture.recorder import Recorder, Scope
 from pytest_probe.capture.snapshot import ForwardEntry, NamedEntry, PlainEntry, Seen, Tree, seen_tensors
+from pytest_probe.frameworks.torch import own
 from pytest_probe.frameworks.torch.arrays import FLOAT4
 from pytest_probe.frameworks.torch.capture.functions import TAKEN, Uninitialised, outermost, wrapped
 from pytest_probe.frameworks.torch.capture.gradients import (
@@ -42,6 +43,8 @@ from pytest_probe.frameworks.torch.capture.gradients import (
 from pytest_probe.frameworks.torch.capture.modes import Presence, transforming, unseen
 from pytest_probe.frameworks.torch.capture.names import (
     ALIASING,
+    HANDING_OVER,
+    Inside,
     RecordedFunction,
     RecordedFunctions,
     ScaledProduct,
@@ -64,8 +67,7 @@ _Plain = torch._C.DisableTorchFunction
 _Tensor = torch.Tensor
 # Methods without arguments name torch's own class among those that may see a call.
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
-_ASKING = torch.overrides.handle_torch_function.__code__
-ASKING_CODE.add(_ASKING)
+ASKING_CODE.add(HANDING_OVER)
 
 
 class TorchHooks(CallHooks):
@@ -81,7 +83,7 @@ class TorchHooks(CallHooks):
         self._alone = self._begin, self._end
         # Modes of the program's own do not see what these do.
         self._aside = self._begin_aside, functools.partial(_aside, self._end)
-        self._rules = RecordedFunctions(Scope(config).wants_api if self._calls else lambda name: False)
+        self._rules = RecordedFunctions(Scope(config).wants_api if self._calls else lambda name: False, self._lose)
         self._fired: Fire = self._fire
         mode, eager = _Mode(self, self._rules.table), config.compiled == "eager"
         self._presence = Presence(mode, self._entered_compiled, eager=eager)
@@ -101,7 +103,7 @@ class TorchHooks(CallHooks):
         stacks, values, functorch = self._stacks, self._values, torch._C._functorch
         return SimpleNamespace(
             mode=mode, hooks=self, values=values.compiled, table=self._rules.table, learn=self.learn,
-            slow=self.call, clean=remove_our_frames, asking=_ASKING, asked=self._asked, aliasing=ALIASING,
+            slow=self.call, clean=remove_our_frames, asking=HANDING_OVER, asked=self._asked, aliasing=ALIASING,
             numbers=self._numbers, stacks=stacks.numbers, stack_number=stacks.number,
             checkpoints=stacks.checkpoints, recomputes=stacks.recomputes, place=self._modules.place,
             taken=values.taken, distrust=values.distrust, by_operator=by_operator, wanting=wanting,
@@ -113,7 +115,7 @@ class TorchHooks(CallHooks):
             ForwardEntry=ForwardEntry, NamedEntry=NamedEntry, UNSET=UNSET, Seen=Seen, PlainEntry=PlainEntry,
             Tensor=_Tensor, Parameter=torch.nn.Parameter, Size=torch.Size, copies=values.copies,
             inputs=self._inputs, outputs=self._outputs, forward=self._forward, backward=self._backward,
-            stacked=self._stacked, RecordedFunction=RecordedFunction,
+            stacked=self._stacked, RecordedFunction=RecordedFunction, Inside=Inside,
         )  # fmt: skip
 
     def _asked(self, frame: FrameType) -> Calling:
@@ -185,12 +187,14 @@ class TorchHooks(CallHooks):
         self._functions.close()
         self._presence.end()
 
-    def learn(self, function: Any) -> RecordedFunction | None:
-        """The rule of a function that was not met before."""
-        try:
-            return self._rules.learn(function)
-        except TypeError:
-            return None
+    def learn(self, function: Any) -> RecordedFunction | Inside | None:
+        """The rule of a function that was not met before, or that is none of torch's."""
+        frame = sys._getframe().f_back  # None where no Python code calls
+        return self._rules.learn(function, frame.f_back if frame is not None and frame.f_code is _MODE else frame)
+
+    def _lose(self, function: Any) -> None:
+        if self._recorder is not None and self._seeing and self._calls:
+            self._recorder.lost(own.origin(function), getattr(function, "__qualname__", type(function).__qualname__))
 
     def rank(self) -> int | None:
         if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -226,7 +230,7 @@ class TorchHooks(CallHooks):
             frame = sys._getframe(above)
         except ValueError:  # no Python code calls, as at the end of a process
             frame = sys._getframe()
-        calling = self._sites.of(frame if frame.f_code is not _ASKING else _beyond(frame))
+        calling = self._sites.of(frame if frame.f_code is not HANDING_OVER else _beyond(frame))
         recorder = self._recorder
         if recorder is None or rule is None or rule is ALIASING or not self._seeing:
             if rule is ALIASING:
@@ -411,15 +415,21 @@ class _Mode(TorchFunctionMode):
     def __torch_function__(
         self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        rule: RecordedFunction | Inside | None
         try:
             rule = self._table[function]
         except (KeyError, TypeError):
             rule = self._hooks.learn(function)
+        if isinstance(rule, Inside):
+            function, rule = rule
         try:
             return self._hooks.call(rule, function, args, kwargs or {}, overridden=not _PLAIN.issuperset(types))
         except BaseException as error:
             remove_our_frames(error)
             raise
+
+
+_MODE = _Mode.__torch_function__.__code__
 
 
 def _beyond(frame: FrameType) -> FrameType:

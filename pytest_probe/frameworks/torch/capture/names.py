@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import dis
 import functools
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from types import CodeType
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping
+from types import CodeType, FrameType, MethodWrapperType
+from typing import Any, NamedTuple
 
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
-from pytest_probe.frameworks.torch.allowlist import is_api
+from pytest_probe.frameworks.torch import own
 from pytest_probe.frameworks.torch.scaled_products import SCALED, SCALED_GROUPED
 
-# Where functions are looked for. The first name counts: convolutions are in both torch and torch.nn.functional.
-_PLACES = (
-    ("Functional", "torch.nn.functional", ""),
-    ("Torch", "torch.linalg", "linalg."),
-    ("Torch", "torch.special", "special."),
-    ("Torch", "torch.fft", "fft."),
-    ("Torch", "torch", ""),
-    ("Tensor", "torch.Tensor", ""),
-)
 # What nn.LSTM and its kin call by way of torch._VF, under whose name captures have them.
 _RECURRENT = frozenset("lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell".split())
 
@@ -79,12 +70,24 @@ class RecordedFunction:
         self.operator: RecordedFunction | None = None
 
 
+class Inside(NamedTuple):
+    """What torch asks for by the name of a function that the program has put in its place: the function of torch's,
+    which is called, and its rule. torch itself would call the program's once more."""
+
+    function: Callable[..., Any]
+    rule: RecordedFunction | None
+
+
 class ScaledProduct(RecordedFunction):
     """A function whose operands have blocks: what those hold is recorded as well."""
 
     __slots__ = ()
 
 
+# By this torch's functions that are written in Python call a mode.
+HANDING_OVER = torch.overrides.handle_torch_function.__code__
+# What nobody but torch makes: functions in C, and those that read a property.
+_MADE_BY_TORCH = (*own.IN_C, MethodWrapperType, OpOverload, OpOverloadPacket)
 # The rule of functions that hand out memory: they are not recorded, but their tensor is distrusted.
 ALIASING = RecordedFunction("", False)
 # What these return may be written to without torch counting it.
@@ -97,8 +100,10 @@ _ALIASING: tuple[Any, ...] = (
 class RecordedFunctions:
     """The rules of one capture, by function."""
 
-    def __init__(self, wants: Callable[[str], bool]) -> None:
+    def __init__(self, wants: Callable[[str], bool], lost: Callable[[Any], None] = lambda function: None) -> None:
+        """lost is called with a function in the place of one of torch's, which one nobody can tell."""
         self._wants = wants
+        self._lost = lost
         self._named: dict[str, RecordedFunction] = {}
         self._functions = _functions()
         # Those that were met: programs call few of all. Functions that are not recorded are here as well.
@@ -112,11 +117,26 @@ class RecordedFunctions:
             rule = self._named[name] = (ScaledProduct if scaled else RecordedFunction)(name, self._wants(name))
         return rule
 
-    def learn(self, function: Any) -> RecordedFunction | None:
-        """The rule of a function that is not in the table, which has it from now on. Raises TypeError for one that has
-        no hash."""
-        name = self._functions.get(function)
-        rule = self.table[function] = self._of_operator(function) if name is None else self._of_function(name)
+    def learn(self, function: Any, frame: FrameType | None) -> RecordedFunction | Inside | None:
+        """The rule of a function that is not in the table, which has it from now on, unless the function stands in the
+        place of torch's. frame is what called the mode."""
+        if not isinstance(function, _MADE_BY_TORCH) and not own.is_one(function):
+            asking = frame.f_back if frame is not None and frame.f_code is HANDING_OVER else None
+            known = own.inside(function, asking)
+            if known is not None:
+                key, called = known
+                return Inside(called, self.table[key] if key in self.table else key and self._rule(key))
+            if asking is None and not own.of_torch(own.code_of(function)):
+                self._lost(function)
+                return None
+        return self._rule(function)
+
+    def _rule(self, function: Any) -> RecordedFunction | None:
+        try:
+            name = self._functions.get(function)
+            rule = self.table[function] = self._of_operator(function) if name is None else self._of_function(name)
+        except TypeError:  # it has no hash
+            return None
         return rule
 
     def _of_function(self, name: str) -> RecordedFunction:
@@ -144,20 +164,11 @@ class RecordedFunctions:
 @functools.cache
 def _functions() -> Mapping[Hashable, str]:
     """All functions that may be recorded, each once, with its name."""
-    found: dict[Hashable, str] = {getattr(torch, name): f"VF.{name}" for name in _RECURRENT}
-    for space, place, prefix in _PLACES:
-        for function, name in _members(place):
-            found.setdefault(function, f"{space}.{prefix}{name}")
+    found: dict[Hashable, str] = {own.FUNCTIONS["torch"][name]: f"VF.{name}" for name in _RECURRENT}
+    for function, place, name in own.named():
+        if name not in _ASKING:
+            found.setdefault(function, own.record(place, name))
     return found
-
-
-def _members(place: str) -> Iterator[tuple[Hashable, str]]:
-    owner = functools.reduce(getattr, place.split(".")[1:], torch)
-    functions = ((getattr(owner, name, None), name) for name in dir(owner))
-    found = [(one, name) for one, name in functions if callable(one) and name not in _ASKING and is_api(place, name)]
-    # Of several names for one function its own comes first, then one without underscores, then the shortest.
-    found.sort(key=lambda pair: (getattr(pair[0], "__name__", "") != pair[1], pair[1].startswith("__"), len(pair[1])))
-    yield from found
 
 
 _written: dict[tuple[int, int], bool] = {}

@@ -17,7 +17,13 @@ from pytest_probe.capture.framework import Timing
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
 from pytest_probe.capture.profiling.track import Api, DeviceClock, ShapeRows, Track, WaitingClock, now
 from pytest_probe.frameworks.torch.capture.modes import Presence, patched
-from pytest_probe.frameworks.torch.capture.names import ALIASING, RecordedFunction, RecordedFunctions, by_operator
+from pytest_probe.frameworks.torch.capture.names import (
+    ALIASING,
+    Inside,
+    RecordedFunction,
+    RecordedFunctions,
+    by_operator,
+)
 from pytest_probe.frameworks.torch.capture.nodes import Hooks, Nodes, number
 
 # Calls inside calls: torch's functions that are written in Python begin with the question whether a mode wants them. A
@@ -206,7 +212,8 @@ class TorchTiming:
             self._nodes.end()
 
     def _timed(self, function: Any) -> _Timed | None:
-        rule = self._rules.table[function] if function in self._rules.table else self._rules.learn(function)
+        rule = self._rules.table[function] if function in self._rules.table else self._rules.learn(function, None)
+        rule = rule.rule if isinstance(rule, Inside) else rule
         return None if rule is None or rule is ALIASING else _Timed(self._stopwatch, function, rule, self._clock)
 
     def _run_backward(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
