@@ -231,7 +231,8 @@ class Checker:
 
         function runs on the device, on copies of args and kwargs (the framework's tensors, in lists, tuples and dicts
         or not, and anything else), reference on the CPU on the same values with every floating tensor as float64. api
-        ("Functional.softmax") says whose judge decides, the noise standard without. gradients are the incoming ones of
+        ("Functional.softmax") says whose judge decides; without it the reference's where that is a function of the
+        framework's, else the noise standard. gradients are the incoming ones of
         the outputs, in order, None for an output that gets none; without any they are drawn for key. origin says whose
         the cases are in place of a dump's path. borders is the reference with `border` at each place where a kernel of
         the function ends and the next begins: what rounding to the arguments' 16-bit dtype there explains is no error.
@@ -241,6 +242,8 @@ class Checker:
         framework, device = self.setup.framework, self.setup.device
         with self.setup.settled():
             taken = [framework.take(value, device) for value in args]
+            known, reference = framework.known(reference)
+            api = api or known
             called = framework.functions(function, reference)
             bordered = None if borders is None else framework.functions(function, borders).reference
             named = {

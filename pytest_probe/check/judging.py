@@ -317,11 +317,14 @@ def _with_crc_of_whole(
 def verdict_on(judged: Judged, standard: str) -> Verdict:
     """That of the worst output, with the arguments where a report shows them."""
     outcome, reason = conclusion(judged.outputs)
+    shared = judged.replay.reference.candidate.shared
+    if shared and outcome == "pass":
+        outcome, reason = "warning", shared
     rows = argument_rows(judged.replay) if SEVERITY[outcome] > SEVERITY["pass"] else ()
     reference = judged.replay.reference
     names = sorted({dtype_name(dtype) for dtype in floats_of(reference.leaves).values()})
     replaced = reference.candidate.replaced
-    notes = (*reference.notes, *judged.notes)
+    notes = (*reference.notes, *judged.notes, *filter(None, [shared]))
     return Verdict(outcome, standard, reason, "", "+".join(names), judged.outputs, rows, notes, replaced)
 
 

@@ -69,7 +69,7 @@ def _runs(
     function = registry.calls.get(case.api)
     if function is None:
         found = framework.candidates(case.record.namespace, case.record.api, registry.namespaces)
-        function = found[0].lookup()
+        function = (found[0].on_device or found[0].lookup)()
     made = []
     for _ in range(DRAWS if wanted.rounding == "stochastic" else 1):
         with source.running():

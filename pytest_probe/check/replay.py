@@ -19,7 +19,7 @@ from pytest_probe import frameworks
 from pytest_probe.check.kept import Keep, Kept, KeptResults, Made, kept_run, taken_run
 from pytest_probe.check.large.in_turn import gradients_in_turn
 from pytest_probe.check.prepare import default_dtype
-from pytest_probe.frameworks.base import Widened
+from pytest_probe.frameworks.base import Widened, looked_up
 from pytest_probe.model.case import Demands
 from pytest_probe.model.dump import Call
 from pytest_probe.model.run import (
@@ -61,7 +61,8 @@ class Candidate(Struct, frozen=True):
     it, constant arguments that no gradient is asked of. lookup gives the function that the path leads to, where
     that is the reference; reading says in what another reading differs. widened is the reference itself where the
     user wrote it, borders the reference with the borders that the user named. composed: it is a formula of the steps of
-    a fused kernel, which no kernel of the framework's own computes.
+    a fused kernel, which no kernel of the framework's own computes. shared says that the same function of the user's
+    stands on both sides, "" where none does.
     """
 
     api: str
@@ -79,6 +80,7 @@ class Candidate(Struct, frozen=True):
     widened: Widened | None = None
     borders: Callable[..., Any] | None = None
     composed: bool = False
+    shared: str = ""
 
     def key(self, cached: KeptResults, leaves: Mapping[str, Leaf], way: Way, *further: str | bool) -> bytes | None:
         """What its reference's numbers depend on; None where its function is not the framework's own."""
@@ -294,7 +296,7 @@ class Reference(Struct, frozen=True, dict=True):
         raises."""
         arguments = self.candidate.arguments
         way = self.way_under_test(device)
-        function = self.candidate.reference
+        function = looked_up(self.candidate.reference)  # here, where no user's stands in its place
         return self.framework.would_return(function, arguments.args, arguments.kwargs, way, computed=computed)
 
     def gradients(self, incoming: Mapping[str, AnyArray]) -> dict[str, AnyArray]:

@@ -179,11 +179,12 @@ class Resolver(Struct, frozen=True):
                     wide,
                     arguments,
                     api.in_place,
-                    replaced,
+                    replaced or api.replaced,
                     notes,
                     lookup=lookup if reference is None else None,
                     widened=widened,
                     composed=formula is not None and not scaled,
+                    shared=of_reference.shared if call is None and reference is None and formula is None else "",
                 )
             )
         lists = not listed and any(isinstance(value, list) for value in (*arguments.args, *arguments.kwargs.values()))

@@ -181,7 +181,8 @@ class ProbeFixture(_Checks):
         Both are called on copies of the same values; what they write to is judged as well. With `backward` gradients of
         all floating tensors among the arguments are judged too, for incoming gradients drawn here. api
         ("Functional.softmax", whose arguments the function then takes in the same order) says whose judge decides;
-        without it the noise standard does. Returns the verdicts: forward, then backward.
+        without it that of the reference, where it is a function of the framework's, else the noise standard. Returns
+        the verdicts: forward, then backward.
 
         Outputs must have the structure, the shapes and the dtypes that the reference gives in the arguments' own
         dtypes, and lie on the device. dtype="any" lets floating outputs have any floating dtype; strides=True asks for

@@ -88,7 +88,9 @@ def _decides(probe: Probe) -> str:
 def _state(devices: Sequence[Mapping[str, str]]) -> list[str]:
     """A line for what the process has set, as far as it is known when the run begins."""
     found = dict.fromkeys(device["state"] for device in devices if "state" in device)
-    return [f"probe: this process has set: {words}; references run without it" for words in found]
+    shared = dict.fromkeys(device["shared"] for device in devices if "shared" in device)
+    said = [f"probe: this process has set: {words}; references run without it" for words in found]
+    return said + [f"probe: {words}" for words in shared]
 
 
 def unmatched_names(probe: Probe, dumps: Sequence[tuple[str, Dump]]) -> list[str]:

@@ -217,6 +217,38 @@ def test_the_standard_and_the_class_of_judge(pytester: pytest.Pytester) -> None:
     assert {output["standard"] for each in results(pytester.path) for output in each["outputs"]} == {"exact"}
 
 
+def test_a_reference_of_torchs_own_has_its_class(pytester: pytest.Pytester) -> None:
+    """A no-op errs by less than a roundoff of nextafter, as noise sees it."""
+    text = """
+    import torch.nn.functional as F
+
+    def first(a, b):
+        return a.clone()
+
+    def wrong(x):
+        return x * torch.sigmoid(1.6 * x)
+
+    def pair(probe):
+        return [probe.tensor((64,)), probe.tensor((64,))]
+
+    def test_right(probe):
+        probe.check(torch.nextafter, reference=torch.nextafter, inputs=pair(probe))
+
+    def test_no_op(probe):
+        probe.check(first, reference=torch.nextafter, inputs=pair(probe))
+
+    def test_another_class(probe):
+        probe.check(first, reference=torch.nextafter, inputs=pair(probe), api="Torch.sub")
+
+    def test_replaced(probe, monkeypatch):
+        monkeypatch.setattr(F, "gelu", wrong)
+        probe.check(F.gelu, reference=F.gelu, inputs=[probe.tensor((64,))])
+    """
+    result = run(pytester, text, "-rA")
+    result.assert_outcomes(failed=2, passed=2)
+    result.stdout.fnmatch_lines_random(["FAILED *::test_no_op*", "FAILED *::test_replaced*"])
+
+
 def test_tensors_depend_on_the_test_the_order_and_the_seed_alone(pytester: pytest.Pytester) -> None:
     text = """
     import pathlib

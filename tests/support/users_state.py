@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -69,6 +71,33 @@ def _deterministic() -> Iterator[None]:
 
 
 @contextmanager
+def _traced() -> Iterator[None]:
+    """Functions are wrapped by ones that call them, as tracers, quantisers and vendors do."""
+    with ExitStack() as stack:
+        for owner, name in (
+            *((torch.nn.functional, name) for name in ("linear", "gelu", "softmax", "layer_norm", "dropout")),
+            *((torch, name) for name in ("matmul", "sum", "zeros")),
+            *((torch.Tensor, name) for name in ("softmax", "exp", "add_", "to", "sum", "__add__")),
+        ):
+            function = getattr(owner, name)
+            through = _through(function)
+            stack.enter_context(_set(partial(_put, owner, name), through, vars(owner).get(name)))
+        yield
+
+
+def _through(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return called
+
+
+def _put(owner: Any, name: str, function: Any) -> None:
+    delattr(owner, name) if function is None else setattr(owner, name, function)
+
+
+@contextmanager
 def _warnings_raise() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -130,6 +159,7 @@ STATES: Mapping[str, Callable[[], AbstractContextManager[object]]] = {
     "function mode": Looking,
     "dispatch mode": LookingBelow,
     **_seen_hooks(),
+    "traced": _traced,
     "warn always": lambda: _set(torch.set_warn_always, True, False),
     "warnings raise": _warnings_raise,
     "numpy raises": lambda: np.errstate(all="raise"),
