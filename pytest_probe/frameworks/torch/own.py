@@ -138,8 +138,12 @@ def _written(module: ModuleType) -> Mapping[str, Any]:
             node.bases, node.keywords = [], []
             node.body = [each for each in node.body if "_add_docstr(" not in ast.unparse(each)]  # which C refuses
     exec(compile(ast.Module(body, []), str(module.__file__), "exec"), vars(module), made)
-    methods: Any = made.get("Tensor")
-    return made if methods is None else _methods(methods)
+    methods = vars(made["Tensor"]) if "Tensor" in made else {}
+    for method in methods.values():
+        free = method.__code__.co_freevars if isinstance(method, FunctionType) else ()
+        if "__class__" in free:  # what super() reads
+            method.__closure__[free.index("__class__")].cell_contents = torch.Tensor
+    return {name: value for name, value in (methods or made).items() if isinstance(value, (FunctionType, *IN_C))}
 
 
 def _is_function(node: ast.stmt) -> bool:
@@ -148,19 +152,6 @@ def _is_function(node: ast.stmt) -> bool:
     if not isinstance(node, ast.Assign):
         return False
     return isinstance(node.value, ast.Name) or ast.unparse(node.value).startswith("boolean_dispatch(")
-
-
-def _methods(made: type) -> Mapping[str, Any]:
-    """The methods of a class, as those of torch.Tensor."""
-    for value in vars(made).values():
-        for name, cell in zip(*_free(value), strict=True):
-            if name == "__class__":
-                cell.cell_contents = torch.Tensor
-    return {name: value for name, value in vars(made).items() if isinstance(value, (FunctionType, *IN_C))}
-
-
-def _free(value: Any) -> tuple[tuple[str, ...], tuple[Any, ...]]:
-    return (value.__code__.co_freevars, value.__closure__ or ()) if isinstance(value, FunctionType) else ((), ())
 
 
 def _table(place: str) -> dict[str, Any]:
@@ -288,34 +279,30 @@ _BY_NAME = {(one.__module__, one.__name__): one for one in _PYTHON}
 
 
 def inside(function: Any, asking: FrameType | None) -> tuple[Any, Any] | None:
-    """Of a function that somebody has put into the place of one of torch's, and for which torch asks: torch's function,
-    None for one that is in no place, and what is to be called. asking is the frame that asks, None for C. None where it
-    cannot be told."""
-    own = None if asking is None else _BY_LINE.get(_line(asking.f_code))
-    if own is not None:
+    """Of a function that somebody has put into the place of one of torch's, and for which a mode is asked: torch's
+    function, None for one that is in no place, and what is to be called. asking is the frame that asks, None for C.
+    None where it stands in no place, or nobody can tell which."""
+    if asking is not None and (own := _BY_LINE.get(_line(asking.f_code))) is not None:
         return own, own
     if isinstance(function, FunctionType) and of_torch(function.__code__):
         own = _BY_NAME.get((function.__module__, function.__name__))
         return None if own is None else (own, function)
-    own = _replaced_by(function)
-    # What stands there may be called by the function that asks.
-    asks = None if asking is None else asking.f_globals.get(asking.f_code.co_name)
-    if asking is not None and of_torch(asking.f_code) and getattr(asks, "__code__", None) is asking.f_code:
-        return own, asks
-    return None if own is None else (own, own)
-
-
-def _replaced_by(function: Any) -> Any:
     found = {id(own): own for own in _standing_for(function)}
-    if len(found) == 1:
-        return next(iter(found.values()))
-    # A descriptor gives another object each time.
-    name = getattr(function, "__name__", "")
-    return _in_tensor(name) if name in vars(torch.Tensor) else None
+    own = next(iter(found.values())) if len(found) == 1 else None
+    if asking is None:
+        # A descriptor gives another object each time.
+        own = own or _in_tensor(getattr(function, "__name__", ""))
+        return None if own is None else (own, own)
+    # A helper of torch's calls what stands there itself; a function of the program's may ask as torch's do.
+    asks = asking.f_globals.get(asking.f_code.co_name) if of_torch(asking.f_code) else None
+    if getattr(asks, "__code__", None) is asking.f_code:
+        return own, asks
+    return None if own is None else (own, function)
 
 
 def _in_tensor(name: str) -> Any:
-    return _METHODS.get(name) or getattr(_C.TensorBase, name, None)
+    """The method in whose place something stands."""
+    return _METHODS.get(name) or getattr(_C.TensorBase, name, None) if name in vars(torch.Tensor) else None
 
 
 def _standing_for(function: Any) -> Iterator[Any]:

@@ -194,14 +194,31 @@ def test_one_wrapper_in_several_places(tmp_path: Path, monkeypatch: pytest.Monke
 def test_functions_of_the_programs_own_that_ask_for_modes_are_no_loss(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def mine(x: torch.Tensor) -> Any:
+    def split(x: torch.Tensor) -> Any:
+        """torch.Tensor has one of this name."""
         if torch.overrides.has_torch_function_unary(x):
-            return torch.overrides.handle_torch_function(mine, (x,), x)
-        return x.sin()
+            return torch.overrides.handle_torch_function(split, (x,), x)
+        return x + 41
 
     with caplog.at_level("INFO", "pytest_probe"):
-        recorded(tmp_path, lambda: mine(torch.ones(2)))
+        found = []
+        recorded(tmp_path, lambda: found.append(split(torch.ones(2))))
+    assert torch.equal(found[0], torch.full((2,), 42.0))
     assert "not recorded" not in caplog.text
+
+
+def test_a_function_of_the_programs_own_in_torchs_place_that_asks_for_modes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gelu(x: torch.Tensor) -> Any:
+        if torch.overrides.has_torch_function_unary(x):
+            return torch.overrides.handle_torch_function(gelu, (x,), x)
+        return x + 41
+
+    monkeypatch.setattr(F, "gelu", gelu)
+    found = recorded(tmp_path, lambda: F.gelu(torch.ones(2)))
+    assert names(found) == {"Torch.ones": 1, "Functional.gelu": 1}
+    assert found["Functional.gelu.0.forward"]["output"][0]["Max"] == 42
 
 
 def test_calls_that_nobody_can_name_are_counted(tmp_path: Path) -> None:
