@@ -217,12 +217,12 @@ def _codes(function: object) -> tuple[CodeType, ...]:
     return () if code is None else tuple(each for each in code.co_consts if isinstance(each, CodeType))
 
 
-_COMPILED = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
+COMPILED = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
 
 
 def belongs_to(function: Callable[..., Any], package: str) -> bool:
     """Is it the package's own function, and none that somebody put in its place?"""
-    if isinstance(function, _COMPILED):
+    if isinstance(function, COMPILED):
         owner = getattr(function, "__objclass__", None) or function
         module = getattr(owner, "__module__", None) or getattr(getattr(function, "__self__", None), "__name__", "")
         return str(module).split(".", 1)[0] == package

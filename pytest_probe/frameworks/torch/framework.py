@@ -155,7 +155,7 @@ class TorchFramework(TorchCalls, PythonFramework):
             "threads": str(torch.get_num_threads()),
             **state.described(),
             **({"state": found} if (found := state.differing()) else {}),
-            **({"shared": found} if (found := ", ".join(map(own.shared, own.on_both_sides()))) else {}),
+            **({"shared": found} if (found := ", ".join(own.on_both_sides().values())) else {}),
         }
 
     def memory_left(self, device: Device) -> int | None:

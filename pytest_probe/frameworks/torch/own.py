@@ -11,24 +11,16 @@ import functools
 import os
 import sys
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial, partialmethod
 from itertools import chain
 from operator import itemgetter
-from types import (
-    BuiltinFunctionType,
-    CodeType,
-    FrameType,
-    FunctionType,
-    MethodDescriptorType,
-    ModuleType,
-    WrapperDescriptorType,
-)
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, NamedTuple, TypeGuard
 
 import torch
 from msgspec.structs import replace
 
+from pytest_probe.frameworks import COMPILED
 from pytest_probe.frameworks.base import API
 from pytest_probe.frameworks.torch.allowlist import is_api, owner_of
 
@@ -52,7 +44,6 @@ _SOURCES = {
 }
 # In torch._C under another name.
 _NAMES_IN_C = {"logsigmoid": "log_sigmoid"}
-IN_C = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
 
 
 class Replaced(NamedTuple):
@@ -96,7 +87,7 @@ def _in_c(place: str, name: str) -> Any:
 
 def _is_own(place: str, name: str, value: Any) -> bool:
     """Is it torch's function of that name? Any decorator of torch's may stand around it as well."""
-    if isinstance(value, IN_C):
+    if isinstance(value, COMPILED):
         return _in_c(place, name) in (None, value)
     code = value.__code__ if isinstance(value, FunctionType) else None
     return of_torch(code) and (code.co_name.strip("_") == name.strip("_") or code.co_filename in _MAKING)
@@ -143,7 +134,7 @@ def _written(module: ModuleType) -> Mapping[str, Any]:
         free = method.__code__.co_freevars if isinstance(method, FunctionType) else ()
         if "__class__" in free:  # what super() reads
             method.__closure__[free.index("__class__")].cell_contents = torch.Tensor
-    return {name: value for name, value in (methods or made).items() if isinstance(value, (FunctionType, *IN_C))}
+    return {name: value for name, value in (methods or made).items() if isinstance(value, (FunctionType, *COMPILED))}
 
 
 def _is_function(node: ast.stmt) -> bool:
@@ -183,7 +174,8 @@ def is_one(function: Any) -> bool:
     return isinstance(function, Hashable) and function in names()
 
 
-# Of the modules what is in each at every call.
+_MISSING = [(place, name) for place, functions in FUNCTIONS.items() for name in functions if functions[name] is None]
+# Of the modules what is in each.
 _HELD = [
     (place, vars(owner_of(place)), [(name, one) for name, one in functions.items() if one is not None])
     for place, functions in FUNCTIONS.items()
@@ -197,21 +189,15 @@ _away: dict[tuple[str, str], Replaced] = {}
 
 def replaced() -> tuple[Replaced, ...]:
     """What stands in the places of functions that can be had."""
-    return (*_in_modules(), *_on_tensors())
-
-
-def _in_modules() -> Iterator[Replaced]:
-    with suppress(KeyError):
-        if all(held(names) == own for names, held, own in _OWN):
-            return
-    for place, names, held in _HELD:
-        yield from (Replaced(place, name, names[name]) for name, own in held if names.get(name, own) is not own)
-
-
-def _on_tensors() -> Iterator[Replaced]:
-    for name, value in vars(torch.Tensor).items():
-        if name in _METHODS and _METHODS[name] is not value and _METHODS[name] is not None:
-            yield Replaced("torch.Tensor", name, value)
+    found = []
+    try:
+        changed = any(held(names) != own for names, held, own in _OWN)
+    except KeyError:
+        changed = True
+    for place, names, held in _HELD if changed else ():
+        found += [Replaced(place, name, names[name]) for name, own in held if names.get(name, own) is not own]
+    on_tensors = ((name, value) for name, value in vars(torch.Tensor).items() if _METHODS.get(name) is not None)
+    return (*found, *(Replaced("torch.Tensor", *each) for each in on_tensors if _METHODS[each[0]] is not each[1]))
 
 
 def shown(found: Sequence[Replaced]) -> str:
@@ -237,17 +223,10 @@ def _put_own(each: Replaced) -> None:
         setattr(owner, each.name, own)
 
 
-def on_both_sides() -> Iterator[Replaced]:
-    """What stands in the places of functions that cannot be had."""
-    for place, functions in FUNCTIONS.items():
-        for name in (name for name, function in functions.items() if function is None):
-            value = getattr(owner_of(place), name, None)
-            if not _is_own(place, name, value):
-                yield Replaced(place, name, value)
-
-
-def shared(each: Replaced) -> str:
-    return f"{each}, on both sides"
+def on_both_sides() -> dict[tuple[str, str], str]:
+    """By its place, what stands in that of a function that cannot be had, in words."""
+    found = (Replaced(place, name, getattr(owner_of(place), name, None)) for place, name in _MISSING)
+    return {each[:2]: f"{each}, on both sides" for each in found if not _is_own(*each)}
 
 
 def marked(api: API) -> API:
@@ -255,7 +234,7 @@ def marked(api: API) -> API:
     at: Any = tuple(api.path.rpartition(".")[::2])
     if at in _away:
         return replace(api, on_device=partial(_called, _away[at]), replaced=origin(_away[at].value))
-    return replace(api, shared=next((shared(each) for each in on_both_sides() if each[:2] == at), ""))
+    return replace(api, shared=on_both_sides().get(at, ""))
 
 
 def _called(each: Replaced) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from types import BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from pytest_probe.errors import SettingsError
+from pytest_probe.frameworks import COMPILED
 from pytest_probe.frameworks.base import Functions, border_dtype, looked_up
 from pytest_probe.frameworks.torch.arrays import to_array
 from pytest_probe.frameworks.torch.dispatch import DispatchMode
@@ -73,9 +73,6 @@ _DEFAULTS: Mapping[Any, Callable[[tuple[Any, ...], dict[str, Any]], _CallArgumen
 
 # These take the largest number of the dtype, which float64 has another of.
 _LIMITED = frozenset((torch.nan_to_num, torch.nan_to_num_, torch.Tensor.nan_to_num, torch.Tensor.nan_to_num_))
-
-
-COMPILED = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
 
 
 class _DefaultsMode(TorchFunctionMode):

@@ -105,8 +105,8 @@ def test_what_cannot_be_had_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     own._written.cache_clear()
     assert own._found("torch.nn.functional", "layer_norm") is None
     assert own._found("torch", "add") is own.FUNCTIONS["torch"]["add"]
-    monkeypatch.setitem(own.FUNCTIONS["torch.nn.functional"], "layer_norm", None)
-    assert [own.shared(each) for each in own.on_both_sides()] == [
+    monkeypatch.setattr(own, "_MISSING", [("torch.nn.functional", "layer_norm")])
+    assert list(own.on_both_sides().values()) == [
         f"Functional.layer_norm is test_own.py:{wrong.__code__.co_firstlineno}'s, on both sides"
     ]
     (found,) = frameworks.load().candidates("Functional", "layer_norm", {})

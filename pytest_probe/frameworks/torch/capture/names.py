@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
+from pytest_probe.frameworks import COMPILED
 from pytest_probe.frameworks.torch import own
 from pytest_probe.frameworks.torch.scaled_products import SCALED, SCALED_GROUPED
 
@@ -87,7 +88,7 @@ class ScaledProduct(RecordedFunction):
 # By this torch's functions that are written in Python call a mode.
 HANDING_OVER = torch.overrides.handle_torch_function.__code__
 # What nobody but torch makes: functions in C, and those that read a property.
-_MADE_BY_TORCH = (*own.IN_C, MethodWrapperType, OpOverload, OpOverloadPacket)
+_MADE_BY_TORCH = (*COMPILED, MethodWrapperType, OpOverload, OpOverloadPacket)
 # The rule of functions that hand out memory: they are not recorded, but their tensor is distrusted.
 ALIASING = RecordedFunction("", False)
 # What these return may be written to without torch counting it.
