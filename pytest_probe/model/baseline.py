@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from pytest_probe.model.verdict import Outcome
+from pytest_probe.numerics.error_plots import round_digits
 
 # Of a metric; None where the output has none.
 Number: TypeAlias = float | Literal["inf"] | None
@@ -100,7 +101,7 @@ def _rounded(value: Any) -> Any:
     number = float(value)
     if not math.isfinite(number):
         return "inf"
-    return float(f"{number:.4g}")
+    return round_digits(number, 4)
 
 
 def number(value: Number) -> float:

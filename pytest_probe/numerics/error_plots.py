@@ -102,8 +102,9 @@ def points(actual: AnyArray, expected: AnyArray, errors: Float64Array) -> Points
     order = _largest(np.where(np.isnan(errors), np.inf, errors))
     others = np.linspace(0, errors.size - 1, min(_OTHER_POINTS, errors.size)).astype(np.int64)
     right, given = (_plain(side[np.concatenate([order, others])]) for side in (expected, actual))
-    finite = np.isfinite(right) & np.isfinite(given)
-    finite_pairs = [tuple(map(_round_digits, side[finite].tolist())) for side in (right, given - right)]
+    more = given - right
+    finite = np.isfinite(right) & np.isfinite(more)
+    finite_pairs = [tuple(round_digits(each, _DIGITS) for each in side[finite].tolist()) for side in (right, more)]
     return Points(finite_pairs[0], finite_pairs[1], int(np.count_nonzero(finite[: order.size])))
 
 
@@ -153,5 +154,7 @@ def _plain(values: AnyArray) -> Float64Array:
     return np.asarray(np.abs(wide) if is_complex(wide.dtype) else wide, dtype=np.float64)
 
 
-def _round_digits(value: float) -> float:
-    return float(f"{value:.{_DIGITS}g}")
+def round_digits(value: float, digits: int) -> float:
+    """So many digits of a number; those next to the largest of all would be inf."""
+    rounded = float(f"{value:.{digits}g}")
+    return rounded if math.isfinite(rounded) else value

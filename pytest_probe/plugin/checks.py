@@ -20,7 +20,7 @@ from pytest_probe.model.case import Demands
 from pytest_probe.model.dump import Direction, Record
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.run import Way
-from pytest_probe.model.verdict import SEVERITY, Verdict
+from pytest_probe.model.verdict import Verdict
 from pytest_probe.numerics.random_streams import RecordStreams
 from pytest_probe.options import COLLECTIVES, RELATIONS, TWO_CALLS, imported
 from pytest_probe.plugin.judged import Judged
@@ -404,13 +404,9 @@ def complete(item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo
     if not results or (report.when != "call" and report.passed):
         return
     item.stash[RESULTS] = []
-    worst = max(results, key=lambda outcome: SEVERITY[outcome.verdict])
-    item.user_properties[:] = [
-        *junit.other_properties(item.user_properties),
-        *junit.properties(worst),
-    ]
+    worst = carry(report, results)
+    item.user_properties[:] = [*junit.other_properties(item.user_properties), *junit.properties(worst)]
     report.user_properties = list(item.user_properties)
-    carry(report, worst, results)
     failure = call.excinfo.value if call.excinfo is not None else None
     crash = getattr(report.longrepr, "reprcrash", None)
     if isinstance(failure, CheckFailed) and crash is not None:

@@ -22,6 +22,7 @@ from pytest_probe.plugin.saving import saved_file
 from pytest_probe.plugin.session import Probe
 from pytest_probe.records import module_path, user_frame
 from pytest_probe.reports import junit
+from pytest_probe.reports.results_file import UNWRITTEN
 from pytest_probe.system.process import call_below_frame
 from pytest_probe.system.text import printable, printable_line
 from pytest_probe.user_errors import exception_line, first_line
@@ -164,11 +165,10 @@ class NoticeItem(pytest.Item):
         if skipped_by_us:
             path, line, _ = self.reportinfo()
             report.longrepr = (str(path), (line or 0) + 1, f"Skipped: {self.shown(self.verdict.reason)}")  # type: ignore[union-attr]
-        outcome = self.result(self.verdict or _unjudged(report, call), call.duration)
-        mine = junit.properties(outcome)
-        self.user_properties = [*junit.other_properties(self.user_properties), *mine]
+        found = self._result(self.verdict or _unjudged(report, call), call.duration)
+        outcome = carry(report, [found], "" if self.judged is None else self.judged.words)
+        self.user_properties = [*junit.other_properties(self.user_properties), *junit.properties(outcome)]
         report.user_properties = list(self.user_properties)
-        carry(report, outcome, [outcome], "" if self.judged is None else self.judged.words)
 
     def forget(self) -> None:
         """Drop what a run of the item left."""
@@ -177,6 +177,14 @@ class NoticeItem(pytest.Item):
     @property
     def portable_id(self) -> PortableId:
         return PortableId(self.probe.dumps.label(self.dump_path), self.name)
+
+    def _result(self, verdict: Verdict, duration: float) -> Result:
+        """An error where a hook of the project gave the verdict fields of other types."""
+        try:
+            return self.result(verdict, duration)
+        except Exception as error:
+            reason = f"the verdict cannot be written: {exception_line(error)}"
+            return self.result(Verdict("error", "", reason, UNWRITTEN), duration)
 
     def result(self, verdict: Verdict, duration: float) -> Result:
         return Result.of(verdict, self.portable_id, api="", direction="", dtype="", device="", duration=duration)

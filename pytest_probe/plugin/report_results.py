@@ -13,20 +13,27 @@ from typing import Any
 import pytest
 
 from pytest_probe.model.result import Result
-from pytest_probe.reports.results_file import lines_of
+from pytest_probe.model.verdict import SEVERITY
+from pytest_probe.reports.results_file import UNWRITTEN, written
 
 # What else a report's outcome is called is an attempt that another plugin repeats.
 OUTCOMES = ("passed", "failed", "skipped")
 
 
-def carry(report: pytest.TestReport, shown: Result, results: Iterable[Result], words: str = "") -> None:
-    """Give a report these results, of which the terminal shows one, and words behind its outcome.
+def carry(report: pytest.TestReport, results: Iterable[Result], words: str = "") -> Result:
+    """Give a report these results, and words behind its outcome. Gives the worst of them, which the terminal shows; a
+    report of one that cannot be written has failed.
 
     A text, since execnet, pickle and pytest-reportlog take it as it is: no process between the item and the file reads
     it field by field.
     """
-    report.probe = _shown(shown.verdict, shown.folded, words)  # type: ignore[attr-defined]
-    report.probe_results = lines_of(results)  # type: ignore[attr-defined]
+    lines, kept = zip(*map(written, results), strict=True)
+    worst: Result = max(kept, key=lambda result: SEVERITY[result.verdict])
+    if worst.kind == UNWRITTEN and report.outcome != "failed":
+        report.outcome, report.longrepr = "failed", worst.reason
+    report.probe = _shown(worst.verdict, worst.folded, words)  # type: ignore[attr-defined]
+    report.probe_results = "".join(lines)  # type: ignore[attr-defined]
+    return worst
 
 
 def carried(report: pytest.TestReport) -> str:

@@ -285,8 +285,7 @@ def say(report: pytest.TestReport, path: Path, result: Result, command: str, dev
     else:
         where = f" on {device}" if device else ""
         report.longrepr = f"{result.portable_id.name}{where}: {result.reason}\nto reproduce: {command}"
-    carry(report, result, [result])
-    report.user_properties = list(junit.properties(result))
+    report.user_properties = list(junit.properties(carry(report, [result])))
 
 
 def passed(call: pytest.TestReport, when: Literal["setup", "teardown"]) -> pytest.TestReport:

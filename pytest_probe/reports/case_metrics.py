@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from pytest_probe.model.details import LIMIT, limit_share
 from pytest_probe.model.result import Plain, Result, number, rank
+from pytest_probe.numerics.error_plots import round_digits
 
 SHARE = "limit_share"
 # What the page calls them; other metrics have their own names.
@@ -80,5 +81,5 @@ def short(value: float) -> float | int | str:
     """A number in few letters, as JSON takes it."""
     if not math.isfinite(value):
         return str(value)
-    rounded = float(f"{value:.{_DIGITS}g}")
+    rounded = round_digits(value, _DIGITS)
     return int(rounded) if rounded.is_integer() and abs(rounded) < 1e6 else rounded

@@ -16,10 +16,14 @@ from pytest_probe.model.result import Result
 from pytest_probe.options import JUDGES, OPTIONS, OTHER_DEVICE, OTHER_ENVIRONMENT, PROJECT, SELECTS
 from pytest_probe.system import archive
 from pytest_probe.system.files import open_regular, replacing, try_lock
+from pytest_probe.system.json_numbers import json_decoder, to_json
+from pytest_probe.system.text import printable_line
 
 SCHEMA = 1
 RESULTS, RUN = "results.jsonl", "run.json"
-_LINES, _RESULTS = msgspec.json.Encoder(), msgspec.json.Decoder(Result)
+_RESULTS = json_decoder(Result)
+# The kind of an error in the place of a result that cannot be written, and the fields that both have.
+UNWRITTEN, _NAMES = "result not written", ("id", "api", "direction", "dtype", "device")
 
 
 class EarlierResults(Protocol):
@@ -132,7 +136,20 @@ def digest(path: Path) -> str:
 
 def lines_of(results: Iterable[Result]) -> str:
     """Results as lines of `results.jsonl`."""
-    return _LINES.encode_lines(results).decode()
+    return "".join(written(result)[0] for result in results)
+
+
+def written(result: Result) -> tuple[str, Result]:
+    """The line of a result, and the result that it holds: an error where this one cannot be written and read."""
+    try:
+        line = to_json(result)
+        _RESULTS.decode(line)
+    except (TypeError, ValueError, RecursionError) as error:
+        id, api, direction, dtype, device = (printable_line(str(getattr(result, name))) for name in _NAMES)
+        reason = f"the result cannot be written: {printable_line(str(error))}"
+        result = Result(id, api, direction, dtype, device, "error", "", reason, UNWRITTEN, 0.0, (), ())
+        line = to_json(result)
+    return f"{line.decode()}\n", result
 
 
 def results_in(lines: str) -> list[Result]:
@@ -145,7 +162,7 @@ def read_results(path: Path) -> Iterator[Result]:
 
     Raises OSError, and ResultsError where a line is no result of ours.
     """
-    decoder = msgspec.json.Decoder(Result)
+    decoder = json_decoder(Result)
     with open_regular(path) as file:
         for number, line in enumerate(file, 1):
             if line.endswith(b"\n"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_probe.reports.results_file import read_results
 from tests.acceptance.conftest import DumpMaker, forward, tensor
 
 
@@ -84,6 +85,30 @@ def test_a_standard_can_be_added_and_named(pytester: pytest.Pytester, make_dump:
     """
     assert run(pytester, conftest, "--probe-api=relu", "--probe-standard=never") == {"failed": 1}
     assert run(pytester, conftest, "--probe-api=relu") == {"passed": 1}
+
+
+def test_a_verdict_that_cannot_be_written_costs_its_own_case_alone(
+    pytester: pytest.Pytester, make_dump: DumpMaker
+) -> None:
+    make_dump()
+    conftest = """
+        from msgspec.structs import replace
+
+        def pytest_probe_verdict(case, verdict):
+            if case.record.api == "relu":
+                return replace(verdict, notes=(3,))
+            outputs = tuple(replace(output, metrics={"mine": {1, 2}}) for output in verdict.outputs)
+            return replace(verdict, outputs=outputs) if case.record.api == "linear" else verdict
+    """
+    found = run(pytester, conftest, "--probe-out=out")
+    kept = {result.api: result for result in read_results(pytester.path / "out/results.jsonl")}
+    wrong = {api: result.reason for api, result in kept.items() if result.verdict == "error"}
+    assert wrong == {
+        "Functional.relu": "the verdict cannot be written: AttributeError: 'int' object has no attribute 'isascii'",
+        "Functional.linear": "the result cannot be written: Expected `bool | int | float | str | null`, got "
+        "`array` - at `$.outputs[0].metrics[...]`",
+    }
+    assert found == {"failed": 2, "passed": 1, "skipped": 1}
 
 
 def test_a_reader_can_be_added(pytester: pytest.Pytester) -> None:

@@ -47,6 +47,14 @@ def test_points_leave_out_what_is_not_finite() -> None:
     assert (set(found.expected), found.worst) == ({2.0}, 1)
 
 
+def test_points_of_the_largest_numbers_stay_finite() -> None:
+    largest = np.finfo(np.float64).max
+    expected, actual = np.array([largest, -largest, 1.0]), np.array([largest, largest, 1.0])
+    with np.errstate(over="ignore"):
+        found = points(actual, expected, errors_of(actual, expected))
+    assert (set(found.expected), set(found.more)) == ({largest, 1.0}, {0.0})
+
+
 def test_points_of_complex_numbers_are_moduli() -> None:
     values = np.array([3 + 4j, 1.0], dtype=np.complex64)
     found = points(values, values.astype(np.complex128), np.zeros(2))

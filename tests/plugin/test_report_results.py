@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from msgspec import structs
+
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import Outcome, Verdict
 from pytest_probe.plugin.report_results import ReleaseResults, carried, carry
@@ -20,9 +22,9 @@ def result(verdict: Outcome, folded: int = 0) -> Result:
 
 
 def report(when: str, *results: Result) -> Any:
-    made: Any = SimpleNamespace(nodeid="d::x", when=when)
+    made: Any = SimpleNamespace(nodeid="d::x", when=when, outcome="passed")
     if results:
-        carry(made, results[0], results)
+        carry(made, results)
     return made
 
 
@@ -34,13 +36,25 @@ def test_a_report_carries_all_and_shows_one() -> None:
     assert carried(report("teardown")) == ""
 
 
+def test_a_report_of_a_result_that_cannot_be_written_has_failed() -> None:
+    call = report("call", structs.replace(result("pass"), duration="soon"), result("pass"))
+    assert (call.outcome, call.probe["verdict"]) == ("failed", "error")
+    assert call.longrepr.startswith("the result cannot be written: Expected `float`")
+    assert [each.verdict for each in results_in(carried(call))] == ["error", "pass"]
+
+
 def test_results_go_when_the_item_ends() -> None:
     release = ReleaseResults()
     call, end = report("call", result("warning", 3)), report("teardown")
     release.pytest_runtest_logreport(call)
     assert carried(call)
     release.pytest_runtest_logreport(end)
-    assert vars(call) == {"nodeid": "d::x", "when": "call", "probe": {"verdict": "warning", "folded": 3}}
+    assert vars(call) == {
+        "nodeid": "d::x",
+        "when": "call",
+        "outcome": "passed",
+        "probe": {"verdict": "warning", "folded": 3},
+    }
     assert not hasattr(end, "probe")
 
 

@@ -4,17 +4,31 @@ import json
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from msgspec.structs import replace
 
 from pytest_probe.errors import ResultsError, SettingsError
+from pytest_probe.features.html.collected import Collected
 from pytest_probe.model.result import PortableId, Result, plain
 from pytest_probe.model.verdict import Element, Metric, Outcome, OutputVerdict, Verdict
 from pytest_probe.reports import junit
-from pytest_probe.reports.results_file import ResultsWriter, digest, lines_of, read_results
+from pytest_probe.reports.case_metrics import metrics_of
+from pytest_probe.reports.results_file import (
+    UNWRITTEN,
+    ResultsWriter,
+    digest,
+    lines_of,
+    read_results,
+    results_in,
+    written,
+)
 from pytest_probe.reports.tally import Tally
+from tests.support.structs import FLOATS, filled, values, written_plainly
 
 
 def output(verdict: Outcome = "pass", **metrics: Metric) -> OutputVerdict:
@@ -138,6 +152,47 @@ def test_writer_flushes_every_line_and_completes_the_run(tmp_path: Path) -> None
     assert json.loads((tmp_path / "deep/out/run.json").read_text()) == {"schema": 1, "seed": 3}
     writer.close(finished="now")
     assert json.loads((tmp_path / "deep/out/run.json").read_text()) == {"schema": 1, "seed": 3, "finished": "now"}
+
+
+@pytest.mark.parametrize("number", FLOATS)
+def test_any_number_in_each_field_is_written_and_read(number: float) -> None:
+    """JSON has no numbers for what is not finite; what reads another file of the run reads the same."""
+    given = filled(Result, number)
+    line, kept = written(given)
+    assert kept is given
+    json.loads(line, parse_constant=pytest.fail)
+    (found,) = results_in(line)
+    assert written_plainly(found) == written_plainly(given)
+    assert repr(found.duration) == repr(number)
+    assert found.time is not None
+    assert repr(found.time.median_us) == repr(number)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck), database=None, derandomize=True)
+@given(values(Result))
+def test_any_result_is_written_read_and_counted(given: Result) -> None:
+    line, kept = written(given)
+    (found,) = results_in(line)
+    assert kept is given
+    assert written_plainly(found) == written_plainly(given)
+    tally, page = Tally(), Collected()
+    tally.add(found)
+    page.add(found)
+    assert sum(tally.verdicts.values()) == len(page.rows) == 1
+    assert "probe.verdict" in dict(junit.properties(found))
+    assert "duration" in dict(metrics_of(found))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("reason", "\ud800"), ("duration", np.float32(1)), ("duration", "soon"), ("verdict", "maybe"), ("notes", [{1}])],
+)
+def test_what_cannot_be_written_is_an_error_of_that_case(field: str, value: Any) -> None:
+    good = outcome()
+    first, second = results_in(lines_of([replace(good, **{field: value}), good]))
+    assert second == good
+    assert (first.id, first.api, first.verdict, first.kind) == (good.id, good.api, "error", UNWRITTEN)
+    assert first.reason.startswith("the result cannot be written: ")
 
 
 def test_writer_takes_a_folder_without_results_only(tmp_path: Path) -> None:

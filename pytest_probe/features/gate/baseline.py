@@ -22,6 +22,7 @@ from pytest_probe.numerics.dtypes import dtype_name
 from pytest_probe.reports.results_file import Identity
 from pytest_probe.reports.results_file import differences as unequal
 from pytest_probe.system.files import open_regular
+from pytest_probe.system.json_numbers import json_decoder, to_json
 
 _PLAIN = (type(None), bool, int, float, complex, str, slice, type(...), DtypeSpec, MemoryFormatSpec, SizeSpec)
 # A spread beyond this says that luck decides.
@@ -191,7 +192,7 @@ class Baseline(Struct, frozen=True):
     def encoded(self) -> bytes:
         """The file: cases in the order of their ids."""
         lines = [self.header, *(self.cases[id] for id in sorted(self.cases))]
-        return b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+        return b"".join(to_json(line) + b"\n" for line in lines)
 
 
 def _header(number: int, line: bytes, name: str) -> Header:
@@ -202,12 +203,12 @@ def _header(number: int, line: bytes, name: str) -> Header:
         raise ResultsError(where, "its first line has no schema")
     if found["schema"] != SCHEMA:
         raise ResultsError(where, f"it is of schema {found['schema']}, this version reads {SCHEMA}")
-    header: Header = _decoded(line, msgspec.json.Decoder(Header), where)
+    header: Header = _decoded(line, json_decoder(Header), where)
     return header
 
 
 def _cases(lines: Iterable[tuple[int, bytes]], name: str) -> Iterator[tuple[str, KeptCase]]:
-    decoder = msgspec.json.Decoder(KeptCase)
+    decoder = json_decoder(KeptCase)
     seen: dict[str, int] = {}
     for place, line in lines:
         case = _decoded(line, decoder, f"{name}:{place}")

@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from heapq import heappush, heapreplace
 from typing import Any
 
-import msgspec
-
 from pytest_probe.features.html.pairs import Pairs
 from pytest_probe.model.details import limit_share
 from pytest_probe.model.result import ElementResult, OutputResult, Result
 from pytest_probe.model.verdict import PASS_SELF, SEVERITY
 from pytest_probe.model.worth import Worth
+from pytest_probe.numerics.error_plots import round_digits
 from pytest_probe.reports.case_metrics import LABELS, SHARE, metrics_of, short
 from pytest_probe.reports.groups import GroupKey, GroupMember, Groups, cause_of, place_of
+from pytest_probe.system.json_numbers import to_json
 
 # Bytes of a case that is not shown in detail, without its line over the runs of a history; and of an error or a
 # warning, whose reason a table shows.
@@ -181,7 +181,7 @@ def _fitting(text: str, room: int) -> str:
 
 def _encoded(value: Any) -> bytes:
     """JSON that is safe inside a script element: one letter may take six bytes."""
-    return in_script(msgspec.json.encode(value))
+    return in_script(to_json(value))
 
 
 def in_script(json: bytes) -> bytes:
@@ -258,7 +258,7 @@ def _element(element: ElementResult) -> list[Any]:
 def _rounded(value: Any) -> Any:
     if not isinstance(value, float):
         return value
-    return float(f"{value:.{_DIGITS}g}")
+    return round_digits(value, _DIGITS)
 
 
 def _text(text: str) -> str:

@@ -14,7 +14,7 @@ from pytest_probe.features.history.file import open_history, series
 from pytest_probe.model.baseline import KeptCase
 from pytest_probe.model.baseline import number as kept_number
 from pytest_probe.model.result import PortableId, Result, rank
-from pytest_probe.numerics.error_plots import LETTERS
+from pytest_probe.numerics.error_plots import LETTERS, round_digits
 from pytest_probe.reports.case_metrics import metrics_of, short
 
 # The metric that sparklines draw, and the number of runs.
@@ -170,7 +170,7 @@ def _factor(before: Mapping[str, float], now: Mapping[str, float], name: str) ->
     """How many times as large a metric is; None where it is on one side only."""
     if name not in before or name not in now:
         return None
-    old, new = float(f"{before[name]:.4g}"), float(f"{now[name]:.4g}")
+    old, new = (round_digits(numbers[name], 4) for numbers in (before, now))
     if old == new or (math.isnan(old) and math.isnan(new)):
         return 1.0
     return new / old if old and not math.isnan(old) else math.inf

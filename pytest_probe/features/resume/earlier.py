@@ -15,6 +15,7 @@ from pytest_probe.reports.results_file import Identity, check
 from pytest_probe.reports.running import TIMEOUT
 from pytest_probe.reports.selected import ITEMS, Items, RunEnd, fault_lines, faults, ids_in, is_of_test, read_items
 from pytest_probe.system.files import open_regular, temporary_path, try_lock
+from pytest_probe.system.json_numbers import json_decoder
 
 _OPTION = "--probe-resume"
 _ADVICE = "give the same, or a new folder"
@@ -109,7 +110,7 @@ class Earlier:
     def _lines(self) -> Iterator[tuple[str | None, str]]:
         """The id of each line and its kind: the id is "" where it cannot be read, None where it was cut off at the
         end."""
-        decoder = msgspec.json.Decoder(Result)
+        decoder = json_decoder(Result)
         with open_regular(self._path) as file:
             yield from (_line(decoder, line) for line in file)
 
@@ -127,7 +128,7 @@ class Earlier:
 
     def results(self, size: int) -> Iterator[Result]:
         """The results in the first size bytes of the file. Raises ResultsError where a line is no result of ours."""
-        decoder = msgspec.json.Decoder(Result)
+        decoder = json_decoder(Result)
         with open_regular(self._path) as file:
             for number, line in enumerate(file, 1):
                 size -= len(line)

@@ -230,7 +230,7 @@ class _Resumed:
             report.user_properties = list(properties)
             report.probe_resumed = True  # type: ignore[attr-defined]
             if when == "call":
-                carry(report, result, [result])
+                carry(report, [result])
             yield report
 
 
