@@ -184,6 +184,10 @@ class Feature:
     def add(self, result: Result) -> None:
         """A case has its result."""
 
+    def compared(self, result: Result) -> bool | None:
+        """Does the other side have what this case is compared with? None where it is compared with nothing."""
+        return None
+
     def summary(self, width: int) -> Summary:
         """width: the columns of the terminal."""
         return Summary()

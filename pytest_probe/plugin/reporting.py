@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections import Counter
 from collections.abc import Generator, Iterable, Sequence
 from datetime import datetime, timezone
 from functools import cache
@@ -46,6 +47,8 @@ class Reporting:
         self._probe = probe
         self.tally = Tally()
         self._overflows = Overflows()
+        # Cases that another side has, and that it has not.
+        self._compared = Counter[bool]()
         self._finished = 0
         self._failures = GroupedFailures()
         # Lines of results, and the line of the program that made the call.
@@ -201,6 +204,8 @@ class Reporting:
         self._overflows.add(result)
         for feature in self._probe.features:
             feature.add(result)
+            if (compared := feature.compared(result)) is not None:
+                self._compared[compared] += 1
         if result.portable_id.entry == DAMAGED:
             self._reported.add(result.portable_id)
         if not self._unsaved:
@@ -282,6 +287,9 @@ class Reporting:
         self._trouble += self._unreported_damage()
         for feature in self._probe.features if self._runs else ():
             feature.end(self)
+        if self._compared[False] and not self._compared[True] and not self._probe.has(lambda feature: feature.is_part):
+            cases = terminal.count(self._compared[False], "case")
+            self.trouble(f"nothing was compared: the other side has none of {cases} that ran, or none that can be")
         if self._writer is not None:
             self._close(self._writer, session, int(exitstatus))
         self.run |= self._summary(int(session.exitstatus))

@@ -18,7 +18,7 @@ from pytest_probe.features.against.judging import UNMATCHED, Found, Pair, Values
 from pytest_probe.features.against.layouts import cut, joined
 from pytest_probe.features.against.matching import Match
 from pytest_probe.features.against.producers import Producers
-from pytest_probe.features.against.sides import TENSORS, Side, compared
+from pytest_probe.features.against.sides import TENSORS, AnyTensor, Side, compared
 from pytest_probe.features.against.standards import CLOSENESS
 from pytest_probe.features.against.tool_tables import line_of, rows_of
 from pytest_probe.model.dump import Direction, Dump, Record
@@ -27,7 +27,7 @@ from pytest_probe.model.verdict import SEVERITY, Verdict
 from pytest_probe.numerics.dtypes import is_floating
 from pytest_probe.standards.api_class import classes_of
 
-_SIDES: tuple[SideName, ...] = ("A", "B")
+SIDES: tuple[SideName, ...] = ("A", "B")
 
 
 class Ranks(Struct, frozen=True):
@@ -51,8 +51,7 @@ class Together(Struct, frozen=True):
         return self.a if side == "A" else self.b
 
     def records(self, side: SideName) -> list[Record]:
-        found = self.match.a if side == "A" else self.match.b
-        return [record for record in found if self.direction in directions_of(record)]
+        return [record for record in self.match.of(side) if self.direction in directions_of(record)]
 
     @property
     def entry(self) -> str:
@@ -147,7 +146,7 @@ class Comparing:
         if not found.differing or in_parts or both.direction == "backward" or self.is_compared_only(both.a, record):
             return found
         producers = self.producers(both.a)
-        made = producers.of(record).keys() | producers.in_memory(record)
+        made = producers.makers(record)
         leaves = ", ".join(name for name in found.differing if name not in made)
         return replace(found, paired=replace(found.paired, leaves=leaves))
 
@@ -198,6 +197,11 @@ class Comparing:
         if dump.path not in self._producers:
             self._producers[dump.path] = Producers(dump)
         return self._producers[dump.path]
+
+    def tensors(self, both: Together, side: SideName) -> Mapping[str, AnyTensor]:
+        """All that a side of a match got and gave. Raises RecordError."""
+        found = [{**each.inputs, **each.outputs} for each in self._sides(both, side)[:1]]
+        return {name: value for each in found for name, value in each.items() if isinstance(value, TENSORS)}
 
     def _sides(self, both: Together, side: SideName) -> list[Side]:
         return [self._side(both.dump(side), record, both.direction) for record in both.records(side)]
@@ -256,7 +260,7 @@ class Comparing:
 
     def _difference(self, both: Together) -> str:
         """The name of what both sides differ by, where each is one record, which has just been judged."""
-        a, b = (self._check_of(both, side) for side in _SIDES)
+        a, b = (self._check_of(both, side) for side in SIDES)
         return "" if a is None or b is None else joined_names(differences(self._checker, a, b))
 
     def _check_of(self, both: Together, side: SideName) -> Checked | None:

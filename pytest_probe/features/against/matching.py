@@ -22,6 +22,7 @@ from pytest_probe.features.against.fusions import fused, module_of
 from pytest_probe.features.against.names import record_name
 from pytest_probe.model.case import DIRECTIONS
 from pytest_probe.model.dump import Call, Direction, Dump, Record, TensorSpec, leaves
+from pytest_probe.model.pairing import SideName
 
 # Edits of a shortest edit script, beyond which sequences have too little in common for one.
 _MOST_EDITS = 500
@@ -40,6 +41,9 @@ class Match(Struct, frozen=True):
     note: str = ""
     repeats: Record | None = None
     directions: tuple[Direction, ...] = DIRECTIONS
+
+    def of(self, side: SideName) -> tuple[Record, ...]:
+        return self.a if side == "A" else self.b
 
 
 class _Keyed(Struct, frozen=True):

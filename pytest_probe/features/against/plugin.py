@@ -17,9 +17,10 @@ from pytest_probe.features.against.dumps import OPTION, Counterpart, counterpart
 from pytest_probe.features.against.fusions import fused, names_of
 from pytest_probe.features.against.judging import Found
 from pytest_probe.features.against.matching import Match, match
-from pytest_probe.features.against.report import SUSPECT, Report
+from pytest_probe.features.against.report import SUSPECT, UNCOMPARED, Report
 from pytest_probe.features.against.standards import CLOSENESS
 from pytest_probe.features.against.tool_tables import write_tables
+from pytest_probe.features.against.unmatched import Unmatched
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.pairing import Paired
 from pytest_probe.model.result import PortableId, Result
@@ -30,6 +31,8 @@ from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.reporting import Reporting
 from pytest_probe.plugin.session import Probe
 from pytest_probe.records import read_dump
+from pytest_probe.reports.selected import id_list
+from pytest_probe.reports.terminal import count
 from pytest_probe.settings import files_of
 
 # Share of the shorter side's records: with less in common the two are not of one program.
@@ -112,20 +115,31 @@ class Against(Feature):
     def _matches(self) -> Mapping[Path, list[Match]]:
         """Raises SettingsError where two dumps have too little in common."""
         read = self.probe.dumps.read
-        return {path: self._match(read(path), self._others[each.b]) for path, each in self._counterparts.items()}
+        found = {path: self._match(read(path), self._others[each.b]) for path, each in self._counterparts.items()}
+        if not any(found.values()):
+            raise SettingsError(OPTION, str(self.probe.settings.against), "neither side has a record to compare")
+        return found
 
     def _match(self, dump: Dump, other: Dump) -> list[Match]:
         found = match(dump, other, self._map)
         both, *alone = counts(found)
         fewer = both + min(alone)
-        if both < _COMMON * fewer and self.probe.settings.against_map is None:
-            wanted = f"{both:,} of {fewer:,} records have a counterpart in {dump.path}; give dumps of one program"
-            raise SettingsError(OPTION, str(other.path), f"{wanted}, or a map of names (--probe-against-map)")
+        too_few = both < _COMMON * fewer and self.probe.settings.against_map is None
+        if too_few or (found and not both):
+            wanted = f"{both:,} of {fewer or max(alone):,} records have a counterpart in {dump.path}; give dumps of one"
+            raise SettingsError(OPTION, str(other.path), f"{wanted} program, or a map of names (--probe-against-map)")
         return found
 
     @cached_property
     def _comparing(self) -> Comparing:
         return Comparing(self.probe.checker.keeping_sides(), self.probe.settings.standard, self._map)
+
+    @cached_property
+    def _unmatched(self) -> Mapping[Path, Unmatched]:
+        return {
+            path: Unmatched(self._comparing, self.probe.dumps.read(path), self._others[each.b], self._matches[path])
+            for path, each in self._counterparts.items()
+        }
 
     def prepare(self) -> None:
         _ = self._matches
@@ -139,6 +153,17 @@ class Against(Feature):
             for rule in self._unused(path):
                 yield f"probe: {self.probe.settings.against_map}: {rule} matches nothing"
             yield f"probe: A is {self.probe.dumps.label(path)}, B {each.b}: {both:,} records of both{alone}{parts}"
+        if self._alone:
+            yield f"probe: {self._alone}"
+
+    @cached_property
+    def _alone(self) -> str:
+        """The dumps that have no counterpart, as steps that one side has alone."""
+        assert self.probe.settings.against is not None
+        used = {path for each in self._counterparts.values() for path in (each.b, *each.of_b)}
+        there = (path for path in files_of(OPTION, [self.probe.settings.against]) if path not in used)
+        alone = [str(path) for path in (*self.probe.dumps.paths, *there) if path not in self._counterparts]
+        return f"{count(len(alone), 'dump')} without a counterpart: {id_list(alone)}" if alone else ""
 
     def _unused(self, path: Path) -> list[str]:
         """The rules of the map that nothing in this dump and its counterpart matches."""
@@ -181,7 +206,9 @@ class Against(Feature):
 
     def found(self, both: Together) -> Found:
         """The verdict on a match, and what it is."""
-        found = self._comparing.found(both)
+        found = self._unmatched[both.a.path].judged(self._comparing.found(both), both)
+        if found.paired.status == "unmatched" and self.probe.settings.strict:
+            found = replace(found, verdict=replace(found.verdict, verdict="error"))
         return found if self.probe.settings.out is None else self._comparing.with_rows(found, both)
 
     def checked(self, suspect: str) -> Checked | None:
@@ -198,7 +225,12 @@ class Against(Feature):
     def add(self, result: Result) -> None:
         self._report.add(result)
 
+    def compared(self, result: Result) -> bool | None:
+        return None if result.against is None else result.against.status not in UNCOMPARED
+
     def end(self, reporting: Reporting) -> None:
+        if self._alone and self.probe.settings.strict:
+            reporting.trouble(f"--probe-strict: {self._alone}")
         for other in self._others.values():
             for text in other.damage:
                 reporting.trouble(f"B is damaged, and its good records were compared: {text}")
@@ -209,7 +241,7 @@ class Against(Feature):
         return write_tables(folder, stacks, advice_of="ptdbg_23" if older else "ptdbg_40")
 
     def summary(self, width: int) -> Summary:
-        return Summary([*self._report.lines(width)], self._report.alarm)
+        return Summary([*self._report.lines(width)], self._report.alarm, [*self._report.first_differences(width)])
 
 
 def counts(found: list[Match]) -> tuple[int, int, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from pytest_probe.errors import RecordError
@@ -29,16 +29,17 @@ class Producers:
         """The inputs that hold what an earlier call gave, each with the entry that gave it last."""
         return dict(self._of(record, _told))
 
-    def in_memory(self, record: Record) -> Set[str]:
-        """The names of inputs that lie where a result of an earlier call lay: attributes as `.mT` make views."""
-        return dict(self._of(record, _memory)).keys()
+    def makers(self, record: Record) -> dict[str, str]:
+        """These, and inputs that lie where a result of an earlier call lay: attributes as `.mT` make views."""
+        return {**dict(self._of(record, _memory)), **self.of(record)}
 
     def _of(self, record: Record, key: Callable[[TensorSpec], _Key]) -> Iterator[tuple[str, str]]:
         call = self._dump.decode(record)
         own = self._places.get(record.name, 0)
         for root, tree in (("input", call.args), ("kwargs", call.kwargs)):
             for name, spec in named_tensors(tree, root):
-                places = self._made.get(key(spec), []) if spec.size > 1 else []
+                # Many a number is as another one.
+                places = self._made.get(key(spec), []) if spec.size > 1 or key is _memory else []
                 before = bisect_left(places, own)
                 if before:
                     yield name, f"{self._dump.records[places[before - 1]].name}.forward"

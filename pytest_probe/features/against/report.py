@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import takewhile
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -31,7 +30,7 @@ _WORDS: Mapping[Status, str] = {
 }
 # What is an error of a call's own, or may be.
 SUSPECT: Sequence[Status] = ("own", "arguments", "differs", "replicas")
-_UNCOMPARED: Sequence[Status] = ("unmatched", "incomparable")
+UNCOMPARED: Sequence[Status] = ("unmatched", "incomparable")
 _BLOCKS = "▁▂▃▄▅▆▇█"
 # Relative errors that the lowest and the highest block stand for, as powers of 10.
 _LOWEST, _HIGHEST = -8.0, 0.0
@@ -45,6 +44,10 @@ class _Row(Struct, frozen=True):
     paired: Paired
     reason: str
     verdict: str
+
+    @property
+    def is_wrong(self) -> bool:
+        return self.verdict == "error" and self.paired.status != "unmatched"
 
 
 class Report(Struct):
@@ -80,17 +83,24 @@ class Report(Struct):
         found = Counter(row.paired.status for row in self.rows)
         counts = ", ".join(f"{found[status]:,} {words}" for status, words in _WORDS.items() if found[status])
         yield from wrap(f"A against B, {count(len(self.rows), 'pair')}: {counts}", width=width)
+        for where, rows in self._by_dump():
+            yield from self._of_dump(where, rows, width)
+
+    def first_differences(self, width: int) -> Iterator[str]:
+        """Where the sides of each dump without an own error differ first."""
+        for where, rows in self._by_dump():
+            if not any(row.is_wrong or row.paired.status in SUSPECT for row in rows):
+                yield from wrap(_without_own(where, rows), "    ", width=width)
+
+    def _by_dump(self) -> Iterator[tuple[str, Sequence[_Row]]]:
         labels = sorted({row.id.label for row in self.rows}, key=lambda label: natural_order(Path(label)))
         for label in labels:
             rows = _in_order([row for row in self.rows if row.id.label == label])
-            yield from self._of_dump(label if len(labels) > 1 else "", rows, width)
+            yield f"{label}: " if len(labels) > 1 else "", rows
 
-    def _of_dump(self, label: str, rows: Sequence[_Row], width: int) -> Iterator[str]:
-        where = f"{label}: " if label else ""
-        wrong = next((row for row in rows if row.verdict == "error"), None)
-        suspect = next((row for row in rows if row.paired.status in SUSPECT and row.verdict != "error"), None)
-        if wrong is None and suspect is None:
-            yield from wrap(_without_own(where, rows), "    ", width=width)
+    def _of_dump(self, where: str, rows: Sequence[_Row], width: int) -> Iterator[str]:
+        wrong = next((row for row in rows if row.is_wrong), None)
+        suspect = next((row for row in rows if row.paired.status in SUSPECT and not row.is_wrong), None)
         for what, first in (("first own error", wrong), ("first suspect", suspect)):
             if first is not None:
                 reason = first.reason.removeprefix("suspect: ")
@@ -126,17 +136,11 @@ def _in_order(rows: Sequence[_Row]) -> list[_Row]:
 
 def _without_own(where: str, rows: Sequence[_Row]) -> str:
     """Where sides differ that have no error of their own; "" where they do not differ."""
-    first = next((place for place, row in enumerate(rows) if row.paired.status in ("rounding", "inherited")), None)
-    if first is None:
+    row = next((row for row in rows if row.paired.status in ("rounding", "inherited")), None)
+    if row is None:
         return ""
-    row, before = rows[first], rows[:first]
-    if row.paired.status == "rounding":
-        return f"{where}no own error; sides first differ in {row.id.name}, by rounding"
-    alone = [*takewhile(lambda each: each.paired.status in _UNCOMPARED, reversed(before))]
-    if alone:
-        calls = f"{count(len(alone), 'call')} that could not be compared, the first one {alone[-1].id.name}"
-        return f"{where}no own error; sides first differ in {row.id.name}, behind {calls}"
-    return f"{where}no own error; the inputs of {row.id.name} differ, and no compared call before it"
+    why = row.reason or ("by rounding" if row.paired.status == "rounding" else "and no compared call before it does")
+    return f"{where}no own error; sides first differ in {row.id.name}, {why}"
 
 
 def _place(row: _Row) -> str:

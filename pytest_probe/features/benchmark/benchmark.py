@@ -23,7 +23,7 @@ from pytest_probe.standards.tools.tool import Decision
 from pytest_probe.system.files import open_regular
 
 OPTION = "--probe-benchmark"
-_MISSING = "the benchmark's results do not have this case"
+MISSING, NOTHING = "the benchmark's results do not have this case", "the benchmark has no outputs of this case"
 
 
 class OtherRun(RunEnd, frozen=True):
@@ -92,8 +92,10 @@ class Benchmark(Struct, frozen=True):
             return verdict
         other = self.of(identity)
         if other is None:
-            return replace(verdict, notes=(*verdict.notes, _MISSING))
+            return replace(verdict, notes=(*verdict.notes, MISSING))
         rows = {output.name: output for output in other.outputs}
+        if not rows:
+            return replace(verdict, notes=(*verdict.notes, f"{NOTHING}: {other.reason or other.verdict}"))
         outputs = tuple(_judged(output, rows.get(output.name), verdict.standard, api) for output in verdict.outputs)
         if outputs == verdict.outputs:
             return verdict

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from pytest_probe.features.benchmark.direct_rules import DIRECT_RULES
 from pytest_probe.features.benchmark.output_folders import output_folder
 from pytest_probe.features.benchmark.paddleapex_multi import is_paddleapex
 from pytest_probe.features.benchmark.same_dump import check_same_dump
-from pytest_probe.features.msprobe_csv.rows import early_end, read_rows
+from pytest_probe.features.msprobe_csv.rows import BLANK, early_end, read_rows
 from pytest_probe.model.verdict import PASS_SELF
 from pytest_probe.reports.csv_file import write_rows
 from pytest_probe.reports.paddleapex_columns import MEMORY, SUMMARY, TIMES
@@ -44,7 +44,7 @@ def add_parser(commands: Any) -> None:
         "PaddleAPEX's columns, prof_checking_result.csv; --memory writes memory_checking_result.csv. "
         "--direct compares the outputs themselves, without a reference, and writes accuracy_checking_*.csv in "
         "PaddleAPEX's columns.",
-        epilog="exit status: 0, 1 where an output is an error, 2 where an argument cannot be used",
+        epilog="exit status: 0, 1 where an output is an error, or none can be compared, 2 where an argument is wrong",
     )
     parser.add_argument("device", metavar="DEVICE", type=Path, help="results of the device under test")
     parser.add_argument("benchmark", metavar="BENCHMARK", type=Path, help="results of the device to compare with")
@@ -105,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(printable(line))
     print(printable("\n".join(_lines(found, standard))))
     print("\n".join(f"written: {path}" for path in written))
-    return _FAILED if any(item.status == "error" for item in found) else 0
+    return _status({item.status for item in found})
 
 
 def _check_together(arguments: argparse.Namespace) -> None:
@@ -137,7 +137,12 @@ def _of_outputs(arguments: argparse.Namespace) -> int:
         print(printable(line))
     print(printable("\n".join(_direct_lines(found, standard))))
     print("\n".join(f"written: {path}" for path in written))
-    return _FAILED if any("error" in call.statuses for call in found) else 0
+    return _status({status for call in found for status in call.statuses})
+
+
+def _status(found: Set[str]) -> int:
+    """The exit status. Where nothing could be compared, nothing is right."""
+    return _FAILED if "error" in found or found <= {"SKIP", BLANK} else 0
 
 
 def _written(folder: Path, write: Callable[[], list[Path]]) -> list[Path]:
@@ -176,7 +181,7 @@ def _of_measurements(arguments: argparse.Namespace) -> int:
         shown.append(logs.memory_line(device, benchmark))
     written = [] if arguments.out is None else _written(arguments.out, lambda: _new_files(arguments.out, files))
     print(printable("\n".join((*shown, *(f"written: {path}" for path in written)))))
-    return 0
+    return _FAILED if arguments.time and not found else 0
 
 
 def _time_files(

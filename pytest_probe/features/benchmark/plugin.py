@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from pytest_probe.features.benchmark.benchmark import Benchmark
+from pytest_probe.features.benchmark.benchmark import MISSING, NOTHING, Benchmark
 from pytest_probe.model.other_run import OtherRun
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.plugin.feature import Feature, Summary
@@ -54,8 +54,21 @@ class AgainstBenchmark(Feature):
     def add(self, result: Result) -> None:
         self._seen.add(result.portable_id)
 
+    def compared(self, result: Result) -> bool | None:
+        if result.verdict == "skip" or not result.outputs:
+            return None
+        return not any(note.startswith((MISSING, NOTHING)) for note in result.notes)
+
+    @property
+    def _alone(self) -> list[str]:
+        return sorted(str(each) for each in self._seen if self._benchmark.of(each) is None)
+
+    def end(self, reporting: Reporting) -> None:
+        if self._alone and self.probe.settings.strict:
+            cases = terminal.count(len(self._alone), "case")
+            reporting.trouble(f"{self._benchmark.folder} does not have {cases}, which --probe-strict does not allow")
+
     def summary(self, width: int) -> Summary:
         """The cases that only one of both runs has."""
-        alone = sorted(str(each) for each in self._seen if self._benchmark.of(each) is None)
         there = [] if self.probe.has(lambda feature: feature.is_part) else self._benchmark.only(self._seen)
-        return Summary(behind=[*terminal.one_sided(alone, there)])
+        return Summary(behind=[*terminal.one_sided(self._alone, there)])

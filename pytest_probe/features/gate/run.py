@@ -97,11 +97,13 @@ class GateRun:
         if strict and self._tally.changes["gone"]:
             gone = count(self._tally.changes["gone"], "case")
             yield f"{gone} of the baseline cannot be judged any more, which --probe-strict does not allow"
-        if self._before is not None and not self._ran & self._before.cases.keys() and self._everything_is_new():
+        compared = self._tally.changes.keys() - {"new", "changed", "gone"}
+        if self._before is not None and self._ran and not compared and (self._everything_is_new() or not self._left()):
             labels = ", ".join(sorted({PortableId.parse(id).label for id in self._before.cases})[:3])
+            found = f"it is of {labels}" if labels else "it has no case"
             yield (
-                f"{self._path} has none of this run's cases, and nothing was compared: it is of {labels}; give the "
-                "--probe-dump that it was written with"
+                f"{self._path} has none of this run's cases as they are now, and nothing was compared: {found}; give "
+                f"the --probe-dump that it was written with, or {UPDATE}"
             )
 
     def _everything_is_new(self) -> bool:

@@ -13,12 +13,14 @@ from pytest_probe.features.benchmark.direct import check_common, compare_directi
 from pytest_probe.features.benchmark.direct_rules import DIRECT_RULES
 from pytest_probe.features.benchmark.output_folders import OutputFolder, output_folder
 from pytest_probe.model.dump import Direction, Dump
-from pytest_probe.model.result import PortableId
+from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.items import ProbeItem
 from pytest_probe.plugin.judged import Judged
+from pytest_probe.plugin.reporting import Reporting
+from pytest_probe.reports.selected import id_list
 from pytest_probe.standards.tools import DEFAULT
 from pytest_probe.system.suggestions import check_name
 
@@ -88,6 +90,16 @@ class OutputsOfTwo(Feature):
                     )
                     item.folders = self
                     yield item
+
+    def compared(self, result: Result) -> bool | None:
+        return result.verdict != "skip" if result.api else None
+
+    def end(self, reporting: Reporting) -> None:
+        known, _ = self._calls
+        device, benchmark = ({name.rpartition("::")[2] for name in side.calls} & known for side in self._sides)
+        if alone := device ^ benchmark if self.probe.settings.strict else frozenset():
+            calls = id_list(sorted(alone))
+            reporting.trouble(f"outputs of one side alone, which --probe-strict does not allow: {calls}")
 
     def verdict(self, named: PortableId, direction: Direction) -> Verdict:
         """Of a case. A folder with outputs of several dumps has their labels before its names."""

@@ -173,7 +173,8 @@ def joined(shards: Sequence[Shard]) -> list[tuple[SelectedItem, Result]]:
 def run_of(shards: Sequence[Shard], results: Iterable[Result]) -> dict[str, Any]:
     """The run.json of all of them, as one run without shards has it."""
     first = shards[0]
-    statuses = [shard.run.exit_status for shard in shards if shard.run.exit_status not in (None, _NOTHING)]
+    statuses = [shard.run.exit_status for shard in shards if shard.run.exit_status is not None]
+    some = [status for status in statuses if status != _NOTHING]
     ends = [shard.run.finished for shard in shards]
     devices = [device for shard in shards for device in shard.run.devices]
     without = [id for shard in shards for id in shard.run.without_result]
@@ -184,7 +185,7 @@ def run_of(shards: Sequence[Shard], results: Iterable[Result]) -> dict[str, Any]
         "devices": [device for place, device in enumerate(devices) if device not in devices[:place]],
         "started": min(shard.run.started for shard in shards),
         "finished": None if None in ends else max(end for end in ends if end is not None),
-        "exit_status": max((status for status in statuses if status is not None), default=0),
+        "exit_status": max(some or statuses, default=0),
         "verdicts": dict(Counter(result.verdict for result in results)),
         "not_run": sum(shard.run.not_run or 0 for shard in shards),
         "shards": [shard.name for shard in shards],

@@ -83,6 +83,8 @@ def test_another_shape_is_a_skip_that_names_both(pytester: pytest.Pytester, make
     result = pytester.runpytest("--probe-dump=A", "--probe-against=B", "-rs")
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(["*output.0 is float32 [[]4, 5] and float32 [[]4, 6]*"])
+    result.stdout.fnmatch_lines(["probe: nothing was compared: *"])
+    assert result.ret == 1
 
 
 def test_a_damaged_side_gives_its_good_records(
