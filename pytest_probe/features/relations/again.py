@@ -24,8 +24,8 @@ class Again:
     name = "again"
     broken: Outcome = "warning"
 
-    def fits(self, call: Call) -> bool:
-        return True
+    def unfit(self, call: Call) -> str:
+        return ""
 
     def find(self, call: Call) -> Found:
         if call.row.nondeterministic:

@@ -114,7 +114,7 @@ class Call:
         if self.case.pair is None or self.case.record.api:
             return self.replay.reference.bound.paths
         with_names = dict.fromkeys(self.arguments.kwargs)
-        names = _parameters(self.case.pair.function)
+        names = parameters(self.case.pair.function)
         return {name: f"input.{place}" for place, name in enumerate(names[: len(self.arguments.args)])} | {
             name: f"kwargs.{name}" for name in with_names
         }
@@ -225,7 +225,8 @@ def outputs_of(run: Run) -> dict[str, AnyArray]:
     return found | {name: run.after(name) for name in run.changed if name not in returned}
 
 
-def _parameters(function: Callable[..., Any]) -> list[str]:
+def parameters(function: Callable[..., Any]) -> list[str]:
+    """Their names; none of a builtin that tells none."""
     try:
         return list(inspect.signature(function).parameters)
     except (TypeError, ValueError):

@@ -38,12 +38,13 @@ STANDARD = "relations"
 _SAME_CALL = frozenset(("fresh", "guard", "again"))
 # What gives other numbers each time, or leaves memory as it was, promises none of them.
 _WITHOUT = frozenset(("random", "uninitialised"))
-_WORST = 5
+_DRAWN = "its numbers are drawn anew each time, or left as memory held them"
+_WORST, _NOTHING = 5, np.empty(0)
 
 
 class Relations:
     """Asks relations of cases, by their names; batch says which dimensions of a test's function are rows, at_risk is
-    what a call is made in that may end the process."""
+    what a call is made in that may end the process. tells: of a relation that is not asked the verdict says why."""
 
     def __init__(
         self,
@@ -51,9 +52,11 @@ class Relations:
         names: Sequence[str],
         at_risk: AtRisk | None = None,
         batch: Mapping[str, Any] | None = None,
+        *,
+        tells: bool = False,
     ) -> None:
         self._checker, self._names, self._at_risk = checker, names, at_risk
-        self._batch = batch
+        self._batch, self._tells = batch, tells
 
     def of(self, checked: Checked) -> Checked:
         """The case with a verdict on each relation. Raises SettingsError for a row of the project's that is wrong."""
@@ -62,32 +65,35 @@ class Relations:
         if verdict.verdict == "skip" or checked.worst is None or asked_already:
             return checked
         candidate = checked.worst.replay.reference.candidate
-        if not _WITHOUT.isdisjoint(classes_of(candidate.name)):
-            return checked
-        found: tuple[OutputVerdict, ...] = ()
+        drawn = not _WITHOUT.isdisjoint(classes_of(candidate.name))
         with self._checker.making_calls(checked.case) as setup:
             row = self._row(candidate.name, checked.case.api, setup.device_name)
             call = Call(checked, setup, row, self._checker.registry, self._at_risk)
-            found = tuple(
-                _asked(relation, call) for name in self._names for relation in [RELATIONS[name]] if relation.fits(call)
-            )
-        return replace(checked, verdict=_with(verdict, found, call))
+            unfit = {name: _DRAWN if drawn else RELATIONS[name].unfit(call) for name in self._names}
+            found = [_asked(RELATIONS[name], call) for name, why in unfit.items() if not why]
+        if self._tells and not call.backward:  # what is asked of no gradient was asked of the call
+            found += [_skip(name, why) for name, why in unfit.items() if why]
+        return replace(checked, verdict=_with(verdict, tuple(found), call))
 
     def _row(self, name: str, api: str, device: str) -> Row:
         known = row(name, api, device, self._checker.registry.relations)
         return known if self._batch is None else replace(known, batch=self._batch)
 
 
+def _skip(name: str, reason: str, like: AnyArray = _NOTHING) -> OutputVerdict:
+    return OutputVerdict(f"{RELATION}{name}", like.shape, like.dtype.name, "skip", STANDARD, reason)
+
+
 def _asked(relation: Relation, call: Call) -> OutputVerdict:
     name = f"{RELATION}{relation.name}"
     shown = next(iter(call.replay.actual.outputs.values()), None)
-    like = np.asarray(shown) if isinstance(shown, (np.ndarray, float, int, bool)) else np.empty(0)
+    like = np.asarray(shown) if isinstance(shown, (np.ndarray, float, int, bool)) else _NOTHING
     try:
         found = _found(relation, call)
     except MemoryError as error:
-        return OutputVerdict(name, like.shape, like.dtype.name, "skip", STANDARD, str(out_of_memory(error)))
+        return _skip(relation.name, str(out_of_memory(error)), like)
     except ProbeError as error:
-        return OutputVerdict(name, like.shape, like.dtype.name, "skip", STANDARD, first_line(error))
+        return _skip(relation.name, first_line(error), like)
     metrics: dict[str, Metric] = {"runs": found.runs}
     if not found.broken:
         return OutputVerdict(name, like.shape, like.dtype.name, "pass", STANDARD, found.unasked, metrics)
@@ -160,4 +166,4 @@ def asked_by_check(
         raise SettingsError("check: batch", batch, 'it is for relations=["batch"], or "order"')
     if batch is not None:
         decode({"batch": batch}, Row, lambda _: "check")
-    return Relations(checker, [name for name in NAMES if name in names], at_risk, batch).of
+    return Relations(checker, [name for name in NAMES if name in names], at_risk, batch, tells=True).of

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 
+import numpy as np
 from msgspec.structs import replace
 
+from pytest_probe.check.gradients import gradient_sides
 from pytest_probe.check.judging import Judging
 from pytest_probe.check.replay import Reference
 from pytest_probe.check.runner import CaseRunner
 from pytest_probe.check.sources import replayed
-from pytest_probe.features.relations.call import Apart, Call, Leaves, kept, outputs_of
+from pytest_probe.check.structure import Compared, nearest_structure
+from pytest_probe.features.relations.call import Apart, Call, Leaves, kept
 from pytest_probe.features.relations.relation import Found, left_out
 from pytest_probe.inputs.memory import contiguous_strides
 from pytest_probe.model.run import Leaf, with_leaves
-from pytest_probe.model.verdict import Outcome
-from pytest_probe.numerics.dtypes import is_complex, is_floating
+from pytest_probe.model.verdict import Outcome, OutputVerdict
+from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating
 
 # How long the other stream works, in milliseconds.
 _BUSY = (4, 32, 256)
@@ -27,8 +30,10 @@ class Layout:
     name = "layout"
     broken: Outcome = "error"
 
-    def fits(self, call: Call) -> bool:
-        return call.row.layout and not call.backward and not call.replay.reference.is_partial
+    def unfit(self, call: Call) -> str:
+        if not call.row.layout or call.row.whole_memory:
+            return "the API's results hang on how its inputs lie"
+        return "the call is so large that a part of it was judged" if call.replay.reference.is_partial else ""
 
     def find(self, call: Call) -> Found:
         floats = {name: leaf for name, leaf in call.leaves.items() if _is_float(leaf) and leaf.array.size > 1}
@@ -36,17 +41,35 @@ class Layout:
             left_out("no floating argument has two elements")
         runs = 0
         for words, leaves in _layouts(floats):
-            # Evidence on the device's kernels comes of inputs that lie alike.
-            replay = replayed(_laid_out(call.replay.reference, {**call.leaves, **leaves}), call.source)
             runs += 1
-            apart = next(call.apart(outputs_of(replay.actual)), None)
-            if apart is None:
-                continue
-            judged = Judging(call.setup, CaseRunner(call.setup).whole).of(call.case, replay)
-            wrong = next((output for output in judged.outputs if output.verdict == "error"), None)
+            apart = next(call.apart(call.results({**call.leaves, **leaves})), None)
+            wrong = None if apart is None else _wrong(call, leaves)
             if wrong is not None:
                 return Found(f"with {words} inputs, {wrong.name}: {wrong.reason}", apart, runs)
+        for words, incoming in _incoming(call.replay.incoming) if call.backward else ():
+            runs += 2
+            in_order = call.results(incoming={name: np.array(array, order="C") for name, array in incoming.items()})
+            apart = next(call.apart(call.results(incoming=incoming), kept(in_order)), None)
+            wrong = None if apart is None else _wrong(call, {}, incoming)
+            if wrong is not None:
+                return Found(f"with {words} incoming gradients, {wrong.name}: {wrong.reason}", apart, runs)
         return Found(runs=runs)
+
+
+def _wrong(call: Call, leaves: Leaves, incoming: Mapping[str, AnyArray] | None = None) -> OutputVerdict | None:
+    """The output that is an error with tensors that lie so."""
+    judging = Judging(call.setup, CaseRunner(call.setup).whole)
+    # Evidence on the device's kernels comes of inputs that lie alike.
+    reference = _laid_out(call.replay.reference, {**call.leaves, **leaves})
+    if call.backward:  # the graph of the reference has given its gradients
+        reference = replace(reference, run=reference.again(reference.leaves, reference.way, reference.wanted))
+    replay = replayed(reference, call.source)
+    if incoming is None:
+        judged = judging.of(call.case, replay)
+    else:
+        sides = nearest_structure(gradient_sides(replace(replay, incoming=incoming)))
+        judged = judging.judged(call.case, Compared.of(sides))
+    return next((output for output in judged.outputs if output.verdict == "error"), None)
 
 
 def _laid_out(reference: Reference, leaves: Leaves) -> Reference:
@@ -68,6 +91,17 @@ def _layouts(floats: Leaves) -> Iterator[tuple[str, Leaves]]:
     if transposed:
         yield "transposed", transposed
     yield "offset", {name: replace(leaf, offset=leaf.offset + 1) for name, leaf in floats.items()}
+
+
+def _incoming(arrays: Mapping[str, AnyArray]) -> Iterator[tuple[str, Mapping[str, AnyArray]]]:
+    """Incoming gradients that lie otherwise: those of a sum are one number, expanded."""
+    if any(array.ndim > 1 for array in arrays.values()):
+        turned = (np.array(array.swapaxes(-1, -2) if array.ndim > 1 else array, order="C") for array in arrays.values())
+        back = (array.swapaxes(-1, -2) if array.ndim > 1 else array for array in turned)
+        yield "transposed", dict(zip(arrays, back, strict=True))
+    if all(array.size for array in arrays.values()):
+        one = ((name, array.shape, array.reshape(-1)[:1]) for name, array in arrays.items())
+        yield "expanded", {name: np.broadcast_to(first, shape) for name, shape, first in one}
 
 
 def _transposed(leaf: Leaf) -> tuple[int, ...]:
@@ -99,8 +133,9 @@ class Stream:
     name = "stream"
     broken: Outcome = "error"
 
-    def fits(self, call: Call) -> bool:
-        return not call.backward and call.framework.side_stream(call.setup.device) is not None
+    def unfit(self, call: Call) -> str:
+        has_streams = not call.backward and call.framework.side_stream(call.setup.device) is not None
+        return "" if has_streams else "the device has no streams"
 
     def find(self, call: Call) -> Found:
         apart = _beside_busy(call)

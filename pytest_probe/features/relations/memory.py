@@ -103,8 +103,9 @@ class Fresh:
     name = "fresh"
     broken: Outcome = "error"
 
-    def fits(self, call: Call) -> bool:
-        return call.backward or bool(call.replay.actual.outputs.keys() - call.replay.actual.returned.keys())
+    def unfit(self, call: Call) -> str:
+        own = call.backward or call.replay.actual.outputs.keys() - call.replay.actual.returned.keys()
+        return "" if own else "the call returns nothing but its arguments"
 
     def find(self, call: Call) -> Found:
         if not any(value.size for value in call.like.values()):
@@ -123,8 +124,8 @@ class Guard:
     name = "guard"
     broken: Outcome = "error"
 
-    def fits(self, call: Call) -> bool:
-        return not call.row.whole_memory
+    def unfit(self, call: Call) -> str:
+        return "the API may read all of the memory that its tensors are views of" if call.row.whole_memory else ""
 
     def find(self, call: Call) -> Found:
         memory = _Memory.of(call)

@@ -27,8 +27,8 @@ class Relation(Protocol):
     name: str
     broken: Outcome
 
-    def fits(self, call: Call) -> bool:
-        """Is it asked of such a call?"""
+    def unfit(self, call: Call) -> str:
+        """Why it is not asked of such a call; "" where it is."""
 
     def find(self, call: Call) -> Found:
         """Ask it. Raises Unsupported where that cannot be done, and what the device raises."""

@@ -54,8 +54,8 @@ class Rows:
         self.broken: Outcome = "warning"
         self._trials = trials
 
-    def fits(self, call: Call) -> bool:
-        return bool(call.row.batch)
+    def unfit(self, call: Call) -> str:
+        return "" if call.row.batch else "no dimension is known to be rows; say which: batch={'x': 0}"
 
     def find(self, call: Call) -> Found:
         found = Found()

@@ -31,7 +31,7 @@ class Row(Struct, frozen=True, forbid_unknown_fields=True):
     inplace: bool = False
     out: bool = False
     alias: tuple[str, ...] = ()
-    layout: bool = False
+    layout: bool = True
     nondeterministic: bool = False
     whole_memory: bool = False
 
@@ -47,7 +47,6 @@ class _Table(Struct, frozen=True, forbid_unknown_fields=True):
     out: str
     out_of: dict[str, str]
     alias: dict[str, tuple[str, str]]
-    layout: str
     nondeterministic: dict[str, str]
     whole_memory: str
 
@@ -64,7 +63,6 @@ class _Table(Struct, frozen=True, forbid_unknown_fields=True):
             set_(names, alias=pair)
         set_(self.inplace, inplace=True)
         set_(self.out, out=True)
-        set_(self.layout, layout=True)
         set_(self.whole_memory, whole_memory=True)
         return found
 

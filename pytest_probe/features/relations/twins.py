@@ -9,10 +9,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from pytest_probe.errors import DeviceRaised, UnknownAPI
-from pytest_probe.features.relations.call import Apart, Call, Results, kept, outputs_of
+from pytest_probe.features.relations.call import Apart, Call, Results, kept, outputs_of, parameters
 from pytest_probe.features.relations.relation import Found, left_out
 from pytest_probe.features.relations.table import of_methods, of_out
-from pytest_probe.model.run import Leaf, Run, Wanted, with_leaves, with_value
+from pytest_probe.model.run import Arguments, Leaf, Run, Wanted, with_leaves, with_value
 from pytest_probe.model.verdict import Outcome
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating
 from pytest_probe.user_errors import first_line, guarded
@@ -33,18 +33,21 @@ def _function(call: Call, namespace: str, api: str) -> Callable[..., Any] | None
     return (found.on_device or found.lookup)()
 
 
-def _has_twins(call: Call) -> bool:
-    """Is it no operator, whose arguments may be in the other order, and none that writes itself?"""
-    candidate = call.replay.reference.candidate
-    return not (candidate.in_place or call.backward or call.case.record.api.rpartition(".")[2].startswith("__"))
+def _without_twins(call: Call) -> str:
+    """Is it an operator, whose arguments may be in the other order, or does it write itself?"""
+    operator = call.case.record.api.rpartition(".")[2].startswith("__")
+    unlike = call.replay.reference.candidate.in_place or call.backward or operator
+    return "the call is an operator, a gradient or in place itself" if unlike else ""
 
 
 class InPlace:
     name = "inplace"
     broken: Outcome = "error"
 
-    def fits(self, call: Call) -> bool:
-        return call.row.inplace and _has_twins(call) and self._twin(call) is not None
+    def unfit(self, call: Call) -> str:
+        if not call.row.inplace or self._twin(call) is None:
+            return "no function is known that is the same in place; api= names the API whose twin is asked"
+        return _without_twins(call)
 
     def find(self, call: Call) -> Found:
         if list(call.base) != [_OUTPUT] or _FIRST not in call.leaves:
@@ -55,7 +58,8 @@ class InPlace:
         if (before.dtype, before.shape) != (after.dtype, after.shape):
             left_out(f"its output is {after.dtype.name}{list(after.shape)}, its argument has another dtype or shape")
         state = call.wanted
-        run = call.run(function=self._twin(call), wanted=None if state is None else replace(state, copies=True))
+        wanted = None if state is None else replace(state, copies=True)
+        run = call.run(_twins_arguments(call), self._twin(call), wanted=wanted)
         found = {_OUTPUT: np.asarray(run.outputs.get(_OUTPUT))}
         apart = next(call.apart(found), None) or next(call.apart({_OUTPUT: run.after(_FIRST)}), None)
         if apart is not None:
@@ -72,13 +76,25 @@ class InPlace:
         return next(filter(None, found), None)
 
 
+def _twins_arguments(call: Call) -> Arguments:
+    """The call's but for `inplace`, which says of a function whether it is its own twin."""
+    arguments, pair, lookup = call.arguments, call.case.pair, call.replay.reference.candidate.lookup
+    kwargs = {name: value for name, value in arguments.kwargs.items() if name != "inplace"}
+    function = pair.function if pair is not None else None if lookup is None else lookup()
+    names = [] if function is None else parameters(function)
+    args = arguments.args[: names.index("inplace")] if "inplace" in names else arguments.args
+    return replace(arguments, args=args, kwargs=kwargs)
+
+
 class Out:
     name = "out"
     broken: Outcome = "error"
 
-    def fits(self, call: Call) -> bool:
+    def unfit(self, call: Call) -> str:
         known = bool(of_out(call.case.record.namespace)) or call.case.api in call.registry.relations
-        return call.row.out and known and _has_twins(call) and "out" not in call.arguments.kwargs
+        if not (call.row.out and known) or "out" in call.arguments.kwargs:
+            return "no function is known that takes out=; api= names the API whose twin is asked"
+        return _without_twins(call)
 
     def find(self, call: Call) -> Found:
         names = [name for name in call.base if name.startswith("output.")]
@@ -136,8 +152,9 @@ class Alias:
     name = "alias"
     broken: Outcome = "error"
 
-    def fits(self, call: Call) -> bool:
-        return self._pair(call) is not None and not call.backward
+    def unfit(self, call: Call) -> str:
+        fits = self._pair(call) is not None and not call.backward
+        return "" if fits else "no two arguments are known that may be one tensor, or they are not alike"
 
     def find(self, call: Call) -> Found:
         pair = self._pair(call)

@@ -149,6 +149,31 @@ def test_cases_on_one_side_only_are_listed(pytester: pytest.Pytester, benchmark:
     assert outcomes("out")["Torch.exp.0.forward"]["notes"] == ["the benchmark's results do not have this case"]
 
 
+def test_a_benchmark_of_other_cases_compares_nothing(pytester: pytest.Pytester, benchmark: str) -> None:
+    run(pytester, "--probe-api=exp", "--probe-out=exp")
+    result = run(pytester, "--probe-skip-api=exp", "--probe-benchmark=exp")
+    result.stdout.fnmatch_lines(["probe: nothing was compared: the other side has none of 2 cases that ran, *"])
+    assert result.ret == 1
+    assert run(pytester, "--probe-benchmark=exp").ret == 0
+    result = run(pytester, "--probe-benchmark=exp", "--probe-strict")
+    result.stdout.fnmatch_lines(["probe: *exp does not have 2 cases, which --probe-strict does not allow"])
+    assert result.ret == 1
+    assert run(pytester, f"--probe-benchmark={benchmark}", "--probe-strict").ret == 0
+
+
+def test_a_benchmark_that_judged_nothing(pytester: pytest.Pytester, benchmark: str) -> None:
+    """As of a device that has no kernel for any of the calls."""
+    path = Path(benchmark, "results.jsonl")
+    found = map(json.loads, path.read_text().splitlines())
+    skips = ({**each, "verdict": "skip", "reason": "no kernel", "outputs": []} for each in found)
+    path.write_text("".join(f"{json.dumps(each)}\n" for each in skips))
+    result = run(pytester, f"--probe-benchmark={benchmark}", "--probe-out=out")
+    result.stdout.fnmatch_lines(["probe: nothing was compared: *"])
+    assert result.ret == 1
+    assert outcomes("out")["Torch.exp.0.forward"]["notes"] == ["the benchmark has no outputs of this case: no kernel"]
+    assert main(["compare", "out", benchmark, "-o", "cmp"]) == 1
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [

@@ -419,6 +419,27 @@ def test_a_baseline_of_another_dump_compares_nothing(pytester: pytest.Pytester, 
 
 
 @pytest.mark.usefixtures("baseline")
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda found: [case.update(signature="another") for case in found[1:]],
+        lambda found: found.__delitem__(slice(1, None)),
+    ],
+)
+def test_a_baseline_that_has_no_case_as_it_is_now_compares_nothing(pytester: pytest.Pytester, edit: Any) -> None:
+    change(edit)
+    result = run(pytester, BASELINE)
+    result.stdout.fnmatch_lines(["probe: *base.jsonl has none of this run's cases as they are now, and nothing was *"])
+    assert result.ret == 1
+
+
+@pytest.mark.usefixtures("baseline")
+def test_a_changed_case_that_was_selected_alone_is_no_mistake(pytester: pytest.Pytester) -> None:
+    change(lambda found: [case.update(signature="another") for case in found[1:]])
+    assert run(pytester, BASELINE, "--probe-api=exp").ret == 0
+
+
+@pytest.mark.usefixtures("baseline")
 @pytest.mark.parametrize("workers", ["0", "1"])
 def test_repeats_measure_the_spread(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: str) -> None:
     assert "spread" not in lines()["Torch.exp.0.forward"]
