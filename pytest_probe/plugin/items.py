@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from pytest_probe.check import Case
+from pytest_probe.check import Case, Checked
 from pytest_probe.model.dump import Direction, Dump, Frame, Record
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.run import RECORDED
@@ -246,9 +246,13 @@ class ProbeItem(NoticeItem):
 
     def judge(self) -> Verdict:
         checked = self.probe.check(self.case)
-        judged = Judged(checked, checked.verdict, self.portable_id, self.case.api, self._file, self._command)
+        return self.further(checked, checked.verdict)
+
+    def further(self, checked: Checked, verdict: Verdict, *notes: str) -> Verdict:
+        """The verdict with what the run's features say."""
         folded = f"+{self.folded} alike, with Max and Min of all of them" if self.folded else ""
-        self.judged = judged.by_features(self.probe, folded)
+        judged = Judged(checked, verdict, self.portable_id, self.case.api, self._file, self._command)
+        self.judged = judged.by_features(self.probe, *notes, folded)
         return judged.verdict
 
     def shown(self, reason: str) -> str:

@@ -73,3 +73,11 @@ def test_help_of_show_says_that_nothing_runs(capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit, match="0"):
         main(["show", "--help"])
     assert "Nothing is run, and no conftest.py is read" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.slow
+def test_the_package_is_the_command() -> None:
+    found = subprocess.run(
+        [sys.executable, "-m", "pytest_probe", "--version"], capture_output=True, text=True, check=True
+    )
+    assert found.stdout.startswith("pytest-probe ")

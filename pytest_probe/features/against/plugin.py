@@ -27,7 +27,6 @@ from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.plugin.feature import Feature, Summary
 from pytest_probe.plugin.items import ProbeItem
-from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.reporting import Reporting
 from pytest_probe.plugin.session import Probe
 from pytest_probe.records import read_dump
@@ -56,9 +55,7 @@ class PairItem(ProbeItem):
         self.paired = self._located(found.paired)
         wrong = self.against.checked(found.paired.suspect)
         checked = Checked(self.case, found.verdict) if wrong is None else replace(wrong, verdict=found.verdict)
-        judged = Judged(checked, found.verdict, self.portable_id, self.case.api, self._file, self._command)
-        self.judged = judged.by_features(self.probe)
-        return judged.verdict
+        return self.further(checked, found.verdict)
 
     @property
     def portable_id(self) -> PortableId:

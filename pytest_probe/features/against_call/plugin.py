@@ -18,7 +18,6 @@ from pytest_probe.model.verdict import Verdict
 from pytest_probe.plugin.collectors import ProbeFile
 from pytest_probe.plugin.feature import Feature, Summary
 from pytest_probe.plugin.items import ProbeItem
-from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.session import Probe
 from pytest_probe.registry import Registry
 from pytest_probe.selection import apis_of, nearest
@@ -34,9 +33,7 @@ class TwoCallsItem(ProbeItem):
     def judge(self) -> Verdict:
         checked = self.calls.run(self.case, name=self.other)
         self.probe.note_loss(checked)
-        judged = Judged(checked, checked.verdict, self.portable_id, self.case.api, self._file, self._command)
-        self.judged = judged.by_features(self.probe)
-        return judged.verdict
+        return self.further(checked, checked.verdict)
 
     def result(self, verdict: Verdict, duration: float) -> Result:
         paired = None if self.judged is None else self.judged.checked.paired

@@ -158,13 +158,14 @@ class Step:
         return Match({rank: each[place] for rank, each in sequences.items()})
 
     def earlier(self, part: Part) -> Sequence[Part]:
-        """The calls of its rank before it, of its group and its function, the latest first."""
+        """The calls of its rank before it, of its group and its function, the latest first; of a part of a later step
+        all of them."""
         sequence = self._sequences[_key(part.collective, part.collective.rank)]
         return sequence[: _index(part, sequence)][::-1]
 
 
 def _index(part: Part, sequence: Sequence[Part]) -> int:
-    return next(index for index, each in enumerate(sequence) if each is part)
+    return next((index for index, each in enumerate(sequence) if each is part), len(sequence))
 
 
 def _place(part: Part) -> tuple[int, int]:

@@ -31,7 +31,6 @@ from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype
 from pytest_probe.plugin.collectors import ProbeFile
 from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.items import NoticeItem, ProbeItem
-from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.session import Probe
 from pytest_probe.records import ranks_beside, run_of, step_and_rank, step_number
 
@@ -49,10 +48,7 @@ class CollectiveItem(ProbeItem):
 
     def judge(self) -> Verdict:
         verdict = self.feature.verdict(self.case)
-        checked = Checked(self.case, verdict)
-        judged = Judged(checked, verdict, self.portable_id, self.case.api, self._file, self._command)
-        self.judged = judged.by_features(self.probe)
-        return judged.verdict
+        return self.further(Checked(self.case, verdict), verdict)
 
     @property
     def _device(self) -> str:
@@ -207,14 +203,24 @@ class Collectives(Feature):
     def _earlier(self, step: Step, match: Match) -> Earlier:
         def found(rank: int) -> Iterator[tuple[str, AnyArray]]:
             mine = match.parts[rank]
-            alike = (part for part in step.earlier(mine) if _kinds(part) == _kinds(mine))
+            steps = (step, *self._steps_before(mine.dump))
+            alike = (part for each in steps for part in each.earlier(mine) if _kinds(part) == _kinds(mine))
             for part in islice(alike, _EARLIER):
                 # What cannot be read its own item says, and a cause is worth no verdict.
                 with suppress(RecordError, MemoryError):
                     pieces = part.collective.received
-                    yield part.record.name, flat([self.values(part.dump, piece) for piece in pieces])
+                    name = part.record.name
+                    if part.dump is not mine.dump:
+                        name = f"{name} of step {step_number(part.dump.path)}"
+                    yield name, flat([self.values(part.dump, piece) for piece in pieces])
 
         return found
+
+    def _steps_before(self, dump: Dump) -> Iterator[Step]:
+        """Those of the same run that were given, the latest first."""
+        steps, own = self.steps_of(dump.path), step_number(dump.path)
+        for number in sorted((number for number in steps if number < own), reverse=True):
+            yield self._step_of(next(iter(steps[number].values())))
 
     def values(self, dump: Dump, piece: Piece) -> AnyArray:
         """Those of a tensor of a dump. Raises RecordError."""

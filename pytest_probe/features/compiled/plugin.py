@@ -29,7 +29,6 @@ from pytest_probe.options import DTYPE_CHOICES, NAMED
 from pytest_probe.plugin.collectors import ProbeFile
 from pytest_probe.plugin.feature import Feature, Summary
 from pytest_probe.plugin.items import ProbeItem
-from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.session import Probe
 
 OPTION = NAMED["compile"].flag
@@ -85,10 +84,7 @@ class CompiledItem(ProbeItem):
         verdict = self._against_eager(checked.verdict)
         note = str(self.compilation) if verdict.outputs else ""
         eager = self._eager() if verdict.verdict == "error" else ""
-        folded = f"+{self.folded} alike, with Max and Min of all of them" if self.folded else ""
-        judged = Judged(checked, verdict, self.portable_id, self.case.api, self._file, self._command)
-        self.judged = judged.by_features(self.probe, note, eager, folded)
-        return judged.verdict
+        return self.further(checked, verdict, note, eager)
 
     def _against_eager(self, verdict: Verdict) -> Verdict:
         """A kernel that eager mode has is not what a compiler lacks for want of the device."""

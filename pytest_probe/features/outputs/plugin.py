@@ -18,7 +18,6 @@ from pytest_probe.model.verdict import Verdict
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.items import ProbeItem
-from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.reporting import Reporting
 from pytest_probe.reports.selected import id_list
 from pytest_probe.standards.tools import DEFAULT
@@ -35,10 +34,7 @@ class OutputsItem(ProbeItem):
 
     def judge(self) -> Verdict:
         verdict = self.folders.verdict(self.portable_id, self.case.direction)
-        checked = Checked(self.case, verdict)
-        judged = Judged(checked, verdict, self.portable_id, self.case.api, self._file, self._command)
-        self.judged = judged.by_features(self.probe)
-        return judged.verdict
+        return self.further(Checked(self.case, verdict), verdict)
 
 
 class OutputsOfTwo(Feature):

@@ -99,9 +99,12 @@ def _incoming(arrays: Mapping[str, AnyArray]) -> Iterator[tuple[str, Mapping[str
         turned = (np.array(array.swapaxes(-1, -2) if array.ndim > 1 else array, order="C") for array in arrays.values())
         back = (array.swapaxes(-1, -2) if array.ndim > 1 else array for array in turned)
         yield "transposed", dict(zip(arrays, back, strict=True))
-    if all(array.size for array in arrays.values()):
-        one = ((name, array.shape, array.reshape(-1)[:1]) for name, array in arrays.items())
-        yield "expanded", {name: np.broadcast_to(first, shape) for name, shape, first in one}
+    if any(array.size > 1 for array in arrays.values()):
+        yield "expanded", {name: _expanded(array) for name, array in arrays.items()}
+
+
+def _expanded(array: AnyArray) -> AnyArray:
+    return np.broadcast_to(array.reshape(-1)[:1], array.shape) if array.size > 1 else array
 
 
 def _transposed(leaf: Leaf) -> tuple[int, ...]:

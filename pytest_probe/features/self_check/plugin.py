@@ -38,10 +38,7 @@ class SelfItem(ProbeItem):
     def judge(self) -> Verdict:
         checked = self.asking.checks.of(self.case)
         self.probe.note_loss(checked)
-        folded = f"+{self.folded} alike, with Max and Min of all of them" if self.folded else ""
-        judged = Judged(checked, checked.verdict, self.portable_id, self.case.api, self._file, self._command)
-        self.judged = judged.by_features(self.probe, folded)
-        return self.judged.verdict
+        return self.further(checked, checked.verdict)
 
     def runtest(self) -> None:
         super().runtest()

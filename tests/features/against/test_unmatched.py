@@ -92,7 +92,7 @@ def test_strict_wants_each_call_on_both_sides(pytester: pytest.Pytester, recorde
     assert pytester.runpytest(f"--probe-dump={plain}", f"--probe-against={plain}", "--probe-strict").ret == 0
 
 
-EMPTY = {"task": "tensor", "level": "L1", "framework": "pytorch", "dump_data_dir": None, "data": {}}
+EMPTY: dict[str, Any] = {"task": "tensor", "level": "L1", "framework": "pytorch", "dump_data_dir": None, "data": {}}
 
 
 @pytest.mark.parametrize(("a", "b"), [("plain", "empty"), ("empty", "plain"), ("empty", "empty")])

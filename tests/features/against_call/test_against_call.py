@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.acceptance.conftest import DumpMaker, forward, tensor
 from tests.support.two_calls import write_records
 
 CONFTEST = """
@@ -142,3 +143,14 @@ def test_what_has_no_second_side_is_refused(pytester: pytest.Pytester, option: s
     result = pytester.runpytest("--probe-dump=dump", "--probe-against-call=engine.py", option)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*--probe-against-call*leave it out*"])
+
+
+def test_records_that_are_alike_are_said(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+    make_dump(data={f"Functional.relu.{number}.forward": forward(tensor(4), output=tensor(4)) for number in (0, 1)})
+    Path("engine.py").write_text(
+        "import torch\ndef pytest_probe_register(registry):\n    registry.calls['Functional.relu'] = torch.relu\n"
+    )
+    options = ("--probe-dump=dump.json", "--probe-against-call=engine.py", "--probe-unique", "--probe-out=out")
+    pytester.runpytest(*options).assert_outcomes(passed=1, deselected=1)
+    (result,) = map(json.loads, Path("out/results.jsonl").read_text().splitlines())
+    assert result["notes"][-1] == "+1 alike, with Max and Min of all of them"

@@ -352,3 +352,14 @@ def test_four_ranks_share_out_one_run_among_workers(pytester: pytest.Pytester, t
     folder = write(tmp_path / "dump", all_reduce(given, flipped(given)))
     result = pytester.runpytest(f"--probe-dump={folder}", "--probe-device=recorded", "-n2")
     result.assert_outcomes(failed=1, passed=3)
+
+
+def test_the_result_of_an_earlier_step_is_named(run: Run, tmp_path: Path) -> None:
+    given = (inputs(), [each[::-1].copy() for each in inputs()])
+    right = [ring(each) for each in given]
+    write(tmp_path / "dump", all_reduce(given[0], [right[0]] * RANKS))
+    late = write(tmp_path / "late", all_reduce(given[1], [right[0], *[right[1]] * (RANKS - 1)]))
+    shutil.move(late / "step0", tmp_path / "dump" / "step1")
+    result = run(tmp_path / "dump")
+    result.assert_outcomes(failed=1, passed=2 * RANKS - 1)
+    assert fnmatchcase(said(result), "*it is the result of Distributed.all_reduce.0 of step 0, an earlier call; *")
