@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from pytest_probe.features.benchmark.direct_rules import DIRECT_RULES
 from pytest_probe.features.benchmark.output_folders import output_folder
 from pytest_probe.features.benchmark.paddleapex_multi import is_paddleapex
 from pytest_probe.features.benchmark.same_dump import check_same_dump
-from pytest_probe.features.msprobe_csv.rows import BLANK, early_end, read_rows
+from pytest_probe.features.msprobe_csv.rows import early_end, read_rows
 from pytest_probe.model.verdict import PASS_SELF
 from pytest_probe.reports.csv_file import write_rows
 from pytest_probe.reports.paddleapex_columns import MEMORY, SUMMARY, TIMES
@@ -99,13 +99,15 @@ def run(arguments: argparse.Namespace) -> int:
     if is_paddleapex(standard) or not device.keys() & benchmark.keys():
         check_same_dump("compare", device.keys(), benchmark.keys(), "outputs")
     found = compare(device, benchmark, standard)
+    compared = any(item.status != "SKIP" for item in found)
     stamp = datetime.now().strftime("%Y%m%d%H%M%S")
     written = _written(arguments.out, lambda: _new_files(arguments.out, compared_files(stamp, found, standard)))
     for line in (f"warning: {path}: {words}" for path, words in early if words):
         print(printable(line))
     print(printable("\n".join(_lines(found, standard))))
     print("\n".join(f"written: {path}" for path in written))
-    return _status({item.status for item in found})
+    # Where nothing could be compared, nothing is right.
+    return _FAILED if any(item.status == "error" for item in found) or not compared else 0
 
 
 def _check_together(arguments: argparse.Namespace) -> None:
@@ -137,12 +139,7 @@ def _of_outputs(arguments: argparse.Namespace) -> int:
         print(printable(line))
     print(printable("\n".join(_direct_lines(found, standard))))
     print("\n".join(f"written: {path}" for path in written))
-    return _status({status for call in found for status in call.statuses})
-
-
-def _status(found: Set[str]) -> int:
-    """The exit status. Where nothing could be compared, nothing is right."""
-    return _FAILED if "error" in found or found <= {"SKIP", BLANK} else 0
+    return _FAILED if any("error" in call.statuses for call in found) else 0
 
 
 def _written(folder: Path, write: Callable[[], list[Path]]) -> list[Path]:

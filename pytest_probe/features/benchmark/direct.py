@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_probe.features.benchmark.direct_rules import DirectRule
 from pytest_probe.features.benchmark.output_folders import COMMAND, OutputFolder, Returned, Tensor, Value
@@ -132,6 +133,9 @@ def _direction(
     assert isinstance(benchmark, Returned)
     if backward and not device.values and not benchmark.values:
         return ComparedDirection()
+    if backward and len(device.values) != len(benchmark.values) and not rule.as_tool:
+        # An input with stop_gradient has None on the one side, and no place on the other.
+        device, benchmark = (replace(side, values=_there(side)) for side in (device, benchmark))
     unlike = _unlike(device, benchmark)
     if unlike and rule.as_tool and benchmark.several:
         return _skipped(entry, f"{unlike}: the tool ends here, and drops the call")
@@ -142,6 +146,10 @@ def _direction(
         return _dropout(entry, device, benchmark, rule, backward)
     pairs = enumerate(zip(device.values, benchmark.values, strict=True))
     return _judged(tuple(_row(f"{entry}.output.{index}", api, *pair, rule) for index, pair in pairs), rule)
+
+
+def _there(side: Returned) -> tuple[Value, ...]:
+    return tuple(value for value in side.values if value is not None)
 
 
 def _unlike(device: Returned, benchmark: Returned) -> str:

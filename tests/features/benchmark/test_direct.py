@@ -159,6 +159,17 @@ def test_what_one_side_alone_has(sides: Sides, tmp_path: Path, capsys: pytest.Ca
     assert "SKIP: 3" in capsys.readouterr().out
 
 
+def test_an_input_with_stop_gradient_has_no_place_on_one_side(sides: Sides, tmp_path: Path) -> None:
+    for side, gradients in zip(sides, ([X, None], [X]), strict=True):
+        write_outputs(side, "paddle.multiply*0", X)
+        write_outputs(side, "paddle.multiply*0", gradients, backward=True)
+    assert compare(*sides, tmp_path / "out", standard="msprobe") == 0
+    assert results(tmp_path / "out") == {"paddle.multiply*0": ["pass", "pass"]}
+    write_outputs(sides[1], "paddle.multiply*0", [X * 2], backward=True)
+    assert compare(*sides, tmp_path / "wrong", standard="msprobe") == 1
+    assert results(tmp_path / "wrong") == {"paddle.multiply*0": ["pass", "error"]}
+
+
 def test_files_that_cannot_be_read_are_named(sides: Sides, tmp_path: Path) -> None:
     for side in sides:
         for name in ("exp", "sin", "cos", "tan"):

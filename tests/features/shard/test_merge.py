@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from pytest_probe.features.shard.merge import names
+from pytest_probe.features.shard.merge import names, run_of
 
 
 @pytest.mark.parametrize(
@@ -16,3 +19,14 @@ from pytest_probe.features.shard.merge import names
 )
 def test_names_are_pytests(node: str, expected: tuple[str, str]) -> None:
     assert names(node) == expected
+
+
+@pytest.mark.parametrize(("statuses", "merged"), [([5, 5], 5), ([5, 0], 0), ([5, 1], 1), ([None, 5], 5), ([None], 0)])
+def test_shards_of_which_none_had_an_item_are_no_success(statuses: list[int | None], merged: int) -> None:
+    facts: dict[str, Any] = {"devices": [], "without_result": [], "settings": {}, "identity": {}}
+    facts |= {"started": "", "not_run": 0}
+    shards: Any = [
+        SimpleNamespace(run=SimpleNamespace(exit_status=status, finished="", **facts), whole={}, name=str(place))
+        for place, status in enumerate(statuses)
+    ]
+    assert run_of(shards, [])["exit_status"] == merged
