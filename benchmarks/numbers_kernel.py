@@ -43,7 +43,9 @@ def works(size: int) -> Iterator[tuple[str, Callable[[], object]]]:
         yield f"numbers {name}", lambda spec=spec: generate_in(spec, stream(), "bfloat16")  # type: ignore[misc]
     for dtype in ("bfloat16", "float32"):
         actual, expected = sides(size, dtype)
-        case = ComparedCase(bind("Torch.exp", (), {}), frozenset(), "forward", dtype == "bfloat16", True)
+        case = ComparedCase(
+            bind("Torch.exp", (), {}), frozenset(), "forward", "" if dtype == "float32" else dtype, True
+        )
         evidence = None  # which a test of single elements never asks for
         whole = Comparison("output.0", case, actual, expected, actual.dtype, ROUNDOFF, evidence)  # type: ignore[arg-type]
         test = Opening(whole, 16.0, 0.0)

@@ -141,7 +141,7 @@ def comparisons(
         call=call,
         classes=classes,
         direction=direction,
-        narrow=narrowest != "float32",
+        narrow="" if narrowest == "float32" else narrowest,
         narrow_alone=_narrow_alone(reference, floats),
         on_cpu=on_cpu,
         computes_narrow=on_cpu and not reference.is_emulated and reference.framework.computes_narrow(narrowest),

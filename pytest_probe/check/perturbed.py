@@ -171,7 +171,7 @@ class PerturbedRuns:
             generator = _STREAMS.at(f"{self._how.key}\0{KINDS[kind].inputs}\0{index // pairs}")
             shrink = 0.0 if exact else 0.25**attempt * (-1) ** (index % pairs)
             try:
-                return self._results(reference, kind, generator, inward=attempt > 0, shrink=shrink)
+                return self._results(reference, kind, index, generator, inward=attempt > 0, shrink=shrink)
             except MemoryError:
                 raise
             except Exception as error:
@@ -198,8 +198,8 @@ class PerturbedRuns:
         CPU's where an autocast casts for calls inside this one, or where several dtypes meet."""
         reference = self._reference
         if KINDS[kind].rounds == "own dtypes":
-            how, apart = self._how, kind in ("separate_steps", "separate_steps_moved")
-            steps = Steps(how.narrow, False, own=True, elsewhere=True, products=how.attends, separate=apart)
+            how = self._how
+            steps = Steps(how.narrow, False, own=True, elsewhere=KINDS[kind].elsewhere, products=how.attends)
             return Way(reference.framework.host(), autocast=reference.autocast, steps=steps)
         if self._whole or KINDS[kind].rounds != "between kernels":
             return None
@@ -239,7 +239,13 @@ class PerturbedRuns:
         return self._how.roundoff * KINDS[kind].size
 
     def _results(
-        self, reference: Reference, kind: RunKind, generator: np.random.Generator, inward: bool, shrink: float
+        self,
+        reference: Reference,
+        kind: RunKind,
+        index: int,
+        generator: np.random.Generator,
+        inward: bool,
+        shrink: float,
     ) -> dict[str, AnyArray]:
         how = self._how
         size = self._size(kind) * shrink
@@ -249,6 +255,8 @@ class PerturbedRuns:
             way, size = replace(way, jitter=Jitter(size, int(generator.integers(2**62)))), 0.0
         elif how.mode is not None and how.mode.flush:
             way = replace(way, jitter=Jitter(0.0, int(generator.integers(2**62))))
+        elif way.steps is not None and way.steps.elsewhere == "stepwise":
+            way = replace(way, steps=replace(way.steps, seed=index))
         elif way.steps is not None and way.steps.fine:
             way = replace(way, steps=replace(way.steps, seed=int(generator.integers(2**62))))
         elif way.steps is not None and kind == "narrow_steps" and shrink and not how.together:

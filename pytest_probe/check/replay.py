@@ -133,15 +133,19 @@ class Reference(Struct, frozen=True, dict=True):
     def own_kernels(self, device: str) -> str:
         """The kind of a device ("cuda") where the framework's own function runs its own kernels; "" where another
         function or library may run."""
-        return device.partition(":")[0] if self._is_own_on(device) else ""
+        own = self._is_own_on(device) and self._is_own_function(looked_up(self.candidate.on_device))
+        return device.partition(":")[0] if own else ""
 
     def _is_own_on(self, place: str) -> bool:
         found = self.candidate
         function = found.widened.function if found.widened is not None else found.lookup and found.lookup()
+        own = function is not None and self._is_own_function(function)
+        return own and not found.replaced and self.framework.registered_kernels(place) is not None
+
+    def _is_own_function(self, function: Callable[..., Any]) -> bool:
         while isinstance(function, partial):
             function = function.func
-        own = function is not None and frameworks.belongs_to(function, self.framework.package)
-        return own and not found.replaced and self.framework.registered_kernels(place) is not None
+        return frameworks.belongs_to(function, self.framework.package)
 
     @cached_property
     def state(self) -> tuple[Any, ...]:

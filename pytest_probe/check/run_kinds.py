@@ -8,9 +8,9 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_probe.model.comparison import RunKind
+from pytest_probe.model.comparison import COMPOSED, RunKind
 from pytest_probe.model.device_modes import Mode
-from pytest_probe.model.run import Kernel, Steps, Way
+from pytest_probe.model.run import Composition, Kernel, Steps, Way
 from pytest_probe.numerics.dtypes import float_format
 from pytest_probe.numerics.float32_sums import ORDERS
 
@@ -24,8 +24,8 @@ class KindOfRun(Struct, frozen=True):
 
     rounds is "", nothing, as the reference; "float32", as `way` says, by the CPU's float32 kernels or the framework's
     decompositions, step by step; "between kernels", to the 16-bit dtype; "inside", each step of decompositions to that;
-    "own dtypes", each kernel of the call as an accelerator has it; "borders", where the user named them; "operands",
-    those of products.
+    "own dtypes", each kernel of the call as an accelerator has it, which `elsewhere` says; "borders", where the user
+    named them; "operands", those of products.
     """
 
     inputs: str
@@ -34,6 +34,7 @@ class KindOfRun(Struct, frozen=True):
     by_narrow: bool = False
     on_numbers: bool = False
     way: Way | None = None
+    elsewhere: Composition | None = None
 
 
 SINGLE, STEPS = Way(dtype="float32"), Way(dtype="float64", steps=Steps("float32", fine=True))
@@ -60,10 +61,11 @@ KINDS: Mapping[RunKind, KindOfRun] = {
     "narrow_steps": KindOfRun("coarse", 1.0, "between kernels"),
     "narrow_steps_perturbed": KindOfRun("narrowed", 1.0, "between kernels", by_narrow=True),
     "narrow_steps_inside": KindOfRun("narrow", 1.0, "inside"),
-    "composed_steps": KindOfRun("composed", 0.0, "own dtypes"),
-    "composed_steps_moved": KindOfRun("neighbours", 1.0, "own dtypes", by_narrow=True),
-    "separate_steps": KindOfRun("separate", 0.0, "own dtypes"),
-    "separate_steps_moved": KindOfRun("neighbours", 1.0, "own dtypes", by_narrow=True),
+    **{exact: KindOfRun(how, 0.0, "own dtypes", elsewhere=how) for how, (exact, _) in COMPOSED.items()},
+    **{
+        moved: KindOfRun("neighbours", 1.0, "own dtypes", by_narrow=True, elsewhere=how)
+        for how, (_, moved) in COMPOSED.items()
+    },
     "bordered": KindOfRun("bordered", 0.0, "borders"),
     "bordered_moved": KindOfRun("neighbours", 1.0, "borders", by_narrow=True, on_numbers=True),
     "rounded_operands": KindOfRun("operands", 0.0, "operands"),

@@ -11,13 +11,13 @@ from msgspec.structs import replace
 
 from pytest_probe.model.device_modes import Mode
 from pytest_probe.model.dump import Direction
-from pytest_probe.model.run import BoundCall
+from pytest_probe.model.run import PRODUCTS, BoundCall, Composition
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.numerics.float32_sums import Order
 
 # Kinds of further runs. A method of Evidence has the name of each and says what it is, and KINDS in check/run_kinds.py
-# what moves its inputs and what it rounds. Orders of sums are those of `added`; `separate_steps` and `carried_operands`
-# are `composed_steps` and `rounded_operands` with an argument.
+# what moves its inputs and what it rounds. Orders of sums are those of `added`; `separate_steps`, `stepwise_steps` and
+# `carried_operands` are `composed_steps` and `rounded_operands` with an argument.
 RunKind: TypeAlias = Literal[
     "perturbed",
     "perturbed_more",
@@ -41,6 +41,8 @@ RunKind: TypeAlias = Literal[
     "composed_steps_moved",
     "separate_steps",
     "separate_steps_moved",
+    "stepwise_steps",
+    "stepwise_steps_moved",
     "bordered",
     "bordered_moved",
     "rounded_operands",
@@ -49,6 +51,13 @@ RunKind: TypeAlias = Literal[
     "carried_operands_moved",
 ]
 
+
+# Of each way to be made of an accelerator's kernels: the run on exact inputs, and those on others.
+COMPOSED: Mapping[Composition, tuple[RunKind, RunKind]] = {
+    "composed": ("composed_steps", "composed_steps_moved"),
+    "separate": ("separate_steps", "separate_steps_moved"),
+    "stepwise": ("stepwise_steps", "stepwise_steps_moved"),
+}
 
 # Rounds no result inside; what else may change a run that is made of steps.
 NOWHERE = frozenset((-1,))
@@ -155,16 +164,18 @@ class Evidence:
         """In float64, with each step of the framework's decompositions rounded to the case's 16-bit dtype."""
         return self.runs("narrow_steps_inside", count)
 
-    def composed_steps(self, *, separate: bool = False) -> list[AnyArray]:
+    def composed_steps(self, how: Composition = "composed") -> list[AnyArray]:
         """The call in its own dtypes on exact inputs, every kernel rounding once, as accelerators' kernels do.
 
-        separate: attention is no fused kernel, its scores and weights are rounded.
+        separate: attention is no fused kernel, its scores and weights are rounded. stepwise: the framework's own
+        kernels that compute element by element round each step of their formula, in each order of three factors, and
+        some others inside.
         """
-        return self.runs("separate_steps" if separate else "composed_steps", 1)
+        return self.runs(COMPOSED[how][0], PRODUCTS if how == "stepwise" else 1)
 
-    def composed_steps_moved(self, count: int, *, separate: bool = False) -> list[AnyArray]:
+    def composed_steps_moved(self, count: int, how: Composition = "composed") -> list[AnyArray]:
         """The same on the inputs of `neighbours`, run by run."""
-        return self.runs("separate_steps_moved" if separate else "composed_steps_moved", count)
+        return self.runs(COMPOSED[how][1], count)
 
     def bordered(self) -> list[AnyArray]:
         """The reference on exact inputs, rounded to the case's 16-bit dtype at the borders that the user named; none
@@ -246,18 +257,18 @@ class Transformed(Evidence, Struct, frozen=True):
 class ComparedCase(Struct, frozen=True):
     """What the comparisons of one case share.
 
-    classes are those of the API in classes.yaml. narrow tells that tensors narrower than float32 take part,
-    narrow_alone that no other floating tensors do; on_cpu that the device is the framework's CPU, computes_narrow that
-    its kernels round to 16 bit inside, plain_convolutions that its convolutions in the case's dtype are the framework's
-    own. own_kernels is, in 16 bit, the kind of another device ("cuda") where the framework's own kernels run, else "".
-    forward holds the device's forward outputs, reference
-    those of the reference, incoming the incoming gradients.
+    classes are those of the API in classes.yaml. narrow is the dtype of the narrowest tensors that take part, "" where
+    none is narrower than float32, narrow_alone tells that no other floating tensors do; on_cpu that the device is the
+    framework's CPU, computes_narrow that its kernels round to 16 bit inside, plain_convolutions that its convolutions
+    in the case's dtype are the framework's own. own_kernels is, in 16 bit, the kind of another device ("cuda") where
+    the framework's own kernels run, else "". forward holds the device's forward outputs, reference those of the
+    reference, incoming the incoming gradients.
     """
 
     call: BoundCall
     classes: frozenset[str]
     direction: Direction
-    narrow: bool
+    narrow: str
     on_cpu: bool
     narrow_alone: bool = False
     computes_narrow: bool = False

@@ -194,25 +194,31 @@ State: TypeAlias = Literal["fixed", "recorded", "users"]
 Kernel: TypeAlias = tuple[str, bool]
 
 
+# What kernels of an accelerator a call is made of: each rounds once; attention's as well, which is not fused; or the
+# framework's own that compute in 16 bit inside.
+Composition: TypeAlias = Literal["composed", "separate", "stepwise"]
+# In how many orders such a kernel may multiply three factors.
+PRODUCTS = 3
+
+
 class Steps(Struct, frozen=True):
     """Round what passes from step to step inside a call to dtype; fine splits kernels into their decompositions, whose
     library functions are off by what seed draws. wide names the arguments that are wider than dtype themselves. own:
     the call runs in its own dtypes, as under an autocast inside it, each kernel's results being float64's, rounded
-    once; elsewhere: its kernels are an accelerator's, which compute in float32 inside; products: of 16-bit operands,
-    also where the CPU has those in float32; separate: attention is made of kernels that round. kernels are those that
-    run in the call's own dtypes; what they compute in float32 is not rounded to dtype. by_chance: what is no number of
-    dtype becomes either neighbour. computed: what is rounded was computed in float32, and is off by what seed draws.
-    order: sums are added in float32 in that order, and functions are rounded correctly. places: only results of these
-    numbers are rounded, counted from 0 as the call makes them; None: all."""
+    once; elsewhere: its kernels are an accelerator's, and which, seed their order of factors; products: of 16-bit
+    operands, also where the CPU has those in float32. kernels are those that run in the call's own dtypes; what they
+    compute in float32 is not rounded to dtype. by_chance: what is no number of dtype becomes either neighbour.
+    computed: what is rounded was computed in float32, and is off by what seed draws. order: sums are added in float32
+    in that order, and functions are rounded correctly. places: only results of these numbers are rounded, counted from
+    0 as the call makes them; None: all."""
 
     dtype: str
     fine: bool
     seed: int = 0
     wide: frozenset[str] = frozenset()
     own: bool = False
-    elsewhere: bool = False
+    elsewhere: Composition | None = None
     products: bool = False
-    separate: bool = False
     by_chance: bool = False
     computed: bool = False
     kernels: tuple[Kernel, ...] = ()

@@ -24,7 +24,7 @@ def single(*values: float) -> np.ndarray:
 
 def comparison(actual: Any, expected: Any, *, classes: tuple[str, ...] = (), direction: Any = "forward") -> Comparison:
     values = np.asarray(actual)
-    case = ComparedCase(BoundCall("", "", False, True, {}, {}, {}), frozenset(classes), direction, False, True)
+    case = ComparedCase(BoundCall("", "", False, True, {}, {}, {}), frozenset(classes), direction, "", True)
     return Comparison("output.0", case, values, np.asarray(expected), values.dtype, 2.0**-24, Evidence())
 
 

@@ -85,7 +85,7 @@ class _Output(Struct, frozen=True):
         places = self._searched(exact, enough) if self.quick() else None
         if places is not None:
             return _Manner(f"as by {_NUMBERS[len(places)]} more in {name}", self._rounded(places))
-        several = (evidence.narrow_steps(1), evidence.composed_steps(), evidence.composed_steps(separate=True))
+        several = (evidence.narrow_steps(1), evidence.composed_steps(), evidence.composed_steps("separate"))
         alike = (run for run in chain.from_iterable(several) if self.misses(run) <= enough)
         return next((_Manner(f"as by roundings between its steps in {name}", run) for run in alike), None)
 

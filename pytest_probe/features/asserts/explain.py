@@ -126,7 +126,7 @@ def _comparison(actual: AnyArray, expected: AnyArray) -> Comparison:
     wide = all(dtype in WIDE_DTYPES for dtype in floats)
     return Comparison(
         name="",
-        case=ComparedCase(BoundCall("", "", False, False, {}, {}, {}), frozenset(), "forward", False, False),
+        case=ComparedCase(BoundCall("", "", False, False, {}, {}, {}), frozenset(), "forward", "", False),
         actual=actual,
         expected=widen(expected),
         precision=precision,

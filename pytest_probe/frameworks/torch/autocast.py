@@ -15,9 +15,10 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from pytest_probe.frameworks.torch.accelerators import accelerator_kernel
 from pytest_probe.frameworks.torch.dispatch import DispatchMode
-from pytest_probe.frameworks.torch.rounding import SplittingMode, StepsMode, accelerator_kernel, computes, only_moves
-from pytest_probe.model.run import Kernel
+from pytest_probe.frameworks.torch.rounding import SplittingMode, StepsMode, computes, only_moves
+from pytest_probe.model.run import Composition, Kernel
 
 # What an autocast casts to, and what it casts. float64 is left alone.
 _NARROW_TENSORS = (torch.bfloat16, torch.float16)
@@ -61,15 +62,17 @@ class KernelsMode(SplittingMode):
     """Gives every kernel's results the numbers that float64 gives, rounded to their dtype.
 
     An operator that autograd has a formula for is one kernel to a mode, also where it is made of others that an
-    autocast casts for: those are met one by one. elsewhere: kernels round inside as an accelerator's, not as the CPU's;
-    operands: the dtype that those of float32 products are rounded to, as a fused attention's; separate: attention is
-    not fused, and its scores are rounded as well.
+    autocast casts for: those are met one by one. elsewhere: kernels round inside as an accelerator's, not as the CPU's,
+    and which; operands: the dtype that those of float32 products are rounded to, as a fused attention's;
+    order: of three factors.
     Raises NotImplementedError at a kernel that float64 has not.
     """
 
-    def __init__(self, *, elsewhere: bool = False, operands: torch.dtype | None = None, separate: bool = False) -> None:
+    def __init__(
+        self, elsewhere: Composition | None = None, operands: torch.dtype | None = None, *, order: int = 0
+    ) -> None:
         super().__init__()
-        self.separate = separate
+        self.order = order
         self.operands = operands
         self.elsewhere = elsewhere
         self.casts = False  # does an autocast cast what the call is at?
@@ -125,7 +128,7 @@ class KernelsMode(SplittingMode):
         if self.operands is None:
             return func(*args)
         result = func(*(value.to(self.operands).to(torch.float64) for value in args))
-        return result.to(self.operands).to(torch.float64) if self.separate else result
+        return result.to(self.operands).to(torch.float64) if self.elsewhere == "separate" else result
 
     def _exact(self, func: Any, args: Any, kwargs: Any, found: list[torch.Tensor]) -> Any:
         narrow = next((tensor.dtype for tensor in found if tensor.dtype in _NARROW_TENSORS), None)
@@ -133,7 +136,9 @@ class KernelsMode(SplittingMode):
             if narrow is None:
                 return self._product(func, args) if func in _PRODUCTS else func(*args, **kwargs)
             if self.elsewhere:
-                return accelerator_kernel(func, narrow, separate=self.separate)(*args, **kwargs)
+                # A run that records its graph is there for gradients: what it gives itself is judged elsewhere.
+                how = "composed" if self.elsewhere == "stepwise" and torch.is_grad_enabled() else self.elsewhere
+                return accelerator_kernel(func, narrow, how, self.order)(*args, **kwargs)
             with StepsMode(narrow, fine=False):
                 return func(*args, **kwargs)
         except (RuntimeError, TypeError) as error:

@@ -111,31 +111,6 @@ def _variance(x: Tensor, dim: Any = None, correction: Any = 1, keepdim: bool = F
     return squares / max(0.0, x.numel() / max(squares.numel(), 1) - (1 if correction is None else correction))
 
 
-def accelerator_kernel(func: Any, dtype: torch.dtype, *, separate: bool) -> Callable[..., Any]:
-    """A kernel in float64 that rounds to 16 bit where an accelerator's does inside: sums by atomic additions, weights
-    of attention before their products, a convolution before its bias. separate: attention rounds its scores, too."""
-
-    def rounded(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.to(dtype).to(torch.float64)
-
-    def product(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-        return rounded(first) @ rounded(second)
-
-    steps = {"product": product, "step": rounded} if separate else {"product": product}
-    if func is attention.FLASH_FORWARD:
-        return functools.partial(attention.flash_forward, **steps)
-    if func is attention.FLASH_BACKWARD:
-        return functools.partial(attention.flash_backward, **steps)
-    if func is _ATEN.convolution.default:
-        return functools.partial(_convolution_elsewhere, rounded)
-    return cpu_kernels(dtype).atomic.get(func, func)
-
-
-def _convolution_elsewhere(rounded: Callable[[torch.Tensor], torch.Tensor], x: Any, weight: Any, *how: Any) -> Any:
-    bias, result = how[0], _ATEN.convolution.default(x, weight, None, *how[1:])
-    return result if bias is None else rounded(result) + bias.view(-1, *[1] * (weight.ndim - 2))
-
-
 # What a float32 kernel's number may be off by before it is rounded to 16 bit: four roundoffs of float32.
 COMPUTED = 2.0**-22
 # Functions that no library rounds correctly.
@@ -177,7 +152,7 @@ def only_moves(func: Any) -> bool:
 
 def computes(func: Any, args: Any) -> bool:
     """Does a kernel make tensors of tensors?"""
-    return not only_moves(func) and next(_tensors(args), None) is not None
+    return not only_moves(func) and next(tensors_of(args), None) is not None
 
 
 class SplittingMode(DispatchMode):
@@ -248,7 +223,7 @@ class StepsMode(SplittingMode):
             result = NotImplemented if steps is None else self.composed(steps, func, args, kwargs)
             if result is not NotImplemented:
                 return result
-        inputs = {storage(tensor) for tensor in _tensors((args, kwargs))}
+        inputs = {storage(tensor) for tensor in tensors_of((args, kwargs))}
         if not only_moves(func):
             # Now, and not when it was made: only a tensor that a step reads passes from one step to another.
             for key in inputs & self.pending.keys():
@@ -257,7 +232,7 @@ class StepsMode(SplittingMode):
         moved = (flag for key in inputs for _, flag in self.pending.get(key, ()))
         # What only moves a library's result moves its error as well.
         of_library = self.fine and (func.overloadpacket.__name__ in self.library or any(moved))
-        if func in _CAST_COUNTS and not single and any(tensor.is_floating_point() for tensor in _tensors(args)):
+        if func in _CAST_COUNTS and not single and any(tensor.is_floating_point() for tensor in tensors_of(args)):
             args = tuple(map(self._counted, args))
         result = NotImplemented if single else self._known(func)(*args, **kwargs)
         if result is NotImplemented:
@@ -269,7 +244,7 @@ class StepsMode(SplittingMode):
         if self._is_wider(func, inputs):
             self._know(result[1:])
             inputs |= {storage(tensor) for tensor in result[1:]}
-        for tensor in _tensors(result):
+        for tensor in tensors_of(result):
             if func._schema.is_mutable or storage(tensor) not in inputs:
                 if self.places is None or next(self.made) in self.places:
                     self.pending.setdefault(storage(tensor), []).append((tensor, of_library))
@@ -278,7 +253,7 @@ class StepsMode(SplittingMode):
 
     def _know(self, result: Any) -> None:
         weak: Callable[..., StorageWeakRef] = StorageWeakRef  # without annotations of its own
-        self.known.extend(weak(tensor.untyped_storage()) for tensor in _tensors(result))
+        self.known.extend(weak(tensor.untyped_storage()) for tensor in tensors_of(result))
 
     def _steps(self, func: Any, args: Any, kwargs: Any) -> Callable[..., Any] | None:
         """What a kernel is split into; None where it is one step."""
@@ -363,12 +338,12 @@ def storage(tensor: torch.Tensor) -> int:
     return address
 
 
-def _tensors(tree: Any) -> Iterator[torch.Tensor]:
+def tensors_of(tree: Any) -> Iterator[torch.Tensor]:
     if isinstance(tree, torch.Tensor):
         if tree.layout is torch.strided:  # sparse gradients hold rows that were rounded before
             yield tree
     elif isinstance(tree, (list, tuple)):
         for item in tree:
-            yield from _tensors(item)
+            yield from tensors_of(item)
     elif isinstance(tree, dict):
-        yield from _tensors(list(tree.values()))
+        yield from tensors_of(list(tree.values()))

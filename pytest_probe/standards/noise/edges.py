@@ -113,7 +113,7 @@ def _rounded(comparison: Comparison) -> list[AnyArray]:
     runs = evidence.rounded_by_chance(BY_CHANCE)
     if not runs or not comparison.case.narrow:
         return runs
-    return runs + evidence.narrow_steps(1) + evidence.composed_steps() + evidence.composed_steps(separate=True)
+    return runs + evidence.narrow_steps(1) + evidence.composed_steps() + evidence.composed_steps("separate")
 
 
 def _roundoff(comparison: Comparison) -> float:

@@ -144,7 +144,7 @@ def may_round_between(comparison: Comparison) -> bool:
     """May 16-bit tensors be what passes between the kernels of this output? A float32 result of 16-bit tensors alone
     has the digits of float32, or has lost them."""
     wide = comparison.case.narrow_alone and float_format(comparison.precision).precision >= SINGLE
-    return comparison.case.narrow and not wide
+    return bool(comparison.case.narrow) and not wide
 
 
 def _beside_poles(comparison: Comparison, spread: Spread | None) -> Spread | None:

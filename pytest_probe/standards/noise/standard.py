@@ -214,6 +214,8 @@ def _explained_by_steps(comparison: Comparison, stage: Stage, trouble: str) -> t
         why_not = steps.unlike_composed_steps(comparison, stage)
         if why_not == "":
             return replace(stage, source=BETWEEN_STEPS), "pass", "rounds between its kernels"
+        if comparison.case.own_kernels and steps.unlike_composed_steps(comparison, stage, ["stepwise"]) == "":
+            return replace(stage, source=BETWEEN_STEPS), "pass", f"rounds each step in {comparison.case.narrow}"
         if why_not is not None:
             trouble = f"{trouble}; no rounding between kernels: {why_not}"
     return stage, "error", _named(comparison, trouble)

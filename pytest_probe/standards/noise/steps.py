@@ -11,10 +11,17 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.run import PRODUCTS, Composition
 from pytest_probe.numerics import noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, round_to, widen
 from pytest_probe.numerics.noise_ratio import Noise
-from pytest_probe.numerics.rounding_signature import SIZE_RMS, SIZE_RMS_UNNAMED, direction, unlike_rounding
+from pytest_probe.numerics.rounding_signature import (
+    SIZE_LARGEST,
+    SIZE_RMS,
+    SIZE_RMS_UNNAMED,
+    direction,
+    unlike_rounding,
+)
 from pytest_probe.numerics.ulp import truncated, ulp
 from pytest_probe.standards.noise import added_in_order, stages
 from pytest_probe.standards.noise.stages import Stage
@@ -40,25 +47,49 @@ INSIDE = 4.0
 # Where inner rounding moves one element by PLAIN ulps it moves many by more than their last rounding: RARE of the
 # elements that it moves in a sample, at least. A kernel that rounds in fewer steps moves fewer elements.
 PLAIN, RARE = 1.0, 0.125
+# What is so much nearer to a run than to the reference comes from that run's steps, and the share of elements that do.
+NEAR, MOST = 0.25, 0.5
 # Elements that tell cutting from rounding, and the share of them that must be cut: what float32 inside rounds near a
 # border may be cut to the number below.
 TOLD, TRUNCATED = 8, 0.95
 
 
-def unlike_composed_steps(comparison: Comparison, stage: Stage) -> str | None:
+def unlike_composed_steps(
+    comparison: Comparison, stage: Stage, kinds: Sequence[Composition] = ("composed", "separate")
+) -> str | None:
     """Why rounding between kernels does not explain the output; "" where it does. stage is what it was judged by.
 
     None where the call rounds nowhere but at its end: one kernel computes in float32 and rounds once. Attention may be
     one fused kernel, or several.
     """
     why_not = None
-    for separate in (False, True):
-        samples = _composed(comparison, separate=separate)
+    for how in kinds:
+        samples = _composed(comparison, how)
         if any(_rounds_inside(comparison, sample) for sample in samples):
             why_not = _unlike(comparison, stage, samples)
+            if not why_not and how == "stepwise":
+                why_not = _unlike_runs(comparison, samples)
             if not why_not:
                 break
     return why_not
+
+
+def _unlike_runs(comparison: Comparison, samples: Sequence[AnyArray]) -> str:
+    """Why the output does not come from the steps of a run on exact inputs, of which the first samples are several; ""
+    where most elements that are not the reference's, rounded, are nearly that run's, and no other is far off."""
+    wide, rounded, *exact = (
+        widen(round_to(array, comparison.precision))
+        for array in (comparison.actual, comparison.expected, *samples[:PRODUCTS])
+    )
+    with np.errstate(invalid="ignore"):
+        error = np.abs(wide - rounded)
+        rest = min((np.abs(wide - run) for run in exact), key=lambda left: np.count_nonzero(left > NEAR * error))
+        far = rest > SIZE_LARGEST * _scale(comparison, samples)
+    found = np.count_nonzero(error > 0)
+    near = np.count_nonzero((error > 0) & (rest <= NEAR * error))
+    if near < MOST * found:
+        return f"{near:,} of the {found:,} elements that are off are what the steps of the formula give"
+    return f"{np.count_nonzero(far):,} elements are not what the steps of the formula give" if far.any() else ""
 
 
 def unlike_borders(comparison: Comparison, stage: Stage) -> str | None:
@@ -123,13 +154,13 @@ def _right_at_poles(comparison: Comparison, stage: Stage, samples: Sequence[AnyA
     return np.asarray(within | (explained & np.isinf(comparison.expected)))
 
 
-def _composed(comparison: Comparison, *, separate: bool) -> list[AnyArray]:
+def _composed(comparison: Comparison, how: Composition) -> list[AnyArray]:
     """The reference's call as kernels of an accelerator make it, and what such kernels round on other inputs."""
     evidence = comparison.evidence
-    exact = evidence.composed_steps(separate=separate)
+    exact = evidence.composed_steps(how)
     if not exact:
         return []
-    moved, apart = evidence.composed_steps_moved(DRAWN, separate=separate), evidence.neighbours(DRAWN)
+    moved, apart = evidence.composed_steps_moved(DRAWN, how), evidence.neighbours(DRAWN)
     return exact + [_drawn(comparison, *pair) for pair in zip(moved, apart, strict=False)]
 
 

@@ -169,7 +169,7 @@ def on_another(actual: Any, seeds: range = range(2, 7), size: float = 1.0) -> Ou
     """A bfloat16 output of another device, where the call rounds between its kernels."""
     made = [rounding(size, seed) for seed in seeds]
     runs = {"composed_steps": made[:1], "composed_steps_moved": made[1:], "neighbours": [WANTED] * 4}
-    return by_noise(actual, WANTED, dtype="bfloat16", on_cpu=False, narrow=True, runs=runs)
+    return by_noise(actual, WANTED, dtype="bfloat16", on_cpu=False, narrow="bfloat16", runs=runs)
 
 
 def test_a_device_that_rounds_between_its_kernels_passes() -> None:
@@ -203,10 +203,10 @@ def test_a_call_that_rounds_once_is_granted_nothing() -> None:
 def test_truncation_is_named() -> None:
     wanted = np.exp(normal(2000))
     cut = (wanted.astype(np.float32).view(np.uint32) & 0xFFFF0000).view(np.float32)
-    found = by_noise(cut, wanted, dtype="bfloat16", on_cpu=False, narrow=True)
+    found = by_noise(cut, wanted, dtype="bfloat16", on_cpu=False, narrow="bfloat16")
     assert found.verdict == "error"
     assert found.reason.startswith("truncates to bfloat16 where it should round: noise ratio ")
-    assert by_noise(wanted, wanted, dtype="bfloat16", on_cpu=False, narrow=True).verdict == "pass"
+    assert by_noise(wanted, wanted, dtype="bfloat16", on_cpu=False, narrow="bfloat16").verdict == "pass"
 
 
 def test_an_output_that_nobody_can_judge_is_no_pass() -> None:
