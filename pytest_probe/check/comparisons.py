@@ -86,6 +86,14 @@ class CaseEvidence(OutputRuns, frozen=True):
     def reference_on_cpu(self) -> AnyArray | None:
         return self._of_cpu()
 
+    def narrow_kernels(self) -> Sequence[str]:
+        reference = self.replay.reference
+        with allowing_refusal():
+            device = reference.composing(self.replay.source.name)
+            replace(reference, autocast="", wanted=None).in_own_dtypes(device)
+            return tuple(device.narrow)
+        return ()
+
     def kernels_inside(self) -> KernelsInside | None:
         reference, framework = self.replay.reference, self.replay.reference.framework
         if self.replay.source.name != "cpu" or reference.is_own or framework.registered_kernels("cpu") is None:

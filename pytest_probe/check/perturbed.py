@@ -69,7 +69,7 @@ class PerturbedRuns:
 
     def __init__(self, replay: Replay, perturbation: Perturbation) -> None:
         self._readings = [reading.reference for reading in replay.readings()]
-        self._incoming = replay.incoming
+        self._incoming, self._device = replay.incoming, replay.source.name
         self._how = perturbation
         # A kernel inside the call has no float64, or is off by the same each time: steps are those of the call as one.
         self._whole = False
@@ -199,6 +199,9 @@ class PerturbedRuns:
         reference = self._reference
         if KINDS[kind].rounds == "own dtypes":
             how = self._how
+            if KINDS[kind].elsewhere == "cast":
+                steps = Steps(how.narrow, False, own=True, elsewhere="composed")
+                return Way(reference.composing(self._device), steps=steps)
             steps = Steps(how.narrow, False, own=True, elsewhere=KINDS[kind].elsewhere, products=how.attends)
             return Way(reference.framework.host(), autocast=reference.autocast, steps=steps)
         if self._whole or KINDS[kind].rounds != "between kernels":

@@ -147,6 +147,15 @@ class Reference(Struct, frozen=True, dict=True):
             function = function.func
         return frameworks.belongs_to(function, self.framework.package)
 
+    def composing(self, device: str) -> Any:
+        """The CPU, where an autocast casts inside the call as it does on the recorded kind of device. Raises
+        NotImplementedError where there is no autocast, or it casts for the call itself."""
+        known = {} if self.call.surroundings is None else self.call.surroundings.autocast
+        kind = next((name for name in known if name != "cpu"), device.partition(":")[0])
+        if not self.autocast or self.framework.casts(self.candidate.path, kind):
+            raise NotImplementedError(f"no autocast casts inside {self.candidate.path} on {kind}")
+        return self.framework.composing(kind, self.autocast)
+
     @cached_property
     def state(self) -> tuple[Any, ...]:
         """What runs of the call in its own dtypes depend on besides."""

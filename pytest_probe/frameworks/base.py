@@ -441,8 +441,13 @@ class Kernels(Protocol):
         """In here, on the framework's CPU, operators of the framework's own that round to 16 bit inside round once.
         What it gives says at the end whether there was one."""
 
-    def casts(self, path: str) -> bool:
-        """Does an autocast cast the arguments of this function itself, rather than those of calls inside it?"""
+    def casts(self, path: str, kind: str = "cpu") -> bool:
+        """Does an autocast, of a kind of device, cast the arguments of this function itself, rather than those of calls
+        inside it?"""
+
+    def composing(self, kind: str, dtype: str) -> Any:
+        """The CPU as a device, where calls are made of others as under an autocast of another kind of device. Its
+        `narrow` has the names of the kernels that gave 16 bit. Raises NotImplementedError where that is not known."""
 
     def all_bits(self) -> AbstractContextManager[None]:
         """Products and convolutions of float32 on an accelerator keep all bits in here, whatever its flags allow."""

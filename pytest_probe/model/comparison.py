@@ -43,6 +43,8 @@ RunKind: TypeAlias = Literal[
     "separate_steps_moved",
     "stepwise_steps",
     "stepwise_steps_moved",
+    "cast_steps",
+    "cast_steps_moved",
     "bordered",
     "bordered_moved",
     "rounded_operands",
@@ -57,6 +59,7 @@ COMPOSED: Mapping[Composition, tuple[RunKind, RunKind]] = {
     "composed": ("composed_steps", "composed_steps_moved"),
     "separate": ("separate_steps", "separate_steps_moved"),
     "stepwise": ("stepwise_steps", "stepwise_steps_moved"),
+    "cast": ("cast_steps", "cast_steps_moved"),
 }
 
 # Rounds no result inside; what else may change a run that is made of steps.
@@ -169,7 +172,7 @@ class Evidence:
 
         separate: attention is no fused kernel, its scores and weights are rounded. stepwise: the framework's own
         kernels that compute element by element round each step of their formula, in each order of three factors, and
-        some others inside.
+        some others inside. cast: what an autocast of the recorded kind of device casts for inside the call.
         """
         return self.runs(COMPOSED[how][0], PRODUCTS if how == "stepwise" else 1)
 
@@ -195,6 +198,10 @@ class Evidence:
     def rounded_operands_moved(self, count: int, *, carried: bool) -> list[AnyArray]:
         """The same on the inputs of `neighbours`, run by run."""
         return self.runs("carried_operands_moved" if carried else "rounded_operands_moved", count)
+
+    def narrow_kernels(self) -> Sequence[str]:
+        """The kernels that give 16 bit inside the call, under an autocast of the recorded kind of device."""
+        return ()
 
     def neighbours(self, count: int) -> list[AnyArray]:
         """In float64, with inputs and incoming gradients at neighbouring numbers of their own 16-bit dtypes."""

@@ -195,8 +195,8 @@ Kernel: TypeAlias = tuple[str, bool]
 
 
 # What kernels of an accelerator a call is made of: each rounds once; attention's as well, which is not fused; or the
-# framework's own that compute in 16 bit inside.
-Composition: TypeAlias = Literal["composed", "separate", "stepwise"]
+# framework's own that compute in 16 bit inside; or those that an autocast of the recorded kind of device casts for.
+Composition: TypeAlias = Literal["composed", "separate", "stepwise", "cast"]
 # In how many orders such a kernel may multiply three factors.
 PRODUCTS = 3
 

@@ -29,8 +29,8 @@ def no_causes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judging, "diagnose", lambda *_: None)
 
 
-def registry(patches: Mapping[Any, Callable[..., Any]], device: str = "cuda", **calls: Any) -> Registry:
-    return Registry(devices={device: lambda name: Patched(name, patches)}, calls=calls)
+def registry(patches: Mapping[Any, Callable[..., Any]]) -> Registry:
+    return Registry(devices={"cuda": lambda name: Patched(name, patches)})
 
 
 def gradients(
@@ -93,7 +93,7 @@ def test_a_users_function_with_such_steps_is_an_error(bench: Make) -> None:
     def function(x: Tensor) -> Tensor:
         return mine(x) if x.dtype is torch.bfloat16 else torch.sigmoid(x)
 
-    devices = registry({}, **{"Torch.sigmoid": function})
+    devices = Registry(devices=registry({}).devices, calls={"Torch.sigmoid": function})
     conditions = {"device": "cuda"}
     replaced = bench("Torch.sigmoid", torch.sigmoid, x, backward=True, registry=devices, conditions=conditions)
     assert replaced.check("backward").verdict == "error"

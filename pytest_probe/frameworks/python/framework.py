@@ -212,8 +212,11 @@ class PythonFramework(PythonCalls):
     def known_findings(self, comparison: Comparison) -> Iterable[KnownFinding]:
         return ()
 
-    def casts(self, path: str) -> bool:
+    def casts(self, path: str, kind: str = "cpu") -> bool:
         return False
+
+    def composing(self, kind: str, dtype: str) -> Any:
+        raise NotImplementedError(f"no autocast of {kind} is known")
 
     def kernels(self, run: Callable[[], object]) -> tuple[Kernel, ...]:
         return ()

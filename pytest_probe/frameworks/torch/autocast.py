@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from pytest_probe.frameworks.torch.accelerators import accelerator_kernel
+from pytest_probe.frameworks.torch.composing import inside, is_placed
 from pytest_probe.frameworks.torch.dispatch import DispatchMode
 from pytest_probe.frameworks.torch.rounding import SplittingMode, StepsMode, computes, only_moves
 from pytest_probe.model.run import Composition, Kernel
@@ -31,14 +32,18 @@ _COMPOSED_KEYS = ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunc
 
 
 @functools.cache
-def casts(path: str) -> bool:
-    """Does an autocast cast the arguments of this function ("torch.nn.functional.linear") itself?"""
+def casts(path: str, kind: str = "cpu") -> bool:
+    """Does an autocast of a kind of device cast the arguments of this function ("torch.nn.functional.linear") itself?
+    One that torch has no lists for has the CPU's."""
+    key = f"Autocast{kind.upper()}"
+    if not hasattr(torch._C.DispatchKey, key):
+        return casts(path)
     *parents, name = path.replace("__", "").split(".")
     prefix = f"{parents[-1]}_" if parents and parents[-1] in ("linalg", "special", "fft") else ""
     packet = getattr(torch.ops.aten, prefix + name, None)
     names = [] if packet is None else [getattr(packet, overload)._name for overload in packet.overloads()]
     known = (full for full in names if torch._C._dispatch_has_kernel(full))
-    return any(torch._C._dispatch_has_kernel_for_dispatch_key(full, "AutocastCPU") for full in known)
+    return any(torch._C._dispatch_has_kernel_for_dispatch_key(full, key) for full in known)
 
 
 @functools.cache
@@ -89,6 +94,8 @@ class KernelsMode(SplittingMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if is_placed(args, kwargs):
+            return inside(func, args, kwargs, self)
         apart = self._apart(func, args, kwargs)
         if apart is not NotImplemented:
             return apart

@@ -41,6 +41,7 @@ from pytest_probe.frameworks.torch.arrays import (
     to_array,
 )
 from pytest_probe.frameworks.torch.calls import TorchCalls, place
+from pytest_probe.frameworks.torch.composing import Composing
 from pytest_probe.frameworks.torch.kernels import registered
 from pytest_probe.frameworks.torch.own_rounding import rounding_once
 from pytest_probe.frameworks.torch.proposed_arguments import completions, solved
@@ -133,6 +134,7 @@ class TorchFramework(TorchCalls, PythonFramework):
     compiler_environment = staticmethod(compiled.environment)
     compiler_error = staticmethod(compiled.compiler_error)
     casts = staticmethod(autocast.casts)
+    composing = Composing
     zones = staticmethod(memory.zones)
     at_page_end = staticmethod(memory.at_page_end)
     refilled = staticmethod(memory.refilled)

@@ -179,7 +179,7 @@ def of_few_terms(comparison: Comparison) -> Comparison:
 def _explained(comparison: Comparison, stage: Stage, trouble: str) -> tuple[Stage, Outcome, str]:
     """What rounding to 16 bit explains, of an output that is above the limits or biased."""
     found, outcome, reason = _explained_by_steps(comparison, stage, trouble)
-    return (found, outcome, reason) if outcome == "pass" else _explained_by_borders(comparison, stage, reason)
+    return (found, outcome, reason) if outcome != "error" else _explained_by_borders(comparison, stage, reason)
 
 
 def _explained_by_borders(comparison: Comparison, stage: Stage, trouble: str) -> tuple[Stage, Outcome, str]:
@@ -210,6 +210,9 @@ def _explained_by_steps(comparison: Comparison, stage: Stage, trouble: str) -> t
             return stage, "pass", beside
     elif _biased_as_cpu(comparison, stage):
         return stage, "pass", "as-cpu: the CPU's own kernel has the same bias"
+    cast = _cast_inside(comparison, stage)
+    if cast:
+        return replace(stage, source=BETWEEN_STEPS), "warning", f"{cast}: {trouble}"
     if stages.may_round_between(comparison):
         why_not = steps.unlike_composed_steps(comparison, stage)
         if why_not == "":
@@ -219,6 +222,16 @@ def _explained_by_steps(comparison: Comparison, stage: Stage, trouble: str) -> t
         if why_not is not None:
             trouble = f"{trouble}; no rounding between kernels: {why_not}"
     return stage, "error", _named(comparison, trouble)
+
+
+def _cast_inside(comparison: Comparison, stage: Stage) -> str:
+    """The words for kernels that give 16 bit inside a call of the framework's own whose results are float32, where an
+    autocast casts so, and that explains the output; "" where it does not."""
+    kernels = comparison.evidence.narrow_kernels() if comparison.case.own_kernels else ()
+    if not kernels or steps.unlike_composed_steps(comparison, stage, ["cast"]) != "":
+        return ""
+    names = " and ".join(dict.fromkeys(kernels))
+    return f"under autocast the framework's own call computes {names} in {comparison.case.narrow} inside"
 
 
 def _named(comparison: Comparison, trouble: str) -> str:

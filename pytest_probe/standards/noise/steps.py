@@ -67,19 +67,19 @@ def unlike_composed_steps(
         samples = _composed(comparison, how)
         if any(_rounds_inside(comparison, sample) for sample in samples):
             why_not = _unlike(comparison, stage, samples)
-            if not why_not and how == "stepwise":
-                why_not = _unlike_runs(comparison, samples)
+            if not why_not and how in ("stepwise", "cast"):
+                why_not = _unlike_runs(comparison, samples, PRODUCTS if how == "stepwise" else 1)
             if not why_not:
                 break
     return why_not
 
 
-def _unlike_runs(comparison: Comparison, samples: Sequence[AnyArray]) -> str:
-    """Why the output does not come from the steps of a run on exact inputs, of which the first samples are several; ""
-    where most elements that are not the reference's, rounded, are nearly that run's, and no other is far off."""
+def _unlike_runs(comparison: Comparison, samples: Sequence[AnyArray], count: int) -> str:
+    """Why the output does not come from the steps of one run on exact inputs, as the first so many samples are; ""
+    where most elements that are not the rounded reference are nearly that run's, and no other is far off."""
     wide, rounded, *exact = (
         widen(round_to(array, comparison.precision))
-        for array in (comparison.actual, comparison.expected, *samples[:PRODUCTS])
+        for array in (comparison.actual, comparison.expected, *samples[:count])
     )
     with np.errstate(invalid="ignore"):
         error = np.abs(wide - rounded)
