@@ -227,11 +227,13 @@ def _explained_by_steps(comparison: Comparison, stage: Stage, trouble: str) -> t
 def _cast_inside(comparison: Comparison, stage: Stage) -> str:
     """The words for kernels that give 16 bit inside a call of the framework's own whose results are float32, where an
     autocast casts so, and that explains the output; "" where it does not."""
-    kernels = comparison.evidence.narrow_kernels() if comparison.case.own_kernels else ()
+    case = comparison.case
+    given = (dtype_name(value.dtype) for value in case.forward.values() if isinstance(value, np.ndarray))
+    kernels = comparison.evidence.narrow_kernels() if case.own_kernels and case.narrow not in given else ()
     if not kernels or steps.unlike_composed_steps(comparison, stage, ["cast"]) != "":
         return ""
     names = " and ".join(dict.fromkeys(kernels))
-    return f"under autocast the framework's own call computes {names} in {comparison.case.narrow} inside"
+    return f"under autocast the framework's own call computes {names} in {case.narrow} inside"
 
 
 def _named(comparison: Comparison, trouble: str) -> str:
