@@ -24,15 +24,6 @@ from pytest_probe.numerics.closeness import same_bytes
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, numpy_dtype, round_to, widen
 from pytest_probe.user_errors import allowing_refusal
 
-# Where a mode rounds operands, runs move by this share of a roundoff and what they do is enlarged as much: so small a
-# shift takes no operand across a tie, which would show as the mode's own error. What may cross is asked for itself:
-# results of steps within so many roundoffs of a tie, once all upwards and once all downwards.
-SHARE = 2.0**-12
-UNSURE = 4.0
-# Times what those two runs move an output by: not all operands that may cross do so in either. Chosen; 480 outputs of
-# emulated attention gave no alarm.
-CROSSED = 1.5
-
 # How the place of an incoming gradient begins.
 INCOMING = "incoming."
 
@@ -40,10 +31,9 @@ Results = Mapping[str, Any]
 
 
 class Alternative(Struct, frozen=True):
-    """What the call gives under an assumption, twice more with unsure operands across their ties, and perturbed."""
+    """What the call gives under an assumption, and perturbed."""
 
     found: Results
-    crossed: tuple[Results, ...]
     runs: PerturbedRuns
 
 
@@ -68,14 +58,8 @@ class Alternatives(Struct):
         # A mode that changes nothing here explains nothing.
         if _same(expected, comparison.expected) and not flushes:
             return None
-        evidence: Evidence = OutputRuns(made.runs, name, expected.shape, comparison.actual.dtype)
+        evidence = OutputRuns(made.runs, name, expected.shape, comparison.actual.dtype)
         allowance = replace(comparison.allowance, emulated=True)
-        # The output may lie anywhere between the runs that cross ties, so that its reference is the nearest point
-        # there; runs move with it, enlarged back to a whole roundoff.
-        if made.crossed:
-            reached = _reached(comparison.actual, expected, [_array(run, name) for run in made.crossed])
-            source, expected = expected, reached
-            evidence = evidence.transformed(lambda run: reached + (run - source) / SHARE)
         return replace(comparison, expected=expected, evidence=evidence, allowance=allowance)
 
     def _alternative(self, assumption: Assumption, roundoff: float) -> Alternative | None:
@@ -85,17 +69,12 @@ class Alternatives(Struct):
         replay = self.replay
         if assumption.argument is not None:
             replay = replace(replay, reference=_with_argument(replay.reference, *assumption.argument))
-        rounds = mode is not None and bool(mode.bits) and assumption.sample is None
         way = replace(replay.reference.way, mode=mode)
         if assumption.sample is not None:
             way = replace(way, jitter=Jitter(roundoff, assumption.sample))
-        shifts = (UNSURE * roundoff, -UNSURE * roundoff) if rounds else ()
-        size = roundoff * SHARE if rounds else roundoff
-        runs = PerturbedRuns(replay, replace(self.perturbation, roundoff=size, mode=mode))
+        runs = PerturbedRuns(replay, replace(self.perturbation, roundoff=roundoff, mode=mode))
         with allowing_refusal():  # beyond the call's domain like that
-            found = self._results(replay, way)
-            crossed = tuple(self._results(replay, replace(way, jitter=Jitter(0.0, unsure=shift))) for shift in shifts)
-            return Alternative(found, crossed, runs)
+            return Alternative(self._results(replay, way), runs)
         return None
 
     def _rounded(self, places: frozenset[int], roundoff: float) -> Alternative | None:
@@ -108,7 +87,7 @@ class Alternatives(Struct):
             nowhere = None if places == NOWHERE else self._of_nowhere(roundoff)
             if nowhere is not None and all(same_bytes(run, nowhere.found[name]) for name, run in found.items()):
                 return None
-            return Alternative(found, (), PerturbedRuns(self.replay, self.perturbation))
+            return Alternative(found, PerturbedRuns(self.replay, self.perturbation))
         return None
 
     def _of_nowhere(self, roundoff: float) -> Alternative | None:
@@ -144,16 +123,6 @@ class OutputRuns(Evidence, Struct, frozen=True):
         if KINDS[kind].rounds == "own dtypes":  # one of another dtype than the device's says nothing of how that rounds
             found = [run for run in found if run.dtype == self.dtype]
         return [widen(run) for run in found]
-
-
-def _reached(actual: AnyArray, expected: AnyArray, crossed: list[AnyArray | None]) -> AnyArray:
-    """The number nearest to the actual one that operands across their ties may give."""
-    if expected.dtype.kind != "f":
-        return expected
-    steps = [np.abs(run - expected) for run in crossed if run is not None and run.shape == expected.shape]
-    reach = CROSSED * np.nan_to_num(np.maximum.reduce(steps), posinf=0.0) if steps else 0.0
-    wide = widen(actual)
-    return np.asarray(np.where(np.isfinite(wide), np.clip(wide, expected - reach, expected + reach), expected))
 
 
 def _array(found: Results, name: str) -> AnyArray | None:

@@ -21,6 +21,7 @@ from pytest_probe.check.replay import FLOAT64
 from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.mapping.framework import by_other
 from pytest_probe.model.case import Case
+from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.device_modes import Behaviour, behaviour
 from pytest_probe.model.run import RECORDED, Device, Way
 from pytest_probe.model.verdict import Diagnosis
@@ -201,6 +202,12 @@ class Setup:
             with self.framework.users_state("recorded"):
                 allow = self.framework.allowed(self.device_name)
         return tuple(behaviour(name) for name in allow if name != "none")
+
+    def modes_of(self, comparison: Comparison) -> tuple[Behaviour, ...]:
+        """The modes that count for an output. The framework's flags allow what its own calls do: in a user's function
+        they excuse nothing but what the processor does."""
+        flags_alone = self.conditions.allow == ("auto",) and comparison.case.of_user
+        return tuple(mode for mode in self.modes if mode.flushes or not flags_alone)
 
     def depth(self, api: str) -> Depth:
         """How far the cause of an error of an API is looked for."""

@@ -39,7 +39,7 @@ from pytest_probe.check.structure import (
 from pytest_probe.errors import TooLarge
 from pytest_probe.model.case import Case
 from pytest_probe.model.comparison import Comparison
-from pytest_probe.model.device_modes import Behaviour
+from pytest_probe.model.device_modes import Behaviour, behaviour
 from pytest_probe.model.run import Array, Leaf, floats_of, mapped
 from pytest_probe.model.verdict import SEVERITY, ArgumentRow, OutputVerdict, Verdict, conclusion
 from pytest_probe.numerics.dtypes import AnyArray, dtype_name, is_complex, widen
@@ -238,7 +238,10 @@ class Judging(Struct, frozen=True):
             case = replace(comparison.case, classes=comparison.classes | {"exact_inputs"})
             comparison = replace(comparison, case=case)
         verdict = judge_with_modes(
-            standard, comparison, lambda: self.setup.modes, depth=lambda: self.setup.depth(comparison.call.api)
+            standard,
+            comparison,
+            lambda: self.setup.modes_of(comparison),
+            depth=lambda: self.setup.depth(comparison.call.api),
         )
         if verdict.diagnosis is not None:
             self.setup.diagnosed(comparison.call.api, verdict.diagnosis)
@@ -324,8 +327,17 @@ def verdict_on(judged: Judged, standard: str) -> Verdict:
     reference = judged.replay.reference
     names = sorted({dtype_name(dtype) for dtype in floats_of(reference.leaves).values()})
     replaced = reference.candidate.replaced
-    notes = (*reference.notes, *judged.notes, *filter(None, [shared]))
+    notes = (*reference.notes, *judged.notes, *filter(None, [shared]), *_granted(judged))
     return Verdict(outcome, standard, reason, "", "+".join(names), judged.outputs, rows, notes, replaced)
+
+
+def _granted(judged: Judged) -> Iterator[str]:
+    """The words for modes that explain what a user's function gives: no flag of the framework's allows them."""
+    named = {str(output.metrics["mode"]) for output in judged.outputs if "mode" in output.metrics}
+    rounding = sorted(mode for mode in named if not behaviour(mode).flushes)
+    if rounding and judged.replay.reference.of_user:
+        words = ", ".join(rounding)
+        yield f"within {words}, which --probe-allow names: the framework's flags say nothing of this function"
 
 
 def _every_bit_is_right(comparison: Comparison) -> bool:

@@ -44,8 +44,7 @@ class Perturbation(Struct, frozen=True):
     key seeds what is drawn; roundoff is u_c; narrow the 16-bit dtype of some kinds. together: equal values move alike,
     so that a choice among them stays, and inward, since the arguments' ranges may differ. fixed names arguments that
     hold labels, which stay as they are: moved, they would be none. attends: it is attention, whose products take 16-bit
-    operands. Under a mode that rounds operands the arguments stay as they are, since that rounding
-    would swallow a roundoff: what moves is operands after it, and results of kernels.
+    operands.
     """
 
     key: str
@@ -56,11 +55,6 @@ class Perturbation(Struct, frozen=True):
     together: bool = False
     fixed: frozenset[str] = frozenset()
     attends: bool = False
-
-    @property
-    def inside(self) -> bool:
-        """Does what moves move inside the call?"""
-        return self.mode is not None and bool(self.mode.bits)
 
 
 class PerturbedRuns:
@@ -89,8 +83,6 @@ class PerturbedRuns:
             return []
         # Where less than float64 is the reference, such inputs are those that have not moved.
         if less and self._reference.way.dtype != "float64":
-            return []
-        if self._how.inside and kind != "perturbed":
             return []
         if KINDS[kind].rounds == "borders" and not self._has_borders:
             return []
@@ -253,10 +245,8 @@ class PerturbedRuns:
         how = self._how
         size = self._size(kind) * shrink
         way = self._way(kind, reference)
-        # One way of moving at a time: inside the call, by what flushing may lose, or by a library's ulp.
-        if how.inside:
-            way, size = replace(way, jitter=Jitter(size, int(generator.integers(2**62)))), 0.0
-        elif how.mode is not None and how.mode.flush:
+        # One way of moving at a time: by what flushing may lose, or by a library's ulp.
+        if how.mode is not None and how.mode.flush:
             way = replace(way, jitter=Jitter(0.0, int(generator.integers(2**62))))
         elif way.steps is not None and way.steps.elsewhere == "stepwise":
             way = replace(way, steps=replace(way.steps, seed=index))

@@ -130,6 +130,15 @@ class Reference(Struct, frozen=True, dict=True):
         kernels?"""
         return self._is_own_on("cpu")
 
+    @property
+    def of_user(self) -> bool:
+        """Is the function on the device the user's: compared or registered, and none of the framework's?"""
+        function = self.candidate.on_device
+        while isinstance(function, partial):
+            function = function.func
+        compared = self.call is NO_CALL and not frameworks.belongs_to(function, self.framework.package)
+        return bool(self.candidate.replaced) or compared
+
     def own_kernels(self, device: str) -> str:
         """The kind of a device ("cuda") where the framework's own function runs its own kernels; "" where another
         function or library may run."""

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.numerics.dtypes import NARROW_DTYPES
 
-Rounding: TypeAlias = Literal["even", "away", "zero"]
+Rounding: TypeAlias = Literal["even", "zero"]
 ModeScope: TypeAlias = Literal["all", "matmul", "convolution"]
-# How attention goes about its backward and its scale. fused: each row's mean gradient is taken from the output, the
-# scale comes last; early: the scale comes before the last products; composed: of separate calls, (query key) scale,
-# softmax, value; math: torch's own composition, query and key times the root of the scale.
-Attention: TypeAlias = Literal["fused", "early", "composed", "math"]
 # Between a mode and the products that a flag allows it for, as "tf32 in convolution".
 _SCOPE_WORD = " in "
 
@@ -24,10 +20,11 @@ class Mode(Struct, frozen=True):
     """One way of arithmetic, emulated inside a run on the CPU.
 
     bits: significand bits that the operands of products are rounded to, 0 for all; split: each operand is the sum of
-    two such numbers, the product of both remainders is dropped. sums: the dtype that partial sums are rounded to, of
-    `chunks` pieces of a sum, "" for none, "narrow" for the case's own. scope: which products these concern. attention:
-    in which steps that is computed. cut: sums of products lose a roundoff with each term, towards zero, in `chunks`
-    pieces. flush: subnormal float32 numbers are zero; fine: inside kernels as well.
+    two such numbers, the product of both remainders is dropped; tiles: convolutions transform their operands before
+    that, as Winograd does for tiles of so many outputs on a side, 0 for none. sums: the dtype that partial sums are
+    rounded to, of `chunks` pieces of a sum, "" for none, "narrow" for the case's own. scope: which products these
+    concern. cut: sums of products lose a roundoff with each term, towards zero, in `chunks` pieces. flush: subnormal
+    float32 numbers are zero; fine: inside kernels as well.
     approximate: exp, log, sin and their like are off by what CUDA's fast intrinsics may err. carried: what a recurrence
     hands on, h in h = a h + b, is rounded to `bits` as well. short: significand bits of sums of products: `terms` at a
     time, and the sum so far, are cut to those of the largest of them; promoted: after so many places the sum goes on in
@@ -37,8 +34,8 @@ class Mode(Struct, frozen=True):
     bits: int = 0
     rounding: Rounding = "even"
     split: bool = False
+    tiles: int = 0
     scope: ModeScope = "all"
-    attention: Attention = "fused"
     sums: str = ""
     chunks: int = 0
     cut: bool = False
@@ -54,11 +51,11 @@ class Mode(Struct, frozen=True):
 class Behaviour(Struct, frozen=True):
     """A device mode in words, and the modes that it may be.
 
-    Devices differ in how they break ties, or cut; which it is, is tried. sampled: how a device rounds is known by size
-    only (where a sum is split is its own choice), so that variants are samples and no reference. cuts: results are cut
-    to their dtype where others round. dtypes are those of the outputs that it concerns, classes those of the APIs, all
-    where there is none, and others those that it does not. centred: samples have a direction, so that their mean is
-    what the device errs around.
+    Of operands that are rounded only the size of the error is known: how a device breaks ties, transforms them and
+    splits a sum is its own choice. Each variant is such a size. sampled: other rounding is known by size only, too, so
+    that variants are samples of it and no reference. cuts: results are cut to their dtype where others round. dtypes
+    are those of the outputs that it concerns, classes those of the APIs, all where there is none, and others those that
+    it does not. centred: samples have a direction, so that their mean is what the device errs around.
     """
 
     name: str
@@ -82,9 +79,8 @@ class Behaviour(Struct, frozen=True):
         return bool(self.variants) and not self.sampled and all(mode.flush for mode in self.variants)
 
 
-def _inputs(bits: int) -> tuple[Mode, ...]:
-    even = Mode(bits=bits)
-    return even, replace(even, rounding="zero"), replace(even, rounding="away")
+def _inputs(bits: int, *, split: bool = False) -> tuple[Mode, ...]:
+    return tuple(Mode(bits=bits, split=split, tiles=tiles) for tiles in (0, 2, 4))
 
 
 # Dtypes whose smallest normal number is 2^-126. float16's numbers all lie above it.
@@ -105,7 +101,7 @@ MODES: Mapping[str, Behaviour] = {
     for behaviour in (
         Behaviour("tf32", "TF32 inputs", _inputs(11)),
         Behaviour("hf32", "HF32 inputs", _inputs(12)),
-        Behaviour("bf16x3", "inputs of two bfloat16 numbers each (BF16x3)", (Mode(bits=8, split=True),)),
+        Behaviour("bf16x3", "inputs of two bfloat16 numbers each (BF16x3)", _inputs(8, split=True)),
         Behaviour("bf16", "bfloat16 inputs", _inputs(8)),
         Behaviour("ftz", "flush to zero", (Mode(flush=True), Mode(flush=True, fine=True)), dtypes=_FLUSHED),
         Behaviour(
@@ -162,8 +158,3 @@ def behaviour(name: str) -> Behaviour:
         return found
     variants = tuple(replace(mode, scope=scope) for mode in found.variants)
     return replace(found, name=name, variants=variants)
-
-
-def with_attention(variants: tuple[Mode, ...]) -> tuple[Mode, ...]:
-    """The same modes, each with every way of computing attention."""
-    return tuple(replace(mode, attention=way) for mode in variants for way in get_args(Attention))

@@ -227,12 +227,11 @@ class Steps(Struct, frozen=True):
 
 
 class Jitter(Struct, frozen=True):
-    """Move the results of kernels, and the operands of products after their rounding, by `size` of themselves; before
-    it by `unsure` of themselves and their row, all the same way, where they come from steps that rounded."""
+    """Move the results of kernels, and the operands of products, by `size` of themselves. What a mode rounds is off by
+    as much as its rounding, to either side: equal numbers alike, by the seed."""
 
     size: float
     seed: int = 0
-    unsure: float = 0.0
 
 
 class Way(Struct, frozen=True):

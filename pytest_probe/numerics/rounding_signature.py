@@ -49,12 +49,15 @@ def unlike_rounding(errors: AnyArray, samples: Sequence[AnyArray], values: AnyAr
         return f"RMS {size:.3g} noise scales, rounding gives {usual:.3g}"
     if found > SIZE_LARGEST * largest:
         return f"an element is off by {found:.3g} noise scales, rounding gives at most {largest:.3g}"
-    return direction(errors, samples, values) or _place(errors, samples)
+    return direction(errors, samples, values) or place_of(errors, samples)
 
 
-def direction(errors: AnyArray, samples: Sequence[AnyArray], values: AnyArray, *, unit: str = "scales") -> str:
+def direction(
+    errors: AnyArray, samples: Sequence[AnyArray], values: AnyArray, *, unit: str = "scales", mean_of: float = MEAN
+) -> str:
     """Why errors have a direction, a mean shift or a mean scale, that rounding has not; "" where they have none.
-    Arguments as of `unlike_rounding`; unit says in which the errors are given."""
+    Arguments as of `unlike_rounding`; unit says in which the errors are given, mean_of how many times the samples' mean
+    theirs may be."""
     if errors.size < FEW_ELEMENTS:
         return ""
     signs = np.sign(values)
@@ -62,7 +65,7 @@ def direction(errors: AnyArray, samples: Sequence[AnyArray], values: AnyArray, *
         mean = float((errors * weights).mean())
         usual = max(abs(float((sample * weights).mean())) for sample in samples)
         error = max(_standard_error(item * weights) for item in (errors, *samples))
-        if abs(mean) > MEAN * usual + SIGMAS * error:
+        if abs(mean) > mean_of * usual + SIGMAS * error:
             return f"{word} on average by {abs(mean):.3g} {unit}, {abs(mean) / max(error, 1e-300):.3g} standard errors"
     return ""
 
@@ -80,24 +83,25 @@ def _standard_error(errors: AnyArray) -> float:
     return found
 
 
-def _place(errors: AnyArray, samples: Sequence[AnyArray]) -> str:
-    """A row, a column, a tile, a tail or a parity class that errs more than the others."""
+def place_of(errors: AnyArray, samples: Sequence[AnyArray], least: float = 0.0) -> str:
+    """A row, a column, a tile, a tail or a parity class that errs more than the others, whose RMS counts as `least` at
+    least."""
     for word, groups in partitions(errors.shape):
         counts = np.bincount(groups)
         if counts.size < 2:
             continue
-        shares = [_shares(item, groups, counts) for item in (errors, *samples)]
+        shares = [_shares(errors, groups, counts, least), *(_shares(item, groups, counts) for item in samples)]
         most, usual = float(shares[0].max()), max(float(share.max()) for share in shares[1:])
         if most > GROUP * max(usual, 1.0):
-            place = f"{word} {int(shares[0].argmax())}"
-            return f"{place} is off {most:.3g} times as much as the whole, rounding gives {usual:.3g} times"
+            where = f"{word} {int(shares[0].argmax())}"
+            return f"{where} is off {most:.3g} times as much as the whole, rounding gives {usual:.3g} times"
     return ""
 
 
-def _shares(errors: AnyArray, groups: AnyArray, counts: AnyArray) -> AnyArray:
+def _shares(errors: AnyArray, groups: AnyArray, counts: AnyArray, least: float = 0.0) -> AnyArray:
     """RMS of each group over the RMS of all."""
     squares = np.bincount(groups, weights=errors.ravel() ** 2) / np.maximum(counts, 1)
-    mean = float((errors**2).mean())
+    mean = max(float((errors**2).mean()), least**2)
     return np.sqrt(squares / mean) if mean else np.ones_like(squares)
 
 

@@ -7,6 +7,7 @@ it.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,15 +17,33 @@ from msgspec.structs import replace
 
 from pytest_probe.errors import Unsupported
 from pytest_probe.model.comparison import Assumption, Comparison, Evidence, RunKind
-from pytest_probe.model.device_modes import Behaviour, Mode, with_attention
+from pytest_probe.model.device_modes import Behaviour, Mode
 from pytest_probe.model.verdict import TABLE_METRIC, OutputVerdict
 from pytest_probe.numerics import noise_ratio
-from pytest_probe.numerics.dtypes import SMALLEST_FLOAT32, AnyArray, is_floating, round_to, widen
+from pytest_probe.numerics.dtypes import SMALLEST_FLOAT32, AnyArray, BoolArray, is_complex, is_floating, round_to, widen
+from pytest_probe.numerics.noise_ratio import Spread
+from pytest_probe.numerics.rounding_signature import direction, place_of
 from pytest_probe.numerics.ulp import truncated, ulp
 from pytest_probe.standards.base import Standard
 from pytest_probe.standards.exact import correctly_rounded
-from pytest_probe.standards.noise.summed_terms import summed_terms
+from pytest_probe.standards.noise.stages import Measured, scale_of
+from pytest_probe.standards.noise.standard import decide
+from pytest_probe.standards.noise.summed_terms import may_use_winograd, summed_terms
 
+# Samples of rounded operands: few, and where these do not explain an output as many as tell chance from a fault.
+_SAMPLES = (8, 16)
+# How many times as large errors may be as those of samples, in RMS and mean: the first for few samples. The largest in
+# units of the RMS, for few samples, and as a multiple of that of samples. Chosen: where there are many, chance gives
+# more in less than one output of 10^5.
+_SIZE, _OUTLYING = (1.25, 2.5), (6.0, 2.0)
+# The share of the RMS scale that each element is granted: 16 samples seldom agree by chance.
+_SHARED = 2.0**-10
+# Of the size of a variant's samples: what is larger no other variant explains, and what is smaller is none with tiles.
+_TOO_LARGE, _TOO_SMALL = 200.0, 0.6
+# The share of what cut operands lose that counts as all of it.
+_ALL = 0.75
+# How much larger or smaller in the middle errors are than a mode's. Chosen: HF32's are half of TF32's.
+_ALIKE = 1.5
 # Sampled rounding is what the device does, but for where: limits of 8 and 1.
 _SAMPLED_RMS = 1.0
 # Rounding has no direction: a common factor this many times its standard error away from 1 is something else.
@@ -73,8 +92,183 @@ def under_modes(
 def judge_emulated(standard: Standard, comparison: Comparison) -> OutputVerdict | None:
     """The verdict; None where the standard has none for such a reference."""
     with contextlib.suppress(Unsupported):
-        return standard.judge(comparison)
+        found, evidence = standard.judge(comparison), comparison.evidence
+        if found.verdict == "pass" and isinstance(evidence, _SampledEvidence) and evidence.signed:
+            trouble = _unlike_samples(comparison)
+            return replace(found, verdict="error", reason=trouble) if trouble else found
+        return found
     return None
+
+
+def _of_rounded_operands(comparison: Comparison, variants: Sequence[Mode]) -> Iterator[Comparison]:
+    """The comparison with each variant's rounding among its runs, of which few are made first; then nearer to what
+    operands give that are cut."""
+    granted: AnyArray | None = None
+    for mode in variants:
+        if mode.tiles and not (may_use_winograd(comparison) and comparison.call.argument("groups") == 1):
+            return
+        samples: list[AnyArray] = []
+        for count in _SAMPLES:
+            samples += _samples(comparison, [mode] * (count - len(samples)), len(samples))
+            if len(samples) < count:
+                return  # no products in this call
+            granted = _explained_inside(comparison) if granted is None else granted
+            found = [
+                _with_samples(_moved_by(comparison, by), [run + by for run in samples], signed=True)
+                for by in _shifts(comparison, mode)
+            ]
+            sizes = [relative_size(each) for each in found]
+            if min(sizes) > _TOO_LARGE:
+                return
+            for each, size in zip(found, sizes, strict=True):
+                if not mode.tiles or size > _TOO_SMALL:
+                    yield _nearer(each, granted)
+
+
+def _shifts(comparison: Comparison, mode: Mode) -> Iterator[AnyArray]:
+    """None of the reference; and what products of cut operands are smaller by, as much of it as the output is: on
+    average, and element by element where nothing is transformed."""
+    yield np.zeros(comparison.expected.shape)
+    cut = _cut_operands(comparison, mode)
+    if cut is None:
+        return
+    with np.errstate(invalid="ignore"):
+        lost = cut.expected - comparison.expected
+    factor = fitted_factor(replace(comparison, actual=cut.expected))[0] - 1
+    shifts = [np.clip(fitted_factor(comparison)[0] - 1, min(factor, 0.0), 0.0) * comparison.expected]
+    if not mode.tiles:
+        share = _share_of_cut(comparison, cut)
+        shifts.append((1.0 if share > _ALL else share) * lost)
+    found = (np.where(np.isfinite(by), by, 0.0) for by in shifts)
+    yield from (by for by in found if by.any())
+
+
+def _cut_operands(comparison: Comparison, mode: Mode) -> Comparison | None:
+    return comparison.evidence.alternative(comparison, Assumption(replace(mode, rounding="zero")))
+
+
+def _share_of_cut(comparison: Comparison, cut: Comparison) -> float:
+    """How much an output shows of what it loses where operands are cut."""
+    expected, actual, other = (_parts(each) for each in (comparison.expected, widen(comparison.actual), cut.expected))
+    with np.errstate(invalid="ignore", over="ignore"):
+        size = np.maximum(np.abs(other - expected), ulp(expected, comparison.precision) / 2)
+        return float(np.clip(_share((other - expected) / size, (actual - expected) / size)[0], 0.0, 1.0))
+
+
+def is_as_large(comparison: Comparison, emulated: Comparison, behaviour: Behaviour) -> bool:
+    """Are errors as large as where operands are rounded, and neither hidden in that nor above?"""
+    if emulated.expected is comparison.expected:
+        return 1 / _ALIKE < relative_size(replace(emulated, actual=comparison.actual)) < _ALIKE
+    cut = _cut_operands(comparison, behaviour.variants[0])
+    return cut is not None and _share_of_cut(comparison, cut) > 1 / _ALIKE
+
+
+def _samples(comparison: Comparison, modes: Sequence[Mode], first: int = 0) -> list[AnyArray]:
+    """What modes give, each in a sample of its rounding; fewer where one changes nothing."""
+    found = (
+        comparison.evidence.alternative(comparison, Assumption(mode, sample=index))
+        for index, mode in enumerate(modes, first)
+    )
+    return [other.expected for other in found if other is not None]
+
+
+def _explained_inside(comparison: Comparison) -> AnyArray:
+    """What the arithmetic inside explains of each error: little next to a mode's rounding, but where many terms of one
+    sign are summed."""
+    stage = decide(comparison, Measured())
+    return stage.limits.largest * scale_of(comparison, stage.spread)
+
+
+def _nearer(comparison: Comparison, granted: AnyArray) -> Comparison:
+    """The comparison to an output that is nearer to the reference by that, at most."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = widen(comparison.actual) - comparison.expected
+        rest = error * np.maximum(0.0, 1 - granted / np.maximum(np.abs(error), granted))
+        actual = round_to(comparison.expected + rest, comparison.actual.dtype)
+    return replace(comparison, actual=np.where(np.isfinite(rest), actual, comparison.actual))
+
+
+def relative_size(comparison: Comparison) -> float:
+    """How large errors are beside those of the mode's samples, in the middle and but for a common factor."""
+    errors, *samples = (np.abs(errors) for errors in _errors(_unscaled(comparison)))
+    moved = np.maximum.reduce(samples) > 0
+    if not moved.any():
+        return math.inf
+    return float(np.median(errors[moved]) / np.median(np.stack(samples)[:, moved]))
+
+
+def _unscaled(comparison: Comparison) -> Comparison:
+    """The comparison of an output without the factor that its middle element has."""
+    usable = np.isfinite(comparison.expected) & (comparison.expected != 0) & np.isfinite(widen(comparison.actual))
+    if not usable.any():
+        return comparison
+    actual, expected = widen(comparison.actual), np.where(usable, comparison.expected, 0.0)
+    factor = float(np.median((actual[usable] / expected[usable]).real)) - 1
+    return replace(comparison, actual=actual - expected * factor)
+
+
+def _errors(comparison: Comparison) -> list[AnyArray]:
+    """The errors of the output and of its samples, real and imaginary parts apart; 0 where one of both is no number."""
+    assert isinstance(comparison.evidence, _SampledEvidence)
+    expected = _parts(comparison.expected)
+    with np.errstate(invalid="ignore", over="ignore"):
+        found = [_parts(run) - expected for run in (widen(comparison.actual), *comparison.evidence.samples)]
+    usable = np.isfinite(found[0])
+    return [np.where(usable & np.isfinite(errors), errors, 0.0) for errors in found]
+
+
+def _parts(values: AnyArray) -> AnyArray:
+    return np.stack([values.real, values.imag], -1) if is_complex(values.dtype) else values
+
+
+def _unlike_samples(comparison: Comparison) -> str:
+    """Why errors are unlike samples of the mode's rounding: by their size, a direction or a place."""
+    scaled = _scaled(comparison)
+    sizes = [noise_ratio.root_mean_square(np.abs(each)) for each in scaled]
+    if sizes[0] > _SIZE[_many(scaled)] * max(sizes[1:]):
+        return f"RMS {sizes[0]:.3g} noise scales of the mode, its rounding gives {max(sizes[1:]):.3g}"
+    largest = [float(np.abs(each).max()) for each in scaled]
+    if largest[0] > _farthest(scaled):
+        usual = max(largest[1:])
+        return f"an element is off by {largest[0]:.3g} noise scales of the mode, its rounding gives {usual:.3g}"
+    expected = _parts(comparison.expected)
+    values = np.where(np.isfinite(expected), expected, 0.0)
+    directed = direction(scaled[0], scaled[1:], values, mean_of=_SIZE[_many(scaled)])
+    return directed or place_of(scaled[0], scaled[1:], max(sizes))
+
+
+def outlying(comparison: Comparison) -> BoolArray:
+    """Elements of an output that are farther off than the mode's rounding gives, beside samples of it."""
+    scaled = _scaled(comparison)
+    return np.asarray(np.abs(scaled[0]) > _farthest([np.zeros(1), *scaled[1:]]))
+
+
+def _many(scaled: Sequence[AnyArray]) -> int:
+    """Are there as many samples as tell chance from a fault, beside the output? As a place in a pair of limits."""
+    return int(len(scaled) > max(_SAMPLES))
+
+
+def _farthest(scaled: Sequence[AnyArray]) -> float:
+    """How far an element may be off. What is more precise than the mode may err as that does in places."""
+    sizes = [noise_ratio.root_mean_square(np.abs(each)) for each in scaled]
+    if not _many(scaled):
+        return _OUTLYING[0] * max(sizes)
+    tails = [float(np.abs(each).max()) / size for each, size in zip(scaled[1:], sizes[1:], strict=True)]
+    return _OUTLYING[1] * max(tails) * max(sizes)
+
+
+def _scaled(comparison: Comparison) -> list[AnyArray]:
+    """The errors of the output and of its samples in units of A; each sample is measured by the others."""
+    errors = _errors(comparison)
+    second, first = np.sort(np.abs(np.stack(errors[1:])), axis=0)[-2:]
+    own, others = (_scale(comparison, size) for size in (first, second))
+    return [errors[0] / own, *(each / np.where(np.abs(each) < first, own, others) for each in errors[1:])]
+
+
+def _scale(comparison: Comparison, size: AnyArray) -> AnyArray:
+    """A, from the largest errors of samples."""
+    expected, dtype, roundoff = _parts(comparison.expected), comparison.precision, comparison.roundoff
+    return noise_ratio.scale(expected, Spread.of(size), dtype=dtype, roundoff=roundoff, floor=_SHARED)
 
 
 def emulations(comparison: Comparison, behaviour: Behaviour) -> Iterator[Comparison]:
@@ -90,13 +284,7 @@ def emulations(comparison: Comparison, behaviour: Behaviour) -> Iterator[Compari
     if behaviour.flushes:
         yield from _flushed(comparison, behaviour.variants)
         return
-    attends = "attention" in comparison.classes and behaviour.rounds
-    for mode in with_attention(behaviour.variants) if attends else behaviour.variants:
-        emulated = comparison.evidence.alternative(comparison, Assumption(mode))
-        if emulated is not None:
-            yield emulated
-        elif mode.bits and mode.attention == "fused":
-            return  # no products in this call
+    yield from _of_rounded_operands(comparison, behaviour.variants)
 
 
 def _cut(comparison: Comparison) -> Comparison:
@@ -195,9 +383,7 @@ def _sampled(comparison: Comparison, behaviour: Behaviour) -> Iterator[Compariso
     scaled, variants = _is_scaled(comparison), behaviour.variants
     if scaled and not behaviour.centred and not all(mode.approximate for mode in variants):
         return
-    evidence = comparison.evidence
-    found = [evidence.alternative(comparison, Assumption(mode, sample=index)) for index, mode in enumerate(variants)]
-    samples = [other.expected for other in found if other is not None]
+    samples = _samples(comparison, variants)
     # A common factor, or an output that the mode left as it was, is no sampled rounding.
     if not samples or not _in_use(comparison, samples):
         return
@@ -207,11 +393,14 @@ def _sampled(comparison: Comparison, behaviour: Behaviour) -> Iterator[Compariso
         yield _with_samples(comparison, samples)
 
 
-def _with_samples(comparison: Comparison, samples: list[AnyArray]) -> Comparison:
-    # Both limits shrink by what brings that of the RMS to _SAMPLED_RMS.
-    close = _SAMPLED_RMS / (noise_ratio.ELEMENTWISE_RMS if comparison.elementwise else noise_ratio.RMS)
+def _with_samples(comparison: Comparison, samples: list[AnyArray], *, signed: bool = False) -> Comparison:
+    # Both limits shrink by what brings that of the RMS to _SAMPLED_RMS, but where errors must have a signature.
+    close = (
+        1.0 if signed else _SAMPLED_RMS / (noise_ratio.ELEMENTWISE_RMS if comparison.elementwise else noise_ratio.RMS)
+    )
     allowance = replace(comparison.allowance, factor=comparison.allowance.factor * close, emulated=True)
-    return replace(comparison, evidence=_SampledEvidence(comparison.evidence, samples), allowance=allowance)
+    evidence = _SampledEvidence(comparison.evidence, list(samples), signed)
+    return replace(comparison, evidence=evidence, allowance=allowance)
 
 
 def _cut_sums(comparison: Comparison, samples: list[AnyArray]) -> Iterator[Comparison]:
@@ -238,6 +427,8 @@ def _cut_sums(comparison: Comparison, samples: list[AnyArray]) -> Iterator[Compa
 
 def _moved_by(comparison: Comparison, by: AnyArray) -> Comparison:
     by = np.where(np.isfinite(by), by, 0.0)
+    if not by.any():
+        return comparison
     evidence = comparison.evidence.transformed(lambda run: run + by)
     return replace(comparison, expected=comparison.expected + by, evidence=evidence)
 
@@ -253,16 +444,19 @@ def _share(lost: AnyArray, found: AnyArray) -> tuple[float, float]:
 
 
 class _SampledEvidence(Evidence, Struct, frozen=True):
-    """Another evidence's runs, and samples of a mode's rounding among the perturbed ones."""
+    """Another evidence's runs, and samples of a mode's rounding among the perturbed ones. signed: errors must have the
+    signature of these."""
 
     source: Evidence
     samples: list[AnyArray]
+    signed: bool
 
     def runs(self, kind: RunKind, count: int) -> list[AnyArray]:
         if kind == "perturbed_less":
             return []  # samples do not shrink with the inputs: next to them each element would seem to jump
         plain = self.source.runs(kind, count)
-        return plain + self.samples[:count] if kind == "perturbed" else plain
+        shown = self.samples if self.signed and count else self.samples[:count]
+        return plain + shown if kind == "perturbed" else plain
 
     def alternative(self, comparison: Comparison, assumption: Assumption) -> Comparison | None:
         return self.source.alternative(comparison, assumption)
@@ -299,7 +493,7 @@ def _is_scaled(comparison: Comparison) -> bool:
 
 def fitted_factor(comparison: Comparison) -> tuple[float, float]:
     """The number that the reference is to be multiplied by to come nearest to the output, and its standard error."""
-    actual, expected = comparison.actual.astype(comparison.expected.dtype), comparison.expected
+    actual, expected = _parts(comparison.actual.astype(comparison.expected.dtype)), _parts(comparison.expected)
     usable = np.isfinite(actual) & np.isfinite(expected) & (expected != 0)
     if expected.dtype.kind != "f" or np.count_nonzero(usable) < 2:
         return 1.0, np.inf
@@ -311,20 +505,6 @@ def fitted_factor(comparison: Comparison) -> tuple[float, float]:
     # Large elements may be off by more than small ones are, and one that decides alone has next to no rest (HC3).
     rest = (given - factor * unit) / np.maximum(1 - unit**2 / square, _DECIDES)
     return factor, float(np.sqrt(np.dot(rest**2, unit**2)) / square)
-
-
-def closer(comparison: Comparison, emulated: Comparison, factor: float = 4.0) -> bool:
-    """Is the output nearer to another reference, by that factor in the middle one of its elements?"""
-    return _distance(emulated) * factor < _distance(comparison)
-
-
-def _distance(comparison: Comparison) -> float:
-    with np.errstate(invalid="ignore", over="ignore"):
-        distance = np.abs(comparison.actual.astype(comparison.expected.dtype) - comparison.expected)
-    finite = distance[np.isfinite(distance) & (comparison.expected != 0)]
-    if not finite.size:
-        return 0.0
-    return float(np.median(finite)) or float(np.mean(finite))
 
 
 def metrics_text(verdict: OutputVerdict) -> str:

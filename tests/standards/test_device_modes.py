@@ -50,9 +50,14 @@ def test_a_number_at_the_end_of_a_binade_is_cut_to_the_one_below() -> None:
 RIGHT = 1 + np.arange(2400.0).reshape(2, 12, 10, 10) / 4096
 
 
-def other(reference: AnyArray) -> Any:
-    """Another reference, for whatever is assumed."""
-    return lambda asked, assumption: replace(asked, expected=reference, evidence=Evidence())
+def rounded(size: float) -> Any:
+    """What a mode gives that is off by so much: another number in each sample of its rounding."""
+
+    def alternative(asked: Comparison, assumption: Assumption) -> Comparison:
+        off = normal(*RIGHT.shape, seed=1 + (assumption.sample or 0)) * (assumption.sample is not None)
+        return replace(asked, expected=RIGHT + size * off, evidence=Evidence())
+
+    return alternative
 
 
 def test_a_healthy_output_asks_for_no_other_reference() -> None:
@@ -64,17 +69,38 @@ def test_a_healthy_output_asks_for_no_other_reference() -> None:
 
 
 def test_a_mode_passes_where_it_is_allowed_and_is_named_where_not() -> None:
-    asked = comparison(RIGHT, RIGHT + 1e-3 * normal(*RIGHT.shape), dtype="float32", alternative=other(RIGHT))
+    actual = RIGHT + 1e-3 * normal(*RIGHT.shape, seed=100)
+    asked = comparison(actual, RIGHT, api="Torch.matmul", dtype="float32", alternative=rounded(1e-3))
     passed = judge_with_modes(Auto(), asked, lambda: [MODES["hf32"]])
-    assert (passed.verdict, passed.metrics["mode"], passed.metrics["noise_ratio"]) == ("pass", "hf32", 0.0)
+    assert (passed.verdict, passed.metrics["mode"]) == ("pass", "hf32")
     failed = judge_with_modes(Auto(), asked, lambda: [])
     assert failed.verdict == "error"
-    assert failed.diagnosis is not None
-    assert failed.diagnosis.cause.startswith("behaves as flush to zero")
+
+
+ELEMENT = np.arange(RIGHT.size).reshape(RIGHT.shape)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        RIGHT * 2.0**-7,
+        1e-3 * 8 * normal(*RIGHT.shape, seed=3),
+        1e-3 * 8 * normal(*RIGHT.shape, seed=3) * (ELEMENT // 100 == 7),
+        1e-3 * 30 * (ELEMENT == 77),
+        1e-3 * 4.0 * (ELEMENT % 2 == 0),
+        1e-3 * 8 * normal(*RIGHT.shape, seed=3) * (ELEMENT % 10 < 2),
+    ],
+    ids=["a factor", "too large", "a channel", "one element", "every second element", "columns"],
+)
+@pytest.mark.parametrize("size", [1.0, 1 / 16])
+def test_what_has_not_the_signature_of_rounding_fails(fault: AnyArray, size: float) -> None:
+    actual = RIGHT + size * 1e-3 * normal(*RIGHT.shape, seed=100) + fault
+    asked = comparison(actual, RIGHT, api="Torch.matmul", dtype="float32", alternative=rounded(1e-3))
+    assert judge_with_modes(Auto(), asked, lambda: [MODES["tf32"]], depth=lambda: "none").verdict == "error"
 
 
 def test_float64_has_no_modes() -> None:
-    asked = comparison(RIGHT, RIGHT + 1e-3 * normal(*RIGHT.shape), dtype="float64", alternative=other(RIGHT))
+    asked = comparison(RIGHT, RIGHT + 1e-3 * normal(*RIGHT.shape), dtype="float64", alternative=rounded(1e-3))
     assert judge_with_modes(Auto(), asked, lambda: list(MODES.values())).verdict == "error"
 
 

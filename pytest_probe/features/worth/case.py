@@ -77,9 +77,8 @@ def _finds(setup: Setup, comparison: Comparison, values: AnyArray) -> bool:
         return False
     standard = user_code.standard(setup.registry.standards[setup.conditions.standard])
     try:
-        verdict = judge_with_modes(
-            standard, replace(comparison, actual=values), lambda: setup.modes, depth=lambda: "none"
-        )
+        wrong = replace(comparison, actual=values)
+        verdict = judge_with_modes(standard, wrong, lambda: setup.modes_of(comparison), depth=lambda: "none")
     except HookFailed:
         return True
     return verdict.verdict == "error"

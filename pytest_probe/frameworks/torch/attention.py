@@ -11,8 +11,6 @@ from typing import Any
 
 import torch
 
-from pytest_probe.model.device_modes import Attention
-
 # What the CPU runs for attention without dropout; both are kernels of their own, without products inside.
 FLASH_FORWARD: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 FLASH_BACKWARD: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
@@ -57,18 +55,14 @@ def flash_backward(
     scale: float | None = None,
     product: _Product = torch.matmul,
     step: _Step = _unchanged,
-    how: Attention = "fused",
 ) -> tuple[torch.Tensor, ...]:
     """Gradients of query, key and value; the weights are computed again."""
     scores = step(scaled_scores(query, key, causal, attn_mask, scale, product))
     weights = step(softmax_weights(scores, total))
     of_weights = product(gradient, value.transpose(-2, -1))
-    mean = (weights * of_weights if how == "composed" else gradient * out).sum(-1, keepdim=True)
-    of_scores = step(weights * step(of_weights - mean))
-    before, behind = (1.0, scale_of(query, scale)) if how == "fused" else (scale_of(query, scale), 1.0)
-    of_scores = of_scores * before
-    of_query = product(of_scores, key) * behind
-    of_key = product(of_scores.transpose(-2, -1), query) * behind
+    of_scores = step(weights * step(of_weights - (gradient * out).sum(-1, keepdim=True)))
+    of_query = product(of_scores, key) * scale_of(query, scale)
+    of_key = product(of_scores.transpose(-2, -1), query) * scale_of(query, scale)
     return of_query, of_key, product(weights.transpose(-2, -1), gradient)
 
 

@@ -12,9 +12,8 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from pytest_probe.frameworks.torch import attention
+from pytest_probe.frameworks.torch import attention, winograd
 from pytest_probe.frameworks.torch.decompositions import kernel, steps_of
 from pytest_probe.frameworks.torch.rounding import SplittingMode, only_moves, storage
 from pytest_probe.model.device_modes import Mode, Rounding
@@ -26,20 +25,16 @@ _ROUNDOFF_FLOAT32 = ULP_FLOAT32 / 2
 _ATEN = torch.ops.aten
 # Of how many terms or more a flushed sum is perturbed by SMALLEST_FLOAT32, a 64th of all that it may lose of so many.
 _MANY = 64
-# What a device's float32 cannot tell from a number that rounds otherwise (1 - 1e-12 from 1) is taken for that number;
-# no jitter takes it back.
-_SEEN_BITS = 30
+# Operands are numbers of float32 on a device: 1 - 1e-12 is 1 there, which rounds otherwise.
+_SEEN_BITS = 24
 # The exponent of zero: below those of all dtypes of operands, and twice it, less some bits, is one of float64.
 _OF_ZERO = -500.0
+# An odd number of 63 bits: a product with it mixes the bits of a number (SplitMix64).
+_MIXED = 0x3F58476D1CE4E5B9
 # Uniform numbers between -1 and 1 times this have unit variance.
 _UNIFORM = 3.0**0.5
 # Arguments that a kernel writes to without its schema saying so: running statistics.
 _WRITTEN: Mapping[Any, tuple[int, ...]] = {_ATEN.native_batch_norm.default: (3, 4)}
-
-
-def _power_error(result: torch.Tensor, *_: Any) -> torch.Tensor:
-    """What a power by exp2 and log2 may be off by."""
-    return result.abs() * ULP_FLOAT32 * (2 + 2 * result.abs().clamp(min=SMALLEST_FLOAT32).log2().abs())
 
 
 # What CUDA's fast intrinsics may be off by, of a result and arguments: the tables of the CUDA programming guide.
@@ -77,7 +72,7 @@ _Bilinear = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def rounded_to_bits(tensor: torch.Tensor, bits: int, rounding: Rounding) -> torch.Tensor:
-    """float64, float32 or complex numbers with `bits` significand bits; ties to even or away, or cut towards zero."""
+    """float64, float32 or complex numbers with `bits` significand bits; ties to even, or cut towards zero."""
     if tensor.is_complex():
         return torch.view_as_complex(
             rounded_to_bits(torch.view_as_real(tensor.resolve_conj()), bits, rounding).contiguous()
@@ -88,9 +83,7 @@ def rounded_to_bits(tensor: torch.Tensor, bits: int, rounding: Rounding) -> torc
         return tensor
     # On the bits of the number: half of the last place is added, which carries into the exponent where it must.
     pattern = tensor.resolve_neg().contiguous().view(integer)
-    if rounding == "away":
-        pattern = pattern + (1 << (drop - 1))
-    elif rounding == "even":
+    if rounding == "even":
         pattern = pattern + ((1 << (drop - 1)) - 1) + ((pattern >> drop) & 1)
     cut = (pattern & -(1 << drop)).view(tensor.dtype)
     return torch.where(torch.isfinite(tensor), cut, tensor)
@@ -191,18 +184,20 @@ class _ModeEmulation(SplittingMode):
 
     def _operands(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         """The parts of an operand: one, or two where it is split."""
-        bits, rounding = self.mode.bits, self.mode.rounding
-        if not bits:
+        if not self.mode.bits:
             return [self._moved(tensor, 1.0)]
-        if self.jitter is not None and self.jitter.unsure and not tensor.is_complex():
-            tensor = _shifted(tensor, self.jitter.unsure)
-        if bits < _SEEN_BITS:
-            # Six bits more than float32 has: a number as near to a tie is one to the device.
+        high = self._rounded(tensor)
+        parts = [high, self._rounded(tensor - high)] if self.mode.split else [high]
+        return [self._moved(part, 1.0) for part in parts]
+
+    def _rounded(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor rounded; with jitter as far off, to either side."""
+        if self.mode.bits < _SEEN_BITS:
             tensor = rounded_to_bits(tensor, _SEEN_BITS, "even")
-        high = rounded_to_bits(tensor, bits, rounding)
-        if not self.mode.split:
-            return [self._moved(high, 1.0)]
-        return [self._moved(part, 1.0) for part in (high, rounded_to_bits(tensor - high, bits, rounding))]
+        rounded = rounded_to_bits(tensor, self.mode.bits, self.mode.rounding)
+        if self.jitter is None:
+            return rounded
+        return tensor + (rounded - tensor) * signs_by_value(tensor, self.jitter.seed)
 
     def product(
         self, function: _Bilinear, a: torch.Tensor, b: torch.Tensor, axes: tuple[int, int] | None
@@ -224,6 +219,10 @@ class _ModeEmulation(SplittingMode):
             lost = lost + total * left.shape[axes[0]]
         assert total is not None
         return total - lost * _ROUNDOFF_FLOAT32 if self.mode.cut else total
+
+    def whole_product(self, function: _Bilinear, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        """The same in one piece."""
+        return self.product(function, a, b, None)
 
     def _chunks(self, tensor: torch.Tensor, axis: int) -> tuple[torch.Tensor, ...]:
         return tensor.chunk(max(1, min(self.mode.chunks, tensor.shape[axis])), axis)
@@ -260,11 +259,14 @@ class _Recurrences:
         return kind == "sum" and ("scaled sum" in before or {"scaled product", "product"} <= before)
 
 
-def _shifted(tensor: torch.Tensor, size: float) -> torch.Tensor:
-    """What no float32 number is comes from steps before, where sums may have cancelled: moved by a share of itself and
-    of its row. Float32 numbers are arguments, and stay."""
-    scale = tensor.abs() + tensor.square().mean(-1, keepdim=True).sqrt() if tensor.ndim else tensor.abs()
-    return torch.where(tensor == tensor.float(), tensor, tensor + size * scale)
+def signs_by_value(tensor: torch.Tensor, seed: int) -> torch.Tensor:
+    """1 or -1 for each element, by chance and alike for equal magnitudes: whatever rounds a number rounds each copy."""
+    if tensor.is_complex():
+        return torch.view_as_complex(signs_by_value(torch.view_as_real(tensor.resolve_conj()), seed).contiguous())
+    mixed = tensor.abs().to(torch.float64).contiguous().view(torch.int64) ^ (torch.tensor(seed + 1) * _MIXED)
+    for shift in (31, 29):
+        mixed = (mixed ^ (mixed >> shift)) * _MIXED
+    return 1 - 2 * ((mixed >> 40) & 1).to(tensor.dtype)
 
 
 def flushed(tensor: torch.Tensor) -> torch.Tensor:
@@ -350,9 +352,12 @@ def _convolution(
     mode: _ModeEmulation, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *how: Any
 ) -> torch.Tensor:
     transposed, groups = how[3], how[5]
-    # Sums of groups run over a part of the channels, which no common axis cuts.
-    axes = None if groups != 1 else (1, 0 if transposed else 1)
-    result = mode.product(lambda a, b: _ATEN.convolution.default(a, b, None, *how), x, weight, axes)
+    if mode.mode.tiles and winograd.applies(x, weight, *how):
+        result = winograd.forward(x, weight, how[1], mode.mode.tiles, mode.whole_product)
+    else:
+        # Sums of groups run over a part of the channels, which no common axis cuts.
+        axes = None if groups != 1 else (1, 0 if transposed else 1)
+        result = mode.product(lambda a, b: _ATEN.convolution.default(a, b, None, *how), x, weight, axes)
     return result if bias is None else result + bias.reshape(-1, *[1] * (x.ndim - 2))
 
 
@@ -372,6 +377,10 @@ def _convolution_backward(
         found: torch.Tensor = _ATEN.convolution_backward.default(g, a, b, bias_sizes, *how, mask)[place]
         return found
 
+    of_bias = gradient_of(gradient, x, weight, 2) if wanted[2] else None
+    if mode.mode.tiles and winograd.applies(x, weight, *how):
+        found = winograd.backward(gradient, x, weight, how[1], mode.mode.tiles, mode.whole_product)
+        return *(part if asked else None for part, asked in zip(found, wanted, strict=False)), of_bias
     axes = None if groups != 1 else (1, 1 if transposed else 0)
     of_x = mode.product(lambda g, b: gradient_of(g, x, b, 0), gradient, weight, axes) if wanted[0] else None
     of_weight = (
@@ -379,7 +388,7 @@ def _convolution_backward(
         if wanted[1]
         else None
     )
-    return of_x, of_weight, gradient_of(gradient, x, weight, 2) if wanted[2] else None
+    return of_x, of_weight, of_bias
 
 
 def _attention(mode: _ModeEmulation, *args: Any, **kwargs: Any) -> Any:
@@ -387,8 +396,7 @@ def _attention(mode: _ModeEmulation, *args: Any, **kwargs: Any) -> Any:
 
 
 def _attention_backward(mode: _ModeEmulation, *args: Any, **kwargs: Any) -> Any:
-    how = mode.mode.attention
-    return attention.flash_backward(*args, **kwargs, product=partial(_mm, mode), step=mode.step, how=how)
+    return attention.flash_backward(*args, **kwargs, product=partial(_mm, mode), step=mode.step)
 
 
 _PRODUCTS: Mapping[Any, Callable[..., Any]] = {
@@ -410,8 +418,5 @@ def emulated(mode: Mode | None, jitter: Jitter | None) -> Iterator[None]:
     if mode is None:
         yield
         return
-    with contextlib.ExitStack() as stack:
-        if mode.attention == "math":
-            stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-        stack.enter_context(_ModeEmulation(mode, jitter))
+    with _ModeEmulation(mode, jitter):
         yield

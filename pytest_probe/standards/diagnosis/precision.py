@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.device_modes import Behaviour
@@ -15,7 +16,14 @@ from pytest_probe.numerics import noise_ratio, regions
 from pytest_probe.numerics.dtypes import AnyArray, Float64Array, float_format, numpy_dtype, round_to, widen
 from pytest_probe.numerics.statistics import has_distinct
 from pytest_probe.numerics.ulp import ulp
-from pytest_probe.standards.device_modes import closer, emulations, has_samples, judge_emulated, metrics_text
+from pytest_probe.standards.device_modes import (
+    emulations,
+    has_samples,
+    is_as_large,
+    judge_emulated,
+    metrics_text,
+    outlying,
+)
 from pytest_probe.standards.diagnosis.failed_output import (
     MIN_WRONG_ELEMENTS,
     NEARLY_ALL,
@@ -56,7 +64,7 @@ class DeviceMode(Struct, frozen=True):
         apart = any(behaviour.rounds or behaviour.flushes for behaviour in self.behaviours)
         if apart and failed.uniform and failed.factors[0]:
             return None
-        for behaviour in self.behaviours:
+        for behaviour in map(_direct, self.behaviours):
             for emulated in emulations(failed.comparison, behaviour):
                 found = judge_emulated(failed.standard, emulated) if self._near(failed, emulated, behaviour) else None
                 if found is None:
@@ -70,7 +78,7 @@ class DeviceMode(Struct, frozen=True):
         """What a mode explains but for a few elements."""
         if not behaviour.rounds:
             return None
-        wrong, _ = wrong_elements(emulated, found)
+        wrong = outlying(emulated) if has_samples(emulated) else wrong_elements(emulated, found)[0]
         if not 0 < np.count_nonzero(wrong) <= _FEW * wrong.size:
             return None
         where = regions.describe(wrong)
@@ -81,11 +89,16 @@ class DeviceMode(Struct, frozen=True):
             return not has_samples(emulated) or _of_the_size(failed, emulated, behaviour)
         if behaviour.flushes:
             return not _still_wrong(failed, emulated)
-        return not behaviour.rounds or closer(failed.comparison, emulated)
+        return not behaviour.rounds or is_as_large(failed.comparison, emulated, behaviour)
 
     def _words(self, behaviour: Behaviour, found: OutputVerdict, verdict: OutputVerdict) -> str:
         words = f"{_like(behaviour)}: {metrics_text(found)} instead of {metrics_text(verdict)}"
         return f"{words} (--probe-allow={behaviour.name} accepts it)" if behaviour.name else words
+
+
+def _direct(behaviour: Behaviour) -> Behaviour:
+    """Without convolutions of transformed tiles: those of one mode err as much as others of the next."""
+    return replace(behaviour, variants=tuple(mode for mode in behaviour.variants if not mode.tiles))
 
 
 def _like(behaviour: Behaviour) -> str:
