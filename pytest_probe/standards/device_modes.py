@@ -224,8 +224,9 @@ def _parts(values: AnyArray) -> AnyArray:
 def _unlike_samples(comparison: Comparison) -> str:
     """Why errors are unlike samples of the mode's rounding: by their size, a direction or a place."""
     scaled = _scaled(comparison)
+    most = _SIZE[len(scaled) > max(_SAMPLES)]
     sizes = [noise_ratio.root_mean_square(np.abs(each)) for each in scaled]
-    if sizes[0] > _SIZE[_many(scaled)] * max(sizes[1:]):
+    if sizes[0] > most * max(sizes[1:]):
         return f"RMS {sizes[0]:.3g} noise scales of the mode, its rounding gives {max(sizes[1:]):.3g}"
     largest = [float(np.abs(each).max()) for each in scaled]
     if largest[0] > _farthest(scaled):
@@ -233,7 +234,7 @@ def _unlike_samples(comparison: Comparison) -> str:
         return f"an element is off by {largest[0]:.3g} noise scales of the mode, its rounding gives {usual:.3g}"
     expected = _parts(comparison.expected)
     values = np.where(np.isfinite(expected), expected, 0.0)
-    directed = direction(scaled[0], scaled[1:], values, mean_of=_SIZE[_many(scaled)])
+    directed = direction(scaled[0], scaled[1:], values, mean_of=most)
     return directed or place_of(scaled[0], scaled[1:], max(sizes))
 
 
@@ -243,15 +244,10 @@ def outlying(comparison: Comparison) -> BoolArray:
     return np.asarray(np.abs(scaled[0]) > _farthest([np.zeros(1), *scaled[1:]]))
 
 
-def _many(scaled: Sequence[AnyArray]) -> int:
-    """Are there as many samples as tell chance from a fault, beside the output? As a place in a pair of limits."""
-    return int(len(scaled) > max(_SAMPLES))
-
-
 def _farthest(scaled: Sequence[AnyArray]) -> float:
     """How far an element may be off. What is more precise than the mode may err as that does in places."""
     sizes = [noise_ratio.root_mean_square(np.abs(each)) for each in scaled]
-    if not _many(scaled):
+    if len(scaled) <= max(_SAMPLES):
         return _OUTLYING[0] * max(sizes)
     tails = [float(np.abs(each).max()) / size for each, size in zip(scaled[1:], sizes[1:], strict=True)]
     return _OUTLYING[1] * max(tails) * max(sizes)

@@ -17,6 +17,9 @@ Product = Callable[[Callable[[torch.Tensor, torch.Tensor], torch.Tensor], torch.
 
 _POINTS = (0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5)
 _KERNELS = (3, 5)
+# Sums over channels, and over tiles.
+_SUMS = functools.partial(torch.einsum, "nchwij,ocij->nohwij")
+_GRADIENT_SUMS = functools.partial(torch.einsum, "nchwij,nohwij->ocij")
 
 
 def applies(x: torch.Tensor, weight: torch.Tensor, *how: Any) -> bool:
@@ -34,7 +37,7 @@ def forward(
     """The convolution in tiles of so many outputs on a side."""
     after, kernel, before = _transforms(outputs, weight.shape[-1])
     tiles, (height, width) = _tiles(x, weight.shape[-1], padding, outputs)
-    sums = product(_over_channels, before @ tiles @ before.t(), kernel @ weight @ kernel.t())
+    sums = product(_SUMS, before @ tiles @ before.t(), kernel @ weight @ kernel.t())
     blocks = after @ sums @ after.t()
     return blocks.permute(0, 1, 2, 4, 3, 5).flatten(4, 5).flatten(2, 3)[..., :height, :width].contiguous()
 
@@ -55,16 +58,8 @@ def backward(
     tiles, (height, width) = _tiles(x, taps, padding, outputs)
     padded = F.pad(gradient, (0, -width % outputs, 0, -height % outputs))
     blocks = padded.unfold(2, outputs, outputs).unfold(3, outputs, outputs)
-    sums = product(_over_tiles, before @ tiles @ before.t(), after.t() @ blocks @ after)
+    sums = product(_GRADIENT_SUMS, before @ tiles @ before.t(), after.t() @ blocks @ after)
     return of_x, kernel.t() @ sums @ kernel
-
-
-def _over_channels(tiles: torch.Tensor, kernels: torch.Tensor) -> torch.Tensor:
-    return torch.einsum("nchwij,ocij->nohwij", tiles, kernels)
-
-
-def _over_tiles(tiles: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
-    return torch.einsum("nchwij,nohwij->ocij", tiles, blocks)
 
 
 def _tiles(x: torch.Tensor, taps: int, padding: Sequence[int], outputs: int) -> tuple[torch.Tensor, tuple[int, int]]:

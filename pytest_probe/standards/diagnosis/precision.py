@@ -29,7 +29,6 @@ from pytest_probe.standards.diagnosis.failed_output import (
     NEARLY_ALL,
     Cause,
     FailedOutput,
-    wrong_elements,
 )
 
 _NARROWER = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
@@ -71,14 +70,14 @@ class DeviceMode(Struct, frozen=True):
                     continue
                 if found.verdict == "pass":
                     return Cause("precision", self._words(behaviour, found, failed.verdict))
-                nearly = nearly or self._but_for(behaviour, emulated, found)
+                nearly = nearly or self._but_for(behaviour, emulated)
         return nearly
 
-    def _but_for(self, behaviour: Behaviour, emulated: Comparison, found: OutputVerdict) -> Cause | None:
+    def _but_for(self, behaviour: Behaviour, emulated: Comparison) -> Cause | None:
         """What a mode explains but for a few elements."""
         if not behaviour.rounds:
             return None
-        wrong = outlying(emulated) if has_samples(emulated) else wrong_elements(emulated, found)[0]
+        wrong = outlying(emulated)
         if not 0 < np.count_nonzero(wrong) <= _FEW * wrong.size:
             return None
         where = regions.describe(wrong)
