@@ -1,4 +1,4 @@
-"""Noise ratios of planted faults, legitimate differences and device modes: `python benchmarks/planted_faults.py`."""
+"""Noise ratios of planted faults and legitimate differences: `python benchmarks/planted_faults.py`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ sys.path.insert(0, str(ROOT))
 from pytest_probe.model.verdict import Verdict  # noqa: E402
 from tests.evidence.test_faults import FAULTS, HEALTHY, dump_of  # noqa: E402
 from tests.support.checking import verdicts  # noqa: E402
-from tests.support.emulated import CALLS, narrow_only, patches, to_bits  # noqa: E402
 
 # Significand bits of each mode that rounds operands.
 BITS = {"tf32": 11, "hf32": 12, "bf16": 8}
@@ -52,42 +51,12 @@ def worst_ratios(found: dict[str, Verdict]) -> str:
     return " / ".join(f"{ratio:,.3g}" if ratio < 1000 else f"{float(f'{ratio:.3g}'):,.0f}" for ratio in ratios)
 
 
-def off(device: Any) -> Any:
-    """The device with one element of its output 1 % off."""
-
-    def function(*args: Any) -> Any:
-        out = device(*args)
-        mask = out.detach().new_ones(out.numel())
-        mask[77] = 1.01
-        return out * mask.view(out.shape)
-
-    return function
-
-
-def mode_row(mode: str, name: str) -> str:
-    """A call on a device in a mode: not allowed, allowed, and allowed with one element off."""
-    call = (*CALLS[name], True)
-    device = patches(to_bits(BITS[mode]))[name][2]
-    cells = []
-    for wrong, allow in ((device, "none"), (device, mode), (off(device), mode)):
-        found = checked(call, lambda right, wrong=wrong: narrow_only(right, wrong), allow=(allow,))
-        if wrong is not device:
-            found = {case: verdict for case, verdict in found.items() if case.endswith("forward")}
-        verdict = "error" if any(item.verdict == "error" for item in found.values()) else "pass"
-        cells.append(f"{verdict} {worst_ratios(found)}")
-    return f"| {mode} | {name} | {' | '.join(cells)} |"
-
-
 def main() -> None:
     print("| | verdict | largest ratio (limit) | RMS ratio (limit) | scale from |\n|---|---|---|---|---|")
     for label, (call, patch, _) in FAULTS.items():
         print(row(f"fault: {label}", checked(call, patch)))
     for label, (call, patch) in HEALTHY.items():
         print(row(f"legitimate: {label}", checked(call, patch)))
-    print("\n| mode | call | not allowed | allowed | allowed, one element 1 % off |\n|---|---|---|---|---|")
-    for mode in BITS:
-        for name in CALLS:
-            print(mode_row(mode, name))
 
 
 if __name__ == "__main__":
