@@ -249,7 +249,7 @@ def _farthest(scaled: Sequence[AnyArray]) -> float:
     sizes = [noise_ratio.root_mean_square(np.abs(each)) for each in scaled]
     if len(scaled) <= max(_SAMPLES):
         return _OUTLYING[0] * max(sizes)
-    tails = [float(np.abs(each).max()) / size for each, size in zip(scaled[1:], sizes[1:], strict=True)]
+    tails = [float(np.abs(each).max()) / max(size, 1e-300) for each, size in zip(scaled[1:], sizes[1:], strict=True)]
     return _OUTLYING[1] * max(tails) * max(sizes)
 
 
