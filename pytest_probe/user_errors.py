@@ -6,6 +6,7 @@ import importlib
 import linecache
 import signal
 import site
+import sys
 import sysconfig
 import threading
 import traceback
@@ -170,6 +171,14 @@ def frames(error: BaseException) -> list[str]:
         for file, line in found
         if _is_users(file)
     ]
+
+
+def users_place() -> str:
+    """Where the project's own code is at this moment ("test_x.py:12"); "" where none of it is."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not _is_users(frame.f_code.co_filename):
+        frame = frame.f_back
+    return "" if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
 @cache

@@ -38,6 +38,8 @@ from pytest_probe.user_errors import allowing_refusal
 
 # u_c, the roundoff of the arithmetic inside: float32 for it and everything narrower, else float64.
 SINGLE, DOUBLE = 2.0**-24, 2.0**-53
+# Places that messages name.
+_CASTS = 3
 
 
 class CaseEvidence(OutputRuns, frozen=True):
@@ -139,8 +141,17 @@ def comparisons(
     # A choice among equal values must stay the same in perturbed runs, so equal values move together there.
     together = bool(classes & {"ties", "kinks"})
     fixed = frozenset(call.paths[name] for name in details(classes, "labels") if name in call.paths)
+    cast, rounds = _narrowing(reference, made)
     how = Perturbation(
-        f"{call.api}\0{seed}", direction, SINGLE, narrowest, None, together, fixed, "attention" in classes
+        f"{call.api}\0{seed}",
+        direction,
+        SINGLE,
+        cast or narrowest,
+        None,
+        together,
+        fixed,
+        "attention" in classes,
+        written=bool(cast),
     )
     runs = _Runs(replay, how)
     alternatives, dependence = Alternatives(replay, how), Dependence(replay, direction)
@@ -155,6 +166,7 @@ def comparisons(
         computes_narrow=on_cpu and not reference.is_emulated and reference.framework.computes_narrow(narrowest),
         plain_convolutions=on_cpu and reference.framework.plain_convolutions(narrowest),
         of_user=reference.of_user,
+        rounds=rounds,
         own_kernels="" if on_cpu or narrowest == "float32" else reference.own_kernels(replay.source.name),
         forward=replay.actual.outputs,
         reference=reference.run.outputs,
@@ -235,6 +247,17 @@ def _narrowest(reference: Reference, floats: Mapping[str, np.dtype[Any]]) -> str
     real = [dtype for dtype in floats.values() if not is_complex(dtype)]
     narrowest = min(real, key=lambda dtype: float_format(dtype).precision, default=np.dtype(np.float32))
     return narrowest.name if float_format(narrowest).precision < 24 else "float32"
+
+
+def _narrowing(reference: Reference, floats: Mapping[str, np.dtype[Any]]) -> tuple[str, str]:
+    """The narrowest dtype that a user's reference rounds to though no argument is so narrow, and all such dtypes with
+    their places, in words; "" where there is none."""
+    least = min((float_format(dtype).precision for dtype in floats.values() if not is_complex(dtype)), default=0)
+    real = (cast for cast in reference.casts if not is_complex(numpy_dtype(cast.dtype)))
+    casts = [cast for cast in real if float_format(cast.dtype).precision < least]
+    words = dict.fromkeys(f"{cast.dtype} at {cast.place}" if cast.place else cast.dtype for cast in casts)
+    narrowest = min((cast.dtype for cast in casts), key=lambda dtype: float_format(dtype).precision, default="")
+    return narrowest, ", ".join([*words][:_CASTS])
 
 
 def _is_float(value: Any) -> bool:

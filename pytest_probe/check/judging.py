@@ -45,6 +45,7 @@ from pytest_probe.model.verdict import SEVERITY, ArgumentRow, OutputVerdict, Ver
 from pytest_probe.numerics.dtypes import AnyArray, dtype_name, is_complex, widen
 from pytest_probe.numerics.packed import is_packed, unpacked
 from pytest_probe.standards.api_class import adds_products, classes_of
+from pytest_probe.standards.as_written import beside_written
 from pytest_probe.standards.auto import known_steps, opening
 from pytest_probe.standards.base import Standard
 from pytest_probe.standards.baseline_metrics import baseline_metrics, crc
@@ -398,7 +399,7 @@ def judge_with_modes(
 
     allowed gives the modes, depth how far to search for the cause; both are called only after an error or a warning.
     """
-    verdict = standard.judge(comparison)
+    verdict = beside_written(standard, comparison, standard.judge(comparison))
     if verdict.verdict not in ("error", "warning"):
         return verdict
     passed = under_modes(standard, comparison, verdict, allowed())

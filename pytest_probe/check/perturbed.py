@@ -44,7 +44,7 @@ class Perturbation(Struct, frozen=True):
     key seeds what is drawn; roundoff is u_c; narrow the 16-bit dtype of some kinds. together: equal values move alike,
     so that a choice among them stays, and inward, since the arguments' ranges may differ. fixed names arguments that
     hold labels, which stay as they are: moved, they would be none. attends: it is attention, whose products take 16-bit
-    operands.
+    operands. written: the reference itself rounds to narrow, which is no argument's dtype.
     """
 
     key: str
@@ -55,6 +55,7 @@ class Perturbation(Struct, frozen=True):
     together: bool = False
     fixed: frozenset[str] = frozenset()
     attends: bool = False
+    written: bool = False
 
 
 class PerturbedRuns:
@@ -92,7 +93,8 @@ class PerturbedRuns:
             return []
         # What is off by the same in each run is a fault, which must not excuse itself: the steps of the call as one
         # count then.
-        if KINDS[kind].rounds == "between kernels" and self._own(kind) is not None and not self._is_rounding(name):
+        own = KINDS[kind].rounds == "between kernels" and not self._how.written and self._own(kind) is not None
+        if own and not self._is_rounding(name):
             self._made.pop("narrow_steps", None)
             self._whole = True
         runs = self._runs(kind, count)
@@ -187,7 +189,7 @@ class PerturbedRuns:
 
     def _own(self, kind: RunKind) -> Way | None:
         """How steps are run in the call's own dtypes; None where float64 is rounded. An accelerator's are always, the
-        CPU's where an autocast casts for calls inside this one, or where several dtypes meet."""
+        CPU's where an autocast casts for calls inside this one, the reference does, or several dtypes meet."""
         reference = self._reference
         if KINDS[kind].rounds == "own dtypes":
             how = self._how
@@ -199,7 +201,7 @@ class PerturbedRuns:
         if self._whole or KINDS[kind].rounds != "between kernels":
             return None
         by_autocast = reference.narrow and not reference.framework.casts(reference.candidate.path)
-        if not by_autocast and not self._mixed():
+        if not by_autocast and not self._mixed() and not self._how.written:
             return None
         steps = Steps(self._how.narrow, fine=False, own=True)
         return Way(reference.framework.host(), autocast=reference.autocast, steps=steps)

@@ -99,6 +99,7 @@ class ReferenceRuns(Struct, frozen=True):
             contraction=resolved.contraction,
             demands=resolved.demands,
             cached=self.cached,
+            casts=() if candidate.widened is None else tuple(candidate.widened.casts),
         )
 
     def whole(self, reference: Reference) -> Reference:
@@ -156,9 +157,18 @@ class ReferenceRuns(Struct, frozen=True):
             advice = advice if "dtype" in said(error) else ""
             raise NoReference(f"the reference raised {exception_line(error)}{advice}") from error
         check_wide(run)
-        leaves, notes = candidate.arguments.tensors, () if candidate.widened is None else candidate.widened.notes
+        assert candidate.widened is not None
+        leaves, casts, notes = candidate.arguments.tensors, candidate.widened.casts, candidate.widened.notes
         found = Reference(
-            self.framework, candidate, NO_CALL, leaves, run, wanted, notes=notes, demands=resolved.demands
+            self.framework,
+            candidate,
+            NO_CALL,
+            leaves,
+            run,
+            wanted,
+            notes=notes,
+            demands=resolved.demands,
+            casts=tuple(casts),
         )
         if not run.outputs and not found.changed:
             raise NoReference("the reference returns nothing and changes no argument: there is nothing to judge")

@@ -19,7 +19,7 @@ from pytest_probe import frameworks
 from pytest_probe.check.kept import Keep, Kept, KeptResults, Made, kept_run, taken_run
 from pytest_probe.check.large.in_turn import gradients_in_turn
 from pytest_probe.check.prepare import default_dtype
-from pytest_probe.frameworks.base import Widened, looked_up
+from pytest_probe.frameworks.base import Cast, Widened, looked_up
 from pytest_probe.model.case import Demands
 from pytest_probe.model.dump import Call
 from pytest_probe.model.run import (
@@ -99,7 +99,7 @@ class Reference(Struct, frozen=True, dict=True):
     autocast is the dtype of the autocast that the recorded dtypes call for, "" for none; narrow tells that it rounds
     wider inputs, inside that no output's dtype shows it. contraction, corner: too large for a reference in full;
     run is that of a corner. demands: what is asked of results besides, None where they are a record's own. cached: what
-    earlier runs kept of this case, None without a cache.
+    earlier runs kept of this case, None without a cache. casts are those that the user wrote into it.
     """
 
     framework: Framework
@@ -117,6 +117,7 @@ class Reference(Struct, frozen=True, dict=True):
     corner: Corner | None = None
     demands: Demands | None = None
     cached: KeptResults | None = None
+    casts: tuple[Cast, ...] = ()
 
     @cached_property
     def _key(self) -> bytes | None:

@@ -31,8 +31,16 @@ from pytest_probe.model.run import (
     Way,
 )
 
+
+class Cast(Struct, frozen=True):
+    """A cast, or a factory, in a user's reference: to which dtype, and where it is written ("test_x.py:12")."""
+
+    dtype: str
+    place: str
+
+
 # A framework's context in which casts and factories of narrower dtypes give this one; the list gets an item for each.
-Widening: TypeAlias = Callable[[str, list[str]], AbstractContextManager[object]]
+Widening: TypeAlias = Callable[[str, list[Cast]], AbstractContextManager[object]]
 
 
 class _Running(threading.local):
@@ -67,7 +75,7 @@ class Widened:
     def __init__(self, function: Callable[..., Any], widening: Widening) -> None:
         self.function = function
         self._widening = widening
-        self.casts: list[str] = []
+        self.casts: list[Cast] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not _running.dtype:

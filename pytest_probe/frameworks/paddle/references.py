@@ -12,11 +12,12 @@ import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
-from pytest_probe.frameworks.base import border_dtype
-from pytest_probe.frameworks.paddle.arrays import is_float, to_array, to_tensor
+from pytest_probe.frameworks.base import Cast, border_dtype
+from pytest_probe.frameworks.paddle.arrays import is_float, name_of, to_array, to_tensor
 from pytest_probe.frameworks.paddle.rounding import replaced
 from pytest_probe.model.comparison import Choice
 from pytest_probe.numerics.dtypes import float_format, numpy_dtype, round_to, widen
+from pytest_probe.user_errors import users_place
 
 # Dtypes that a recorded tensor may have where float64 takes its place.
 _NATIVE = ("float32", "float16", "bfloat16")
@@ -114,23 +115,23 @@ _WIDE = {
 
 
 @contextmanager
-def widening(dtype: str, casts: list[str]) -> Iterator[None]:
-    """In here an operator that is asked for a narrower floating dtype gives dtype; casts gets its name."""
+def widening(dtype: str, casts: list[Cast]) -> Iterator[None]:
+    """In here an operator that is asked for a narrower floating dtype gives dtype; casts gets each."""
 
     def wide(name: str, operator: Callable[..., Any]) -> Callable[..., Any]:
-        return functools.partial(_called, _WIDE[dtype], casts, name, operator)
+        return functools.partial(_called, _WIDE[dtype], casts, operator)
 
     with replaced(wide):
         yield
 
 
 def _called(
-    wider: Mapping[Any, Any], casts: list[str], name: str, operator: Callable[..., Any], /, *args: Any, **kwargs: Any
+    wider: Mapping[Any, Any], casts: list[Cast], operator: Callable[..., Any], /, *args: Any, **kwargs: Any
 ) -> Any:
     def wide(value: Any) -> Any:
         if not isinstance(value, paddle.dtype) or value not in wider:
             return value
-        casts.append(name)
+        casts.append(Cast(name_of(value), users_place()))
         return wider[value]
 
     return operator(*map(wide, args), **{key: wide(value) for key, value in kwargs.items()})

@@ -15,11 +15,11 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks import COMPILED
-from pytest_probe.frameworks.base import Functions, border_dtype, looked_up
+from pytest_probe.frameworks.base import Cast, Functions, border_dtype, looked_up
 from pytest_probe.frameworks.torch.arrays import to_array
 from pytest_probe.frameworks.torch.dispatch import DispatchMode
 from pytest_probe.model.comparison import Choice
-from pytest_probe.user_errors import allowing_refusal
+from pytest_probe.user_errors import allowing_refusal, users_place
 
 # Some defaults are a number of the tensors' dtype, which float64 would make another call of. Compiled functions of
 # torch run without the mode that writes them down: it sees calls from Python alone, so it would see nothing inside one.
@@ -161,28 +161,28 @@ _BITS = (torch.ops.aten.view.dtype,)
 
 
 class _Widening(DispatchMode):
-    def __init__(self, dtype: str, casts: list[str]) -> None:
+    def __init__(self, dtype: str, casts: list[Cast]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._wider = _WIDE[dtype]
         self._casts = casts
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func not in _BITS:
-            wide = tuple(self._wide(value, func) for value in args)
-            kwargs = {key: self._wide(value, func) for key, value in (kwargs or {}).items()}
+            wide = tuple(self._wide(value) for value in args)
+            kwargs = {key: self._wide(value) for key, value in (kwargs or {}).items()}
             return func(*wide, **kwargs)
         return func(*args, **(kwargs or {}))
 
-    def _wide(self, value: Any, func: Any) -> Any:
+    def _wide(self, value: Any) -> Any:
         if not isinstance(value, torch.dtype) or value not in self._wider:
             return value
-        self._casts.append(str(func))
+        self._casts.append(Cast(str(value).removeprefix("torch."), users_place()))
         return self._wider[value]
 
 
 @contextmanager
-def widening(dtype: str, casts: list[str]) -> Iterator[None]:
-    """In here a kernel that is asked for a narrower floating dtype gives dtype; casts gets its name."""
+def widening(dtype: str, casts: list[Cast]) -> Iterator[None]:
+    """In here a kernel that is asked for a narrower floating dtype gives dtype; casts gets each."""
     with _Widening(dtype, casts):
         yield
 
