@@ -41,7 +41,7 @@ from pytest_probe.model.case import Case
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.device_modes import Behaviour, behaviour
 from pytest_probe.model.run import Array, Leaf, floats_of, mapped
-from pytest_probe.model.verdict import SEVERITY, ArgumentRow, OutputVerdict, Verdict, conclusion
+from pytest_probe.model.verdict import GRANTED, SEVERITY, ArgumentRow, OutputVerdict, Verdict, conclusion
 from pytest_probe.numerics.dtypes import AnyArray, dtype_name, is_complex, widen
 from pytest_probe.numerics.packed import is_packed, unpacked
 from pytest_probe.standards.api_class import adds_products, classes_of
@@ -333,7 +333,9 @@ def verdict_on(judged: Judged, standard: str) -> Verdict:
 
 
 def _granted(judged: Judged) -> Iterator[str]:
-    """The words for modes that explain what a user's function gives: no flag of the framework's allows them."""
+    """The words for what outputs were granted, and for modes that explain what a user's function gives: no flag of the
+    framework's allows them."""
+    yield from (f"{each.name}: granted {each.metrics[GRANTED]}" for each in judged.outputs if GRANTED in each.metrics)
     named = {str(output.metrics["mode"]) for output in judged.outputs if "mode" in output.metrics}
     rounding = sorted(mode for mode in named if not behaviour(mode).flushes)
     if rounding and judged.replay.reference.of_user:

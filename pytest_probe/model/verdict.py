@@ -22,6 +22,8 @@ Metric: TypeAlias = "float | int | str | bool"
 TABLE_METRIC = "table"
 # The metric that names the kind of an output that is not finite.
 OVERFLOW = "overflow"
+# The metric that says what else than noise an output was granted, in ulps and as a share of it.
+GRANTED = "granted"
 # How the reason of a warning begins where nobody could judge; the summary counts such cases.
 UNDECIDED = "undecided: "
 # How the note on a case begins whose device computed another dtype than the case's; the summary counts such cases.
