@@ -24,6 +24,7 @@ from pytest_probe.standards.classes.indexed_writes import Writes
 from pytest_probe.standards.classes.nearest_resize import Neighbours
 from pytest_probe.standards.classes.random import OwnDtype, Random, Uninitialised
 from pytest_probe.standards.classes.ties import Ties
+from pytest_probe.standards.equal_inputs import judged_apart
 from pytest_probe.standards.exact import Exact, correctly_rounded
 from pytest_probe.standards.noise.opening import Opening
 from pytest_probe.standards.noise.stages import BETWEEN_STEPS, Stage
@@ -63,7 +64,7 @@ class Auto:
 
     def judge(self, comparison: Comparison) -> OutputVerdict:
         judge = _by_arguments(comparison) if comparison.direction == "forward" else None
-        verdict = (judge or _by_class(comparison)).judge(comparison)
+        verdict = judged_apart(judge or _by_class(comparison), comparison)
         if verdict.verdict == "pass" and verdict.standard == "noise":
             return _with_table(comparison, verdict, self.table, self.name)
         return verdict

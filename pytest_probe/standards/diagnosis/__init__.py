@@ -35,7 +35,7 @@ from pytest_probe.standards.diagnosis.scaled import WrongScales
 from pytest_probe.standards.diagnosis.terms import Combination, Factor, Power, Sign, SliceFactor, SliceOffset, SliceTerm
 
 # Judges that compare no element with an element name what is wrong themselves.
-_OWN_WORDS = frozenset(("random", "factorisation", "uninitialised", "structure", "mutated"))
+_OWN_WORDS = frozenset(("random", "factorisation", "uninitialised", "structure", "mutated", "equal inputs"))
 # Elements that recognisers look at: of a larger output the part of it that is most wrong.
 _PART = 1 << 21
 
