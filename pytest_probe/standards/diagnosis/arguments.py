@@ -44,13 +44,14 @@ _Tensors: TypeAlias = Mapping[str, AnyArray]
 
 class _Change(Struct, frozen=True):
     """Other values of some arguments, and what that is called. lost: the values were left out, and may as well have
-    been taken twice. series: changes of one name move the output less and less."""
+    been taken twice. series: changes of one name move the output less and less. shorter: the output may be, too."""
 
     family: Family
     words: str
     values: Mapping[str, Any]
     lost: bool = False
     series: str = ""
+    shorter: bool = False
 
 
 class ChangedArgument:
@@ -66,6 +67,7 @@ class ChangedArgument:
             if change.series in ended or not _may_explain(failed, change):
                 continue
             found = comparison.evidence.with_arguments({paths.get(n, n): value for n, value in change.values.items()})
+            found = found if found is None or not change.shorter else _filled(found, failed.wrong.shape)
             if found is None or found.shape != failed.wrong.shape or is_complex(found.dtype):
                 continue
             values = widen(found).astype(np.float64)
@@ -283,7 +285,15 @@ def _shortened(tensors: _Tensors) -> Iterator[_Change]:
             for group in (names, names[1:]) if len(names) > 1 else (names,):
                 for end in _ends(extent):
                     values = {name: np.take(tensors[name], np.arange(extent - end), axis) for name in group}
-                    yield _Change("term", f"as without the last {end} of dim {axis} of {_join_names(group)}", values)
+                    words = f"as without the last {end} of dim {axis} of {_join_names(group)}"
+                    yield _Change("term", words, values, shorter=True)
+
+
+def _filled(found: AnyArray, shape: Sequence[int]) -> AnyArray:
+    """An output with zeros at the end of each dimension that it is too short in."""
+    if found.ndim != len(shape) or any(extent > whole for extent, whole in zip(found.shape, shape, strict=True)):
+        return found
+    return np.pad(found, [(0, whole - extent) for extent, whole in zip(found.shape, shape, strict=True)])
 
 
 def _join_names(names: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Literal, Protocol, TypeAlias
@@ -125,7 +126,18 @@ class FailedOutput(Struct, frozen=True, dict=True):
         """Factors by which all wrong elements may be multiplied, the likeliest first."""
         # With a small factor only the elements that it moves farthest are wrong; from them alone it would seem larger.
         there = self.wrong if self.confined else ...
-        return tuple(common_factors(self.actual[there], self.expected[there], self.comparison.precision))
+        sides = (
+            (self.rounded, self.expected)
+            if float_format(self.comparison.precision).precision < 24
+            else (self.expected,)
+        )
+        found = (common_factors(self.actual[there], side[there], self.comparison.precision) for side in sides)
+        return tuple(itertools.chain.from_iterable(found))
+
+    @cached_property
+    def rounded(self) -> Float64Array:
+        """The reference as a right output has it: what a factor multiplies that comes after the last rounding."""
+        return widen(correctly_rounded(self.expected, self.comparison.precision))
 
     @cached_property
     def uniform(self) -> bool:

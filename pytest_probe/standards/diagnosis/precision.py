@@ -175,8 +175,8 @@ class OneStep:
         dtype, used = failed.comparison.actual.dtype, failed.expected != 0
         rounded = np.asarray(round_to(failed.expected, dtype), dtype=np.float64)
         gap = ((failed.actual - rounded) / ulp(failed.expected, dtype))[used]
-        # A small factor moves some elements by a step, others by none.
-        if not np.mean((np.abs(gap) >= 0.5) & (np.abs(gap) <= 2)) >= NEARLY_ALL:
+        # A factor moves some elements by a step, others by none, or by two.
+        if not np.mean((np.abs(gap) >= 0.5) & (np.abs(gap) <= 1)) >= NEARLY_ALL:
             return None
         larger = gap * np.sign(rounded[used])
         sides = (("up", gap), ("away from zero", larger), ("towards zero", -larger), ("down", -gap))

@@ -62,7 +62,8 @@ class Factor(Struct, frozen=True):
         for factor in failed.factors:
             if (abs(factor - 1) < _NEAR_ONE) != self.near_one:
                 continue
-            if failed.explained(factor * failed.expected, max(1.0, abs(factor)) * failed.allowed):
+            allowed = max(1.0, abs(factor)) * failed.allowed
+            if any(failed.explained(factor * side, allowed) for side in (failed.expected, failed.rounded)):
                 start = "the wrong ones" if failed.confined else "all"
                 return Cause("factor", f"{start} times {_factor_words(failed, factor)}")
         return None
@@ -87,7 +88,7 @@ def _simple(failed: FailedOutput, factor: float) -> Iterator[tuple[float, str]]:
 
 
 def _factor_words(failed: FailedOutput, factor: float) -> str:
-    return _known(failed, factor) or f"{1 + float(f'{factor - 1:.2g}'):.12g}"
+    return _known(failed, factor) or f"{math.copysign(1 + float(f'{abs(factor) - 1:.2g}'), factor):.12g}"
 
 
 def _known(failed: FailedOutput, factor: float) -> str:

@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from pytest_probe.check.judging import judge_with_modes
 from pytest_probe.model.comparison import Assumption, Comparison, Evidence
 from pytest_probe.model.verdict import Diagnosis
-from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype, round_to
+from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype, round_to, widen
+from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.auto import Auto
 from pytest_probe.standards.diagnosis import diagnose
 from tests.support.asking import comparison, normal
@@ -200,6 +201,46 @@ def test_the_sign_of_zero_is_no_cause() -> None:
 def test_a_planted_factor_is_named(factor: float) -> None:
     found = diagnosed(comparison(RIGHT * factor, RIGHT, dtype="float32"))
     assert found.family == "factor"
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("factor", [0.95, 0.98, 0.99, 1.01, 1.02, 1.05, 1.1, -1.02])
+def test_a_factor_that_comes_before_the_last_rounding_or_after_it_is_named(factor: float, dtype: str) -> None:
+    rounded = widen(round_to(RIGHT, dtype))
+    assert {cause(factor * values, dtype=dtype) for values in (RIGHT, rounded)} == {f"all times {factor:g}"}
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_step_to_one_side_is_no_factor(dtype: str) -> None:
+    rounded = widen(round_to(RIGHT, dtype))
+    step = np.sign(rounded) * ulp(rounded, dtype)
+    assert cause(rounded + step, dtype=dtype) == "one step away from zero: rounded to the wrong side"
+
+
+class Softmax(Evidence, Struct, frozen=True):
+    """A reference that is computed again: softmax(x)."""
+
+    def with_arguments(self, values: Any) -> AnyArray | None:
+        return softmax(values["input.0"]) if "input.0" in values else None
+
+
+def softmax(x: AnyArray) -> AnyArray:
+    powers = np.exp(x - x.max(-1, keepdims=True))
+    return np.asarray(powers / powers.sum(-1, keepdims=True))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("lost", [1, 2, 8])
+def test_the_end_of_a_row_that_a_softmax_leaves_out_is_named(lost: int, dtype: str) -> None:
+    x = normal(24, 40)
+
+    def named(actual: AnyArray) -> str:
+        asked = comparison(actual, softmax(x), dtype=dtype, api="Functional.softmax", args=(x, -1))
+        return diagnosed(replace(asked, evidence=Softmax())).cause
+
+    short = softmax(x[:, :-lost])
+    assert named(np.pad(short, ((0, 0), (0, lost)))) == f"as without the last {lost} of dim -1 of input"
+    assert "without" not in named(np.pad(softmax(0.9 * x[:, :-lost]), ((0, 0), (0, lost))))
 
 
 @given(st.integers(0, 2**32), st.sampled_from(["float32", "bfloat16", "float16"]))
