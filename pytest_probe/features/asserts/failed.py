@@ -142,7 +142,7 @@ def _calls(statement: ast.stmt | None, wanted: Callable[[ast.Call], bool]) -> It
 def _code(function: ast.expr, names: Mapping[str, Any]) -> CodeType | None:
     """The code of a function that has a name here."""
     try:
-        return getattr(inspect.unwrap(_value(function, names)), "__code__", None)
+        return getattr(inspect.unwrap(value_of(function, names)), "__code__", None)
     except (AttributeError, KeyError):
         return None
 
@@ -175,9 +175,9 @@ def _bound(call: ast.Call, names: Mapping[str, Any]) -> tuple[str, Sequence[Any]
     """The name of the function, both operands and the tolerances of a call whose operands are names; None where they
     are not, or the function is another one."""
     try:
-        function = _value(call.func, names)
-        args = [_value(arg, names) for arg in call.args]
-        given = {keyword.arg: _value(keyword.value, names) for keyword in call.keywords}
+        function = value_of(call.func, names)
+        args = [value_of(arg, names) for arg in call.args]
+        given = {keyword.arg: value_of(keyword.value, names) for keyword in call.keywords}
     except (AttributeError, KeyError, TypeError):
         return None
     name = str(getattr(function, "__name__", ""))
@@ -191,7 +191,7 @@ def _bound(call: ast.Call, names: Mapping[str, Any]) -> tuple[str, Sequence[Any]
     return (name, args[:2], {**PREDICATES[name], **known}) if len(args) > 1 else None
 
 
-def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
+def value_of(node: ast.expr, names: Mapping[str, Any]) -> Any:
     """The value of a name, an attribute, a constant, or a cast of one. Raises KeyError for what would have to be
     computed."""
     if isinstance(node, ast.Constant):
@@ -199,7 +199,7 @@ def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
     if isinstance(node, ast.Name):
         return names[node.id]
     if isinstance(node, ast.Attribute):
-        return getattr(_value(node.value, names), node.attr)
+        return getattr(value_of(node.value, names), node.attr)
     if isinstance(node, ast.Call) and not node.args and not node.keywords and _name(node.func) in CASTS:
-        return _value(node.func, names)()
+        return value_of(node.func, names)()
     raise KeyError(ast.unparse(node))

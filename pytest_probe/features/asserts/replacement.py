@@ -14,20 +14,29 @@ _MAKERS = frozenset("arange array asarray empty from_numpy full linspace load on
 
 
 def replacement(failed: FailedAssert) -> list[str]:
-    """Three lines; none where a side is not what one call gave, or both calls got other arguments."""
-    if failed.call is None or failed.statement is None or len(failed.call.args) < 2:
+    """Three lines; none where it is not known what gave both sides."""
+    calls = compared_calls(failed)
+    if calls is None:
         return []
+    actual, expected = calls
+    kwargs = ", ".join(f'"{each.arg}": {ast.unparse(each.value)}' for each in actual.keywords)
+    more = f", kwargs={{{kwargs}}}" if kwargs else ""
+    function, reference = ast.unparse(actual.func), ast.unparse(expected.func)
+    inputs = ", ".join(map(ast.unparse, actual.args))
+    return ["probe.check(", f"    {function}, reference={reference}, inputs=[{inputs}]{more},", ")"]
+
+
+def compared_calls(failed: FailedAssert) -> tuple[ast.Call, ast.Call] | None:
+    """The calls that gave both sides; None where a side is not what one call gave, or both got other arguments."""
+    if failed.call is None or failed.statement is None or len(failed.call.args) < 2:
+        return None
     before = _assigned(ast.parse(source_of(failed.frame)), failed.frame.f_code.co_firstlineno, failed.statement.lineno)
     actual, expected = (_made_by(side, before) for side in failed.call.args[:2])
     if actual is None or expected is None or _arguments(actual) != _arguments(expected):
-        return []
-    function, reference = ast.unparse(actual.func), ast.unparse(expected.func)
-    if function == reference or not all(_is_function(each, failed.frame) for each in (actual.func, expected.func)):
-        return []
-    kwargs = ", ".join(f'"{each.arg}": {ast.unparse(each.value)}' for each in actual.keywords)
-    more = f", kwargs={{{kwargs}}}" if kwargs else ""
-    inputs = ", ".join(map(ast.unparse, actual.args))
-    return ["probe.check(", f"    {function}, reference={reference}, inputs=[{inputs}]{more},", ")"]
+        return None
+    alike = ast.unparse(actual.func) == ast.unparse(expected.func)
+    named = all(_is_function(each, failed.frame) for each in (actual.func, expected.func))
+    return (actual, expected) if named and not alike else None
 
 
 def _assigned(tree: ast.Module, first: int, end: int) -> Mapping[str, ast.expr | None]:
@@ -42,16 +51,16 @@ def _assigned(tree: ast.Module, first: int, end: int) -> Mapping[str, ast.expr |
 
 def _made_by(side: ast.expr, before: Mapping[str, ast.expr | None]) -> ast.Call | None:
     """The call that gave a side, with positional arguments to give to another function as well."""
-    found: ast.expr | None = _plain(side)
+    found: ast.expr | None = without_casts(side)
     if isinstance(found, ast.Name):
         found = before.get(found.id)
-    found = None if found is None else _plain(found)
+    found = None if found is None else without_casts(found)
     if not isinstance(found, ast.Call) or not found.args or any(each.arg is None for each in found.keywords):
         return None
     return None if any(isinstance(arg, ast.Starred) for arg in found.args) else found
 
 
-def _plain(side: ast.expr) -> ast.expr:
+def without_casts(side: ast.expr) -> ast.expr:
     """Without casts: a check makes its own."""
     while (
         isinstance(side, ast.Call)
@@ -75,4 +84,4 @@ def _is_function(node: ast.expr, frame: FrameType) -> bool:
 
 def _arguments(call: ast.Call) -> list[str]:
     keywords = sorted((each.arg or "", ast.unparse(each.value)) for each in call.keywords)
-    return [ast.unparse(_plain(arg)) for arg in call.args] + [f"{name}={value}" for name, value in keywords]
+    return [ast.unparse(without_casts(arg)) for arg in call.args] + [f"{name}={value}" for name, value in keywords]

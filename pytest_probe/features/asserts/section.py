@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe import frameworks
+from pytest_probe.features.asserts.by_check import cause_by_check
 from pytest_probe.features.asserts.explain import Explained, explain, held_dtype
 from pytest_probe.features.asserts.failed import FailedAssert
 from pytest_probe.features.asserts.functions import tolerance
@@ -84,7 +85,9 @@ def _lines(pair: _Pair, failed: FailedAssert, *, strict: bool) -> list[str]:
         return [] if strict else _nothing(actual, head, step)
     found = explain(contiguous(actual), contiguous(expected), times > 1)
     worst = _in_whole(found, step, shapes[0][step[0]] if step[1] > 1 else 1)
-    return [*head, *_sampled(step), *_found(found, times, rtol, atol), *element_lines(worst)]
+    what = found.diagnosis
+    by_check = cause_by_check(failed) if what is not None and not pair.path else ""
+    return [*head, *_sampled(step), *_found(found, by_check, times, rtol, atol), *element_lines(worst)]
 
 
 def _nothing(actual: AnyArray, head: list[str], step: tuple[int, int]) -> list[str]:
@@ -143,13 +146,13 @@ def _in_whole(found: Explained, step: tuple[int, int], extent: int) -> Sequence[
     return elements
 
 
-def _found(found: Explained, times: Float64Array, rtol: float, atol: float) -> Iterator[str]:
-    """What the difference looks like, where it is, and how large."""
+def _found(found: Explained, by_check: str, times: Float64Array, rtol: float, atol: float) -> Iterator[str]:
+    """What the difference looks like, to a check or else by both sides alone, where it is, and how large."""
     what = found.diagnosis
     if what is None:
         yield "  all numbers are equal: dtypes, shapes, devices or layouts differ"
         return
-    cause = what.cause or "nothing known: no single cause explains it"
+    cause = by_check or what.cause or "nothing known: no single cause explains it"
     yield from wrap(f"looks like: {cause}", "    ", "  ")
     if is_confined(what.where) and what.wrong < what.size:
         yield from wrap(f"where: {what.where}; {what.wrong:,} of {count(what.size, 'element')}", "    ", "  ")

@@ -291,7 +291,11 @@ def _shortened(tensors: _Tensors) -> Iterator[_Change]:
 
 def _filled(found: AnyArray, shape: Sequence[int]) -> AnyArray:
     """An output with zeros at the end of each dimension that it is too short in."""
-    if found.ndim != len(shape) or any(extent > whole for extent, whole in zip(found.shape, shape, strict=True)):
+    if (
+        not shape
+        or found.ndim != len(shape)
+        or any(extent > whole for extent, whole in zip(found.shape, shape, strict=True))
+    ):
         return found
     return np.pad(found, [(0, whole - extent) for extent, whole in zip(found.shape, shape, strict=True)])
 

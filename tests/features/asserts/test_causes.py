@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -109,3 +110,42 @@ def test_rows_of_zeros_are_seen_among_roundings() -> None:
 def test_numbers_of_16_bit_are_known(values: np.ndarray, held: str) -> None:
     """Whole numbers and short fractions are of 16 bit as well, and say nothing; nor do a few numbers."""
     assert held_dtype(values).name == held
+
+
+def linear_without_its_tail(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return (x[:, :-4] @ w[:, :-4].T).to(x.dtype)
+
+
+def short_softmax(x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.pad(torch.softmax(x[:, :-1], -1), (0, 1))
+
+
+def whole_softmax(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x, -1)
+
+
+def failed_section(failing: Callable[[], None]) -> str:
+    with pytest.raises(AssertionError) as raised:
+        failing()
+    failed = failed_assert(raised.value, lambda module, source: None)
+    assert failed is not None
+    return cause("\n".join(section(failed)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, BF16])
+def test_what_a_check_names_is_named_where_the_test_says_what_it_compared(dtype: torch.dtype) -> None:
+    x, w = randn(16, 36, seed=1, dtype=dtype), randn(24, 36, seed=2, dtype=dtype)
+
+    def of_calls() -> None:
+        torch.testing.assert_close(linear_without_its_tail(x, w), torch.nn.functional.linear(x, w))
+
+    def of_names() -> None:
+        y = short_softmax(x)
+        torch.testing.assert_close(y.float(), whole_softmax(x).float())
+
+    def of_values() -> None:
+        torch.testing.assert_close(linear_without_its_tail(x, w), torch.nn.functional.linear(x + 0, w))
+
+    assert failed_section(of_calls) == "as without the last 4 of dim 1 of input"
+    assert failed_section(of_names).startswith("as without the last 1 of dim -1 of input")
+    assert failed_section(of_values).startswith(NONE)
