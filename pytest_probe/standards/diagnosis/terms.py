@@ -30,6 +30,8 @@ _SLICE, _SLICES = 4, 2
 _NEAR_FACTOR = 64.0
 # Of a factor that few numbers show: 64 and below are some 2,500 quotients, which chance meets in one of 50 cases.
 _LARGEST_QUOTIENT = 64
+# A smaller factor has no digit of its own beside 1.
+_SMALL = 0.1
 # A factor as near to 1 is what cut operands leave as well.
 _NEAR_ONE = 2.0**-8
 _POWERS = ((2.0, "squared"), (0.5, "the root is taken"), (-1.0, "the reciprocal"))
@@ -88,7 +90,9 @@ def _simple(failed: FailedOutput, factor: float) -> Iterator[tuple[float, str]]:
 
 
 def _factor_words(failed: FailedOutput, factor: float) -> str:
-    return _known(failed, factor) or f"{math.copysign(1 + float(f'{abs(factor) - 1:.2g}'), factor):.12g}"
+    size = abs(factor)
+    short = 1 + float(f"{size - 1:.2g}") if size > _SMALL else float(f"{size:.2g}")
+    return _known(failed, factor) or f"{math.copysign(short, factor):.12g}"
 
 
 def _known(failed: FailedOutput, factor: float) -> str:
