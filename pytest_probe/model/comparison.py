@@ -268,8 +268,8 @@ class ComparedCase(Struct, frozen=True):
     none is narrower than float32, narrow_alone tells that no other floating tensors do; on_cpu that the device is the
     framework's CPU, computes_narrow that its kernels round to 16 bit inside, plain_convolutions that its convolutions
     in the case's dtype are the framework's own. rounds names the dtypes that the user's reference casts wider arguments
-    to, and where ("float16 at test_x.py:12"), "" for none. own_kernels is, in 16 bit, the kind of another device ("cuda")
-    where the framework's own kernels run, else "". of_user tells that the function on the device is none of the
+    to, and where ("float16 at test_x.py:12"), "" for none. own_kernels is, in 16 bit, the kind of another device
+    ("cuda") where the framework's own kernels run, else "". of_user tells that the function on the device is none of the
     framework's. forward holds the device's forward outputs, reference those of the reference, incoming the incoming
     gradients.
     """
