@@ -21,7 +21,7 @@ PEERS := $(MSPROBE:%=$(VENV)-msprobe-%/installed)
 # Hundreds of processes import the same modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-paddle test test-fast exhaustive test-paddle test-mindspore lint format snapshots mapping mapping-mindspore conformance conformance-mindspore conformance-paddle compat verdict-quality wheel-demo test-without-torch test-without-kernel clean
+.PHONY: audit demo demo-paddle test test-fast exhaustive test-paddle test-mindspore lint format snapshots mapping mapping-mindspore conformance conformance-mindspore conformance-paddle compat verdict-quality wheel-demo test-without-torch test-without-kernel clean
 
 # In `cases`: tests/conftest.py needs what only the tests need.
 demo: $(DEMO)
@@ -126,8 +126,15 @@ conformance-paddle: $(PADDLE)
 compat: $(RELEASES)
 	$(PYTHON) benchmarks/compat.py $(RELEASES:installed=bin/python)
 
+# Known holes in the oldest releases that are allowed, and in those of CI. It asks PyPI: before a release, not in CI.
+AUDIT := $(VENV)-audit
+audit:
+	$(PYTHON) -m venv $(AUDIT)
+	$(AUDIT)/bin/pip install --quiet pip-audit
+	$(AUDIT)/bin/python benchmarks/audit.py
+
 clean:
-	rm -rf $(VENV) $(MINDSPORE) $(PEERS:/installed=) $(MINDSPORE_PEERS:/installed=) $(RELEASES:/installed=)
+	rm -rf $(VENV) $(AUDIT) $(MINDSPORE) $(PEERS:/installed=) $(MINDSPORE_PEERS:/installed=) $(RELEASES:/installed=)
 
 $(DEMO): pyproject.toml constraints.txt $(wildcard kernel/*.c kernel/*.h kernel/*.py kernel/numerics/*)
 	@echo "Making a virtual environment in $(VENV). This is done once and takes one to three minutes."

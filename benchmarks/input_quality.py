@@ -25,7 +25,7 @@ from pytest_probe.model.dump import Call, TensorSpec
 from pytest_probe.numerics.dtypes import numpy_dtype
 
 Law = Callable[[np.random.Generator, int], np.ndarray]
-NO_FILES = StoredTensors(Path("benchmark"), (), np.load)
+NO_FILES = StoredTensors(Path("benchmark"), ())
 
 
 def softmax(rng: np.random.Generator, count: int) -> np.ndarray:

@@ -47,7 +47,7 @@ def build_one(law: str, size: int, dtype: str) -> dict[str, float]:
         square = told.pop("square", None)
         norm = None if square is None else math.sqrt(square * math.prod(shape))
         call = Call((TensorSpec(shape=shape, norm=norm, **told),), {}, None, None)
-        bound, files = bind("Torch.exp", call.args, call.kwargs), StoredTensors(Path("benchmark"), (), np.load)
+        bound, files = bind("Torch.exp", call.args, call.kwargs), StoredTensors(Path("benchmark"), ())
         made = build(call, bound=bound, record="Torch.exp.0", dtype=None, seed=0, kind="generated", files=files)
         array: np.ndarray = made.args[0].array
         return array

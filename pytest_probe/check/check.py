@@ -137,10 +137,6 @@ class Checker:
             self._setups[key] = Setup(conditions, registry, framework, self._waiting, of_records=of_records)
         return self._setups[key]
 
-    def files(self, dump: Dump) -> inputs.StoredTensors:
-        """A dump's files of tensors."""
-        return CaseRunner(self.setup_of(dump.framework)).files(dump)
-
     def _setup(self, case: Case) -> Setup:
         return self.setup if case.pair is not None else self.setup_of(case.dump.framework)
 

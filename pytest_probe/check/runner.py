@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import BinaryIO
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,10 +20,10 @@ from pytest_probe.check.stored_outputs import AFTER_THE_CALL, StoredOutputs, che
 from pytest_probe.errors import NoKernel, UnknownAPI, Unsupported
 from pytest_probe.inputs import StoredTensors
 from pytest_probe.model.case import Case
-from pytest_probe.model.dump import Call, Dump, Lost, leaves
+from pytest_probe.model.dump import Call, Lost, leaves
 from pytest_probe.model.run import Arguments, floats_of
 from pytest_probe.model.verdict import EMULATED
-from pytest_probe.numerics.dtypes import NARROW_DTYPES, AnyArray
+from pytest_probe.numerics.dtypes import NARROW_DTYPES
 from pytest_probe.standards.api_class import adds_products, classes_of
 
 AdjustInputs = Callable[[Case, Arguments], Arguments | None]
@@ -49,7 +47,7 @@ class CaseRunner(Struct, frozen=True):
             return call
         inputs.check_size(call, None, self._memory)
         device, conditions = self.setup.framework.host(), self.setup.conditions
-        files, stored = self.files(case.dump), conditions.judges_stored
+        files, stored = StoredTensors.of(case.dump), conditions.judges_stored
         return Completing(self.resolver, self._references, device, files, conditions.seed, stored).completed(case, call)
 
     def source(self, case: Case, recorded: Call) -> DeviceSource | StoredOutputs:
@@ -58,7 +56,7 @@ class CaseRunner(Struct, frozen=True):
         if case.pair is not None or not self.setup.conditions.judges_stored:
             return self.device
         check_stored(recorded)
-        return StoredOutputs(case.record, recorded, self.files(case.dump))
+        return StoredOutputs(case.record, recorded, StoredTensors.of(case.dump))
 
     def arguments(self, case: Case, call: Call) -> Arguments:
         """The arguments of a call, within the memory that may be taken."""
@@ -74,7 +72,7 @@ class CaseRunner(Struct, frozen=True):
             dtype=case.dtype,
             seed=self.setup.conditions.seed,
             kind=self._inputs(case),
-            files=self.files(case.dump),
+            files=StoredTensors.of(case.dump),
         )
         adjusted = self.adjust_inputs(case, arguments) if self.adjust_inputs is not None else None
         return arguments if adjusted is None else adjusted
@@ -139,14 +137,6 @@ class CaseRunner(Struct, frozen=True):
             raise NoKernel(f"{reference.candidate.path} is defined by its dtype, which is emulated")
         note = f"{EMULATED}{', '.join(sorted(sixteen))} computed in float32 and rounded"
         return replace(reference, notes=(*reference.notes, note))
-
-    def files(self, dump: Dump) -> StoredTensors:
-        """A dump's files of tensors. The framework is imported when one of its own is read."""
-
-        def load(path: Path | BinaryIO) -> AnyArray:
-            return self.setup.framework.load(path)
-
-        return StoredTensors(dump.path, dump.data_dirs, load, dump.anywhere, dump.fields, dump.gradient_dirs)
 
 
 @contextmanager

@@ -10,19 +10,17 @@ from msgspec import convert
 from msgspec.structs import asdict
 
 from pytest_probe import frameworks, inputs
-from pytest_probe.check import Checker, Conditions
 from pytest_probe.errors import ProbeError
 from pytest_probe.model.dump import Call, Dump, Record, TensorSpec
 from pytest_probe.model.run import BoundCall
 from pytest_probe.model.scaled_product import operands
 from pytest_probe.numerics.block_statistics import BlockStatistics
-from pytest_probe.registry import Registry
 from pytest_probe.standards.api_class import classes_of
 
 _OPERANDS = ("input", "mat2")
 
 
-def of_record(dump: Dump, record: Record, call: Call, registry: Registry) -> list[dict[str, Any]]:
+def of_record(dump: Dump, record: Record, call: Call) -> list[dict[str, Any]]:
     """What the blocks of both operands hold, or of values that a call gave; nothing for any other call, for one whose
     scales are none of its recipe's, which a run says, and where a dump has neither statistics of them nor tensors."""
     signatures, api = frameworks.signatures(dump.framework), f"{record.namespace}.{record.api}"
@@ -30,7 +28,7 @@ def of_record(dump: Dump, record: Record, call: Call, registry: Registry) -> lis
     if "short_sums" in classes_of(signatures.canonical(api)):
         bound = signatures.bind(api, call.args, call.kwargs)
         found |= dict(_recorded([(name, bound.argument(name)) for name in _OPERANDS]))
-        found = found or _stored(dump, record, call, registry, bound)
+        found = found or _stored(dump, record, call, bound)
     return [{"name": name, **asdict(statistics)} for name, statistics in found.items()]
 
 
@@ -46,10 +44,10 @@ def _recorded(values: Sequence[tuple[str, Any]]) -> Iterator[tuple[str, BlockSta
             yield name, value.blocks
 
 
-def _stored(dump: Dump, record: Record, call: Call, registry: Registry, bound: BoundCall) -> dict[str, BlockStatistics]:
+def _stored(dump: Dump, record: Record, call: Call, bound: BoundCall) -> dict[str, BlockStatistics]:
     """From the tensors of a product of two matrices; nothing where they were not stored."""
     try:
-        files = Checker(Conditions(device="cpu"), registry).files(dump)
+        files = inputs.StoredTensors.of(dump)
         arguments = inputs.build(call, bound=bound, record=record.name, dtype=None, seed=0, kind="stored", files=files)
         both = operands(arguments.bound(bound.api, frameworks.signatures(dump.framework).bind))
     except ProbeError:

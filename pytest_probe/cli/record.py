@@ -79,7 +79,7 @@ class Described(Struct, frozen=True):
             "stack": [_frame(frame) for frame in reversed(frames)],
             "modules": [*reversed(dump.modules(entry))],
             **self._values(call, gradients or {}),
-            "blocks": blocks.of_record(dump, record, call, self.registry) if call is not None else [],
+            "blocks": blocks.of_record(dump, record, call) if call is not None else [],
             "replay": list(self._replay(record)) if replayed else [],
             "notes": [*_notes(call, record), *([] if replayed else [_COMPARED])],
             "troubles": [*dict.fromkeys(troubles)],

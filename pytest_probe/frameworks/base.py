@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from msgspec import Struct, field
@@ -533,10 +533,7 @@ class Memory(Protocol):
 
 
 class Files(Protocol):
-    """Stored tensors, and scripts that make a call again."""
-
-    def load(self, file: Path | BinaryIO) -> np.ndarray:
-        """Read one stored tensor without running anything in it. Raises OSError or ValueError."""
+    """Saved tensors, and scripts that make a call again."""
 
     def save(self, path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         """Write named arrays as the framework's own tensors."""

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import functools
 import math
-import struct
-import zipfile
 from collections.abc import Callable, Mapping
 from io import BytesIO
 from pathlib import Path
@@ -25,19 +23,22 @@ from pytest_probe.inputs.memory import is_layout, offset, without_repeats
 from pytest_probe.inputs.planted import plant, supposed
 from pytest_probe.inputs.role_table import is_planted, roles
 from pytest_probe.inputs.roles import NoValues, Role
-from pytest_probe.model.dump import FIELDS, Argument, Call, TensorSpec, named_tensors
+from pytest_probe.model.dump import FIELDS, Argument, Call, Dump, TensorSpec, named_tensors
 from pytest_probe.model.run import Arguments, Array, BoundCall, Leaf, map_tree
+from pytest_probe.numerics.arrays import contiguous
 from pytest_probe.numerics.dtypes import PACKED, AnyArray, dtype_name, is_floating, numpy_dtype
 from pytest_probe.numerics.random_streams import RecordStreams
 from pytest_probe.system import archive
 from pytest_probe.system.files import open_regular
-from pytest_probe.system.tensor_files import stored_tensors
+from pytest_probe.system.tensor_files import StoredTensor, paddle_pickle, stored_tensors, torch_zip
+from pytest_probe.user_errors import first_line
 
 # A file may hold a little more than its tensor: headers, padding, the rest of a small storage.
 _FILE_FACTOR = 4
 _FILE_EXTRA = 1 << 20
 # Bytes up to which a file is read as a whole: to map one takes as long as to read these.
 _READ = 1 << 22
+_VIEWS: Mapping[str, Callable[[AnyArray], AnyArray]] = {"conj": np.conjugate, "neg": np.negative}
 # What every error about a file can advise.
 _GENERATE = "--probe-inputs=generated makes values from the statistics instead"
 _NAMED = "in a folder that --probe-data-dir=DIR names"
@@ -46,18 +47,20 @@ _NAMED = "in a folder that --probe-data-dir=DIR names"
 class StoredTensors(Struct, frozen=True):
     """The tensor files of one dump.
 
-    data_dirs are the folders in which bare file names are looked up, in order; load reads what is not `.npy` (the
-    framework's own files) without running anything in it. A file lies in the dump's folder after links are resolved,
-    unless anywhere is true. fields says what the dump calls the places of tensors, gradient_dirs where the files of
-    gradients are, if elsewhere.
+    data_dirs are the folders in which bare file names are looked up, in order. A file lies in the dump's folder after
+    links are resolved, unless anywhere is true. fields says what the dump calls the places of tensors, gradient_dirs
+    where the files of gradients are, if elsewhere.
     """
 
     dump_path: Path
     data_dirs: tuple[Path, ...]
-    load: Callable[[Path | BinaryIO], AnyArray]
     anywhere: bool = False
     fields: Mapping[str, str] = field(default_factory=lambda: FIELDS)
     gradient_dirs: tuple[Path, ...] = ()
+
+    @classmethod
+    def of(cls, dump: Dump) -> StoredTensors:
+        return cls(dump.path, dump.data_dirs, dump.anywhere, dump.fields, dump.gradient_dirs)
 
     def place(self, record: str, path: str) -> tuple[str, str]:
         """The entry and the field of an argument ("input.0", "grad.0"), as the dump calls them."""
@@ -117,10 +120,9 @@ class StoredTensors(Struct, frozen=True):
         try:
             if key:
                 return stored_array(path, key)
-            if archive.split(path) is not None:
-                return self._of_archive(path)
-            if path.suffix != ".npy":
-                return self.load(path)
+            if path.suffix != ".npy" or archive.split(path) is not None:
+                with archive.open_file(path) as file:
+                    return _npy(file.read()) if path.suffix == ".npy" else _of_framework(file)
             if path.stat().st_size < _READ:
                 return _npy(path.read_bytes())
             # Mapped first: a header that promises more than the file holds is refused before memory is taken.
@@ -129,13 +131,9 @@ class StoredTensors(Struct, frozen=True):
             return whole
         except MemoryError:
             raise
-        except Exception as failure:  # damage makes a framework raise whatever it happens to trip over
-            found = f"{path}, which cannot be read ({_said(failure)})"
+        except Exception as failure:  # damage makes NumPy raise whatever it happens to trip over
+            found = f"{path}, which cannot be read ({first_line(failure)})"
             raise error(found, f"a stored tensor; {_GENERATE}") from failure
-
-    def _of_archive(self, path: Path) -> AnyArray:
-        with archive.open_file(path) as file:
-            return _npy(file.read()) if path.suffix == ".npy" else self.load(file)
 
 
 # How files of NumPy's usually begin: version 1.0, and a header that ends after so many bytes.
@@ -166,25 +164,38 @@ def _check_size(
     size, allowed = archive.size(path), _FILE_FACTOR * spec.size * dtype.itemsize + _FILE_EXTRA
     if not size:
         raise error(f"{path}, which is empty", f"a stored tensor; {_GENERATE}")
-    size = size if path.suffix == ".npy" else max(size, _unpacked(path))
     if size > allowed:
         raise error(f"a file of {size} bytes, {path}", f"at most {allowed} for {spec.dtype} of shape {spec.shape}")
 
 
 def stored_array(path: Path, key: str) -> AnyArray:
     """One tensor of a file that holds many: only its part of the file is read. Raises OSError and ValueError."""
-    stored = stored_tensors(path).tensors[key]
-    dtype = numpy_dtype(stored.dtype)
     with open_regular(path) as file:
-        file.seek(stored.start)
-        content = np.fromfile(file, np.uint8, stored.span * dtype.itemsize)
-    values = content.view(dtype)
-    if len(values) != stored.span:
+        return contiguous(_values(file, stored_tensors(path).tensors[key]))
+
+
+def _of_framework(file: BinaryIO) -> AnyArray:
+    """The tensor that a file of torch's or of Paddle's holds alone. Raises OSError and ValueError."""
+    head = file.read(len(torch_zip.OLD))
+    file.seek(0)
+    of_paddle = head.startswith(b"\x80") and head != torch_zip.OLD
+    return paddle_pickle.load(file) if of_paddle else _values(file, torch_zip.read_one(file))
+
+
+def _values(file: BinaryIO, stored: StoredTensor) -> AnyArray:
+    """The values of a tensor in a file, on no more memory than they take there."""
+    dtype = numpy_dtype(stored.dtype)
+    content = np.empty(stored.span * dtype.itemsize, np.uint8)
+    file.seek(stored.start)
+    if file.readinto(content) != len(content):  # type: ignore[attr-defined]
         raise ValueError("it ends too early")
+    values = content.view(dtype)
+    for name in stored.views:
+        values = _VIEWS[name](values)
     if stored.stride is None:
         return values.reshape(stored.shape)
     steps = [stride * dtype.itemsize for stride in stored.stride]
-    return np.lib.stride_tricks.as_strided(values, stored.shape, steps).copy()
+    return np.lib.stride_tricks.as_strided(values, stored.shape, steps)
 
 
 def _npy(content: bytes) -> AnyArray:
@@ -208,20 +219,6 @@ def _header(content: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
 
 
 _known_header = functools.lru_cache(256)(_header)
-
-
-def _unpacked(path: Path) -> int:
-    """The bytes that an archive says it takes: torch packs none, and takes the memory before it looks. 0 for others."""
-    try:
-        with archive.open_file(path) as file, zipfile.ZipFile(file) as found:
-            return sum(entry.file_size for entry in found.infolist())
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, struct.error):
-        return 0
-
-
-def _said(failure: Exception) -> str:
-    """What an exception says, without the advice that follows: torch's is to load the file unsafely."""
-    return str(failure).split("\n")[0].split(". ")[0].rstrip(".") or type(failure).__name__
 
 
 def _dtype(spec: TensorSpec, error: Callable[[str, str], RecordError]) -> np.dtype[np.generic]:

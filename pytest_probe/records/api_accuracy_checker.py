@@ -33,9 +33,7 @@ from pytest_probe.system.text import printable_line
 def _stored_dtype_and_shape(path: Path) -> tuple[str, list[int]]:
     """Bare dtype and shape of the tensor in a file. Raises OSError, or ValueError for what is no such file."""
     with archive.open_file(path) as file:
-        found = torch_zip.content(file)
-    if not isinstance(found, torch_zip.Tensor):
-        raise ValueError("it holds no tensor")
+        found = torch_zip.read_one(file)
     return found.dtype, list(found.shape)
 
 

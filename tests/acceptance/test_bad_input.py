@@ -256,6 +256,7 @@ def npy(array: Any) -> bytes:
 
 
 TENSOR = saved(torch.ones(2, 3))
+NAMES = "it names {}, which a stored tensor does not need"
 READ = "which cannot be read ({}), expected a stored tensor"
 
 # Content of a tensor file, and the message about it: FILE stands for its path, FOLDER for the folder.
@@ -265,21 +266,24 @@ STORED: dict[str, tuple[bytes | None, str]] = {
     "empty.pt": (b"", "FILE, which is empty, expected a stored tensor"),
     "zeros.pt": (
         bytes(len(TENSOR)),
-        f"FILE, {READ.format('Cannot use ``weights_only=True`` with files saved in the legacy .tar format')}",
+        f"FILE, {READ.format('it is no file of a tensor (File is not a zip file)')}",
     ),
     "truncated.pt": (
         TENSOR[: len(TENSOR) // 2],
-        "FILE, " + READ.format("PytorchStreamReader failed reading zip archive: failed finding central directory"),
+        "FILE, " + READ.format("it is no file of a tensor (File is not a zip file)"),
     ),
-    "pickle.pt": (pickle.dumps(Runs()), f"FILE, {READ.format('Weights only load failed')}"),
-    "torch_pickle.pt": (saved(Runs()), f"FILE, {READ.format('Weights only load failed')}"),
-    "list.pt": (saved([1, 2]), f"FILE, {READ.format('holds a list, not a tensor')}"),
+    "pickle.pt": (pickle.dumps(Runs()), f"FILE, {READ.format(NAMES.format('posix.mkdir'))}"),
+    "torch_pickle.pt": (saved(Runs()), f"FILE, {READ.format(NAMES.format('posix.mkdir'))}"),
+    "list.pt": (saved([1, 2]), f"FILE, {READ.format('it holds a list, not a tensor')}"),
     "shape.pt": (saved(torch.ones(3, 2)), "shape (3, 2) in FILE, expected shape (2, 3) as recorded"),
     "dtype.pt": (saved(torch.ones(2, 3).double()), "dtype float64 in FILE, expected float32 as recorded"),
-    "sparse.pt": (saved(torch.ones(2, 3).to_sparse()), f"FILE, {READ.format('a tensor of layout torch.sparse_coo')}"),
+    "sparse.pt": (
+        saved(torch.ones(2, 3).to_sparse()),
+        f"FILE, {READ.format(NAMES.format('torch._utils._rebuild_sparse_tensor'))}",
+    ),
     "meta.pt": (
         saved(torch.ones(2, 3, device="meta")),
-        f"FILE, {READ.format('can' + chr(39) + 't convert meta device type tensor to numpy')}",
+        f"FILE, {READ.format(NAMES.format('torch._utils._rebuild_meta_tensor_no_storage'))}",
     ),
     "objects.npy": (
         npy(np.array([Runs()], object)),

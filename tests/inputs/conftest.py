@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from pytest_probe.frameworks.torch.signatures import bind
@@ -27,7 +26,7 @@ def arguments(tmp_path: Path) -> Build:
         gradients: Any = None,
         **options: Any,
     ) -> Arguments:
-        files = StoredTensors(tmp_path / "dump.json", (tmp_path / "data",), np.load)
+        files = StoredTensors(tmp_path / "dump.json", (tmp_path / "data",))
         defaults = {"record": "Torch.exp.0", "dtype": None, "seed": 0, "kind": "generated", "files": files}
         call = Call(args, kwargs or {}, outputs, gradients)
         return build(call, bound=bind(api, call.args, call.kwargs), **{**defaults, **options})

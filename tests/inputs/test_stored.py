@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import BinaryIO
 
 import ml_dtypes
 import numpy as np
@@ -12,7 +11,7 @@ import torch
 from pytest_probe.errors import RecordError
 from pytest_probe.inputs import StoredTensors
 from pytest_probe.model.dump import TensorSpec
-from tests.support.tensor_files import safetensors
+from tests.support.tensor_files import safetensors, torch_zip
 
 ENTRY, FIELD = "Functional.linear.0.forward", "input_args.1"
 
@@ -21,11 +20,7 @@ ENTRY, FIELD = "Functional.linear.0.forward", "input_args.1"
 def files(tmp_path: Path) -> StoredTensors:
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
-    return StoredTensors(tmp_path / "dump.json", (tmp_path / "first", tmp_path / "second"), refuse)
-
-
-def refuse(file: Path | BinaryIO) -> np.ndarray:
-    raise ValueError("not one of ours")
+    return StoredTensors(tmp_path / "dump.json", (tmp_path / "first", tmp_path / "second"))
 
 
 def spec(name: str | None, shape: tuple[int, ...] = (3,), dtype: str = "float32") -> TensorSpec:
@@ -63,21 +58,6 @@ def test_a_large_file_is_read_into_its_array(files: StoredTensors, monkeypatch: 
         assert array.tolist() == values.tolist()
         array[...] = 0
         assert np.load(files.data_dirs[0] / "a.npy").tolist() == values.tolist()
-
-
-def test_other_files_go_through_the_framework(files: StoredTensors) -> None:
-    path = files.data_dirs[0] / "a.pt"
-    path.write_bytes(b"x")
-    asked: list[Path] = []
-
-    def load(file: Path | BinaryIO) -> np.ndarray:
-        assert isinstance(file, Path)
-        asked.append(file)
-        return np.zeros(3, np.float32)
-
-    StoredTensors(files.dump_path, files.data_dirs, load).array(spec("a.pt"), ENTRY, FIELD)
-    assert asked == [path]
-    assert "not one of ours" in failure(files, spec("a.pt"))
 
 
 @pytest.mark.parametrize("name", ["../a.npy", "/etc/passwd", "x/a.npy", "..", ".", "", "a\\b.npy", "a\0b"])
@@ -140,19 +120,19 @@ def test_of_a_file_of_many_tensors_one_is_read(files: StoredTensors, monkeypatch
         "c": np.ones((0, 2), bool),
     }
     (files.data_dirs[0] / "a.safetensors").write_bytes(safetensors(**arrays))
-    read, whole = [], np.fromfile
+    taken, empty = [], np.empty
 
-    def noted(file: BinaryIO, dtype: type, count: int) -> np.ndarray:
-        read.append(count)
-        return whole(file, dtype, count)
+    def noted(count: int, dtype: type) -> np.ndarray:
+        taken.append(count)
+        return empty(count, dtype)
 
-    monkeypatch.setattr(np, "fromfile", noted)
+    monkeypatch.setattr(np, "empty", noted)
     for key, array in arrays.items():
         wanted = TensorSpec(array.dtype.name, array.shape, data_name="a.safetensors", data_key=key)
         found = files.array(wanted, ENTRY, FIELD)
         assert found.tolist() == array.tolist()
         assert found.flags.writeable
-    assert read == [24, 8, 0]
+    assert taken == [24, 8, 0]
 
 
 def test_one_of_a_file_of_torch_lies_in_order(files: StoredTensors) -> None:
@@ -185,3 +165,85 @@ def test_one_of_many_that_cannot_be_had(files: StoredTensors) -> None:
     assert f"{path}, which cannot be read ('b')" in failure(files, wanted("b"))
     path.write_bytes(b"no")
     assert f"{path}, which cannot be read (its header is cut off" in failure(files, wanted("a"))
+
+
+def of_torch(files: StoredTensors, value: torch.Tensor) -> np.ndarray:
+    return files.array(spec("a.pt", tuple(value.shape), str(value.dtype).removeprefix("torch.")), ENTRY, FIELD)
+
+
+X = torch.arange(6.0).reshape(2, 3)
+Z = torch.complex(X, X + 1)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(X, X.t(), X[1, 1:], X[:1, :1].expand(2, 2), X[:0], X[1, 2], torch.nn.Parameter(X), X[:, ::2]),
+        *(X.to(torch.bfloat16), X.to(torch.float8_e5m2), X > 2, X.long(), X.to(torch.uint16)),
+        *(Z, Z.conj(), Z.conj().imag, Z.t().conj(), torch.zeros(3).expand(1000, 3)),
+    ],
+    ids=str,
+)
+def test_a_file_of_torch_is_what_torch_reads(
+    files: StoredTensors, monkeypatch: pytest.MonkeyPatch, value: torch.Tensor
+) -> None:
+    torch.save(value, files.data_dirs[0] / "a.pt")
+    monkeypatch.delattr(torch, "load")
+    found = of_torch(files, value)
+    plain = value.detach().resolve_conj().resolve_neg()
+    assert found.tolist() == (plain.tolist() if value.itemsize > 2 else plain.float().tolist())
+
+
+def saved_with(files: StoredTensors, head: bytes, tail: bytes) -> None:
+    """A file of the tensor [1, 2], of which the pickle calls a function with what comes behind its hooks."""
+    storage = b"(X\7\0\0\0storagectorch\nFloatStorage\nX\1\0\0\x000X\5\0\0\0npu:0K\2tQ"
+    hooks = b"ccollections\nOrderedDict\n)R"
+    pickled = b"\x80\x02c" + head + b"\n(" + storage + b"K\0K\2\x85K\1\x85\x89" + hooks + tail + b"tR."
+    torch_zip(files.data_dirs[0] / "a.pt", pickled, {"0": np.array([1, 2], "<f4").tobytes()})
+
+
+@pytest.mark.parametrize(
+    ("head", "tail"),
+    [
+        (b"torch._utils\n_rebuild_tensor_v2", b"}X\x0e\0\0\0npu_format_/ND\x88s"),
+        (b"torch_npu.utils.storage\n_rebuild_npu_tensor", b"K\2"),
+    ],
+)
+def test_what_another_device_writes_of_itself_is_passed_over(files: StoredTensors, head: bytes, tail: bytes) -> None:
+    saved_with(files, head, tail)
+    assert files.array(spec("a.pt", (2,)), ENTRY, FIELD).tolist() == [1, 2]
+
+
+def test_a_tensor_may_be_larger_than_its_file(files: StoredTensors) -> None:
+    value = torch.ones(1).expand(1 << 30)
+    torch.save(value, files.data_dirs[0] / "a.pt")
+    assert of_torch(files, value).strides == (0,)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"a": X}, "it holds a dict, not a tensor"),
+        ([X], "it holds a list, not a tensor"),
+        (3, "it holds a int, not a tensor"),
+        (X.to_sparse(), "it names torch._utils._rebuild_sparse_tensor, which a stored tensor does not need"),
+        (Path("a").touch, "it names __builtin__.getattr, which a stored tensor does not need"),
+    ],
+    ids=str,
+)
+def test_what_is_no_tensor(files: StoredTensors, value: object, message: str) -> None:
+    torch.save(value, files.data_dirs[0] / "a.pt")
+    assert f"which cannot be read ({message})" in failure(files, spec("a.pt"))
+
+
+def test_a_file_in_the_format_before_1_6(files: StoredTensors) -> None:
+    torch.save(X, files.data_dirs[0] / "a.pt", _use_new_zipfile_serialization=False)
+    assert "(PyTorch before 1.6 wrote it, or torch.save in that format; load it and save it again)" in failure(
+        files, spec("a.pt")
+    )
+
+
+@pytest.mark.parametrize("content", [b"x", b"PK\3\4", b"PK\5\6" + bytes(18), b"\x80\x02."])
+def test_what_is_no_file_of_a_tensor(files: StoredTensors, content: bytes) -> None:
+    (files.data_dirs[0] / "a.pt").write_bytes(content)
+    assert "which cannot be read (" in failure(files, spec("a.pt"))

@@ -11,7 +11,6 @@ from pytest_probe.errors import DumpError, LostArgument, NotRebuilt, RecordError
 from pytest_probe.inputs import StoredTensors
 from pytest_probe.model.dump import Call, DeviceSpec, DtypeSpec, TensorSpec
 from pytest_probe.records import find_dumps, is_part, read_dump
-from pytest_probe.system.tensor_files.paddle_pickle import load
 from tests.support.paddle_dumps import LINES, STATISTICS, entry, tensor, unpack, unpack_real, value, write
 
 
@@ -402,6 +401,6 @@ def test_an_archive_of_a_folder(tmp_path: Path) -> None:
     ]
     assert len(read_dump(lines).records) == 40
     dump = read_dump(whole)
-    files = StoredTensors(dump.path, dump.data_dirs, load)
+    files = StoredTensors.of(dump)
     (record,) = (record for record in dump.records if record.name == "paddle.reshape.0")
     assert files.array(dump.decode(record).args[1][0], record.name, "args.1.0").tolist() == 3

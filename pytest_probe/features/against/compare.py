@@ -21,6 +21,7 @@ from pytest_probe.features.against.producers import Producers
 from pytest_probe.features.against.sides import TENSORS, AnyTensor, Side, compared
 from pytest_probe.features.against.standards import CLOSENESS
 from pytest_probe.features.against.tool_tables import line_of, rows_of
+from pytest_probe.inputs import StoredTensors
 from pytest_probe.model.dump import Direction, Dump, Record
 from pytest_probe.model.pairing import Paired, SideName, Status
 from pytest_probe.model.verdict import SEVERITY, Verdict
@@ -207,7 +208,7 @@ class Comparing:
         return [self._side(both.dump(side), record, both.direction) for record in both.records(side)]
 
     def _side(self, dump: Dump, record: Record, direction: Direction) -> Side:
-        return Side.of(dump, record, direction, self._checker.files(dump))
+        return Side.of(dump, record, direction, StoredTensors.of(dump))
 
     def _ranks(self, both: Together) -> list[Side]:
         """The same call of all ranks that together are one dump of the other side."""

@@ -87,7 +87,6 @@ class Collectives(Feature):
         self._found: dict[tuple[int, int], Mapping[int, Verdict]] = {}
         self._processes: Processes | None = None
         self._steps: dict[str, Step] = {}
-        self._files: dict[Path, StoredTensors] = {}
 
     def _step_of(self, dump: Dump) -> Step:
         """The dumps of all ranks of its step, those that were not given as well."""
@@ -226,6 +225,4 @@ class Collectives(Feature):
         """Those of a tensor of a dump. Raises RecordError."""
         if not piece.spec.size:
             return np.empty(piece.spec.shape, numpy_dtype(piece.spec.dtype))
-        if dump.path not in self._files:
-            self._files[dump.path] = self.probe.checker.files(dump)
-        return self._files[dump.path].array(piece.spec, piece.entry, piece.field)
+        return StoredTensors.of(dump).array(piece.spec, piece.entry, piece.field)

@@ -6,8 +6,7 @@ import functools
 import importlib
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Mapping as MappingOf
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -67,9 +66,6 @@ class _OfOther:
         # Found by the API's name: to run what makes the call, torch would import its compiler.
         found: int = super().bytes_inside(name, *call) if self.reads_back else self.own.bytes_inside(name, *call)  # type: ignore[misc]
         return found
-
-    def load(self, file: Path | BinaryIO) -> np.ndarray:
-        return self.own.load(file)
 
     def counterpart(self, path: str) -> str:
         """What makes the calls of an API, "" where nothing does."""

@@ -23,7 +23,6 @@ from pytest_probe.frameworks.paddle.script import LITERAL, SCRIPT
 from pytest_probe.frameworks.python.framework import PythonDevice, PythonFramework
 from pytest_probe.model.measurement import Clock
 from pytest_probe.model.run import Device, MemoryUse, Way
-from pytest_probe.system.tensor_files import paddle_pickle
 from pytest_probe.user_errors import said
 
 # What Paddle's errors say, in lower case, where a device has no kernel: it gives them no type of their own.
@@ -71,7 +70,6 @@ class PaddleFramework(PaddleCalls, PythonFramework):
     compiler_environment = staticmethod(compiled.environment)
     compiler_error = staticmethod(compiled.compiler_error)
     noting_choices = staticmethod(references.noting)
-    load = staticmethod(paddle_pickle.load)
     script = staticmethod(SCRIPT.text)
     literal_script = staticmethod(LITERAL.text)
 

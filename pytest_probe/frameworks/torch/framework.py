@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -39,6 +39,7 @@ from pytest_probe.frameworks.torch.arrays import (
     memory_left,
     release_memory,
     to_array,
+    to_tensor,
 )
 from pytest_probe.frameworks.torch.calls import TorchCalls, place
 from pytest_probe.frameworks.torch.composing import Composing
@@ -51,7 +52,7 @@ from pytest_probe.frameworks.torch.signatures import canonical
 from pytest_probe.model.dump import Argument
 from pytest_probe.model.measurement import Clock
 from pytest_probe.model.run import BoundCall, Device, Kernel, MemoryUse, on_reference
-from pytest_probe.user_errors import first_line, said
+from pytest_probe.user_errors import said
 
 # What torch's errors say, in lower case, where a device has no kernel: it gives them no type of their own.
 _NO_KERNEL = (
@@ -260,18 +261,6 @@ class TorchFramework(TorchCalls, PythonFramework):
     def has_no_kernel(self, error: BaseException) -> bool:
         text = said(error).lower()
         return isinstance(error, NotImplementedError) or any(words in text for words in _NO_KERNEL)
-
-    @memory_errors
-    def load(self, file: Path | BinaryIO) -> np.ndarray:
-        try:
-            value = torch.load(file, map_location="cpu", weights_only=True)
-        except OSError:
-            raise
-        except Exception as error:  # torch.load raises whatever a damaged file happens to trip over
-            raise ValueError(first_line(error)) from error
-        if not isinstance(value, torch.Tensor):
-            raise ValueError(f"holds a {type(value).__name__}, not a tensor")
-        return to_array(value)
 
     @memory_errors
     def save(self, path: Path, arrays: Mapping[str, np.ndarray]) -> None:

@@ -13,18 +13,21 @@ MAX_NAME = 1000
 _MAX_RANK = 64  # of torch and of NumPy
 _MAX_EXTENT = 2**63
 _MAX_EMPTY = 2**59  # elements of the widest dtype whose bytes NumPy can count
+# What torch writes down and computes when a tensor is read: its numbers are these ones of those in the file.
+VIEWS = ("conj", "neg")
 _DIGITS = re.compile(r"\d+")
 
 
 class StoredTensor(Struct, frozen=True):
     """A tensor in a file: a dtype by its bare name, where its first element lies, in bytes, and how many elements there
-    are up to the last one; strides in elements, None where they lie in order."""
+    are up to the last one; strides in elements, None where they lie in order; which of VIEWS it is."""
 
     dtype: str
     shape: tuple[int, ...]
     start: int
     span: int
     stride: tuple[int, ...] | None = None
+    views: tuple[str, ...] = ()
 
 
 class NamedTensors(Struct, frozen=True):

@@ -106,12 +106,12 @@ class _Unpickler(pickle.Unpickler):
         raise ValueError("it points to something outside the file")
 
 
-def load(file: Path | BinaryIO) -> np.ndarray:
+def load(file: BinaryIO) -> np.ndarray:
     """The array of a file, in its own shape and dtype; bfloat16 as the uint16 that Paddle stores.
 
     Raises OSError, or ValueError for anything else than a pickle of a name and an array of numbers.
     """
-    data = file.read_bytes() if isinstance(file, Path) else file.read()
+    data = file.read()
     stream = io.BytesIO(data)
     _check(_Bounded(stream, len(data)), _INSTRUCTIONS, _MOST_INSTRUCTIONS)
     content = _loaded(_Unpickler, stream)

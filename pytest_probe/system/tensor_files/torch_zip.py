@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import pickle
 import pickletools
 import re
@@ -22,6 +23,7 @@ from msgspec import Struct
 
 from pytest_probe.system.tensor_files.base import (
     MAX_NAME,
+    VIEWS,
     NamedTensors,
     StoredTensor,
     itemsize,
@@ -64,6 +66,8 @@ _DTYPES = frozenset(
 )
 # How a local header of a zip begins: name and extra field follow, stored bytes after them.
 HEADER, _HEADER_BYTES = b"PK\3\4", 30
+# How a file of PyTorch before 1.6 begins.
+OLD = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 _PICKLE = b"\x80\x02"
 _DICTIONARY = re.compile(rb"\x80\x02(?:\}|ccollections\nOrderedDict\n)")
 
@@ -83,8 +87,8 @@ def is_dictionary(head: bytes) -> bool:
     return _DICTIONARY.match(first_pickle(head)) is not None
 
 
-class Tensor(Struct, frozen=True):
-    """A tensor in the pickle, by its storage: the file of that, and how many elements it has."""
+class _Tensor(Struct, frozen=True):
+    """A tensor in the pickle, by its storage: the file of that, and how many elements it has. views: its metadata."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -92,6 +96,7 @@ class Tensor(Struct, frozen=True):
     offset: int
     storage: str
     held: int
+    views: Mapping[str, Any]
 
 
 class _Storage(Struct, frozen=True):
@@ -116,19 +121,19 @@ class _Dict(dict[Any, Any]):
 
 def _tensor(
     storage: Any, offset: Any, shape: Any, stride: Any, _grad: Any = None, _hooks: Any = None, metadata: Any = None
-) -> Tensor | None:
-    """None where metadata say that the values are conjugate or negative ones of those in the file."""
+) -> _Tensor:
     if not isinstance(storage, _Storage) or not isinstance(shape, tuple) or not isinstance(stride, tuple):
         raise ValueError("it holds no tensor")
     whole = all(type(each) is int and each >= 0 for each in (offset, *shape, *stride))
     if not whole or len(shape) != len(stride):
         raise ValueError("it holds a tensor without a place in its storage")
-    return None if metadata else Tensor(storage.dtype, shape, stride, offset, storage.file, storage.held)
+    views = metadata if isinstance(metadata, dict) else {}
+    return _Tensor(storage.dtype, shape, stride, offset, storage.file, storage.held, views)
 
 
 def _tensor_in_bytes(
     storage: Any, offset: Any, shape: Any, stride: Any, grad: Any, hooks: Any, dtype: Any, metadata: Any = None
-) -> Tensor | None:
+) -> _Tensor:
     """The same in a storage that has no dtype."""
     if not isinstance(storage, _Storage) or dtype not in _DTYPES:
         raise ValueError("it holds no tensor")
@@ -151,7 +156,9 @@ _NAMES: Mapping[tuple[str, str], Any] = {
     ("torch._utils", "_rebuild_tensor_v3"): _Function(_tensor_in_bytes),
     ("torch._utils", "_rebuild_parameter"): _Function(lambda data, *_: data),
     ("torch._utils", "_rebuild_parameter_with_state"): _Function(lambda data, *_: data),
+    ("torch._utils", "_rebuild_device_tensor_from_cpu_tensor"): _Function(lambda data, *_: data),
     ("torch._tensor", "_rebuild_from_type_v2"): _Function(_tensor_with_attributes),
+    ("torch_npu.utils.storage", "_rebuild_npu_tensor"): _Function(lambda *args: _tensor(*args[:6])),
     ("torch", "Tensor"): None,
     ("torch.nn.parameter", "Parameter"): None,
     ("collections", "OrderedDict"): _Function(_Dict),
@@ -179,35 +186,42 @@ class _Unpickler(pickle.Unpickler):
         return _Storage(dtype, file, held)
 
 
-def content(file: BinaryIO) -> Any:
-    """What torch.save was given: lists, tuples and dictionaries, with a `Tensor` where a tensor was. Raises OSError, or
-    ValueError for what is no such file."""
+def read_one(file: BinaryIO) -> StoredTensor:
+    """The tensor that a file holds alone; strides of 0 may make it larger than the file. Raises OSError, or ValueError
+    for what is no such file."""
     with _opened(file) as found:
-        return _content(found)[1]
+        tree, _, storages = _content(found)
+        if not isinstance(tree, _Tensor):
+            raise ValueError(f"it holds a {type(tree).__name__.lstrip('_').lower()}, not a tensor")
+        return _stored(file, tree, storages.get(tree.storage))
 
 
 def read(file: BinaryIO, size: int) -> NamedTensors:
     """The tensors in a file of so many bytes, by their dotted names. Raises OSError, or ValueError for what is no such
     file."""
     with _opened(file) as found:
-        folder, tree, instructions = _content(found)
-        entries = {entry.filename: entry for entry in found.infolist()}
+        tree, instructions, storages = _content(found)
         tensors: dict[str, StoredTensor] = {}
         damage, others = [], []
         for name, leaf in _leaves(tree, instructions):
-            if not isinstance(leaf, Tensor):
+            if not isinstance(leaf, _Tensor):
                 others.append(name)
                 continue
-            tensor = _stored(file, size, leaf, entries.get(f"{folder}data/{leaf.storage}"))
-            if isinstance(tensor, str):
-                damage.append(f"{shortened(name)}: {tensor}")
-            else:
+            try:
+                tensor = _stored(file, leaf, storages.get(leaf.storage))
+                expanded = math.prod(tensor.shape) * itemsize(tensor.dtype)
+                if expanded > max(_EXPANDED, _TIMES * size):
+                    raise ValueError(f"it has {expanded:,} bytes, more than a file of {size:,} bytes may expand to")
                 tensors[name] = tensor
+            except ValueError as error:
+                damage.append(f"{shortened(name)}: {error}")
     return NamedTensors(tensors, tuple(damage), tuple(others))
 
 
 @contextmanager
 def _opened(file: BinaryIO) -> Iterator[zipfile.ZipFile]:
+    if file.read(len(OLD)) == OLD:
+        raise ValueError("PyTorch before 1.6 wrote it, or torch.save in that format; load it and save it again")
     try:
         with zipfile.ZipFile(file) as found:
             yield found
@@ -215,8 +229,8 @@ def _opened(file: BinaryIO) -> Iterator[zipfile.ZipFile]:
         raise ValueError(f"it is no file of a tensor ({error})") from error
 
 
-def _content(found: zipfile.ZipFile) -> tuple[str, Any, int]:
-    """The folder in the zip, what the pickle in it holds, and of how many instructions that is."""
+def _content(found: zipfile.ZipFile) -> tuple[Any, int, Mapping[str, zipfile.ZipInfo]]:
+    """What the pickle in the zip holds, of how many instructions that is, and the storages by their names."""
     entries = {entry.filename: entry for entry in found.infolist()}
     name = next((name for name in entries if name.endswith(f"/{_CONTENT}")), None)
     if name is None:
@@ -227,7 +241,9 @@ def _content(found: zipfile.ZipFile) -> tuple[str, Any, int]:
         raise ValueError("its numbers are not in little-endian order")
     if entries[name].file_size > _MOST_BYTES:
         raise ValueError(f"its pickle has {entries[name].file_size:,} bytes, expected at most {_MOST_BYTES:,}")
-    return folder, *_unpickled(found.read(name))
+    prefix = f"{folder}data/"
+    storages = {name.removeprefix(prefix): entry for name, entry in entries.items() if name.startswith(prefix)}
+    return *_unpickled(found.read(name)), storages
 
 
 def _unpickled(data: bytes) -> tuple[Any, int]:
@@ -271,26 +287,25 @@ def _items(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield f"{name}.{part}" if name else part, each
 
 
-def _stored(file: BinaryIO, size: int, tensor: Tensor, entry: zipfile.ZipInfo | None) -> StoredTensor | str:
-    """Where a tensor lies in the file, or what is wrong with it."""
+def _stored(file: BinaryIO, tensor: _Tensor, entry: zipfile.ZipInfo | None) -> StoredTensor:
+    """Where a tensor lies in the file. Raises ValueError where no such tensor can."""
     trouble = shape_trouble(tensor.shape)
     if trouble:
-        return trouble
+        raise ValueError(trouble)
     if entry is None or entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1:
-        return f"its storage {shortened(tensor.storage)} is not there, or is packed"
-    width, count = itemsize(tensor.dtype), math.prod(tensor.shape)
+        raise ValueError(f"its storage {shortened(tensor.storage)} is not there, or is packed")
     steps = zip(tensor.shape, tensor.stride, strict=True)
-    span = 1 + sum((extent - 1) * stride for extent, stride in steps) if count else 0
+    span = 1 + sum((extent - 1) * stride for extent, stride in steps) if 0 not in tensor.shape else 0
+    width = itemsize(tensor.dtype)
     held = min(tensor.held, entry.file_size // width)
     if tensor.offset + span > held:
-        return f"it ends at element {tensor.offset + span:,} of a storage of {held:,}"
-    if count * width > max(_EXPANDED, _TIMES * size):
-        return f"it has {count * width:,} bytes, more than a file of {size:,} bytes may expand to"
-    start = _first_byte(file, entry)
+        raise ValueError(f"it ends at element {tensor.offset + span:,} of a storage of {held:,}")
+    start, size = _first_byte(file, entry), file.seek(0, os.SEEK_END)
     if start + entry.file_size > size:
-        return f"its storage ends at byte {start + entry.file_size:,} of a file of {size:,}"
+        raise ValueError(f"its storage ends at byte {start + entry.file_size:,} of a file of {size:,}")
     stride = None if _is_in_order(tensor) else tensor.stride
-    return StoredTensor(tensor.dtype, tensor.shape, start + tensor.offset * width, span, stride)
+    views = tuple(name for name in VIEWS if tensor.views.get(name))
+    return StoredTensor(tensor.dtype, tensor.shape, start + tensor.offset * width, span, stride, views)
 
 
 def _first_byte(file: BinaryIO, entry: zipfile.ZipInfo) -> int:
@@ -307,7 +322,7 @@ def _lengths(header: bytes) -> tuple[int, int]:
     return name, extra
 
 
-def _is_in_order(tensor: Tensor) -> bool:
+def _is_in_order(tensor: _Tensor) -> bool:
     step = 1
     for extent, stride in zip(reversed(tensor.shape), reversed(tensor.stride), strict=True):
         if extent != 1 and stride != step:

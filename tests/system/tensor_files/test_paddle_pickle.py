@@ -17,8 +17,14 @@ from hypothesis import strategies as st
 from pytest_probe.errors import RecordError
 from pytest_probe.inputs import StoredTensors
 from pytest_probe.model.dump import TensorSpec
-from pytest_probe.system.tensor_files.paddle_pickle import OtherValue, load, load_named, load_outputs
+from pytest_probe.system.tensor_files.paddle_pickle import OtherValue, load_named, load_outputs
+from pytest_probe.system.tensor_files.paddle_pickle import load as load_file
 from tests.support.paddle_dumps import unpack_real, write_tensor
+
+
+def load(path: Path) -> np.ndarray:
+    with path.open("rb") as file:
+        return load_file(file)
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4])
@@ -160,7 +166,7 @@ def test_a_file_that_names_a_function_runs_nothing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"it names posix\.system, which a stored tensor does not need"):
         load(path)
     assert not made.exists()
-    files = StoredTensors(tmp_path / "dump.json", (tmp_path,), load, fields={"input": "args"})
+    files = StoredTensors(tmp_path / "dump.json", (tmp_path,), fields={"input": "args"})
     with pytest.raises(RecordError) as caught:
         files.array(TensorSpec("float32", (3,), data_name="a.pt"), *files.place("paddle.add.0", "input.1"))
     start = f"{tmp_path / 'dump.json'}: paddle.add.0.forward: args.1: found {path}, which cannot be read (it names"
@@ -170,7 +176,7 @@ def test_a_file_that_names_a_function_runs_nothing(tmp_path: Path) -> None:
 def test_bfloat16_lies_there_as_integers(tmp_path: Path) -> None:
     values = np.array([1.5, -2.25, 0], ml_dtypes.bfloat16)
     write_tensor(tmp_path / "a.pt", values.view(np.uint16))
-    files = StoredTensors(tmp_path / "dump.json", (tmp_path,), load)
+    files = StoredTensors(tmp_path / "dump.json", (tmp_path,))
     found = files.array(TensorSpec("bfloat16", (3,), data_name="a.pt"), "paddle.add.0.forward", "args.0")
     assert found.dtype == ml_dtypes.bfloat16
     assert found.tolist() == [1.5, -2.25, 0]
@@ -181,7 +187,7 @@ def test_bfloat16_lies_there_as_integers(tmp_path: Path) -> None:
 
 def test_a_file_of_another_shape(tmp_path: Path) -> None:
     write_tensor(tmp_path / "a.pt", np.zeros((2, 3), np.float32))
-    files = StoredTensors(tmp_path / "dump.json", (tmp_path,), load)
+    files = StoredTensors(tmp_path / "dump.json", (tmp_path,))
     with pytest.raises(RecordError, match=r"args\.0: found shape \(2, 3\) in .*, expected shape \(3, 2\) as recorded"):
         files.array(TensorSpec("float32", (3, 2), data_name="a.pt"), "paddle.add.0.forward", "args.0")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,7 @@ def test_files_are_as_those_of_paddle(dtype: str, tmp_path: Path) -> None:
     values = Values(CaptureConfig("", task="tensor"))
     values.save(values.take(tensor).data, tmp_path / "ours.pt")
     paddle.save(tensor, str(tmp_path / "theirs.pt"))
-    ours, theirs = (paddle_pickle.load(tmp_path / name) for name in ("ours.pt", "theirs.pt"))
+    ours, theirs = (paddle_pickle.load(BytesIO((tmp_path / name).read_bytes())) for name in ("ours.pt", "theirs.pt"))
     assert ours.dtype == theirs.dtype
     assert np.array_equal(ours, theirs)
     assert paddle.load(str(tmp_path / "ours.pt")).tolist() == tensor.tolist()
