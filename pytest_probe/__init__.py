@@ -51,9 +51,12 @@ _EXPORTS = {
 __all__ = sorted(_EXPORTS)
 
 
-def __getattr__(name: str) -> object:
-    if name not in _EXPORTS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+# A type checker that sees it takes any name.
+if not TYPE_CHECKING:
 
-    return getattr(import_module(_EXPORTS[name]), name)
+    def __getattr__(name):
+        if name not in _EXPORTS:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        return getattr(import_module(_EXPORTS[name]), name)

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 from msgspec import Meta, Struct, defstruct, field
 from msgspec.structs import asdict, fields
 
+from pytest_probe.capture.arguments import Compiled, Kind, Mode, Policy, Task
 from pytest_probe.capture.online.address import NEEDS_TLS, WANTED, Address, HostPort, address, of_msprobe
 from pytest_probe.errors import SettingsError
 from pytest_probe.system.decoding import WrongField, decode
@@ -57,16 +58,10 @@ _FEATURES: Mapping[tuple[str, str | bool], tuple[str, str]] = {
         "run the program without jit, where level L1 records its API calls",
     ),
 }
-# The words of msprobe's config.json, and `kinds`, which is ours.
-_Task: TypeAlias = Literal["statistics", "tensor", "structure", "overflow_check"]
-_Mode: TypeAlias = Literal["forward", "backward", "input", "output"]
-_Compiled: TypeAlias = Literal["as-is", "eager"]
-_Policy: TypeAlias = Literal["block", "sample", "drop"]
-_Kind: TypeAlias = Literal["float", "int", "bool", "scalar"]
-TASKS: tuple[_Task, ...] = get_args(_Task)
-_COMPILED: tuple[_Compiled, ...] = get_args(_Compiled)
-_DATA_MODES: tuple[_Mode, ...] = get_args(_Mode)
-_KINDS: tuple[_Kind, ...] = get_args(_Kind)
+TASKS: tuple[Task, ...] = get_args(Task)
+_COMPILED: tuple[Compiled, ...] = get_args(Compiled)
+_DATA_MODES: tuple[Mode, ...] = get_args(Mode)
+_KINDS: tuple[Kind, ...] = get_args(Kind)
 # msprobe's keys of its online check.
 _ONLINE = ("online_run_ut", "nfs_path", "host", "port", "tls_path")
 # Sections of the tasks, and two of msprobe's checker.
@@ -164,7 +159,7 @@ class CaptureConfig(Struct, frozen=True):
     targets: tuple[str, ...] | None = None
     compiled: str = _COMPILED[0]
     online: Address | None = None
-    policy: _Policy = "block"
+    policy: Policy = "block"
     buffer: int = 1 << 30
     tls: str = ""
 
@@ -188,7 +183,7 @@ class _Section(_Settings, frozen=True):
     ] = None
     names: _Texts = field(default=None, name="list")
     modes: Annotated[
-        tuple[_Mode | Literal["all"], ...] | None,
+        tuple[Mode | Literal["all"], ...] | None,
         Meta(description=f"give a list of {', '.join(_DATA_MODES)}, or of all"),
     ] = field(default=None, name="data_mode")
     summary: Literal["statistics", "md5"] | None = field(default=None, name="summary_mode")
@@ -202,7 +197,7 @@ class _Section(_Settings, frozen=True):
 class _Top(_Settings, frozen=True):
     """The keys for all tasks."""
 
-    task: _Task | None = None
+    task: Task | None = None
     dump_path: _Text = None
     level: Literal["L0", "L1", "mix"] | None = None
     steps: _Numbers = field(default=None, name="step")
@@ -212,16 +207,16 @@ class _Top(_Settings, frozen=True):
     )
     stacks: Annotated[bool | None, Meta(description="give true or false")] = field(default=None, name="extra_info")
     kinds: Annotated[
-        tuple[_Kind | Literal["all"], ...] | None, Meta(description=f"give a list of {', '.join(_KINDS)}, or of all")
+        tuple[Kind | Literal["all"], ...] | None, Meta(description=f"give a list of {', '.join(_KINDS)}, or of all")
     ] = None
     overwrite: Annotated[bool | None, Meta(description="give true or false")] = None
     layout: Literal["msprobe", "paddleapex"] | None = None
     namespaces: Annotated[
         dict[str, str] | None, Meta(description='give an object of modules by prefix, as {"Flash": "flash_attn_cuda"}')
     ] = None
-    compiled: _Compiled | None = None
+    compiled: Compiled | None = None
     online: Annotated[str | None, Meta(description=WANTED)] = None
-    policy: _Policy | None = field(default=None, name="online_policy")
+    policy: Policy | None = field(default=None, name="online_policy")
     buffer: Annotated[Annotated[int, Meta(ge=1)] | None, Meta(description="give a number of bytes")] = field(
         default=None, name="online_buffer"
     )
@@ -244,7 +239,7 @@ class _File(_Top, frozen=True):
 
 
 # Arguments need no section. A Struct has one base that has fields.
-_ARGUMENTS = defstruct(
+ARGUMENTS = defstruct(
     "_Arguments",
     [(each.name, each.type, field(default=None, name=each.encode_name)) for each in fields(_Top)],
     bases=(_Section,),
@@ -262,7 +257,7 @@ def read_config(path: str | os.PathLike[str] | None, **given: Any) -> CaptureCon
     plain = {key: os.fspath(value) if isinstance(value, os.PathLike) else value for key, value in given.items()}
     online = _online(plain, "PrecisionDebugger")
     own = {**keys_with_effect(plain, (), "PrecisionDebugger"), **online}
-    arguments = asdict(decode(own, _ARGUMENTS, lambda steps: "PrecisionDebugger"))
+    arguments = asdict(decode(own, ARGUMENTS, lambda steps: "PrecisionDebugger"))
     # The checker's lists hold where the task has none.
     checker = {name: getattr(file.run_ut, name) or getattr(file.acc_check, name) for name in ("white", "black")}
     top = {name: getattr(file, name) for name in _Top.__struct_fields__}

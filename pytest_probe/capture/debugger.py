@@ -8,7 +8,7 @@ import os
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,11 @@ from pytest_probe.capture.config import asks_itself, read_config
 from pytest_probe.capture.framework import recording
 from pytest_probe.capture.recorder import Recorder, log
 from pytest_probe.capture.writer import Outcome
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from pytest_probe.capture.arguments import AllOptions, Options
 
 # What task free_benchmark asks with, which stands above this room.
 _TRAINING = "pytest_probe.features.self_check.training"
@@ -70,7 +75,7 @@ class PrecisionDebugger:
         model: Any = None,
         step: Sequence[int | str] | None = None,
         framework: str = frameworks.DEFAULT,
-        **options: Any,
+        **options: Unpack[Options],
     ) -> None:
         given = {"task": task, "dump_path": dump_path, "level": level, "step": step, **options}
         given = {key: value for key, value in given.items() if value is not None}
@@ -151,7 +156,7 @@ def safely(act: Callable[[], None]) -> None:
 
 
 @contextmanager
-def capture(dump_path: str | os.PathLike[str], **options: Any) -> Iterator[PrecisionDebugger]:
+def capture(dump_path: str | os.PathLike[str], **options: Unpack[AllOptions]) -> Iterator[PrecisionDebugger]:
     """Record what is called in this block; options as PrecisionDebugger's."""
     debugger = PrecisionDebugger(dump_path=dump_path, **options)
     debugger.start()

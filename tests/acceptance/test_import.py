@@ -37,4 +37,4 @@ def test_public_names_are_loaded_when_asked_for() -> None:
     assert pytest_probe.Verdict.__name__ == "Verdict"
     assert set(pytest_probe.__all__) == {name for name in pytest_probe.__all__ if getattr(pytest_probe, name)}
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = pytest_probe.nothing
+        _ = pytest_probe.nothing  # type: ignore[attr-defined]
