@@ -1,4 +1,5 @@
-"""The demo and the tests marked `compat`, with the torch of each of these interpreters, as a Markdown table.
+"""The demo and the tests marked `compat`, with the torch of each of these interpreters, as a Markdown table; with the
+Paddle of those that have it, Paddle's demo and its replays.
 
     python benchmarks/compat.py .venv-torch-2.6.0/bin/python ...
 
@@ -14,15 +15,23 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-HEAD = "| torch | Python | pytest | demo | demo in 16 bit | tests marked compat |"
-VERSIONS = (
-    "import platform, pytest, torch; print(torch.__version__, platform.python_version(), pytest.__version__, sep=' | ')"
-)
-RUNS = (
-    ("--probe-dump=cases/gpt", "--probe-device=cpu"),
-    ("--probe-dump=cases/gpt", "--probe-device=cpu", "--probe-dtype=bfloat16,float16"),
-    ("-m", "compat", "tests"),
-)
+HEAD = "| framework | Python | pytest | demo | demo in 16 bit | tests |"
+VERSIONS = """
+import importlib.util, platform, pytest
+name = "paddle" if importlib.util.find_spec("paddle") else "torch"
+version = f"{name} {importlib.import_module(name).__version__}"
+print(version, platform.python_version(), pytest.__version__, sep=" | ")
+"""
+CPU = "--probe-device=cpu"
+NARROW = "--probe-dtype=bfloat16,float16"
+RUNS = {
+    "torch": (("--probe-dump=cases/gpt", CPU), ("--probe-dump=cases/gpt", CPU, NARROW), ("-m", "compat", "tests")),
+    "paddle": (
+        ("--probe-dump=cases/paddle-gpt", CPU),
+        ("--probe-dump=cases/paddle-gpt", CPU, NARROW),
+        ("tests/check/test_paddle.py", "tests/frameworks/paddle/capture/test_recording.py"),
+    ),
+}
 
 
 def row(python: str) -> tuple[list[str], bool]:
@@ -30,9 +39,11 @@ def row(python: str) -> tuple[list[str], bool]:
     versions = _run([python, "-c", VERSIONS])
     if versions.returncode:
         return [f"{python}: {_last_line(versions.stderr)}", *[""] * (HEAD.count("|") - 2)], False
-    runs = [_run([python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]) for options in RUNS]
+    cells = _last_line(versions.stdout).split(" | ")
+    common = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    runs = [_run([*common, *options]) for options in RUNS[cells[0].split()[0]]]
     told = [_last_line(run.stdout) or _last_line(run.stderr) for run in runs]
-    return [*versions.stdout.strip().split(" | "), *told], not any(run.returncode for run in runs)
+    return [*cells, *told], not any(run.returncode for run in runs)
 
 
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:

@@ -23,12 +23,6 @@ from pytest_probe.numerics.closeness import same_bytes
 from pytest_probe.numerics.dtypes import numpy_dtype
 
 
-class _NoSizes(tuple[int, ...]):
-    """MindSpore has no type of shapes: they are tuples."""
-
-    __slots__ = ()
-
-
 def _layouts(device: Device | None) -> Callable[[Any], Layout]:
     place = mindspore.get_context("device_target")
     return lambda tensor: Layout(
@@ -82,7 +76,7 @@ class MindSporeCalls(PythonCalls):
     of what ran."""
 
     title = "MindSpore"
-    results = Results(mindspore.Tensor, _NoSizes, (mindspore.Type,), _layouts)
+    results = Results(mindspore.Tensor, (), (mindspore.Type,), _layouts)
     binder = MindSporeBinder
     memory_errors = memory_errors
     array = staticmethod(to_array)

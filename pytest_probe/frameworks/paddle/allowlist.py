@@ -7,7 +7,7 @@ operators. Nothing is imported for a dump.
 from __future__ import annotations
 
 import functools
-import importlib
+import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import BuiltinFunctionType, ModuleType
 from typing import Any
@@ -19,16 +19,13 @@ from pytest_probe.frameworks.base import API
 from pytest_probe.frameworks.paddle.signatures import NATIVE
 from pytest_probe.frameworks.python.binding import is_operator, works_in_place
 
-# Modules whose __all__ lists what computes.
+# Modules whose __all__ lists what computes; paddle.special is one of 3.3.
 PUBLIC = frozenset(
-    {
-        "paddle",
-        *(
-            f"paddle.{name}"
-            for name in "nn.functional linalg fft signal special geometric incubate incubate.nn.functional vision.ops "
-            "nn.quant sparse sparse.nn.functional audio.functional".split()
-        ),
-    }
+    module
+    for module in "paddle paddle.nn.functional paddle.linalg paddle.fft paddle.signal paddle.special paddle.geometric "
+    "paddle.incubate paddle.incubate.nn.functional paddle.vision.ops paddle.nn.quant paddle.sparse "
+    "paddle.sparse.nn.functional paddle.audio.functional".split()
+    if importlib.util.find_spec(module)
 )
 # Listed as public, and no computation: they read and write files, run code that they are given, or set what the
 # process has.

@@ -15,6 +15,8 @@ from pytest_probe.numerics.arrays import contiguous
 _core: Any = paddle.base.core
 # The type of Paddle's tensors, for annotations.
 Tensor = Any
+# The type of its shapes, which are lists before 3.3.
+SIZES: tuple[Any, ...] = (paddle.Size,) if hasattr(paddle, "Size") else ()
 CPU = paddle.CPUPlace()
 # NumPy has none of these: bfloat16 crosses as Paddle's own uint16, float8 as bytes.
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -76,7 +78,8 @@ def restrided(tensor: Tensor, strides: tuple[int, ...]) -> Tensor:
     span = 1 + sum((extent - 1) * stride for extent, stride in zip(tensor.shape, strides, strict=True))
     if not tensor.size or 0 in strides:
         return tensor
-    return paddle.zeros([span], tensor.dtype).as_strided(tensor.shape, list(strides)).copy_(tensor, True)
+    # Before 3.3 copy_ changes the strides of what it writes to.
+    return paddle.assign(tensor, paddle.zeros([span], tensor.dtype).as_strided(tensor.shape, list(strides)))
 
 
 def is_float(tensor: Tensor) -> bool:

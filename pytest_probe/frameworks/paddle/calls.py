@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from pytest_probe.frameworks.paddle.arrays import (
     COMPLEX_OF,
+    SIZES,
     Tensor,
     dtype_named,
     is_float,
@@ -42,7 +43,7 @@ def _layout(place: str, tensor: Tensor) -> Layout:
     return Layout(name_of(tensor.dtype), found, found == place, tuple(tensor.strides))
 
 
-_RESULTS = Results(paddle.Tensor, paddle.Size, (paddle.dtype,), _layouts)
+_RESULTS = Results(paddle.Tensor, SIZES, (paddle.dtype,), _layouts)
 
 
 # Dtypes that quantised products take by their names only.

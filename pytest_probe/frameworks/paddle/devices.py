@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import paddle
 
-from pytest_probe.frameworks.paddle.arrays import Tensor, name_of, to_array, to_tensor
+from pytest_probe.frameworks.paddle.arrays import SIZES, Tensor, name_of, to_array, to_tensor
 from pytest_probe.model.measurement import Clock, EventClock, HostClock
 from pytest_probe.model.run import Device, MemoryUse
 from pytest_probe.numerics.closeness import same_bytes
@@ -213,7 +213,7 @@ class _Widened:
                 paddle.assign(_cast(wide, narrow.dtype), narrow)
 
     def narrowed(self, tree: Any, dtype: Any) -> Any:
-        if isinstance(tree, (list, tuple)) and not isinstance(tree, paddle.Size):
+        if isinstance(tree, (list, tuple)) and not isinstance(tree, SIZES):
             return [self.narrowed(item, dtype) for item in tree]
         if not isinstance(tree, paddle.Tensor):
             return tree

@@ -34,13 +34,13 @@ def fill(tensor: Tensor, number: float) -> None:
     """See base.Memory."""
     one = tensor.flatten()[:1]
     with paddle.no_grad():
-        tensor.copy_(_full(1, one, number).expand(tensor.shape), True)
+        paddle.assign(_full(1, one, number).expand(tensor.shape), tensor)
 
 
 def refilled(tensor: Tensor, values: Tensor) -> Tensor:
     """See base.Memory."""
     with paddle.no_grad():
-        return tensor.detach().copy_(values, True)
+        return paddle.assign(values, tensor.detach())
 
 
 class PaddleZones:
@@ -53,14 +53,14 @@ class PaddleZones:
         zone = -(-elements * size // _ALIGNMENT) * _ALIGNMENT // size
         self._places = slice(0, zone), slice(zone + span, 2 * zone + span)
         self._memory = paddle.zeros([2 * zone + span], tensor.dtype).to(tensor.place)
-        self.tensor = self._memory.as_strided(tensor.shape, list(tensor.strides), zone * size).copy_(tensor, True)
+        self.tensor = paddle.assign(tensor, self._memory.as_strided(tensor.shape, list(tensor.strides), zone * size))
         self._written: list[np.ndarray] = []
 
     def fill(self, number: float) -> None:
         for places in self._places:
             count, first = places.stop - places.start, places.start
             zone = self._memory.as_strided([count], [1], first * self._memory.element_size())
-            zone.copy_(_full(count, self._memory[:1], number), True)
+            paddle.assign(_full(count, self._memory[:1], number), zone)
         self._written = self._bytes()
 
     def damage(self) -> str:

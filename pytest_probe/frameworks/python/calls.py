@@ -37,12 +37,12 @@ _PLAIN = (bool, int, float, complex, str, type(None))
 
 
 class Results(Struct, frozen=True):
-    """How one framework's results are read: its type of tensors, that of shapes, and the types that a result may hold
-    besides, which are compared as text. layouts gives what tells the layout of a tensor, of outputs on a device, None:
-    on the CPU."""
+    """How one framework's results are read: its type of tensors, the types of shapes that it has, and the types that a
+    result may hold besides, which are compared as text. layouts gives what tells the layout of a tensor, of outputs on
+    a device, None: on the CPU."""
 
     tensor: type
-    size: type[Iterable[int]]
+    sizes: tuple[type[Iterable[int]], ...]
     names: tuple[type, ...]
     layouts: Callable[[Device | None], Callable[[Any], Layout]]
 
@@ -56,12 +56,12 @@ class Results(Struct, frozen=True):
             return value
         if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufc":
             return np.array(value)
-        return list(value) if isinstance(value, self.size) else str(value)
+        return list(value) if isinstance(value, self.sizes) else str(value)
 
     def described(self, result: Any, outputs: Mapping[str, Any], device: Device | None) -> Returned:
         """The structure of a result, and the layouts of the tensors among its outputs."""
         layout = self.layouts(device)
-        known = (self.tensor, np.ndarray, np.generic, self.size, *_PLAIN, np.dtype, enum.Enum, *self.names)
+        known = (self.tensor, np.ndarray, np.generic, *self.sizes, *_PLAIN, np.dtype, enum.Enum, *self.names)
         unknown = {name: type(value).__name__ for name, value in outputs.items() if not isinstance(value, known)}
         layouts = {name: layout(value) for name, value in outputs.items() if isinstance(value, self.tensor)}
         return Returned(self._structure(result), layouts, unknown)
@@ -78,7 +78,7 @@ class Results(Struct, frozen=True):
         """The parts of a list, tuple, dict or dataclass; None where it is none of them."""
         if isinstance(value, self.tensor):
             return None
-        if isinstance(value, (list, tuple)) and not isinstance(value, self.size):
+        if isinstance(value, (list, tuple)) and not isinstance(value, self.sizes):
             return dict(enumerate(value))
         if isinstance(value, Mapping):
             return value

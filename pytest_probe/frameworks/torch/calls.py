@@ -96,7 +96,9 @@ def _layout(place: torch.device, tensor: torch.Tensor) -> Layout:
     return Layout(dtype, str(tensor.device), tensor.device == place, strides)
 
 
-_RESULTS = Results(torch.Tensor, torch.Size, (torch.dtype, torch.device, torch.layout, torch.memory_format), _layouts)
+_RESULTS = Results(
+    torch.Tensor, (torch.Size,), (torch.dtype, torch.device, torch.layout, torch.memory_format), _layouts
+)
 
 
 # torch's own types among arguments.

@@ -15,7 +15,7 @@ from pytest_probe.capture.gradients import Fire, Watched
 from pytest_probe.capture.modules import Watch
 from pytest_probe.capture.replaced import ReplacedModules
 from pytest_probe.capture.snapshot import NamedEntry
-from pytest_probe.frameworks.paddle.arrays import is_float
+from pytest_probe.frameworks.paddle.arrays import SIZES, is_float
 from pytest_probe.frameworks.paddle.capture.values import Values
 
 
@@ -66,7 +66,7 @@ class Modules(ReplacedModules):
 
     kind = paddle.nn.Layer
     kind_name = "paddle.nn.Layer"
-    atoms = (paddle.Tensor, paddle.Size)
+    atoms = (paddle.Tensor, *SIZES)
 
     def __init__(
         self,

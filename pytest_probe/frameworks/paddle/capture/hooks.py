@@ -19,6 +19,7 @@ from pytest_probe.capture.ranks import named_rank
 from pytest_probe.capture.recorder import COMPILED, Recorder, Scope
 from pytest_probe.capture.replaced import Bindings, ReplacingHooks, Rule
 from pytest_probe.capture.snapshot import NamedEntry, PlainEntry, Tree, seen_tensors
+from pytest_probe.frameworks.paddle.arrays import SIZES
 from pytest_probe.frameworks.paddle.capture.bindings import CompiledRegions
 from pytest_probe.frameworks.paddle.capture.gradients import Modules, OutputGradients, differentiable
 from pytest_probe.frameworks.paddle.capture.names import RecordedFunctions, functions_at
@@ -45,7 +46,7 @@ class PaddleHooks(ReplacingHooks):
     """Sees Paddle's calls, the outermost ones, and the gradients that come to their outputs."""
 
     framework = "paddle"
-    shapes = (paddle.Size,)
+    shapes = SIZES
     _modules: Modules
 
     def __init__(self, config: CaptureConfig, model: Any = None) -> None:

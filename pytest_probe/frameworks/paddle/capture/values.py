@@ -40,7 +40,7 @@ from pytest_probe.capture.statistics import (
     fill_small_from,
     unpack,
 )
-from pytest_probe.frameworks.paddle.arrays import FLOATS, name_of
+from pytest_probe.frameworks.paddle.arrays import FLOATS, SIZES, name_of
 from pytest_probe.numerics.arrays import contiguous
 
 # Statistics of tensors that lie on another device than the CPU: computed there, and fetched many at once.
@@ -192,7 +192,7 @@ class Values(ArraySnapshots):
             paddle.dtype: lambda value: PlainEntry("paddle.dtype", name_of(value)),
             # Paddle takes the name of a dtype in its place.
             str: lambda value: PlainEntry("paddle.dtype", value) if value in _ARRAYS else text(value),
-            paddle.Size: lambda value: [self.take(int(item)) for item in value],
+            **dict.fromkeys(SIZES, lambda value: [self.take(int(item)) for item in value]),
             _GROUP: _group,
             **dict.fromkeys((_Place, *_Place.__subclasses__(), *_places()), place),
         }
