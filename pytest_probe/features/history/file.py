@@ -78,7 +78,7 @@ def open_history(path: Path, where: str = _OPTION, *, timeout: float = _PATIENCE
     """
     try:
         with closing(
-            sqlite3.connect(path.resolve().as_uri() + "?mode=rw", timeout, uri=True, isolation_level=None)
+            sqlite3.connect(path.resolve().as_uri() + "?mode=rw", timeout=timeout, uri=True, isolation_level=None)
         ) as file:
             _check(file, path, where)
             yield file
@@ -125,7 +125,7 @@ class HistoryRun(Struct):
         the folder of its results. goes_on: it replaces its own beginning, which has the same start and folder. Raises
         NotAppended."""
         try:
-            with closing(sqlite3.connect(path, _PATIENCE, isolation_level=None)) as file:
+            with closing(sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)) as file:
                 file.execute("BEGIN IMMEDIATE")
                 if not file.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
                     for statement in filter(None, map(str.strip, TABLES.split(";"))):

@@ -65,6 +65,13 @@ def rows(path: Path, query: str) -> list[Any]:
         return file.execute(query).fetchall()
 
 
+def test_python_3_13_takes_one_argument_by_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda path, **options: connect(path, **options))
+    append(tmp_path / "history.db", made_result(0))
+    assert rows(tmp_path / "history.db", "SELECT count(*) FROM results") == [(1,)]
+
+
 def writer(path: Path, name: str, runs: int) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(path), name, str(runs)], cwd=ROOT, stdout=subprocess.PIPE, text=True
