@@ -13,7 +13,9 @@ INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 
 # One of each minor release that is supported; an environment takes 5 GB with PyPI's build, 1 GB with TORCH_INDEX's.
 TORCH_RELEASES ?= 2.6.0 2.7.1 2.8.0 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
-RELEASES := $(TORCH_RELEASES:%=$(VENV)-torch-%/installed)
+# And of Paddle, each with torch: 1.7 GB.
+PADDLE_RELEASES ?= 3.0.0 3.1.1 3.2.2 3.3.1
+RELEASES := $(TORCH_RELEASES:%=$(VENV)-torch-%/installed) $(PADDLE_RELEASES:%=$(VENV)-paddle-%/installed)
 
 MSPROBE := 1.0.4 1.2.2 8.3.3 26.2.0
 PEERS := $(MSPROBE:%=$(VENV)-msprobe-%/installed)
@@ -122,7 +124,7 @@ PADDLEAPEX ?=
 conformance-paddle: $(PADDLE)
 	$(VENV)/bin/python -W ignore -m tests.conformance.paddleapex $(PADDLEAPEX)
 
-# The demo, and the tests marked compat, with each release of torch: the table of docs/versions.md. Not in CI.
+# The demo and some tests with each release of torch and of Paddle: the tables of docs/versions.md. Not in CI.
 compat: $(RELEASES)
 	$(PYTHON) benchmarks/compat.py $(RELEASES:installed=bin/python)
 
@@ -154,7 +156,8 @@ $(PADDLE): $(INSTALLED)
 
 $(MINDSPORE)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(MINDSPORE)
-	$(MINDSPORE)/bin/pip install --quiet $(INDEX) -c constraints.txt -e '.[mindspore,parallel]' hypothesis expecttest syrupy lxml jinja2
+	grep -v ^numpy== constraints.txt > $(MINDSPORE)/constraints.txt
+	$(MINDSPORE)/bin/pip install --quiet $(INDEX) -c $(MINDSPORE)/constraints.txt -e '.[mindspore,parallel]' hypothesis expecttest syrupy lxml jinja2
 	touch $@
 
 $(MINDSPORE)-msprobe-%/installed: tests/conformance/needs-msprobe-%.txt constraints.txt
@@ -165,6 +168,11 @@ $(MINDSPORE)-msprobe-%/installed: tests/conformance/needs-msprobe-%.txt constrai
 $(VENV)-msprobe-%/installed: tests/conformance/needs-msprobe-%.txt constraints.txt
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install --quiet $(INDEX) mindstudio-probe==$* $(shell grep ^torch== constraints.txt) -r $<
+	touch $@
+
+$(VENV)-paddle-%/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet $(INDEX) paddlepaddle==$* $(shell grep ^torch== constraints.txt) -e '.[parallel]' hypothesis expecttest syrupy
 	touch $@
 
 $(VENV)-torch-%/installed: pyproject.toml

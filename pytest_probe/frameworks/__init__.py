@@ -49,15 +49,20 @@ DEFAULT = "pytorch"
 def unavailable(name: str, *, stored: bool = False) -> str:
     """Why calls of a framework cannot run here; "" where they can. stored: what a dump stored of them is judged, and no
     device runs."""
-    module = MODULES.get(JUDGED_BY.get(name, name) if stored else name)
-    if module is None:
+    if name not in MODULES:
         return f"it was recorded with {name}, whose calls cannot run yet; give a dump of {', '.join(MODULES)}"
-    if importlib.util.find_spec(module) is None:
-        without = (
-            "; --probe-device=recorded judges stored outputs without it" if name in JUDGED_BY and not stored else ""
-        )
-        return f"its calls need {module}, which is not installed: pip install 'pytest-probe[{module}]'{without}"
+    for each in _needed(name, stored):
+        module = MODULES[each]
+        if importlib.util.find_spec(module) is None:
+            without = "; --probe-device=recorded judges stored outputs without it" if each in JUDGED_BY else ""
+            return f"its calls need {module}, which is not installed: pip install 'pytest-probe[{module}]'{without}"
     return ""
+
+
+def _needed(name: str, stored: bool) -> tuple[str, ...]:
+    """The frameworks that calls of this one need: those that run them, and those that judge them."""
+    judging = JUDGED_BY.get(name, name)
+    return (judging,) if stored or judging == name else (name, judging)
 
 
 def named(module: str) -> str:
@@ -100,7 +105,8 @@ def load(name: str = DEFAULT, *, stored: bool = False) -> Framework:
         raise Unsupported(f"a dump of {name}; this version replays {', '.join(MODULES)}", "another framework")
     first = MODULES[name] not in sys.modules
     with paused_gc():
-        check_installed(name)
+        for each in _needed(name, stored):
+            check_installed(each)
         loaded: Framework = _part(MODULES[name], "framework").made()
     if first:
         # What the import made stays as long as the process: no collection needs to walk over all of it again.

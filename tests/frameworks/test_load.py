@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import sys
+from importlib.machinery import ModuleSpec
+from types import SimpleNamespace
+
 import pytest
 
 from pytest_probe import frameworks
@@ -23,3 +27,16 @@ def test_mindspore_comes_before_paddle(
     monkeypatch.setattr(frameworks, "check_installed", found.append)
     frameworks.import_in_order(names)
     assert found == imported
+
+
+def test_what_judges_its_calls_must_be_installed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda module: None if module == "torch" else ModuleSpec(module, None)
+    )
+    wanted = "its calls need torch, which is not installed: pip install 'pytest-probe[torch]'"
+    for name in ("mindspore", "pytorch"):
+        assert (frameworks.unavailable(name), frameworks.unavailable(name, stored=True)) == (wanted, wanted)
+    assert frameworks.unavailable("paddle") == ""
+    monkeypatch.setitem(sys.modules, "mindspore", SimpleNamespace(__version__="2.10.0"))
+    with pytest.raises(Unsupported, match=r"^torch is not installed: pip install 'pytest-probe\[torch\]'$"):
+        frameworks.load("mindspore")
