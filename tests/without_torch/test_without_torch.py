@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from pathlib import Path
 
 import msgspec
@@ -57,6 +59,13 @@ def test_compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", device, benchmark, "-o", str(tmp_path / "other")]) == 1
     assert "benchmark: rmse is 3 times the benchmark's, limit 2" in capsys.readouterr().out
     assert len(list((tmp_path / "other").glob("api_precision_compare_*.csv"))) == 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no FIFO")
+def test_compare_waits_for_no_pipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert main(["compare", str(tmp_path / "pipe"), str(tmp_path / "pipe"), "-o", str(tmp_path / "out")]) == 2
+    assert "it is a FIFO" in capsys.readouterr().err
 
 
 def test_a_check_says_what_to_install(pytester: pytest.Pytester) -> None:

@@ -6,6 +6,7 @@ import ast
 import csv
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from pytest_probe.model.verdict import PASS_SELF, Metric
 from pytest_probe.numerics.tool_metrics import Measures
 from pytest_probe.reports.results_file import RESULTS, RUN, read_results
 from pytest_probe.reports.selected import check_results, end_of
+from pytest_probe.system.files import open_regular
 
 BLANK = " "
 # What a cell says of a verdict. An API's row has two; of several outputs, and of several items, the worst counts: SKIP
@@ -199,7 +201,7 @@ def measures_of(found: Mapping[str, Plain | Metric]) -> Measures:
 
 
 def _of_file(path: Path, without_ulp: bool) -> Iterator[Row]:
-    with path.open(encoding="utf-8-sig", newline="") as file:
+    with TextIOWrapper(open_regular(path), encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file)
         wanted = [name for name in (NAME, DEVICE, *MEASURED) if not (without_ulp and name in OF_RULE["ulp"])]
         missing = [name for name in wanted if name not in (reader.fieldnames or ())]
