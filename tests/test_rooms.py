@@ -80,6 +80,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "capture/apex_files.py": {"parts of PaddleAPEX's files, and a field of them": "all half type"},
     "capture/profiling/report.py": {"a field of Chrome's traces": "cat", "an English word": "all"},
     "capture/profiling/stopwatch.py": {"an English word": "trace"},
+    "capture/arguments.py": {"values of settings": "all fix"},
     "capture/config.py": {"a value of a setting": "all", "a kind of checksum": "xor"},
     "capture/arrays.py": {"a field of a dump": "type"},
     "capture/dump_files.py": {"a field of a dump": "data"},
@@ -96,6 +97,8 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "records/api_accuracy_checker.py": {
         "types, the framework and a file, as a dump has them": "stack torch type",
     },
+    "inputs/build.py": {"marks in torch's files": "conj neg"},
+    "system/tensor_files/base.py": {"marks in torch's files": "conj neg"},
     "system/tensor_files/torch_zip.py": {"a module, as a pickle has it": "torch"},
     "records/fields.py": {"the framework and types, as a dump has them": "range torch"},
     "records/msprobe/__init__.py": {"fields and the framework, as a dump has them": "data torch"},
