@@ -38,8 +38,6 @@ from pytest_probe.frameworks.torch.arrays import (
     memory_errors,
     memory_left,
     release_memory,
-    to_array,
-    to_tensor,
 )
 from pytest_probe.frameworks.torch.calls import TorchCalls, place
 from pytest_probe.frameworks.torch.composing import Composing
