@@ -269,9 +269,9 @@ class ComparedCase(Struct, frozen=True):
     framework's CPU, computes_narrow that its kernels round to 16 bit inside, plain_convolutions that its convolutions
     in the case's dtype are the framework's own. rounds names the dtypes that the user's reference casts wider arguments
     to, and where ("float16 at test_x.py:12"), "" for none. own_kernels is, in 16 bit, the kind of another device
-    ("cuda") where the framework's own kernels run, else "". of_user tells that the function on the device is none of the
-    framework's. forward holds the device's forward outputs, reference those of the reference, incoming the incoming
-    gradients.
+    ("cuda") where the framework's own kernels run, else "". of_user tells that the function on the device is none of
+    the framework's. forward holds the device's forward outputs, reference those of the reference, incoming the
+    incoming gradients.
     """
 
     call: BoundCall
