@@ -41,7 +41,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "check/sources.py": {"a class": "random"},
     "features/unique/duplicates.py": {"fields of a tensor in a dump": "max min"},
     "features/fuzz/findings.py": {"words of a dump": "data type"},
-    "check/judging.py": {"a class": "random", "an English word": "empty"},
+    "check/judging.py": {"a class": "random", "an English word": "empty", "a metric": "mode"},
     "check/large/sampler.py": {"an English word": "any"},
     "check/large/contractions.py": {
         "kinds of contractions, of classes.yaml": "affine einsum linear matmul",
@@ -152,7 +152,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "standards/classes/random.py": {"classes": "dropout random"},
     "standards/classes/discrete.py": {"a parameter": "dim"},
     "standards/classes/ties.py": {"a parameter": "dim"},
-    "standards/device_modes.py": {"a metric": "mode"},
+    "standards/device_modes.py": {"a metric": "mode", "a direction of rounding": "zero"},
     "standards/diagnosis/arguments.py": {"a value of an argument": "tanh"},
     "standards/diagnosis/__init__.py": {"a class": "random"},
     "standards/diagnosis/terms.py": {"an English word": "all"},
