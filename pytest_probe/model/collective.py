@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -89,7 +89,7 @@ class RankCall(Struct, frozen=True):
 class RankStart(Struct, frozen=True):
     """What the process of a rank begins with.
 
-    parent is the process that started it. device is the number of its accelerator on its machine, None where it has
+    device is the number of its accelerator on its machine, None where it has
     none; masked: a process that sees one accelerator alone sees its own. meeting is where the ranks find each other:
     file://PATH, or tcp://ADDRESS:PORT, where rank 0 listens by the file descriptor listens. stacks is the file that
     SIGUSR1 writes a stack to.
@@ -98,7 +98,6 @@ class RankStart(Struct, frozen=True):
     rank: int
     ranks: int
     backend: str
-    parent: int
     device: int | None
     meeting: str
     stacks: str
@@ -126,8 +125,8 @@ class RankPool(Protocol):
     def answers(self, ranks: Collection[int], seconds: float) -> Mapping[int, RankAnswer]:
         """Those of these ranks that come first; none where none comes in so many seconds."""
 
-    def stack(self, rank: int) -> str:
-        """Where a rank is, innermost first, in one line."""
+    def stacks(self, ranks: Sequence[int], seconds: float) -> Sequence[str]:
+        """Where these ranks are, innermost first, a line each, in at most so many seconds for all."""
 
     def close(self) -> None:
         """End all processes."""

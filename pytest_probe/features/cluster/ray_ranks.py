@@ -7,8 +7,10 @@ import socket
 import struct
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from queue import SimpleQueue
 from typing import Any
 
 import ray
@@ -19,7 +21,7 @@ from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from pytest_probe.errors import NoKernel
 from pytest_probe.features.cluster.host import variables
 from pytest_probe.features.cluster.ray_actors import BESIDE, end_actors, last_line, on_node
-from pytest_probe.features.collectives.rank_process import RankProcess
+from pytest_probe.features.collectives.rank_process import RankAnswers, RankProcess
 from pytest_probe.model.collective import RankAnswer, RankCall, RankStart
 from pytest_probe.user_errors import first_line
 
@@ -67,7 +69,7 @@ class RayRanks:
         meeting = self._meeting()
         for rank, (place, actor) in enumerate(zip(places, self._actors, strict=True)):
             device = None if place in places[:rank] else devices[place].slot
-            start = RankStart(rank, ranks, backend, 0, device, meeting, "", masked=True)
+            start = RankStart(rank, ranks, backend, device, meeting, "", masked=True)
             self._waiting[actor.begin.remote(program, start)] = rank
 
     def _meeting(self) -> str:
@@ -86,12 +88,10 @@ class RayRanks:
         ready, _ = ray.wait(refs, num_returns=1, timeout=None if seconds == float("inf") else max(0.0, seconds))
         return {self._waiting.pop(ref): _answer(ref) for ref in ready}
 
-    def stack(self, rank: int) -> str:
-        try:
-            found: str = ray.get(self._actors[rank].stack.remote(), timeout=_ANSWERS)
-        except RayError as error:
-            return _words(error)
-        return found
+    def stacks(self, ranks: Sequence[int], seconds: float) -> Sequence[str]:
+        asked = {rank: self._actors[rank].stack.remote(seconds / 2) for rank in ranks}
+        ready, _ = ray.wait(list(asked.values()), num_returns=len(asked), timeout=seconds)
+        return [_stack(asked[rank]) if asked[rank] in ready else "its node does not answer" for rank in ranks]
 
     def close(self) -> None:
         actors, self._actors, self._waiting = self._actors, [], {}
@@ -105,6 +105,14 @@ def _answer(ref: Any) -> RankAnswer:
         return RankAnswer("unavailable", f"the process of a rank cannot be used: {_words(error)}")
     except RayError as error:
         return RankAnswer("lost", f"its node went away ({_words(error)})")
+    return found
+
+
+def _stack(ref: Any) -> str:
+    try:
+        found: str = ray.get(ref)
+    except RayError as error:
+        return _words(error)
     return found
 
 
@@ -123,6 +131,7 @@ class _RayRank:
         self._folder = tempfile.TemporaryDirectory(prefix="probe-ranks-")
         self._socket: socket.socket | None = None
         self._process: RankProcess | None = None
+        self._answers: RankAnswers = SimpleQueue()
 
     def meeting(self) -> str:
         """Listen where the ranks meet, at an address of this node and no other."""
@@ -136,18 +145,21 @@ class _RayRank:
         """Start the process, and wait until it is ready."""
         listens = None if self._socket is None else self._socket.fileno()
         stacks = os.path.join(self._folder.name, "stacks")
-        own = replace(start, parent=os.getpid(), stacks=stacks, listens=listens)
-        self._process = RankProcess(program, own, self._variables)
-        return self._process.answer()
+        own = replace(start, stacks=stacks, listens=listens)
+        self._process = RankProcess(program, own, self._variables, self._answers)
+        return self._answers.get()[1]
 
     def make(self, call: RankCall) -> RankAnswer:
         assert self._process is not None
         self._process.send(call)
-        return self._process.answer()
+        return self._answers.get()[1]
 
     @ray.method(concurrency_group=BESIDE)
-    def stack(self) -> str:
-        return "it has not begun" if self._process is None else self._process.stack()
+    def stack(self, seconds: float) -> str:
+        if self._process is None:
+            return "it has not begun"
+        self._process.ask_stack()
+        return self._process.stack(time.monotonic() + seconds)
 
     @ray.method(concurrency_group=BESIDE)
     def close(self) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Collection, Mapping
-from multiprocessing.connection import wait
+import time
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
 
 from pytest_probe.errors import NoKernel
-from pytest_probe.features.collectives.rank_process import RankProcess
+from pytest_probe.features.collectives.rank_process import RankAnswers, RankProcess
 from pytest_probe.model.collective import RankAnswer, RankCall, RankStart
 
 
@@ -19,6 +21,7 @@ class LocalRanks:
 
     def __init__(self) -> None:
         self._processes: list[RankProcess] = []
+        self._answers: RankAnswers = SimpleQueue()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def start(self, ranks: int, backend: str, program: str, seconds: float) -> None:
@@ -31,24 +34,29 @@ class LocalRanks:
     def _start(self, ranks: int, backend: str, program: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="probe-ranks-")
         folder = Path(self._folder.name)
+        self._answers = SimpleQueue()
         for rank in range(ranks):
             where = f"file://{folder}/store", f"{folder}/stacks{rank}"
-            start = RankStart(rank, ranks, backend, os.getpid(), rank, *where)
-            self._processes.append(RankProcess(program, start, _environment()))
+            start = RankStart(rank, ranks, backend, rank, *where)
+            self._processes.append(RankProcess(program, start, _environment(), self._answers))
 
     def send(self, rank: int, call: RankCall) -> None:
         self._processes[rank].send(call)
 
     def answers(self, ranks: Collection[int], seconds: float) -> Mapping[int, RankAnswer]:
-        waiting = {self._processes[rank].pipe: rank for rank in ranks}
-        ready = wait(list(waiting), None if seconds == float("inf") else max(0.0, seconds))
-        found = [waiting[pipe] for pipe in ready]  # type: ignore[index]
-        return {rank: self._processes[rank].answer() for rank in found}
+        with suppress(Empty):
+            return dict([self._answers.get(timeout=None if seconds == float("inf") else max(0.0, seconds))])
+        return {}
 
-    def stack(self, rank: int) -> str:
-        return self._processes[rank].stack()
+    def stacks(self, ranks: Sequence[int], seconds: float) -> Sequence[str]:
+        end = time.monotonic() + seconds
+        for rank in ranks:
+            self._processes[rank].ask_stack()
+        return [self._processes[rank].stack(end) for rank in ranks]
 
     def close(self) -> None:
+        for process in self._processes:
+            process.kill()
         for process in self._processes:
             process.close()
         self._processes = []

@@ -14,7 +14,7 @@ import pytest
 
 from pytest_probe import frameworks
 from pytest_probe.check import Checked
-from pytest_probe.errors import DumpError, RecordError, Unsupported
+from pytest_probe.errors import DumpError, RecordError, SettingsError, Unsupported
 from pytest_probe.features.collectives import replicas
 from pytest_probe.features.collectives.judging import Earlier, Load, flat, skipped, verdicts
 from pytest_probe.features.collectives.local import LocalRanks
@@ -28,14 +28,19 @@ from pytest_probe.model.dump import Dump
 from pytest_probe.model.run import RECORDED
 from pytest_probe.model.verdict import SEVERITY, Verdict
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype
+from pytest_probe.options import NAMED
 from pytest_probe.plugin.collectors import ProbeFile
 from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.items import NoticeItem, ProbeItem
 from pytest_probe.plugin.session import Probe
 from pytest_probe.records import ranks_beside, run_of, step_and_rank, step_number
+from pytest_probe.reports.terminal import count
+from pytest_probe.system.machine import available_memory, usable_cores
 
 # torch.distributed has it wherever it is built.
 _BACKEND = "gloo"
+# What a process of a rank takes that has the framework, and from how many a core on it says so.
+_RANK_BYTES, _CROWD = 150_000_000, 16
 # How many calls back a stale result is looked for.
 _EARLIER = 8
 
@@ -87,6 +92,14 @@ class Collectives(Feature):
         self._found: dict[tuple[int, int], Mapping[int, Verdict]] = {}
         self._processes: Processes | None = None
         self._steps: dict[str, Step] = {}
+
+    def prepare(self) -> None:
+        ranks, most = self.probe.settings.ranks or 0, available_memory() // _RANK_BYTES
+        if ranks > most and not self.probe.elsewhere:
+            wanted = (
+                f"each is a process of {_RANK_BYTES // 10**6} MB, and this machine has memory for {most}; give fewer"
+            )
+            raise SettingsError(NAMED["ranks"].flag, str(ranks), wanted)
 
     def _step_of(self, dump: Dump) -> Step:
         """The dumps of all ranks of its step, those that were not given as well."""
@@ -189,7 +202,9 @@ class Collectives(Feature):
 
     def header(self) -> Iterable[str]:
         if self.probe.settings.ranks is not None:
-            where = ", on the cluster" if self.probe.elsewhere else ""
+            crowd = self.probe.settings.ranks > _CROWD * usable_cores()
+            where = f"; they share {count(usable_cores(), 'core')} and may need minutes" if crowd else ""
+            where = ", on the cluster" if self.probe.elsewhere else where
             yield f"probe: collectives are made again by {self.device}{where}"
 
     def pytest_unconfigure(self) -> None:

@@ -13,8 +13,9 @@ from pytest_probe.numerics.dtypes import AnyArray
 
 # Seconds that others have to end when one rank has raised.
 _GRACE = 5.0
-# The share of --probe-timeout that a collective has: what waits for it is ended by the whole.
-_SHARE = 0.8
+# The share of --probe-timeout that a collective has: what waits for it is ended by the whole. And the share in which
+# ranks that did not end say where they are, at most so many seconds.
+_SHARE, _STACKS_SHARE, _STACKS = 0.8, 0.05, 2.0
 
 
 class RanksFailed(ProbeError):
@@ -36,6 +37,7 @@ class Processes:
         self.ranks = ranks
         self._pool, self._backend, self._program = pool, backend, program
         self._seconds = _SHARE * timeout
+        self._patience = min(_STACKS, _STACKS_SHARE * timeout) if timeout else _STACKS
         self._runs = False
         # Why they cannot be started, which each collective would find anew after seconds.
         self._refused: NoKernel | None = None
@@ -103,7 +105,8 @@ class Processes:
     def _give_up(self, found: Mapping[int, RankAnswer], waiting: Collection[int]) -> None:
         """Raises RanksFailed."""
         self._check(found)
-        stacks = [f"rank {rank}: {self._pool.stack(rank)}" for rank in waiting]
+        where = self._pool.stacks(list(waiting), self._patience)
+        stacks = [f"rank {rank}: {each}" for rank, each in zip(waiting, where, strict=True)]
         those = f"{'rank' if len(waiting) == 1 else 'ranks'} {listed(list(waiting))}"
         raise RanksFailed(f"{those} of {self.ranks} did not end within {self._seconds:g} s", stacks)
 

@@ -1,4 +1,4 @@
-"""The process of one rank, on this machine."""
+"""The process of one rank, on this machine. It may stop at any moment: nothing here waits for it without an end."""
 
 from __future__ import annotations
 
@@ -6,62 +6,79 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from multiprocessing import Pipe
 from pathlib import Path
+from queue import SimpleQueue
+from typing import TypeAlias
 
 from pytest_probe.model.collective import RankAnswer, RankCall, RankStart
 from pytest_probe.system.text import printable
 
-# Seconds that a process has to end whose pipe is closed, and that its stack has to be written.
+# Seconds that a process has to end whose pipe is closed.
 _PATIENCE = 2.0
+_PROGRAM = "pytest_probe.features.collectives.rank_start"
 _FRAMES = 6
+RankAnswers: TypeAlias = "SimpleQueue[tuple[int, RankAnswer]]"
 
 
 class RankProcess:
-    """program is the module that it runs. It inherits the socket of start."""
+    """program is the module that it runs. It inherits the socket of start, and its answers go to a queue."""
 
-    def __init__(self, program: str, start: RankStart, environment: Mapping[str, str]) -> None:
-        self.pipe, theirs = Pipe()
+    def __init__(self, program: str, start: RankStart, environment: Mapping[str, str], answers: RankAnswers) -> None:
+        self._pipe, theirs = Pipe()
         self._stacks = Path(start.stacks)
         inherited = [theirs.fileno(), *([] if start.listens is None else [start.listens])]
-        command = [sys.executable, "-m", program, str(theirs.fileno())]
+        command = [sys.executable, "-m", _PROGRAM, program, str(theirs.fileno()), str(os.getpid())]
         path = os.pathsep.join(filter(None, sys.path))
+        # In a session of its own: Ctrl-C is for the process that ends this one.
         self._popen = subprocess.Popen(
-            command, env={**environment, "PYTHONPATH": path}, pass_fds=inherited, stdin=subprocess.DEVNULL
+            command,
+            env={**environment, "PYTHONPATH": path},
+            pass_fds=inherited,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
         )
         theirs.close()
+        threading.Thread(target=self._read, args=(start.rank, answers), daemon=True).start()
         self.send(start)
 
     def send(self, what: RankStart | RankCall) -> None:
-        """Its answer says where it has died."""
-        with suppress(BrokenPipeError):
-            self.pipe.send(what)
+        """Does not wait until it is read. Its answer says where it has died."""
+        threading.Thread(target=self._send, args=(what,), daemon=True).start()
 
-    def answer(self) -> RankAnswer:
-        """Waits for the next one."""
-        try:
-            found: RankAnswer = self.pipe.recv()
-        except (EOFError, ConnectionResetError):
-            return RankAnswer("died", self._death())
-        return found
+    def _send(self, what: RankStart | RankCall) -> None:
+        with suppress(OSError):
+            self._pipe.send(what)
 
-    def stack(self) -> str:
-        """Where it is, innermost first, in one line."""
+    def _read(self, rank: int, answers: RankAnswers) -> None:
+        with self._pipe, suppress(EOFError, OSError):
+            while True:
+                answers.put((rank, self._pipe.recv()))
+        answers.put((rank, RankAnswer("died", self._death())))
+
+    def ask_stack(self) -> None:
+        """One that is stopped goes on with that."""
         with suppress(OSError):
             self._popen.send_signal(signal.SIGUSR1)
-        end = time.monotonic() + _PATIENCE
+            self._popen.send_signal(signal.SIGCONT)
+
+    def stack(self, end: float) -> str:
+        """Where it was when it was asked, innermost first, in one line, waited for until then."""
         while not self._written() and time.monotonic() < end:
             time.sleep(0.02)
         lines = [line.strip() for line in self._written().splitlines() if "File" in line]
         return printable("; ".join(lines[:_FRAMES])) or "it says nothing"
 
+    def kill(self) -> None:
+        self._popen.kill()
+
     def close(self) -> None:
         """End it."""
-        self.pipe.close()
-        self._popen.kill()
+        self.kill()
         self._popen.wait()
 
     def _written(self) -> str:

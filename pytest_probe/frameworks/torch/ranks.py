@@ -1,8 +1,6 @@
 """A process of one rank: it makes the collectives that it is told over a pipe, and gives back what it received.
 
-python -m pytest_probe.frameworks.torch.ranks PIPE
-
-PIPE is the file descriptor of the pipe, through which a RankStart comes first.
+The pipe is a file descriptor, through which a RankStart comes first: see features/collectives/rank_start.py.
 """
 
 from __future__ import annotations
@@ -12,8 +10,6 @@ import importlib.util
 import os
 import signal
 import sys
-import threading
-import time
 import traceback
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
@@ -43,7 +39,6 @@ _ON_HOST = ("gloo", "mpi", "ucc")
 def main(pipe: int) -> None:
     connection = Connection(pipe)
     start: RankStart = connection.recv()
-    threading.Thread(target=_end_with, args=(start.parent,), daemon=True).start()
     file = open(start.stacks, "wb", buffering=0)  # noqa: SIM115 - faulthandler writes to it until the end
     faulthandler.register(signal.SIGUSR1, file, all_threads=False)
     torch.set_num_threads(1)
@@ -59,13 +54,6 @@ def main(pipe: int) -> None:
         connection.send(RankAnswer("unavailable", words))
         return
     _Rank(start.rank, start.ranks, device).serve(connection)
-
-
-def _end_with(parent: int) -> None:
-    """End this process soon after the one that started it, also while a collective hangs."""
-    while os.getppid() == parent:
-        time.sleep(1.0)
-    os._exit(1)
 
 
 def _trouble(start: RankStart) -> str:
@@ -239,7 +227,3 @@ def _imported(path: str, name: str) -> Any:
     sys.path.insert(0, os.path.dirname(path))
     spec.loader.exec_module(module)
     return module
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Collection, Mapping, Sequence
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,8 +45,8 @@ class Pool:
             raise found
         return found
 
-    def stack(self, rank: int) -> str:
-        return f"stack of {rank}"
+    def stacks(self, ranks: Sequence[int], seconds: float) -> Sequence[str]:
+        return [f"stack of {rank}" for rank in ranks]
 
     def close(self) -> None:
         self.done.append("close")
@@ -107,3 +113,78 @@ def test_processes_that_this_machine_does_not_start_are_a_skip() -> None:
             Processes(LocalRanks(), 64, "gloo", "this", 10.0).make([])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.slow
+def test_ranks_that_are_stopped_are_one_error_with_their_stacks_in_time() -> None:
+    """One is stopped before it is ready, others while they are sent more than a pipe holds."""
+    pool = LocalRanks()
+    processes = Processes(pool, 4, "gloo", "pytest_probe.frameworks.torch.ranks", 60.0)
+    calls = [RankCall("reduced to all", "total", 4, 0, np.zeros(1 << 20, np.float32), ())] * 4
+    assert processes.make(calls)[0][0].size == 1 << 20
+    stopped = [process._popen.pid for process in pool._processes]
+    for each in stopped:
+        os.kill(each, signal.SIGSTOP)
+    processes._seconds, processes._patience = 2.0, 1.0
+    began = time.monotonic()
+    with pytest.raises(RanksFailed, match="ranks 0 to 3 of 4 did not end within 2 s") as found:
+        processes.make(calls)
+    assert time.monotonic() - began < 10.0
+    for rank, stack in enumerate(found.value.stacks):
+        assert stack.startswith(f"rank {rank}: File")
+    assert not any(map(lives, stopped))
+
+
+def lives(process: int) -> bool:
+    """Is it there, and no zombie?"""
+    with suppress(OSError):
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+# It starts two ranks that never come to the end of their imports, and waits.
+PARENT = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+from pytest_probe.features.collectives.local import LocalRanks
+pool = LocalRanks()
+pool.start(2, "gloo", "imports", 10.0)
+print(*(each._popen.pid for each in pool._processes), flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def parent(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    (tmp_path / "imports.py").write_text(
+        f"import time\nopen({str(tmp_path / 'begun')!r}, 'a').write('x')\ntime.sleep(60)\n"
+    )
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    command = [sys.executable, "-c", PARENT, str(tmp_path)]
+    process: subprocess.Popen[str] = subprocess.Popen(command, start_new_session=True, **streams)  # type: ignore[call-overload]
+    end = time.monotonic() + 60
+    while not ((tmp_path / "begun").exists() and (tmp_path / "begun").stat().st_size == 2) and time.monotonic() < end:
+        time.sleep(0.02)
+    yield process
+    process.kill()
+    process.communicate()
+
+
+@pytest.mark.slow
+def test_ranks_do_not_outlive_a_killed_parent(parent: subprocess.Popen[str]) -> None:
+    assert parent.stdout is not None
+    ranks = [int(word) for word in parent.stdout.readline().split()]
+    assert all(map(lives, ranks))
+    parent.kill()
+    parent.wait()
+    end = time.monotonic() + 10
+    while any(map(lives, ranks)) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not any(map(lives, ranks))
+
+
+@pytest.mark.slow
+def test_an_interrupt_is_for_the_parent_alone(parent: subprocess.Popen[str]) -> None:
+    os.killpg(parent.pid, signal.SIGINT)
+    _, said = parent.communicate(timeout=30)
+    assert said.count("KeyboardInterrupt") == 1

@@ -67,6 +67,10 @@ def test_a_group_is_made_by_the_first_processes(pytester: pytest.Pytester, tmp_p
     ("options", "words"),
     [
         (["--probe-ranks=1"], "--probe-ranks: '1' cannot be used; give a whole number, 2 to 4096"),
+        (
+            ["--probe-ranks=4096"],
+            "--probe-ranks: '4096' cannot be used; each is a process of 150 MB, and this machine has",
+        ),
         (["--probe-backend=gloo"], "--probe-backend*it needs processes: add --probe-ranks=N"),
     ],
 )
