@@ -43,7 +43,7 @@ def drain(folder: Path, tls: str) -> None:
     from pytest_probe.features.online.receiver import Receiver
 
     keys = certificates(Path(tls), "server") if tls else None
-    end = Receiver(HostPort(LOCAL, 0), folder, limit=1 << 31, keys=keys, refused=print)
+    end = Receiver(HostPort(LOCAL, 0), folder, limit=1 << 31, keys=keys)
     print(end.port, flush=True)
     over = threading.Event()
 
@@ -51,6 +51,8 @@ def drain(folder: Path, tls: str) -> None:
         while not over.wait(0.002):
             for path in folder.glob("*.safetensors"):
                 path.unlink()
+                number, run, *_ = path.name.split("-")
+                end.note(run, int(number))
 
     removing = threading.Thread(target=remove)
     removing.start()

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from pytest_probe.capture.online.listen import Listen
+    from pytest_probe.capture.online.address import Listen
     from pytest_probe.model.dump import Direction
     from pytest_probe.option_types import Reads
 

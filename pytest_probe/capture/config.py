@@ -272,7 +272,7 @@ def read_config(path: str | os.PathLike[str] | None, **given: Any) -> CaptureCon
 def asks_itself(path: str | os.PathLike[str] | None, **given: Any) -> dict[str, Any] | None:
     """What a configuration says for task free_benchmark, which records nothing but suspicious calls; None for another
     task. Raises SettingsError where the file cannot be read."""
-    content = {} if path is None else _content(Path(path))
+    content = {} if path is None else content_of(Path(path))
     plain = {key: os.fspath(value) if isinstance(value, os.PathLike) else value for key, value in given.items()}
     if (plain.get("task") or content.get("task")) != FREE_BENCHMARK:
         return None
@@ -283,11 +283,11 @@ def asks_itself(path: str | os.PathLike[str] | None, **given: Any) -> dict[str, 
 
 def names_folder(path: str | os.PathLike[str]) -> bool:
     """Does the file say where the dump goes? Raises SettingsError where it cannot be read."""
-    return bool(_content(Path(path)).get("dump_path"))
+    return bool(content_of(Path(path)).get("dump_path"))
 
 
 def _of_file(path: Path) -> dict[str, Any]:
-    content = _content(path)
+    content = content_of(path)
     online = [_online(part, str(path)) for part in (content, content.get("tensor")) if isinstance(part, dict)]
     found = keys_with_effect(content, _SECTIONS, str(path))
     return {**found, **{key: value for each in online for key, value in each.items()}}
@@ -306,7 +306,8 @@ def _online(part: dict[str, Any], where: str) -> dict[str, Any]:
     return {"online": of_msprobe(folder, host, port), **certificates}
 
 
-def _content(path: Path) -> dict[str, Any]:
+def content_of(path: Path) -> dict[str, Any]:
+    """A configuration file's. Raises SettingsError."""
     try:
         with open_regular(path) as file:
             content = json.loads(file.read().decode("utf-8-sig"))

@@ -81,6 +81,19 @@ def in_order(
         yield begun.popleft().result()
 
 
+def open_files(wanted: int) -> int:
+    """How many files this process may have open at once, at most so many: as many as the system allows."""
+    with suppress(ImportError, ValueError, OSError):
+        import resource
+
+        given = resource.getrlimit(resource.RLIMIT_NOFILE)
+        soft, hard = (wanted if each == resource.RLIM_INFINITY else each for each in given)
+        if soft < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, wanted), given[1]))
+        return min(hard, wanted)
+    return wanted
+
+
 # Bytes. Chosen: a usual machine for training; a larger one skips calls that it could run.
 _UNKNOWN_MEMORY = 1 << 36
 # Where Linux shows control groups, and the file that holds a group's limit: of version 2, and of version 1.

@@ -59,3 +59,18 @@ def address(text: str) -> Address | None:
     if found is None or int(found["port"]) > 65535:
         return None
     return HostPort(found["host"], int(found["port"]))
+
+
+class Listen(Struct, frozen=True):
+    """Where a checking host listens, as --probe-listen says it, or msprobe's config.json. tls is the folder of the
+    certificates, "" for none. ranks are those whose calls are judged, none for all; the lists name APIs as a file of
+    msprobe's does."""
+
+    address: Address
+    tls: str = ""
+    ranks: tuple[int, ...] = ()
+    white_list: tuple[str, ...] = ()
+    black_list: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return str(self.address)

@@ -2,7 +2,8 @@
 
 To the checking host: a Hello, then messages in their order, each as a head, which has the message's number and its
 size, and parts of at most PART_BYTES behind the same head; a size of 0 stands for a message that is too large to go.
-Back: a Welcome, then for each message that was taken the number of the next one.
+Back: a Welcome, then the number of the first message that has no result yet, when it changes, and again while the
+checking host takes messages of others.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ CHANNEL_OPTIONS = (
     ("grpc.so_reuseport", 0),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", _ALIVE_MS // 2),
 )
+# Of the checking host: who shows no certificate, or opens no stream, does not stay.
+STRANGERS = (("grpc.server_handshake_timeout_ms", 10_000), ("grpc.max_connection_idle_ms", _ALIVE_MS))
 _Count = Annotated[int, Meta(ge=0, le=2**62)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +13,9 @@ import numpy as np
 from msgspec import Meta, Struct, field
 
 from pytest_probe.numerics.dtypes import dtype_name
-from pytest_probe.system.tensor_files import safetensors, stored_tensors
+from pytest_probe.system.files import open_regular
+from pytest_probe.system.tensor_files import safetensors
+from pytest_probe.system.tensor_files.base import NamedTensors
 
 # Of the messages' form; ends of two versions do not understand each other.
 VERSION = 1
@@ -23,6 +26,7 @@ FILES = {direction: f"{direction}.safetensors" for direction in ("forward", "bac
 _NAME = re.compile(r"[^/\\\0]{1,300}\.[0-9]{1,9}\.(forward|backward)")
 
 _MAX_BODY = 1 << 24  # characters
+_MAX_HEADER = 1 << 25  # bytes of a file, its tensors left out
 _Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**53)]
 _Run: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}$")]
 _Frames: TypeAlias = Annotated[list[Annotated[str, Meta(max_length=4096)]], Meta(max_length=1000)]
@@ -92,10 +96,17 @@ def encoded(message: Message, tensors: Mapping[str, np.ndarray] | None = None) -
 
 def read(path: Path) -> Message:
     """The message of a file. Raises NoMessage, and OSError."""
+    return opened(path)[0]
+
+
+def opened(path: Path) -> tuple[Message, NamedTensors]:
+    """The message of a file, and where its tensors are. Raises NoMessage, and OSError."""
     try:
-        text = stored_tensors(path).texts.get(_TEXT)
+        with open_regular(path) as file:
+            content = safetensors.read(file, os.fstat(file.fileno()).st_size, _MAX_HEADER)
     except ValueError as error:
         raise NoMessage(str(error)) from None
+    text = content.texts.get(_TEXT)
     if text is None:
         raise NoMessage(f"it has no text {_TEXT!r}")
     try:
@@ -107,4 +118,4 @@ def read(path: Path) -> Message:
         raise NoMessage(f"its text cannot be read ({error})") from None
     if isinstance(message, Entry) and not _NAME.fullmatch(message.name):
         raise NoMessage("its entry has a name that no call has")
-    return message
+    return message, content

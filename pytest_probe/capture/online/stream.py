@@ -1,7 +1,7 @@
 """The sender's end of a stream to the checking host.
 
-A message stays here until the checking host says that it has it. After a cut the stream is opened anew, and begins with
-the message that the checking host asks for.
+A message stays here until the checking host says that its result is on the disk. After a cut the stream is opened anew,
+and begins with the message that the checking host asks for.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from pytest_probe.capture.online.address import HostPort
 from pytest_probe.capture.online.message import VERSION, Entry, Goodbye, Message, Sender, encoded
 
 _log = logging.getLogger("pytest_probe")
-# A checking host that is not there for so long is not waited for any more.
+# A checking host that takes nothing for so long is not waited for any more.
 GONE_SECONDS = 60.0
 _RETRY_SECONDS = 0.2
-# A stream that was open for so long did work.
-_LASTED_SECONDS = 30.0
+# Between two looks at how long that is, and what a stream has for its end.
+_LOOK_SECONDS = 1.0
 # What the checking host says about the stream itself: another try ends in the same way.
 _FINAL = (
     grpc.StatusCode.INVALID_ARGUMENT,
@@ -40,7 +40,7 @@ _FINAL = (
 
 
 class _Waiting(Struct, frozen=True):
-    """A message that the checking host does not have, or did not say that it has."""
+    """A message that has no result, as far as is known here."""
 
     number: int
     size: int
@@ -65,15 +65,20 @@ class Stream:
             self._credentials = grpc.ssl_channel_credentials(authority, key, certificate)
         self._waiting: deque[_Waiting] = deque()
         self._bytes = self._count = 0
-        # The largest message that the checking host takes, and how many were larger.
+        # The largest message that the checking host takes, and the numbers of those that were larger.
         self._largest = 1 << 63
-        self._too_large = self._not_gone = 0
+        self._too_large: set[int] = set()
+        self._not_gone = 0
         self._lost = self._closing = False
-        # When the checking host took a message last.
+        # When the checking host took a message last, or had nothing to take; and how the last stream ended.
         self._since = time.monotonic()
+        self._ended = "the connection is open"
+        self._session = _Session(self)
         self._changed = threading.Condition()
+        self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pytest-probe online", daemon=True)
         self._thread.start()
+        threading.Thread(target=self._watch, name="pytest-probe watch", daemon=True).start()
 
     @property
     def full(self) -> bool:
@@ -87,6 +92,8 @@ class Stream:
                 return False
             if self._lost:
                 return False
+            if not self._waiting:
+                self._since = time.monotonic()
             self._waiting.append(_Waiting(self._count, size, content, isinstance(message, Entry)))
             self._count += 1
             self._bytes += size
@@ -101,13 +108,15 @@ class Stream:
         return not self._lost and size <= self._largest
 
     def close(self, goodbye: Goodbye) -> int:
-        lost = self._too_large
+        lost = len(self._too_large)
         self.put(replace(goodbye, sent=goodbye.sent - lost, left_out=goodbye.left_out + lost), {})
         with self._changed:
             self._closing = True
             self._changed.notify_all()
-        self._thread.join()
-        return self._too_large + self._not_gone
+            self._changed.wait_for(lambda: self._lost or self._done)
+        self._over.set()
+        self._thread.join(_LOOK_SECONDS)
+        return len(self._too_large) + self._not_gone
 
     def _run(self) -> None:
         """Open streams until everything has gone, or nobody is there."""
@@ -118,24 +127,23 @@ class Stream:
 
     def _deliver(self) -> None:
         while not self._lost and not self._done:
-            session = _Session(self)
-            began = time.monotonic()
             try:
-                session.run()
+                self._session.run()
+                self._ended = "it ends each stream"
             except grpc.RpcError as error:
-                self._cut(error, time.monotonic() - began)
+                self._ended = str(error.details())
+                if error.code() in _FINAL:
+                    self._give_up(f"{self._online} ended the stream: {self._ended}")
             with self._changed:
+                self._session = _Session(self)
                 if not self._lost and not self._done:
                     self._changed.wait(_RETRY_SECONDS)
 
-    def _cut(self, error: Any, seconds: float) -> None:
-        """A stream ended so many seconds after it began."""
-        if error.code() in _FINAL:
-            self._give_up(f"{self._online} ended the stream: {error.details()}")
-        elif seconds > _LASTED_SECONDS:
-            self._since = time.monotonic()
-        elif time.monotonic() - self._since > GONE_SECONDS:
-            self._give_up(f"{self._online} has not answered for {GONE_SECONDS:.0f} s ({error.details()})")
+    def _watch(self) -> None:
+        """Gives up a checking host that takes nothing."""
+        while not self._over.wait(min(_LOOK_SECONDS, GONE_SECONDS)):
+            if self._waiting and time.monotonic() - self._since > GONE_SECONDS:
+                self._give_up(f"{self._online} has taken nothing for {GONE_SECONDS:.0f} s ({self._ended})")
 
     @property
     def _done(self) -> bool:
@@ -143,12 +151,16 @@ class Stream:
 
     def _give_up(self, why: str) -> None:
         with self._changed:
+            if self._lost:
+                return
             self._lost = True
             self._not_gone = sum(each.is_entry for each in self._waiting)
             self._waiting.clear()
             self._bytes = 0
+            self._session.end()
+            self._over.set()
+            _log.error("pytest-probe: %s; the program continues, and no more calls are checked", why)
             self._changed.notify_all()
-        _log.error("pytest-probe: %s; the program continues, and no more calls are checked", why)
 
     def open_channel(self) -> grpc.Channel:
         if self._credentials is None:
@@ -161,24 +173,23 @@ class Stream:
         return msgspec.json.encode(frames.Hello(VERSION, self._sender, first))
 
     def taken(self, before: int) -> None:
-        """The checking host has all messages before this one."""
+        """All messages before this one have results. Who says it again takes those of others meanwhile."""
         with self._changed:
+            self._since = time.monotonic()
             while self._waiting and self._waiting[0].number < before:
                 self._bytes -= self._waiting.popleft().size
-                self._since = time.monotonic()
             self._changed.notify_all()
 
     def welcomed(self, welcome: frames.Welcome) -> None:
         self._largest = welcome.limit
-        self.taken(welcome.next)
 
     def next_message(self, number: int, session: _Session) -> _Waiting | None:
         """The message of this number, waited for; None where none comes any more."""
         with self._changed:
             while not session.over and not self._lost:
                 if self._waiting and number <= self._waiting[-1].number:
-                    return self._waiting[number - self._waiting[0].number]
-                if self._closing:
+                    return self._waiting[max(number - self._waiting[0].number, 0)]
+                if self._done:
                     return None
                 self._changed.wait()
         return None
@@ -187,7 +198,7 @@ class Stream:
         if message.size <= self._largest:
             return frames.parts(message.number, message.size, message.content)
         # It was put before the checking host said what it takes.
-        self._too_large += 1
+        self._too_large.add(message.number)
         return iter((frames.HEAD.pack(message.number, 0),))
 
     def wake(self) -> None:
@@ -201,19 +212,26 @@ class _Session:
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
         self.over = False
+        self._call: Any = None
         self._next: int | None = None
         self._welcome = threading.Event()
 
     def run(self) -> None:
         """Raises grpc.RpcError."""
         with self._stream.open_channel() as channel:
-            call = channel.stream_stream(f"/{frames.SERVICE}/{frames.METHOD}")
+            self._call = channel.stream_stream(f"/{frames.SERVICE}/{frames.METHOD}")(self._requests())
             try:
-                self._read(call(self._requests()))
+                if not self.over:
+                    self._read(self._call)
             finally:
-                self.over = True
-                self._welcome.set()
+                self.end()
                 self._stream.wake()
+
+    def end(self) -> None:
+        self.over = True
+        self._welcome.set()
+        if self._call is not None:
+            self._call.cancel()
 
     def _read(self, replies: Iterator[bytes]) -> None:
         for reply in replies:
@@ -234,4 +252,4 @@ class _Session:
             if message is None:
                 return
             yield from self._stream.parts(message)
-            number += 1
+            number = message.number + 1

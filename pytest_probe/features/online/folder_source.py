@@ -2,11 +2,14 @@
 
 Who takes a file renames it: `<name>.<checker>.claimed`, and a forward entry that was judged `<name>.<checker>.judged`
 until its backward was, or cannot come any more. What a checker had that died is taken over: a claimed file gets its
-name back, a judged one waits for its backward only.
+name back, a judged one waits for its backward only. `<run>-<checker>.done` has the number of each message that has its
+result: at the end they are compared with what the programs say that they sent. A checker removes all that when nobody
+else is left.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
@@ -17,13 +20,18 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from pytest_probe.capture.online.message import Entry, Goodbye, NoMessage, read
-from pytest_probe.capture.online.shared_folder import ALIVE, CHECKER, SUFFIX, TRAINER, Beat, lives
+from pytest_probe.capture.online.message import Entry, Message, NoMessage, read
+from pytest_probe.capture.online.shared_folder import ALIVE, CHECKER, SUFFIX, TRAINER, Beat, lives, name_of
 from pytest_probe.features.online.source import Received, Senders
+from pytest_probe.system.files import open_regular
 
-_CLAIMED, _JUDGED = ".claimed", ".judged"
+_CLAIMED, _JUDGED, _DONE = ".claimed", ".judged", ".done"
+# What passes, when another process closes files.
+_LATER = (errno.EMFILE, errno.ENFILE, errno.ENOENT)
+# Reasons that are kept: anybody can send what is no message.
+_REASONS = 1000
 _FILE = re.compile(
-    r"(?P<number>\d{9})-(?P<run>[0-9a-f]{8})-(?:(?P<goodbye>goodbye)|(?P<rank>\d+)-(?P<step>\d+)-(?P<call>\d+)-"
+    r"(?P<number>\d{9,19})-(?P<run>[0-9a-f]{8})-(?:(?P<goodbye>goodbye)|(?P<rank>\d+)-(?P<step>\d+)-(?P<call>\d+)-"
     rf"(?P<direction>forward|backward)){re.escape(SUFFIX)}(?:\.(?P<checker>[0-9a-f]{{8}})\.(?P<state>claimed|judged))?"
 )
 # A run, a rank, a step and a call.
@@ -34,6 +42,7 @@ class _File(Struct, frozen=True):
     """A file of the folder, by its name."""
 
     name: str
+    number: int
     run: str
     call: _Call
     direction: str
@@ -48,7 +57,7 @@ class _File(Struct, frozen=True):
         parts = found.groupdict(default="")
         call = parts["run"], parts["rank"], parts["step"], parts["call"]
         direction = parts["goodbye"] or parts["direction"]
-        return cls(name, parts["run"], call, direction, parts["checker"], parts["state"])
+        return cls(name, int(parts["number"]), parts["run"], call, direction, parts["checker"], parts["state"])
 
     @property
     def plain(self) -> str:
@@ -70,15 +79,14 @@ class FolderSource:
         self._held: dict[_Call, str] = {}
         self._last: dict[str, int] = {}
         self._rest = False
-        self._forget_earlier()
+        # Names that are not looked at any more.
+        self._odd: set[str] = set()
 
-    def _forget_earlier(self) -> None:
-        """Remove what an earlier run left in which nothing waits any more."""
-        files = self._files()
-        if any(file.direction != "goodbye" for file in files) or any(self._others()):
-            return
-        for file in files:
-            self._unlink(file.name)
+    def refuse(self, why: str, name: str = "") -> None:
+        """For this reason nothing is done with what came; name: of its file, which is left where it is."""
+        self._odd |= {name} - {""}
+        if len(self.refused) < _REASONS:
+            self.refused.append(why)
 
     def _others(self) -> Iterator[str]:
         """The other checkers that live."""
@@ -95,9 +103,17 @@ class FolderSource:
         return 0
 
     def _files(self) -> list[_File]:
+        files = []
         with os.scandir(self._folder) as found:
-            names = sorted(entry.name for entry in found)
-        return [file for name in names if (file := _File.of(name)) is not None]
+            for entry in found:
+                file = _File.of(entry.name)
+                if file is None or entry.name in self._odd:
+                    continue
+                if entry.is_file(follow_symlinks=False):
+                    files.append(file)
+                else:
+                    self.refuse(f"{entry.path}: it is a folder, a link or the like, expected a file", entry.name)
+        return sorted(files, key=lambda file: file.name)
 
     def take(self) -> Received | None:
         if not self._listed:
@@ -119,13 +135,16 @@ class FolderSource:
         elsewhere = {file.call for file in files if file.state and file.checker != self._me}
         for file in files:
             if file.direction == "goodbye":
-                self._read_goodbye(file)
+                if file.run not in self.senders.goodbyes and (message := self._read(file, file.name)):
+                    self.senders.ended(message)  # type: ignore[arg-type]
             elif file.state and file.checker not in living:
                 self._take_over(file)
         self._listed = [
             file for file in files if not file.state and file.direction != "goodbye" and file.call not in elsewhere
         ]
-        self._note_deaths()
+        now = self._now()
+        for run in self.senders.ranks:
+            self.senders.alive(run, lives(self._folder / f"{TRAINER}-{run}{ALIVE}", now))
         self._rest = any(file.direction != "goodbye" for file in files if file.call not in self._held)
 
     def _let_go(self, coming: set[_Call]) -> None:
@@ -135,25 +154,30 @@ class FolderSource:
             if self.senders.has_ended(run) or int(step) < self._last.get(run, 0):
                 self._unlink(self._held.pop(call))
 
-    def _read_goodbye(self, file: _File) -> None:
-        if not self.senders.has_ended(file.run):
-            with suppress(OSError, NoMessage):
-                message = read(self._folder / file.name)
-                if isinstance(message, Goodbye):
-                    self.senders.ended(message)
+    def _read(self, file: _File, name: str) -> Message | None:
+        """The message of a file, which has this name now; None where it is refused, or looked at later."""
+        try:
+            message = read(self._folder / name)
+            if name_of(file.number, message) != file.plain:
+                raise NoMessage("its name is that of another message")
+        except OSError as error:
+            if (name == file.name or self._renamed(name, file.name)) and error.errno not in _LATER:
+                self.refuse(f"{self._folder / file.plain}: {error}", file.name)
+            return None
+        except NoMessage as error:
+            self.refuse(f"{self._folder / file.plain}: {error}", file.name)
+            self._unlink(name)
+            return None
+        return message
 
     def _take_over(self, file: _File) -> None:
-        """What a checker had that died."""
-        target = file.plain if file.state == "claimed" else f"{file.plain}.{self._me}{_JUDGED}"
-        if self._renamed(file.name, target) and file.state == "judged":
+        """What a checker had that died. It may have died between a result and the name that says so."""
+        if file.state == "claimed" and file.number not in self.done(file.run):
+            self._renamed(file.name, file.plain)
+        elif file.direction == "backward":
+            self._unlink(file.name)
+        elif self._renamed(file.name, target := f"{file.plain}.{self._me}{_JUDGED}"):
             self._held[file.call] = target
-
-    def _note_deaths(self) -> None:
-        now = self._now()
-        for path in self._folder.glob(f"{TRAINER}-*{ALIVE}"):
-            run = path.name.removeprefix(f"{TRAINER}-").removesuffix(ALIVE)
-            if not lives(path, now) and self.senders.died(run):
-                self._unlink(path.name)
 
     def _taken(self, file: _File) -> Received | None:
         """The entry of a file, which is this process's from now on; None where another one was faster."""
@@ -162,16 +186,10 @@ class FolderSource:
         claimed = f"{file.plain}.{self._me}{_CLAIMED}"
         if not self._renamed(file.name, claimed):
             return None
-        path = self._folder / claimed
-        try:
-            message = read(path)
-            if not isinstance(message, Entry):
-                raise NoMessage("it is no entry of a dump")
-        except (NoMessage, OSError) as error:
-            self.refused.append(f"{self._folder / file.plain}: {error}")
-            self._unlink(claimed)
+        message, path = self._read(file, claimed), self._folder / claimed
+        if not isinstance(message, Entry):
             return None
-        self.senders.came(message)
+        self.senders.came(message, file.number)
         self._last[file.run] = max(self._last.get(file.run, 0), message.step)
         if file.direction == "forward":
             self._held[file.call] = claimed
@@ -185,6 +203,7 @@ class FolderSource:
     def judged(self, received: Received) -> None:
         file = _File.of(received.path.name)
         assert file is not None
+        self.note(file.run, file.number)
         if file.direction == "forward":
             target = f"{file.plain}.{self._me}{_JUDGED}"
             if self._renamed(file.name, target):
@@ -195,6 +214,23 @@ class FolderSource:
         if held:
             self._unlink(held)
 
+    def note(self, run: str, number: int) -> None:
+        """This message has its result, or needs none. On a network's disk others see that when the file is closed."""
+        with suppress(OSError), (self._folder / f"{run}-{self._me}{_DONE}").open("a") as noted:
+            noted.write(f"{number}\n")
+
+    def done(self, run: str) -> set[int]:
+        """The messages of a program that have their results, of all checkers; -9: all those before 9."""
+        found: set[int] = set()
+        for path in self._folder.glob(f"{run}-*{_DONE}"):
+            with suppress(OSError, ValueError), open_regular(path) as noted:
+                found.update(map(int, noted))
+        return found
+
+    def lost(self) -> list[str]:
+        """What programs sent and no checker judged, and who went without a goodbye. Asked at the end."""
+        return self.senders.lost(self.done)
+
     def waiting(self) -> list[str]:
         return [file.plain for file in self._files() if not file.state and file.direction != "goodbye"]
 
@@ -204,7 +240,10 @@ class FolderSource:
     def _renamed(self, name: str, target: str) -> bool:
         try:
             os.rename(self._folder / name, self._folder / target)
-        except OSError:  # another one was faster
+        except FileNotFoundError:  # another one was faster
+            return False
+        except OSError as error:
+            self.refuse(f"{self._folder / name}: it cannot be taken ({error.strerror})", name)
             return False
         return True
 
@@ -213,7 +252,12 @@ class FolderSource:
             (self._folder / name).unlink()
 
     def close(self) -> None:
-        for file in self._files():
-            if file.checker == self._me and file.state == "claimed":
-                self._renamed(file.name, file.plain)
+        with suppress(OSError):
+            for file in self._files():
+                if file.checker == self._me and file.state == "claimed":
+                    self._renamed(file.name, file.plain)
+        if self.finished() and not any(self._others()):
+            for name in (*self.senders.ranks, CHECKER):
+                for path in self._folder.glob(f"*{name}*"):
+                    self._unlink(path.name)
         self._beat.close()

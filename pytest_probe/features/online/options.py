@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
-import json
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from pytest_probe.capture.online.address import NEEDS_GRPC, NEEDS_TLS, WANTED, HostPort, address, of_msprobe
-from pytest_probe.capture.online.listen import Listen
+from pytest_probe.capture.config import content_of
+from pytest_probe.capture.online.address import NEEDS_GRPC, NEEDS_TLS, WANTED, HostPort, Listen, address, of_msprobe
 from pytest_probe.option_types import Given, Type
 from pytest_probe.settings import RawOptions, Settings, on_no_device, refuse
 from pytest_probe.system.decoding import decode
-from pytest_probe.system.files import open_regular
 
 _SECTION = "run_ut"
 
@@ -57,27 +54,16 @@ def _of_file(given: Given) -> Listen:
     """What msprobe's config.json says."""
     path = given.path
     assert path is not None
-    section = decode(_section(given, path), _RunUt, lambda steps: f"{given.name}: {path}: {_SECTION}")
+    section = content_of(path).get(_SECTION)
+    if not isinstance(section, dict):
+        raise given.wrong(f"it has no section {_SECTION}, as msprobe's config.json has", str(path))
+    section = decode(section, _RunUt, lambda steps: f"{given.name}: {path}: {_SECTION}")
     found = address(of_msprobe(section.nfs_path, section.host, section.port))
     if not section.is_online or found is None:
         wanted = f"its section {_SECTION} must have is_online true, and nfs_path, or host and port"
         raise given.wrong(wanted, str(path))
     lists = section.white_list, section.black_list
     return Listen(found, section.tls_path, section.rank_list, *lists)
-
-
-def _section(given: Given, path: Path) -> dict[str, Any]:
-    try:
-        with open_regular(path) as file:
-            content = json.loads(file.read().decode("utf-8-sig"))
-    except OSError as error:
-        raise given.wrong(f"it cannot be read ({error.strerror or error})", str(path)) from None
-    except (ValueError, RecursionError) as error:
-        raise given.wrong(f"it is no JSON ({error})", str(path)) from None
-    section = content.get(_SECTION) if isinstance(content, dict) else None
-    if not isinstance(section, dict):
-        raise given.wrong(f"it has no section {_SECTION}, as msprobe's config.json has", str(path))
-    return section
 
 
 def check(options: RawOptions, settings: Settings) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shlex
 import shutil
 import tempfile
@@ -9,11 +10,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_probe.capture.online.address import Folder
+from pytest_probe.capture.online.address import Folder, HostPort
 from pytest_probe.capture.online.frames import certificates
 from pytest_probe.capture.online.message import NoMessage
 from pytest_probe.check import floating_dtypes
@@ -33,6 +34,9 @@ from pytest_probe.plugin.session import Probe
 from pytest_probe.reports.terminal import count
 from pytest_probe.selection import select
 from pytest_probe.standards.tools import COMPARES, DEFAULT
+
+if TYPE_CHECKING:
+    from pytest_probe.plugin.reporting import Reporting
 
 _OPTION = NAMED["listen"].flag
 # Seconds between two looks where nothing waits.
@@ -62,6 +66,8 @@ class Online(Feature):
         self._source: FolderSource | None = None
         self._private = Path()
         self._not_run: list[str] = []
+        self._lost: list[str] = []
+        self._reporting: Reporting | None = None
         self._beside: BesideDevice | None = None
         self._parents: dict[str, ArrivingItems] = {}
         # Of the entry that is judged now: the items that have no result yet, and what happens when all have.
@@ -79,6 +85,9 @@ class Online(Feature):
             self._beside = BesideDevice(self.probe.checker_of(device), self.probe.settings.out)
         self._source = _opened(self.probe, self._private)
         self._dumps = Dumps(self._private / "calls", self.probe.registry.readers)
+
+    def begin(self, reporting: Reporting) -> None:
+        self._reporting = None if self.probe.settings.out is None else reporting
 
     def header(self) -> Iterator[str]:
         yield f"listening at {self.probe.settings.listen}: items run as calls come, until all programs have ended"
@@ -108,7 +117,7 @@ class Online(Feature):
         assert self._source is not None
         self.probe.warm_up()
         while not self._source.finished():
-            received = self._source.take()
+            received = self._next()
             if received is None:
                 time.sleep(_LOOK_SECONDS)
                 continue
@@ -118,6 +127,16 @@ class Online(Feature):
             if session.shouldstop:
                 raise session.Interrupted(session.shouldstop)
         return True
+
+    def _next(self) -> Received | None:
+        """Raises Interrupted where the folder cannot be read."""
+        assert self._source is not None
+        try:
+            return self._source.take()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                return None
+            raise pytest.Session.Interrupted(f"{error.filename} cannot be read ({error.strerror})") from None
 
     def _run(self, session: pytest.Session, received: Received) -> None:
         assert self._source is not None
@@ -129,8 +148,11 @@ class Online(Feature):
         try:
             made = self._dumps.read(received)
         except NoMessage as error:
-            self._source.refused.append(str(error))
+            self._source.refuse(str(error))
             self._source.judged(received)
+            return
+        except OSError as error:
+            session.shouldstop = f"{self._private} cannot be written ({error.strerror})"
             return
         items: list[pytest.Item] = [*self._items(session, made)]
         # -k and -m.
@@ -139,19 +161,27 @@ class Online(Feature):
         session.testscollected += len(items)
         after = _Next.from_parent(session, name="next")
         self._left, self._failed = len(items), False
-        self._end = lambda: self._judged(received, made)
+        self._end = lambda: self._judged(session, received, made)
         for item in items:
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
         if not items:
             self._end()
         self._dumps.drop(made.folder)
 
-    def _judged(self, received: Received, made: ReceivedDump) -> None:
-        """The results of an entry are written: a checker that takes over must not judge it again."""
+    def _judged(self, session: pytest.Session, received: Received, made: ReceivedDump) -> None:
+        """The results of an entry are written: a checker that takes over must not judge it again. Where they are not,
+        the entry stays for the next one."""
         assert self._source is not None
-        if self._failed:
-            shutil.copytree(made.folder, self._place(made), dirs_exist_ok=True)
-        self._source.judged(received)
+        trouble = "" if self._reporting is None else self._reporting.writer.trouble
+        try:
+            if self._failed and not trouble:
+                shutil.copytree(made.folder, self._place(made), dirs_exist_ok=True)
+        except (OSError, shutil.Error) as error:
+            trouble = f"{self._place(made)} cannot be written ({error})"
+        if trouble:
+            session.shouldstop = trouble
+        else:
+            self._source.judged(received)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._failed |= report.failed
@@ -193,18 +223,20 @@ class Online(Feature):
     def pytest_sessionfinish(self) -> None:
         if self._source is not None:
             self._not_run = self._source.waiting()
+            self._lost = self._source.lost() if self._source.finished() else []
             self._source.close()
+
+    def end(self, reporting: Reporting) -> None:
+        for line in self._lost:
+            reporting.trouble(line)
 
     def summary(self, width: int) -> Summary:
         source = self._source
         if source is None:
             return Summary()
         lines = [_steps(rank, steps) for rank, steps in sorted(source.senders.steps.items())]
-        if source.senders.left_out:
-            lines.append(
-                f"{source.senders.left_out:,} calls and backwards were left out by the programs (online_policy)"
-            )
-        lines += [f"rank {rank} went without a word" for rank in source.senders.dead()]
+        if left_out := sum(each.left_out for each in source.senders.goodbyes.values()):
+            lines.append(f"{left_out:,} calls and backwards were left out by the programs (online_policy)")
         lines += _some("not run, though it came", self._not_run)
         return Summary(lines, "; ".join(_some("refused", source.refused)))
 
@@ -226,18 +258,28 @@ def _opened(probe: Probe, private: Path) -> FolderSource:
     """Raises SettingsError."""
     assert probe.settings.listen is not None
     listen = probe.settings.listen.address
-    if isinstance(listen, Folder):
-        try:
-            return FolderSource(listen.path)
-        except OSError as error:
-            wanted = f"give a folder that can be written ({error.strerror or error})"
-            raise SettingsError(_OPTION, str(listen), wanted) from None
-    # gRPC is an extra.
-    from pytest_probe.features.online.stream_source import StreamSource
+    folder = listen.path if isinstance(listen, Folder) else _spool(listen, probe.settings.out) or private / "came"
+    try:
+        if isinstance(listen, Folder):
+            return FolderSource(folder)
+        # gRPC is an extra.
+        from pytest_probe.features.online.receiver import Receiver
 
-    tls = probe.settings.tls or probe.settings.listen.tls
-    keys = certificates(Path(tls), "server") if tls else None
-    return StreamSource(listen, private / "came", limit=probe.settings.listen_limit, keys=keys)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if folder.is_symlink() or folder.stat().st_uid != private.stat().st_uid:
+            raise PermissionError(errno.EPERM, "it is a link, or another user's")
+        tls = probe.settings.tls or probe.settings.listen.tls
+        keys = certificates(Path(tls), "server") if tls else None
+        return Receiver(listen, folder, limit=probe.settings.listen_limit, keys=keys)
+    except OSError as error:
+        wanted = f"give a folder that can be written; {folder}: {error.strerror or error}"
+        raise SettingsError(_OPTION, str(listen), wanted) from None
+
+
+def _spool(listen: HostPort, out: Path | None) -> Path | None:
+    """Where what came waits to be judged: the next run finds it there if this one is killed."""
+    host = listen.host.strip("[]").replace(":", ".")
+    return None if out is None else out.absolute().with_name(f"probe-listen-{host}-{listen.port}")
 
 
 def _steps(rank: int, steps: set[int]) -> str:

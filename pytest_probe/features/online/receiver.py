@@ -1,7 +1,7 @@
 """The checking host's end of the streams: what comes goes into a folder, a file a message, and is read there.
 
 One thread serves all programs. A message that is not whole yet is a hidden file; what was taken is known by the number
-of its sender's messages, so none counts twice.
+of its sender's messages, so none counts twice. A program hears of a message when its result is on the disk.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import errno
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,13 @@ import msgspec
 
 from pytest_probe.capture.online import frames
 from pytest_probe.capture.online.address import HostPort
-from pytest_probe.capture.online.message import Goodbye, NoMessage, read
-from pytest_probe.capture.online.shared_folder import ALIVE, BEAT_SECONDS, TRAINER, name_of, waiting_bytes
+from pytest_probe.capture.online.message import Goodbye, Message, NoMessage, opened
+from pytest_probe.capture.online.shared_folder import ALIVE, BEAT_SECONDS, TRAINER, name_of
 from pytest_probe.capture.writer import DiskFills, check_room
 from pytest_probe.errors import SettingsError
-from pytest_probe.system.tensor_files import itemsize, stored_tensors
+from pytest_probe.features.online.folder_source import FolderSource
+from pytest_probe.system.machine import open_files
+from pytest_probe.system.tensor_files import itemsize
 
 # Of a message's size in tensors of the largest size, and of what waits to be judged.
 _TENSORS = 4
@@ -34,45 +37,57 @@ _HELLO_SECONDS = 10.0
 _MESSAGE_SECONDS = 30.0
 _SLOWEST_BYTES = 1 << 20
 _LOOK_SECONDS = 0.02
+# What programs have, when all is judged, to hear it.
+_LAST_WORDS_SECONDS = 5.0
 # A file takes more than its content.
 _SMALLEST_BYTES = 1 << 16
 # Programs that are known, streams at once, and messages that come at once, each with a few parts in memory.
 _MOST = 4096
 _STREAMS = 1024
 _AT_ONCE = 32
+# Files that are open at once, connections included.
+_FILES = 1 << 14
 
 
-class Receiver:
-    """Listens from its making on. limit: bytes of a tensor. refused takes why a stream was closed.
+class Program:
+    """One that sends. next: the number of the message that is wanted next; unjudged: bytes of those that came and have
+    no result yet, by their numbers."""
 
-    Raises SettingsError for an address that cannot be listened on, and for certificates that cannot be used.
+    def __init__(self) -> None:
+        self.next = 0
+        self.unjudged: dict[int, int] = {}
+        self.taking: asyncio.Task[None] | None = None
+        self.told = asyncio.Event()
+
+    @property
+    def judged(self) -> int:
+        """All messages before this one have results."""
+        return next(iter(self.unjudged), self.next)
+
+
+class Receiver(FolderSource):
+    """Listens from its making on, and goes on with what an earlier run left in the folder. limit: bytes of a tensor.
+
+    Raises SettingsError for an address that cannot be listened on, and for certificates that cannot be used; OSError
+    where the folder cannot be written.
     """
 
-    def __init__(
-        self,
-        online: HostPort,
-        folder: Path,
-        *,
-        limit: int,
-        keys: tuple[bytes, bytes, bytes] | None,
-        refused: Callable[[str], None],
-    ) -> None:
+    def __init__(self, online: HostPort, folder: Path, *, limit: int, keys: tuple[bytes, bytes, bytes] | None) -> None:
+        super().__init__(folder)
         self._online = online
-        self._folder = folder
         self._limit = limit
         self._keys = keys
-        self._refused = refused
-        # By a program's number: its stream, and which message of its is wanted next, once it sent one.
-        self._streams: dict[str, asyncio.Task[None]] = {}
-        self._next: dict[str, int] = {}
-        self._files = 0
-        # Bytes of messages that are not whole yet, the first begun first, and at most so many of those that wait to be
-        # judged.
+        self.programs = self._earlier()
+        # Bytes of messages that are not whole yet, the first begun first, and of those that wait to be judged; how
+        # many messages came or were judged.
         self._coming: dict[str, int] = {}
-        self._waiting = 0
+        self._waiting = sum(sum(each.unjudged.values()) for each in self.programs.values())
+        self._moved = 0
+        self._parser = ThreadPoolExecutor(1, "pytest-probe parse")
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._end = asyncio.Event()
         self._trouble: Exception | None = None
+        self._grace: float | None = None
         self.port = 0
         ready = threading.Event()
         self._thread = threading.Thread(
@@ -81,19 +96,49 @@ class Receiver:
         self._thread.start()
         ready.wait()
         if self._trouble is not None:
+            self._beat.close()
             also = "" if keys is None else ", and certificates in PEM"
             wanted = f"give a host and a port of this machine that nothing else listens on{also} ({self._trouble})"
             raise SettingsError("--probe-listen", str(online), wanted)
 
+    def _earlier(self) -> dict[str, Program]:
+        found: dict[str, Program] = {}
+        for file in self._files():
+            if file.run not in found:
+                found[file.run] = Program()
+                found[file.run].next = max(self.done(file.run), default=-1) + 1
+            if file.direction != "goodbye" and file.state != "judged":
+                found[file.run].unjudged[file.number] = (self._folder / file.name).stat().st_size
+            found[file.run].next = max(found[file.run].next, file.number + 1)
+        return found
+
+    def note(self, run: str, number: int) -> None:
+        super().note(run, number)
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._tell_of, run, number)
+
+    def _tell_of(self, run: str, number: int) -> None:
+        self._moved += 1
+        if run in self.programs:
+            self._waiting -= self.programs[run].unjudged.pop(number, 0)
+            self.programs[run].told.set()
+
     def close(self) -> None:
-        """Close the streams."""
-        if self._thread.is_alive():
+        """Where all is judged, the programs hear that before their streams are closed."""
+        self._grace = _LAST_WORDS_SECONDS if self.finished() else None
+        with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._end.set)
-            self._thread.join()
+        self._thread.join()
+        super().close()
+        with suppress(OSError):  # what waits is for the next one
+            self._folder.rmdir()
 
     async def _serve(self, ready: threading.Event) -> None:
         self._loop = asyncio.get_running_loop()
-        server = grpc.aio.server(options=frames.CHANNEL_OPTIONS, maximum_concurrent_rpcs=_STREAMS)
+        # Strangers leave this process files of its own.
+        most = ("grpc.max_allowed_incoming_connections", open_files(_FILES) // 2)
+        options = (*frames.CHANNEL_OPTIONS, *frames.STRANGERS, most)
+        server = grpc.aio.server(options=options, maximum_concurrent_rpcs=_STREAMS)
         handler = grpc.stream_stream_rpc_method_handler(self._stream)
         server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(frames.SERVICE, {frames.METHOD: handler}),)
@@ -106,10 +151,11 @@ class Receiver:
             return
         finally:
             ready.set()
-        beat = asyncio.ensure_future(self._beat())
+        beat = asyncio.ensure_future(self._touch())
         await self._end.wait()
         beat.cancel()
-        await server.stop(grace=None)
+        await server.stop(grace=self._grace)
+        self._parser.shutdown()
 
     def _bound(self, server: Any) -> int:
         """The port. Raises OSError, RuntimeError."""
@@ -120,69 +166,87 @@ class Receiver:
         credentials = grpc.ssl_server_credentials([(key, certificate)], authority, require_client_auth=True)
         return int(server.add_secure_port(str(self._online), credentials))
 
-    async def _beat(self) -> None:
+    async def _touch(self) -> None:
         """Say in the folder which programs live: those whose stream is open."""
         while True:
-            for run in self._streams.keys() & self._next.keys():
-                with suppress(OSError):
-                    self._alive(run).touch()
+            for run, program in self.programs.items():
+                if program.taking is not None:
+                    with suppress(OSError):
+                        self._alive(run).touch()
             await asyncio.sleep(BEAT_SECONDS)
 
     def _alive(self, run: str) -> Path:
         return self._folder / f"{TRAINER}-{run}{ALIVE}"
 
     async def _stream(self, requests: AsyncIterator[bytes], context: Any) -> None:
+        taking = asyncio.ensure_future(self._take_all(context))
         try:
-            await self._take_all(context)
-        except NoMessage as error:
-            await self._close(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        except asyncio.TimeoutError:
-            why = "what was begun did not come to its end in time"
-            await self._close(context, grpc.StatusCode.DEADLINE_EXCEEDED, why)
-        except (DiskFills, OSError) as error:
-            why = f"the checking host has no room ({error})"
-            await self._close(context, grpc.StatusCode.RESOURCE_EXHAUSTED, why)
-        except Exception as error:  # it must not stop the other streams
-            await self._close(context, grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
-
-    async def _close(self, context: Any, code: grpc.StatusCode, why: str) -> None:
-        self._refused(f"{context.peer()}: {why}")
-        await context.abort(code, why)
+            await asyncio.wait((taking,))
+        except asyncio.CancelledError:  # the program or this host has gone; gRPC would print what is raised
+            taking.cancel()
+            return
+        if taking.cancelled():
+            await context.abort(grpc.StatusCode.ABORTED, "the program has opened another stream")
+        elif error := taking.exception():
+            code, why = _reason(error)
+            self.refuse(f"{context.peer()}: {why}")
+            await context.abort(code, why)
 
     async def _take_all(self, context: Any) -> None:
         """Everything of one stream."""
         content = await asyncio.wait_for(context.read(), _HELLO_SECONDS)
         hello = frames.hello(b"" if content is grpc.aio.EOF else content)
         run = hello.sender.run
-        async with self._only_stream_of(run):
-            wanted = max(hello.first, self._next.get(run, 0))
-            await context.write(msgspec.json.encode(frames.Welcome(wanted, _TENSORS * self._limit)))
-            while (head := await context.read()) is not grpc.aio.EOF:
-                await self._take(head, wanted, run, context)
-                wanted += 1
-                self._next[run] = wanted
-                await context.write(frames.NUMBER.pack(wanted))
+        async with self._only_stream_of(run) as program:
+            if hello.first > program.next:  # another one judged them
+                self.note(run, -hello.first)
+                program.next = hello.first
+            await context.write(msgspec.json.encode(frames.Welcome(program.next, _TENSORS * self._limit)))
+            telling = asyncio.ensure_future(self._tell(program, context))
+            try:
+                while (head := await context.read()) is not grpc.aio.EOF:
+                    await self._take(head, program, run, context)
+                    program.told.set()
+            finally:
+                telling.cancel()
+                await asyncio.gather(telling, return_exceptions=True)
 
     @asynccontextmanager
-    async def _only_stream_of(self, run: str) -> AsyncIterator[None]:
+    async def _only_stream_of(self, run: str) -> AsyncIterator[Program]:
         """Of a program that comes again the earlier stream is dead."""
-        earlier = self._streams.get(run)
-        mine = self._streams[run] = asyncio.current_task()  # type: ignore[assignment]
+        if run not in self.programs and len(self.programs) >= _MOST:
+            raise NoMessage(f"{_MOST:,} programs have come already, and no more are taken")
+        program = self.programs.setdefault(run, Program())
+        earlier, program.taking = program.taking, asyncio.current_task()
         try:
             if earlier is not None:
                 earlier.cancel()
                 await asyncio.wait((earlier,))
-            if run not in self._next and len(self._next) >= _MOST:
-                raise NoMessage(f"{_MOST:,} programs have come already, and no more are taken")
-            yield
+            yield program
         finally:
-            if self._streams.get(run) is mine:
-                del self._streams[run]
+            if program.taking is asyncio.current_task():
+                program.taking = None
+                if not program.next:  # it sent nothing
+                    del self.programs[run]
 
-    async def _take(self, head: bytes, number: int, run: str, context: Any) -> None:
+    async def _tell(self, program: Program, context: Any) -> None:
+        """Which messages have results; and that again while any messages move, so that nobody gives up in the queue."""
+        said = moved = -1
+        while True:
+            if program.judged != said or self._moved != moved:
+                said, moved = program.judged, self._moved
+                await context.write(frames.NUMBER.pack(said))
+            program.told.clear()
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(program.told.wait(), BEAT_SECONDS)
+
+    async def _take(self, head: bytes, program: Program, run: str, context: Any) -> None:
         """The message that has this head."""
+        number = program.next
         size = self._size(head, number)
         if not size:
+            self.note(run, number)
+            program.next += 1
             return
         # A name of its own for each: what was read of a file is known by its name, its size and its time.
         path = self._folder / f".{run}-{number}"
@@ -190,7 +254,8 @@ class Receiver:
             self._coming[run] = 0
             try:
                 await self._write(path, head, size, run, context)
-                self._keep(path, run)
+                message = await self._loop.run_in_executor(self._parser, self._parsed, path, run)
+                self._keep(path, message, program, size)
             finally:
                 del self._coming[run]
                 path.unlink(missing_ok=True)
@@ -199,7 +264,7 @@ class Receiver:
         """A message of this head, into a file. Raises NoMessage where it is cut off, or too long."""
         seconds = _MESSAGE_SECONDS
         coming: asyncio.Future[Any] | None = asyncio.ensure_future(context.read())
-        with path.open("xb") as file:
+        with path.open("wb") as file:
             while coming is not None:
                 began = time.monotonic()
                 part = await asyncio.wait_for(coming, seconds)
@@ -239,30 +304,43 @@ class Receiver:
     def _has_room(self, run: str, size: int) -> bool:
         """Where nothing waits to be judged the message that began first has room: others wait for it, or for one that
         is begun and never ends."""
-        most, coming = _TENSORS * self._limit, sum(self._coming.values())
-        if coming + self._waiting + size > most:
-            self._waiting = waiting_bytes(self._folder, _SMALLEST_BYTES)
-        return coming + self._waiting + size <= most or (not self._waiting and next(iter(self._coming)) == run)
+        coming = sum(self._coming.values())
+        has_room = coming + self._waiting + size <= _TENSORS * self._limit
+        return has_room or (not self._waiting and next(iter(self._coming)) == run)
 
-    def _keep(self, path: Path, run: str) -> None:
+    def _parsed(self, path: Path, run: str) -> Message:
         """A whole message. Raises NoMessage for what is none."""
-        message = read(path)
+        message, content = opened(path)
         if message.sender.run != run:
             raise NoMessage("a message has another sender than its stream")
-        content = stored_tensors(path)
         if content.damage:
             raise NoMessage(content.damage[0])
         for name, tensor in content.tensors.items():
             if (size := tensor.span * itemsize(tensor.dtype)) > self._limit:
                 limit = f"at most {self._limit:,}: see --probe-listen-limit"
                 raise NoMessage(f"tensor {name} has {size:,} bytes, expected {limit}")
-        self._waiting += max(path.stat().st_size, _SMALLEST_BYTES)
-        path.rename(self._folder / name_of(self._files, message))
-        self._files += 1
-        if isinstance(message, Goodbye):
-            self._alive(run).unlink(missing_ok=True)
-        else:
-            self._alive(run).touch()
+        return message
+
+    def _keep(self, path: Path, message: Message, program: Program, size: int) -> None:
+        number = program.next
+        self._alive(message.sender.run).touch()  # who sees the message must see that its sender lives
+        path.rename(self._folder / name_of(number, message))
+        if not isinstance(message, Goodbye):
+            program.unjudged[number] = max(size, _SMALLEST_BYTES)
+            self._waiting += program.unjudged[number]
+        program.next += 1
+        self._moved += 1
+
+
+def _reason(error: BaseException) -> tuple[grpc.StatusCode, str]:
+    """Why a stream ends."""
+    if isinstance(error, NoMessage):
+        return grpc.StatusCode.INVALID_ARGUMENT, str(error)
+    if isinstance(error, asyncio.TimeoutError):
+        return grpc.StatusCode.DEADLINE_EXCEEDED, "what was begun did not come to its end in time"
+    if isinstance(error, (DiskFills, OSError)):
+        return grpc.StatusCode.RESOURCE_EXHAUSTED, f"the checking host has no room ({error})"
+    return grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}"
 
 
 def _check_free(online: HostPort) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from msgspec import Struct
@@ -24,48 +26,60 @@ class Received(Struct, frozen=True):
 
 
 class Senders:
-    """Who sends, and who has ended. left_out counts the calls that the pace of the programs left out."""
+    """Who sends, and who has ended. ranks are the senders by their runs, announced how many messages were seen of each;
+    goodbyes what those said that have ended."""
 
     def __init__(self) -> None:
-        self._ranks: dict[str, Sender] = {}
-        self._ended: dict[str, Goodbye | None] = {}
-        self._last_end = 0.0
+        self.ranks: dict[str, Sender] = {}
+        self.announced: Counter[str] = Counter()
+        self.goodbyes: dict[str, Goodbye] = {}
         self.steps: dict[int, set[int]] = {}
+        self._gone: set[str] = set()
+        self._last_end = 0.0
 
-    def came(self, entry: Entry) -> None:
-        self._ranks[entry.sender.run] = entry.sender
+    def came(self, entry: Entry, number: int = 0) -> None:
+        self.ranks[entry.sender.run] = entry.sender
+        self.announced[entry.sender.run] = max(self.announced[entry.sender.run], number + 1)
         self.steps.setdefault(entry.sender.rank, set()).add(entry.step)
 
     def ended(self, goodbye: Goodbye) -> None:
-        self._ranks[goodbye.sender.run] = goodbye.sender
-        self._ended[goodbye.sender.run] = goodbye
+        self.ranks[goodbye.sender.run] = goodbye.sender
+        self.goodbyes[goodbye.sender.run] = goodbye
         self._last_end = time.monotonic()
 
-    def died(self, run: str) -> bool:
-        """It went without a word. Is that news?"""
-        news = run not in self._ended
-        if news:
-            self._ended[run] = None
+    def alive(self, run: str, lives: bool) -> None:
+        """Does a program live? One that was gone may come back."""
+        if lives:
+            self._gone.discard(run)
+        elif not self.has_ended(run):
+            self._gone.add(run)
             self._last_end = time.monotonic()
-        return news
 
     def has_ended(self, run: str) -> bool:
-        return run in self._ended
+        return run in self.goodbyes or run in self._gone
+
+    @property
+    def _missing(self) -> int:
+        """How many of those that train together have not come."""
+        wanted = max((each.ranks for each in self.ranks.values() if each.ranks < _MANY), default=1)
+        return max(wanted - len({sender.rank for sender in self.ranks.values()}), 0)
 
     @property
     def all_ended(self) -> bool:
         """Have all that train together come, and ended? Who has not come for a while after that comes no more."""
-        ranks = {sender.rank for sender in self._ranks.values()}
-        wanted = max((each.ranks for each in self._ranks.values() if each.ranks < _MANY), default=1)
-        if not self._ranks or not self._ended.keys() >= self._ranks.keys():
+        if not self.ranks or not all(map(self.has_ended, self.ranks)):
             return False
-        return len(ranks) >= wanted or time.monotonic() - self._last_end > GONE_SECONDS
+        return not self._missing or time.monotonic() - self._last_end > GONE_SECONDS
 
-    @property
-    def left_out(self) -> int:
-        return sum(each.left_out for each in self._ended.values() if each is not None)
-
-    def dead(self) -> list[int]:
-        """The ranks that went without a word."""
-        gone = (run for run, goodbye in self._ended.items() if goodbye is None)
-        return sorted({self._ranks[run].rank for run in gone if run in self._ranks})
+    def lost(self, done: Callable[[str], set[int]]) -> list[str]:
+        """What fails the run. done gives the messages of a run that have their results; -9: all those before 9."""
+        found = [f"ranks that never came: {self._missing:,}"] if self._missing else []
+        for run, sender in self.ranks.items():
+            numbers, goodbye = done(run), self.goodbyes.get(run)
+            first = max(-min(numbers, default=0), 0)
+            count = first + sum(number >= first for number in numbers)
+            sent = max(self.announced[run], count) if goodbye is None else goodbye.sent
+            if goodbye is None or count < sent:
+                how = "went without a goodbye" if goodbye is None else "has ended"
+                found.append(f"rank {sender.rank} {how}: {count:,} of the {sent:,} entries that it sent were judged")
+        return sorted(found)

@@ -56,11 +56,12 @@ def is_safetensors(head: bytes) -> bool:
     return int.from_bytes(head[:_LENGTH], "little") < _NO_TEXT and head[_LENGTH:].lstrip()[:1] == b"{"
 
 
-def read(file: BinaryIO, size: int) -> NamedTensors:
-    """The tensors of a file of so many bytes. Raises ValueError where it has no header that can be read."""
+def read(file: BinaryIO, size: int, most: int = _MAX_HEADER) -> NamedTensors:
+    """The tensors of a file of so many bytes, whose header has at most so many. Raises ValueError where none can be
+    read."""
     length = int.from_bytes(file.read(_LENGTH), "little")
-    if length > _MAX_HEADER:
-        raise ValueError(f"it says that its header has {length:,} bytes, which are at most {_MAX_HEADER:,}")
+    if length > most:
+        raise ValueError(f"it says that its header has {length:,} bytes, which are at most {most:,}")
     begin = _LENGTH + length
     if begin > size:
         raise ValueError(

@@ -43,14 +43,27 @@ def greeting(sender: Sender = SENDER, version: int = VERSION, first: int = 0) ->
 
 
 class Listening:
-    """A receiver at a folder, and what it refused."""
+    """A receiver at a folder, and what it refused. What comes is judged when it is there (judges="there"), or when the
+    test removes it ("gone")."""
 
-    def __init__(self, folder: Path, *, limit: int = LIMIT, tls: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, limit: int = LIMIT, tls: Path | None = None, port: int = 0, judges: str = "there"
+    ) -> None:
         self.folder = folder
         folder.mkdir(exist_ok=True)
-        self.refused: list[str] = []
         keys = None if tls is None else frames.certificates(tls, "server")
-        self.receiver = Receiver(HostPort(LOCAL, 0), folder, limit=limit, keys=keys, refused=self.refused.append)
+        self.receiver = Receiver(HostPort(LOCAL, port), folder, limit=limit, keys=keys)
+        self.refused = self.receiver.refused
+        self._over = threading.Event()
+        self.judges = judges
+        threading.Thread(target=self._judge, daemon=True).start()
+
+    def _judge(self) -> None:
+        while not self._over.wait(0.005):
+            for run, program in list(self.receiver.programs.items()):
+                for number in list(program.unjudged):
+                    if self.judges == "there" or not list(self.folder.glob(f"{number:09}-{run}-*.safetensors")):
+                        self.receiver.note(run, number)
 
     @property
     def address(self) -> HostPort:
@@ -75,6 +88,7 @@ class Listening:
         return sorted(path.name for path in self.folder.glob("*.safetensors"))
 
     def close(self) -> None:
+        self._over.set()
         self.receiver.close()
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import pickle
+import socket
 import struct
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,8 +19,10 @@ from hypothesis import strategies as st
 
 grpc = pytest.importorskip("grpc", reason="needs the extra online")
 
+from pytest_probe.capture.online.address import HostPort
 from pytest_probe.capture.online.frames import HEAD, PART_BYTES
 from pytest_probe.capture.online.message import Goodbye, Sender, read
+from pytest_probe.capture.online.stream import Stream
 from pytest_probe.features.online import receiver
 from tests.features.online.streams import LIMIT, SENDER, Listening, content, entry, greeting, tensors
 
@@ -70,7 +74,10 @@ REFUSED = {
     ),
     "random bytes": ([greeting(), *whole(0, os.urandom(1000))], ""),
     "a pickle": ([greeting(), *whole(0, pickle.dumps(print))], ""),
-    "a file of torch": ([greeting(), *whole(0, b"PK\3\4" + bytes(100))], ""),
+    "a zip file": (
+        [greeting(), *whole(0, b"PK\3\4" + bytes(100))],
+        "its header has 67,324,752 bytes, which are at most",
+    ),
     "no text": ([greeting(), *whole(0, struct.pack("<Q", 2) + b"{}")], "no text"),
     "another sender": ([greeting(), *whole(0, content(entry(0, OTHER)))], "another sender than its stream"),
     "a name that no call has": (
@@ -97,7 +104,7 @@ def test_the_stream_ends_with_a_reason_and_others_go_on(end: Listening, kind: st
     friend.close(Goodbye(OTHER, 2, 0))
     # Of the refused one nothing is left.
     assert [read(end.folder / name).sender for name in end.files()] == [OTHER] * 3
-    assert not [path for path in end.folder.iterdir() if path.suffix != ".safetensors"]
+    assert not {path.suffix for path in end.folder.iterdir()} - {".safetensors", ".alive", ".done"}
 
 
 def test_a_tensor_over_the_limit(tmp_path: Path) -> None:
@@ -135,7 +142,7 @@ def test_who_never_comes_to_an_end(end: Listening, monkeypatch: pytest.MonkeyPat
                 list(calls)
             assert found.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
             assert found.value.details() == "what was begun did not come to its end in time"
-    assert not list(end.folder.iterdir())
+    assert {path.suffix for path in end.folder.iterdir()} <= {".alive"}
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -170,12 +177,39 @@ from pathlib import Path
 from pytest_probe.capture.online.address import HostPort
 from pytest_probe.features.online.receiver import Receiver
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-end = Receiver(HostPort("127.0.0.1", 0), Path(sys.argv[1]), limit=int(sys.argv[2]), keys=None, refused=lambda why: None)
+end = Receiver(HostPort("127.0.0.1", 0), Path(sys.argv[1]), limit=int(sys.argv[2]), keys=None)
 print(end.port, flush=True)
 sys.stdin.read()
 end.close()
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
 """
+
+
+@pytest.mark.slow
+def test_idle_connections_end_nothing(tmp_path: Path) -> None:
+    """More than this process may have files; they show nothing, and go soon."""
+    quick = "import resource\nfrom pytest_probe.capture.online import frames\n"
+    quick += "frames.STRANGERS = (('grpc.server_handshake_timeout_ms', 2000), *frames.STRANGERS[1:])\n"
+    quick += "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 200))\n"
+    process = subprocess.Popen(
+        [sys.executable, "-c", quick + LISTENER, str(tmp_path), str(LIMIT)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    port = int(process.stdout.readline())
+    idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(300)]
+    friend = Stream(HostPort("127.0.0.1", port), SENDER, limit=LIMIT, waits=True, keys=None)
+    assert friend.put(entry(0), tensors(0))
+    end = time.monotonic() + 30
+    while not list(tmp_path.glob("*.safetensors")) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert list(tmp_path.glob("*.safetensors"))
+    for each in idle:
+        each.close()
+    process.communicate()
+    assert process.returncode == 0
 
 
 @pytest.mark.slow
@@ -220,14 +254,15 @@ def test_two_hundred_clients_at_once_take_little_memory(tmp_path: Path) -> None:
     assert int(taken) < 1.5 * limit
 
 
-def test_what_comes_is_bounded_by_the_folder(end: Listening) -> None:
+def test_what_comes_is_bounded_by_the_folder(tmp_path: Path) -> None:
     """LIMIT is of a tensor; nobody judges, and no more than four times as much lies there."""
-    program = end.stream(limit=LIMIT, waits=False)
-    for number in range(40):
-        while not program.put(entry(number), tensors(number, LIMIT // 16)):
-            threading.Event().wait(0.05)
-            if len(end.files()) > 14:
-                break
+    end = Listening(tmp_path / "spool", judges="gone")
+    program = end.stream(limit=1 << 30)
+    for number in range(20):
+        assert program.put(entry(number), tensors(number, LIMIT // 16))
+    while len(end.files()) < 15:
+        threading.Event().wait(0.01)
+    threading.Event().wait(0.2)
     size = sum(path.stat().st_size for path in end.folder.glob("*.safetensors"))
     assert size <= 4 * LIMIT
     end.close()
@@ -235,7 +270,7 @@ def test_what_comes_is_bounded_by_the_folder(end: Listening) -> None:
 
 def test_who_stalls_takes_no_room_from_others(tmp_path: Path) -> None:
     """It says that it sends as much as there is room for, and sends a part."""
-    end = Listening(tmp_path / "spool", limit=1 << 20)
+    end = Listening(tmp_path / "spool", limit=1 << 20, judges="gone")
     over = threading.Event()
 
     def stalls() -> Iterator[bytes]:
@@ -254,6 +289,7 @@ def test_who_stalls_takes_no_room_from_others(tmp_path: Path) -> None:
                 over.wait(0.01)
             for name in end.files():
                 (end.folder / name).unlink()
+        end.judges = "there"
         friend.close(Goodbye(SENDER, 40, 0))
         over.set()
     end.close()
@@ -261,7 +297,7 @@ def test_who_stalls_takes_no_room_from_others(tmp_path: Path) -> None:
 
 def test_messages_that_fill_the_folder_together_come_to_their_ends(tmp_path: Path) -> None:
     """Each is as large as there is room for: the first begun goes first."""
-    end = Listening(tmp_path / "spool", limit=2 << 20)
+    end = Listening(tmp_path / "spool", limit=2 << 20, judges="gone")
     senders = [Sender(f"0000000{number}", number, 4) for number in range(4)]
     programs = [end.stream(sender=sender, limit=1 << 30) for sender in senders]
     for sender, program in zip(senders, programs, strict=True):

@@ -22,6 +22,14 @@ def pytest_runtest_call():
 """
 
 
+# So that who is killed is gone soon.
+QUICK = """
+import pytest_probe.capture.online.shared_folder as shared
+import pytest_probe.features.online.source as source
+shared.BEAT_SECONDS, shared.GONE_SECONDS, source.GONE_SECONDS = 0.2, 4.0, 4.0
+"""
+
+
 def by_case(results: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
     """The results by step and entry, without the dump that they are from."""
     found = {}
@@ -49,7 +57,7 @@ def test_verdicts_are_those_of_a_dump(ends: Ends) -> None:
     assert {line["id"].partition("::")[0] for line in ends.results("online")} == {f"rank0/step{n}" for n in range(3)}
     assert "rank 0: 3 steps, 0 to 2" in text
     assert 'classname="rank0.step2"' in (ends.folder / "online.xml").read_text()
-    assert [path.name for path in ends.shared.iterdir() if "goodbye" not in path.name] == []
+    assert list(ends.shared.iterdir()) == []
 
 
 def test_a_wrong_kernel_is_found_while_the_program_runs(ends: Ends) -> None:
@@ -82,7 +90,7 @@ def test_options_of_pytest(ends: Ends, option: str, ran: int) -> None:
 
 
 def test_two_checkers_one_of_which_is_killed(ends: Ends) -> None:
-    (ends.folder / "conftest.py").write_text(SLOW)
+    (ends.folder / "conftest.py").write_text(QUICK + SLOW)
     first, second = (ends.checker(out, f"--probe-listen={ends.address}") for out in ("first", "second"))
     program = ends.program(f"online={ends.address}")
     end = time.monotonic() + LIMIT
@@ -96,6 +104,50 @@ def test_two_checkers_one_of_which_is_killed(ends: Ends) -> None:
     found = ends.results("first") + ends.results("second")
     assert len(by_case(found)) == len(found) == 51
     assert 0 < len(ends.results("first")) < 51
+
+
+# A disk that takes five results.
+FULL = """
+import errno
+from pytest_probe.reports.results_file import ResultsWriter
+
+class Full:
+    def __init__(self, file):
+        self.file, self.left = file, 5
+
+    def write(self, text):
+        self.left -= 1
+        if self.left < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return self.file.write(text)
+
+    def __getattr__(self, name):
+        return getattr(self.file, name)
+
+made = ResultsWriter.__init__
+
+def init(self, *args, **options):
+    made(self, *args, **options)
+    self._file = Full(self._file)
+
+ResultsWriter.__init__ = init
+"""
+
+
+def test_a_full_disk_leaves_the_rest_for_the_next_checker(ends: Ends) -> None:
+    said(ends.program(f"online={ends.address}"))
+    (ends.folder / "conftest.py").write_text(FULL)
+    first = ends.checker("first", f"--probe-listen={ends.address}")
+    text = said(first)
+    assert first.returncode == 2, text
+    assert "No space left on device" in text
+    assert len(ends.results("first")) == 5
+    (ends.folder / "conftest.py").unlink()
+    second = ends.checker("second", f"--probe-listen={ends.address}")
+    text = said(second)
+    assert second.returncode == 0, text
+    found = ends.results("first") + ends.results("second")
+    assert len(by_case(found)) == len(found) == 51
 
 
 @pytest.mark.sampled(3)

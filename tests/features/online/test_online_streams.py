@@ -19,7 +19,7 @@ from pytest_probe.capture.online.message import Entry, Goodbye
 from pytest_probe.capture.online.stream import Stream
 from tests.features.online.conftest import LIMIT, Ends, said
 from tests.features.online.streams import LOCAL, SENDER, CuttingProxy, cuts, make_certificates
-from tests.features.online.test_online import by_case, losses
+from tests.features.online.test_online import QUICK, SLOW, by_case, losses
 from tests.support.pages import ROOT
 
 pytestmark = pytest.mark.slow
@@ -134,16 +134,37 @@ def test_a_rank_that_is_killed_ends_alone(ends: Ends, port: int) -> None:
     assert dies != program
     dying = "import os, signal, time\ndef die():\n    time.sleep(2)\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     (ends.folder / "train.py").write_text(dying + dies)
-    (ends.folder / "conftest.py").write_text(
-        "import pytest_probe.capture.online.shared_folder as shared\nshared.GONE_SECONDS = 2.0\n"
-    )
+    (ends.folder / "conftest.py").write_text(QUICK)
     checker = ends.checker("online", f"--probe-listen={LOCAL}:{port}")
     program_that_dies = ends.program(f"online={LOCAL}:{port}")
     program_that_dies.wait(LIMIT)
     assert program_that_dies.returncode == -signal.SIGKILL
     text = said(checker)
-    assert "rank 0 went without a word" in text
+    assert "rank 0 went without a goodbye: 34 of the 34 entries that it sent were judged" in text
+    assert checker.returncode == 1
     assert len(ends.results("online")) == 2 * 17
+
+
+def test_a_checker_that_is_killed_loses_and_repeats_nothing(ends: Ends, port: int) -> None:
+    """The next one at the same port goes on with what it had."""
+    ends.forks = False
+    (ends.folder / "conftest.py").write_text(SLOW)
+    first = ends.checker("first", f"--probe-listen={LOCAL}:{port}")
+    program = ends.program(f"online={LOCAL}:{port}")
+    end = time.monotonic() + LIMIT
+    while len(ends.results("first")) < 6 and time.monotonic() < end:
+        time.sleep(0.02)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    second = ends.checker("second", f"--probe-listen={LOCAL}:{port}")
+    text = said(program)
+    assert "left out" not in text
+    summary = said(second)
+    assert second.returncode == 0, summary
+    found = ends.results("first") + ends.results("second")
+    assert len(by_case(found)) == len(found) == 51
+    assert 6 <= len(ends.results("first")) < 51
+    assert not list(ends.folder.glob("probe-listen-*"))
 
 
 def test_an_interrupt_lists_what_came(ends: Ends, port: int) -> None:
@@ -229,7 +250,7 @@ def test_nobody_listens(ends: Ends, port: int) -> None:
     (ends.folder / "train.py").write_text(quick + program)
     text = said(ends.program(f"online={LOCAL}:{port}"))
     assert len(losses(text)) == 3
-    assert text.count("has not answered") == 1
+    assert text.count("has taken nothing") == 1
     assert "; 51 entries were left out" in text
 
 
@@ -243,7 +264,7 @@ def test_nobody_listens(ends: Ends, port: int) -> None:
         (["--probe-listen=file:///tmp/x", "--probe-listen-limit=1GB"], "it is for programs that send to a port"),
         (["--probe-listen=localhost:{port}", "--probe-listen-limit=much"], "give a size"),
         (["--probe-listen=config.json"], "its section run_ut must have is_online true"),
-        (["--probe-listen=none.json"], "it cannot be read"),
+        (["--probe-listen=none.json"], "give a configuration file that can be read"),
     ],
 )
 def test_what_cannot_be_used(ends: Ends, port: int, options: list[str], words: str) -> None:

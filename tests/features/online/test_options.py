@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from pytest_probe.capture.config import read_config
-from pytest_probe.capture.online.address import Folder, HostPort
-from pytest_probe.capture.online.connection import Connection
-from pytest_probe.capture.online.listen import Listen
+from pytest_probe.capture.online.address import Folder, HostPort, Listen
+from pytest_probe.capture.online.sending import Connection
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.online.options import Listening
 from pytest_probe.option_types import Given
@@ -51,9 +50,9 @@ def test_a_configuration_of_msprobe(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("{", "it is no JSON"),
-        ("[]", "it has no section run_ut"),
-        ("[" * 100_000, "it is no JSON"),
+        ("{", "give a JSON object, as msprobe's config.json"),
+        ("{}", "it has no section run_ut"),
+        ("[" * 100_000, "give a JSON object, as msprobe's config.json"),
         ('{"run_ut": {"is_online": false, "host": "h", "port": 1}}', "must have is_online true"),
         ('{"run_ut": {"is_online": true, "host": "h"}}', "and nfs_path, or host and port"),
         ('{"run_ut": {"is_online": true, "host": "h", "port": "x"}}', "port"),

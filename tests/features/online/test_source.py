@@ -18,15 +18,27 @@ def entry(sender: Sender) -> Entry:
 def test_all_that_train_together_say_goodbye() -> None:
     senders = Senders()
     assert not senders.all_ended
-    for sender in RANKS:
-        senders.came(entry(sender))
+    for number, sender in enumerate(RANKS):
+        senders.came(entry(sender), number)
     for sender in RANKS[:2]:
         senders.ended(Goodbye(sender, 1, 2))
         assert not senders.all_ended
-    assert senders.died(RANKS[2].run)
-    assert not senders.died(RANKS[2].run)
-    assert senders.all_ended
-    assert (senders.left_out, senders.dead()) == (4, [2])
+    gone, lives = RANKS[2].run, [False, False, True]
+    for each in lives:
+        senders.alive(gone, each)
+        assert senders.all_ended is not each
+    senders.alive(gone, False)
+    assert senders.lost(lambda run: {7}) == [
+        "rank 2 went without a goodbye: 1 of the 3 entries that it sent were judged"
+    ]
+
+
+def test_what_was_sent_and_not_judged() -> None:
+    """Of each program that said goodbye; what another host judged the program knows."""
+    senders = Senders()
+    senders.ended(Goodbye(Sender("0123abcd", 4, 1), 5, 0))
+    assert senders.lost(lambda run: {-3, 2, 3, 4}) == []
+    assert senders.lost(lambda run: {-3, 1, 2, 4}) == ["rank 4 has ended: 4 of the 5 entries that it sent were judged"]
 
 
 def test_a_rank_that_never_comes_is_waited_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,12 +49,6 @@ def test_a_rank_that_never_comes_is_waited_for_a_while(monkeypatch: pytest.Monke
     assert not senders.all_ended
     monkeypatch.setattr(source, "GONE_SECONDS", -1.0)
     assert senders.all_ended
+    assert senders.lost(lambda run: {0}) == ["ranks that never came: 1"]
     senders.came(entry(RANKS[2]))
-    assert not senders.all_ended
-
-
-def test_a_stranger_that_sends_nothing_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "GONE_SECONDS", -1.0)
-    senders = Senders()
-    assert senders.died("ffffffff")
     assert not senders.all_ended

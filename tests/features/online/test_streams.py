@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import logging
 import shutil
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -15,7 +21,7 @@ pytest.importorskip("grpc", reason="needs the extra online")
 
 from pytest_probe.capture.online import stream as sending
 from pytest_probe.capture.online.address import HostPort
-from pytest_probe.capture.online.frames import PART_BYTES, certificates
+from pytest_probe.capture.online.frames import METHOD, PART_BYTES, SERVICE, Welcome, certificates
 from pytest_probe.capture.online.message import Entry, Goodbye, read
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.online import receiver
@@ -38,7 +44,8 @@ def listen(tmp_path: Path) -> Iterator[Callable[..., Listening]]:
     made: list[Listening] = []
 
     def start(**options: object) -> Listening:
-        made.append(Listening(tmp_path / f"spool{len(made)}", **options))  # type: ignore[arg-type]
+        folder = options.pop("folder", None) or tmp_path / f"spool{len(made)}"
+        made.append(Listening(folder, **options))  # type: ignore[arg-type]
         return made[-1]
 
     yield start
@@ -101,7 +108,7 @@ def test_connections_cut_at_twenty_moments_lose_and_repeat_nothing(
 def test_a_program_waits_where_it_shall(listen: Callable[..., Listening], monkeypatch: pytest.MonkeyPatch) -> None:
     """The checking host judges nothing: its folder fills, then the program's buffer, and then the program waits."""
     monkeypatch.setattr(receiver, "_TENSORS", 1)
-    end = listen(limit=1 << 20)
+    end = listen(limit=1 << 20, judges="gone")
     program = end.stream(limit=1 << 20)
     put: list[int] = []
 
@@ -152,42 +159,122 @@ def test_nobody_there_is_said_once(
         assert not program.put(entry(2), tensors(2))
         program.close(Goodbye(SENDER, 1, 0))
     (record,) = caplog.records
-    assert "127.0.0.1:1 has not answered for 0 s" in record.getMessage()
+    assert "127.0.0.1:1 has taken nothing for 0 s" in record.getMessage()
     assert "the program continues, and no more calls are checked" in record.getMessage()
 
 
-def test_a_checker_that_comes_late_gets_everything(listen: Callable[..., Listening], tmp_path: Path) -> None:
+def test_a_checker_that_comes_late_gets_everything(listen: Callable[..., Listening]) -> None:
     first = listen()
     port = first.receiver.port
     program = first.stream()
     first.close()
     for number in range(5):
         assert program.put(entry(number), tensors(number))
-    folder = tmp_path / "late"
-    folder.mkdir()
-    late = receiver.Receiver(HostPort(LOCAL, port), folder, limit=1 << 20, keys=None, refused=print)
+    late = listen(port=port)
     program.close(Goodbye(SENDER, 5, 0))
     late.close()
-    assert [number for number, _ in came(folder)] == list(range(5))
+    assert [number for number, _ in came(late.folder)] == list(range(5))
 
 
-def test_another_checker_goes_on_where_the_first_ended(listen: Callable[..., Listening], tmp_path: Path) -> None:
+def test_another_checker_goes_on_where_the_first_ended(listen: Callable[..., Listening]) -> None:
     """What the first took is its own; the second does not ask for it."""
     first = listen()
     port = first.receiver.port
     program = first.stream()
     assert program.put(entry(0), tensors(0))
-    while not first.files():
+    while program._waiting:
         threading.Event().wait(0.01)
     first.close()
     assert program.put(entry(1), tensors(1))
-    folder = tmp_path / "second"
-    folder.mkdir()
-    second = receiver.Receiver(HostPort(LOCAL, port), folder, limit=1 << 20, keys=None, refused=print)
+    second = listen(port=port)
     program.close(Goodbye(SENDER, 2, 0))
     second.close()
     assert [number for number, _ in came(first.folder)] == [0]
-    assert [number for number, _ in came(folder)] == [1]
+    assert [number for number, _ in came(second.folder)] == [1]
+
+
+def test_a_program_keeps_what_has_no_result(listen: Callable[..., Listening]) -> None:
+    """The first checker took three messages and judged one; then it was killed. The second judges the others, from the
+    folder of the first or, where that is lost, from the program."""
+    for same in (True, False):
+        first = listen(judges="gone")
+        port = first.receiver.port
+        program = first.stream()
+        for number in range(3):
+            assert program.put(entry(number), tensors(number))
+        while len(first.files()) < 3:
+            threading.Event().wait(0.01)
+        received = first.receiver.take()
+        assert received is not None
+        first.receiver.judged(received)
+        while len(program._waiting) > 2:
+            threading.Event().wait(0.01)
+        first.receiver._loop.call_soon_threadsafe(first.receiver._end.set)
+        first.receiver._thread.join()
+        first.receiver._beat.path.unlink()
+        second = listen(folder=first.folder if same else None, port=port)
+        closing = threading.Thread(target=program.close, args=(Goodbye(SENDER, 3, 0),))
+        closing.start()
+        closing.join(30)
+        assert not closing.is_alive()
+        assert [number for number, _ in came(second.folder)] == [1, 2]
+        while not second.receiver.senders.all_ended:
+            second.receiver.take()
+        assert second.receiver.lost() == []
+        second.close()
+
+
+WELCOME = msgspec.json.encode(Welcome(0, 1 << 30))
+HELD: dict[str, Any] = {
+    "takes no connection": None,
+    "says nothing": lambda requests, context: iter(threading.Event().wait, None),
+    "takes nothing": lambda requests, context: chain([WELCOME], iter(threading.Event().wait, None)),
+    "ends each stream": lambda requests, context: iter(()),
+}
+
+
+@pytest.mark.parametrize("kind", HELD)
+def test_a_program_is_not_held(kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    import grpc
+
+    monkeypatch.setattr(sending, "GONE_SECONDS", 1.0)
+    monkeypatch.setattr(sending, "_RETRY_SECONDS", 0.02)
+    answer = HELD[kind]
+    server = grpc.server(ThreadPoolExecutor(4))
+    silent = socket.create_server((LOCAL, 0))
+    port = silent.getsockname()[1]
+    if answer is not None:
+        handler = grpc.stream_stream_rpc_method_handler(answer)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
+        port = server.add_insecure_port(f"{LOCAL}:0")
+        server.start()
+    program = sending.Stream(HostPort(LOCAL, port), SENDER, limit=1, waits=True, keys=None)
+    began = time.monotonic()
+    assert program.put(entry(0), tensors(0))
+    assert not program.put(entry(1), tensors(1))
+    assert program.close(Goodbye(SENDER, 1, 0)) == 1
+    assert time.monotonic() - began < 20.0
+    (line,) = caplog.messages
+    assert "has taken nothing for 1 s" in line
+    server.stop(None)
+    silent.close()
+
+
+def test_a_program_that_opens_two_streams(
+    listen: Callable[..., Listening], caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    end = listen()
+    first = end.stream()
+    assert first.put(entry(0), tensors(0))
+    while first._waiting:
+        threading.Event().wait(0.01)
+    second = end.stream()
+    assert second.put(entry(0), tensors(0))
+    assert second.put(entry(1), tensors(1))
+    second.close(Goodbye(SENDER, 2, 0))
+    end.close()
+    assert [number for number, _ in came(end.folder)] == [0, 1]
+    assert "CancelledError" not in capfd.readouterr().err + caplog.text
 
 
 def test_a_message_that_is_too_large_is_left_out_and_counted(
@@ -263,14 +350,15 @@ def test_a_program_does_not_send_to_a_host_of_another_authority(
     program = end.stream(keys=certificates(tls, "client"))
     assert program.put(entry(0), tensors(0))
     program.close(Goodbye(SENDER, 1, 0))
-    assert "has not answered" in caplog.text
+    assert "has taken nothing" in caplog.text
     assert not end.files()
 
 
 def test_a_port_that_is_taken(listen: Callable[..., Listening], tmp_path: Path) -> None:
     taken = listen().address
     with pytest.raises(SettingsError, match="nothing else listens on"):
-        receiver.Receiver(taken, tmp_path, limit=1, keys=None, refused=print)
+        receiver.Receiver(taken, tmp_path, limit=1, keys=None)
+    assert not list(tmp_path.glob("*.alive"))
 
 
 def test_certificates_that_are_not_there(tmp_path: Path) -> None:
