@@ -73,7 +73,7 @@ class Stream:
         # When the checking host took a message last, or had nothing to take; and how the last stream ended.
         self._since = time.monotonic()
         self._ended = "the connection is open"
-        self._session = _Session(self)
+        self._session = _Session()
         self._changed = threading.Condition()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pytest-probe online", daemon=True)
@@ -128,14 +128,14 @@ class Stream:
     def _deliver(self) -> None:
         while not self._lost and not self._done:
             try:
-                self._session.run()
+                self._talk(self._session)
                 self._ended = "it ends each stream"
             except grpc.RpcError as error:
                 self._ended = str(error.details())
                 if error.code() in _FINAL:
                     self._give_up(f"{self._online} ended the stream: {self._ended}")
             with self._changed:
-                self._session = _Session(self)
+                self._session = _Session()
                 if not self._lost and not self._done:
                     self._changed.wait(_RETRY_SECONDS)
 
@@ -162,94 +162,68 @@ class Stream:
             _log.error("pytest-probe: %s; the program continues, and no more calls are checked", why)
             self._changed.notify_all()
 
-    def open_channel(self) -> grpc.Channel:
+    def _open_channel(self) -> grpc.Channel:
         if self._credentials is None:
             return grpc.insecure_channel(str(self._online), frames.CHANNEL_OPTIONS)
         return grpc.secure_channel(str(self._online), self._credentials, frames.CHANNEL_OPTIONS)
 
-    def greeting(self) -> bytes:
-        with self._changed:
-            first = self._waiting[0].number if self._waiting else self._count
-        return msgspec.json.encode(frames.Hello(VERSION, self._sender, first))
+    def _talk(self, session: _Session) -> None:
+        """One stream, from its beginning to its end or a cut. Raises grpc.RpcError."""
+        with self._open_channel() as channel:
+            session.call = channel.stream_stream(f"/{frames.SERVICE}/{frames.METHOD}")(self._requests(session))
+            try:
+                for reply in session.call if not session.over else ():
+                    self._hear(session, reply)
+            finally:
+                with self._changed:
+                    session.end()
+                    self._changed.notify_all()
 
-    def taken(self, before: int) -> None:
-        """All messages before this one have results. Who says it again takes those of others meanwhile."""
+    def _hear(self, session: _Session, reply: bytes) -> None:
         with self._changed:
-            self._since = time.monotonic()
-            while self._waiting and self._waiting[0].number < before:
-                self._bytes -= self._waiting.popleft().size
+            if session.next is None:
+                welcome = msgspec.json.decode(reply, type=frames.Welcome)
+                self._largest, session.next = welcome.limit, welcome.next
+            else:
+                # All messages before this one have results. Who says it again takes those of others meanwhile.
+                (before,) = frames.NUMBER.unpack(reply)
+                self._since = time.monotonic()
+                while self._waiting and self._waiting[0].number < before:
+                    self._bytes -= self._waiting.popleft().size
             self._changed.notify_all()
 
-    def welcomed(self, welcome: frames.Welcome) -> None:
-        self._largest = welcome.limit
-
-    def next_message(self, number: int, session: _Session) -> _Waiting | None:
-        """The message of this number, waited for; None where none comes any more."""
+    def _requests(self, session: _Session) -> Iterator[bytes]:
         with self._changed:
-            while not session.over and not self._lost:
-                if self._waiting and number <= self._waiting[-1].number:
-                    return self._waiting[max(number - self._waiting[0].number, 0)]
-                if self._done:
-                    return None
+            first = self._waiting[0].number if self._waiting else self._count
+        yield msgspec.json.encode(frames.Hello(VERSION, self._sender, first))
+        while message := self._next(session):
+            if message.size <= self._largest:
+                yield from frames.parts(message.number, message.size, message.content)
+            else:  # it was put before the checking host said what it takes
+                self._too_large.add(message.number)
+                yield frames.HEAD.pack(message.number, 0)
+
+    def _next(self, session: _Session) -> _Waiting | None:
+        """The message that is wanted, waited for; None where none comes any more."""
+        with self._changed:
+            while not session.over and not self._done:
+                if session.next is not None and self._waiting and session.next <= self._waiting[-1].number:
+                    found = self._waiting[max(session.next - self._waiting[0].number, 0)]
+                    session.next = found.number + 1
+                    return found
                 self._changed.wait()
         return None
 
-    def parts(self, message: _Waiting) -> Iterator[bytes]:
-        if message.size <= self._largest:
-            return frames.parts(message.number, message.size, message.content)
-        # It was put before the checking host said what it takes.
-        self._too_large.add(message.number)
-        return iter((frames.HEAD.pack(message.number, 0),))
-
-    def wake(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
-
 
 class _Session:
-    """One stream, from its beginning to its end or a cut."""
+    """What is known of one stream. next is the number of the message that goes next, once the checking host said it."""
 
-    def __init__(self, stream: Stream) -> None:
-        self._stream = stream
+    def __init__(self) -> None:
         self.over = False
-        self._call: Any = None
-        self._next: int | None = None
-        self._welcome = threading.Event()
-
-    def run(self) -> None:
-        """Raises grpc.RpcError."""
-        with self._stream.open_channel() as channel:
-            self._call = channel.stream_stream(f"/{frames.SERVICE}/{frames.METHOD}")(self._requests())
-            try:
-                if not self.over:
-                    self._read(self._call)
-            finally:
-                self.end()
-                self._stream.wake()
+        self.call: Any = None
+        self.next: int | None = None
 
     def end(self) -> None:
         self.over = True
-        self._welcome.set()
-        if self._call is not None:
-            self._call.cancel()
-
-    def _read(self, replies: Iterator[bytes]) -> None:
-        for reply in replies:
-            if self._next is None:
-                welcome = msgspec.json.decode(reply, type=frames.Welcome)
-                self._stream.welcomed(welcome)
-                self._next = welcome.next
-                self._welcome.set()
-            else:
-                self._stream.taken(frames.NUMBER.unpack(reply)[0])
-
-    def _requests(self) -> Iterator[bytes]:
-        yield self._stream.greeting()
-        self._welcome.wait()
-        number = self._next
-        while number is not None:
-            message = self._stream.next_message(number, self)
-            if message is None:
-                return
-            yield from self._stream.parts(message)
-            number = message.number + 1
+        if self.call is not None:
+            self.call.cancel()

@@ -20,9 +20,8 @@ from pytest_probe.capture.online.message import NoMessage
 from pytest_probe.check import floating_dtypes
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.online.beside import BesideDevice, compared_by_rank
-from pytest_probe.features.online.folder_source import FolderSource
+from pytest_probe.features.online.folder_source import FolderSource, Received
 from pytest_probe.features.online.received import Dumps, ReceivedDump
-from pytest_probe.features.online.source import Received
 from pytest_probe.model.run import RECORDED
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.collectors import ArrivingItems

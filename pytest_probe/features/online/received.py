@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from pytest_probe.capture.online.message import FILES, Entry, NoMessage, read
 from pytest_probe.errors import DumpError
-from pytest_probe.features.online.source import Received
+from pytest_probe.features.online.folder_source import Received
 from pytest_probe.model.dump import TENSOR_FOLDER, Dump, Reader
 from pytest_probe.records import read_dump
 

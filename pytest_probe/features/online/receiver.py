@@ -11,7 +11,7 @@ import errno
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -103,14 +103,18 @@ class Receiver(FolderSource):
 
     def _earlier(self) -> dict[str, Program]:
         found: dict[str, Program] = {}
-        for file in self._files():
-            if file.run not in found:
-                found[file.run] = Program()
-                found[file.run].next = max(self.done(file.run), default=-1) + 1
-            if file.direction != "goodbye" and file.state != "judged":
-                found[file.run].unjudged[file.number] = (self._folder / file.name).stat().st_size
-            found[file.run].next = max(found[file.run].next, file.number + 1)
+        files = self._files()
+        done = {run: self.done(run) for run in {file.run for file in files}}
+        for file in files:
+            program = found.setdefault(file.run, Program())
+            program.next = max(program.next, file.number + 1, *(number + 1 for number in done[file.run]))
+            if file.direction != "goodbye" and file.number not in done[file.run]:
+                program.unjudged[file.number] = (self._folder / file.name).stat().st_size
         return found
+
+    def _others(self) -> Iterator[str]:
+        """Who has the port has the folder: earlier ones are dead."""
+        return iter(())
 
     def note(self, run: str, number: int) -> None:
         super().note(run, number)
@@ -167,10 +171,11 @@ class Receiver(FolderSource):
         return int(server.add_secure_port(str(self._online), credentials))
 
     async def _touch(self) -> None:
-        """Say in the folder which programs live: those whose stream is open."""
+        """Say in the folder which programs live: those whose stream is open; and to them that this end does."""
         while True:
             for run, program in self.programs.items():
                 if program.taking is not None:
+                    program.told.set()
                     with suppress(OSError):
                         self._alive(run).touch()
             await asyncio.sleep(BEAT_SECONDS)
@@ -219,9 +224,9 @@ class Receiver(FolderSource):
         program = self.programs.setdefault(run, Program())
         earlier, program.taking = program.taking, asyncio.current_task()
         try:
-            if earlier is not None:
-                earlier.cancel()
-                await asyncio.wait((earlier,))
+            while earlier is not None and not earlier.done():
+                earlier.cancel()  # asyncio.wait_for may miss it
+                await asyncio.wait((earlier,), timeout=_LOOK_SECONDS)
             yield program
         finally:
             if program.taking is asyncio.current_task():
@@ -233,12 +238,11 @@ class Receiver(FolderSource):
         """Which messages have results; and that again while any messages move, so that nobody gives up in the queue."""
         said = moved = -1
         while True:
+            program.told.clear()
             if program.judged != said or self._moved != moved:
                 said, moved = program.judged, self._moved
                 await context.write(frames.NUMBER.pack(said))
-            program.told.clear()
-            with suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(program.told.wait(), BEAT_SECONDS)
+            await program.told.wait()
 
     async def _take(self, head: bytes, program: Program, run: str, context: Any) -> None:
         """The message that has this head."""
@@ -295,18 +299,14 @@ class Receiver(FolderSource):
         return int(size)
 
     async def _room(self, run: str, size: int) -> None:
-        """Waits until so many bytes more may come. Raises DiskFills."""
-        while not self._has_room(run, size):
+        """Waits until so many bytes more may come. Where nothing waits to be judged the message that began first has
+        room: others wait for it, or for one that is begun and never ends. Raises DiskFills."""
+        while sum(self._coming.values()) + self._waiting + size > _TENSORS * self._limit:
+            if not self._waiting and next(iter(self._coming)) == run:
+                break
             await asyncio.sleep(_LOOK_SECONDS)
         check_room(self._folder)
         self._coming[run] += size
-
-    def _has_room(self, run: str, size: int) -> bool:
-        """Where nothing waits to be judged the message that began first has room: others wait for it, or for one that
-        is begun and never ends."""
-        coming = sum(self._coming.values())
-        has_room = coming + self._waiting + size <= _TENSORS * self._limit
-        return has_room or (not self._waiting and next(iter(self._coming)) == run)
 
     def _parsed(self, path: Path, run: str) -> Message:
         """A whole message. Raises NoMessage for what is none."""

@@ -25,7 +25,7 @@ def pytest_runtest_call():
 # So that who is killed is gone soon.
 QUICK = """
 import pytest_probe.capture.online.shared_folder as shared
-import pytest_probe.features.online.source as source
+import pytest_probe.features.online.folder_source as source
 shared.BEAT_SECONDS, shared.GONE_SECONDS, source.GONE_SECONDS = 0.2, 4.0, 4.0
 """
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pytest_probe.capture.online.message import Entry, Goodbye, Sender
-from pytest_probe.features.online import source
-from pytest_probe.features.online.source import Senders
+from pytest_probe.features.online import folder_source
+from pytest_probe.features.online.folder_source import Senders
 
 RANKS = [Sender(f"{rank:08x}", rank, 3) for rank in range(3)]
 
@@ -47,7 +47,7 @@ def test_a_rank_that_never_comes_is_waited_for_a_while(monkeypatch: pytest.Monke
         senders.came(entry(sender))
         senders.ended(Goodbye(sender, 1, 0))
     assert not senders.all_ended
-    monkeypatch.setattr(source, "GONE_SECONDS", -1.0)
+    monkeypatch.setattr(folder_source, "GONE_SECONDS", -1.0)
     assert senders.all_ended
     assert senders.lost(lambda run: {0}) == ["ranks that never came: 1"]
     senders.came(entry(RANKS[2]))
