@@ -313,7 +313,9 @@ class FolderSource:
         return self.senders.lost(self.done)
 
     def waiting(self) -> list[str]:
-        return [file.plain for file in self._files() if not file.state and file.direction != "goodbye"]
+        with suppress(OSError):
+            return [file.plain for file in self._files() if not file.state and file.direction != "goodbye"]
+        return []
 
     def finished(self) -> bool:
         return self.senders.all_ended and not self._listed and not self._rest and not self._held
