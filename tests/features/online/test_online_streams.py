@@ -171,13 +171,15 @@ def test_a_checker_that_is_killed_loses_and_repeats_nothing(ends: Ends, port: in
 def test_an_interrupt_lists_what_came(ends: Ends, port: int) -> None:
     (ends.folder / "conftest.py").write_text("import time\n\ndef pytest_runtest_call():\n    time.sleep(0.3)\n")
     checker = ends.checker("online", f"--probe-listen={LOCAL}:{port}")
-    said(ends.program(f"online={LOCAL}:{port}"))
+    program = ends.program(f"online={LOCAL}:{port}")
     end = time.monotonic() + LIMIT
     while len(ends.results("online")) < 3 and time.monotonic() < end:
         time.sleep(0.05)
     checker.send_signal(signal.SIGINT)
     text = said(checker)
-    assert checker.returncode == 2
+    program.send_signal(signal.SIGKILL)  # it would wait for the next checker
+    program.wait()
+    assert checker.returncode == 2, text
     assert "not run, though it came: " in text
     assert 3 <= len(ends.results("online")) < 51
 
