@@ -93,11 +93,11 @@ wheel-demo:
 	$(VENV)-wheel/bin/pip install --quiet $(INDEX) -c constraints.txt "$$(ls dist/*.whl)[torch]"
 	cd cases && ../$(VENV)-wheel/bin/pytest --probe-dump=gpt
 
-# Without torch: what needs none works, what needs it says so.
+# Without torch: what needs none works, what needs it says so. Warnings are errors, also with PYTHON=python3.13.
 test-without-torch:
 	$(PYTHON) -m venv $(VENV)-without-torch
-	$(VENV)-without-torch/bin/pip install --quiet -c constraints.txt -e '.[parallel]' hypothesis syrupy
-	$(VENV)-without-torch/bin/pytest -q tests/without_torch
+	$(VENV)-without-torch/bin/pip install --quiet -c constraints.txt -e '.[parallel]' hypothesis syrupy setuptools
+	$(VENV)-without-torch/bin/pytest -q -W error -m "not exhaustive" tests/without_torch tests/numerics
 
 # Without the compiled kernels: captures and large inputs with a wheel that was built where the compiler fails.
 PLAIN := $(VENV)-without-kernel

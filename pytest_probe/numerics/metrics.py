@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -59,7 +61,8 @@ class Description:
         with np.errstate(all="ignore"):
             for row in _rows(actual, expected):
                 self._largest = {name: max(value, getattr(row, name)) for name, value in self._largest.items()}
-                self._sum_ulp = sum(row.sums_ulp, self._sum_ulp)
+                # Python's sum() rounds in another way from 3.12 on.
+                self._sum_ulp = reduce(operator.add, row.sums_ulp, self._sum_ulp)
                 self._differing += row.differing
                 self._nonfinite += row.nonfinite
         self.size += actual.size
