@@ -152,6 +152,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "standards/classes/random.py": {"classes": "dropout random"},
     "standards/classes/discrete.py": {"a parameter": "dim"},
     "standards/classes/ties.py": {"a parameter": "dim"},
+    "standards/equal_inputs.py": {"a class": "random"},
     "standards/device_modes.py": {"a metric": "mode", "a direction of rounding": "zero"},
     "standards/diagnosis/arguments.py": {"a value of an argument": "tanh"},
     "standards/diagnosis/__init__.py": {"a class": "random"},

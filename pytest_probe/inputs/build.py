@@ -195,7 +195,8 @@ def _values(file: BinaryIO, stored: StoredTensor) -> AnyArray:
     if stored.stride is None:
         return values.reshape(stored.shape)
     steps = [stride * dtype.itemsize for stride in stored.stride]
-    return np.lib.stride_tricks.as_strided(values, stored.shape, steps)
+    # Not as_strided, which asks for the dtype by a name that NumPy does not have for float8_e5m2.
+    return np.ndarray(stored.shape, dtype, values.view(np.uint8), 0, steps)
 
 
 def _npy(content: bytes) -> AnyArray:

@@ -30,7 +30,9 @@ def laid_out(array: AnyArray, dtype: np.dtype[Any], strides: tuple[int, ...] | N
         return array.astype(dtype, order="C")
     steps = np.empty(array.shape, dtype).strides if strides is None else [step * dtype.itemsize for step in strides]
     span = 1 + sum((extent - 1) * step for extent, step in zip(array.shape, steps, strict=True)) // dtype.itemsize
-    made = np.lib.stride_tricks.as_strided(np.zeros(offset + span, dtype)[offset:], array.shape, steps)
+    # Not as_strided, which asks for the dtype by a name that NumPy does not have for float8_e5m2.
+    memory = np.zeros((offset + span) * dtype.itemsize, np.uint8)
+    made = np.ndarray(array.shape, dtype, memory, offset * dtype.itemsize, steps)
     made[...] = array
     return made
 

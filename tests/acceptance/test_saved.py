@@ -19,13 +19,13 @@ pytestmark = pytest.mark.usefixtures("forked")
 FAULTY = """
 import torch
 
-right = torch.nn.functional.layer_norm
+right = torch.layer_norm  # what torch.nn.functional.layer_norm calls
 
 def wrong(x, *args, **kwargs):
     found = right(x, *args, **kwargs)
     return found if x.dtype is torch.float64 else found * 1.5
 
-torch.nn.functional.layer_norm = wrong
+torch.layer_norm = wrong
 """
 REGISTERED = """
 import torch

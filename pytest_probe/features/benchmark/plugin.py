@@ -57,7 +57,9 @@ class AgainstBenchmark(Feature):
     def compared(self, result: Result) -> bool | None:
         if result.verdict == "skip" or not result.outputs:
             return None
-        return not any(note.startswith((MISSING, NOTHING)) for note in result.notes)
+        other = self._benchmark.of(result.portable_id)
+        timed = other is not None and other.time is not None and result.time is not None
+        return timed or not any(note.startswith((MISSING, NOTHING)) for note in result.notes)
 
     @property
     def _alone(self) -> list[str]:

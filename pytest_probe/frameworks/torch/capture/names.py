@@ -127,7 +127,7 @@ class RecordedFunctions:
             if known is not None:
                 key, called = known
                 return Inside(called, self.table[key] if key in self.table else key and self._rule(key))
-            if asking is None and not own.of_torch(own.code_of(function)):
+            if asking is None and not own.is_of_torch(function):
                 self._lost(function)
                 return None
         return self._rule(function)
