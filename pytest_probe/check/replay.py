@@ -19,7 +19,7 @@ from pytest_probe import frameworks
 from pytest_probe.check.kept import Keep, Kept, KeptResults, Made, kept_run, taken_run
 from pytest_probe.check.large.in_turn import gradients_in_turn
 from pytest_probe.check.prepare import default_dtype
-from pytest_probe.frameworks.base import Cast, Widened, looked_up
+from pytest_probe.frameworks.base import Cast, LookedUp, Widened, looked_up
 from pytest_probe.model.case import Demands
 from pytest_probe.model.dump import Call
 from pytest_probe.model.run import (
@@ -133,12 +133,12 @@ class Reference(Struct, frozen=True, dict=True):
 
     @property
     def of_user(self) -> bool:
-        """Is the function on the device the user's: compared or registered, and none of the framework's?"""
+        """Is the function on the device the user's: compared or registered, and none of the framework's? What is found
+        under the framework's name is its call, whatever a project has put around it: a tracer's wrapper calls torch."""
         function = self.candidate.on_device
         while isinstance(function, partial):
             function = function.func
-        compared = self.call is NO_CALL and not frameworks.belongs_to(function, self.framework.package)
-        return bool(self.candidate.replaced) or compared
+        return not isinstance(function, LookedUp) and not frameworks.belongs_to(function, self.framework.package)
 
     def own_kernels(self, device: str) -> str:
         """The kind of a device ("cuda") where the framework's own function runs its own kernels; "" where another
