@@ -68,7 +68,10 @@ def test_torchs_own_is_a_warning_on_its_cpu_alone(dtype: str, name: str) -> None
     call = one_call(name, dtype)
     assert verdicts(call.function, call)[0].verdict == "warning"
     (elsewhere,) = verdicts(call.function, call, "other", backward=False)
-    assert (elsewhere.verdict, OWN in elsewhere.reason) == ("pass", False)
+    # What steps in 16 bit make of its places is off by more than 1 % of the result, and that is said.
+    granted = name == "grid_sample"
+    assert (elsewhere.verdict, OWN in elsewhere.reason) == ("warning" if granted else "pass", False)
+    assert ("explains it" in elsewhere.reason) is granted
 
 
 @pytest.mark.parametrize("device", ["cpu", "other"])
@@ -105,7 +108,9 @@ def test_another_function_with_the_same_bits_gets_what_torchs_own_gets() -> None
 def test_a_function_that_a_user_patched_is_judged_by_the_kernels_inside(
     after: Callable[[torch.Tensor], torch.Tensor], verdict: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """torch's own kernel rounds inside, and what the user does with its result is the user's."""
+    """torch's own kernel rounds inside, and what the user does with its result is the user's. The reference is torch's
+    own: only what is compared with it can be the patch."""
     call, right = one_call("xlogy", "bfloat16"), torch.xlogy
     monkeypatch.setattr(torch, "xlogy", lambda *args: after(right(*args)))
-    assert verdicts(right, call, backward=False)[0].verdict == verdict
+    assert verdicts(torch.xlogy, call, backward=False)[0].verdict == verdict
+    assert verdicts(right, call, backward=False)[0].verdict == "warning"
