@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from pytest_probe.check import Checker, Conditions
+from pytest_probe.check import Case, Checker, Conditions
+from pytest_probe.frameworks.torch import allowed_modes
 from pytest_probe.model.device_modes import MODES
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.dtypes import _format
+from pytest_probe.records import read_dump
 from pytest_probe.registry import Registry
 from tests.evidence.test_faults import FAULTS, HEALTHY, dump_of
 from tests.support.checking import verdicts
@@ -118,6 +120,27 @@ def test_convolutions_that_the_cpus_flag_lets_round_pass(tmp_path: Path, monkeyp
     monkeypatch.undo()
     found = outputs(CALLS["conv2d"], device, tmp_path, monkeypatch, ("auto",))
     assert found["output.0"].verdict == "error"
+
+
+def test_flags_count_for_a_wrapper_and_not_for_a_registered_function(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a tracer puts around torch's function calls torch; what a project registers is its own."""
+    name, owner, attribute, args = CALLS["conv2d"]
+    right, device = getattr(owner, attribute), patches(to_bits(8))["conv2d"][2]
+    rounded, registry = narrow_only(right, device), Registry.default()
+    monkeypatch.setattr(allowed_modes, "allowed", lambda _: iter(("bf16 in convolution",)))
+    (record,) = (dump := read_dump(write_dump(tmp_path, entries(f"{name}.0", right, *args)))).records
+
+    def verdict() -> str:
+        checker = Checker(Conditions(device="cpu", allow=("auto",), diagnosed=False), registry)
+        return checker.run(Case(dump, record, "forward"), None).verdict.verdict
+
+    registry.calls[name] = rounded
+    assert verdict() == "error"
+    del registry.calls[name]
+    monkeypatch.setattr(owner, attribute, rounded)
+    assert verdict() == "pass"
 
 
 def test_flush_to_zero_is_diagnosed_and_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
