@@ -10,7 +10,7 @@ from pytest_probe.model.verdict import GRANTED, UNDECIDED, OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, widen
 from pytest_probe.numerics.noise_ratio import Spread, root_mean_square
 from pytest_probe.numerics.ulp import ulp
-from pytest_probe.standards.noise.stages import BETWEEN_STEPS, noise_of
+from pytest_probe.standards.noise.stages import BETWEEN_STEPS, EACH_STEP, noise_of
 
 # A share of the result, and ulps, that both are a warning: healthy bfloat16 is off by up to 4.6 ulp, which are 2.7 %.
 WARNED, ULPS = 0.01, 8.0
@@ -35,7 +35,9 @@ def with_grant(comparison: Comparison, verdict: OutputVerdict) -> OutputVerdict:
     by = verdict.reason or BETWEEN_STEPS
     size = f"{most:,.3g} ulp, {share:.2g} of the result"
     found = replace(verdict, metrics={**verdict.metrics, GRANTED: f"{size}, by {by}"})
-    if (share <= WARNED or most <= ULPS) and not everywhere:
+    # Where a formula of the framework's own, rounded at each step, gives the output, no more than that is granted.
+    known = verdict.reason.startswith(EACH_STEP)
+    if (known or share <= WARNED or most <= ULPS) and not everywhere:
         return found
     words = f"off by {size}; only {by} explains it"
     if everywhere:

@@ -25,6 +25,8 @@ STAGES = (0, 1, 2, 4)
 AMONG_THEMSELVES = "float32 among themselves"
 EQUAL_TERMS = "steps, equal terms"
 BETWEEN_STEPS = "16-bit steps"
+# How the reason begins where a formula of the framework's own, rounded at each step, gives the output.
+EACH_STEP = "rounds each step in"
 # Roundoffs of the reference's RMS, in the scale of elements that no run moves from zero. An FFT errs by 2 or 3 of them
 # there, by 64 times the scale at most; a mask of -10 leaks 750.
 STILL = 0.25

@@ -220,7 +220,7 @@ def _explained_by_steps(comparison: Comparison, stage: Stage, trouble: str) -> t
         if why_not == "":
             return replace(stage, source=BETWEEN_STEPS), "pass", "rounds between its kernels"
         if comparison.case.own_kernels and steps.unlike_composed_steps(comparison, stage, ["stepwise"]) == "":
-            return replace(stage, source=BETWEEN_STEPS), "pass", f"rounds each step in {comparison.case.narrow}"
+            return replace(stage, source=BETWEEN_STEPS), "pass", f"{stages.EACH_STEP} {comparison.case.narrow}"
         if why_not is not None:
             trouble = f"{trouble}; no rounding between kernels: {why_not}"
     return stage, "error", _named(comparison, trouble)
