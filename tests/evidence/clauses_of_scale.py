@@ -235,8 +235,8 @@ def still_gradients(array: AnyArray, draw: Draw, size: float, inward: bool, dtyp
     return move(array, draw, 0.0 if array.shape == (512, 64) else size, inward, dtype)
 
 
-def apart(*args: Any) -> perturbed.Perturbation:
-    return replace(perturbed.Perturbation(*args), together=False)
+def apart(*args: Any, **kwargs: Any) -> perturbed.Perturbation:
+    return replace(perturbed.Perturbation(*args, **kwargs), together=False)
 
 
 def always_finite(actual: AnyArray, expected: AnyArray, spread: Any, **more: Any) -> noise_ratio.Noise:
