@@ -239,7 +239,7 @@ class Checker:
         with self.setup.settled():
             taken = [framework.take(value, device) for value in args]
             known, reference = framework.known(reference)
-            api = api or known
+            inferred, api = bool(known and not api), api or known
             called = framework.functions(function, reference)
             bordered = None if borders is None else framework.functions(function, borders).reference
             named = {
@@ -247,7 +247,8 @@ class Checker:
             }
             incoming = [None if value is None else framework.take(value, device) for value in gradients]
         arguments = Arguments(tuple(taken), named, tuple(incoming) or None)
-        pair = Pair(called.function, called.reference, arguments, backward, demands, called.constant, bordered)
+        functions = called.function, called.reference
+        pair = Pair(*functions, arguments, backward, demands, called.constant, bordered, inferred)
         namespace, _, name = api.rpartition(".")
         record = Record(key or getattr(function, "__name__", "function"), namespace, name, 0, b"", b"")
         dump = Dump(Path(origin), framework.name, "", "", (record,), lambda _: NO_CALL, lambda _: ())

@@ -166,6 +166,7 @@ def comparisons(
         computes_narrow=on_cpu and not reference.is_emulated and reference.framework.computes_narrow(narrowest),
         plain_convolutions=on_cpu and reference.framework.plain_convolutions(narrowest),
         of_user=reference.of_user,
+        inferred=reference.of_user and reference.candidate.inferred,
         rounds=rounds,
         own_kernels="" if on_cpu or narrowest == "float32" else reference.own_kernels(replay.source.name),
         forward=replay.actual.outputs,

@@ -62,7 +62,7 @@ class Candidate(Struct, frozen=True):
     that is the reference; reading says in what another reading differs. widened is the reference itself where the
     user wrote it, borders the reference with the borders that the user named. composed: it is a formula of the steps of
     a fused kernel, which no kernel of the framework's own computes. shared says that the same function of the user's
-    stands on both sides, "" where none does.
+    stands on both sides, "" where none does. inferred: api is that of the reference, and nobody has named it.
     """
 
     api: str
@@ -81,6 +81,7 @@ class Candidate(Struct, frozen=True):
     borders: Callable[..., Any] | None = None
     composed: bool = False
     shared: str = ""
+    inferred: bool = False
 
     def key(self, cached: KeptResults, leaves: Mapping[str, Leaf], way: Way, *further: str | bool) -> bytes | None:
         """What its reference's numbers depend on; None where its function is not the framework's own."""

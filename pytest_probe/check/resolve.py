@@ -130,6 +130,7 @@ class Resolver(Struct, frozen=True):
             constant=pair.constant,
             widened=widened,
             borders=self._borders(pair, name, arguments),
+            inferred=pair.inferred,
         )
         return Resolved(label, NO_CALL, [candidate], pair.with_gradient, demands=pair.demands)
 

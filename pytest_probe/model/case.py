@@ -33,7 +33,7 @@ class Demands(Struct, frozen=True):
 class Pair(Struct, frozen=True):
     """A function under test, the reference of it, and what both are called with; constant names the arguments that no
     gradient is asked of. borders is the reference with the places where a kernel of the function ends and the next
-    begins."""
+    begins. inferred: nobody named an API, and the class is that of the reference, a function of the framework's."""
 
     function: Callable[..., Any]
     reference: Callable[..., Any]
@@ -42,6 +42,7 @@ class Pair(Struct, frozen=True):
     demands: Demands | None = None
     constant: frozenset[str] = frozenset()
     borders: Callable[..., Any] | None = None
+    inferred: bool = False
 
 
 class Case(Struct, frozen=True):

@@ -270,8 +270,8 @@ class ComparedCase(Struct, frozen=True):
     in the case's dtype are the framework's own. rounds names the dtypes that the user's reference casts wider arguments
     to, and where ("float16 at test_x.py:12"), "" for none. own_kernels is, in 16 bit, the kind of another device
     ("cuda") where the framework's own kernels run, else "". of_user tells that the function on the device is none of
-    the framework's. forward holds the device's forward outputs, reference those of the reference, incoming the
-    incoming gradients.
+    the framework's, inferred that nobody has named the API either: it is that of the reference. forward holds the
+    device's forward outputs, reference those of the reference, incoming the incoming gradients.
     """
 
     call: BoundCall
@@ -285,6 +285,7 @@ class ComparedCase(Struct, frozen=True):
     rounds: str = ""
     own_kernels: str = ""
     of_user: bool = False
+    inferred: bool = False
     forward: Mapping[str, Any] = field(default_factory=dict)
     reference: Mapping[str, Any] = field(default_factory=dict)
     incoming: Mapping[str, AnyArray] = field(default_factory=dict)
