@@ -97,8 +97,11 @@ class GateRun:
         if strict and self._tally.changes["gone"]:
             gone = count(self._tally.changes["gone"], "case")
             yield f"{gone} of the baseline cannot be judged any more, which --probe-strict does not allow"
-        compared = self._tally.changes.keys() - {"new", "changed", "gone"}
-        if self._before is not None and self._ran and not compared and (self._everything_is_new() or not self._left()):
+        if self._before is None or not self._ran:
+            return
+        # Cases that the baseline has; those that changed are not compared.
+        known = len(self._ran & self._before.cases.keys())
+        if known == self._tally.changes["changed"] and (self._everything_is_new() or not self._left()):
             labels = ", ".join(sorted({PortableId.parse(id).label for id in self._before.cases})[:3])
             found = f"it is of {labels}" if labels else "it has no case"
             yield (
