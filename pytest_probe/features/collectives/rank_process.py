@@ -61,16 +61,18 @@ class RankProcess:
         answers.put((rank, RankAnswer("died", self._death())))
 
     def ask_stack(self) -> None:
-        """One that is stopped goes on with that."""
+        """One that is stopped goes on before it is asked."""
         with suppress(OSError):
-            self._popen.send_signal(signal.SIGUSR1)
             self._popen.send_signal(signal.SIGCONT)
+            self._popen.send_signal(signal.SIGUSR1)
 
     def stack(self, end: float) -> str:
         """Where it was when it was asked, innermost first, in one line, waited for until then."""
-        while not self._written() and time.monotonic() < end:
+        # Any thread may take the signal, so all are written, in parts; the one that makes calls is the last.
+        while "in _run_module_as_main\n" not in self._written() and time.monotonic() < end:
             time.sleep(0.02)
-        lines = [line.strip() for line in self._written().splitlines() if "File" in line]
+        last = self._written().rpartition("(most recent call first):")[2]
+        lines = [line.strip() for line in last.splitlines() if "File" in line]
         return printable("; ".join(lines[:_FRAMES])) or "it says nothing"
 
     def kill(self) -> None:

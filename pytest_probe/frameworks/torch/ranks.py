@@ -40,7 +40,7 @@ def main(pipe: int) -> None:
     connection = Connection(pipe)
     start: RankStart = connection.recv()
     file = open(start.stacks, "wb", buffering=0)  # noqa: SIM115 - faulthandler writes to it until the end
-    faulthandler.register(signal.SIGUSR1, file, all_threads=False)
+    faulthandler.register(signal.SIGUSR1, file, all_threads=True)
     torch.set_num_threads(1)
     trouble = _trouble(start)
     if trouble:
