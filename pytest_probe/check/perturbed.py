@@ -88,8 +88,9 @@ class PerturbedRuns:
         if KINDS[kind].rounds == "borders" and not self._has_borders:
             return []
         # What a framework's own call rounds inside is known, or is its kernel's alone: recorded, or named by its API.
-        named = self._reference.call is not NO_CALL or bool(self._reference.candidate.api)
-        if KINDS[kind].rounds == "operands" and named and not self._reference.candidate.composed:
+        found = self._reference.candidate
+        named = self._reference.call is not NO_CALL or (bool(found.api) and not found.inferred)
+        if KINDS[kind].rounds == "operands" and named and not found.composed:
             return []
         # What is off by the same in each run is a fault, which must not excuse itself: the steps of the call as one
         # count then.

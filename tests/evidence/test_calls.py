@@ -418,14 +418,14 @@ def test_a_cast_alone_is_judged_by_its_own_rounding() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("heads", [(2, 1), (4, 2)])
 def test_attention_whose_heads_share_keys(heads: tuple[int, int], dtype: torch.dtype) -> None:
-    """The gradients of shared keys are summed head by head, each sum rounded."""
+    """The gradients of shared keys are summed head by head, each sum rounded: a warning where that is over 1 %."""
     attention: Function = functools.partial(F.scaled_dot_product_attention, is_causal=True, enable_gqa=True)
     api = "Functional.scaled_dot_product_attention"
     for seed in range(10):
         generator = torch.Generator().manual_seed(seed)
         shapes = [(2, count, 4, 4) for count in (heads[0], heads[1], heads[1])]
         args = tuple((3 * torch.randn(shape, generator=generator)).to(dtype) for shape in shapes)
-        assert outcomes(attention, *args, api=api) == ["pass", "pass"]
+        assert outcomes(attention, *args, api=api) in (["pass", "pass"], ["pass", "warning"])
 
     def wrong(query: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
         return attention(Scaled.apply(query, 1.02) if query.dtype is dtype else query, *rest)
@@ -449,12 +449,14 @@ def attended(
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_peaked_attention_passes_and_its_faults_do_not(dtype: torch.dtype) -> None:
-    """Scores of 50, as trained models have them: a roundoff of a 16-bit query is all of a weight there."""
+    """Scores of 50, as trained models have them: a roundoff of a 16-bit query is all of a weight there, so that a
+    gradient in bfloat16 is off by 11 %, a warning."""
     right = functools.partial(F.scaled_dot_product_attention, is_causal=True)
     api = "Functional.scaled_dot_product_attention"
     generator = torch.Generator().manual_seed(0)
     args = tuple((scale * torch.randn(2, 4, 64, 32, generator=generator)).to(dtype) for scale in (4.0, 4.0, 1.0))
-    assert outcomes(right, *args, api=api) == ["pass", "pass"]
+    said = "warning" if dtype == torch.bfloat16 else "pass"
+    assert outcomes(right, *args, api=api) == ["pass", said]
     assert [found.verdict for found in compare(attended, right, *args, api=api)] == ["pass", "pass"]
     for wrong in (functools.partial(attended, scale=1.01), functools.partial(attended, lost=2)):
         assert compare(wrong, right, *args, api=api)[0].verdict == "error"

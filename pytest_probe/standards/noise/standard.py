@@ -191,8 +191,10 @@ def _explained_by_borders(comparison: Comparison, stage: Stage, trouble: str) ->
         return replace(stage, source=BETWEEN_STEPS), "pass", "rounds at its borders"
     if why_not is not None:
         return stage, "error", f"{trouble}; no rounding at its borders: {why_not}"
-    # In float32 it would hide an accumulator of 16 bit.
-    if stages.may_round_between(comparison) and float_format(comparison.precision).precision < stages.SINGLE:
+    # In float32 it would hide an accumulator of 16 bit. Gradients of 16-bit results come of numbers of 16 bit.
+    narrow = float_format(comparison.precision).precision < stages.SINGLE
+    of_narrow = comparison.direction == "backward" and _gives_narrow(comparison)
+    if stages.may_round_between(comparison) and (narrow or of_narrow):
         for carried, words in ROUNDED_INSIDE.items():
             if steps.unlike_rounded_operands(comparison, stage, carried=carried) == "":
                 return replace(stage, source=BETWEEN_STEPS), "pass", words
@@ -230,12 +232,17 @@ def _cast_inside(comparison: Comparison, stage: Stage) -> str:
     """The words for kernels that give 16 bit inside a call of the framework's own whose results are float32, where an
     autocast casts so, and that explains the output; "" where it does not."""
     case = comparison.case
-    given = (dtype_name(value.dtype) for value in case.forward.values() if isinstance(value, np.ndarray))
-    kernels = comparison.evidence.narrow_kernels() if case.own_kernels and case.narrow not in given else ()
+    kernels = comparison.evidence.narrow_kernels() if case.own_kernels and not _gives_narrow(comparison) else ()
     if not kernels or steps.unlike_composed_steps(comparison, stage, ["cast"]) != "":
         return ""
     names = " and ".join(dict.fromkeys(kernels))
     return f"under autocast the framework's own call computes {names} in {case.narrow} inside"
+
+
+def _gives_narrow(comparison: Comparison) -> bool:
+    """Is one of the call's own results of 16 bit?"""
+    given = (dtype_name(value.dtype) for value in comparison.case.forward.values() if isinstance(value, np.ndarray))
+    return comparison.case.narrow in given
 
 
 def _named(comparison: Comparison, trouble: str) -> str:

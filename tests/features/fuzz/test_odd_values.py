@@ -113,11 +113,12 @@ class Doubled(torch.autograd.Function):
 
 @pytest.mark.parametrize("device", ["cpu", "emulated"])
 def test_a_sum_of_two_infinities_that_the_framework_composes(device: str) -> None:
-    """The gradient of a factor that is broadcast: products are numbers of float16, then they are added."""
+    """The gradient of a factor that is broadcast: products are numbers of float16, then they are added. Where they
+    overflow nothing is judged, and that is said."""
     ones = made("float16", 1.5, 1.5)
     one = Leaf(np.array(1.0, np.float16), True)
     composed = (made("float16", 60_000.0, -50_000.0), one)
-    assert verdicts("Torch.mul", composed, device, gradient=ones) == ["pass", "pass"]
+    assert verdicts("Torch.mul", composed, device, gradient=ones) == ["pass", "warning"]
     within = (made("float16", 30_000.0, -25_000.0), one)
     assert verdicts("Torch.mul", within, device, gradient=ones) == ["pass", "pass"]
     assert verdicts("Torch.mul", within, device, Doubled.apply, gradient=ones) == ["pass", "error"]
