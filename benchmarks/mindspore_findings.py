@@ -86,6 +86,12 @@ def others() -> None:
     x = np.linspace(0.9, 0.9999, 5)
     off = np.abs(mint.erfinv(Tensor(x)).asnumpy() - torch.erfinv(torch.tensor(x)).numpy())
     print(f"mint.erfinv in float64: off by up to {off.max():.1g}")
+    x = np.random.default_rng(0).uniform(2, 100, 2**20).astype(np.float32)
+    right = np.log(x.astype(np.float64))
+    off = (mint.log(Tensor(x)).asnumpy() - right) / right * 2**24
+    print(f"mint.log of numbers from 2 to 100: {off.mean():.1f} roundoffs on average, {np.abs(off).max():.1f} at most")
+    x = np.full(9, 1 - 2**-24, np.float32)
+    print(f"mint.log just below 1: {mint.log(Tensor(x)).asnumpy()[0]}, is {np.log(np.float64(x[0])):.3g}")
     loss = mint.nn.functional.binary_cross_entropy(*(Tensor(np.float32(each)) for each in (0.25, 1.0))).asnumpy()
     print(f"mint.nn.functional.binary_cross_entropy of numbers 0.25 and 1: {loss:.4f}, is {-np.log(0.25):.4f}")
 

@@ -97,9 +97,18 @@ def widened(tensor: torch.Tensor, dtype: str) -> torch.Tensor:
     return tensor.to(getattr(torch, dtype)) if tensor.is_floating_point() else tensor
 
 
+def in_order(tensor: torch.Tensor, place: str | torch.device) -> torch.Tensor:
+    """A contiguous copy at a place."""
+    if tensor.dtype is FLOAT4:  # torch copies its bytes alone
+        return in_order(tensor.view(torch.uint8), place).view(tensor.dtype)
+    return tensor.detach().to(place, copy=True, memory_format=torch.contiguous_format)
+
+
 def laid_out(tensor: torch.Tensor, strides: tuple[int, ...] | None, offset: int) -> torch.Tensor:
     """The tensor with these strides, None: in order, in memory of its own that begins so many elements before it; a
     stride of 0 is an expanded dimension."""
+    if tensor.dtype is FLOAT4:
+        return laid_out(tensor.view(torch.uint8), strides, offset).view(tensor.dtype)
     expanded = [dim for dim, stride in enumerate(strides or ()) if stride == 0 and tensor.shape[dim]]
     own = tensor
     for dim in expanded:

@@ -133,12 +133,12 @@ def _ulp(value: float, form: FloatFormat) -> float:
 def _rms(values: AnyArray) -> float:
     """The RMS of the finite elements; in pieces, as threads of the library would wait in a loop."""
     flat = values.reshape(-1)
-    if flat.size <= PASS and flat.dtype.kind == "f":
-        power = float(flat.dot(flat))
-    else:
-        pieces = (flat[start : start + PASS] for start in range(0, flat.size, PASS))
-        power = float(sum(np.vdot(piece, piece).real for piece in pieces))
-    if 0 < power < math.inf:
-        return math.sqrt(power / flat.size)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
+        if flat.size <= PASS and flat.dtype.kind == "f":
+            power = float(flat.dot(flat))
+        else:
+            pieces = (flat[start : start + PASS] for start in range(0, flat.size, PASS))
+            power = float(sum(np.vdot(piece, piece).real for piece in pieces))
+        if 0 < power < math.inf:
+            return math.sqrt(power / flat.size)
         return noise_ratio.root_mean_square(np.abs(flat[np.isfinite(flat)]))

@@ -41,7 +41,7 @@ from pytest_probe.capture.statistics import (
     fill_small_from,
     unpack,
 )
-from pytest_probe.frameworks.torch.arrays import FLOAT4, to_array
+from pytest_probe.frameworks.torch.arrays import FLOAT4, in_order, to_array
 from pytest_probe.frameworks.torch.capture.scaled import Blocks
 from pytest_probe.frameworks.torch.capture.statistics import (
     SHARED,
@@ -274,8 +274,7 @@ class Values(CountedSnapshots):
         if address + (size if contiguous else span(layout)) * width > begin + storage.nbytes():
             return seen  # programs free memory and keep the tensor, as FSDP does
         if self._shelf is not None:
-            place = self._shelf or tensor.device
-            seen.data = tensor.detach().to(place, copy=True, memory_format=torch.contiguous_format)
+            seen.data = in_order(tensor, self._shelf or tensor.device)
             self._taken += seen.data.nbytes
         if self._counts:
             if known is not None and known.layout == layout and known.seen.dtype == seen.dtype:

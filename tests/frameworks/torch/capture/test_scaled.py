@@ -163,6 +163,20 @@ def test_they_are_in_the_dump_of_that_call_alone(tmp_path: Path, task: str) -> N
     assert plain.blocks is None
 
 
+@pytest.mark.usefixtures("counting")
+@pytest.mark.parametrize("task", ["statistics", "tensor"])
+def test_a_transposed_operand_of_float4_is_recorded(tmp_path: Path, task: str) -> None:
+    """Though torch copies tensors of float4 in the order of their memory alone."""
+    (_, values, *_) = scaled.product("nvfp4", 3, (160, 512, 96)).args
+    with pytest_probe.capture(tmp_path, task=task, overwrite=True):
+        torch.transpose(values, 0, 1)
+    (path,) = tmp_path.glob("step0/*/dump.json")
+    (record,) = (dump := read_dump(path)).records
+    (stored, *_) = dump.decode(record).args
+    assert isinstance(stored, TensorSpec)
+    assert (stored.shape, stored.stride, stored.max) == ((256, 96), (1, 256), 6.0)
+
+
 def test_a_device_that_cannot_count_leaves_the_record_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
