@@ -1,12 +1,14 @@
-"""This process: its garbage collection, its idle threads, and the frames that a crash prints."""
+"""This process: its garbage collection, its idle threads, the frames that a crash prints, and its end."""
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FunctionType
 from typing import Any, TypeVar
 
@@ -50,3 +52,14 @@ def wait_passively() -> None:
     spin until the next one take twice the CPU time of all else, from other processes, too."""
     if not any(name in os.environ for name in SETTINGS):
         os.environ[SETTINGS[0]] = "PASSIVE"
+
+
+# prctl(2): the signal that this process gets when its parent dies.
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent() -> None:
+    """Linux kills this process when its parent dies, even if a kernel hangs and nobody reads what it writes."""
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -5,9 +5,7 @@ host.py starts it as `python -m pytest_probe.features.cluster.worker READ WRITE`
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -25,14 +23,12 @@ from pytest_probe.model.dump import Call, Dump, Record
 from pytest_probe.plugin.collectors import ArrivingItems
 from pytest_probe.plugin.items import ProbeItem
 from pytest_probe.plugin.session import STATE, Probe, registry_of
-
-# prctl(2): the signal that this process gets when its parent dies.
-_PR_SET_PDEATHSIG = 1
+from pytest_probe.system.process import die_with_parent
 
 
 def main() -> int:
     channel = Channel(os.fdopen(int(sys.argv[1]), "rb"), os.fdopen(int(sys.argv[2]), "wb"))
-    _die_with_parent()
+    die_with_parent()
     start: Start = channel.receive()
     sys.path[:] = [*start.search_path, *(path for path in sys.path if path and path not in start.search_path)]
     with suppress(OSError):
@@ -45,13 +41,6 @@ def main() -> int:
     if not worker.began:
         worker.refuse(f"pytest ended with status {int(status)} before it could take cases", broken=True)
     return 0
-
-
-def _die_with_parent() -> None:
-    """Linux kills this process when its parent dies, even if a kernel hangs and nobody reads the pipe."""
-    if sys.platform == "linux":
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class _Worker:

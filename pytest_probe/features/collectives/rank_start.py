@@ -6,25 +6,13 @@ python -m pytest_probe.features.collectives.rank_start PROGRAM PIPE PARENT
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import os
-import signal
 import sys
 import threading
 import time
-from contextlib import suppress
 
-# prctl(2).
-_PR_SET_PDEATHSIG = 1
-
-
-def end_with(parent: int) -> None:
-    if sys.platform == "linux":
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    # It may have died before, and other systems have no such call.
-    threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+from pytest_probe.system.process import die_with_parent
 
 
 def _watch(parent: int) -> None:
@@ -34,5 +22,7 @@ def _watch(parent: int) -> None:
 
 
 if __name__ == "__main__":
-    end_with(int(sys.argv[3]))
+    die_with_parent()
+    # It may have died before, and other systems have no such call.
+    threading.Thread(target=_watch, args=(int(sys.argv[3]),), daemon=True).start()
     importlib.import_module(sys.argv[1]).main(int(sys.argv[2]))
