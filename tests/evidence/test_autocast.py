@@ -57,10 +57,13 @@ def found(path: Path, name: str) -> dict[str, str]:
 def test_a_recurrent_layer_whose_products_alone_are_cast(
     name: str, dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Gates are of 16 bit, the states that they meet of float32: rounded alike, one layer in three had failed."""
+    """Gates are of 16 bit, the states that they meet of float32: rounded alike, one layer in three had failed. What
+    the steps explain of a gradient may be over 1 %, a warning."""
     for seed in range(3):
         path = recorded(tmp_path / str(seed), name, dtype, seed)
-        assert found(path, name) == {f"VF.{name}.0.forward": "pass", f"VF.{name}.0.backward": "pass"}
+        verdict = found(path, name)
+        assert verdict.pop(f"VF.{name}.0.forward") == "pass"
+        assert verdict in ({f"VF.{name}.0.backward": "pass"}, {f"VF.{name}.0.backward": "warning"})
     right = getattr(torch, name)
 
     def wrong(x: torch.Tensor, *rest: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -44,14 +44,15 @@ _Tensors: TypeAlias = Mapping[str, AnyArray]
 
 class _Change(Struct, frozen=True):
     """Other values of some arguments, and what that is called. lost: the values were left out, and may as well have
-    been taken twice. series: changes of one name move the output less and less. shorter: the output may be, too."""
+    been taken twice. series: changes of one name move the output less and less. short: where the output may be too
+    short, as the arguments are."""
 
     family: Family
     words: str
     values: Mapping[str, Any]
     lost: bool = False
     series: str = ""
-    shorter: bool = False
+    short: Literal["", "start", "end"] = ""
 
 
 class ChangedArgument:
@@ -67,7 +68,7 @@ class ChangedArgument:
             if change.series in ended or not _may_explain(failed, change):
                 continue
             found = comparison.evidence.with_arguments({paths.get(n, n): value for n, value in change.values.items()})
-            found = found if found is None or not change.shorter else _filled(found, failed.wrong.shape)
+            found = found if found is None or not change.short else _filled(found, failed.wrong.shape, change.short)
             if found is None or found.shape != failed.wrong.shape or is_complex(found.dtype):
                 continue
             values = widen(found).astype(np.float64)
@@ -265,6 +266,7 @@ def _cut(tensors: _Tensors) -> Iterator[_Change]:
             continue
         for axis, extent in enumerate(value.shape):
             pieces = [(extent - end, extent, f"the last {end}") for end in _ends(extent)]
+            pieces += [(0, 1, "the first 1")] if extent > 1 else []
             for tile in (*_TILES, extent // 2, extent // 3, extent // 4):
                 if tile and extent / tile <= _PIECES:
                     pieces += [(at, at + tile, f"{at}:{at + tile}") for at in range(0, extent - 1, tile)]
@@ -275,7 +277,7 @@ def _cut(tensors: _Tensors) -> Iterator[_Change]:
 
 
 def _shortened(tensors: _Tensors) -> Iterator[_Change]:
-    """The end of a dimension left out of all tensors that share it, as keys and values do."""
+    """The end of a dimension, or its first place, left out of all tensors that share it, as keys and values do."""
     for axis in (-1, -2, 0):
         sharing: dict[int, list[str]] = {}
         for name, value in tensors.items():
@@ -283,21 +285,25 @@ def _shortened(tensors: _Tensors) -> Iterator[_Change]:
                 sharing.setdefault(value.shape[axis], []).append(name)
         for extent, names in sharing.items():
             for group in (names, names[1:]) if len(names) > 1 else (names,):
+                named = f"of dim {axis} of {_join_names(group)}"
                 for end in _ends(extent):
                     values = {name: np.take(tensors[name], np.arange(extent - end), axis) for name in group}
-                    words = f"as without the last {end} of dim {axis} of {_join_names(group)}"
-                    yield _Change("term", words, values, shorter=True)
+                    yield _Change("term", f"as without the last {end} {named}", values, short="end")
+                if extent > 1:
+                    values = {name: np.take(tensors[name], np.arange(1, extent), axis) for name in group}
+                    yield _Change("term", f"as without the first 1 {named}", values, short="start")
 
 
-def _filled(found: AnyArray, shape: Sequence[int]) -> AnyArray:
-    """An output with zeros at the end of each dimension that it is too short in."""
+def _filled(found: AnyArray, shape: Sequence[int], place: Literal["start", "end"]) -> AnyArray:
+    """An output with zeros at the start or the end of each dimension that it is too short in."""
     if (
         not shape
         or found.ndim != len(shape)
         or any(extent > whole for extent, whole in zip(found.shape, shape, strict=True))
     ):
         return found
-    return np.pad(found, [(0, whole - extent) for extent, whole in zip(found.shape, shape, strict=True)])
+    lacking = [whole - extent for extent, whole in zip(found.shape, shape, strict=True)]
+    return np.pad(found, [(lack, 0) if place == "start" else (0, lack) for lack in lacking])
 
 
 def _join_names(names: Sequence[str]) -> str:

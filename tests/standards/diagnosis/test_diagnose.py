@@ -241,6 +241,8 @@ def test_the_end_of_a_row_that_a_softmax_leaves_out_is_named(lost: int, dtype: s
     short = softmax(x[:, :-lost])
     assert named(np.pad(short, ((0, 0), (0, lost)))) == f"as without the last {lost} of dim -1 of input"
     assert "without" not in named(np.pad(softmax(0.9 * x[:, :-lost]), ((0, 0), (0, lost))))
+    if lost == 1:
+        assert named(np.pad(softmax(x[:, 1:]), ((0, 0), (1, 0)))) == "as without the first 1 of dim -1 of input"
 
 
 @given(st.integers(0, 2**32), st.sampled_from(["float32", "bfloat16", "float16"]))
