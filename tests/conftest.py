@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -25,6 +26,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Tests compare what runs print: a line ends where a terminal of 80 columns has its end, and has no colours.
 for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "PY_COLORS", "PYTEST_THEME", "PYTEST_ADDOPTS"):
     os.environ.pop(name, None)
+# A socket's path has at most 107 bytes, and Ray's take 60 of them.
+if len(os.fsencode(tempfile.gettempdir())) > 40:
+    os.environ.setdefault("RAY_TMPDIR", "/tmp")
 # A shell ignores SIGINT in its background jobs, and so would every child of theirs: `make test &` then tests no Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

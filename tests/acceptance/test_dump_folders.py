@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from pathlib import Path
 
@@ -132,7 +133,7 @@ def test_the_command_of_a_failure_does_without_them(pytester: pytest.Pytester, f
     result = pytester.runpytest(*ALONE, "--probe-dump=run/dump.json")
     result.assert_outcomes(failed=1)
     (command,) = (line for line in result.outlines if line.startswith("to reproduce: "))
-    assert command == f"to reproduce: pytest --probe-dump={folder}/dump.json --probe-api={NAME}"
+    assert command == f"to reproduce: pytest --probe-dump={shlex.quote(f'{folder}/dump.json')} --probe-api={NAME}"
 
 
 @pytest.mark.parametrize("target", ["--probe-dump={}", f"{{}}::{NAME}"])

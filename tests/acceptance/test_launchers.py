@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -81,9 +82,12 @@ def ran(folder: Path, command: str, *, stand_ins: bool = True) -> subprocess.Com
     programs = {**PROGRAMS, "train_lightning.py": LIGHTNING, "train_slurm.py": SLURM}
     for name, text in programs.items():
         (folder / name).write_text(text)
-    own = f'exec {sys.executable} -c "from pytest_probe.cli import main; raise SystemExit(main())" "$@"'
-    commands = {"pytest-probe": own, "srun": f'exec {sys.executable} {LAUNCHERS / "srun.py"} "$@"'}
-    commands["torchrun"] = f'exec {sys.executable} -m torch.distributed.run "$@"'
+    python, srun = (shlex.quote(str(path)) for path in (sys.executable, LAUNCHERS / "srun.py"))
+    commands = {
+        "pytest-probe": f'exec {python} -c "from pytest_probe.cli import main; raise SystemExit(main())" "$@"',
+        "srun": f'exec {python} {srun} "$@"',
+        "torchrun": f'exec {python} -m torch.distributed.run "$@"',
+    }
     (folder / "bin").mkdir()
     for name, text in commands.items():
         (folder / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")

@@ -24,7 +24,7 @@ STUBS = {
     "pip": "exit 0",
     "curl": "exit 1",
     "junitparser": 'set -- $4 "$5"; test -f junit-recorded.xml && test -f junit-bfloat16.xml && touch junit.xml',
-    "python3": "mkdir -p .venv/bin && ln -sf $(which pip) .venv/bin/",
+    "python3": 'mkdir -p .venv/bin && ln -sf "$(which pip)" .venv/bin/',
 }
 GITHUB_STEP = {"uses", "run", "with", "env", "if"}
 GITLAB_JOB = {"image", "cache", "before_script", "extends", "stage", "parallel", "script", "artifacts", "when"}

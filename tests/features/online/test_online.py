@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import time
 from pathlib import Path
@@ -69,7 +70,7 @@ def test_a_wrong_kernel_is_found_while_the_program_runs(ends: Ends) -> None:
     assert wrong == {"Functional.gelu.0.forward"}
     # The command of the failing item works when all is over.
     command = next(line for line in text.splitlines() if "to reproduce: " in line).partition("pytest ")[2]
-    again = ends.start("-m", "pytest", *command.replace("'", "").split())
+    again = ends.start("-m", "pytest", *shlex.split(command))
     assert "1 failed" in said(again)
 
 
