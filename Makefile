@@ -15,7 +15,8 @@ INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 TORCH_RELEASES ?= 2.6.0 2.7.1 2.8.0 2.9.1 2.10.0 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 # And of Paddle, each with torch: 1.7 GB.
 PADDLE_RELEASES ?= 3.0.0 3.1.1 3.2.2 3.3.1
-RELEASES := $(TORCH_RELEASES:%=$(VENV)-torch-%/installed) $(PADDLE_RELEASES:%=$(VENV)-paddle-%/installed)
+# And MindSpore as the extra gives it: 6 GB. PYTHON must be 3.10 to 3.12 for it.
+RELEASES := $(TORCH_RELEASES:%=$(VENV)-torch-%/installed) $(PADDLE_RELEASES:%=$(VENV)-paddle-%/installed) $(VENV)-extra-mindspore/installed
 
 MSPROBE := 1.0.4 1.2.2 8.3.3 26.2.0
 PEERS := $(MSPROBE:%=$(VENV)-msprobe-%/installed)
@@ -93,7 +94,7 @@ wheel-demo:
 	$(VENV)-wheel/bin/pip install --quiet $(INDEX) -c constraints.txt "$$(ls dist/*.whl)[torch]"
 	cd cases && ../$(VENV)-wheel/bin/pytest --probe-dump=gpt
 
-# Without torch: what needs none works, what needs it says so. Warnings are errors, also with PYTHON=python3.13.
+# Without torch: what needs none works, what needs it says so. Warnings are errors, also with PYTHON=python3.10 to 3.14.
 test-without-torch:
 	$(PYTHON) -m venv $(VENV)-without-torch
 	$(VENV)-without-torch/bin/pip install --quiet -c constraints.txt -e '.[parallel]' hypothesis syrupy setuptools
@@ -124,7 +125,7 @@ PADDLEAPEX ?=
 conformance-paddle: $(PADDLE)
 	$(VENV)/bin/python -W ignore -m tests.conformance.paddleapex $(PADDLEAPEX)
 
-# The demo and some tests with each release of torch and of Paddle: the tables of docs/versions.md. Not in CI.
+# The demo and some tests with each release of torch and of Paddle, and with MindSpore's extra: the tables of docs/versions.md. Not in CI.
 compat: $(RELEASES)
 	$(PYTHON) benchmarks/compat.py $(RELEASES:installed=bin/python)
 
@@ -168,6 +169,12 @@ $(MINDSPORE)-msprobe-%/installed: tests/conformance/needs-msprobe-%.txt constrai
 $(VENV)-msprobe-%/installed: tests/conformance/needs-msprobe-%.txt constraints.txt
 	$(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip install --quiet $(INDEX) mindstudio-probe==$* $(shell grep ^torch== constraints.txt) -r $<
+	touch $@
+
+# Without constraints, as users install it.
+$(VENV)-extra-%/installed: pyproject.toml
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --quiet $(INDEX) -e '.[$*,parallel]' hypothesis expecttest syrupy
 	touch $@
 
 $(VENV)-paddle-%/installed: pyproject.toml constraints.txt

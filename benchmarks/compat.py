@@ -1,5 +1,5 @@
 """The demo and the tests marked `compat`, with the torch of each of these interpreters, as a Markdown table; with the
-Paddle of those that have it, Paddle's demo and its replays.
+Paddle of those that have it, Paddle's demo and its replays; with the MindSpore of those that have that, its replays.
 
     python benchmarks/compat.py .venv-torch-2.6.0/bin/python ...
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 HEAD = "| framework | Python | pytest | demo | demo in 16 bit | tests |"
 VERSIONS = """
 import importlib.util, platform, pytest
-name = "paddle" if importlib.util.find_spec("paddle") else "torch"
+name = next((each for each in ("mindspore", "paddle") if importlib.util.find_spec(each)), "torch")
 version = f"{name} {importlib.import_module(name).__version__}"
 print(version, platform.python_version(), pytest.__version__, sep=" | ")
 """
@@ -30,6 +30,12 @@ RUNS = {
         ("--probe-dump=cases/paddle-gpt", CPU),
         ("--probe-dump=cases/paddle-gpt", CPU, NARROW),
         ("tests/check/test_paddle.py", "tests/frameworks/paddle/capture/test_recording.py"),
+    ),
+    # Its CPU is wrong in 16 bit: generated inputs instead.
+    "mindspore": (
+        ("--probe-dump=tests/data/mindspore/mlp.zip",),
+        ("--probe-dump=tests/data/mindspore/mlp-statistics.zip",),
+        ("-m", "mindspore", "tests/acceptance/test_mindspore_replay.py", "tests/frameworks/mindspore"),
     ),
 }
 

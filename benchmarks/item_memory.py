@@ -1,7 +1,8 @@
 """What an item leaves in memory: `python benchmarks/item_memory.py`.
 
 Bytes that are still taken when a run ends, for each item after the first 700, as tracemalloc counts them: of the step
-of cases/gpt, four times, and of as many empty tests, which is what pytest keeps of any test.
+of cases/gpt, four times, without reports and with four, and of as many empty tests, which is what pytest keeps of any
+test.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from benchmarks.failing_items import write_dump  # noqa: E402
 
 FIRST = 700
 EMPTY = "import pytest\n@pytest.mark.parametrize('number', range(1288))\ndef test_nothing(number): pass\n"
+REPORTS = ("--probe-html=page.html", "--probe-history=history.db", "--junitxml=junit.xml", "--probe-markdown=page.md")
 PLUGINS = ("-p", "benchmarks.item_memory", "-p", "no:cacheprovider", "-q")
 
 
@@ -63,8 +65,10 @@ def main() -> None:
         write_dump(folder / "dump.json")
         (folder / "pytest.ini").write_text("[pytest]\n")
         (folder / "test_empty.py").write_text(EMPTY)
-        ours = kept(folder, "-p", "pytest_probe.plugin", "--probe-dump=dump.json", "--probe-device=cpu")
+        options = ("-p", "pytest_probe.plugin", "--probe-dump=dump.json", "--probe-device=cpu")
+        ours, reported = kept(folder, *options), kept(folder, *options, *REPORTS)
         empty = kept(folder, "test_empty.py")
+    print(f"with html, history, junit and Markdown {reported:,} bytes an item")
     print(f"an item of a dump {ours:,} bytes, an empty test {empty:,} bytes: {ours - empty:,} more")
 
 

@@ -18,6 +18,7 @@ from pytest_probe.options import ACCURACY, MEMORY, NAMED, OPTIONS, TIME, Option,
 from pytest_probe.records import dumps_of_option
 from pytest_probe.selection import Selection
 from pytest_probe.standards.tools.project_rules import StandardsFile, read_standards_file
+from pytest_probe.system.text import printable
 
 if TYPE_CHECKING:
     import pytest
@@ -218,7 +219,7 @@ def _last_quoted(message: str) -> str:
 
 def blamed(config: pytest.Config, error: ProbeError) -> str:
     """The text of an error; where it names an option that an ini file set, it names the key and the file."""
-    text = str(error)
+    text = printable(str(error))
     option = next((each for each in OPTIONS if isinstance(error, SettingsError) and each.flag == error.option), None)
     if option is None or not option.ini or _is_set(config.getoption(option.key, None)):
         return text

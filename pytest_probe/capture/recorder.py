@@ -103,7 +103,7 @@ class PacedScope(Scope):
         self._online = online
 
     def wants(self, call: str) -> bool:
-        return super().wants(call) and self._online.wants(call.rpartition(".")[0])
+        return super().wants(call) and self._online.pace.wants(call.rpartition(".")[0])
 
 
 def _among(number: int, wanted: tuple[range, ...]) -> bool:

@@ -226,6 +226,10 @@ def _configure(config: pytest.Config) -> None:
         from pytest_probe.plugin.guard import Guard
 
         config.pluginmanager.register(Guard.of(state), "probe-guard")
+        if getattr(config.option, "xmlpath", None) and not (xdist.is_worker(config) or state.elsewhere):
+            from pytest_probe.plugin.junit_file import JunitFile
+
+            config.pluginmanager.register(JunitFile(), "probe-junit-file")
         if "probe_says" in getattr(config, "workerinput", {}):
             from pytest_probe.plugin.device_reports import DeviceReportWriter
 

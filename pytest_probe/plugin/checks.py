@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from pytest_probe.check import Case, Checked, Checker, PreparedCall
 from pytest_probe.check.api_names import known_api
 from pytest_probe.check.quantizers import check_quantizer, quantizer
-from pytest_probe.errors import NoKernel, SettingsError, UnsupportedDtype
+from pytest_probe.errors import NoKernel, ProbeError, SettingsError, UnsupportedDtype
 from pytest_probe.model.case import Demands
 from pytest_probe.model.dump import Direction, Record
 from pytest_probe.model.result import PortableId, Result
@@ -99,7 +99,6 @@ class _Checks:
 
     def _conclude(self, found: Sequence[Judged]) -> tuple[Verdict, ...]:
         """The verdicts, where the test passes. Raises CheckFailed, or skips the test."""
-        __tracebackhide__ = True
         failed = [judged for judged in found if judged.fails(strict=self._state.settings.strict)]
         first = failed[0] if failed else found[0]
         if failed and all(judged.known for judged in failed):
@@ -149,7 +148,6 @@ class ProbeFixture(_Checks):
 
         Raises SettingsError where an argument cannot be used, RecordError where an entry of a dump is wrong.
         """
-        __tracebackhide__ = True
         wanted = Request(shape, dtype, low, high, like, fill, layout, index_below)
         stream = RecordStreams(self._item.nodeid, self._state.settings.seed).at(f"args.{self._tensors}")
         self._tensors += 1
@@ -207,7 +205,6 @@ class ProbeFixture(_Checks):
         CheckFailed, an AssertionError, where a verdict is an error, or a warning under --probe-strict; skips the test
         where the device has no kernel. A test may check several times.
         """
-        __tracebackhide__ = True
         _refuse_tolerances(rtol, atol)
         with self._checker.setup.settled():
             api = known_api(self._checker.setup, api or "")
@@ -267,7 +264,6 @@ class ProbeFixture(_Checks):
         Raises CheckFailed where scales follow no rule, or elements are rounded otherwise; BrokenCall or SettingsError
         for arguments that cannot be used. Skips the test where the device has no kernel.
         """
-        __tracebackhide__ = True
         asked = quantizer(recipe, rule=rule, rounding=rounding, saturate=saturate, swizzle=swizzle)
         name = _name_of(function)
         key = f"{name}.{self._checks}"
@@ -311,7 +307,6 @@ class ProbeFixture(_Checks):
         raises or dies, or where one has not ended after 0.8 times --probe-timeout; skips the test where the backend is
         not built in.
         """
-        __tracebackhide__ = True
         config, name = self._state.config, _name_of(function)
         if _COLLECTIVES not in config.stash:
             config.stash[_COLLECTIVES] = imported(COLLECTIVES)(self._state.settings.timeout, {})
@@ -379,7 +374,6 @@ class ProbeCase(_Checks):
         Where the mark asks for the backward, its gradients are taken from the output's graph. Returns the
         verdicts. Raises CheckFailed as `probe.check` does.
         """
-        __tracebackhide__ = True
         _refuse_tolerances(rtol, atol)
         judge = partial(self._checker.judge, self._prepared, output, dtype=_same(dtype), strides=strides)
         return self._conclude([self._judged(judge, direction) for direction in self._directions])
@@ -413,14 +407,24 @@ def complete(item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo
         crash.message = failure.reason.splitlines()[0] if failure.reason else crash.message
 
 
+def hide_own_frames(call: pytest.CallInfo[None]) -> None:
+    """What is wrong with a test, or with what it checks, has no place in this package."""
+    error = None if call.excinfo is None else call.excinfo.value
+    if isinstance(error, (ProbeError, CheckFailed, pytest.skip.Exception, pytest.xfail.Exception)):
+        _outside(error)
+
+
 def _outside(error: BaseException | None) -> BaseException | None:
-    """The error without the frames of this package that lead to it."""
-    if error is None:
-        return None
-    frames: TracebackType | None = error.__traceback__
-    while frames is not None and PACKAGE in Path(frames.tb_frame.f_code.co_filename).parents:
-        frames = frames.tb_next
-    return error.with_traceback(frames or error.__traceback__)
+    """The error without the frames of this package, where there are others."""
+    frame = None if error is None else error.__traceback__
+    kept: list[TracebackType] = []
+    while frame is not None:
+        if PACKAGE not in Path(frame.tb_frame.f_code.co_filename).parents:
+            kept.append(frame)
+        frame = frame.tb_next
+    for frame, behind in zip(kept, (*kept[1:], None), strict=False):
+        frame.tb_next = behind
+    return error.with_traceback(kept[0]) if error is not None and kept else error
 
 
 def _name_of(function: Callable[..., Any]) -> str:
@@ -430,7 +434,6 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 
 def _refuse_tolerances(rtol: object, atol: object) -> None:
-    __tracebackhide__ = True
     for name, value in (("rtol", rtol), ("atol", atol)):
         if value is not None:
             why = (
@@ -441,7 +444,6 @@ def _refuse_tolerances(rtol: object, atol: object) -> None:
 
 
 def _same(dtype: str) -> bool:
-    __tracebackhide__ = True
     if dtype not in ("same", "any"):
         raise SettingsError("check: dtype", dtype, 'give "same", the dtype that the reference promises, or "any"')
     return dtype == "same"

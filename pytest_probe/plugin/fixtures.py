@@ -82,8 +82,10 @@ class Completion:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        from pytest_probe.plugin.checks import complete
+        from pytest_probe.plugin.checks import complete, hide_own_frames
 
+        if call.when == "call" and not item.config.option.fulltrace:
+            hide_own_frames(call)
         report = yield
         complete(item, report, call)
         return report

@@ -133,7 +133,7 @@ class Reporting:
         return self._trouble
 
     def pytest_report_header(self) -> list[str]:
-        return self.header
+        return list(map(printable, self.header))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:

@@ -40,14 +40,12 @@ class Request(Struct, frozen=True):
     def leaf(self, rng: np.random.Generator, take: Take) -> Leaf:
         """The tensor. take brings the framework's own from the device. Raises SettingsError where the request cannot
         be met."""
-        __tracebackhide__ = True
         self._check_words()
         spec, strides = self._spec(take)
         return Leaf(round_to_dtype(self._values(spec[0], rng), spec[1]), False, strides)
 
     def _spec(self, take: Take) -> tuple[tuple[TensorSpec, str], tuple[int, ...] | None]:
         """The tensor to draw, the dtype to round it to, and its strides."""
-        __tracebackhide__ = True
         like = None if self.like is None else self._like(take)
         shape = _shape(self.shape) if self.shape is not None or like is None else like.shape
         spec = self._drawn(shape) if like is None else resize(like, shape)
@@ -72,7 +70,6 @@ class Request(Struct, frozen=True):
         return generate(spec, rng) if self.like is None else values_like(spec, rng)
 
     def _check_words(self) -> None:
-        __tracebackhide__ = True
         if self.fill is not None and self.fill not in FILLS:
             raise _refused("fill", self.fill, one_of(FILLS, str(self.fill)))
         if self.layout not in LAYOUTS:
@@ -85,7 +82,6 @@ class Request(Struct, frozen=True):
 
     def _drawn(self, shape: tuple[int, ...]) -> TensorSpec:
         """A tensor of which a range is known, or nothing."""
-        __tracebackhide__ = True
         if self.index_below is None:
             return TensorSpec(dtype_name(self.dtype or "float32"), shape, *_range(self.low, self.high))
         dtype = dtype_name(self.dtype or "int64")
@@ -97,7 +93,6 @@ class Request(Struct, frozen=True):
 
     def _like(self, take: Take) -> TensorSpec:
         """What a dump says of a tensor, as its JSON has it or as a record has it; or a tensor, described so."""
-        __tracebackhide__ = True
         if isinstance(self.like, TensorSpec):
             return self.like
         if isinstance(self.like, Mapping):
@@ -112,7 +107,6 @@ class Request(Struct, frozen=True):
 
 def dtype_name(dtype: object) -> str:
     """The name of a dtype, which may be the framework's. Raises SettingsError."""
-    __tracebackhide__ = True
     name = str(dtype).removeprefix("torch.")
     try:
         kind_of(name)
@@ -122,7 +116,6 @@ def dtype_name(dtype: object) -> str:
 
 
 def _shape(shape: Iterable[int] | int | None) -> tuple[int, ...]:
-    __tracebackhide__ = True
     if shape is None:
         raise _refused("shape", shape, "give the sizes, or a tensor with like=")
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
@@ -133,7 +126,6 @@ def _shape(shape: Iterable[int] | int | None) -> tuple[int, ...]:
 
 def _range(low: float | None, high: float | None) -> tuple[float | None, float | None]:
     """Maximum and minimum, in the order of a TensorSpec."""
-    __tracebackhide__ = True
     if (low is None) != (high is None) or (low is not None and high is not None and not low <= high):
         raise _refused("low, high", (low, high), "give both, low <= high, or neither")
     return high, low

@@ -443,6 +443,26 @@ def test_two_dumps_have_their_label_in_ids(pytester: pytest.Pytester, make_dump:
     result.stdout.fnmatch_lines(["*test_mine[[]rank0/dump.json-Torch.neg.0[]] PASSED*"])
 
 
+def test_what_is_wrong_with_a_check_is_shown_in_the_test(pytester: pytest.Pytester) -> None:
+    text = """
+    @pytest.mark.parametrize("number", range(4))
+    def test_mine(probe, number):
+        if number == 0:
+            probe.check(gelu, reference=gelu, inputs=[torch.ones(2)], api="Typo.name")
+        if number == 1:
+            probe.tensor(like={"dtype": "torch.float99", "shape": [8]})
+        if number == 2:
+            probe.tensor((3,), "float99")
+        probe.check_quantizer(gelu, torch.ones(2, 32), recipe="typo")
+    """
+    result = run(pytester, text)
+    result.assert_outcomes(failed=4)
+    shown = ["SettingsError: api: 'Typo.name' *", "RecordError: *", "SettingsError: probe.tensor: *", "BrokenCall: *"]
+    result.stdout.fnmatch_lines([f"E  *errors.{words}" for words in shown])
+    result.stdout.no_fnmatch_line("*pytest_probe/*:[0-9]*")
+    run(pytester, text, "--full-trace").stdout.fnmatch_lines(["*pytest_probe/*:[0-9]*"])
+
+
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("mark", "message"),

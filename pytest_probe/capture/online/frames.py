@@ -13,10 +13,9 @@ from pathlib import Path
 from struct import Struct as Layout
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta, Struct
 
-from pytest_probe.capture.online.message import VERSION, NoMessage, Sender
+from pytest_probe.capture.online.message import NoMessage, Sender, decoded
 from pytest_probe.errors import SettingsError
 
 SERVICE, METHOD = "pytest_probe.Online", "Send"
@@ -64,23 +63,13 @@ class Welcome(Struct, frozen=True):
     limit: _Count
 
 
-class _Version(Struct, frozen=True):
-    version: int
-
-
 def hello(content: bytes) -> Hello:
     """Raises NoMessage for what is none of this version."""
     if len(content) > HELLO_BYTES:
         raise NoMessage(
             f"the stream begins with {len(content):,} bytes, expected a greeting of at most {HELLO_BYTES:,}"
         )
-    try:
-        found = msgspec.json.decode(content, type=_Version).version
-        if found != VERSION:
-            raise NoMessage(f"the program speaks version {found}, expected {VERSION}: install one release on both ends")
-        return msgspec.json.decode(content, type=Hello)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise NoMessage(f"the stream begins with no greeting ({error})") from None
+    return decoded(content, Hello, "the greeting")
 
 
 def parts(number: int, size: int, content: Iterable[Any]) -> Iterator[bytes]:

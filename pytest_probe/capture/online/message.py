@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -23,6 +23,7 @@ VERSION = 1
 _TEXT = "pytest_probe"
 # What a dump's entry calls the file of its tensors: those of a call lie in one folder.
 FILES = {direction: f"{direction}.safetensors" for direction in ("forward", "backward")}
+_VERSION = msgspec.Raw(str(VERSION).encode())
 _NAME = re.compile(r"[^/\\\0]{1,300}\.[0-9]{1,9}\.(forward|backward)")
 
 _MAX_BODY = 1 << 24  # characters
@@ -67,6 +68,7 @@ class Goodbye(Struct, frozen=True, tag="goodbye"):
 
 
 Message: TypeAlias = Entry | Goodbye
+_T = TypeVar("_T")
 
 
 class _Envelope(Struct, frozen=True):
@@ -75,12 +77,22 @@ class _Envelope(Struct, frozen=True):
 
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
-_decode = msgspec.json.Decoder(_Envelope).decode
 _version = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class NoMessage(ValueError):
     """What came is no message that this release understands; the text says why."""
+
+
+def decoded(content: bytes | str, kind: type[_T], name: str) -> _T:
+    """What is of this version. Raises NoMessage, in which name is what came."""
+    try:
+        found = _version(content).get("version")
+        if found == _VERSION:
+            return msgspec.json.decode(content, type=kind)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise NoMessage(f"{name} cannot be read ({error})") from None
+    raise NoMessage(f"{name} is of another version, expected {VERSION}: install one release on both ends")
 
 
 def encoded(message: Message, tensors: Mapping[str, np.ndarray] | None = None) -> list[Any]:
@@ -109,13 +121,7 @@ def opened(path: Path) -> tuple[Message, NamedTensors]:
     text = content.texts.get(_TEXT)
     if text is None:
         raise NoMessage(f"it has no text {_TEXT!r}")
-    try:
-        found = _version(text).get("version")
-        if found != msgspec.Raw(str(VERSION).encode()):
-            raise NoMessage(f"it is of another version, expected {VERSION}")
-        message = _decode(text).message
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise NoMessage(f"its text cannot be read ({error})") from None
+    message = decoded(text, _Envelope, "its text").message
     if isinstance(message, Entry) and not _NAME.fullmatch(message.name):
         raise NoMessage("its entry has a name that no call has")
     return message, content

@@ -8,16 +8,15 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
 from msgspec import UNSET
 
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.dump_files import encode_entry, waiting_tensors
-from pytest_probe.capture.online.address import NEEDS_GRPC, Folder, HostPort
+from pytest_probe.capture.online.address import NEEDS_GRPC, Folder
 from pytest_probe.capture.online.frames import certificates
-from pytest_probe.capture.online.message import FILES, Entry, Goodbye, Message, Sender
+from pytest_probe.capture.online.message import FILES, Entry, Goodbye, Sender
 from pytest_probe.capture.online.shared_folder import SharedFolder
 from pytest_probe.capture.ranks import ANY_NUMBER
 from pytest_probe.capture.snapshot import NamedEntry
@@ -30,18 +29,13 @@ from pytest_probe.system.tensor_files.safetensors import DTYPES
 _RAREST = 4096
 
 
-class Transport(Protocol):
-    """Takes messages to the checking host. It never raises."""
+if TYPE_CHECKING:
+    from pytest_probe.capture.online.stream import Stream
 
-    @property
-    def full(self) -> bool:
-        """Would a message find no room now?"""
-
-    def put(self, message: Message, tensors: Mapping[str, np.ndarray]) -> bool:
-        """Send it, or wait for room where the policy is to wait. False where it does not go."""
-
-    def close(self, goodbye: Goodbye) -> int:
-        """Say goodbye, when what was put before has gone. How many entries did not go."""
+# Takes messages to the checking host, and never raises. full: would one find no room now? put sends it, or waits for
+# room where the policy is to wait; False where it does not go. close says goodbye, when what was put before has gone;
+# how many entries did not go.
+Transport: TypeAlias = "SharedFolder | Stream"
 
 
 class Pace:
@@ -64,17 +58,16 @@ class Pace:
         if self._policy == "block":
             return True
         full = self._is_full()
-        wanted = self._sampled(api, full) if self._policy == "sample" else not full
+        wanted = not full
+        if self._policy == "sample":
+            self._since += 1
+            # What goes less often takes as many calls until it shows.
+            if full and self._since >= self._one_of:
+                self._one_of, self._since = min(2 * self._one_of, _RAREST), 0
+            wanted = self._seen[api] % self._one_of == 0
+            self._seen[api] += 1
         self.left_out += not wanted
         return wanted
-
-    def _sampled(self, api: str, full: bool) -> bool:
-        self._since += 1
-        # What goes less often takes as many calls until it shows.
-        if full and self._since >= self._one_of:
-            self._one_of, self._since = min(2 * self._one_of, _RAREST), 0
-        self._seen[api] += 1
-        return (self._seen[api] - 1) % self._one_of == 0
 
 
 class OnlineFiles:
@@ -150,7 +143,7 @@ class Connection:
         self._config = config
         self._source = source
         self._transport: Transport | None = None
-        self._pace = Pace(config.policy, lambda: self._transport is not None and self._transport.full)
+        self.pace = Pace(config.policy, lambda: self._transport is not None and self._transport.full)
         self._sender = Sender(secrets.token_hex(4), 0, 1)
         self._files: list[OnlineFiles] = []
         self._not_gone = 0
@@ -167,19 +160,21 @@ class Connection:
             self._transport = self._opened()
 
     def _opened(self) -> Transport:
+        """Raises SettingsError, also where gRPC is not installed, and for certificates that cannot be used."""
         config, online = self._config, self._config.online
+        assert online is not None
         waits = config.policy == "block"
-        if isinstance(online, Folder):
-            try:
+        try:
+            if isinstance(online, Folder):
                 return SharedFolder(online.path, self._sender.run, limit=config.buffer, waits=waits)
-            except OSError as error:
-                reason = error.strerror or str(error)
-                raise SettingsError("online", str(online), f"give a folder that can be written ({reason})") from None
-        return _stream(config, online, self._sender)
-
-    def wants(self, api: str) -> bool:
-        """Is this call of an API ("Functional.linear") sent?"""
-        return self._pace.wants(api)
+            from pytest_probe.capture.online.stream import Stream
+        except ImportError:
+            raise SettingsError("online", str(online), NEEDS_GRPC) from None
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise SettingsError("online", str(online), f"give a folder that can be written ({reason})") from None
+        keys = certificates(Path(config.tls), "client") if config.tls else None
+        return Stream(online, self._sender, limit=config.buffer, waits=waits, keys=keys)
 
     def files(self, header: dict[str, Any], step: int) -> OnlineFiles:
         """Those of a step."""
@@ -190,7 +185,7 @@ class Connection:
 
     def left_out(self) -> str:
         """ "; 12 calls were left out (online_policy sample)"; "" where none were."""
-        count = self._pace.left_out + self._lost() + self._not_gone
+        count = self.pace.left_out + self._lost() + self._not_gone
         return f"; {count:,} entries were left out (online_policy {self._config.policy})" if count else ""
 
     def _lost(self) -> int:
@@ -201,15 +196,4 @@ class Connection:
         transport, self._transport = self._transport, None
         if transport is not None:
             sent = sum(each.sent for each in self._files)
-            self._not_gone = transport.close(Goodbye(self._sender, sent, self._pace.left_out + self._lost()))
-
-
-def _stream(config: CaptureConfig, online: HostPort | None, sender: Sender) -> Transport:
-    """Raises SettingsError where gRPC is not installed, and for certificates that cannot be used."""
-    assert online is not None
-    try:
-        from pytest_probe.capture.online.stream import Stream
-    except ImportError:
-        raise SettingsError("online", str(online), NEEDS_GRPC) from None
-    keys = certificates(Path(config.tls), "client") if config.tls else None
-    return Stream(online, sender, limit=config.buffer, waits=config.policy == "block", keys=keys)
+            self._not_gone = transport.close(Goodbye(self._sender, sent, self.pace.left_out + self._lost()))

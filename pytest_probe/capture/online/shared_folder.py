@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from pytest_probe.capture.online.message import Entry, Goodbye, Message, encoded
-from pytest_probe.system.files import temporary_path
+from pytest_probe.system.files import replacing
 
 _log = logging.getLogger("pytest_probe")
 SUFFIX = ".safetensors"
@@ -40,14 +40,14 @@ def name_of(number: int, message: Message) -> str:
     return f"{number:09}-{run}-{message.sender.rank}-{message.step}-{message.call}-{message.direction}{SUFFIX}"
 
 
-def waiting_bytes(folder: Path, least: int = 0) -> int:
-    """Of the messages that wait to be judged, each counted with so many bytes at least. Raises OSError."""
+def waiting_bytes(folder: Path) -> int:
+    """Of the messages that wait to be judged. Raises OSError."""
     total = 0
     with os.scandir(folder) as found:
         for entry in found:
             if entry.name.endswith(SUFFIX):
                 with suppress(OSError):  # it was taken
-                    total += max(entry.stat().st_size, least)
+                    total += entry.stat().st_size
     return total
 
 
@@ -104,9 +104,12 @@ class SharedFolder:
         """Asked for each call, and looked at again after a while: where nothing is put nobody else looks."""
         if self._full and time.monotonic() - self._looked > _LOOK_SECONDS:
             self._looked = time.monotonic()
-            self._waiting = waiting_bytes(self._folder)
-            self._full = bool(self._waiting) and self._waiting + self._wanted > self._limit
+            self._look()
         return self._full
+
+    def _look(self) -> None:
+        self._waiting = waiting_bytes(self._folder)
+        self._full = bool(self._waiting) and self._waiting + self._wanted > self._limit
 
     def put(self, message: Message, tensors: Mapping[str, np.ndarray]) -> bool:
         if self._lost:
@@ -116,34 +119,25 @@ class SharedFolder:
             size = sum(memoryview(part).nbytes for part in parts)
             if isinstance(message, Entry) and not self._has_room(size):
                 return False
-            self._write(message, parts)
+            path = self._folder / name_of(self._number, message)
+            self._number += 1
+            with replacing(path) as temporary, temporary.open("xb") as file:
+                file.writelines(parts)
             self._waiting += size
         except OSError as error:
             self._give_up(f"{self._folder} cannot be written ({error})")
             return False
         return True
 
-    def _write(self, message: Message, parts: list[bytes]) -> None:
-        path = self._folder / name_of(self._number, message)
-        self._number += 1
-        temporary = temporary_path(path)
-        try:
-            with temporary.open("xb") as file:
-                file.writelines(parts)
-            os.rename(temporary, path)
-        except OSError:
-            temporary.unlink(missing_ok=True)
-            raise
-
     def _has_room(self, size: int) -> bool:
         """Waits for it where that is the policy, as long as a checking host takes messages."""
         since = time.monotonic()
         self._wanted = size
         while self._waiting and self._waiting + size > self._limit:
-            before, self._waiting = self._waiting, waiting_bytes(self._folder)
+            before = self._waiting
+            self._look()
             if self._waiting != before:
                 since = time.monotonic()
-            self._full = bool(self._waiting) and self._waiting + size > self._limit
             if not self._full:
                 break
             if not self._waits:

@@ -10,7 +10,8 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import grpc
@@ -59,10 +60,11 @@ class Stream:
         self._sender = sender
         self._limit = limit
         self._waits = waits
-        self._credentials = None
+        self._open: Callable[..., grpc.Channel] = grpc.insecure_channel
         if keys is not None:
             key, certificate, authority = keys
-            self._credentials = grpc.ssl_channel_credentials(authority, key, certificate)
+            credentials = grpc.ssl_channel_credentials(authority, key, certificate)
+            self._open = partial(grpc.secure_channel, credentials=credentials)
         self._waiting: deque[_Waiting] = deque()
         self._bytes = self._count = 0
         # The largest message that the checking host takes, and the numbers of those that were larger.
@@ -120,12 +122,6 @@ class Stream:
 
     def _run(self) -> None:
         """Open streams until everything has gone, or nobody is there."""
-        try:
-            self._deliver()
-        except Exception as error:
-            self._give_up(f"the stream to {self._online} failed ({type(error).__name__}: {error})")
-
-    def _deliver(self) -> None:
         while not self._lost and not self._done:
             try:
                 self._talk(self._session)
@@ -134,6 +130,8 @@ class Stream:
                 self._ended = str(error.details())
                 if error.code() in _FINAL:
                     self._give_up(f"{self._online} ended the stream: {self._ended}")
+            except Exception as error:
+                self._give_up(f"the stream to {self._online} failed ({type(error).__name__}: {error})")
             with self._changed:
                 self._session = _Session()
                 if not self._lost and not self._done:
@@ -162,14 +160,9 @@ class Stream:
             _log.error("pytest-probe: %s; the program continues, and no more calls are checked", why)
             self._changed.notify_all()
 
-    def _open_channel(self) -> grpc.Channel:
-        if self._credentials is None:
-            return grpc.insecure_channel(str(self._online), frames.CHANNEL_OPTIONS)
-        return grpc.secure_channel(str(self._online), self._credentials, frames.CHANNEL_OPTIONS)
-
     def _talk(self, session: _Session) -> None:
         """One stream, from its beginning to its end or a cut. Raises grpc.RpcError."""
-        with self._open_channel() as channel:
+        with self._open(str(self._online), options=frames.CHANNEL_OPTIONS) as channel:
             session.call = channel.stream_stream(f"/{frames.SERVICE}/{frames.METHOD}")(self._requests(session))
             try:
                 for reply in session.call if not session.over else ():
@@ -218,10 +211,9 @@ class Stream:
 class _Session:
     """What is known of one stream. next is the number of the message that goes next, once the checking host said it."""
 
-    def __init__(self) -> None:
-        self.over = False
-        self.call: Any = None
-        self.next: int | None = None
+    over = False
+    call: Any = None
+    next: int | None = None
 
     def end(self) -> None:
         self.over = True

@@ -26,6 +26,7 @@ from pytest_probe.errors import SettingsError
 from pytest_probe.system.decoding import MAPPING
 from pytest_probe.system.yaml_file import read_yaml
 
+_STARS = re.compile(r"\*+")
 _DIMS = re.compile(r"auto|partial|(?:\w+(?:\[\w+\])?)(?: \w+(?:\[\w+\])?)*")
 _DIMS_ADVICE = 'give "auto", "partial", or a letter for each dimension with the divided one in brackets, as "b s h[tp]"'
 _ONE, _SEVERAL = "give the name of one module", "give a list of two modules or more, as [q_proj, k_proj, v_proj]"
@@ -117,7 +118,7 @@ def read_map(path: Path) -> DumpMap:
         if not _DIMS.fullmatch(dims) or dims.count("[") > 1:
             raise SettingsError(f"{file.place(('dims', glob))}: dims: {glob}", dims, _DIMS_ADVICE)
     return DumpMap(
-        tuple((_inside(glob), other) for glob, other in found.names.items()),
+        tuple((_inside(_STARS.sub("*", glob)), _STARS.sub("*", other)) for glob, other in found.names.items()),
         (
             *(Fusion(rule.parts, rule.whole, of_a=True) for rule in concat),
             *(Fusion(rule.parts, rule.whole, of_a=False) for rule in split),
@@ -130,8 +131,14 @@ def read_map(path: Path) -> DumpMap:
 
 def _inside(glob: str) -> re.Pattern[str]:
     """Finds what a glob matches between the dots of a name; `*` is one part of it."""
-    pieces = (re.escape(piece) for piece in glob.split("*"))
-    return re.compile(rf"(?:(?<=\.)|^){'([^.]*)'.join(pieces)}(?=\.|$)")
+    first, *pieces = map(re.escape, glob.split("*"))
+    end = r"(?=\.|$)"
+    # In a lookahead a star stands for the shortest text that fits, and no other is tried: many stars would take years.
+    stars = (
+        rf"(?=(?P<s{number}>[^.]*?){piece}{end * (number == len(pieces))})(?P=s{number}){piece}"
+        for number, piece in enumerate(pieces, 1)
+    )
+    return re.compile(rf"(?:(?<=\.)|^){first}{''.join(stars)}{end}")
 
 
 def _layout(dims: str) -> Layout:

@@ -23,7 +23,7 @@ from pytest_probe.features.gate.baseline import (
 )
 from pytest_probe.features.gate.gate import Gate
 from pytest_probe.features.gate.report import GateTally
-from pytest_probe.features.gate.update import BaselineWriteError, UpdateCounts, changes, write
+from pytest_probe.features.gate.update import BaselineWriteError, UpdateCounts, changes, check_writable, write
 from pytest_probe.model.baseline import Compared
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.result import PortableId, Result
@@ -155,9 +155,14 @@ def gate_in_worker(settings: Settings, carried: Mapping[str, Any]) -> Gate:
 
 
 def _before(settings: Settings) -> Baseline | None:
-    """The baseline, None where an update will make it."""
+    """The baseline, None where an update will make it. Raises SettingsError where an update cannot write it."""
     path = settings.baseline
     assert path is not None
+    if settings.update:
+        try:
+            check_writable(path)
+        except OSError as error:
+            raise SettingsError(OPTION, str(path), f"{error.strerror}, and {UPDATE} writes it") from None
     if settings.update and (not path.exists() or (path.is_file() and not path.stat().st_size)):
         return None
     return Baseline.read(path)

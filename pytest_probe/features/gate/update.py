@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import time
@@ -70,6 +71,15 @@ def _spreads_further(old: KeptCase, now: KeptCase) -> bool:
     return (now.time.low_us, now.time.high_us) != (old.time.low_us, old.time.high_us)
 
 
+def check_writable(path: Path) -> None:
+    """Raises OSError where the file that an update is to write is read-only, or lies where nothing can be written."""
+    if path.exists() and not path.stat().st_mode & 0o222:
+        raise PermissionError(errno.EACCES, "it is read-only")
+    folder = next(each for each in path.resolve().parents if each.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise PermissionError(errno.EACCES, f"nothing can be written in {folder}")
+
+
 def write(path: Path, header: Header, changed: Mapping[str, KeptCase | None], *, whole: bool) -> UpdateCounts:
     """Bring a baseline up to date; what others wrote to it since it was read stays. whole: the run left no case out.
 
@@ -78,8 +88,7 @@ def write(path: Path, header: Header, changed: Mapping[str, KeptCase | None], *,
     try:
         path = path.resolve()
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists() and not path.stat().st_mode & 0o222:
-            raise BaselineWriteError("it is read-only")
+        check_writable(path)
         with _locked_content(path) as content:
             before = Baseline.parse(content, str(path)) if content else None
             after = _after(before, header, changed, whole)

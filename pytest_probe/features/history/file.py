@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from operator import itemgetter
 from pathlib import Path
+from sys import intern
 from typing import Any
 
 import msgspec
@@ -116,8 +117,8 @@ class HistoryRun(Struct):
         """Take in a case."""
         numbers = dict(metrics_of(result))
         metrics = (_real(numbers.get(name)) for name in METRICS)
-        case = (result.id, result.api, result.direction)
-        self._rows.append((case, result.verdict, result.dtype, result.device, *metrics))
+        case = (result.id, intern(result.api), intern(result.direction))
+        self._rows.append((case, intern(result.verdict), intern(result.dtype), intern(result.device), *metrics))
         self._verdicts[result.verdict] += 1
 
     def append(self, path: Path, run: Mapping[str, Any], *, goes_on: bool = False) -> None:

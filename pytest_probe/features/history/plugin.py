@@ -27,7 +27,7 @@ class History(Feature):
             folder = "" if out is None else printable_line(str(out))
             self._run.append(self._path, {**reporting.run, "folder": folder}, goes_on=goes_on)
         except NotAppended as error:
-            reporting.remark(f"the run was not appended to {self._path}: {error}")
+            reporting.trouble(f"the run was not appended to {self._path}: {error}")
 
     @property
     def _path(self) -> Path:

@@ -69,4 +69,4 @@ class Html(Feature):
         try:
             Page(RunFacts.of(reporting.run), collected, self._comparison, lines).write(path)
         except OSError as error:
-            reporting.remark(f"the page {path} cannot be written ({error.strerror})")
+            reporting.trouble(f"the page {path} cannot be written ({error.strerror})")

@@ -10,7 +10,7 @@ from pytest_probe import frameworks
 from pytest_probe.check import Case, Checker
 from pytest_probe.features.benchmark.benchmark import Benchmark, OtherRun
 from pytest_probe.features.benchmark.compare import compare, compared_files
-from pytest_probe.features.msprobe_csv.rows import Row, read_rows
+from pytest_probe.features.msprobe_csv.rows import read_rows
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.reports.csv_file import write_rows
@@ -38,13 +38,7 @@ class BesideDevice:
         own = self._checker.run(case, None).verdict
         seconds = time.perf_counter() - began
         result = Result.of(
-            own,
-            identity,
-            api=api,
-            direction=case.direction,
-            dtype=case.dtype or "",
-            device=self.name,
-            duration=seconds,
+            own, identity, api=api, direction=case.direction, dtype=case.dtype or "", device=self.name, duration=seconds
         )
         if self._results is not None:
             with self._results.open("a", encoding="utf-8") as file:
@@ -57,11 +51,11 @@ def compared_by_rank(folder: Path, ranks: Iterable[int], stamp: str, standard: s
     Raises OSError, SettingsError."""
     device, benchmark = (read_rows(each) for each in (folder, folder / _FOLDER))
     for rank in ranks:
-        found = compare(_of_rank(device, rank), _of_rank(benchmark, rank), standard)
+        # Keys have no label where all results have one label.
+        own, other = (
+            {key: row for key, row in rows.items() if "::" not in key or key.startswith(f"rank{rank}/")}
+            for rows in (device, benchmark)
+        )
+        found = compare(own, other, standard)
         for name, lines in compared_files(f"{stamp}_rank{rank}", found, standard).items():
             yield write_rows(folder / name, lines)
-
-
-def _of_rank(rows: dict[str, Row], rank: int) -> dict[str, Row]:
-    """Keys have no label where all results have one label."""
-    return {key: row for key, row in rows.items() if "::" not in key or key.startswith(f"rank{rank}/")}

@@ -133,7 +133,8 @@ class Senders:
         return not self._missing or time.monotonic() - self._last_end > GONE_SECONDS
 
     def lost(self, done: Callable[[str], set[int]]) -> list[str]:
-        """What fails the run. done gives the messages of a run that have their results; -9: all those before 9."""
+        """What fails the run: what was sent and no checker judged, and who went without a goodbye. done gives the
+        messages of a run that have their results; -9: all those before 9."""
         found = [f"ranks that never came: {self._missing:,}"] if self._missing else []
         for run, sender in self.ranks.items():
             numbers, goodbye = done(run), self.goodbyes.get(run)
@@ -173,9 +174,8 @@ class FolderSource:
         """The other checkers that live."""
         now = self._now()
         for path in self._folder.glob(f"{CHECKER}-*{ALIVE}"):
-            name = path.name.removeprefix(f"{CHECKER}-").removesuffix(ALIVE)
-            if name != self._me and lives(path, now):
-                yield name
+            if path != self._beat.path and lives(path, now):
+                yield path.name.removeprefix(f"{CHECKER}-").removesuffix(ALIVE)
 
     def _now(self) -> int:
         with suppress(OSError):
@@ -200,9 +200,7 @@ class FolderSource:
         if not self._listed:
             self._list()
         while self._listed:
-            file = self._listed.pop(0)
-            received = self._taken(file)
-            if received is not None:
+            if (received := self._taken(self._listed.pop(0))) is not None:
                 return received
         return None
 
@@ -211,7 +209,10 @@ class FolderSource:
         files = self._files()
         living = {self._me, *self._others()}
         coming = {file.call for file in files if file.direction == "backward"}
-        self._let_go(coming)
+        for call in self._held.keys() - coming:
+            # Its backward cannot come where the program is in a later step, or has ended.
+            if self.senders.has_ended(call[0]) or int(call[2]) < self._last.get(call[0], 0):
+                self._unlink(self._held.pop(call))
         # What is taken over now is free at the next look: then the whole call is.
         elsewhere = {file.call for file in files if file.state and file.checker != self._me}
         for file in files:
@@ -227,13 +228,6 @@ class FolderSource:
         for run in self.senders.ranks:
             self.senders.alive(run, lives(self._folder / f"{TRAINER}-{run}{ALIVE}", now))
         self._rest = any(file.direction != "goodbye" for file in files if file.call not in self._held)
-
-    def _let_go(self, coming: set[_Call]) -> None:
-        """Remove forward entries whose backward cannot come: their program is in a later step, or has ended."""
-        for call in [call for call in self._held if call not in coming]:
-            run, _, step, _ = call
-            if self.senders.has_ended(run) or int(step) < self._last.get(run, 0):
-                self._unlink(self._held.pop(call))
 
     def _read(self, file: _File, name: str) -> Message | None:
         """The message of a file, which has this name now; None where it is refused, or looked at later."""
@@ -257,12 +251,16 @@ class FolderSource:
             self._renamed(file.name, file.plain)
         elif file.direction == "backward":
             self._unlink(file.name)
-        elif self._renamed(file.name, target := f"{file.plain}.{self._me}{_JUDGED}"):
-            self._held[file.call] = target
+        else:
+            self._hold(file)
 
     def _taken(self, file: _File) -> Received | None:
         """The entry of a file, which is this process's from now on; None where another one was faster."""
-        if file.direction == "backward" and file.call not in self._held and self._has_forward(file):
+        if (
+            file.direction == "backward"
+            and file.call not in self._held
+            and any(other.call == file.call and other.direction == "forward" for other in self._files())
+        ):
             return None  # another one took the call since we looked
         claimed = f"{file.plain}.{self._me}{_CLAIMED}"
         if not self._renamed(file.name, claimed):
@@ -278,22 +276,21 @@ class FolderSource:
         forward = self._held.get(file.call)
         return Received(message, path, None if forward is None else self._folder / forward)
 
-    def _has_forward(self, file: _File) -> bool:
-        return any(other.call == file.call and other.direction == "forward" for other in self._files())
-
     def judged(self, received: Received) -> None:
         file = _File.of(received.path.name)
         assert file is not None
         self.note(file.run, file.number)
         if file.direction == "forward":
-            target = f"{file.plain}.{self._me}{_JUDGED}"
-            if self._renamed(file.name, target):
-                self._held[file.call] = target
+            self._hold(file)
             return
-        self._unlink(file.name)
-        held = self._held.pop(file.call, "")
-        if held:
-            self._unlink(held)
+        for name in (file.name, self._held.pop(file.call, "")):
+            if name:
+                self._unlink(name)
+
+    def _hold(self, file: _File) -> None:
+        """A forward entry that was judged waits for its backward."""
+        if self._renamed(file.name, target := f"{file.plain}.{self._me}{_JUDGED}"):
+            self._held[file.call] = target
 
     def note(self, run: str, number: int) -> None:
         """This message has its result, or needs none. On a network's disk others see that when the file is closed."""
@@ -307,10 +304,6 @@ class FolderSource:
             with suppress(OSError, ValueError), open_regular(path) as noted:
                 found.update(map(int, noted))
         return found
-
-    def lost(self) -> list[str]:
-        """What programs sent and no checker judged, and who went without a goodbye. Asked at the end."""
-        return self.senders.lost(self.done)
 
     def waiting(self) -> list[str]:
         with suppress(OSError):

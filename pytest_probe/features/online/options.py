@@ -34,20 +34,16 @@ class Listening(Type):
         """Raises SettingsError for what is no address, and for a port where gRPC is not installed."""
         if not given.text:
             return None
-        found = _of_file(given) if given.text.endswith(".json") else _of_text(given)
+        asked = address(given.text)
+        found = _of_file(given) if given.text.endswith(".json") else None if asked is None else Listen(asked)
+        if found is None:
+            raise given.wrong(f"{WANTED}, or msprobe's config.json")
         if isinstance(found.address, HostPort) and importlib.util.find_spec("grpc") is None:
             raise given.wrong(NEEDS_GRPC)
         return found
 
     def plain(self, value: Listen | None) -> str | None:
         return None if value is None else str(value)
-
-
-def _of_text(given: Given) -> Listen:
-    found = address(given.text)
-    if found is None:
-        raise given.wrong(f"{WANTED}, or msprobe's config.json")
-    return Listen(found)
 
 
 def _of_file(given: Given) -> Listen:

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_probe.capture.online.address import Folder, HostPort
+from pytest_probe.capture.online.address import Folder
 from pytest_probe.capture.online.frames import certificates
-from pytest_probe.capture.online.message import NoMessage
+from pytest_probe.capture.online.message import Entry, NoMessage
 from pytest_probe.check import floating_dtypes
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.online.beside import BesideDevice, compared_by_rank
 from pytest_probe.features.online.folder_source import FolderSource, Received
-from pytest_probe.features.online.received import Dumps, ReceivedDump
+from pytest_probe.features.online.received import Dumps
+from pytest_probe.model.dump import Dump
 from pytest_probe.model.run import RECORDED
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.collectors import ArrivingItems
@@ -62,7 +63,7 @@ class Online(Feature):
 
     def __init__(self, probe: Probe) -> None:
         super().__init__(probe)
-        self._source: FolderSource | None = None
+        self._source: FolderSource
         self._private = Path()
         self._not_run: list[str] = []
         self._lost: list[str] = []
@@ -100,7 +101,7 @@ class Online(Feature):
             judged.verdict = self._beside.judge(checked.case, judged.verdict, judged.identity, judged.api)
 
     def tables(self, folder: Path) -> Iterable[Path]:
-        if self._beside is None or self._source is None:
+        if self._beside is None:
             return ()
         standard = self.probe.settings.standard
         standard = standard if standard in COMPARES else DEFAULT
@@ -113,10 +114,14 @@ class Online(Feature):
 
     @pytest.hookimpl
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        assert self._source is not None
         self.probe.warm_up()
         while not self._source.finished():
-            received = self._next()
+            try:
+                received = self._source.take()
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE):
+                    raise session.Interrupted(f"{error.filename} cannot be read ({error.strerror})") from None
+                received = None
             if received is None:
                 time.sleep(_LOOK_SECONDS)
                 continue
@@ -127,25 +132,14 @@ class Online(Feature):
                 raise session.Interrupted(session.shouldstop)
         return True
 
-    def _next(self) -> Received | None:
-        """Raises Interrupted where the folder cannot be read."""
-        assert self._source is not None
-        try:
-            return self._source.take()
-        except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE):
-                return None
-            raise pytest.Session.Interrupted(f"{error.filename} cannot be read ({error.strerror})") from None
-
     def _run(self, session: pytest.Session, received: Received) -> None:
-        assert self._source is not None
         assert self.probe.settings.listen is not None
         ranks = self.probe.settings.listen.ranks
         if ranks and received.entry.sender.rank not in ranks:
             self._source.judged(received)
             return
         try:
-            made = self._dumps.read(received)
+            dump = self._dumps.read(received)
         except NoMessage as error:
             self._source.refuse(str(error))
             self._source.judged(received)
@@ -153,30 +147,29 @@ class Online(Feature):
         except OSError as error:
             session.shouldstop = f"{self._private} cannot be written ({error.strerror})"
             return
-        items: list[pytest.Item] = [*self._items(session, made)]
+        items: list[pytest.Item] = [*self._items(session, received.entry, dump)]
         # -k and -m.
         marks: Any = session.config.pluginmanager.get_plugin("mark")
         marks.pytest_collection_modifyitems(items=items, config=session.config)
         session.testscollected += len(items)
         after = _Next.from_parent(session, name="next")
         self._left, self._failed = len(items), False
-        self._end = lambda: self._judged(session, received, made)
+        self._end = lambda: self._judged(session, received, dump.path.parent)
         for item in items:
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
         if not items:
             self._end()
-        self._dumps.drop(made.folder)
+        shutil.rmtree(dump.path.parent, ignore_errors=True)
 
-    def _judged(self, session: pytest.Session, received: Received, made: ReceivedDump) -> None:
+    def _judged(self, session: pytest.Session, received: Received, folder: Path) -> None:
         """The results of an entry are written: a checker that takes over must not judge it again. Where they are not,
         the entry stays for the next one."""
-        assert self._source is not None
-        trouble = "" if self._reporting is None else self._reporting.writer.trouble
+        trouble, place = "" if self._reporting is None else self._reporting.writer.trouble, self._place(received.entry)
         try:
             if self._failed and not trouble:
-                shutil.copytree(made.folder, self._place(made), dirs_exist_ok=True)
+                shutil.copytree(folder, place, dirs_exist_ok=True)
         except (OSError, shutil.Error) as error:
-            trouble = f"{self._place(made)} cannot be written ({error})"
+            trouble = f"{place} cannot be written ({error})"
         if trouble:
             session.shouldstop = trouble
         else:
@@ -189,41 +182,35 @@ class Online(Feature):
             if not self._left:
                 self._end()
 
-    def _items(self, session: pytest.Session, made: ReceivedDump) -> Iterator[ProbeItem]:
-        entry = made.entry
-        parent = self._parent(session, made)
-        target = shlex.quote(str(self._place(made) / "dump.json"))
-        for record, direction, dtype in select(made.dump, self.probe.settings.selection, floating_dtypes):
+    def _items(self, session: pytest.Session, entry: Entry, dump: Dump) -> Iterator[ProbeItem]:
+        label = f"rank{entry.sender.rank}/step{entry.step}"
+        if label not in self._parents:
+            path = self._private / label
+            self.probe.dumps.take_over(path, label, dump)
+            self._parents[label] = ArrivingItems.from_parent(
+                session, name=label, path=path, nodeid=label, probe=self.probe, dump_path=path
+            )
+        target = shlex.quote(str(self._place(entry) / "dump.json"))
+        for record, direction, dtype in select(dump, self.probe.settings.selection, floating_dtypes):
             if direction == entry.direction:
                 item: ProbeItem = ProbeItem.from_parent(
-                    parent, dump=made.dump, record=record, direction=direction, dtype=dtype, words=dtype
+                    self._parents[label], dump=dump, record=record, direction=direction, dtype=dtype, words=dtype
                 )
                 item.command = f"--probe-dump={target} --probe-api={shlex.quote(item.name)}"
                 item.place = entry.call
                 yield item
 
-    def _parent(self, session: pytest.Session, made: ReceivedDump) -> ArrivingItems:
-        label = f"rank{made.entry.sender.rank}/step{made.entry.step}"
-        if label not in self._parents:
-            path = self._private / label
-            self.probe.dumps.take_over(path, label, made.dump)
-            self._parents[label] = ArrivingItems.from_parent(
-                session, name=label, path=path, nodeid=label, probe=self.probe, dump_path=path
-            )
-        return self._parents[label]
-
-    def _place(self, made: ReceivedDump) -> Path:
+    def _place(self, entry: Entry) -> Path:
         """Where the call of a failing item is kept."""
-        entry, out = made.entry, self.probe.settings.out
+        out = self.probe.settings.out
         kept = self._private / _FAILED if out is None else out / _KEPT
         return kept / f"rank{entry.sender.rank}" / f"step{entry.step}" / f"call{entry.call}"
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        if self._source is not None:
-            self._not_run = self._source.waiting()
-            self._lost = self._source.lost() if self._source.finished() else []
-            self._source.close()
+        self._not_run = self._source.waiting()
+        self._lost = self._source.senders.lost(self._source.done) if self._source.finished() else []
+        self._source.close()
 
     def end(self, reporting: Reporting) -> None:
         for line in self._lost:
@@ -231,9 +218,10 @@ class Online(Feature):
 
     def summary(self, width: int) -> Summary:
         source = self._source
-        if source is None:
-            return Summary()
-        lines = [_steps(rank, steps) for rank, steps in sorted(source.senders.steps.items())]
+        lines = [
+            f"rank {rank}: {count(len(steps), 'step')}, {min(steps)}" + f" to {max(steps)}" * (len(steps) > 1)
+            for rank, steps in sorted(source.senders.steps.items())
+        ]
         if left_out := sum(each.left_out for each in source.senders.goodbyes.values()):
             lines.append(f"{left_out:,} calls and backwards were left out by the programs (online_policy)")
         lines += _some("not run, though it came", self._not_run)
@@ -256,11 +244,14 @@ def refuse_workers(config: pytest.Config) -> None:
 def _opened(probe: Probe, private: Path) -> FolderSource:
     """Raises SettingsError."""
     assert probe.settings.listen is not None
-    listen = probe.settings.listen.address
-    folder = listen.path if isinstance(listen, Folder) else _spool(listen, probe.settings.out) or private / "came"
+    listen, out, folder = probe.settings.listen.address, probe.settings.out, private / "came"
     try:
         if isinstance(listen, Folder):
+            folder = listen.path
             return FolderSource(folder)
+        if out is not None:  # the next run finds there what came, if this one is killed
+            host = listen.host.strip("[]").replace(":", ".")
+            folder = out.absolute().with_name(f"probe-listen-{host}-{listen.port}")
         # gRPC is an extra.
         from pytest_probe.features.online.receiver import Receiver
 
@@ -273,18 +264,6 @@ def _opened(probe: Probe, private: Path) -> FolderSource:
     except OSError as error:
         wanted = f"give a folder that can be written; {folder}: {error.strerror or error}"
         raise SettingsError(_OPTION, str(listen), wanted) from None
-
-
-def _spool(listen: HostPort, out: Path | None) -> Path | None:
-    """Where what came waits to be judged: the next run finds it there if this one is killed."""
-    host = listen.host.strip("[]").replace(":", ".")
-    return None if out is None else out.absolute().with_name(f"probe-listen-{host}-{listen.port}")
-
-
-def _steps(rank: int, steps: set[int]) -> str:
-    """ "rank 0: steps 0 to 2"."""
-    first, last = min(steps), max(steps)
-    return f"rank {rank}: {count(len(steps), 'step')}, {first}" + (f" to {last}" if last > first else "")
 
 
 def _some(what: str, names: list[str]) -> list[str]:

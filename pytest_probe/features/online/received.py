@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.capture.online.message import FILES, Entry, NoMessage, read
@@ -22,14 +21,6 @@ from pytest_probe.records import read_dump
 _HEADER = ("task", "level", "framework", "probe")
 
 
-class ReceivedDump(Struct, frozen=True):
-    """A dump of one call, the entry of it that came now, and its folder."""
-
-    dump: Dump
-    entry: Entry
-    folder: Path
-
-
 class Dumps:
     """folder is this process's own: what a program sends is read from there by the names that we give."""
 
@@ -38,8 +29,8 @@ class Dumps:
         self._readers = readers
         self._count = 0
 
-    def read(self, received: Received) -> ReceivedDump:
-        """Raises NoMessage where it is no entry of a call, or its forward entry never came."""
+    def read(self, received: Received) -> Dump:
+        """In a folder of its own. Raises NoMessage where it is no entry of a call, or its forward entry never came."""
         entry, entries = received.entry, [received.entry]
         files = {entry.direction: received.path}
         if entry.direction == "backward":
@@ -52,13 +43,17 @@ class Dumps:
         for direction, path in files.items():
             os.symlink(path, tensors / FILES[direction])
         try:
-            _write(folder, entries)
+            data: dict[str, Any] = {entry.name: json.loads(entry.body) for entry in entries}
+            header = {key: value for key, value in entries[0].header.items() if key in _HEADER}
+            (folder / "dump.json").write_text(json.dumps({**header, "dump_data_dir": None, "data": data}))
+            stacks = {str(place): [[entry.name], entry.frames] for place, entry in enumerate(entries) if entry.frames}
+            (folder / "stack.json").write_text(json.dumps(stacks))
             dump = read_dump(folder / "dump.json", self._readers)
         except (DumpError, ValueError, RecursionError) as error:
-            self.drop(folder)
+            shutil.rmtree(folder, ignore_errors=True)
             raise NoMessage(f"{entry.name}: {error}") from None
         # The links are ours, and a name in an entry is a bare one.
-        return ReceivedDump(replace(dump, data_dirs=(tensors,), anywhere=True), entry, folder)
+        return replace(dump, data_dirs=(tensors,), anywhere=True)
 
     def _forward(self, received: Received) -> Entry:
         if received.forward is None:
@@ -70,16 +65,3 @@ class Dumps:
         if not isinstance(forward, Entry) or forward.name.rpartition(".")[0] != received.entry.name.rpartition(".")[0]:
             raise NoMessage(f"{received.entry.name}: it has the number of another call")
         return forward
-
-    def drop(self, folder: Path) -> None:
-        """The items of this dump ran."""
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _write(folder: Path, entries: Sequence[Entry]) -> None:
-    """dump.json and stack.json. Raises ValueError and RecursionError where a body is no JSON."""
-    data: dict[str, Any] = {entry.name: json.loads(entry.body) for entry in entries}
-    header = {key: value for key, value in entries[0].header.items() if key in _HEADER}
-    (folder / "dump.json").write_text(json.dumps({**header, "dump_data_dir": None, "data": data}))
-    stacks = {str(place): [[entry.name], entry.frames] for place, entry in enumerate(entries) if entry.frames}
-    (folder / "stack.json").write_text(json.dumps(stacks))

@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from pytest_probe.system.tensor_files import itemsize
 
 # Of a message's size in tensors of the largest size, and of what waits to be judged.
 _TENSORS = 4
+_SEE = "see --probe-listen-limit"
 _HELLO_SECONDS = 10.0
 # A message has so long, and a second more for each so many bytes.
 _MESSAGE_SECONDS = 30.0
@@ -76,6 +77,7 @@ class Receiver(FolderSource):
         super().__init__(folder)
         self._online = online
         self._limit = limit
+        self._most = _TENSORS * limit
         self._keys = keys
         self.programs = self._earlier()
         # Bytes of messages that are not whole yet, the first begun first, and of those that wait to be judged; how
@@ -86,20 +88,19 @@ class Receiver(FolderSource):
         self._parser = ThreadPoolExecutor(1, "pytest-probe parse")
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._end = asyncio.Event()
-        self._trouble: Exception | None = None
         self._grace: float | None = None
-        self.port = 0
-        ready = threading.Event()
+        ready: Future[int] = Future()
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._serve(ready)), name="pytest-probe listen", daemon=True
         )
         self._thread.start()
-        ready.wait()
-        if self._trouble is not None:
+        try:
+            self.port = ready.result()
+        except Exception as error:
             self._beat.close()
             also = "" if keys is None else ", and certificates in PEM"
-            wanted = f"give a host and a port of this machine that nothing else listens on{also} ({self._trouble})"
-            raise SettingsError("--probe-listen", str(online), wanted)
+            wanted = f"give a host and a port of this machine that nothing else listens on{also} ({error})"
+            raise SettingsError("--probe-listen", str(online), wanted) from None
 
     def _earlier(self) -> dict[str, Program]:
         found: dict[str, Program] = {}
@@ -137,7 +138,7 @@ class Receiver(FolderSource):
         with suppress(OSError):  # what waits is for the next one
             self._folder.rmdir()
 
-    async def _serve(self, ready: threading.Event) -> None:
+    async def _serve(self, ready: Future[int]) -> None:
         self._loop = asyncio.get_running_loop()
         # Strangers leave this process files of its own.
         most = ("grpc.max_allowed_incoming_connections", open_files(_FILES) // 2)
@@ -148,27 +149,23 @@ class Receiver(FolderSource):
             (grpc.method_handlers_generic_handler(frames.SERVICE, {frames.METHOD: handler}),)
         )
         try:
-            self.port = self._bound(server)
+            _check_free(self._online)
+            if self._keys is None:
+                port = server.add_insecure_port(str(self._online))
+            else:
+                key, certificate, authority = self._keys
+                credentials = grpc.ssl_server_credentials([(key, certificate)], authority, require_client_auth=True)
+                port = server.add_secure_port(str(self._online), credentials)
             await server.start()
         except Exception as error:
-            self._trouble = error
+            ready.set_exception(error)
             return
-        finally:
-            ready.set()
+        ready.set_result(port)
         beat = asyncio.ensure_future(self._touch())
         await self._end.wait()
         beat.cancel()
         await server.stop(grace=self._grace)
         self._parser.shutdown()
-
-    def _bound(self, server: Any) -> int:
-        """The port. Raises OSError, RuntimeError."""
-        _check_free(self._online)
-        if self._keys is None:
-            return int(server.add_insecure_port(str(self._online)))
-        key, certificate, authority = self._keys
-        credentials = grpc.ssl_server_credentials([(key, certificate)], authority, require_client_auth=True)
-        return int(server.add_secure_port(str(self._online), credentials))
 
     async def _touch(self) -> None:
         """Say in the folder which programs live: those whose stream is open; and to them that this end does."""
@@ -206,7 +203,7 @@ class Receiver(FolderSource):
             if hello.first > program.next:  # another one judged them
                 self.note(run, -hello.first)
                 program.next = hello.first
-            await context.write(msgspec.json.encode(frames.Welcome(program.next, _TENSORS * self._limit)))
+            await context.write(msgspec.json.encode(frames.Welcome(program.next, self._most)))
             telling = asyncio.ensure_future(self._tell(program, context))
             try:
                 while (head := await context.read()) is not grpc.aio.EOF:
@@ -259,7 +256,13 @@ class Receiver(FolderSource):
             try:
                 await self._write(path, head, size, run, context)
                 message = await self._loop.run_in_executor(self._parser, self._parsed, path, run)
-                self._keep(path, message, program, size)
+                self._alive(run).touch()  # who sees the message must see that its sender lives
+                path.rename(self._folder / name_of(number, message))
+                if not isinstance(message, Goodbye):
+                    program.unjudged[number] = max(size, _SMALLEST_BYTES)
+                    self._waiting += program.unjudged[number]
+                program.next += 1
+                self._moved += 1
             finally:
                 del self._coming[run]
                 path.unlink(missing_ok=True)
@@ -293,15 +296,14 @@ class Receiver(FolderSource):
         found, size = frames.HEAD.unpack(head)
         if found != number:
             raise NoMessage(f"message {found} came, expected {number}")
-        if size > _TENSORS * self._limit:
-            wanted = f"at most {_TENSORS * self._limit:,}: see --probe-listen-limit"
-            raise NoMessage(f"message {number} has {size:,} bytes, expected {wanted}")
+        if size > self._most:
+            raise NoMessage(f"message {number} has {size:,} bytes, expected at most {self._most:,}: {_SEE}")
         return int(size)
 
     async def _room(self, run: str, size: int) -> None:
         """Waits until so many bytes more may come. Where nothing waits to be judged the message that began first has
         room: others wait for it, or for one that is begun and never ends. Raises DiskFills."""
-        while sum(self._coming.values()) + self._waiting + size > _TENSORS * self._limit:
+        while sum(self._coming.values()) + self._waiting + size > self._most:
             if not self._waiting and next(iter(self._coming)) == run:
                 break
             await asyncio.sleep(_LOOK_SECONDS)
@@ -317,19 +319,8 @@ class Receiver(FolderSource):
             raise NoMessage(content.damage[0])
         for name, tensor in content.tensors.items():
             if (size := tensor.span * itemsize(tensor.dtype)) > self._limit:
-                limit = f"at most {self._limit:,}: see --probe-listen-limit"
-                raise NoMessage(f"tensor {name} has {size:,} bytes, expected {limit}")
+                raise NoMessage(f"tensor {name} has {size:,} bytes, expected at most {self._limit:,}: {_SEE}")
         return message
-
-    def _keep(self, path: Path, message: Message, program: Program, size: int) -> None:
-        number = program.next
-        self._alive(message.sender.run).touch()  # who sees the message must see that its sender lives
-        path.rename(self._folder / name_of(number, message))
-        if not isinstance(message, Goodbye):
-            program.unjudged[number] = max(size, _SMALLEST_BYTES)
-            self._waiting += program.unjudged[number]
-        program.next += 1
-        self._moved += 1
 
 
 def _reason(error: BaseException) -> tuple[grpc.StatusCode, str]:

@@ -15,6 +15,7 @@ from msgspec import Struct, field
 
 from pytest_probe.features.relations.call import Apart, Call, Results, kept
 from pytest_probe.features.relations.relation import Found, left_out
+from pytest_probe.features.relations.report import NO_PAGES
 from pytest_probe.frameworks.base import Zones
 from pytest_probe.model.verdict import Outcome
 
@@ -139,8 +140,9 @@ class Guard:
         if not memory.first.zones:
             left_out("no tensor of the call has memory that zones can be laid around")
         without = [name for name in memory.first.without if name in call.leaves]
-        unasked = f"no zones around {', '.join(without)}, whose elements share memory" if without else ""
-        return Found(runs=2 + _at_page_ends(call), unasked=unasked)
+        unasked = [f"no zones around {', '.join(without)}, whose elements share memory"] if without else []
+        at_ends = _at_page_ends(call)
+        return Found(runs=2 + at_ends, unasked="; ".join(unasked if at_ends else [*unasked, NO_PAGES]))
 
 
 def _at_page_ends(call: Call) -> int:

@@ -16,6 +16,8 @@ from pytest_probe.reports.terminal import count, wrap
 from pytest_probe.system.files import replacing
 
 FILE = "relations.json"
+# What guard could not ask of a case, at the end of its words.
+NO_PAGES = "the ends of pages were not asked"
 _SCHEMA = 1
 
 
@@ -35,12 +37,14 @@ class Report(Struct):
     """Collects results as they come, in any order."""
 
     found: dict[tuple[str, str, str, str], Counter[Outcome]] = field(default_factory=dict)
+    without_pages: Counter[str] = field(default_factory=Counter)
 
     def add(self, result: Result) -> None:
         for output in result.outputs:
             if output.name.startswith(RELATION):
                 key = output.name.removeprefix(RELATION), result.api, result.dtype, result.direction
                 self.found.setdefault(key, Counter())[output.verdict] += 1
+                self.without_pages[key[0]] += NO_PAGES in output.reason
 
     def rows(self) -> list[Row]:
         return [
@@ -60,6 +64,7 @@ class Report(Struct):
             asked = sum(row.holds + row.broken for row in own)
             unasked = sum(row.unasked for row in own)
             left = f" ({unasked:,} not checked)" if unasked else ""
+            left += f" (in {pages:,} {NO_PAGES})" if (pages := self.without_pages[name]) else ""
             if all(not row.broken for row in own):
                 yield from wrap(f"{name}: holds in {count(asked, 'case')}{left}", width=width)
                 continue

@@ -22,6 +22,8 @@ from typing import IO
 
 import pytest
 
+from pytest_probe.errors import SettingsError
+from pytest_probe.options import NAMED
 from pytest_probe.plugin.feature import Feature
 from pytest_probe.reports.running import RunningFile
 
@@ -80,8 +82,16 @@ class Limit:
         self._armed = self._by_alarm = False
         self._stderr = _stderr() if self._seconds else None
         self._told = None if told is None or self._stderr is None else _opened(told)
-        words = _WORDS.format(self._seconds)
-        self._copier = None if self._told is None or self._stderr is None else _copier(self._told, self._stderr, words)
+        self._copier = None if self._told is None or self._stderr is None else self._copies(self._told, self._stderr)
+
+    def _copies(self, told: IO[bytes], stderr: IO[bytes]) -> subprocess.Popen[bytes]:
+        """Raises SettingsError."""
+        command = [sys.executable, "-I", "-S", "-c", _COPY, told.name, _WORDS.format(self._seconds)]
+        try:
+            return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=stderr)
+        except OSError as error:
+            why = f"it needs a process, and this machine refuses one ({error.strerror}): give 0, or end other processes"
+            raise SettingsError(NAMED["timeout"].flag, f"{self._seconds:g}", why) from None
 
     @contextmanager
     def case(self) -> Iterator[None]:
@@ -165,8 +175,3 @@ def _opened(path: Path) -> IO[bytes] | None:
         return path.open("wb", buffering=0)
     except OSError:
         return None
-
-
-def _copier(told: IO[bytes], stderr: IO[bytes], words: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-I", "-S", "-c", _COPY, told.name, words]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=stderr)

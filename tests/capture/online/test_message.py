@@ -44,7 +44,7 @@ def test_a_goodbye(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "words"),
     [
-        (b'\\"version\\":1', b'\\"version\\":2', "it is of another version, expected 1"),
+        (b'\\"version\\":1', b'\\"version\\":2', "its text is of another version, expected 1"),
         (b"pytest_probe", b"other_probes", "it has no text 'pytest_probe'"),
         (b"Functional.linear.0.f", b"Functional/linear.0.f", "its entry has a name that no call has"),
         (b"0123abcd", b"0123ABCD", "its text cannot be read"),

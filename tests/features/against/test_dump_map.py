@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,20 @@ def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, text: str, words: s
 def test_a_missing_map(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="cannot be read"):
         read_map(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize(
+    ("glob", "other", "name", "renamed"),
+    [
+        ("layers.**.*", "blocks.**.*", "Module.layers.12.attn.0", "Module.blocks.12.attn.0"),
+        ("h*_*", "layers.*.*", "h0_attn_w.bias", "layers.0.attn_w.bias"),
+        ("a*b", "*", "aXbYb.c", "XbY.c"),
+        ("*.0*1", "*.*", "x.0001", "x.00"),
+        ("*" + "a*" * 30 + "b", "c", "a" * 40, "a" * 40),
+        ("*" + "a*" * 30, "c", "a" * 40, "c"),
+    ],
+)
+def test_stars(tmp_path: Path, glob: str, other: str, name: str, renamed: str) -> None:
+    began = time.perf_counter()
+    assert read_map(written(tmp_path, f'names: {{"{glob}": "{other}"}}')).renamed(name) == renamed
+    assert time.perf_counter() - began < 5

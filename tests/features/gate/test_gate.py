@@ -322,15 +322,22 @@ def test_what_others_write_meanwhile_stays(pytester: pytest.Pytester, monkeypatc
 
 
 @pytest.mark.usefixtures("baseline")
-def test_a_read_only_baseline_is_not_written(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_only_baseline_is_found_before_the_run(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ERROR", "1")
     os.chmod("base.jsonl", 0o444)
-    before = Path("base.jsonl").read_bytes()
     result = run(pytester, BASELINE, UPDATE)
-    result.assert_outcomes(passed=3)
-    result.stdout.fnmatch_lines(["probe: *base.jsonl was not written: it is read-only"])
-    assert result.ret == 1
-    assert Path("base.jsonl").read_bytes() == before
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --probe-baseline: *base.jsonl' cannot be used; it is read-only, and *"])
+    assert run(pytester, BASELINE).ret == 1  # which writes nothing
+
+
+@pytest.mark.usefixtures("baseline")
+def test_a_folder_that_takes_no_baseline_is_found_before_the_run(pytester: pytest.Pytester) -> None:
+    result = run(pytester, "--probe-baseline=base.jsonl/new/base.jsonl", UPDATE)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --probe-baseline: *nothing can be written in *base.jsonl, and *"])
 
 
 def _twice(found: list[Any]) -> None:

@@ -85,7 +85,7 @@ def test_a_file_that_is_no_history_is_a_usage_error(pytester: pytest.Pytester, m
     result.stderr.fnmatch_lines(["ERROR: --probe-history: *it is of schema 9, this version knows 1: upgrade *"])
 
 
-def test_a_history_that_fails_at_the_end_fails_nothing(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
+def test_a_history_that_fails_at_the_end_fails_the_run(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
     pytester.makeconftest(
         """
@@ -96,7 +96,7 @@ def test_a_history_that_fails_at_the_end_fails_nothing(pytester: pytest.Pytester
         """
     )
     result = run(pytester)
-    assert result.ret == 0
+    assert result.ret == 1
     result.stdout.fnmatch_lines(["probe: the run was not appended to */h.db: file is not a database"])
 
 

@@ -224,7 +224,7 @@ def test_a_page_without_jinja2_is_a_usage_error(
     assert not PAGE.exists()
 
 
-def test_a_disk_that_is_full_at_the_end_fails_nothing(
+def test_a_disk_that_is_full_at_the_end_fails_the_run(
     pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(self: Any, path: Path) -> None:
@@ -233,7 +233,7 @@ def test_a_disk_that_is_full_at_the_end_fails_nothing(
     make_dump()
     monkeypatch.setattr(pytest_probe.features.html.page.Page, "write", full)
     result = run(pytester, HTML)
-    assert result.ret == 0
+    assert result.ret == 1
     result.stdout.fnmatch_lines(["probe: the page */page.html cannot be written (No space left on device)"])
     assert sum("cannot be written" in line for line in result.outlines) == 1
 

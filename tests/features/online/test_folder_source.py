@@ -49,7 +49,7 @@ def test_all_that_was_sent_is_judged_and_nothing_is_left(program: SharedFolder, 
     for _ in range(3):
         judged(source)
     assert source.finished()
-    assert (source.lost(), source.refused) == ([], [])
+    assert (source.senders.lost(source.done), source.refused) == ([], [])
     source.close()
     assert list(tmp_path.iterdir()) == []
 
@@ -68,7 +68,7 @@ def test_what_was_sent_and_never_came(program: SharedFolder, tmp_path: Path) -> 
     program.close(Goodbye(SENDER, 3, 0))
     source = FolderSource(tmp_path)
     assert judged(source) == [0, 2]
-    assert source.lost() == ["rank 0 has ended: 2 of the 3 entries that it sent were judged"]
+    assert source.senders.lost(source.done) == ["rank 0 has ended: 2 of the 3 entries that it sent were judged"]
 
 
 def test_odd_files_hold_nobody(program: SharedFolder, tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_odd_files_hold_nobody(program: SharedFolder, tmp_path: Path) -> None:
     for _ in range(3):
         assert judged(source) == []
     assert source.finished()
-    assert source.lost() == []
+    assert source.senders.lost(source.done) == []
     assert len(source.refused) == 3
     assert all("expected a file" in each for each in source.refused)
 
@@ -113,7 +113,7 @@ def test_files_that_cannot_be_taken_are_said_once(
     assert len(source.refused) == 3
     assert "it cannot be taken (Operation not permitted)" in source.refused[0]
     assert source.finished()
-    assert source.lost() == ["rank 0 has ended: 0 of the 3 entries that it sent were judged"]
+    assert source.senders.lost(source.done) == ["rank 0 has ended: 0 of the 3 entries that it sent were judged"]
 
 
 def test_too_many_open_files_is_later(program: SharedFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,7 @@ def test_what_a_killed_checker_had(
     second = FolderSource(tmp_path)
     assert judged(second) + judged(second) == ([2] if noted else [2, 1])
     judged(second)
-    assert second.lost() == []
+    assert second.senders.lost(second.done) == []
     assert second.finished()
 
 

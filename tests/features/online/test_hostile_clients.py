@@ -54,15 +54,15 @@ def with_header(change: tuple[bytes, bytes]) -> bytes:
 
 
 REFUSED = {
-    "nothing": ([], "begins with no greeting"),
-    "an empty greeting": ([b""], "begins with no greeting"),
-    "a greeting that is no JSON": ([b"\xff\xfe{"], "begins with no greeting"),
-    "a list": ([b"[1]"], "begins with no greeting"),
-    "deep brackets": ([b"[" * 4000], "begins with no greeting"),
+    "nothing": ([], "the greeting cannot be read"),
+    "an empty greeting": ([b""], "the greeting cannot be read"),
+    "a greeting that is no JSON": ([b"\xff\xfe{"], "the greeting cannot be read"),
+    "a list": ([b"[1]"], "the greeting cannot be read"),
+    "deep brackets": ([b"[" * 4000], "the greeting cannot be read"),
     "a long greeting": ([b" " * 5000], "expected a greeting of at most 4,096"),
-    "a name that is a path": ([greeting().replace(b"0123abcd", b"../../ab")], "begins with no greeting"),
-    "another version": ([greeting(version=9)], "speaks version 9, expected 1"),
-    "a large first number": ([greeting(first=0).replace(b'"first":0', b'"first":1e99')], "begins with no greeting"),
+    "a name that is a path": ([greeting().replace(b"0123abcd", b"../../ab")], "the greeting cannot be read"),
+    "another version": ([greeting(version=9)], "is of another version, expected 1: install"),
+    "a large first number": ([greeting(first=0).replace(b'"first":0', b'"first":1e99')], "the greeting cannot be read"),
     "a part without a head": ([greeting(), b"1234"], "a message begins with 4 bytes"),
     "another number": ([greeting(), *whole(5, GOOD)], "message 5 came, expected 0"),
     "a huge size": ([greeting(), HEAD.pack(0, 1 << 63)], "expected at most"),

@@ -222,7 +222,7 @@ def test_a_program_keeps_what_has_no_result(listen: Callable[..., Listening]) ->
         assert [number for number, _ in came(second.folder)] == [2]
         while not second.receiver.senders.all_ended:
             second.receiver.take()
-        assert second.receiver.lost() == []
+        assert second.receiver.senders.lost(second.receiver.done) == []
         second.close()
 
 

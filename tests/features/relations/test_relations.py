@@ -161,7 +161,19 @@ def test_a_read_beyond_the_page_is_a_death_that_names_the_argument(pytester: pyt
     # In a process that nobody replaces the page is not asked for, and the header says so.
     result = run(pytester, "--probe-relations=guard")
     result.assert_outcomes(passed=2)
-    result.stdout.fnmatch_lines(["probe: guard looks for reads beyond a page only where *: add --probe-isolate or -n"])
+    result.stdout.fnmatch_lines(
+        [
+            "probe: guard looks for reads beyond a page only where *: add --probe-isolate or -n",
+            "guard: holds in 2 cases (in 2 the ends of pages were not asked)",
+        ]
+    )
+
+
+def test_a_worker_asks_the_ends_of_pages(pytester: pytest.Pytester) -> None:
+    faulty(pytester, "write before")
+    pytester.makeconftest("")
+    result = run(pytester, "--probe-relations=guard", "-n1")
+    result.stdout.fnmatch_lines(["guard: holds in 2 cases"])
 
 
 def test_the_gate_holds_what_held(pytester: pytest.Pytester) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import signal
 import subprocess
@@ -43,6 +44,20 @@ def test_a_worker_that_hangs_is_replaced(pytester: pytest.Pytester, make_dump: D
     result = pytester.runpytest(*RUN, "-n1", "--probe-out=out")
     result.assert_outcomes(failed=1)
     assert found(pytester) == TIMEOUT
+
+
+def test_a_machine_that_takes_no_process_is_one_sentence(
+    pytester: pytest.Pytester, make_dump: DumpMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    make_dump()
+    monkeypatch.setattr("subprocess.Popen", refuses)
+    result = pytester.runpytest_inprocess(*RUN, "--probe-out=out")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --probe-timeout: '2' cannot be used; *a process, *unavailable): give 0*"])
+    assert len(result.errlines) == 2  # with an empty one
 
 
 def test_a_run_that_hangs_ends(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
