@@ -12,9 +12,8 @@ import torch
 from msgspec import UNSET, json
 
 from pytest_probe.capture.config import read_config
-from pytest_probe.capture.snapshot import Seen
-from pytest_probe.capture.statistics import MAX_KEPT_INTEGERS, SMALL_BYTES, unpack
-from pytest_probe.frameworks.torch.capture.statistics import count_large, faster_alone, vector
+from pytest_probe.capture.statistics import MAX_KEPT_INTEGERS, SMALL_BYTES
+from pytest_probe.frameworks.torch.capture.statistics import faster_alone
 from pytest_probe.frameworks.torch.capture.values import Values
 
 pytestmark = pytest.mark.usefixtures("counting")
@@ -105,34 +104,6 @@ def test_what_is_not_finite_is_counted(size: int) -> None:
     only = shown(torch.full((size,), -math.inf))
     assert (only["Max"], only["Norm"], only["Inf"]) == ("-inf", "inf", size)
     assert "Max_except_inf_nan" not in only
-
-
-@pytest.mark.parametrize(
-    "tensor",
-    [
-        torch.tensor([1.5, -2.0, 0.0]),
-        torch.tensor([1.5, math.nan, math.inf], dtype=torch.bfloat16),
-        torch.tensor([3, -4], dtype=torch.int32),
-        torch.tensor([True, False, True]),
-        torch.tensor([3 + 4j]),
-    ],
-)
-def test_devices_compute_the_same(tensor: torch.Tensor) -> None:
-    near, far = (Seen("torch.Tensor", str(tensor.dtype), tensor.shape, False) for _ in range(2))
-    count_large(tensor, near)
-    unpack(vector(tensor).tolist(), far)
-    for field in ("max", "min", "mean", "norm", "nan", "inf", "true"):
-        assert getattr(far, field) == getattr(near, field)
-
-
-@pytest.mark.parametrize(
-    ("special", "negative"),
-    [([-math.inf] * 2, 2), ([math.inf] * 3, 0), ([math.inf, -math.inf], UNSET), ([math.nan], UNSET)],
-)
-def test_a_device_tells_the_sign_of_inf_where_an_extreme_does(special: list[float], negative: Any) -> None:
-    seen = Seen("torch.Tensor", "torch.float32", (5,), False)
-    unpack(vector(torch.tensor([1.0, 2.0, *special])).tolist(), seen)
-    assert seen.negative_inf == negative
 
 
 def normal(rows: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
