@@ -239,6 +239,11 @@ def there(value, size):
     return torch.full((size,), value, device="pretend")
 
 with capture({str(tmp_path)!r}, task="statistics"):
+    with torch.inference_mode():  # no version tells of a write
+        y = there(1.0, 7)
+        y.sin()
+        y.fill_(3.0)
+        y.sin()
     x = there(1.0, 5)
     x.relu()
     x.relu()
@@ -249,11 +254,6 @@ with capture({str(tmp_path)!r}, task="statistics"):
     x.relu()
     for value in range(20):  # memory that is freed, and taken again
         there(float(value), 9).abs()
-    with torch.inference_mode():  # no version tells of a write
-        y = there(1.0, 7)
-        y.sin()
-        y.fill_(3.0)
-        y.sin()
     z = there(1.0, 11)
     z.cos()
     with torch.autograd._unsafe_preserve_version_counter(z):

@@ -156,7 +156,13 @@ def _together(scratch, to, parts, extreme: tl.constexpr):
     _write(to, high, low, total, squares, nan, inf, negative, scaled, extreme)
 
 
-@triton.jit
+# One compiled kernel is for all addresses and sizes: none of them may be known when it is compiled.
+@triton.jit(
+    do_not_specialize=(
+        *("address", "size", "e0", "s0", "e1", "s1", "s2", "a", "b", "c", "sa", "sb", "sc"),
+        *("table", "row", "scratch", "counter"),
+    )
+)
 def pytest_probe_count(
     address: tl.int64, size: tl.int64, e0: tl.int64, s0: tl.int64, e1: tl.int64, s1: tl.int64, s2: tl.int64,
     a: tl.int64, b: tl.int64, c: tl.int64, sa: tl.int64, sb: tl.int64, sc: tl.int64,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeAlias
 
 import msgspec
@@ -74,10 +74,13 @@ class Rows:
         return page.rows, len(page.waiting) - 1
 
     def _new_page(self) -> _Page:
-        # Of this module's stream, so that nothing of the program's still writes to this memory.
-        with self._aside():
+        # Of this module's stream, so that nothing of the program's still writes to this memory; and to be written to
+        # from outside of inference mode as well.
+        with torch.inference_mode(False), self._aside():
             rows = torch.empty(self._shape, dtype=self._dtype(), device=self.device)
-        host = torch.empty(self._shape, dtype=rows.dtype, device="cpu", pin_memory=self._side is not None)
+            host = torch.empty(self._shape, dtype=rows.dtype, device="cpu")
+            with suppress(RuntimeError):  # not every device's backend pins memory
+                host = host.pin_memory()
         self._pages += 1
         return _Page(rows, host, [], {})
 

@@ -92,7 +92,7 @@ class DeviceStatistics:
                 except Exception as error:
                     self._kernels = None
                     _say_failed(error)
-            _write_by_operators(numbers, waiting.where, rows[row])
+            _write_by_operators(waiting, numbers, rows[row])
 
     def _launch(
         self, kernels: Any, stream: Any, waiting: _Waiting, numbers: torch.Tensor, layout: Layout,
@@ -200,11 +200,19 @@ def _table(lane: _Lane, numbers: torch.Tensor) -> int:
     return table.data_ptr()
 
 
-def _write_by_operators(numbers: torch.Tensor, where: Places | None, row: torch.Tensor) -> None:
+def _write_by_operators(waiting: _Waiting, numbers: torch.Tensor, row: torch.Tensor) -> None:
     """A row by torch's operators, whose extremes are not those of the finite elements alone."""
-    if where is not None:
-        sample = numbers.as_strided(where.shape, where.strides)
-        row[COLUMNS : COLUMNS + sample.numel()].view(where.shape).copy_(sample)
+    if waiting.where is not None:
+        sample = numbers.as_strided(waiting.where.shape, waiting.where.strides)
+        row[COLUMNS : COLUMNS + sample.numel()].view(sample.shape).copy_(sample)
+    try:
+        _write_numbers(numbers, row)
+    except RuntimeError:  # the device has no such kernel for this dtype
+        waiting.integers = False
+        _write_numbers(numbers.to(row.dtype), row)
+
+
+def _write_numbers(numbers: torch.Tensor, row: torch.Tensor) -> None:
     if numbers.dtype is torch.bool:
         row[2].copy_(numbers.count_nonzero())
         return

@@ -152,3 +152,29 @@ def alike(here: Any, there: Any, tensor: torch.Tensor) -> bool:
     rounds = tensor.numel() > 4096 or tensor.dtype is torch.complex64
     size = (tensor.abs() if tensor.is_complex() else decoded(tensor)).double()
     return math.isclose(here, there, rel_tol=3e-7 if rounds else 1e-13, abs_tol=1e-13 * float(size.abs().mean()))
+
+
+def test_a_compiled_kernel_is_for_all_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is started again with others than it was compiled for, in the order of its parameters."""
+    pytest.importorskip("triton")
+    from pytest_probe.frameworks.torch.capture import device_kernel
+
+    kernel, started = device_kernel.pytest_probe_count, list[tuple[Any, ...]]()
+
+    class Kernel:
+        def __getitem__(self, grid: Any) -> Any:
+            def start(*args: Any, **constants: Any) -> Kernel:
+                started.append((*args, *constants.values()))
+                assert list(kernel.arg_names)[len(args) :] == list(constants) or not constants
+                return self
+
+            return start
+
+    constants = {"dtype": 1, "extreme": 2, "coded": 3, "dense": 4, "block": 5}
+    monkeypatch.setattr(device_statistics, "_compiled", {})
+    device, fake = DeviceStatistics(CPU), Kernel()
+    for first in (0, 100):
+        device._run(fake, (1, 1, 1), range(first, first + 17), constants)
+    assert [len(args) for args in started] == [len(kernel.arg_names)] * 2
+    assert started[1][:17] == tuple(range(100, 117))
+    assert [each.name for each in kernel.params if not (each.is_constexpr or each.do_not_specialize)] == []
