@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import torch
 from msgspec import UNSET, json
 
+from pytest_probe import capture
 from pytest_probe.capture.config import read_config
 from pytest_probe.capture.statistics import MAX_KEPT_INTEGERS, SMALL_BYTES
 from pytest_probe.frameworks.torch.capture.statistics import faster_alone
@@ -533,3 +535,23 @@ def test_many_threads_count_large_tensors_without_the_kernel(monkeypatch: pytest
     assert faster_alone(1 << 30)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 9)
     assert [faster_alone(count) for count in ((1 << 22) - 1, 1 << 22)] == [True, False]
+
+
+def test_what_a_graph_writes_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's version counters do not tell of it."""
+    x = torch.ones(3)
+
+    def replay(graph: object) -> None:
+        with torch.autograd._unsafe_preserve_version_counter(x):
+            x.fill_(5.0)
+
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", replay)
+    with capture(tmp_path):
+        x.sin()
+        torch.cuda.CUDAGraph.replay(None)  # type: ignore[arg-type]
+        x.sin()
+    assert torch.cuda.CUDAGraph.replay is replay
+    (path,) = tmp_path.glob("step0/*/dump.json")
+    entries = json.decode(path.read_bytes())["data"]
+    given = [entries[f"Tensor.sin.{number}.forward"]["input_args"][0]["Max"] for number in (0, 1)]
+    assert given == [1.0, 5.0]
