@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from msgspec import UNSET, json
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 from pytest_probe import capture
 from pytest_probe.capture.config import read_config
@@ -542,7 +543,7 @@ def test_what_a_graph_writes_is_counted(tmp_path: Path, monkeypatch: pytest.Monk
     x = torch.ones(3)
 
     def replay(graph: object) -> None:
-        with torch.autograd._unsafe_preserve_version_counter(x):
+        with _unsafe_preserve_version_counter(x):
             x.fill_(5.0)
 
     monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", replay)
