@@ -23,6 +23,8 @@ class Trained(Struct, frozen=True):
     losses: list[float]
     waits: list[list[int]]
     folder: Path
+    # Of each step, copies to the CPU that nothing waited for.
+    copies: list[int] = field(default_factory=list)
     # How often each API was called, where the training was timed.
     calls: dict[str, int] = field(default_factory=dict)
 

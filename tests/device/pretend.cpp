@@ -33,7 +33,8 @@
 namespace {
 
 constexpr auto kDevice = c10::DeviceType::PrivateUse1;
-std::atomic<int64_t> waits{0};
+std::atomic<int64_t> waits{0}, launches{0}, copies{0};
+bool reachable = false;
 thread_local int inside = 0;
 
 // Tensors may be freed after all that has a destructor.
@@ -59,7 +60,7 @@ struct Open {
     if (!start) return;
     std::lock_guard<std::mutex> held(lock);
     auto& block = blocks.at(start);
-    if (--block.open == 0) protect(start, block.size, PROT_NONE);
+    if (--block.open == 0 && !reachable) protect(start, block.size, PROT_NONE);
   }
 };
 
@@ -75,7 +76,7 @@ struct Memory final : c10::Allocator {
     void* data = nullptr;
     if (size) {
       size_t page = sysconf(_SC_PAGESIZE), whole = (size + page - 1) / page * page;
-      data = mmap(nullptr, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      data = mmap(nullptr, whole, reachable ? PROT_READ | PROT_WRITE : PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
       TORCH_CHECK(data != MAP_FAILED, "mmap");
       std::lock_guard<std::mutex> held(lock);
       blocks[(char*)data] = {whole, 0};
@@ -108,7 +109,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void destroyEvent(void*, const c10::DeviceIndex) const noexcept override {}
   bool queryStream(const c10::Stream&) const override { return true; }
   void synchronizeStream(const c10::Stream&) const override { ++waits; }
-  void synchronizeEvent(void*) const override { ++waits; }
+  void synchronizeEvent(void*) const override {}
   void synchronizeDevice(const c10::DeviceIndex) const override { ++waits; }
 };
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
@@ -124,6 +125,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex) const override { return 0; }
   void setCurrentDevice(c10::DeviceIndex) const override {}
   bool isPinnedPtr(const void*) const override { return false; }
+  at::Allocator* getPinnedMemoryAllocator() const override { return c10::GetAllocator(c10::DeviceType::CPU); }
   at::Generator getNewGenerator(c10::DeviceIndex) const override { return at::detail::createCPUGenerator(); }
   const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override {
     return at::detail::getDefaultCPUGenerator();
@@ -154,9 +156,10 @@ at::Tensor on_host(const at::Tensor& tensor) {
   host._set_neg(tensor.is_neg());
   return host;
 }
-at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool) {
+at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool behind) {
   if (to.numel() == 0) return to;
-  if (to.is_cpu() && !inside) ++waits;
+  if (to.is_cpu() && !inside) ++(behind ? copies : waits);
+  if (!to.is_cpu() && !inside) ++launches;
   Open first(from), second(to);
   auto host = on_host(to);
   host.copy_(on_host(from));
@@ -219,6 +222,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
   return {there(a), there(b), there(c)};
 }
 void kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  if (!inside) ++launches;
   Inside kernel;
   at::native::cpu_fallback(op, stack);
 }
@@ -279,5 +283,8 @@ at::Tensor fault(const at::Tensor& x) {
 
 TORCH_LIBRARY(pretend, m) {
   m.def("waits() -> int", []() -> int64_t { return waits.load(); });
+  m.def("launches() -> int", []() -> int64_t { return launches.load(); });
+  m.def("copies() -> int", []() -> int64_t { return copies.load(); });
+  m.def("open() -> ()", []() { reachable = true; });
   m.def("fault(Tensor x) -> Tensor", fault);
 }

@@ -64,3 +64,20 @@ def waits() -> int:
     """How often the program waited for the device: copies to the CPU, single numbers, synchronisations."""
     found: int = torch.ops.pretend.waits()
     return found
+
+
+def copies() -> int:
+    """How often it copied to the CPU without waiting."""
+    found: int = torch.ops.pretend.copies()
+    return found
+
+
+def launches() -> int:
+    """How many kernels it started, convolutions not counted."""
+    found: int = torch.ops.pretend.launches()
+    return found
+
+
+def open_memory() -> None:
+    """From now on the host can read the memory that is taken, as Triton's interpreter does."""
+    torch.ops.pretend.open()

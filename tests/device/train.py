@@ -2,7 +2,7 @@
 
 Trains each model for two steps under each task, on the device and on the CPU; "nothing" is a training without a
 capture. A dump lies in the folder FOLDER/DEVICE/MODEL/TASK. Prints, as JSON, for each of these the losses of its steps,
-how often each step waited for the device, and how often its end did.
+how often each step waited for the device, how often its end did, and how often what nothing waits for was copied.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ TIMINGS = ("timed", "timed asynchronously")
 def trained(device: str, model: str, task: str, folder: Path) -> dict[str, Any]:
     torch.manual_seed(0)
     debugger = PrecisionDebugger(dump_path=str(folder), task=task) if task != "nothing" else None
-    losses, waits = [], []
+    losses, waits, copies = [], [], []
     with torch.device(device):
         step = ALL[model]()
         for _ in range(2):
-            before = pretend.waits()
+            before, copied = pretend.waits(), pretend.copies()
             if debugger is not None:
                 debugger.start()
             losses.append(step().detach())
@@ -41,7 +41,8 @@ def trained(device: str, model: str, task: str, folder: Path) -> dict[str, Any]:
             if debugger is not None:
                 debugger.step()
             waits.append((between - before, pretend.waits() - between))
-    return {"losses": [loss.item() for loss in losses], "waits": waits}
+            copies.append(pretend.copies() - copied)
+    return {"losses": [loss.item() for loss in losses], "waits": waits, "copies": copies}
 
 
 def timed(model: str, way: str) -> dict[str, Any]:

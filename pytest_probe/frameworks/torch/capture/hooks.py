@@ -40,7 +40,7 @@ from pytest_probe.frameworks.torch.capture.gradients import (
     Watched,
     wanting,
 )
-from pytest_probe.frameworks.torch.capture.modes import Presence, transforming, unseen
+from pytest_probe.frameworks.torch.capture.modes import Presence, patched, transforming, unseen
 from pytest_probe.frameworks.torch.capture.names import (
     ALIASING,
     HANDING_OVER,
@@ -138,8 +138,14 @@ class TorchHooks(CallHooks):
         super().install(recorder)
         self._presence.begin()
         self._modules.begin(recorder)
+        self._functions.enter_context(patched(torch.cuda.CUDAGraph, "replay", self._replay))
         if self._calls:
             self._wrap_functions()
+
+    def _replay(self, original: Callable[..., None], graph: Any) -> None:
+        """Torch does not count what a graph writes."""
+        self._values.others_wrote()
+        original(graph)
 
     def _wrap_functions(self) -> None:
         def record(name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

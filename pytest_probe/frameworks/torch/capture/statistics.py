@@ -1,4 +1,4 @@
-"""Statistics of torch's tensors: of large ones at once, of small ones together, of others where they are."""
+"""Statistics of torch's tensors: of large ones at once, of small ones together."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pytest_probe.frameworks.torch.arrays import FLOAT4
 from pytest_probe.references.scaled import float4_codes
 
 # torch has next to no kernels for them.
-_UNSIGNED = frozenset((torch.uint16, torch.uint32, torch.uint64))
+UNSIGNED = frozenset((torch.uint16, torch.uint32, torch.uint64))
 # Floating dtypes that NumPy has, and computes in; others become float32 first.
 _NATIVE = frozenset((torch.float32, torch.float64))
 # The number of each code of float4: torch casts none.
@@ -78,7 +78,7 @@ def count_large(tensor: torch.Tensor, seen: Seen) -> None:
         seen.true = int(flat.count_nonzero())
         seen.max, seen.min = seen.true > 0, seen.true == flat.numel()
         return
-    if flat.dtype in _UNSIGNED:
+    if flat.dtype in UNSIGNED:
         fill_together(to_numpy(flat), [flat.numel()], [seen])
         return
     if flat.is_complex():
@@ -133,13 +133,3 @@ def crc(tensor: torch.Tensor) -> str:
     ordered = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().view(-1)
     data: Any = ordered.view(torch.uint8).numpy()
     return f"{zlib.crc32(data):08x}"
-
-
-def vector(tensor: torch.Tensor) -> torch.Tensor:
-    """Statistics where the tensor is: max, min, mean, norm, NaN, inf and non-zero elements, shape (7,)."""
-    tensor = decoded(tensor)
-    values = tensor.abs() if tensor.is_complex() else tensor
-    wide = values.to(torch.float32 if tensor.device.type == "mps" else torch.float64)
-    parts = (wide.max(), wide.min(), wide.mean(), torch.linalg.vector_norm(wide))
-    counts = (wide.isnan().sum(), wide.isinf().sum(), wide.count_nonzero())
-    return torch.stack([*parts, *(count.to(wide.dtype) for count in counts)])

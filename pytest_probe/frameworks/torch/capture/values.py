@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from ctypes import string_at
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -25,7 +25,6 @@ from pytest_probe.capture.frequent_values import (
     Layout,
     Places,
     copy_sample,
-    fill_from_samples,
     layout_of,
     places,
     span,
@@ -39,9 +38,9 @@ from pytest_probe.capture.statistics import (
     fill_from,
     fill_sample_from,
     fill_small_from,
-    unpack,
 )
 from pytest_probe.frameworks.torch.arrays import FLOAT4, in_order, to_array
+from pytest_probe.frameworks.torch.capture.device_statistics import DeviceStatistics
 from pytest_probe.frameworks.torch.capture.scaled import Blocks
 from pytest_probe.frameworks.torch.capture.statistics import (
     SHARED,
@@ -50,7 +49,6 @@ from pytest_probe.frameworks.torch.capture.statistics import (
     crc,
     faster_alone,
     to_numpy,
-    vector,
 )
 from pytest_probe.numerics.arrays import contiguous
 from pytest_probe.numerics.block_statistics import block_statistics
@@ -78,7 +76,6 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _FUNCTIONS = tuple(getattr(kind.__torch_function__, "__func__", kind.__torch_function__) for kind in _PLAIN)
 
 
-_NOWHERE = Places((0, 0, 0), (0, 0, 0), 0)
 _STRIDED = torch.strided  # asked for at every tensor
 
 
@@ -104,17 +101,6 @@ class _Known(msgspec.Struct, gc=False):
     version: int
     seen: Seen
     layout: Layout
-
-
-class _BlocksOf(msgspec.Struct, gc=False):
-    """The snapshot of a tensor that has so many blocks."""
-
-    seen: Seen
-    count: int
-
-
-# Seven numbers on a device, a sample, where that lies, and what they are of.
-_Far: TypeAlias = tuple[torch.Tensor, torch.Tensor | None, Places, Seen | _BlocksOf]
 
 
 def _fill(seen: Seen, first: Seen) -> None:
@@ -143,9 +129,8 @@ class Values(CountedSnapshots):
         self._remembers = not (self.copies or self._sums)
         self._compiled = compiled_dtypes()
         self._compiled_small = {} if self._sums else self._compiled
-        # What was put off as well: statistics that other devices compute, and snapshots of the same elements as an
-        # earlier one.
-        self._far: deque[_Far] = deque()
+        self._devices: dict[torch.device, DeviceStatistics] = {}
+        # What was put off as well: snapshots of the same elements as an earlier one.
         self._twins: deque[tuple[Seen, Seen]] = deque()
         self._known: dict[int, _Known] = {}
         self._memories: dict[int, _Memory] = {}
@@ -169,7 +154,7 @@ class Values(CountedSnapshots):
             Tensor=tensor, Parameter=torch.nn.Parameter, data_ptr=tensor.data_ptr, stride=tensor.stride,
             untyped_storage=tensor.untyped_storage, is_contiguous=tensor.is_contiguous, is_neg=tensor.is_neg,
             is_inference=tensor.is_inference, begin=storage.data_ptr, nbytes=storage.nbytes,
-            resizable=storage.resizable, is_shared=storage.is_shared,
+            resizable=storage.resizable, is_shared=self._is_shared,
             quick=not (self.copies or self._sums), counts=self._counts, remembers=self._remembers,
             scalars=self.scalars, small_bytes=SMALL_BYTES, kept_integers=MAX_KEPT_INTEGERS,
             few=FEW, looked=LOOKED, shared=SHARED,
@@ -299,11 +284,19 @@ class Values(CountedSnapshots):
             twins = memory is not None and memory.storage() is not None
             if memory is not None:
                 memory.counted = False
-            counted = not twins and storage.resizable() and not storage.is_shared()
+            counted = not twins and storage.resizable() and not self._is_shared(storage)
             memory = self._memories[address] = _Memory(weakref.ref(storage), version, counted)
         else:
             memory.goes_on(version)
         return memory
+
+    def _is_shared(self, storage: torch.UntypedStorage) -> bool:
+        """May others write to it, so that torch does not count that? torch says so of all that lies on a GPU."""
+        return storage.is_shared() and (storage.device.type == "cpu" or not self._on(storage.device).sees_others)
+
+    def others_wrote(self) -> None:
+        """A kernel of the program's own may have written to any memory."""
+        self._known.clear()
 
     def _count(self, tensor: torch.Tensor, seen: Seen, layout: Layout, size: int, negative: bool) -> None:
         """Fill in the statistics of so many bytes, or put that off; negative: of a view whose numbers are those of its
@@ -318,15 +311,14 @@ class Values(CountedSnapshots):
         if self._sums:
             seen.crc = crc(tensor)
         looked = not negative and tensor.is_floating_point() and tensor.dtype is not FLOAT4
-        where = places(tensor.shape, layout, seen.stride is UNSET) if looked else _NOWHERE
+        where = places(tensor.shape, layout, seen.stride is UNSET) if looked else None
         if not tensor.is_cpu:
-            sample = tensor.as_strided(where.shape, where.strides).clone() if looked else None
-            self._far.append((vector(tensor), sample, where, seen))
+            self._on(tensor.device).count(tensor, seen, layout, where)
             return
         try:
             self._count_large(tensor, seen, layout, negative)
             # By now a cache holds some of it.
-            if looked:
+            if where is not None:
                 self._look(tensor.dtype, seen, where)
         except Exception as error:
             seen.failed = f"{type(error).__name__}: {error}"
@@ -363,6 +355,10 @@ class Values(CountedSnapshots):
         if number < 0 or not fill_sample_from(seen.address, number, where, seen):
             self._samples.append((copy_sample(seen.address, dtype.itemsize, where), dtype, where, seen))
 
+    def _on(self, device: torch.device) -> DeviceStatistics:
+        found = self._devices.get(device)
+        return found if found is not None else self._devices.setdefault(device, DeviceStatistics(device, self))
+
     def with_blocks(self, seen: Tree, blocks: Blocks) -> Tree:
         """The snapshot of a tensor with what its blocks hold in addition."""
         if type(seen) is not Seen or not seen.address:
@@ -375,7 +371,7 @@ class Values(CountedSnapshots):
         if isinstance(blocks.numbers, np.ndarray):
             own.blocks = block_statistics(blocks.numbers.tolist(), blocks.count)
         else:
-            self._far.append((blocks.numbers, None, _NOWHERE, _BlocksOf(own, blocks.count)))
+            self._on(blocks.numbers.device).put_blocks(own, blocks.numbers, blocks.count)
         return own
 
     def distrust(self, value: Any) -> None:
@@ -404,38 +400,18 @@ class Values(CountedSnapshots):
         # What these are filled from was put off before them.
         twins = [self._twins.popleft() for _ in range(len(self._twins))]
         self._settle_small()
-        self._settle_far()
+        for each in list(self._devices.values()):
+            each.settle()
         self._settle_samples()
         for seen, first in twins:
             _fill(seen, first)
-
-    def _settle_far(self) -> None:
-        devices: defaultdict[torch.device, list[_Far]] = defaultdict(list)
-        for _ in range(len(self._far)):
-            one = self._far.popleft()
-            devices[one[0].device].append(one)
-        for device, ones in devices.items():
-            # They were computed on the program's streams, and are read on this thread's.
-            torch.accelerator.synchronize(device)
-            rows = torch.stack([numbers for numbers, *_ in ones])
-            samples = [sample.reshape(-1).to(rows.dtype) for _, sample, _, _ in ones if sample is not None]
-            # In one copy, since each one waits.
-            found = torch.cat([rows.reshape(-1), *samples]).cpu().numpy()
-            for row, (*_, of) in zip(found[: rows.numel()].reshape(rows.shape).tolist(), ones, strict=True):
-                if isinstance(of, Seen):
-                    unpack(row, of)
-                else:
-                    of.seen.blocks = block_statistics(row, of.count)
-            looked = [(where, of) for _, sample, where, of in ones if sample is not None and isinstance(of, Seen)]
-            if looked:
-                fill_from_samples(found[rows.numel() :], [where for where, _ in looked], [seen for _, seen in looked])
 
     def numbers(self, parts: Sequence[bytes], dtype: torch.dtype) -> np.ndarray:
         return to_numpy(torch.frombuffer(bytearray().join(parts), dtype=dtype))
 
     def waits(self) -> bool:
         """Would `settle` wait for a device?"""
-        return bool(self._far)
+        return any(each.waits() for each in list(self._devices.values()))
 
     def save(self, tensor: torch.Tensor, path: Path) -> None:
         if not tensor.is_cpu:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from msgspec import UNSET, json
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
+from pytest_probe import capture
 from pytest_probe.capture.config import read_config
-from pytest_probe.capture.snapshot import Seen
-from pytest_probe.capture.statistics import MAX_KEPT_INTEGERS, SMALL_BYTES, unpack
-from pytest_probe.frameworks.torch.capture.statistics import count_large, faster_alone, vector
+from pytest_probe.capture.statistics import MAX_KEPT_INTEGERS, SMALL_BYTES
+from pytest_probe.frameworks.torch.capture.statistics import faster_alone
 from pytest_probe.frameworks.torch.capture.values import Values
 
 pytestmark = pytest.mark.usefixtures("counting")
@@ -105,34 +107,6 @@ def test_what_is_not_finite_is_counted(size: int) -> None:
     only = shown(torch.full((size,), -math.inf))
     assert (only["Max"], only["Norm"], only["Inf"]) == ("-inf", "inf", size)
     assert "Max_except_inf_nan" not in only
-
-
-@pytest.mark.parametrize(
-    "tensor",
-    [
-        torch.tensor([1.5, -2.0, 0.0]),
-        torch.tensor([1.5, math.nan, math.inf], dtype=torch.bfloat16),
-        torch.tensor([3, -4], dtype=torch.int32),
-        torch.tensor([True, False, True]),
-        torch.tensor([3 + 4j]),
-    ],
-)
-def test_devices_compute_the_same(tensor: torch.Tensor) -> None:
-    near, far = (Seen("torch.Tensor", str(tensor.dtype), tensor.shape, False) for _ in range(2))
-    count_large(tensor, near)
-    unpack(vector(tensor).tolist(), far)
-    for field in ("max", "min", "mean", "norm", "nan", "inf", "true"):
-        assert getattr(far, field) == getattr(near, field)
-
-
-@pytest.mark.parametrize(
-    ("special", "negative"),
-    [([-math.inf] * 2, 2), ([math.inf] * 3, 0), ([math.inf, -math.inf], UNSET), ([math.nan], UNSET)],
-)
-def test_a_device_tells_the_sign_of_inf_where_an_extreme_does(special: list[float], negative: Any) -> None:
-    seen = Seen("torch.Tensor", "torch.float32", (5,), False)
-    unpack(vector(torch.tensor([1.0, 2.0, *special])).tolist(), seen)
-    assert seen.negative_inf == negative
 
 
 def normal(rows: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -562,3 +536,23 @@ def test_many_threads_count_large_tensors_without_the_kernel(monkeypatch: pytest
     assert faster_alone(1 << 30)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 9)
     assert [faster_alone(count) for count in ((1 << 22) - 1, 1 << 22)] == [True, False]
+
+
+def test_what_a_graph_writes_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's version counters do not tell of it."""
+    x = torch.ones(3)
+
+    def replay(graph: object) -> None:
+        with _unsafe_preserve_version_counter(x):
+            x.fill_(5.0)
+
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", replay)
+    with capture(tmp_path):
+        x.sin()
+        torch.cuda.CUDAGraph.replay(None)  # type: ignore[arg-type]
+        x.sin()
+    assert torch.cuda.CUDAGraph.replay is replay
+    (path,) = tmp_path.glob("step0/*/dump.json")
+    entries = json.decode(path.read_bytes())["data"]
+    given = [entries[f"Tensor.sin.{number}.forward"]["input_args"][0]["Max"] for number in (0, 1)]
+    assert given == [1.0, 5.0]

@@ -1,0 +1,275 @@
+"""Statistics of tensors that lie on a device: counted there when they are seen, and filled in when they have come."""
+
+from __future__ import annotations
+
+import logging
+import math
+import weakref
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+from msgspec import UNSET
+
+from pytest_probe.capture.frequent_values import Layout, Places, fill_from_samples
+from pytest_probe.capture.snapshot import Seen, json_number
+from pytest_probe.frameworks.torch.capture.device_rows import COLUMNS, SCALE, Rows, on_device
+from pytest_probe.frameworks.torch.capture.statistics import UNSIGNED, decoded
+from pytest_probe.numerics.block_statistics import block_statistics
+
+log = logging.getLogger("pytest_probe")
+_TRITONS = {"cuda"}  # devices for which torch brings Triton; ROCm's have this name too
+_EXTENTS = 3  # extents of a memory with gaps that a kernel walks
+_DENSE, _NOWHERE = (1, 1, 1, 1, 1), (0, 1, 1, 0, 0, 0)
+# Called when the program starts a kernel of its own.
+_told: weakref.WeakSet[Any] = weakref.WeakSet()
+# The compiled kernels, and why there are none.
+_compiled: dict[Any, Any] = {}
+_failures: set[str] = set()
+
+
+class _Waiting(msgspec.Struct, gc=False):
+    """What a row is of: a tensor of so many elements, whether its extremes are the bits of integers, and where its
+    sample lies; or the numbers of so many blocks."""
+
+    seen: Seen
+    count: int
+    integers: bool = False
+    where: Places | None = None
+    blocks: bool = False
+
+
+class _Lane(msgspec.Struct):
+    """What the kernels that follow one another on a stream share."""
+
+    scratch: torch.Tensor
+    counter: torch.Tensor
+    tables: dict[torch.dtype, torch.Tensor]
+
+
+class DeviceStatistics:
+    """Of the tensors of one device. Gradients are off. sees_others: told.others_wrote() is called before a kernel
+    of the program's own runs."""
+
+    def __init__(self, device: torch.device, told: Any = None) -> None:
+        self._rows = Rows(device, _fill_all)
+        self._device = device
+        self._kernels = _kernels() if device.type in _TRITONS else None
+        self._lanes: dict[int, _Lane] = {}
+        self.sees_others = told is not None and self._kernels is not None and tell_of_other_kernels(told)
+        self.settle, self.waits = self._rows.settle, self._rows.waits
+
+    def count(self, tensor: torch.Tensor, seen: Seen, layout: Layout, where: Places | None) -> None:
+        """Begin to count a tensor, as it is now; where: of its sample."""
+        try:
+            numbers = _countable(tensor)
+            waiting = _Waiting(seen, tensor.numel() if numbers is tensor else numbers.numel(), where=where)
+            waiting.integers = not numbers.is_floating_point()
+            self._write(waiting, numbers, layout if numbers is tensor else waiting.count)
+        except Exception as error:
+            seen.failed = f"{type(error).__name__}: {error}"
+
+    def put_blocks(self, seen: Seen, numbers: torch.Tensor, count: int) -> None:
+        """Begin to copy what was counted of a tensor's blocks."""
+        with self._rows.lock:
+            waiting = _Waiting(seen, count, blocks=True)
+            rows, row = self._rows.take(torch.accelerator.current_stream(self._device), waiting)
+            rows[row, : len(numbers)].copy_(numbers)
+
+    def _write(self, waiting: _Waiting, numbers: torch.Tensor, layout: Layout) -> None:
+        stream = torch.accelerator.current_stream(self._device)
+        if self._device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            raise RuntimeError("a graph records this call, and runs it later")
+        with self._rows.lock, on_device(self._device):
+            rows, row = self._rows.take(stream, waiting)
+            if self._kernels is not None and numbers.dtype in self._kernels.DTYPES:
+                try:
+                    self._launch(self._kernels, stream, waiting, numbers, layout, rows, row)
+                    return
+                except Exception as error:
+                    self._kernels = None
+                    _say_failed(error)
+            _write_by_operators(waiting, numbers, rows[row])
+
+    def _launch(
+        self, kernels: Any, stream: Any, waiting: _Waiting, numbers: torch.Tensor, layout: Layout,
+        rows: torch.Tensor, row: int,
+    ) -> None:  # fmt: skip
+        dense = isinstance(layout, int) or len(layout) > _EXTENTS
+        if dense and not isinstance(layout, int):
+            numbers = numbers.contiguous()
+        lane = self._lane(stream)
+        address = rows.data_ptr() + row * rows.stride(0) * rows.itemsize
+        where = waiting.where
+        args = (
+            numbers.data_ptr(), waiting.count, *(_DENSE if dense else _walk(layout)),
+            *(_NOWHERE if where is None else (*where.shape, *where.strides)),
+            _table(lane, numbers), address, lane.scratch.data_ptr(), lane.counter.data_ptr(),
+        )  # fmt: skip
+        read, extreme, coded = kernels.DTYPES[numbers.dtype]
+        constants = {"dtype": read, "extreme": extreme, "coded": coded, "dense": dense, "block": kernels.BLOCK}
+        self._run(kernels.pytest_probe_count, (kernels.parts_of(waiting.count), 1, 1), args, constants)
+
+    def _run(self, kernel: Any, grid: tuple[int, int, int], args: Sequence[int], constants: Mapping[str, Any]) -> None:
+        key = (kernel, self._device, *constants.values())
+        compiled = _compiled.get(key)
+        if compiled is None:
+            _compiled[key] = kernel[grid](*args, **constants)
+        else:
+            # Triton's own way takes several times as long to find the kernel.
+            compiled[grid](*args, *constants.values())
+
+    def _lane(self, stream: Any) -> _Lane:
+        lane = self._lanes.get(stream.stream_id)
+        if lane is None:
+            scratch = torch.empty(self._kernels.MOST_PARTS * COLUMNS, dtype=torch.float64, device=self._device)  # type: ignore[union-attr]
+            counter = torch.zeros(1, dtype=torch.int32, device=self._device)
+            lane = self._lanes[stream.stream_id] = _Lane(scratch, counter, {})
+        return lane
+
+
+def _kernels() -> ModuleType | None:
+    """The kernels of Triton's; None where it is missing, or does not work."""
+    if _failures:
+        return None
+    try:
+        from pytest_probe.frameworks.torch.capture import device_kernel
+    except Exception as error:
+        _say_failed(error)
+        return None
+    return device_kernel
+
+
+def tell_of_other_kernels(told: Any) -> bool:
+    """Call told.others_wrote() when the program starts a kernel that it wrote in Triton's language: it may write to
+    tensors, and torch's version counters do not see that. False where nobody can tell."""
+    kernels = _kernels()
+    if kernels is None:
+        return False
+    if not _told:
+        try:
+            kernels.triton.knobs.runtime.launch_enter_hook.add(_started)
+        except AttributeError:  # before Triton 3.4
+            return False
+    _told.add(told)
+    return True
+
+
+def _started(launch: Any) -> None:
+    if launch.get()["name"] != "pytest_probe_count":
+        for each in list(_told):
+            each.others_wrote()
+
+
+def _say_failed(error: Exception) -> None:
+    if not _failures:
+        _failures.add(str(error))
+        log.warning(
+            "pytest-probe: statistics on this device take several times as long without Triton (%s: %s)",
+            type(error).__name__,
+            str(error).partition("\n")[0],
+        )
+
+
+def _countable(tensor: torch.Tensor) -> torch.Tensor:
+    """The numbers of a tensor, as kernels and operators know them: the tensor itself as a rule."""
+    numbers = decoded(tensor)
+    if numbers.is_complex():
+        numbers = numbers.abs()
+    if numbers.dtype is torch.uint64:
+        numbers = numbers.to(torch.float64)
+    return numbers.resolve_neg()
+
+
+def _walk(layout: Layout) -> tuple[int, ...]:
+    (s0, e0), (s1, e1), (s2, _) = (*layout, (0, 1), (0, 1))[:3]  # type: ignore[misc]
+    return e0, s0, e1, s1, s2
+
+
+def _table(lane: _Lane, numbers: torch.Tensor) -> int:
+    """The address of the numbers of all codes of a dtype of one byte, 0 for others."""
+    if numbers.dtype.itemsize > 1 or not numbers.is_floating_point():
+        return 0
+    table = lane.tables.get(numbers.dtype)
+    if table is None:
+        codes = torch.arange(256, dtype=torch.uint8, device=numbers.device)
+        table = lane.tables[numbers.dtype] = codes.view(numbers.dtype).float()
+    return table.data_ptr()
+
+
+def _write_by_operators(waiting: _Waiting, numbers: torch.Tensor, row: torch.Tensor) -> None:
+    """A row by torch's operators, whose extremes are not those of the finite elements alone."""
+    if waiting.where is not None:
+        sample = numbers.as_strided(waiting.where.shape, waiting.where.strides)
+        row[COLUMNS : COLUMNS + sample.numel()].view(sample.shape).copy_(sample)
+    try:
+        _write_numbers(numbers, row)
+    except RuntimeError:  # the device has no such kernel for this dtype
+        waiting.integers = False
+        _write_numbers(numbers.to(row.dtype), row)
+
+
+def _write_numbers(numbers: torch.Tensor, row: torch.Tensor) -> None:
+    if numbers.dtype is torch.bool:
+        row[2].copy_(numbers.count_nonzero())
+        return
+    if numbers.dtype.itemsize == 1 and numbers.is_floating_point():
+        numbers = numbers.float()
+    if numbers.dtype in UNSIGNED:
+        numbers = numbers.to(torch.int64)
+    low, high = torch.aminmax(numbers)
+    whole = not numbers.is_floating_point()
+    extremes = row.view(torch.int64) if whole and row.dtype is torch.float64 else row
+    extremes[0].copy_(high)
+    extremes[1].copy_(low)
+    row[2].copy_(numbers.sum(dtype=row.dtype))
+    wide = numbers.to(row.dtype) if whole else numbers
+    row[3].copy_(torch.linalg.vector_norm(wide, dtype=row.dtype).square())
+    row[7].fill_(math.inf)
+    if whole:
+        row[4:7].zero_()
+    else:
+        for column, found in ((4, numbers != numbers), (5, numbers == math.inf), (6, numbers == -math.inf)):
+            row[column].copy_(found.sum())
+
+
+def _fill_all(rows: np.ndarray, waiting: Sequence[_Waiting]) -> None:
+    """Fill in what the rows say."""
+    integers = rows.view(np.int64) if rows.dtype == np.float64 else rows
+    sampled: list[tuple[np.ndarray, Places, Seen]] = []
+    for index, one in enumerate(waiting):
+        if one.seen.failed is not UNSET:
+            continue
+        if one.blocks:
+            one.seen.blocks = block_statistics(rows[index, :7].tolist(), one.count)
+            continue
+        extremes = (integers if one.integers else rows)[index, :2].tolist()
+        _fill(one, extremes, rows[index, 2:COLUMNS].tolist())
+        if one.where is not None:
+            sampled.append((rows[index, COLUMNS : COLUMNS + math.prod(one.where.shape)], one.where, one.seen))
+    if sampled:
+        values, places, seen = zip(*sampled, strict=True)
+        fill_from_samples(np.concatenate(values), places, seen)
+
+
+def _fill(one: _Waiting, extremes: Sequence[Any], numbers: Sequence[float]) -> None:
+    seen, (high, low), (total, squares, nan, inf, negative, scaled) = one.seen, extremes, numbers
+    if seen.dtype.endswith("bool"):
+        seen.true = round(total)
+        seen.max, seen.min = seen.true > 0, seen.true == one.count
+        return
+    infinities = round(inf + negative)
+    if nan or infinities:
+        seen.nan, seen.inf, seen.negative_inf = round(nan), infinities, round(negative)
+        if math.isfinite(high) and math.isfinite(low):
+            seen.high, seen.low = high, low
+        top, bottom = (math.inf if inf else high), (-math.inf if negative else low)
+        high, low = (math.nan, math.nan) if nan else (top, bottom)
+        total = math.nan if nan or (inf and negative) else math.inf if inf else -math.inf
+    norm = math.sqrt(squares) if math.isfinite(squares) else math.sqrt(scaled) / SCALE
+    norm = math.nan if nan else math.inf if infinities else norm
+    seen.max, seen.min = (round(high), round(low)) if "int" in seen.dtype else (json_number(high), json_number(low))
+    seen.mean, seen.norm = json_number(total / one.count), json_number(norm)
