@@ -121,6 +121,10 @@ class Size(Kernel, frozen=True):
         return (function(of_a**2, b**2) + function(a**2, of_b**2)).abs().sqrt()
 
 
+def _rms(values: Tensor) -> float:
+    return float((values**2).mean().sqrt())
+
+
 def _moves(found: Tensor | None, right: Tensor, size: Tensor) -> bool:
     """Does a fault move an element by what the mode does not hide?"""
     return found is not None and bool(((found - right).abs() > VISIBLE * size + 2.0**-14 * right.abs()).any())
@@ -358,7 +362,13 @@ class Case(Struct, frozen=True):
         operands = a, b, gradient
         healthy = results(kernel, self.call, *operands)
         found: Results = healthy
-        sizes = results(Size("size", split=kernel.split), self.call, *operands)
+        exact = results(Kernel("exact"), replace(self.call, bits=53), *operands)
+        sizes = [
+            size * max(1.0, _rms(made - right) / max(_rms(size), 1e-300))
+            for size, made, right in zip(
+                results(Size("size", split=kernel.split), self.call, *operands), healthy, exact, strict=True
+            )
+        ]
         if fault is not None and fault.change is not None:
             found = [fault.change(each, size, generator) for each, size in zip(healthy, sizes, strict=True)]
         elif fault is not None and fault.of_operands is not None:

@@ -153,7 +153,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "standards/classes/discrete.py": {"a parameter": "dim"},
     "standards/classes/ties.py": {"a parameter": "dim"},
     "standards/equal_inputs.py": {"a class": "random"},
-    "standards/device_modes.py": {"a metric": "mode", "a direction of rounding": "zero"},
+    "standards/device_modes/__init__.py": {"a metric": "mode"},
     "standards/diagnosis/arguments.py": {"a value of an argument": "tanh"},
     "standards/diagnosis/__init__.py": {"a class": "random"},
     "standards/diagnosis/terms.py": {"an English word": "all"},

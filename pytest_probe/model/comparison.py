@@ -347,6 +347,15 @@ class Comparison(Struct, frozen=True):
         """The same with other arguments."""
         return replace(self, case=replace(self.case, call=call))
 
+    def with_reference(self, change: Callable[[AnyArray], AnyArray]) -> Comparison:
+        """The same beside a reference that is changed, and its runs alike."""
+        return replace(self, expected=change(self.expected), evidence=self.evidence.transformed(change))
+
+    def moved_by(self, by: AnyArray) -> Comparison:
+        """The same beside a reference that is larger by that, where it is a number."""
+        by = np.where(np.isfinite(by), by, 0.0)
+        return self.with_reference(lambda run: run + by) if by.any() else self
+
 
 class KnownFinding(Struct, frozen=True):
     """What a release of a framework is known to compute wrongly, in words, and which elements of an output show it."""

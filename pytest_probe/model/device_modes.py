@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from pytest_probe.numerics.dtypes import NARROW_DTYPES
 
 Rounding: TypeAlias = Literal["even", "zero"]
+Cut: TypeAlias = Literal["", "both", "first", "second", "sums"]
 ModeScope: TypeAlias = Literal["all", "matmul", "convolution"]
 # Between a mode and the products that a flag allows it for, as "tf32 in convolution".
 _SCOPE_WORD = " in "
@@ -23,8 +24,8 @@ class Mode(Struct, frozen=True):
     two such numbers, the product of both remainders is dropped; tiles: convolutions transform their operands before
     that, as Winograd does for tiles of so many outputs on a side, 0 for none. sums: the dtype that partial sums are
     rounded to, of `chunks` pieces of a sum, "" for none, "narrow" for the case's own. scope: which products these
-    concern. cut: sums of products lose a roundoff with each term, towards zero, in `chunks` pieces. flush: subnormal
-    float32 numbers are zero; fine: inside kernels as well.
+    concern. cut: what is cut towards zero: both operands, one of them, or sums of products, which lose a roundoff with
+    each term, in `chunks` pieces. flush: subnormal float32 numbers are zero; fine: inside kernels as well.
     approximate: exp, log, sin and their like are off by what CUDA's fast intrinsics may err. carried: what a recurrence
     hands on, h in h = a h + b, is rounded to `bits` as well. short: significand bits of sums of products: `terms` at a
     time, and the sum so far, are cut to those of the largest of them; promoted: after so many places the sum goes on in
@@ -32,13 +33,12 @@ class Mode(Struct, frozen=True):
     """
 
     bits: int = 0
-    rounding: Rounding = "even"
     split: bool = False
     tiles: int = 0
     scope: ModeScope = "all"
     sums: str = ""
     chunks: int = 0
-    cut: bool = False
+    cut: Cut = ""
     flush: bool = False
     fine: bool = False
     approximate: bool = False
@@ -147,7 +147,7 @@ ACCUMULATIONS: tuple[Behaviour, ...] = tuple(
 
 # Tensor cores align the products of a few terms, and the sum so far, to the largest and cut: half a place of float32 is
 # lost with each, a roundoff, so that a sum of K terms alike loses at most K / 2 roundoffs. 16 pieces tell how it grew.
-CUT_SUMS = Mode(cut=True, chunks=16)
+CUT_SUMS = Mode(cut="sums", chunks=16)
 
 
 def behaviour(name: str) -> Behaviour:

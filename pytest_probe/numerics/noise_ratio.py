@@ -147,6 +147,16 @@ def by_chance(count: float) -> float:
     return float(1 + CHANCE / max(count, 1) ** 0.5)
 
 
+def cap(ratios: AnyArray, limits: Limits) -> float:
+    """The largest number to which ratios are to be cut, lest the largest or the RMS be above the limits."""
+    squares = np.sort(np.minimum(ratios[np.isfinite(ratios)], limits.largest) ** 2)
+    sums, allowed = np.cumsum(squares), limits.rms**2 * squares.size
+    count = int(np.count_nonzero(sums + squares * np.arange(squares.size - 1, -1, -1) <= allowed))
+    if count == squares.size:
+        return limits.largest
+    return float(np.sqrt((allowed - (sums[count - 1] if count else 0.0)) / (squares.size - count)))
+
+
 def _small_sample(count: float) -> float:
     """The factor of the RMS limit for count elements."""
     return float(1 + SMALL_SAMPLE / max(count, 1) ** 0.5)

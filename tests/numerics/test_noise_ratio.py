@@ -479,3 +479,19 @@ def test_limits_of_correlated_elements_are_those_of_fewer_and_never_closer() -> 
     assert noise_ratio.for_correlated(limits, 10_000, 100).rms == pytest.approx(8 * 1.39)
     assert noise_ratio.for_correlated(limits, 10_000, 0.5).rms == pytest.approx(8 * 4.9)
     assert noise_ratio.for_correlated(limits, 10_000, 0.5).largest == limits.largest
+
+
+@pytest.mark.parametrize(
+    ("ratios", "wanted"),
+    [
+        ([1.0, 2.0], 6.0),
+        ([9.0, 0.0], 4.0 * 2.0**0.5),
+        ([3.0, 3.0, 30.0], 30.0**0.5),
+        ([9.0, NAN, 9.0, INF], 4.0),
+        ([], 6.0),
+    ],
+    ids=["below both limits", "one decides the RMS", "the rest", "of finite ones", "none"],
+)
+def test_ratios_are_cut_where_the_rms_is_the_limit(ratios: list[float], wanted: float) -> None:
+    found = noise_ratio.cap(np.array(ratios), Limits(6.0, 4.0))
+    assert found == pytest.approx(wanted, rel=1e-12)

@@ -7,10 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_probe.check.judging import judge_with_modes
-from pytest_probe.model.comparison import Allowance
+from pytest_probe.model.comparison import Allowance, Assumption, Comparison, Evidence
 from pytest_probe.model.device_modes import behaviour
 from pytest_probe.standards.auto import Auto
-from tests.support.asking import comparison
+from tests.support.asking import comparison, normal
 
 ONES = np.ones(40)
 NEARLY = ONES + 2.0**-22  # 2 ulp off in float32: noise, and not exact
@@ -176,12 +176,22 @@ def test_what_noise_does_not_pass_stays_as_it_is() -> None:
     assert (found.verdict, found.standard) == ("error", "noise")
 
 
-def test_no_mode_is_asked_to_explain_a_table() -> None:
+def test_only_a_mode_that_rounds_operands_explains_a_table() -> None:
     def never(*_: Any) -> None:
         pytest.fail("noise is content without a mode")
 
     asked = comparison(ONES + 1e-4, ONES, api="Functional.linear", dtype="float32", runs=UNSURE, alternative=never)
-    assert judge_with_modes(Auto(), asked, lambda: [behaviour("tf32")]).metrics["table"] == "ulp"
+    others = [behaviour("ftz"), behaviour("fast-math")]
+    assert judge_with_modes(Auto(), asked, lambda: others).metrics["table"] == "ulp"
+
+    def rounded(asked: Comparison, assumption: Assumption) -> Comparison:
+        off = normal(40, seed=1 + (assumption.sample or 0)) * (assumption.sample is not None)
+        return replace(asked, expected=ONES + 1e-4 * off, evidence=Evidence())
+
+    actual = ONES + 1e-4 * normal(40, seed=100)
+    asked = comparison(actual, ONES, api="Functional.linear", dtype="float32", runs=UNSURE, alternative=rounded)
+    assert Auto().judge(asked).metrics["table"] == "ulp"
+    assert judge_with_modes(Auto(), asked, lambda: [behaviour("tf32")]).metrics["mode"] == "tf32"
 
 
 @pytest.mark.parametrize(("terms", "verdict"), [(1024, "warning"), (65536, "pass")])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,12 @@ from pytest_probe.model.device_modes import MODES
 from pytest_probe.numerics.dtypes import AnyArray, widen
 from pytest_probe.numerics.ulp import truncated
 from pytest_probe.standards.auto import Auto
-from pytest_probe.standards.device_modes import emulations, fitted_factor, short
+from pytest_probe.standards.device_modes import emulations, short
+from pytest_probe.standards.device_modes.signature import fitted_factor, shares
 from pytest_probe.standards.noise.standard import NoiseStandard
 from tests.support.asking import comparison, normal
 
+NAN = math.nan
 VALUES = np.exp(normal(2000)) * np.sign(normal(2000, seed=1))
 
 
@@ -109,6 +112,28 @@ def test_the_factor_and_its_error() -> None:
         [2.0, 0.0], rel=0, abs=1e-12
     )
     assert fitted_factor(comparison([1.0], [1.0], dtype="float32")) == (1.0, np.inf)
+
+
+def test_shares_of_losses() -> None:
+    first, second = np.array([1.0, 0.0, 1.0, NAN]), np.array([0.0, 1.0, 1.0, 1.0])
+    assert shares([first, second], 0.75 * first + 0.25 * second) == pytest.approx([0.75, 0.25], rel=1e-6)
+    assert shares([first, second], 2 * first - second)[1] == 0.0
+    assert shares([first, first], first) == [1.0, 0.0]
+    assert shares([second, first], -second) == [0.0, 0.0]
+
+
+def test_what_the_arithmetic_inside_explains_hides_no_fault_of_a_precise_mode() -> None:
+    """Rounding that is 20 times what float32's own rounding gives, as that of operands in two bfloat16 numbers."""
+
+    def alternative(asked: Comparison, assumption: Assumption) -> Comparison:
+        off = normal(*RIGHT.shape, seed=1 + (assumption.sample or 0)) * (assumption.sample is not None)
+        return replace(asked, expected=RIGHT + 20 * 2.0**-24 * RIGHT * off, evidence=Evidence())
+
+    healthy = RIGHT * (1 + 20 * 2.0**-24 * normal(*RIGHT.shape, seed=100))
+    channel = 8 * 20 * 2.0**-24 * normal(*RIGHT.shape, seed=3) * (ELEMENT // 100 == 7)
+    for actual, wanted in ((healthy, "pass"), (healthy + channel, "error")):
+        asked = comparison(actual, RIGHT, api="Torch.matmul", dtype="float32", alternative=alternative)
+        assert judge_with_modes(Auto(), asked, lambda: [MODES["bf16x3"]], depth=lambda: "none").verdict == wanted
 
 
 @pytest.mark.parametrize(("value", "text"), [(17583.0, "17,600"), (12.84, "12.8"), (1.0, "1"), (0.0, "0")])

@@ -16,7 +16,7 @@ import torch
 from pytest_probe.frameworks.torch import attention, winograd
 from pytest_probe.frameworks.torch.decompositions import kernel, steps_of
 from pytest_probe.frameworks.torch.rounding import SplittingMode, only_moves, storage
-from pytest_probe.model.device_modes import Mode, Rounding
+from pytest_probe.model.device_modes import Cut, Mode, Rounding
 from pytest_probe.model.run import Jitter
 from pytest_probe.numerics.dtypes import SMALLEST_FLOAT32, ULP_FLOAT32
 
@@ -102,7 +102,7 @@ class _ModeEmulation(SplittingMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = self._computed(func, args, kwargs or {})
         if self.recurrences is not None and self.recurrences.hands_on(func, args, result):
-            result.data.copy_(rounded_to_bits(result.data, self.mode.bits, self.mode.rounding))
+            result.data.copy_(rounded_to_bits(result.data, self.mode.bits, "even"))
         return result
 
     def _computed(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -182,19 +182,20 @@ class _ModeEmulation(SplittingMode):
         """What passes between two steps of a kernel."""
         return self._moved(tensor, 1.0)
 
-    def _operands(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+    def _operands(self, tensor: torch.Tensor, place: Cut) -> list[torch.Tensor]:
         """The parts of an operand: one, or two where it is split."""
         if not self.mode.bits:
             return [self._moved(tensor, 1.0)]
-        high = self._rounded(tensor)
-        parts = [high, self._rounded(tensor - high)] if self.mode.split else [high]
+        rounding: Rounding = "zero" if self.mode.cut in ("both", place) else "even"
+        high = self._rounded(tensor, rounding)
+        parts = [high, self._rounded(tensor - high, rounding)] if self.mode.split else [high]
         return [self._moved(part, 1.0) for part in parts]
 
-    def _rounded(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _rounded(self, tensor: torch.Tensor, rounding: Rounding) -> torch.Tensor:
         """The tensor rounded; with jitter as far off, to either side."""
         if self.mode.bits < _SEEN_BITS:
             tensor = rounded_to_bits(tensor, _SEEN_BITS, "even")
-        rounded = rounded_to_bits(tensor, self.mode.bits, self.mode.rounding)
+        rounded = rounded_to_bits(tensor, self.mode.bits, rounding)
         if self.jitter is None:
             return rounded
         return tensor + (rounded - tensor) * signs_by_value(tensor, self.jitter.seed)
@@ -203,10 +204,11 @@ class _ModeEmulation(SplittingMode):
         self, function: _Bilinear, a: torch.Tensor, b: torch.Tensor, axes: tuple[int, int] | None
     ) -> torch.Tensor:
         """function(a, b), bilinear, as the mode computes it; it sums over the axes of a and b, None: in one piece."""
-        first, second = self._operands(a), self._operands(b)
+        first, second = self._operands(a, "first"), self._operands(b, "second")
         if self.mode.split:
             return function(first[0], second[0]) + function(first[0], second[1]) + function(first[1], second[0])
-        if not (self.mode.sums or self.mode.cut):
+        cut_sums = self.mode.cut == "sums"
+        if not (self.mode.sums or cut_sums):
             return function(first[0], second[0])
         if axes is None:
             return self._as_sum(function(first[0], second[0]))
@@ -218,7 +220,7 @@ class _ModeEmulation(SplittingMode):
             total = part if total is None else self._as_sum(total + part)
             lost = lost + total * left.shape[axes[0]]
         assert total is not None
-        return total - lost * _ROUNDOFF_FLOAT32 if self.mode.cut else total
+        return total - lost * _ROUNDOFF_FLOAT32 if cut_sums else total
 
     def whole_product(self, function: _Bilinear, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         """The same in one piece."""

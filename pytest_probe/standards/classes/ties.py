@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -127,13 +128,8 @@ class Ties:
         # All groups are single elements: no choice is free.
         if groups.max(initial=0) + 1 == values.size:
             return plain
-        summed = replace(
-            comparison,
-            actual=_sums(groups, widen(comparison.actual)).astype(comparison.actual.dtype),
-            expected=_sums(groups, comparison.expected),
-            evidence=comparison.evidence.transformed(lambda run: _sums(groups, run)),
-            weights=None,
-        )
+        actual = _sums(groups, widen(comparison.actual)).astype(comparison.actual.dtype)
+        summed = replace(comparison.with_reference(partial(_sums, groups)), actual=actual, weights=None)
         verdict = NoiseStandard().judge(summed)
         if verdict.verdict == "error":
             return plain

@@ -16,14 +16,10 @@ from pytest_probe.numerics import noise_ratio, regions
 from pytest_probe.numerics.dtypes import AnyArray, Float64Array, float_format, numpy_dtype, round_to, widen
 from pytest_probe.numerics.statistics import has_distinct
 from pytest_probe.numerics.ulp import ulp
-from pytest_probe.standards.device_modes import (
-    emulations,
-    has_samples,
-    is_as_large,
-    judge_emulated,
-    metrics_text,
-    outlying,
-)
+from pytest_probe.standards.device_modes import emulations, judge_emulated, metrics_text
+from pytest_probe.standards.device_modes.rounded_operands import is_as_large
+from pytest_probe.standards.device_modes.sampled_rounding import SampledEvidence
+from pytest_probe.standards.device_modes.signature import outlying
 from pytest_probe.standards.diagnosis.failed_output import (
     MIN_WRONG_ELEMENTS,
     NEARLY_ALL,
@@ -75,9 +71,10 @@ class DeviceMode(Struct, frozen=True):
 
     def _but_for(self, behaviour: Behaviour, emulated: Comparison) -> Cause | None:
         """What a mode explains but for a few elements."""
-        if not behaviour.rounds:
+        evidence = emulated.evidence
+        if not behaviour.rounds or not isinstance(evidence, SampledEvidence):
             return None
-        wrong = outlying(emulated)
+        wrong = outlying(emulated, evidence.samples)
         if not 0 < np.count_nonzero(wrong) <= _FEW * wrong.size:
             return None
         where = regions.describe(wrong)
@@ -85,7 +82,7 @@ class DeviceMode(Struct, frozen=True):
 
     def _near(self, failed: FailedOutput, emulated: Comparison, behaviour: Behaviour) -> bool:
         if behaviour.sampled:
-            return not has_samples(emulated) or _of_the_size(failed, emulated, behaviour)
+            return not isinstance(emulated.evidence, SampledEvidence) or _of_the_size(failed, emulated, behaviour)
         if behaviour.flushes:
             return not _still_wrong(failed, emulated)
         return not behaviour.rounds or is_as_large(failed.comparison, emulated, behaviour)

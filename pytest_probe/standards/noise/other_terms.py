@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Assumption, Comparison
 from pytest_probe.model.device_modes import CUT_SUMS
@@ -47,7 +46,7 @@ def multiplied(comparison: Comparison) -> OtherTerms | None:
         return np.where(there, np.nan, run)
 
     return OtherTerms(
-        replace(comparison, expected=with_nan(comparison.expected), evidence=evidence.transformed(with_nan)),
+        comparison.with_reference(with_nan),
         f"{UNDECIDED}{np.count_nonzero(there):,} elements are NaN where the reference has numbers, as in the CPU's own "
         "kernel: zeros, such as those of padding, may have met NaN or an infinity of the arguments",
     )
@@ -72,7 +71,7 @@ def left_out(comparison: Comparison) -> OtherTerms | None:
         return np.where(there, first, run)
 
     return OtherTerms(
-        replace(comparison, expected=filled(comparison.expected), evidence=comparison.evidence.transformed(filled)),
+        comparison.with_reference(filled),
         f"{UNDECIDED}{np.count_nonzero(there):,} elements are numbers where the reference is NaN: there zero meets NaN "
         "or an infinity of the arguments, and of the CPU's own kernels some leave such terms out",
     )
@@ -124,14 +123,7 @@ def with_cut_sums(comparison: Comparison, spread: Spread | None) -> Comparison |
         return None
     with np.errstate(invalid="ignore"):  # of equal infinities
         lost = other.expected - comparison.expected
-    lost = np.where(np.isfinite(lost), lost, 0.0)
-    if not lost.any():
-        return None
-    noise = {share: noise_of(_shifted(comparison, share * lost), spread).rms for share in (0.0, *SHARES)}
+        shifted = {share: comparison.moved_by(share * lost) for share in (0.0, *SHARES)}
+    noise = {share: noise_of(each, spread).rms for share, each in shifted.items()}
     share = min(noise, key=lambda each: noise[each])
-    return _shifted(comparison, share * lost) if share else None
-
-
-def _shifted(comparison: Comparison, by: AnyArray) -> Comparison:
-    evidence = comparison.evidence.transformed(lambda run: run + by)
-    return replace(comparison, expected=comparison.expected + by, evidence=evidence)
+    return shifted[share] if share else None

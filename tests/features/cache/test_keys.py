@@ -45,7 +45,7 @@ DIFFERENT: tuple[Any, ...] = (
     Leaf(np.zeros(2), strides=(2,)),
     Way(dtype="float64"),
     Way(dtype="float64", mode=Mode(bits=10)),
-    Way(dtype="float64", mode=Mode(bits=10, rounding="zero")),
+    Way(dtype="float64", mode=Mode(bits=10, cut="first")),
     Wanted(NAMES),
     Wanted(NAMES, grad=False),
 )

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from pytest_probe.frameworks.torch import attention
 from pytest_probe.frameworks.torch.emulated_modes import emulated, flushed, rounded_to_bits
-from pytest_probe.model.device_modes import MODES, Mode, Rounding, behaviour
+from pytest_probe.model.device_modes import MODES, Cut, Mode, Rounding, behaviour
 from pytest_probe.model.run import Jitter
 
 TF32 = Mode(bits=11)
@@ -67,6 +67,15 @@ def test_two_bfloat16_numbers_keep_16_bits() -> None:
         assert torch.mm(a, torch.ones_like(a)).item() == 1 + 2.0**-7
     with emulated(Mode(bits=8, split=True), None):
         assert torch.mm(a, torch.ones_like(a)).item() == pytest.approx(a.item(), rel=2.0**-16)
+
+
+@pytest.mark.parametrize(
+    ("cut", "wanted"), [("", 1.0625**2), ("both", 1.0), ("first", 1.0625), ("second", 1.0625), ("sums", 1.0625**2)]
+)
+def test_one_operand_is_cut_or_both(cut: Cut, wanted: float) -> None:
+    a = torch.tensor([[1 + 2.0**-4 - 2.0**-6]], dtype=torch.float64)
+    with emulated(Mode(bits=5, cut=cut), None):
+        assert torch.mm(a, a).item() == pytest.approx(wanted, rel=2.0**-20)
 
 
 def test_partial_sums_are_rounded() -> None:
