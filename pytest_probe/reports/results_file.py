@@ -70,6 +70,9 @@ class ResultsWriter:
             self._kept = path.stat().st_size
             if earlier is None or not earlier.finished:
                 self._write_run()
+        except SettingsError:
+            self._file.close()
+            raise
         except OSError as error:
             raise SettingsError("--probe-out", str(folder), f"it cannot be written to: {error.strerror}") from None
 

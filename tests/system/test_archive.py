@@ -41,7 +41,8 @@ def test_files_of_an_archive_have_paths(folder: Path, kind: str) -> None:
 
 def test_files_on_the_disk_stay_what_they_are(folder: Path) -> None:
     file = folder / "dump.json"
-    assert archive.open_file(file).read() == archive.head(file, 99) == b"dump.json"
+    with archive.open_file(file) as opened:
+        assert opened.read() == archive.head(file, 99) == b"dump.json"
     assert archive.split(file) is None
     assert archive.split(file / "x") is None
     assert not archive.is_archive(file)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,8 +48,14 @@ class Other:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "running" / "cuda-0.lock"
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Of a lock. A process holds its locks until it ends: the files of those that a test makes are closed here."""
+    made: list[Any] = []
+    init = DeviceLock.__init__
+    monkeypatch.setattr(DeviceLock, "__init__", lambda self, *args: (made.append(self), init(self, *args))[1])
+    yield tmp_path / "running" / "cuda-0.lock"
+    for lock in made:
+        lock._file.close()
 
 
 def test_many_run_beside_one_another(path: Path) -> None:

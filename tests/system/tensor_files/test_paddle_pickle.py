@@ -3,6 +3,7 @@ from __future__ import annotations
 import codecs
 import io
 import pickle
+import pickletools
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -116,6 +117,8 @@ def _system(command: str) -> bytes:
     return pickle.dumps(("a", _Calls(os.system, command)), protocol=4)
 
 
+DATES = pickle.dumps(("a", np.zeros(2, "M8[s]")), protocol=4)
+OLD_NUMPY = any(code.name == "EMPTY_DICT" for code, _, _ in pickletools.genops(DATES))
 HOSTILE = {
     "nothing": (b"", "it is cut, or no pickle of a tensor: pickle exhausted before seeing STOP"),
     "text": (b"hello", "its pickle has the instruction LIST, which a stored"),
@@ -131,7 +134,7 @@ HOSTILE = {
     "objects": (pickle.dumps(("a", np.array([None])), protocol=4), "its pickle has the instruction EMPTY_LIST, which"),
     "text array": (pickle.dumps(("a", np.array(["x"])), protocol=4), "its array is not of numbers"),
     "fields": (pickle.dumps(("a", np.zeros(2, "f4,i4")), protocol=4), "its pickle has the instruction "),
-    "dates": (pickle.dumps(("a", np.zeros(2, "M8[s]")), protocol=4), "its array is not of numbers"),
+    "dates": (DATES, "its pickle has the instruction EMPTY_DICT" if OLD_NUMPY else "its array is not of numbers"),
     "outside": (_outside(), "its pickle has the instruction BINPERSID, which a stored tensor does not need"),
     "larger": (_state((10**12,), b"1234"), "its array has not as many bytes as its shape says"),
     "negative": (_state((-1,), b"1234"), "its array has no shape"),
