@@ -4,9 +4,10 @@ autocast that a recorded call ran under: what a dump tells of it, else what its 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -207,7 +208,7 @@ def with_autocast(reference: Reference, autocast: str, run: Runs, *, as_recorded
     except (Unsupported, DeviceRaised):
         if not autocast:
             raise
-    cast = _cast(reference, autocast, inside=fits)
+    cast = _cast(reference, autocast, inside=fits and not _widens(reference, autocast, run))
     actual = run(cast)
     if not dtypes_fit(actual, cast.call):
         gave = f"{cast.candidate.path} gave {described(actual)} under autocast"
@@ -224,6 +225,19 @@ def _unchanged_by_autocast(reference: Reference, actual: Run, autocast: str, run
     under = run(replace(reference, autocast=autocast))
     same = actual.outputs.keys() == under.outputs.keys() and outputs_agree(actual, under, near)
     return under if same else None
+
+
+def _widens(reference: Reference, autocast: str, run: Runs) -> bool:
+    """Does the autocast compute the call in float32, as it does a loss? Then it rounds no wider input."""
+    leaves = {
+        name: replace(leaf, array=leaf.array.astype(np.float32)) if leaf.array.dtype.name in NARROW_DTYPES else leaf
+        for name, leaf in reference.leaves.items()
+    }
+    candidate = replace(reference.candidate, arguments=with_leaves(reference.candidate.arguments, leaves))
+    under = run(replace(reference, autocast=autocast))
+    with suppress(Unsupported, DeviceRaised):
+        return outputs_agree(under, run(replace(reference, leaves=leaves, candidate=candidate)), near)
+    return False
 
 
 def _cast(reference: Reference, autocast: str, *, inside: bool) -> Reference:

@@ -103,6 +103,34 @@ def test_an_operator_whose_parts_are_cast(
     assert [item.verdict for item in verdicts(path).values()] == ["error"]
 
 
+@pytest.mark.parametrize("name", ["cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss"])
+def test_a_loss_that_autocast_widens_rounds_no_target(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """16-bit logits, float32 targets: a result in float32 looks as if targets were cast."""
+    generator, right = torch.Generator().manual_seed(0), getattr(F, name)
+    logits = torch.randn(32, 30, generator=generator).bfloat16().requires_grad_()
+    targets = torch.softmax(torch.randn(32, 30, generator=generator), -1)
+    signs = (torch.ones(32),) if name == "cosine_embedding_loss" else ()
+
+    with pytest_probe.capture(tmp_path, task="tensor"):
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = right(logits, targets, *signs)
+        loss.backward(torch.tensor(0.46))
+    path = find_dumps(tmp_path)[0]
+
+    def judged(device: str) -> set[str]:
+        return {item.verdict for key, item in verdicts(path, device=device).items() if key.split(".")[1] == name}
+
+    assert judged("cpu") == judged("recorded") == {"pass"}
+
+    def wrong(x: torch.Tensor, y: torch.Tensor, *rest: Any, **settings: Any) -> Any:
+        return right(x, y if y.dtype is torch.float64 else y.bfloat16().to(y.dtype), *rest, **settings)
+
+    monkeypatch.setattr(F, name, wrong)
+    assert "error" in judged("cpu")
+
+
 def test_a_part_of_a_call_that_turns_its_autocast_off() -> None:
     x = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
     with torch.autocast("cpu", torch.bfloat16), KernelsMode():
