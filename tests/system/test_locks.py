@@ -50,9 +50,14 @@ class Other:
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Of a lock. A process holds its locks until it ends: the files of those that a test makes are closed here."""
-    made: list[Any] = []
+    made: list[DeviceLock] = []
     init = DeviceLock.__init__
-    monkeypatch.setattr(DeviceLock, "__init__", lambda self, *args: (made.append(self), init(self, *args))[1])
+
+    def kept(lock: DeviceLock, *args: Any) -> None:
+        made.append(lock)
+        init(lock, *args)
+
+    monkeypatch.setattr(DeviceLock, "__init__", kept)
     yield tmp_path / "running" / "cuda-0.lock"
     for lock in made:
         lock._file.close()
