@@ -126,7 +126,7 @@ HOSTILE = {
     "eval": (pickle.dumps(("a", _Calls(eval, "1/0")), protocol=4), "it names builtins.eval, which a stored tensor"),
     "file": (
         pickle.dumps(("a", _Calls(open, "x", "w")), protocol=4),
-        "it names io.open, which a stored tensor does not",
+        f"it names {open.__module__}.open, which a stored tensor does not",
     ),
     "tuple": (pickle.dumps(("a", 3), protocol=4), "it holds something else than a name and an array"),
     "one": (pickle.dumps(np.zeros(3), protocol=4), "it holds something else than a name and an array"),
