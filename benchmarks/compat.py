@@ -35,7 +35,7 @@ RUNS = {
     "mindspore": (
         ("--probe-dump=tests/data/mindspore/mlp.zip",),
         ("--probe-dump=tests/data/mindspore/mlp-statistics.zip",),
-        ("-m", "mindspore", "tests/acceptance/test_mindspore_replay.py", "tests/frameworks/mindspore"),
+        ("-m", "mindspore", "tests/acceptance/test_mindspore_replay.py"),
     ),
 }
 
