@@ -103,7 +103,7 @@ test-without-torch:
 
 # Without the compiled kernels: captures and large inputs with a wheel that was built where the compiler fails.
 PLAIN := $(VENV)-without-kernel
-PACKAGES = $$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+PACKAGES = $$("$(1)/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 test-without-kernel: $(INSTALLED)
 	$(PYTHON) -m venv --clear $(PLAIN)
 	CC=false $(PLAIN)/bin/pip install --quiet --no-deps .
