@@ -83,7 +83,7 @@ def check_writable(path: Path) -> None:
 def write(path: Path, header: Header, changed: Mapping[str, KeptCase | None], *, whole: bool) -> UpdateCounts:
     """Bring a baseline up to date; what others wrote to it since it was read stays. whole: the run left no case out.
 
-    Raises NotWritten.
+    Raises BaselineWriteError.
     """
     try:
         path = path.resolve()
