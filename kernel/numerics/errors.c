@@ -17,18 +17,6 @@ typedef struct {
     double normal, top, unit;
 } sides;
 
-/* The distance between neighbours of the format in the binade of a number. */
-INLINE double spacing_of(double value, const sides *both) {
-    uint64_t bits;
-    double power;
-    memcpy(&bits, &value, sizeof bits);
-    bits &= 0x7ff0000000000000u;
-    memcpy(&power, &bits, sizeof power);
-    power = power > both->normal ? power : both->normal;
-    power = power < both->top ? power : both->top;
-    return power * both->unit;
-}
-
 /* As NumPy adds up so many numbers. */
 static double pairwise(const double *values, Py_ssize_t count) {
     double sums[8] = {0}, found;
@@ -62,7 +50,7 @@ INLINE int all_described(description *found, const sides *both) {
             _Pragma("omp simd reduction(max : absolute, relative, ulps) reduction(+ : differing, lost)")
             for (Py_ssize_t index = 0; index < count; index++) {
                 double wanted = expected[index], gap = fabs(actual[index] - wanted), size = fabs(wanted);
-                double spacing = spacing_of(wanted, both), distance = gap / spacing;
+                double spacing = spacing_of(wanted, both->normal, both->top, both->unit), distance = gap / spacing;
                 double rounded = rint(wanted / spacing) * spacing, share = gap / (size == 0.0 ? INFINITY : size);
                 differing += (uint64_t)(actual[index] != rounded);
                 lost += (uint64_t)!(gap <= DBL_MAX);
@@ -101,7 +89,7 @@ INLINE Py_ssize_t all_opened(const allowance *granted, const sides *both) {
         _Pragma("omp simd reduction(+ : found, outside)")
         for (Py_ssize_t index = 0; index < count; index++) {
             double wanted = expected[index], size = fabs(wanted);
-            double error = fabs(actual[index] - wanted) - spacing_of(wanted, both) / 2, allowed = roundoff * size;
+            double error = fabs(actual[index] - wanted) - spacing_of(wanted, both->normal, both->top, both->unit) / 2, allowed = roundoff * size;
             error = error > 0.0 ? error : 0.0;
             allowed = allowed > least ? allowed : least;
             double ratio = error / allowed;

@@ -36,3 +36,4 @@ PyObject *power_sums(PyObject *module, PyObject *given);
 PyObject *describe(PyObject *module, PyObject *given);
 PyObject *ends(PyObject *module, PyObject *given);
 PyObject *opened(PyObject *module, PyObject *given);
+PyObject *piled(PyObject *module, PyObject *given);

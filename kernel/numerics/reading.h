@@ -51,3 +51,16 @@ INLINE uint16_t to_bfloat16(double value) {
     memcpy(&bits, &narrow, sizeof bits);
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
 }
+
+/* The distance between neighbours of a format in the binade of a number: the format's smallest normal number and its
+ * largest power of two, and an ulp of 1. */
+INLINE double spacing_of(double value, double normal, double top, double unit) {
+    uint64_t bits;
+    double power;
+    memcpy(&bits, &value, sizeof bits);
+    bits &= 0x7ff0000000000000u;
+    memcpy(&power, &bits, sizeof power);
+    power = power > normal ? power : normal;
+    power = power < top ? power : top;
+    return power * unit;
+}

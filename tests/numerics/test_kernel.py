@@ -79,6 +79,36 @@ def test_the_kernel_gives_numpys_bits(compiled_numbers: ModuleType, dtype: str) 
     check_sizes(compiled_numbers, dtype)
 
 
+def check_sums(compiled: ModuleType, dtype: str) -> None:
+    """Every result is rounded, into subnormal numbers and beyond the range; the order of terms is theirs."""
+    random, narrow, form = np.random.default_rng(1), numpy_dtype(dtype), float_format(dtype)
+    places = random.integers(0, 3, 400)
+    for size, product in ((1.0, False), (form.max / 4, False), (2.0**form.min_exponent, False), (1.0, True)):
+        terms = random.standard_normal((400, 2)) * size + product
+        expected, total = (np.full((3, 2), float(product)) for _ in range(2))
+        for place, term in zip(places, terms, strict=True):
+            joined = expected[place] * term if product else expected[place] + term
+            with np.errstate(over="ignore"):
+                expected[place] = joined.astype(np.float32).astype(narrow)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kernel, "compiled", compiled)
+            kernel.pile(total, places, terms, form, product=product)
+        assert total.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_the_kernel_rounds_every_sum(compiled_numbers: ModuleType, dtype: str) -> None:
+    check_sums(compiled_numbers, dtype)
+
+
+@pytest.mark.parametrize("place", [-1, 3])
+def test_no_term_is_written_outside_the_sums(compiled_numbers: ModuleType, place: int) -> None:
+    total, terms = np.zeros(3), np.ones(1)
+    with pytest.raises(IndexError, match="a place is outside"):
+        kernel.pile(total, np.array([place]), terms, float_format("float16"), product=False)
+    assert not total.any()
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 @pytest.mark.parametrize(
     "strange", [(math.nan, 1.0), (1.0, math.nan), (math.inf, 1.0), (-math.inf, -math.inf), (1.0, 1e300), (0.0, 0.0)]
@@ -121,6 +151,8 @@ for maps in test_curves.MAPS:
     test_curves.check_bits(_kernel, maps, 3)
 for dtype in test_kernel.FLOATS:
     test_kernel.check_sizes(_kernel, dtype)
+for dtype in ("bfloat16", "float16"):
+    test_kernel.check_sums(_kernel, dtype)
 test_moved.check_sizes(_kernel)
 print(_kernel.INSTRUCTIONS)
 """

@@ -12,6 +12,9 @@ from typing import Any
 
 import torch
 
+from pytest_probe.numerics import kernel
+from pytest_probe.numerics.dtypes import float_format, numpy_dtype
+
 ATEN = torch.ops.aten
 
 
@@ -45,6 +48,11 @@ def piled(
     join: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = torch.add,
 ) -> torch.Tensor:
     """terms[i] added to total[index[i]], or multiplied with it, in the order of i, every result rounded."""
+    if kernel.compiled is not None and total.dtype is torch.float64:
+        result = total.clone(memory_format=torch.contiguous_format)
+        arrays = result.numpy(), index.long().contiguous().numpy(), terms.double().contiguous().numpy()
+        kernel.pile(*arrays, float_format(numpy_dtype(str(dtype).removeprefix("torch."))), product=join is torch.mul)
+        return result
     order = torch.argsort(index, stable=True)
     places, counts = torch.unique_consecutive(index[order], return_counts=True)
     starts = counts.cumsum(0) - counts
@@ -65,9 +73,7 @@ def piled(
 def chain(dtype: torch.dtype, rows: torch.Tensor, start: torch.Tensor | None = None) -> torch.Tensor:
     """The sum of each row, added up from its first element, or to a sum from before it, every sum rounded."""
     total = rows.new_zeros(rows.shape[:-1]) if start is None else start
-    for column in rows.unbind(-1):
-        total = rounded_once(total + column, dtype)
-    return total
+    return piled(dtype, total[None], torch.zeros(rows.shape[-1], dtype=torch.long), rows.movedim(-1, 0))[0]
 
 
 def cascade(dtype: torch.dtype, terms: torch.Tensor, places: torch.Tensor, count: int) -> torch.Tensor:

@@ -22,6 +22,7 @@ from pytest_probe.frameworks.torch.cpu16.sequential import cascade, chain, piled
 from pytest_probe.frameworks.torch.rounding import StepsMode
 from pytest_probe.frameworks.torch.state import plain_convolutions
 from pytest_probe.model.verdict import OutputVerdict, Verdict
+from pytest_probe.numerics import kernel
 from pytest_probe.numerics.dtypes import AnyArray, round_to, widen
 from pytest_probe.numerics.noise_ratio import nearest_run
 from pytest_probe.registry import Registry
@@ -211,6 +212,21 @@ def test_terms_are_added_in_order_and_every_sum_is_rounded() -> None:
     found = piled(HALF, torch.zeros(2, dtype=torch.float64), index, doubles(2048, 1, 1, 1, 1))
     assert found.tolist() == [2048, 2]
     assert piled(HALF, torch.zeros(2, dtype=torch.float64), index, doubles(1, 1, 1, 1, 2048)).tolist() == [2050, 2]
+
+
+@pytest.mark.parametrize("dtype", [HALF, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("join", [torch.add, torch.mul])
+def test_terms_are_joined_alike_without_the_kernel(
+    join: Any, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of terms, in any layout and dtype of places."""
+    generator = torch.Generator().manual_seed(0)
+    terms = 1 + torch.randn(6, 300, generator=generator, dtype=torch.float64).t() / 8
+    places, start = torch.randint(4, (300,), generator=generator, dtype=torch.int32), torch.ones(5, 6).double()
+    found = piled(dtype, start, places, terms, join), chain(dtype, terms, start[0, 0].expand(300))
+    monkeypatch.setattr(kernel, "compiled", None)
+    without = piled(dtype, start, places, terms, join), chain(dtype, terms, start[0, 0].expand(300))
+    assert all(map(torch.equal, found, without))
 
 
 def test_a_chain_stagnates_and_a_cascade_does_not() -> None:
