@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+import numpy as np
 from msgspec.structs import replace
 
 from pytest_probe.check.replay import Replay
@@ -102,10 +103,29 @@ def gradient_sides(replay: Replay, given: Mapping[str, AnyArray] | None = None) 
     ]
 
 
-def given_gradients(case: Case, replay: Replay, seed: int) -> list[tuple[Replay, dict[str, AnyArray]]]:
-    """The replays whose gradients are judged, and the gradients that the source gives for each."""
-    parts = ((part, part.source.gradients(part)) for part in backward_replays(case, replay, seed))
+def given_gradients(
+    case: Case, replay: Replay, seed: int, *, alone: bool = False
+) -> list[tuple[Replay, dict[str, AnyArray]]]:
+    """The replays whose gradients are judged, and the gradients that the source gives for each; alone: what its run
+    gave besides is let go."""
+    asked = _alone if alone else _gradients
+    parts = ((part, asked(part)) for part in backward_replays(case, replay, seed))
     return unless_refused(parts, lambda part, words: (part[0].noted(words), part[1]))
+
+
+def _gradients(replay: Replay) -> dict[str, AnyArray]:
+    return replay.source.gradients(replay)
+
+
+def _alone(replay: Replay) -> dict[str, AnyArray]:
+    run = replay.actual
+    run.outputs = {
+        name: np.broadcast_to(np.zeros((), value.dtype), value.shape) if isinstance(value, np.ndarray) else value
+        for name, value in run.outputs.items()
+    }
+    found = replay.source.gradients(replay)
+    run.release()
+    return found
 
 
 def unless_refused(parts: Iterator[Part], noted: Callable[[Part, str], Part]) -> list[Part]:
@@ -124,7 +144,7 @@ def unless_refused(parts: Iterator[Part], noted: Callable[[Part, str], Part]) ->
 
 def large_gradients(case: Case, replay: Replay, seed: int) -> tuple[Replay, dict[str, AnyArray]]:
     """Of a large call: the replay with its incoming gradient, and the gradients that the source gives for it."""
-    parts = given_gradients(case, replay, seed)
+    parts = given_gradients(case, replay, seed, alone=True)
     first = parts[0][0]
     # Each has a part of what the reference is asked for; it has one output, and so one incoming gradient.
     reference = replay.reference if len(parts) > 1 else first.reference

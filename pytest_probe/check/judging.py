@@ -158,9 +158,10 @@ class Judging(Struct, frozen=True):
     def _in_samples(self, case: Case, replay: Replay) -> Compared:
         conditions, contraction = self.setup.conditions, replay.reference.contraction
         assert contraction is not None
-        actual = replay.actual.outputs
         if case.direction == "backward":
             replay, actual = large_gradients(case, replay, conditions.seed)
+        else:
+            actual = replay.actual.outputs
         key = case.record.name
         sampler = Sampler(replay, contraction, conditions.flops, case.direction, key, conditions.seed)
         compared = compared_in_samples(sampler, actual)

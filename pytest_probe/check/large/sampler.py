@@ -68,9 +68,10 @@ class Checksums(Struct, frozen=True):
     def _summed(self, array: AnyArray, axis: int, change: Callable[[AnyArray], AnyArray]) -> AnyArray:
         """Chunk by chunk along another dimension, lest a wide copy of the whole be held."""
         starts = np.arange(0, array.shape[axis], self.size)
-        other = 0 if axis else array.ndim - 1
         if array.ndim == 1 or array.size <= CHUNK:
             return np.add.reduceat(change(widen(array)), starts, axis=axis)
+        # The longest one: a batch of one has no parts.
+        other = max((dim for dim in range(array.ndim) if dim != axis), key=lambda dim: array.shape[dim])
         step = max(1, CHUNK * array.shape[other] // array.size)
         chunks = (
             array[(slice(None),) * other + (slice(first, first + step),)]

@@ -14,7 +14,8 @@ from pytest_probe.check.large.contractions import free_indices
 from pytest_probe.check.large.sampler import Checksums, Sample, Sampler
 from pytest_probe.check.replay import Replay
 from pytest_probe.model.dump import Direction
-from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype
+from pytest_probe.model.run import Run
+from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype, widen
 from tests.check.conftest import Function, Make, Plant, failed
 from tests.check.conftest import normal as normal_tensor
 from tests.support.emulated import product, to_bits
@@ -39,6 +40,22 @@ def test_checksums_are_equal_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampler, "CHUNK", 20)
     for axis in range(3):
         assert np.array_equal(made[axis].signed(array, axis), whole[axis])
+
+
+@pytest.mark.parametrize("axis", [1, 2, 3])
+def test_a_batch_of_one_is_summed_in_chunks_too(axis: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    array = np.random.default_rng(0).standard_normal((1, 4, 32, 16)).astype(np.float32)
+    made, sizes = Checksums.of(array.shape[axis], 2, np.random.default_rng(1)), list[int]()
+    whole = made.signed(array, axis)
+
+    def noted(part: np.ndarray) -> np.ndarray:
+        sizes.append(part.size)
+        return widen(part)
+
+    monkeypatch.setattr(sampler, "CHUNK", 128)
+    monkeypatch.setattr(sampler, "widen", noted)
+    assert np.array_equal(made.signed(array, axis), whole)
+    assert max(sizes) <= 128
 
 
 def test_rounding_of_powers_of_two_is_a_uniform_error_of_one_ulp() -> None:
@@ -271,6 +288,24 @@ def test_a_scaled_gradient_of_a_large_call_is_found(
     made = bench("Functional.linear", F.linear, *linear(), backward=True, conditions=SMALL)
     plant(F, "linear", wrong)
     assert failed(made.check("backward")).keys() == names
+
+
+@pytest.mark.parametrize("head", range(4))
+def test_a_wrong_matrix_of_a_batch_is_found_and_the_output_is_let_go(
+    bench: Make, plant: Plant, monkeypatch: pytest.MonkeyPatch, head: int
+) -> None:
+    """Once the device has given its gradients."""
+    x, y = normal_tensor(1, 4, 128, 32), normal_tensor(1, 4, 32, 128)
+    made = bench("Torch.matmul", torch.matmul, x, y, backward=True, conditions=SMALL)
+    runs = list[Run]()
+    monkeypatch.setattr(Run, "release", lambda run: runs.append(run))
+    healthy = made.check("backward")
+    assert (healthy.verdict, healthy.reason) == ("pass", "")
+    assert ["sampled" in output.metrics for output in healthy.outputs] == [True, True]
+    assert [run.outputs["output.0"].strides for run in runs] == [(0, 0, 0, 0)]
+    scale = 1 + 0.01 * (torch.arange(4) == head).view(4, 1, 1)
+    plant(torch, "matmul", lambda right, x, y: right(x * scale, y))
+    assert failed(made.check("backward")).keys() == {"grad.input.0", "grad.input.1"}
 
 
 @pytest.mark.parametrize(
