@@ -54,9 +54,6 @@ _CANCELLED = 2.0**-18
 # Ulps of float32 at the RMS that sums of some thousand terms in two orders differ by, in the mean and at most. Chosen:
 # TF32 and bfloat16 inside are off by hundreds and thousands.
 _ORDERS, _ORDERS_MOST = 8.0, 64.0
-# What sums in 16 bit are off by, in roundoffs of the dtype, in the middle (3.3 for 512 terms, 20 for 16,384); and 99 of
-# 100 elements, in that. Terms that are left out are off by more.
-_SUM_LEAST, _SUM_MOST, _SUM_SPREAD = 0.25, 16.0, 16.0
 # Of the errors, how many more on one side than on the other, and by how many standard errors, have a direction.
 _BALANCED, _SIGMAS = 0.35, 4.0
 # Fewer errors, or numbers, have no spread to speak of.
@@ -202,7 +199,7 @@ def _stages(
         if np.count_nonzero(wrong) > before:
             before = int(np.count_nonzero(wrong))
             yield wrong, unit, _FURTHER
-    yield differ, own, (Sum(),)
+    yield differ, own, (RoundedInside(),)
 
 
 def _distance(comparison: Comparison) -> Float64Array:
@@ -270,27 +267,6 @@ class Rounding:
         return Cause("precision", f"{name} roundings: {words}")
 
 
-class Sum:
-    """Errors without direction, of a few roundoffs of a 16-bit dtype: a sum that is rounded to it at each step, or
-    operands that have so few bits."""
-
-    def explain(self, failed: FailedOutput) -> Cause | None:
-        narrow, roundoff = failed.comparison.precision, float_format(failed.comparison.precision).roundoff
-        if not failed.floating or failed.confined or failed.count < _MANY:
-            return None
-        if narrow.itemsize > 2:
-            return RoundedInside().explain(failed)
-        gap = failed.actual - failed.expected
-        size = np.abs(gap) / np.maximum(np.abs(failed.expected), _rms(failed.expected)) / roundoff
-        middle = float(np.median(size[gap != 0]))
-        if not _SUM_LEAST <= middle <= _SUM_MOST or not np.quantile(size, 0.99) <= _SUM_SPREAD * middle:
-            return None
-        if _directed(failed) or _goes_on(failed):
-            return None
-        words = f"random errors of {middle:.2g} roundoffs: a sum in {narrow.name}, or other roundings inside"
-        return Cause("precision", words)
-
-
 def _directed(failed: FailedOutput) -> bool:
     """Have errors one direction, or that of the numbers?"""
     gap = failed.actual - failed.expected
@@ -298,14 +274,3 @@ def _directed(failed: FailedOutput) -> bool:
     signs, expected = np.sign(gap[differ]), failed.expected[differ]
     means = (signs.mean(), (signs * np.sign(expected)).mean())
     return any(abs(float(mean)) > max(_BALANCED, _SIGMAS / np.sqrt(signs.size)) for mean in means)
-
-
-def _goes_on(failed: FailedOutput) -> bool:
-    """Have elements next to one another in size, or in memory, errors of one sign?"""
-    signs = np.sign(failed.actual - failed.expected).ravel()
-    for order in (np.argsort(failed.expected, axis=None, kind="stable"), np.arange(signs.size)):
-        run = signs[order]
-        run = run[run != 0]
-        if abs(float((run[1:] * run[:-1]).mean())) > max(_BALANCED, _SIGMAS / np.sqrt(run.size)):
-            return True
-    return False

@@ -29,7 +29,14 @@ from pytest_probe.standards.diagnosis.failed_output import (
     wrong_elements,
 )
 from pytest_probe.standards.diagnosis.groups import WrongGroups
-from pytest_probe.standards.diagnosis.precision import DeviceMode, IntegerStep, NarrowerResult, OneStep, RoundedInside
+from pytest_probe.standards.diagnosis.precision import (
+    Cancelled,
+    DeviceMode,
+    IntegerStep,
+    NarrowerResult,
+    OneStep,
+    RoundedInside,
+)
 from pytest_probe.standards.diagnosis.ranges import Constant, NotFinite, ValueRange
 from pytest_probe.standards.diagnosis.scaled import WrongScales
 from pytest_probe.standards.diagnosis.terms import Combination, Factor, Power, Sign, SliceFactor, SliceOffset, SliceTerm
@@ -65,6 +72,7 @@ CAUSES: Sequence[Recogniser] = (
     ValueRange(),
     DeviceMode([MODES["reduced-reduction"], MODES["short-accumulation"], *ACCUMULATIONS]),
     RoundedInside(),
+    Cancelled(),
 )
 
 

@@ -27,7 +27,7 @@ from pytest_probe.standards.diagnosis.failed_output import NEARLY_ALL, Cause, Fa
 _EPS_VALUES = (0.0, 1e-3, 1e-5, 1e-6, 1e-8, 1e-12)
 _SMALL = 1e-2
 # Elements of a tile of a kernel's loop; pieces of a dimension that are tried one by one.
-_TILES = (4, 8, 16, 32, 64, 128)
+_TILES = (4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 _PIECES = 4
 # Bits of a cut operand, the leading one among them: of bfloat16 to one less than float32's.
 _BITS = range(8, 24)
@@ -36,6 +36,8 @@ _NARROW = ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
 # give so many elements in all.
 _RUNS, _LARGEST, _ELEMENTS = 400, 1 << 20, 1 << 24
 
+# Before the names of outputs whose incoming gradients are changed.
+_INCOMING = "incoming."
 # Of the errors' size: what moves the output by less explains none of it.
 _TOO_LITTLE = 0.25
 
@@ -73,9 +75,10 @@ class ChangedArgument:
                 continue
             values = widen(found).astype(np.float64)
             if failed.explained(values) and (failed.floating or failed.by_chance(values) < 0.5):
-                return Cause(change.family, change.words)
+                return Cause(change.family, change.words.replace(_INCOMING, "the gradient of "))
             if change.lost and failed.explained(2 * failed.expected - values):
-                return Cause(change.family, change.words.replace("as without", "as with twice"))
+                words = change.words.replace("as without", "as with twice")
+                return Cause(change.family, words.replace(_INCOMING, "the gradient of "))
             if change.series and _moves_little(failed, values):
                 ended.add(change.series)
         return None
@@ -112,16 +115,18 @@ def _moves_little(failed: FailedOutput, values: Float64Array) -> bool:
 
 def changes(failed: FailedOutput) -> Iterator[_Change]:
     call, case = failed.comparison.call, failed.comparison.case
-    tensors = {name: value for name, value in call.given.items() if isinstance(value, np.ndarray) and value.size}
+    own = {name: value for name, value in call.given.items() if isinstance(value, np.ndarray) and value.size}
+    tensors = {**own, **{f"{_INCOMING}{name}": value for name, value in case.incoming.items() if value.size}}
     yield from _texts(failed)
     for name, value in call.given.items():
         yield from _numbers(name, value)
     for name, value in case.incoming.items():
-        yield _Change("argument", "as with incoming gradients of 1", {f"incoming.{name}": np.ones_like(value)})
+        yield _Change("argument", "as with incoming gradients of 1", {f"{_INCOMING}{name}": np.ones_like(value)})
     # Rounded arguments, and numbers such as eps, may come to one factor; no tensor does that is left out or moved.
-    kinds = (_forgotten, _swapped, _rounded, _moved, _scaled, _cut, _shortened, _truncated)
+    kinds = (_forgotten, _overwritten, _swapped, _rounded, _moved, _scaled, _cut, _shortened, _truncated)
     for kind in (_rounded, _truncated) if failed.uniform else kinds:
-        yield from kind(tensors)
+        # An incoming gradient gets shorter with no argument.
+        yield from kind(own if kind is _shortened else tensors)
 
 
 def _texts(failed: FailedOutput) -> Iterator[_Change]:
@@ -168,6 +173,32 @@ def _forgotten(tensors: _Tensors) -> Iterator[_Change]:
         elif value.dtype.kind in "iu":
             yield _Change("argument", f"as with {name} + 1", {name: value + value.dtype.type(1)})
             yield _Change("argument", f"as with {name} - 1", {name: value - value.dtype.type(1)})
+            round_again = np.where(value == value.max(), value.dtype.type(0), value + value.dtype.type(1))
+            yield _Change("moved", f"as with {name} + 1, and 0 for the largest", {name: round_again})
+
+
+def _overwritten(tensors: _Tensors) -> Iterator[_Change]:
+    """What is added up at one index, of which only the last is left, as where threads do not wait for one another."""
+    for index, places in tensors.items():
+        for name, value in tensors.items() if places.dtype.kind in "iu" and places.ndim else ():
+            if not is_floating(value.dtype) or value.shape[: places.ndim] != places.shape:
+                continue
+            for axis in (None, *(range(places.ndim) if places.ndim > 1 else ())):
+                last = _is_last(places, axis).reshape(*places.shape, *(1,) * (value.ndim - places.ndim))
+                words = f"as with the last of equal {index} alone{'' if axis is None else f' along dim {axis}'}"
+                yield _Change(
+                    "term", f"{words}: the others of {name} are overwritten", {name: np.where(last, value, 0)}
+                )
+
+
+def _is_last(places: AnyArray, axis: int | None) -> AnyArray:
+    """Which places are the last of those with one index, of all or along a dimension."""
+    others = [np.arange(1 if axis in (None, each) else size) for each, size in enumerate(places.shape)]
+    apart = np.ravel_multi_index(np.ix_(*others), tuple(map(len, others)))
+    keys = (places.astype(np.int64) * apart.size + apart).reshape(-1)
+    found = np.zeros(keys.size, dtype=bool)
+    found[keys.size - 1 - np.unique(keys[::-1], return_index=True)[1]] = True
+    return found.reshape(places.shape)
 
 
 def _swapped(tensors: _Tensors) -> Iterator[_Change]:

@@ -15,7 +15,7 @@ from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics import noise_ratio, regions
 from pytest_probe.numerics.dtypes import AnyArray, Float64Array, float_format, numpy_dtype, round_to, widen
 from pytest_probe.numerics.statistics import has_distinct
-from pytest_probe.numerics.ulp import ulp
+from pytest_probe.numerics.ulp import truncated, ulp
 from pytest_probe.standards.device_modes import emulations, judge_emulated, metrics_text
 from pytest_probe.standards.device_modes.rounded_operands import is_as_large
 from pytest_probe.standards.device_modes.sampled_rounding import SampledEvidence
@@ -32,18 +32,19 @@ _NARROWER = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 _REACH = 2.0
 # Elements on the same side of the reference, of those that a step to one side explains.
 _ONE_SIDED = 0.9
-# What rounding inside leaves, in the middle, of an element or of the output's RMS: float16 to float8.
-_LEAST, _MOST = 2.0**-16, 2.0**-6.5
+# What rounding inside leaves, in the middle, of an element or of the output's RMS: float16 to float8; and 99 of 100
+# elements, in that.
+_LEAST, _MOST, _SPREAD = 2.0**-16, 2.0**-5.5, 12.0
 # Of the wrong elements, how many more on one side than on the other; correlation of neighbours' errors.
 _BALANCED, _SMOOTH = 0.35, 0.35
 _MANY = 32
+# How much smaller than 1 results are that lose digits where 1 is added and taken away.
+_RISES = 16
 # Of the elements, what a mode may leave wrong that explains the others.
 _FEW = 0.05
 # How much farther than one run an element may move in several, and how often the limits of the last stage are taken by
 # that of equal terms. Chosen, far above both.
 _MORE, _WIDEST = 4.0, 8.0
-# Of the elements, what another way of rounding changes: where all are off by one, that was added.
-_PARTLY = 0.75
 
 
 class DeviceMode(Struct, frozen=True):
@@ -66,16 +67,16 @@ class DeviceMode(Struct, frozen=True):
                     continue
                 if found.verdict == "pass":
                     return Cause("precision", self._words(behaviour, found, failed.verdict))
-                nearly = nearly or self._but_for(behaviour, emulated)
+                nearly = nearly or self._but_for(failed, behaviour, emulated)
         return nearly
 
-    def _but_for(self, behaviour: Behaviour, emulated: Comparison) -> Cause | None:
-        """What a mode explains but for a few elements."""
+    def _but_for(self, failed: FailedOutput, behaviour: Behaviour, emulated: Comparison) -> Cause | None:
+        """What a mode explains but for a few elements, of which most are right without it."""
         evidence = emulated.evidence
         if not behaviour.rounds or not isinstance(evidence, SampledEvidence):
             return None
         wrong = outlying(emulated, evidence.samples)
-        if not 0 < np.count_nonzero(wrong) <= _FEW * wrong.size:
+        if not 0 < np.count_nonzero(wrong) <= _FEW * wrong.size or np.mean(wrong[failed.wrong]) > 0.5:
             return None
         where = regions.describe(wrong)
         return Cause("precision", f"{_like(behaviour)}, but for {'a few elements' if where == 'scattered' else where}")
@@ -172,6 +173,9 @@ class OneStep:
         dtype, used = failed.comparison.actual.dtype, failed.expected != 0
         rounded = np.asarray(round_to(failed.expected, dtype), dtype=np.float64)
         gap = ((failed.actual - rounded) / ulp(failed.expected, dtype))[used]
+        cut = truncated(failed.expected, dtype) == failed.actual
+        if np.mean(cut) >= NEARLY_ALL and np.count_nonzero(failed.wrong & cut) >= NEARLY_ALL * failed.count:
+            return Cause("precision", f"cut towards zero to {dtype.name}, not rounded")
         # A factor moves some elements by a step, others by none, or by two.
         if not np.mean((np.abs(gap) >= 0.5) & (np.abs(gap) <= 1)) >= NEARLY_ALL:
             return None
@@ -188,7 +192,7 @@ class IntegerStep:
 
     def explain(self, failed: FailedOutput) -> Cause | None:
         if (
-            not MIN_WRONG_ELEMENTS <= failed.count <= _PARTLY * failed.wrong.size
+            not MIN_WRONG_ELEMENTS <= failed.count < NEARLY_ALL * failed.wrong.size
             or failed.comparison.actual.dtype.kind == "b"
         ):
             return None
@@ -210,30 +214,58 @@ class RoundedInside:
     """Errors without direction, as small as those of a narrower dtype inside."""
 
     def explain(self, failed: FailedOutput) -> Cause | None:
-        if not failed.floating or failed.count < max(_MANY, failed.wrong.size / 4):
+        # Results of 16 bits hide most of it.
+        least = failed.wrong.size / 4 if failed.comparison.precision.itemsize > 2 else 0
+        if not failed.floating or failed.count < max(_MANY, least):
             return None
         finite = np.isfinite(failed.actual) & np.isfinite(failed.expected)
         if np.count_nonzero(finite) < NEARLY_ALL * finite.size:
             return None
         gap = np.where(finite, failed.actual - failed.expected, 0.0)
+        own = np.abs(np.where(finite, failed.expected, 0.0))
         rms = float(np.sqrt(np.mean(failed.expected[finite] ** 2)))
-        size = np.abs(gap) / np.maximum(np.abs(np.where(finite, failed.expected, 0.0)), rms)
-        middle = float(np.median(size[failed.wrong]))
-        if not _LEAST < middle < _MOST or not np.quantile(size[failed.wrong], 0.99) < 16 * middle:
+        middles = (_middle(np.abs(gap)[failed.wrong] / unit[failed.wrong]) for unit in (np.maximum(own, rms), own))
+        middle = next(filter(None, middles), None)
+        if middle is None or _directed(gap, failed):
             return None
-        if _directed(gap, failed):
-            return None
-        words = f"as of operands that are rounded to about {_bits(middle)} bits"
+        narrow = failed.comparison.precision
+        wide = f"operands that are rounded to about {_bits(middle)} bits"
+        words = f"as of {wide if narrow.itemsize > 2 else f'steps that are rounded to {narrow.name}'}"
         return Cause("precision", f"random errors of {_share(middle)} of its size, {words}")
 
 
+def _middle(sizes: AnyArray) -> float | None:
+    """The middle one of errors that rounding inside may leave; None where they are of another size, or spread wide."""
+    middle = float(np.median(sizes))
+    return middle if _LEAST < middle < _MOST and np.quantile(sizes, 0.99) < _SPREAD * middle else None
+
+
+class Cancelled:
+    """Errors that are as small beside 1 as roundings, and large beside small results: 1 was taken away, or added."""
+
+    def explain(self, failed: FailedOutput) -> Cause | None:
+        if not failed.floating or failed.count < _MANY:
+            return None
+        roundoff, own = float_format(failed.comparison.precision).roundoff, np.abs(failed.expected)
+        gap, steps = np.abs(failed.actual - failed.expected), ulp(own, failed.comparison.precision)
+        if not np.mean((gap <= 2 * roundoff + steps)[failed.wrong]) >= NEARLY_ALL:
+            return None
+        # Below a step of 1 results are zeros or no digits; above it errors are roundings to either side.
+        shown = failed.wrong & (own > roundoff) & (gap > roundoff / _RISES)
+        if np.median(own[failed.wrong]) > 1 / _RISES or np.count_nonzero(shown) < MIN_WRONG_ELEMENTS:
+            return None
+        if abs(float(np.mean(np.sign(failed.actual - failed.expected)[shown]))) > _BALANCED:
+            return None
+        return Cause("precision", f"off by up to {_share(float(gap[shown].max()))}, as small results of numbers near 1")
+
+
 def _directed(gap: Float64Array, failed: FailedOutput) -> bool:
-    """Do errors have a direction, or go on from one number to the next?"""
+    """Do errors have a direction, or go on from one number to the next in size? In memory those of running sums do."""
     signs = np.sign(gap)
     orders = [
         np.argsort(values, axis=None, kind="stable") for name, values in failed.inputs() if values.shape == gap.shape
     ]
-    orders += [np.argsort(failed.expected, axis=None, kind="stable"), np.arange(gap.size)]
+    orders.append(np.argsort(failed.expected, axis=None, kind="stable"))
     if abs(float(signs.mean())) > _BALANCED or abs(float((signs * np.sign(failed.expected)).mean())) > _BALANCED:
         return True
     runs = [signs.ravel()[order] for order in orders]

@@ -26,6 +26,8 @@ from pytest_probe.standards.diagnosis.failed_output import (
 
 # Elements of a slice, and slices: a factor of its own explains a slice of fewer.
 _SLICE, _SLICES = 4, 2
+# By how much an offset is above the limits that is added to some elements here and there.
+_FAR = 64.0
 # How near a factor must come to a number of the call to be called by it, in roundoffs of the dtype.
 _NEAR_FACTOR = 64.0
 # Of a factor that few numbers show: 64 and below are some 2,500 quotients, which chance meets in one of 50 cases.
@@ -138,15 +140,16 @@ class SliceFactor:
     """A factor for each index of some dimensions: a sum, a norm or a scale is wrong that runs over the others."""
 
     def explain(self, failed: FailedOutput) -> Cause | None:
-        used = failed.wrong & np.isfinite(failed.actual) & np.isfinite(failed.expected)
+        used = failed.wrong & np.isfinite(failed.actual) & np.isfinite(failed.expected) & (failed.expected != 0)
+        # Their middle, since in 16 bit the rounding of the largest element would be in a mean.
+        quotients = np.divide(failed.actual, failed.expected, out=np.full(used.shape, np.nan), where=used)
         for within in _slices_within(failed) if failed.floating else ():
-            below = np.sum(np.where(used, failed.expected, 0.0) ** 2, axis=within, keepdims=True)
-            above = np.sum(np.where(used, failed.expected * failed.actual, 0.0), axis=within, keepdims=True)
-            factors = np.divide(above, below, out=np.ones_like(above), where=below > 0)
+            below = used.any(axis=within, keepdims=True)
+            factors = np.where(below, _middles(quotients, within), 1.0)
             allowed = np.maximum(1.0, np.abs(factors)) * failed.allowed
             if not failed.explained(factors * failed.expected, allowed, least=2 * MIN_WRONG_ELEMENTS):
                 continue
-            low, high = (f"{value:.4g}" for value in (factors[below > 0].min(), factors[below > 0].max()))
+            low, high = (f"{value:.4g}" for value in (factors[below].min(), factors[below].max()))
             words = f"a factor for {_each(failed, within)}, {low} to {high}: a sum, norm or scale is wrong"
             return Cause("factor", words)
         return None
@@ -156,23 +159,33 @@ class SliceOffset:
     """A number that is added to each slice, or to everything."""
 
     def explain(self, failed: FailedOutput) -> Cause | None:
-        if failed.count < 2 * MIN_WRONG_ELEMENTS:
+        # One number for another is off by some number, however often.
+        if failed.count < 2 * MIN_WRONG_ELEMENTS or not has_distinct(failed.expected[failed.wrong], MIN_WRONG_ELEMENTS):
             return None
         gap = np.where(failed.wrong, failed.actual - failed.expected, np.nan)
         gap = np.where(np.isfinite(gap), gap, np.nan)
         every = tuple(range(gap.ndim))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # slices without a wrong element
-            for within in (every, *_slices_within(failed)):
-                shift = np.nan_to_num(np.nanmedian(gap, axis=within, keepdims=True))
-                if failed.explained(failed.expected + shift, least=2 * MIN_WRONG_ELEMENTS):
-                    return Cause("offset", self._words(failed, within, shift))
+        for within in (every, *_slices_within(failed)):
+            shift = _middles(gap, within)
+            # One number far above the limits is no chance, wherever it is added.
+            sure = within == every and np.abs(shift) > _FAR * np.median(failed.allowed[failed.wrong])
+            somewhere = False if sure else None
+            if failed.explained(failed.expected + shift, everywhere=somewhere, least=2 * MIN_WRONG_ELEMENTS):
+                return Cause("offset", self._words(failed, within, shift))
         return None
 
     def _words(self, failed: FailedOutput, within: tuple[int, ...], shift: Float64Array) -> str:
         if len(within) == failed.wrong.ndim:
-            return f"all plus {float(shift.ravel()[0]):.4g}"
+            where = "all" if failed.explained(failed.expected + shift) else "the wrong ones"
+            return f"{where} plus {float(shift.ravel()[0]):.4g}"
         return f"a number added for {_each(failed, within)}, {float(shift.min()):.4g} to {float(shift.max()):.4g}"
+
+
+def _middles(values: Float64Array, within: tuple[int, ...]) -> Float64Array:
+    """Of each slice, 0 where it has no number."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return np.nan_to_num(np.nanmedian(values, axis=within, keepdims=True))
 
 
 def _slices_within(failed: FailedOutput) -> Iterator[tuple[int, ...]]:
@@ -244,7 +257,8 @@ class Combination:
         self._sliced = sliced
 
     def explain(self, failed: FailedOutput) -> Cause | None:
-        if not failed.floating:
+        # One number for another is a multiple of some others, however often.
+        if not (failed.floating and has_distinct(failed.expected[failed.wrong], MIN_WRONG_ELEMENTS)):
             return None
         failed = part_of(failed, _PART)
         if failed.wrong.size > 2 * _PART or failed.count < 2 * _EACH:

@@ -98,13 +98,13 @@ def product_of_tf32_operands() -> Pair:
 # The dtype of a sum.
 
 
-@case("sum in float16", rtol=1e-3, atol=1e-3)
+@case("as of steps that are rounded to", rtol=1e-3, atol=1e-3)
 def product_added_up_in_float16() -> Pair:
     a, b = randn(32, 512, dtype=F16), randn(512, 32, seed=1, dtype=F16)
     return added_up(a, b, F16), (a.float() @ b.float()).to(F16)
 
 
-@case("sum in bfloat16", rtol=1.6e-2, atol=1e-2)
+@case("as of steps that are rounded to", rtol=1.6e-2, atol=1e-2)
 def product_added_up_in_bfloat16() -> Pair:
     a, b = randn(32, 256, dtype=BF16), randn(256, 32, seed=1, dtype=BF16)
     return added_up(a, b, BF16), (a.float() @ b.float()).to(BF16)

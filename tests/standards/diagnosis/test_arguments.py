@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Evidence
-from pytest_probe.numerics.dtypes import AnyArray
+from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype, round_to
 from pytest_probe.standards.auto import Auto
 from pytest_probe.standards.diagnosis import diagnose
 from tests.support.asking import comparison, normal
@@ -91,3 +91,44 @@ def test_what_works_element_by_element_depends_on_like_elements() -> None:
     _, others = cause("Torch.hypot", hypotenuse, (X, X[::-1] * 3), everywhere)
     _, unknown = cause("Torch.nobody", hypotenuse, (X, X[::-1] * 3), everywhere)
     assert runs < others < unknown / 2
+
+
+PLACES, TABLE = np.random.default_rng(0).permutation(np.arange(24) % 6), normal(6, 20)
+
+
+def added(input0: AnyArray, input1: AnyArray) -> AnyArray:
+    """Rows of the second argument, added to a table's at the indices that the first has."""
+    if input0.max() > 5:
+        raise ValueError("index out of range")
+    total = np.array(TABLE)
+    np.add.at(total, input0, input1.astype(np.float64))
+    return total
+
+
+def test_terms_at_one_index_that_overwrite_one_another() -> None:
+    places = {int(place): row for row, place in enumerate(PLACES)}
+    last = TABLE + X[[places[place] for place in range(6)]]
+    found, _ = cause("Torch.no_such", added, (PLACES, X), last)
+    assert found == "as with the last of equal input alone: the others of input.1 are overwritten"
+    first = TABLE + X[np.unique(PLACES, return_index=True)[1]]
+    assert "overwritten" not in cause("Torch.no_such", added, (PLACES, X), first)[0]
+
+
+def test_an_index_one_too_high_begins_again() -> None:
+    found, _ = cause("Torch.no_such", added, (PLACES, X), added((PLACES + 1) % 6, X))
+    assert found == "as with input + 1, and 0 for the largest"
+
+
+def test_an_incoming_gradient_is_an_argument() -> None:
+    gradient, weight = normal(24, 40), normal(40, 20)
+
+    def product(input0: AnyArray, input1: AnyArray, incomingoutput0: AnyArray = gradient) -> AnyArray:
+        return incomingoutput0.astype(np.float64) @ input1.astype(np.float64)
+
+    rounded = round_to(gradient, numpy_dtype("float8_e5m2")).astype(np.float32)
+    asked = comparison(product(X, weight, rounded), product(X, weight), dtype="float32", args=(X, weight))
+    case = replace(asked.case, direction="backward", incoming={"output.0": gradient})
+    asked = replace(asked, case=case, evidence=Runs(product, X, weight))
+    found = diagnose(Auto(), asked, Auto().judge(asked))
+    assert found is not None
+    assert found.cause == "as with the gradient of output.0 rounded to float8_e5m2"

@@ -18,7 +18,9 @@ from pytest_probe.model.verdict import Diagnosis
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype, round_to, widen
 from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.auto import Auto
-from pytest_probe.standards.diagnosis import diagnose
+from pytest_probe.standards.diagnosis import CAUSES, diagnose, diagnose_elements
+from pytest_probe.standards.diagnosis.failed_output import wrong_elements
+from pytest_probe.standards.diagnosis.precision import DeviceMode
 from tests.support.asking import comparison, normal
 
 RIGHT = normal(24, 40) + 0.01
@@ -109,6 +111,61 @@ def test_how_much_and_where() -> None:
 )  # fmt: skip
 def test_a_cause_is_told_by_the_wrong_values(values: Any, words: str) -> None:
     assert cause(values).startswith(words)
+
+
+LOGITS = np.linspace(-40, 3, 960).reshape(24, 40)[::-1]
+SMALL = 1 / (1 + np.exp(-LOGITS))
+
+
+def test_what_is_small_beside_1_loses_its_digits() -> None:
+    """1 - 1 / (1 + exp(x)); a relative error of the same results is none of it."""
+    rounded = round_to(1 / (1 + np.exp(LOGITS)), numpy_dtype("float32"))
+    assert cause(1 - rounded, SMALL) == "off by up to 2^-25, as small results of numbers near 1"
+    assert "near 1" not in cause(SMALL * (1 + 1e-3 * normal(24, 40)), SMALL)
+
+
+def test_numbers_that_are_cut_have_no_common_factor() -> None:
+    asked = comparison(RIGHT, RIGHT, dtype="bfloat16")
+    cut = widen(asked.actual).astype(np.float64)
+    cut = np.where(np.abs(cut) > np.abs(RIGHT), cut - np.copysign(ulp(RIGHT, numpy_dtype("bfloat16")), RIGHT), cut)
+    asked = replace(asked, actual=cut.astype(asked.actual.dtype))
+    verdict = Auto().judge(asked)
+    without_modes = [each for each in CAUSES if not isinstance(each, DeviceMode)]
+    found = diagnose_elements(Auto(), asked, verdict, *wrong_elements(asked, verdict), causes=without_modes)
+    assert found.cause == "cut towards zero to bfloat16, not rounded"
+
+
+def test_one_number_here_and_there_is_an_offset_where_it_is_large() -> None:
+    there = np.random.default_rng(0).random(RIGHT.shape) < 0.6
+    assert cause(np.where(there, RIGHT - 0.245, RIGHT)) == "the wrong ones plus -0.245"
+    # As one number for another is off by some number.
+    assert "plus" not in cause(np.where(there, 9.0, 2.0), np.full(RIGHT.shape, 2.0))
+
+
+def test_errors_that_a_running_sum_carries_on_are_of_its_precision() -> None:
+    """They are alike from element to element, and hang on no value."""
+    carried = np.repeat(normal(240), 4).reshape(24, 40) * 2.0**-9
+    assert cause(RIGHT + carried).startswith("random errors of 2^-10 of its size")
+    assert not cause(RIGHT + np.abs(carried)).startswith("random errors")
+
+
+def test_small_and_large_results_of_one_relative_error() -> None:
+    """As of rounded exponents: most are far below the RMS."""
+    wide = np.exp(8 * normal(24, 40))
+    noise = 1 + 2.0**-8 * (np.random.default_rng(1).random((24, 40)) - 0.5)
+    assert cause(wide * noise, wide).startswith("random errors of 2^-10 of its size")
+
+
+def test_the_rows_of_a_16_bit_result_have_factors() -> None:
+    rows = RIGHT * (1.01 + 0.002 * np.arange(24))[:, None]
+    assert cause(rows, dtype="bfloat16").startswith("a factor for each index of dim 0, 1.0")
+
+
+def test_whole_numbers_that_are_one_higher_but_for_the_largest() -> None:
+    right = np.random.default_rng(0).integers(-100, 128, (24, 40))
+    right[right > 100] = 127
+    found = comparison(np.minimum(right + 1, 127), right, dtype="int8")
+    assert diagnosed(found).cause == "one higher"
 
 
 def test_one_step_up_is_a_wrong_rounding() -> None:
