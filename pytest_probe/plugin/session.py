@@ -151,10 +151,10 @@ class Probe:
     @cached_property
     def quick_checker(self) -> Checker:
         """One that says of no error what caused it."""
-        return self.checker_of(self.device, diagnosed=False)
+        return self.checker.changed(diagnosed=False)
 
-    def checker_of(self, device: str | None, seed: int | None = None, *, diagnosed: bool = True) -> Checker:
-        """seed: another one than the run's."""
+    def checker_of(self, device: str | None) -> Checker:
+        """One of another device."""
         from pytest_probe.check import Checker, Conditions, user_code
 
         frameworks.import_in_order(() if self.settings.judges_stored else self.frameworks)
@@ -162,7 +162,7 @@ class Probe:
         return Checker(
             Conditions(
                 device=device,
-                seed=settings.seed if seed is None else seed,
+                seed=settings.seed,
                 inputs=settings.inputs,
                 standard=next((feature.standard for feature in self.features if feature.standard), settings.standard),
                 workers=self.workers,
@@ -173,7 +173,6 @@ class Probe:
                 measured=self.has(lambda feature: feature.measures),
                 emulate=settings.emulate,
                 baseline=self.has(lambda feature: feature.keeps),
-                diagnosed=diagnosed,
                 locks=self.running_folder if self.workers > 1 else None,
                 cache=next((feature.cache for feature in self.features if feature.cache is not None), None),
                 judged=settings.judges,
