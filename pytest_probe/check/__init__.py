@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING
 from pytest_probe.model.case import Case, floating_dtypes
 
 if TYPE_CHECKING:
+    from pytest_probe.check.check import CaseRuns as CaseRuns
     from pytest_probe.check.check import Checker as Checker
     from pytest_probe.check.check import preview as preview
     from pytest_probe.check.conditions import Conditions as Conditions
     from pytest_probe.check.outcome import Checked as Checked
     from pytest_probe.check.outcome import PreparedCall as PreparedCall
 
-__all__ = ["Case", "Checked", "Checker", "Conditions", "PreparedCall", "floating_dtypes", "preview"]
+__all__ = ["Case", "CaseRuns", "Checked", "Checker", "Conditions", "PreparedCall", "floating_dtypes", "preview"]
 # A process that hands its cases to others runs none, and its start is paid for by each run.
 _EXPORTS = {
     "Checked": "outcome",
     "PreparedCall": "outcome",
+    "CaseRuns": "check",
     "Checker": "check",
     "preview": "check",
     "Conditions": "conditions",

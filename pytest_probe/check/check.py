@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from pytest_probe import frameworks, inputs
-from pytest_probe.check.conditions import Around, Conditions, ReferenceBy, Setup
+from pytest_probe.check.conditions import Conditions, Setup
 from pytest_probe.check.device_memory import Waiting, noting_device_memory
 from pytest_probe.check.judging import Judging, verdict_on
 from pytest_probe.check.kept import KeptResults
@@ -99,27 +99,11 @@ class Checker:
         self._adjust_inputs = adjust_inputs
         self._adjust_verdict = adjust_verdict
 
-    def around(self, around: Around) -> Checker:
-        """One that checks alike, with something around the device under test."""
-        return self._changed(replace(self.conditions, around=around), self.registry)
-
-    def keeping_sides(self, registry: Registry | None = None) -> Checker:
-        """One that checks alike, by what another registry adds where one is given, and leaves all outputs."""
-        return self._changed(replace(self.conditions, keeps_sides=True), registry or self.registry)
-
-    def beside(self, reference_by: ReferenceBy, registry: Registry) -> Checker:
-        """One whose reference is what that gives, by what another registry adds, and which leaves all outputs."""
-        changed = replace(self.conditions, keeps_sides=True, reference_by=reference_by, cache=None)
-        return self._changed(changed, registry)
-
-    def by_framework(self, module: str) -> Checker:
-        """One whose device calls the framework of this module makes, and which leaves all outputs."""
-        return self._changed(replace(self.conditions, keeps_sides=True, framework=module), self.registry)
-
-    def _changed(self, conditions: Conditions, registry: Registry) -> Checker:
+    def changed(self, registry: Registry | None = None, **conditions: Any) -> Checker:
+        """One that checks alike, but under these conditions, and by another registry where one is given."""
         return Checker(
-            conditions,
-            registry,
+            replace(self.conditions, **conditions),
+            registry or self.registry,
             framework=self.setup.name,
             adjust_inputs=self._adjust_inputs,
             adjust_verdict=self._adjust_verdict,
@@ -162,10 +146,9 @@ class Checker:
         """The verdict on a case. What is wrong with a record, a file or a call ends in a skip or an error verdict."""
         return self.run(case).verdict
 
-    def run(self, case: Case, previous: Checked | None = None) -> Checked:
-        """The verdict on a case, and what it leaves. previous: what the case before left, whose forward run is used
-        where it is of the same record."""
-        served = previous if previous is not None and previous.serves(case) else None
+    def run(self, case: Case, served: Checked | None = None) -> Checked:
+        """The verdict on a case, and what it leaves. served: what the record's other direction left, whose run is used;
+        CaseRuns keeps it."""
         needed = _bytes_on_device(case)
         with noting_interrupts():
             with attempt(self._setup(case), case) as made:
@@ -200,12 +183,8 @@ class Checker:
             cases = self.pairs(function, reference, args, kwargs, demands=Demands(dtype, strides), **further)
         except UnsupportedDtype as error:
             return (Verdict("skip", self.conditions.standard, str(error), error.kind),)
-        previous: Checked | None = None
-        verdicts = []
-        for case in cases:
-            previous = self.run(case, previous)
-            verdicts.append(previous.verdict)
-        return tuple(verdicts)
+        runs = CaseRuns(self)
+        return tuple(runs.run(case).verdict for case in cases)
 
     def pairs(
         self,
@@ -362,6 +341,26 @@ class Checker:
         finally:
             if cached is not None:
                 cached.close()
+
+
+class CaseRuns:
+    """Checks cases with one checker, one after the other. What a case leaves serves the other direction of its record.
+    It is dropped before another record runs: the peak of memory is that of the largest case."""
+
+    def __init__(self, checker: Checker) -> None:
+        self.checker = checker
+        self.last: Checked | None = None
+
+    def run(self, case: Case) -> Checked:
+        self.release(case)
+        served, self.last = self.last, None
+        self.last = self.checker.run(case, served)
+        return self.last
+
+    def release(self, unless: Case | None = None) -> None:
+        """Forget what the last case left, unless it serves this one."""
+        if self.last is not None and not (unless is not None and self.last.serves(unless)):
+            self.last = None
 
 
 def _measured(checked: Checked, subject: MeasurableCall) -> Checked:

@@ -195,20 +195,22 @@ def with_autocast(reference: Reference, autocast: str, run: Runs, *, as_recorded
     Raises DeviceRaised where a run without a possible autocast gives other dtypes than recorded, ReplayDiffers where
     the autocast does not give them either, and what `run` raises.
     """
-    fits = False
+    under = None
     try:
         actual = run(reference)
-        fits = not as_recorded or dtypes_fit(actual, reference.call)
-        # Dtypes fit both ways where the call casts inside: numbers tell then.
-        same = _unchanged_by_autocast(reference, actual, autocast, run) if fits else None
-        if same is not None:
-            return reference, same
+        if not as_recorded or dtypes_fit(actual, reference.call):
+            if not _may_matter(reference, autocast):
+                return reference, actual
+            under = run(replace(reference, autocast=autocast))
+            # Dtypes fit both ways where the call casts inside: numbers tell then.
+            if actual.outputs.keys() == under.outputs.keys() and outputs_agree(actual, under, near):
+                return reference, under
         if not autocast:
             raise DeviceRaised(f"the device gave {described(actual)}, recorded: {recorded(reference.call)}")
     except (Unsupported, DeviceRaised):
         if not autocast:
             raise
-    cast = _cast(reference, autocast, inside=fits and not _widens(reference, autocast, run))
+    cast = _cast(reference, autocast, inside=under is not None and not _widens(reference, under, autocast, run))
     actual = run(cast)
     if not dtypes_fit(actual, cast.call):
         gave = f"{cast.candidate.path} gave {described(actual)} under autocast"
@@ -216,25 +218,20 @@ def with_autocast(reference: Reference, autocast: str, run: Runs, *, as_recorded
     return cast, actual
 
 
-def _unchanged_by_autocast(reference: Reference, actual: Run, autocast: str, run: Runs) -> Run | None:
-    """The run to take, where the autocast that a dump tells of changes nothing beyond what two runs of a device may
-    differ by; None where it does."""
-    candidate = reference.candidate
-    if reference.call.surroundings is None or not autocast or "random" in classes_of(candidate.name):
-        return actual
-    under = run(replace(reference, autocast=autocast))
-    same = actual.outputs.keys() == under.outputs.keys() and outputs_agree(actual, under, near)
-    return under if same else None
+def _may_matter(reference: Reference, autocast: str) -> bool:
+    """Does the dump tell of an autocast, and would another run show that it changes the numbers?"""
+    known = reference.call.surroundings is not None and bool(autocast)
+    return known and "random" not in classes_of(reference.candidate.name)
 
 
-def _widens(reference: Reference, autocast: str, run: Runs) -> bool:
-    """Does the autocast compute the call in float32, as it does a loss? Then it rounds no wider input."""
+def _widens(reference: Reference, under: Run, autocast: str, run: Runs) -> bool:
+    """Does the autocast, under which the call gave `under`, compute it in float32, as it does a loss? Then it rounds no
+    wider input."""
     leaves = {
         name: replace(leaf, array=leaf.array.astype(np.float32)) if leaf.array.dtype.name in NARROW_DTYPES else leaf
         for name, leaf in reference.leaves.items()
     }
     candidate = replace(reference.candidate, arguments=with_leaves(reference.candidate.arguments, leaves))
-    under = run(replace(reference, autocast=autocast))
     with suppress(Unsupported, DeviceRaised):
         return outputs_agree(under, run(replace(reference, leaves=leaves, candidate=candidate)), near)
     return False

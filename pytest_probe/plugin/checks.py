@@ -275,7 +275,7 @@ class ProbeFixture(_Checks):
 
     def _beside(self, pairs: Callable[[], tuple[Case, ...]], name: str) -> Callable[[Case], Checked]:
         """Checks a case beside that of a second function, of the same direction; name is that function's."""
-        calls = imported(TWO_CALLS)(self._checker.keeping_sides(), self._checker.keeping_sides())
+        calls = imported(TWO_CALLS)(*(self._checker.changed(keeps_sides=True) for _ in range(2)))
         others = cache(lambda: {case.direction: case for case in pairs()})
 
         def check(case: Case) -> Checked:

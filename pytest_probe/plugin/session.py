@@ -34,7 +34,7 @@ from pytest_probe.user_errors import reporting_failures_of
 if TYPE_CHECKING:
     import pluggy
 
-    from pytest_probe.check import Checked, Checker
+    from pytest_probe.check import CaseRuns, Checked, Checker
 
 # Errors of one API, in one process, whose causes are looked for with further runs; from -vv on all are.
 WHOLE_DIAGNOSES, VERBOSE = 50, 2
@@ -60,7 +60,6 @@ class Probe:
         self._slot: int | None = worker.get("probe_slot")
         self._given_device: str | None = worker.get("probe_device") or next(iter(settings.devices), None)
         self.dumps = RunDumps(config, settings, registry.readers, positional)
-        self._kept: Checked | None = None
         # Has a case left the device in a state in which every other one would fail?
         self.device_lost = False
         self.use_guard(nullcontext, nullcontext, lambda call: nullcontext())
@@ -144,38 +143,43 @@ class Probe:
         return self.checker_of(self.device)
 
     @cached_property
+    def runs(self) -> CaseRuns:
+        from pytest_probe.check import CaseRuns
+
+        return CaseRuns(self.checker)
+
+    @cached_property
     def quick_checker(self) -> Checker:
         """One that says of no error what caused it."""
-        return self.checker_of(self.device, diagnosed=False)
+        return self.checker.changed(diagnosed=False)
 
-    def checker_of(self, device: str | None, seed: int | None = None, *, diagnosed: bool = True) -> Checker:
-        """seed: another one than the run's."""
+    def checker_of(self, device: str | None) -> Checker:
+        """One of another device."""
         from pytest_probe.check import Checker, Conditions, user_code
 
         frameworks.import_in_order(() if self.settings.judges_stored else self.frameworks)
         settings, hook = self.settings, self.config.hook
         return Checker(
             Conditions(
-                device,
-                settings.seed if seed is None else seed,
-                settings.inputs,
-                next((feature.standard for feature in self.features if feature.standard), settings.standard),
-                self.workers,
-                settings.allow,
-                1 if self.has(lambda feature: feature.draws_anew) else settings.repeat,
-                settings.reference_device,
-                settings.flops,
-                self.has(lambda feature: feature.measures),
-                settings.emulate,
-                self.has(lambda feature: feature.keeps),
-                diagnosed,
-                self.running_folder if self.workers > 1 else None,
-                next((feature.cache for feature in self.features if feature.cache is not None), None),
-                settings.judges,
-                next((feature.measuring for feature in self.features if feature.measuring is not None), None),
-                None if self.verbose else WHOLE_DIAGNOSES,
-                self.plots,
-                settings.save == "all",
+                device=device,
+                seed=settings.seed,
+                inputs=settings.inputs,
+                standard=next((feature.standard for feature in self.features if feature.standard), settings.standard),
+                workers=self.workers,
+                allow=settings.allow,
+                repeat=1 if self.has(lambda feature: feature.draws_anew) else settings.repeat,
+                reference_device=settings.reference_device,
+                flops=settings.flops,
+                measured=self.has(lambda feature: feature.measures),
+                emulate=settings.emulate,
+                baseline=self.has(lambda feature: feature.keeps),
+                locks=self.running_folder if self.workers > 1 else None,
+                cache=next((feature.cache for feature in self.features if feature.cache is not None), None),
+                judged=settings.judges,
+                measuring=next((feature.measuring for feature in self.features if feature.measuring is not None), None),
+                whole_diagnoses=None if self.verbose else WHOLE_DIAGNOSES,
+                plotted=self.plots,
+                saves_all=settings.save == "all",
                 framework=self.calls_by[0],
                 reference_framework=self.calls_by[1],
             ),
@@ -262,14 +266,10 @@ class Probe:
         return (device or own, reference or own) if device or reference else ("", "")
 
     def check(self, case: Case) -> Checked:
-        """Check a case. What it leaves is kept for the case after it, and dropped first where that is of another
-        record, so that the peak of memory is that of the largest case."""
-        previous, self._kept = self._kept, None
-        if previous is not None and not previous.serves(case):
-            previous = None
-        self._kept = self.checker.run(case, previous)
-        self.note_loss(self._kept)
-        return self._kept
+        """Check a case, which may use what the case before it left."""
+        found = self.runs.run(case)
+        self.note_loss(found)
+        return found
 
     def note_loss(self, checked: Checked) -> None:
         """A case ended: is the device lost that it ran on?"""
@@ -279,7 +279,8 @@ class Probe:
 
     def release(self) -> None:
         """Forget what the last case left."""
-        self._kept = None
+        if "runs" in vars(self):
+            self.runs.release()
 
     def place_of(self, case: Case) -> int | None:
         """The place of a case's record in its dump, from 0; None for one that a test made."""

@@ -10,7 +10,7 @@ import pytest
 import torch
 from msgspec import Struct
 
-from pytest_probe.check import Case, Checked, Checker, Conditions
+from pytest_probe.check import Case, CaseRuns, Checked, Checker, Conditions
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.records import read_dump
@@ -22,24 +22,23 @@ WIDE = (torch.float64, torch.complex128)
 
 
 class Bench(Struct):
-    """A dump, and a checker for it on the CPU; what the last case left is kept for the next, as in a run."""
+    """A dump, and a checker for it on the CPU, whose runs follow one another as in a session."""
 
     dump: Dump
     checker: Checker
-    kept: Checked | None = None
+    runs: CaseRuns
 
     def case(self, direction: Any = "forward", record: int = 0, dtype: str | None = None) -> Case:
         return Case(self.dump, self.dump.records[record], direction, dtype)
 
     def run(self, direction: Any = "forward", record: int = 0, dtype: str | None = None) -> Checked:
-        self.kept = self.checker.run(self.case(direction, record, dtype), self.kept)
-        return self.kept
+        return self.runs.run(self.case(direction, record, dtype))
 
     def check(self, direction: Any = "forward", record: int = 0, dtype: str | None = None) -> Verdict:
         return self.run(direction, record, dtype).verdict
 
     def release(self) -> None:
-        self.kept = None
+        self.runs.release()
 
 
 Make = Callable[..., Bench]
@@ -66,7 +65,7 @@ def bench(tmp_path: Path) -> Make:
         made = Checker(
             Conditions(**{"device": "cpu", **(conditions or {})}), registry or Registry.default(), **(hooks or {})
         )
-        return Bench(read_dump(write_dump(tmp_path, data)), made)
+        return Bench(read_dump(write_dump(tmp_path, data)), made, CaseRuns(made))
 
     return make
 

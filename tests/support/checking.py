@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pytest_probe.check import Case, Checked, Checker, Conditions
+from pytest_probe.check import Case, CaseRuns, Checker, Conditions
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.records import read_dump
 from pytest_probe.registry import Registry
@@ -13,13 +13,11 @@ from pytest_probe.registry import Registry
 
 def verdicts(path: Path, *, dtype: str | None = None, **conditions: Any) -> dict[str, Verdict]:
     """The verdict on every case of a dump, by its id, on the CPU."""
-    checker = Checker(Conditions(**{"device": "cpu", **conditions}), Registry.default())
+    runs = CaseRuns(Checker(Conditions(**{"device": "cpu", **conditions}), Registry.default()))
     dump = read_dump(path)
     found: dict[str, Verdict] = {}
     for record in dump.records:
-        checked: Checked | None = None
         for direction in record.directions:
             case = Case(dump, record, direction, dtype)
-            checked = checker.run(case, checked)
-            found[case.id] = checked.verdict
+            found[case.id] = runs.run(case).verdict
     return found

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe import frameworks
-from pytest_probe.check import Case, Checked, Checker
+from pytest_probe.check import Case, CaseRuns, Checked, Checker
 from pytest_probe.errors import RecordError
 from pytest_probe.features.against.difference import differences
 from pytest_probe.features.against.difference import joined as joined_names
@@ -79,8 +79,7 @@ class Comparing:
 
     def __init__(self, checker: Checker, standard: str, given: DumpMap) -> None:
         self._checker, self._standard, self._map = checker, standard, given
-        # What the last record of each side left, which its backward shares.
-        self._kept: dict[SideName, Checked] = {}
+        self._runs = {side: CaseRuns(checker) for side in SIDES}
         # The worst of the match that is compared.
         self._worst: dict[SideName, Checked] = {}
         self._producers: dict[Path, Producers] = {}
@@ -265,7 +264,7 @@ class Comparing:
         return "" if a is None or b is None else joined_names(differences(self._checker, a, b))
 
     def _check_of(self, both: Together, side: SideName) -> Checked | None:
-        found = self._kept.get(side)
+        found = self._runs[side].last
         if found is None or both.ranks is not None or found.case.direction != both.direction:
             return None
         return found if [found.case.record] == both.records(side) else None
@@ -276,11 +275,7 @@ class Comparing:
         if missing or self.is_compared_only(dump, record) or direction not in record.directions:
             words = missing or "modules and autograd nodes are compared, not replayed"
             return Checked(case, Verdict("skip", self._standard, words, "not replayed"))
-        previous = self._kept.pop(side, None)
-        # Dropped first where it is another record's, so that the peak of memory is that of one case.
-        previous = previous if previous is not None and previous.serves(case) else None
-        checked = self._kept[side] = self._checker.run(case, previous)
-        return checked
+        return self._runs[side].run(case)
 
 
 def _summed(ranks: Sequence[Side], own: Side, layout: Layout | None) -> Side:

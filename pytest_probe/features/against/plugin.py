@@ -129,7 +129,7 @@ class Against(Feature):
 
     @cached_property
     def _comparing(self) -> Comparing:
-        return Comparing(self.probe.checker.keeping_sides(), self.probe.settings.standard, self._map)
+        return Comparing(self.probe.checker.changed(keeps_sides=True), self.probe.settings.standard, self._map)
 
     @cached_property
     def _unmatched(self) -> Mapping[Path, Unmatched]:

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_probe.check import Case, Checked, Checker
+from pytest_probe.check import Case, CaseRuns, Checked, Checker
 from pytest_probe.features.against.difference import differences, joined
 from pytest_probe.features.against.judging import INCOMPARABLE, nearer, noise_of, said
 from pytest_probe.features.against.metrics import Difference, difference
@@ -25,27 +25,16 @@ class TwoCalls:
     """Checks cases by two checkers, which keep both sides, and compares what they find."""
 
     def __init__(self, a: Checker, b: Checker) -> None:
-        self._a, self._b = a, b
-        # What the last case left of each side, for its backward.
-        self._kept: tuple[Checked | None, Checked | None] = (None, None)
+        self._runs = CaseRuns(a), CaseRuns(b)
 
     def run(self, case: Case, other: Case | None = None, name: str = "") -> Checked:
         """What both sides find, as that of a case. other: the case of B, where it is not the same one; name: what B is
         called, where its verdict does not say it."""
-        cases = case, other or case
-        kept, self._kept = self._kept, (None, None)
-        # Dropped before others run, so that the peak of memory is that of one case.
-        served = [
-            each if each is not None and each.serves(own) else None for each, own in zip(kept, cases, strict=True)
-        ]
-        del kept
-        a, b = self._a.run(cases[0], served[0]), self._b.run(cases[1], served[1])
-        self._kept = a, b
-        return _Sides(a, b, name or b.verdict.replaced or case.id).found(self._a)
-
-    def release(self) -> None:
-        """Forget what the last case left."""
-        self._kept = (None, None)
+        other = other or case
+        # Before A runs: the peak of memory is that of one case.
+        self._runs[1].release(other)
+        a, b = self._runs[0].run(case), self._runs[1].run(other)
+        return _Sides(a, b, name or b.verdict.replaced or case.id).found(self._runs[0].checker)
 
 
 class _Sides(Struct, frozen=True):

@@ -62,7 +62,7 @@ class AgainstCall(Feature):
         )
         b = replace(a, calls={**first.calls, **second.calls})
         checker = self.probe.checker
-        return TwoCalls(checker.keeping_sides(a), checker.keeping_sides(b))
+        return TwoCalls(checker.changed(a, keeps_sides=True), checker.changed(b, keeps_sides=True))
 
     def prepare(self) -> None:
         module, calls = str(self.probe.settings.against_call), self._second.calls

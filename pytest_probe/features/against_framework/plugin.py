@@ -33,7 +33,8 @@ class AgainstFramework(Feature):
     def _calls(self) -> TwoCalls:
         """Both sides have one reference."""
         checker = self.probe.checker
-        return TwoCalls(checker.keeping_sides(), checker.by_framework(self._other))
+        sides = checker.changed(keeps_sides=True), checker.changed(keeps_sides=True, framework=self._other)
+        return TwoCalls(*sides)
 
     def header(self) -> Iterable[str]:
         own = ", ".join(self.probe.frameworks)

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_probe import frameworks
-from pytest_probe.check import Case, Checked, Checker
+from pytest_probe.check import Case, CaseRuns, Checked
 from pytest_probe.errors import CompilerFailed, NoKernel, SettingsError
 from pytest_probe.features.compiled.device import CompiledDevice
 from pytest_probe.frameworks.base import CompiledFunction, Compiler, Framework
@@ -36,29 +36,27 @@ _NOISE = ("noise_ratio", "noise_rms")
 
 
 class Compilers(Struct):
-    """One compiler, for all frameworks of a run. checker checks cases by it; devices are its devices by framework; made
-    has for each compiled function what was compiled so far, by the function's id; kept is what the last case left."""
+    """One compiler, for all frameworks of a run. runs checks cases by it; devices are its devices by framework; made
+    has for each compiled function what was compiled so far, by the function's id."""
 
     name: str
-    checker: Checker
+    runs: CaseRuns
     devices: dict[str, CompiledDevice]
     made: dict[int, tuple[CompiledFunction, Compilation]] = field(default_factory=dict)
-    kept: Checked | None = None
 
     def run(self, case: Case) -> tuple[Checked, Compilation]:
         """A case, and what was compiled for it."""
-        served = self.kept if self.kept is not None and self.kept.serves(case) else None
-        self.kept = None
+        self.runs.release(case)
         device = self.device(case.dump.framework)
-        before, device.last = device.compiler.counted(), None if served is None else device.last
+        before, device.last = device.compiler.counted(), device.last if self.runs.last else None
         with device.compiler.quiet():
-            self.kept = found = self.checker.run(case, served)
+            found = self.runs.run(case)
         return found, self._noted(device, device.compiler.counted().since(before))
 
     def device(self, framework: str) -> CompiledDevice:
         if framework not in self.devices:
             # It is made where the framework's device is first asked for.
-            assert self.checker.setup_of(framework).device
+            assert self.runs.checker.setup_of(framework).device
         return self.devices[framework]
 
     def _noted(self, device: CompiledDevice, made: Compilation) -> Compilation:
@@ -170,7 +168,7 @@ class Compiled(Feature):
             found = devices[framework.name] = CompiledDevice(device, compiler, looks_for_stale=looks)
             return found
 
-        return Compilers(name, self.probe.checker.around(around), devices)
+        return Compilers(name, CaseRuns(self.probe.checker.changed(around=around)), devices)
 
     def _compiler(self, framework: Framework, name: str) -> Compiler:
         own = self.probe.registry.compilers.get(name)

@@ -84,7 +84,7 @@ class AgainstBaseline(Feature):
         probe = self.probe
         for seed in range(probe.settings.seed + 1, probe.settings.seed + probe.settings.repeat):
             if seed not in self._checkers:
-                self._checkers[seed] = probe.checker_of(probe.device, seed)
+                self._checkers[seed] = probe.checker.changed(seed=seed)
             yield seed, self._checkers[seed].run(case).verdict
 
     def _signature(self, case: Case) -> str:

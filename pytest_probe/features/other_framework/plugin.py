@@ -78,6 +78,5 @@ class ByOtherFramework(Feature):
 
     def _checker(self, calls: dict[str, Any] | None = None, **conditions: Any) -> Checker:
         """One that measures nothing and keeps nothing; calls: what the project has put in the place of APIs."""
-        quick, registry = self.probe.quick_checker, self.probe.registry
-        made = replace(quick.conditions, measuring=None, cache=None, repeat=1, **conditions)
-        return Checker(made, registry if calls is None else replace(registry, calls=calls))
+        registry = None if calls is None else replace(self.probe.registry, calls=calls)
+        return self.probe.quick_checker.changed(registry, measuring=None, cache=None, repeat=1, **conditions)

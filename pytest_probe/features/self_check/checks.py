@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_probe.check import Case, Checked, Checker, floating_dtypes
+from pytest_probe.check import Case, CaseRuns, Checked, Checker, floating_dtypes
 from pytest_probe.check.comparisons import comparisons
 from pytest_probe.check.conditions import Setup
 from pytest_probe.check.judging import argument_rows
@@ -62,8 +62,7 @@ class SelfChecks:
 
     def __init__(self, checker: Checker, names: Sequence[str]) -> None:
         self._checker, self._names = checker, names
-        self._checkers: dict[str, Checker] = {}
-        self._kept: dict[str, Checked] = {}
+        self._runs: dict[str, CaseRuns] = {}
 
     def of(self, case: Case) -> Checked:
         """The case with a verdict on each question that it can be asked."""
@@ -71,8 +70,8 @@ class SelfChecks:
             dtype = _wider(case)
         except RecordError as error:
             return Checked(case, Verdict("skip", NAME, str(error), error.kind))
-        # Only the record's other direction uses what is kept.
-        self._kept = {key: each for key, each in self._kept.items() if each.serves(case)}
+        for runs in self._runs.values():
+            runs.release(case)
         asked = list(self._asked(case, dtype))
         outputs = [output for each in asked if each.name in self._names for output in self._outputs(each)]
         if "smooth" in self._names and dtype:
@@ -118,22 +117,22 @@ class SelfChecks:
         return Asked("cpu", _IN_WORDS, found)
 
     def _beside(self, key: str, case: Case, dtype: str, *, on_host: bool = False) -> Checked:
-        if key not in self._checkers:
+        if key not in self._runs:
             registry, setup = self._checker.registry, self._checker.setup_of(case.dump.framework)
             # What the project put in the place of an API is the kernel whose other dtypes are asked.
             calls = {} if on_host else registry.calls
             alone = {api: call for api, call in calls.items() if not _is_known(setup, api)}
             kernels = kernels_as_reference(dtype, calls, on_host=on_host)
-            self._checkers[key] = self._checker.beside(kernels, replace(registry, references=alone))
+            asked = self._checker.changed(
+                replace(registry, references=alone), keeps_sides=True, reference_by=kernels, cache=None
+            )
+            self._runs[key] = CaseRuns(asked)
         return self._run(key, case)
 
     def _run(self, key: str, case: Case) -> Checked:
-        if key not in self._checkers:
-            self._checkers[key] = self._checker.keeping_sides()
-        kept = self._kept.pop(key, None)
-        found = self._checkers[key].run(case, kept)
-        self._kept[key] = found
-        return found
+        if key not in self._runs:
+            self._runs[key] = CaseRuns(self._checker.changed(keeps_sides=True))
+        return self._runs[key].run(case)
 
     def _smooth(self, case: Case, asked: Sequence[Asked]) -> OutputVerdict:
         """The CPU, where it has the function, tells whether that jumps by itself."""

@@ -77,9 +77,8 @@ class SelfCheck(Feature):
 
         if self._decides:
             return SelfChecks(self.probe.checker, self._asked)
-        quick = self.probe.quick_checker
-        conditions = replace(quick.conditions, measuring=None, cache=None, repeat=1)
-        return SelfChecks(type(quick)(conditions, quick.registry), QUESTIONS)
+        quick = self.probe.quick_checker.changed(measuring=None, cache=None, repeat=1)
+        return SelfChecks(quick, QUESTIONS)
 
     @property
     def _asked(self) -> Sequence[str]:

@@ -19,7 +19,7 @@ from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.debugger import PrecisionDebugger
 from pytest_probe.capture.ranks import named_rank
 from pytest_probe.capture.recorder import Scope, say
-from pytest_probe.check import Checked, Checker, Conditions
+from pytest_probe.check import CaseRuns, Checked, Checker, Conditions
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.relations.again import TIMES
 from pytest_probe.features.relations.checks import Relations
@@ -248,10 +248,8 @@ class Training:
             checks = SelfChecks(checker, [_QUESTION[mode]])
             *_, found = (checks.of(case) for case in cases)
             return found
-        kept: Checked | None = None
-        for case in cases:
-            kept = checker.run(case, kept)
-        assert kept is not None
+        runs = CaseRuns(checker)
+        *_, kept = (runs.run(case) for case in cases)
         found = Relations(checker, [_RELATION[mode]]).of(kept)
         own = tuple(each for each in found.verdict.outputs if each.name.startswith("relation."))
         return Checked(found.case, type(found.verdict)(found.verdict.verdict, mode, outputs=own))

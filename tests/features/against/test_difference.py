@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from pytest_probe import capture
-from pytest_probe.check import Checked, Checker, Conditions
+from pytest_probe.check import CaseRuns, Checker, Conditions
 from pytest_probe.features.against.difference import differences
 from pytest_probe.registry import Registry
 from tests.support import two_calls
@@ -28,11 +28,9 @@ def named(a: Function, b: Function, reference: Function, inputs: Sequence[Any], 
     checker = Checker(Conditions("cpu", allow=(allow,), keeps_sides=True), Registry.default())
     found: dict[str, str] = {}
     cases = (checker.pairs(each, reference, inputs, backward=True, key="key") for each in (a, b))
-    kept: list[Checked | None] = [None, None]
+    runs = CaseRuns(checker), CaseRuns(checker)
     for pair in zip(*cases, strict=True):
-        one, other = (checker.run(case, previous) for case, previous in zip(pair, kept, strict=True))
-        found |= differences(checker, one, other)
-        kept = [one, other]
+        found |= differences(checker, *(each.run(case) for each, case in zip(runs, pair, strict=True)))
     return found
 
 
