@@ -71,8 +71,8 @@ CAUSES: Sequence[Recogniser] = (
     Combination(sliced=True),
     ValueRange(),
     DeviceMode([MODES["reduced-reduction"], MODES["short-accumulation"], *ACCUMULATIONS]),
-    RoundedInside(),
     Cancelled(),
+    RoundedInside(),
 )
 
 

@@ -121,6 +121,8 @@ def test_what_is_small_beside_1_loses_its_digits() -> None:
     """1 - 1 / (1 + exp(x)); a relative error of the same results is none of it."""
     rounded = round_to(1 / (1 + np.exp(LOGITS)), numpy_dtype("float32"))
     assert cause(1 - rounded, SMALL) == "off by up to 2^-25, as small results of numbers near 1"
+    tiny = round_to(1e-3 * normal(24, 40), numpy_dtype("float32")).astype(np.float64)
+    assert "near 1" in cause(round_to(np.exp(tiny), numpy_dtype("float32")) - 1.0, np.expm1(tiny))
     assert "near 1" not in cause(SMALL * (1 + 1e-3 * normal(24, 40)), SMALL)
 
 
