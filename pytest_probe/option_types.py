@@ -197,10 +197,12 @@ class Directions(Type):
 
 
 class Names(Type):
-    """Names with commas between them, each once: of these, or any where there are none."""
+    """Names with commas between them, each once: of these, or any where there are none. One of `alone` has no other
+    name with it."""
 
-    def __init__(self, *choices: str) -> None:
-        self._choices = choices
+    def __init__(self, *choices: str, alone: tuple[str, ...] = ()) -> None:
+        self._choices = choices and (*choices, *alone)
+        self._alone = alone
 
     def read(self, given: Given) -> tuple[str, ...]:
         from pytest_probe.system.suggestions import check_name
@@ -210,6 +212,8 @@ class Names(Type):
             raise given.wrong("give names separated by commas, none of them empty")
         for name in self._choices and names:
             check_name(given.name, name, self._choices)
+        if len(names) > 1 and any(name in self._alone for name in names):
+            raise given.wrong(f"{' and '.join(self._alone)} stand{'s' * (len(self._alone) == 1)} alone")
         return tuple(dict.fromkeys(names))
 
 
@@ -219,11 +223,7 @@ class Modes(Type):
     def read(self, given: Given) -> tuple[str, ...]:
         from pytest_probe.model.device_modes import MODES
 
-        alone = ("auto", "none")
-        names = Names(*MODES, *alone).read(given)
-        if len(names) > 1 and any(name in alone for name in names):
-            raise given.wrong("auto and none stand alone")
-        return names
+        return Names(*MODES, alone=("auto", "none")).read(given)
 
 
 class Globs(Type):

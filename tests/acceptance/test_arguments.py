@@ -114,7 +114,7 @@ def test_ids_outside_rootdir_are_absolute(pytester: pytest.Pytester, make_dump: 
         (["--probe-seed=x"], "--probe-seed: 'x' *"),
         (
             ["--probe-standard=benchmark"],
-            "--probe-standard: 'benchmark' *; it needs another run *--probe-benchmark=DIR*",
+            "--probe-standard: 'benchmark' cannot be used; it needs another option: add --probe-benchmark=DIR",
         ),
         (["--probe-standard=nosie"], "--probe-standard: 'nosie' *(did you mean noise?)"),
         (["--probe-device=nothing"], "*nothing*"),
@@ -126,7 +126,10 @@ def test_ids_outside_rootdir_are_absolute(pytester: pytest.Pytester, make_dump: 
         (["--probe-flops=0"], "--probe-flops: '0' *"),
         (["--probe-flops=nan"], "--probe-flops: 'nan' *"),
         (["--probe-device=cpu,cuda"], "--probe-device: 'cpu,cuda' *; several devices need workers: add -n 2, or *"),
-        (["--probe-save=failing"], "--probe-save: 'failing' cannot be used; it needs a folder: add --probe-out=DIR"),
+        (
+            ["--probe-save=failing"],
+            "--probe-save: 'failing' *; it needs another option: add --probe-out=DIR",
+        ),
         (["--probe-save=some", "--probe-out=out"], "--probe-save: 'some' *; give one of failing, all"),
         (["-o", "probe_strict=maybe"], "probe_strict: *maybe*; give true or false"),
         (["-o", "probe_namespaces=NPU"], "probe_namespaces*'NPU' *; give lines of the form Prefix=python.module"),

@@ -21,15 +21,6 @@ class Address(Type):
         return given.text
 
 
-def check(options: RawOptions, settings: Settings) -> None:
-    """Raises SettingsError for what goes with no cluster."""
-    for name, asked in (("fuzz", settings.fuzz is not None), ("isolate", settings.isolate)):
-        if asked:
-            cluster = options["cluster"].name
-            wanted = f"with {cluster} cases of dumps run, each in a process of its device; leave it out"
-            raise options[name].wrong(wanted)
-
-
 def check_used(options: RawOptions, settings: Settings) -> None:
     """Raises SettingsError for what the command line says of a cluster, where there is none."""
     for name in ("cluster-resource", "cluster-ship"):

@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 from pytest_probe.capture.config import content_of
 from pytest_probe.capture.online.address import NEEDS_GRPC, NEEDS_TLS, WANTED, HostPort, Listen, address, of_msprobe
 from pytest_probe.option_types import Given, Type
-from pytest_probe.settings import RawOptions, Settings, on_no_device, refuse
+from pytest_probe.settings import RawOptions, Settings
 from pytest_probe.system.decoding import decode
 
 _SECTION = "run_ut"
@@ -63,27 +63,11 @@ def _of_file(given: Given) -> Listen:
 
 
 def check(options: RawOptions, settings: Settings) -> None:
-    """Raises SettingsError for an option that needs a dump, other processes, or another run of the same cases, and for
-    a port that others reach where there are no certificates."""
+    """Raises SettingsError for a port that others reach where there are no certificates."""
     assert settings.listen is not None
     port = settings.listen.address
     if isinstance(port, HostPort) and not port.is_loopback and not (settings.tls or settings.listen.tls):
         raise options["listen"].wrong(f"{NEEDS_TLS}: --probe-tls")
-    refuse(
-        options,
-        f"{options['listen'].name} judges calls when they come; leave it out",
-        **{**on_no_device(settings), "device": len(settings.values["devices"]) < 2},
-        dump=not settings.dumps,
-        inputs=settings.inputs not in ("generated", "exact"),
-        against=settings.against is None,
-        outputs=settings.outputs is None,
-        fuzz=settings.fuzz is None,
-        unique=not settings.unique,
-        shard=settings.shard is None,
-        isolate=not settings.isolate,
-        cluster=settings.cluster is None,
-        resume=not settings.resume,
-    )
 
 
 def check_used(options: RawOptions, settings: Settings) -> None:

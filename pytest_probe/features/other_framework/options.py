@@ -12,7 +12,6 @@ from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.mapping import Mapping
 from pytest_probe.frameworks.mapping.framework import function_at
 from pytest_probe.frameworks.mapping.table import entries_of, place_of
-from pytest_probe.model.run import RECORDED
 from pytest_probe.option_types import Given, Type
 from pytest_probe.settings import RawOptions, Settings
 from pytest_probe.system.suggestions import suggestion
@@ -34,19 +33,6 @@ class Framework(Type):
         if missing:
             raise given.wrong(f"{missing}; installed here: {', '.join(found) or 'none'}")
         return given.text
-
-
-def check(options: RawOptions, settings: Settings) -> None:
-    """Raises SettingsError for an option that has no device or no record."""
-    for name, fits, words in (
-        ("against", settings.against is None, "it compares what dumps stored, and makes no calls"),
-        ("fuzz", settings.fuzz is None, "recorded calls have a counterpart, no drawn ones"),
-        ("emulate", settings.framework is None or not settings.emulate, "the other framework has kernels of 16 bit"),
-    ):
-        if not fits:
-            raise options[name].wrong(f"with --probe-framework or --probe-reference-framework {words}; leave it out")
-    if settings.framework is not None and RECORDED in settings.devices:
-        raise options["framework"].wrong("with --probe-device=recorded no device runs; leave it out")
 
 
 def check_mapping(options: RawOptions, settings: Settings) -> None:

@@ -351,8 +351,8 @@ def test_a_reader_of_the_projects_own(pytester: pytest.Pytester) -> None:
         ),
         (["--probe-device=tpu"], "--probe-device: 'tpu' cannot be used; torch says: *"),
         (["--probe-cluster=dask"], "--probe-cluster: 'dask' cannot be used; give ray, or ray://HOST:PORT"),
-        (["--probe-isolate"], "--probe-isolate: 'True' cannot be used; with --probe-cluster *"),
-        (["--probe-fuzz=5"], "--probe-fuzz: '5' cannot be used; with --probe-cluster *"),
+        (["--probe-isolate"], "--probe-isolate: True cannot be used; with --probe-cluster=ray *"),
+        (["--probe-fuzz=5"], "--probe-cluster: 'ray' cannot be used; it needs recorded calls, *"),
     ],
 )
 def test_options_that_a_cluster_refuses(

@@ -392,8 +392,8 @@ def test_a_file_that_is_no_baseline_is_refused(
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("--probe-gate=bits",), "--probe-gate: 'bits' cannot be used; it needs a baseline: add --probe-baseline=FILE"),
-        ((UPDATE,), "--probe-baseline-update: * cannot be used; it needs a baseline*"),
+        (("--probe-gate=bits",), "--probe-gate: 'bits' cannot be used; *: add --probe-baseline=FILE"),
+        ((UPDATE,), "--probe-baseline-update: True cannot be used; it needs another option: add *=FILE"),
         ((BASELINE, "--probe-gate=bit"), "--probe-gate: 'bit' cannot be used; give one of metrics, bits*mean bits*"),
         (("--probe-baseline=.",), "--probe-baseline: * cannot be used; it cannot be read: Is a directory"),
     ],
