@@ -318,9 +318,6 @@ class Options:
         "Compute the float64 reference by the framework with this module, where records are another one's",
         "pytest_probe.features.other_framework.options.Framework", "NAME", repeated=True,
         needs="records cases reference", may_differ=JUDGES)
-    mapping: Option[Path | None] = Option("mapping",
-        "YAML file with further entries for the map of two frameworks", Place(),
-        "FILE", repeated=True, check="pytest_probe.features.other_framework.options.check_mapping", may_differ=JUDGES)
     against_framework: Option[str | None] = Option("against-framework",
         "Make the device's calls by the framework with this module as well, on equal inputs: which bits differ, by how "
         "much, and which side is nearer to float64?", "pytest_probe.features.other_framework.options.Framework", "NAME",
@@ -472,7 +469,7 @@ FEATURES: Mapping[str, Callable[[Options], object]] = {
     "pytest_probe.features.relations.plugin.AskRelations": lambda asked: asked.relations,
     "pytest_probe.features.worth.plugin.WorthOfPasses": lambda asked: asked.worth or asked.out,
     "pytest_probe.features.other_framework.plugin.ByOtherFramework": lambda asked: (
-        asked.framework or asked.reference_framework or asked.mapping or asked.standard == "auto"
+        asked.framework or asked.reference_framework or asked.standard == "auto"
     ),
     "pytest_probe.features.benchmark.plugin.AgainstBenchmark": lambda asked: asked.benchmark and not asked.outputs,
     "pytest_probe.features.gate.plugin.AgainstBaseline": lambda asked: asked.baseline,

@@ -25,7 +25,7 @@ OTHER: dict[str, str | None] = {
     "fuzz": "3", "shard": "1/2", "collect": None, "namespaces": "Torch=torch", "outputs": "other",
     "against": "other.json", "against-map": "map.yaml", "against-call": "other.py", "relations": "again",
     "compile": "eager", "compile-dynamic": None, "framework": "torch", "reference-framework": "torch",
-    "against-framework": "torch", "mapping": "mapping.yaml", "worth": None, "self": "wider",
+    "against-framework": "torch", "worth": None, "self": "wider",
     "ranks": "2", "backend": "nccl",
 }  # fmt: skip
 # A device that is wrong in every call, of a kind that the user registered.
@@ -74,7 +74,7 @@ def test_a_field_that_differs_is_found_unless_it_may(name: str, use: Use) -> Non
 @pytest.mark.parametrize("name", [name for name, value in OTHER.items() if name not in (
     "data-dir", "standards-file", "benchmark", "baseline", "baseline-update", "gate", "time-limit", "reference-device",
     "emulate", "collect", "namespaces", "outputs", "against", "against-map", "against-call",
-    "compile-dynamic", "framework", "reference-framework", "against-framework", "mapping", "self",
+    "compile-dynamic", "framework", "reference-framework", "against-framework", "self",
     "backend")])  # fmt: skip
 def test_a_run_goes_on_with_the_same_options_only(pytester: pytest.Pytester, make_dump: DumpMaker, name: str) -> None:
     make_dump()
