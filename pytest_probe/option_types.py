@@ -66,6 +66,15 @@ class Given:
     def path(self) -> Path | None:
         return next(iter(self.paths), None)
 
+    def keys(self, *names: str) -> tuple[str, dict[str, str]]:
+        """What is written in front of ",name=value", and the values of these names."""
+        text, *parts = re.split(rf",(?=(?:{'|'.join(names)})=)", self.text)
+        return text, dict(part.split("=", 1) for part in parts)
+
+    def of(self, value: str) -> Given:
+        """A value of one of its keys."""
+        return Given(self.name, value, self.folder, is_set=self.is_set, in_worker=self.in_worker)
+
     def wrong(self, wanted: str, value: object = None) -> SettingsError:
         """value: what cannot be used, where that is not the text."""
         from pytest_probe.errors import SettingsError

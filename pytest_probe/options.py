@@ -280,19 +280,11 @@ class Options:
         needs="known records one_side", takes="device cases one_side",
         check="pytest_probe.features.against.plugin.check", may_differ=JUDGES)
     listen: Option[Listen | None] = Option("listen",
-        "Judge the calls that programs send while they run (PrecisionDebugger(online=...)): HOST:PORT, a shared "
-        "folder, file:///FOLDER, or msprobe's config.json. No device runs",
+        "Judge the calls that programs send while they run (PrecisionDebugger(online=...)): HOST:PORT (,tls=DIR of "
+        "certificates, ,limit=SIZE of a tensor), a shared folder, file:///FOLDER, or msprobe's config.json. No device "
+        "runs",
         "pytest_probe.features.online.options.Listening", "ADDRESS", needs="records", takes="device known",
-        check="pytest_probe.features.online.options.check",
         first="pytest_probe.features.online.plugin.refuse_workers", free="it says where calls come from")
-    tls = Option("tls",
-        "Folder with server.crt, server.key and ca.crt: programs that send to --probe-listen=HOST:PORT show "
-        "certificates that ca.crt signed, and are shown this one", Folder(), "DIR", in_run_file=False,
-        check="pytest_probe.features.online.options.check_used", free="it says how calls travel")
-    listen_limit = Option("listen-limit",
-        "How large a tensor may be that a program sends to --probe-listen=HOST:PORT (default: 2GB)", Size(), "SIZE",
-        "2GB", in_run_file=False, check="pytest_probe.features.online.options.check_used",
-        free="what is larger is not judged")
     against_map = Option("against-map",
         "YAML file with what the other side of --probe-against calls modules, which it fuses, and how its ranks hold "
         "tensors", Place(), "FILE", repeated=True,

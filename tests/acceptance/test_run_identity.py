@@ -151,8 +151,7 @@ def test_each_free_option_is_accepted_in_a_test() -> None:
     """But for those without which there is no run to go on with, and for what needs a cluster, a search or worths."""
     given = {word.partition("=")[0].removeprefix("--probe-") for word in FREE if word.startswith("--probe-")}
     assert {option.name for option in OPTIONS if option.free} - given == {
-        "out", "resume", "fuzz-save", "worth-least", "cluster", "cluster-resource", "cluster-ship", "capture", "listen",
-        "tls", "listen-limit"
+        "out", "resume", "fuzz-save", "worth-least", "cluster", "cluster-resource", "cluster-ship", "capture", "listen"
     }  # fmt: skip
 
 
