@@ -180,6 +180,21 @@ class Size(Type):
         return size
 
 
+class Keyed(Type):
+    """A value with others behind it by their keys, as "8,backend=nccl": a tuple of all, or None without the first."""
+
+    def __init__(self, first: Reads[Any], **keys: tuple[Reads[Any], str]) -> None:
+        """keys: how each is read, and its default."""
+        self._first, self._keys = first, keys
+
+    def read(self, given: Given) -> Any:
+        text, written = given.keys(*self._keys)
+        if not text:
+            return None
+        others = (kind.read(given.of(written.get(key, default))) for key, (kind, default) in self._keys.items())
+        return self._first.read(given.of(text)), *others
+
+
 class Choice(Type):
     """One of these names."""
 
@@ -312,6 +327,23 @@ class Report(Place):
                 pass
         except OSError as error:
             raise given.wrong(f"give a file that can be written: {error.strerror or error}", str(path)) from None
+        return path
+
+
+class WritableFolder(Place):
+    """A folder that can be written, made where it is not there."""
+
+    def read(self, given: Given) -> Path:
+        from tempfile import TemporaryFile
+
+        path = given.path
+        assert path is not None
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            with TemporaryFile(dir=path):
+                pass
+        except OSError as error:
+            raise given.wrong(f"give a folder that can be written: {error.strerror or error}", str(path)) from None
         return path
 
 

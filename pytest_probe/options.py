@@ -23,6 +23,7 @@ from pytest_probe.option_types import (
     FlagOrWord,
     Folder,
     Globs,
+    Keyed,
     Maybe,
     Modes,
     Names,
@@ -33,6 +34,7 @@ from pytest_probe.option_types import (
     Size,
     Text,
     Whole,
+    WritableFolder,
 )
 
 if TYPE_CHECKING:
@@ -357,11 +359,11 @@ class Options:
         "Ask the device these questions with --probe-standard=self: wider, cpu, smooth, finite (default: all of them)",
         "pytest_probe.features.self_check.options.Asked", "NAME[,NAME...]", repeated=True,
         needs="standard=self", may_differ=JUDGES)
-    ranks: Option[int | None] = Option("ranks",
-        "Make the collectives of a dump again by N processes, here or on --probe-cluster, and judge what each receives",
-        Maybe(Whole(2, 4097, "give a whole number, 2 to 4096")), "N", repeated=True, may_differ=JUDGES)
-    backend = Option("backend", "Backend of torch.distributed for --probe-ranks (default: gloo)", Maybe(Text()), "NAME",
-        repeated=True, needs="ranks", may_differ=OTHER_DEVICE)
+    ranks: Option[tuple[int, str] | None] = Option("ranks",
+        "Make the collectives of a dump again by N processes, here or on --probe-cluster, and judge what each "
+        "receives; NAME is torch.distributed's backend (default: gloo)",
+        Keyed(Whole(2, 4097, "give a whole number, 2 to 4096"), backend=(Text(), "gloo")), "N[,backend=NAME]",
+        repeated=True, may_differ=JUDGES)
     strict = Option("strict", "Warnings fail, and so do cases of the baseline that have vanished", Flag(),
         repeated=True, free="it says which verdicts fail, and changes none")
     out = Option("out", "Write results and msprobe's CSV files into this folder; it must not hold results yet", Place(),
@@ -389,13 +391,11 @@ class Options:
         "pytest-probe merge joins their results", "pytest_probe.features.shard.options.Part", "I/N", ini=False,
         needs="known",
         may_differ=SELECTS | {"merge": "each folder is another shard; their numbers are checked by themselves"})
-    cache: Option[Path | None] = Option("cache",
+    cache: Option[tuple[Path, int] | None] = Option("cache",
         "Keep the numbers of references that take more than 5 ms in this folder, and take them from there in the next "
-        "run, on another device or another build", "pytest_probe.features.cache.options.WritableFolder", "DIR",
+        "run, on another device or another build. It grows up to SIZE (default: 10GB); the least recently used goes "
+        "first", Keyed(WritableFolder(), size=(Size(), "10GB")), "DIR[,size=SIZE]",
         free="cached numbers are equal, bit for bit")
-    cache_size = Option("cache-size",
-        "How large --probe-cache may grow, as 500MB or 10GB; the least recently used goes first (default: 10GB)",
-        Size(), "SIZE", "10GB", free="cached numbers are equal, bit for bit")
     timeout = Option("timeout",
         "End the process in which a case takes longer than S seconds, with all its runs; 0: never (default: 300)",
         Number(lambda seconds: 0 <= seconds < 1e9, "give seconds, 0 or more; 0 is no limit"), "S", "300",
@@ -405,19 +405,12 @@ class Options:
         in_run_file=False, needs="known", apart={"cluster": "each case runs in a process of its device already"},
         first="pytest_probe.features.isolate.plugin.use_one_worker",
         free="each process computes the same")
-    cluster: Option[str | None] = Option("cluster",
+    cluster: Option[tuple[str, str | None] | None] = Option("cluster",
         "Run the cases on a Ray cluster, one process a device: ray (the cluster of RAY_ADDRESS, else this machine), or "
-        "ray://HOST:PORT", "pytest_probe.features.cluster.options.Address", "ADDRESS",
+        "ray://HOST:PORT. NAME is what Ray calls the devices, as NPU (default: GPU where a node has one, else CPU)",
+        "pytest_probe.features.cluster.options.Address", "ADDRESS[,resource=NAME]",
         needs="records known",
         first="pytest_probe.features.cluster.plugin.refuse_workers", free="each process computes the same")
-    cluster_resource = Option("cluster-resource",
-        "What Ray calls the devices of --probe-cluster, as NPU (default: GPU where a node has one, else CPU)",
-        Maybe(Text()), "NAME", check="pytest_probe.features.cluster.options.check_used",
-        free="it says where processes run")
-    cluster_ship = Option("cluster-ship",
-        "How much may be sent to nodes of --probe-cluster that cannot read a dump's files at the same path "
-        "(default: 2GB)", Size(), "SIZE", "2GB", in_run_file=False,
-        check="pytest_probe.features.cluster.options.check_used", free="it says how files travel")
     capture = Option("capture", "Record the API calls of this test run as a dump below this folder; nothing is checked",
         Maybe(Text()), "DIR", in_run_file=False, free="nothing is checked")
     asserts = Option("asserts",

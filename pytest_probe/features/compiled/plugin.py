@@ -206,7 +206,7 @@ class Compiled(Feature):
         if cache is None:
             folder = self._temporary = Path(tempfile.mkdtemp(prefix="pytest-probe-compiled-"))
         else:
-            folder = cache / "compiled"
+            folder = cache[0] / "compiled"
         values = {
             key: text for each in here for key, text in each.compiler_environment(folder, self.probe.workers).items()
         }
