@@ -56,8 +56,6 @@ DIRECTION_CHOICES: Mapping[str, tuple[Direction, ...]] = {
     "forward": ("forward",),
     "backward": ("backward",),
 }
-# What --probe-gate compares with the baseline.
-METRICS, BITS = "metrics", "bits"
 # What --probe-mode asks for.
 ACCURACY, TIME, MEMORY = "acc", "time", "mem"
 # The standard of features/self_check, which may be meant where no run has it.
@@ -324,10 +322,6 @@ class Options:
         "Write what moved into --probe-baseline. With --probe-repeat=N each case runs with N seeds, which tells how "
         "far its metrics spread", Flag(), ini=False, in_run_file=False,
         needs="baseline", may_differ=JUDGES)
-    gate = Option("gate",
-        "What fails beside the baseline: metrics (what got worse), or bits (other bits as well, on the same device) "
-        "(default: metrics)", Choice(METRICS, BITS), "WHAT", "metrics", repeated=True,
-        needs="baseline", may_differ=JUDGES)
     emulate = Option("emulate",
         "Compute 16 bit in float32 and round inputs and outputs, on a CPU that has no kernels of it (Paddle's)", Flag(),
         repeated=True, needs="device untimed", apart={"compile": "the compiler's kernels run",
@@ -364,8 +358,9 @@ class Options:
         "receives; NAME is torch.distributed's backend (default: gloo)",
         Keyed(Whole(2, 4097, "give a whole number, 2 to 4096"), backend=(Text(), "gloo")), "N[,backend=NAME]",
         repeated=True, may_differ=JUDGES)
-    strict = Option("strict", "Warnings fail, and so do cases of the baseline that have vanished", Flag(),
-        repeated=True, free="it says which verdicts fail, and changes none")
+    strict = Option("strict",
+        "Warnings fail, and so do cases of the baseline that have vanished or have other bits on the same device",
+        Flag(), repeated=True, free="it says which verdicts fail, and changes none")
     out = Option("out", "Write results and msprobe's CSV files into this folder; it must not hold results yet", Place(),
         "DIR", in_run_file=False, probes=True, free="it says where results go")
     markdown = Option("markdown", "Write a summary in Markdown into this file", Report(), "FILE", in_run_file=False,

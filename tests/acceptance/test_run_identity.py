@@ -21,7 +21,7 @@ OTHER: dict[str, str | None] = {
     "dtype": "bfloat16", "inputs": "generated", "data-dir": "tensors", "seed": "1", "api": "*gelu", "skip-api": "*gelu",
     "unique": None, "direction": "forward", "standard": "exact", "standards-file": "rules.yaml", "allow": "tf32",
     "repeat": "2", "flops": "1e6", "mode": "acc,time", "time-budget": "0.01", "time-limit": "2", "benchmark": "base",
-    "baseline": "base.jsonl", "baseline-update": None, "gate": "bits", "emulate": None, "reference-device": "cpu:0",
+    "baseline": "base.jsonl", "baseline-update": None, "emulate": None, "reference-device": "cpu:0",
     "fuzz": "3", "shard": "1/2", "collect": None, "namespaces": "Torch=torch", "outputs": "other",
     "against": "other.json", "against-map": "map.yaml", "against-call": "other.py", "relations": "again",
     "compile": "eager", "compile-dynamic": None, "framework": "torch", "reference-framework": "torch",
@@ -72,7 +72,7 @@ def test_a_field_that_differs_is_found_unless_it_may(name: str, use: Use) -> Non
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", [name for name, value in OTHER.items() if name not in (
-    "data-dir", "standards-file", "benchmark", "baseline", "baseline-update", "gate", "time-limit", "reference-device",
+    "data-dir", "standards-file", "benchmark", "baseline", "baseline-update", "time-limit", "reference-device",
     "emulate", "collect", "namespaces", "outputs", "against", "against-map", "against-call",
     "compile-dynamic", "framework", "reference-framework", "against-framework", "self")])  # fmt: skip
 def test_a_run_goes_on_with_the_same_options_only(pytester: pytest.Pytester, make_dump: DumpMaker, name: str) -> None:
