@@ -295,12 +295,10 @@ class Options:
         "MODULE", repeated=True, needs="device records untimed", takes="one_side own_call", may_differ=JUDGES)
     compile = Option("compile",
         "Make each call on the device through a compiler of its framework (inductor, aot_eager, to_static, ...) or of "
-        "the project's. Several: each case by each of them", Names(),
-        "BACKEND[,BACKEND]", repeated=True, needs="device records untimed own_call", takes="own_call",
+        "the project's. Several: each case by each of them. dynamic: for any sizes, and with other sizes first",
+        Names(), "BACKEND[,BACKEND][,dynamic]", repeated=True,
+        needs="device records untimed own_call", takes="own_call",
         apart={"standard=finite": "there is no reference for what a compiler makes"},
-        may_differ=OTHER_DEVICE | OTHER_ENVIRONMENT)
-    compile_dynamic = Option("compile-dynamic", "Compile for any sizes, and call with other sizes first", Flag(),
-        repeated=True, needs="compile",
         may_differ=OTHER_DEVICE | OTHER_ENVIRONMENT)
     framework: Option[str | None] = Option("framework",
         "Make the device's calls by the framework with this module, where records are another one's",

@@ -24,7 +24,7 @@ OTHER: dict[str, str | None] = {
     "baseline": "base.jsonl", "baseline-update": None, "emulate": None, "reference-device": "cpu:0",
     "fuzz": "3", "shard": "1/2", "collect": None, "namespaces": "Torch=torch", "outputs": "other",
     "against": "other.json", "against-map": "map.yaml", "against-call": "other.py", "relations": "again",
-    "compile": "eager", "compile-dynamic": None, "framework": "torch", "reference-framework": "torch",
+    "compile": "eager", "framework": "torch", "reference-framework": "torch",
     "against-framework": "torch", "worth": None, "self": "wider",
     "ranks": "2",
 }  # fmt: skip
@@ -74,7 +74,7 @@ def test_a_field_that_differs_is_found_unless_it_may(name: str, use: Use) -> Non
 @pytest.mark.parametrize("name", [name for name, value in OTHER.items() if name not in (
     "data-dir", "standards-file", "benchmark", "baseline", "baseline-update", "time-limit", "reference-device",
     "emulate", "collect", "namespaces", "outputs", "against", "against-map", "against-call",
-    "compile-dynamic", "framework", "reference-framework", "against-framework", "self")])  # fmt: skip
+    "framework", "reference-framework", "against-framework", "self")])  # fmt: skip
 def test_a_run_goes_on_with_the_same_options_only(pytester: pytest.Pytester, make_dump: DumpMaker, name: str) -> None:
     make_dump()
     pytester.runpytest(*RUN, "--probe-device=cpu", "--probe-out=out")
