@@ -10,6 +10,7 @@ what run.json says of it, the command that runs a case again, and whether two ru
 
 from __future__ import annotations
 
+import argparse
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
@@ -474,6 +475,17 @@ COMMANDS = (
     "pytest_probe.features.html.cli",
     "pytest_probe.features.history.cli",
 )
+# The parts of `pytest --help`.
+SECTIONS = {
+    "begin here": "dump device dtype api standard strict out html",
+    "run": "inputs data-dir seed repeat mode time-budget time-limit emulate reference-device flops listen capture",
+    "select": "direction skip-api unique fuzz fuzz-save",
+    "judge": "standards-file allow framework reference-framework compile ranks",
+    "compare": "benchmark baseline baseline-update against against-map outputs",
+    "ask more": "against-call against-framework relations self worth worth-least asserts",
+    "report": "save markdown history",
+    "scale": "shard resume cache timeout isolate cluster",
+}
 OPTIONS: tuple[Option[Any], ...] = tuple(row for row in vars(Options).values() if isinstance(row, Option))
 NAMED = {option.name: option for option in OPTIONS}
 
@@ -497,12 +509,15 @@ def standards() -> dict[str, str]:
 
 def register(parser: pytest.Parser) -> None:
     """Add all options to pytest's command line and ini keys."""
-    group = parser.getgroup("probe", "API precision checks")
+    for title, names in SECTIONS.items():
+        group = parser.getgroup(f"probe {title}", f"API precision checks: {title}")
+        for name in names.split():
+            _add_option(group, NAMED[name])
     for option in OPTIONS:
-        if option.cli:
-            _add_option(group, option)
         if option.ini:
-            parser.addini(option.key, option.help, type=_ini_type(option), default=None)
+            # pytest --help lists the keys, too.
+            help = f"See {option.flag}" if option.cli else option.help
+            parser.addini(option.key, help, type=_ini_type(option), default=None)
 
 
 def _add_option(group: pytest.OptionGroup, option: Option[Any]) -> None:
@@ -511,7 +526,7 @@ def _add_option(group: pytest.OptionGroup, option: Option[Any]) -> None:
         # Options of their own: with an argument that may be left out, argparse takes a path behind the flag for it.
         for word in option.words:
             group.addoption(
-                f"{option.flag}={word}", action="store_const", const=word, dest=option.key, help="See above"
+                f"{option.flag}={word}", action="store_const", const=word, dest=option.key, help=argparse.SUPPRESS
             )
     else:
         action = "append" if option.kind == "list" else "store"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_probe.options import OPTIONS
 from pytest_probe.standards import STANDARDS
 from pytest_probe.standards.tools import TOOLS
 from tests.acceptance.conftest import DumpMaker, entries
@@ -149,8 +150,10 @@ def test_an_unusable_option_value_is_a_usage_error(
 
 def test_help_names_every_option(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest("--help")
-    result.stdout.fnmatch_lines(["API precision checks:", "*--probe-dump=PATH*", "*--probe-skip-api=GLOB*"])
-    result.stdout.fnmatch_lines(["*probe_namespaces (linelist):*"])
+    result.stdout.fnmatch_lines(["API precision checks: begin here:", "*--probe-dump=PATH*", "*--probe-skip-api=GLOB*"])
+    result.stdout.fnmatch_lines(["*probe_strict (bool): * See --probe-strict", "*probe_namespaces (linelist):*"])
+    listed = [line.split()[0].partition("=")[0] for line in result.outlines if line.startswith("  --probe-")]
+    assert sorted(listed) == sorted(option.flag for option in OPTIONS if option.cli)
 
 
 def test_help_ends_with_the_standards_that_are_registered(pytester: pytest.Pytester) -> None:
