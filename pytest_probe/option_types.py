@@ -194,6 +194,9 @@ class Keyed(Type):
         others = (kind.read(given.of(written.get(key, default))) for key, (kind, default) in self._keys.items())
         return self._first.read(given.of(text)), *others
 
+    def identity(self, value: Any) -> Any:
+        return self.plain(value)
+
 
 class Choice(Type):
     """One of these names."""

@@ -82,10 +82,13 @@ def test_a_conflict_names_option_value_reason_and_one_remedy(
         ["--probe-against-call=b.py", "--probe-reference-framework=torch", "--probe-unique"],
         ["--probe-relations=all", "--probe-against-framework=torch", "--probe-strict"],
         ["--probe-mode=time", "--probe-framework=torch", "--probe-benchmark=b"],
+        ["--probe-ranks=2,backend=ucx", "--probe-cache=c,size=1GB", "--probe-standard=finite"],
         ["--probe-standard=self", "--probe-self=wider", "--probe-baseline=b", "--probe-unique"],
     ],
     ids=" ".join,
 )
 def test_what_goes_together_is_let_pass(pytester: pytest.Pytester, args: list[str]) -> None:
     Path("b.py").write_text("")
-    assert parsed(pytester, *args)
+    values = parsed(pytester, *args).values
+    facts = {o.name: (o.type.plain(values[o.attribute]), o.type.identity(values[o.attribute])) for o in OPTIONS}
+    assert json.loads(json.dumps(facts)).keys() == NAMED.keys()

@@ -19,3 +19,6 @@ class Address(Type):
         if importlib.util.find_spec("ray") is None:
             raise given.wrong("it needs Ray, which is not installed: pip install 'pytest-probe[cluster]'")
         return text, keys.get("resource")
+
+    def plain(self, value: tuple[str, str | None] | None) -> str | None:
+        return None if value is None else ",resource=".join(filter(None, value))
