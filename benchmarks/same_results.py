@@ -58,7 +58,7 @@ FEATURES = {
     "against": "--probe-dump=a --probe-against=b",
     "against-call": f"{FEW} --probe-against-call=engine.py",
     "against-framework": f"{FEW} --probe-against-framework=paddle",
-    "framework": "--probe-dump=paddle/paddle-gpt --probe-framework=torch",
+    "framework": "--probe-dump=paddle/paddle-gpt --probe-framework=torch --probe-skip-api=*dropout*",
     "compile": f"{FEW} --probe-compile=aot_eager",
     "benchmarked": f"{FEW} --probe-device=other --probe-save=all",
     "benchmark": f"{FEW} --probe-device=scaled --probe-save=all --probe-benchmark={{out}}/benchmarked",
@@ -75,7 +75,7 @@ FEATURES = {
     "cache": f"{FEW} --probe-cache={{out}}/references #{{out}}/cached",
     "repeat-few": f"{FEW} --probe-repeat=2 --probe-device=tail",
     "collectives": "--probe-dump=ranks --probe-device=recorded",
-    "ranks": "--probe-dump=ranks --probe-ranks=2",
+    "ranks": "--probe-dump=ranks --probe-ranks=2 --probe-skip-api=*randn*",
     "listen": "--probe-listen=file://{out}/work/shared",
     "asserts": "--probe-asserts=all test_asserts.py",
     "workers": f"{FEW} -n2",
@@ -290,6 +290,7 @@ def read(folder: Path) -> Iterator[dict[str, Any]]:
         for line in file:
             outcome = json.loads(re.sub(r"(?<=proc)\d+", "", line.replace(str(folder.resolve().parent), "OUT")))
             del outcome["duration"]
+            (outcome.get("compiled") or {}).pop("seconds", None)
             for output in outcome["outputs"]:
                 if output["standard"] == "random":  # what a device draws is another thing in each run
                     output.update(metrics={}, measures={}, worst=[], reason="", detects=None)
