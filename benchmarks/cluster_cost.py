@@ -112,7 +112,7 @@ def main() -> None:
     args = {"num_cpus": 2, "resources": {"ONE": 1, "TWO": 2}, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=args)
     os.environ["RAY_ADDRESS"] = cluster.address
-    one, two = (["--probe-cluster=ray", f"--probe-cluster-resource={name}"] for name in ("ONE", "TWO"))
+    one, two = ([f"--probe-cluster=ray,resource={name}"] for name in ("ONE", "TWO"))
     try:
         with tempfile.TemporaryDirectory() as name:
             measure(Path(name), one, two)

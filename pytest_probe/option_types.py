@@ -66,6 +66,15 @@ class Given:
     def path(self) -> Path | None:
         return next(iter(self.paths), None)
 
+    def keys(self, *names: str) -> tuple[str, dict[str, str]]:
+        """What is written in front of ",name=value", and the values of these names."""
+        text, *parts = re.split(rf",(?=(?:{'|'.join(names)})=)", self.text)
+        return text, dict(part.split("=", 1) for part in parts)
+
+    def of(self, value: str) -> Given:
+        """A value of one of its keys."""
+        return Given(self.name, value, self.folder, is_set=self.is_set, in_worker=self.in_worker)
+
     def wrong(self, wanted: str, value: object = None) -> SettingsError:
         """value: what cannot be used, where that is not the text."""
         from pytest_probe.errors import SettingsError
@@ -171,6 +180,24 @@ class Size(Type):
         return size
 
 
+class Keyed(Type):
+    """A value with others behind it by their keys, as "8,backend=nccl": a tuple of all, or None without the first."""
+
+    def __init__(self, first: Reads[Any], **keys: tuple[Reads[Any], str]) -> None:
+        """keys: how each is read, and its default."""
+        self._first, self._keys = first, keys
+
+    def read(self, given: Given) -> Any:
+        text, written = given.keys(*self._keys)
+        if not text:
+            return None
+        others = (kind.read(given.of(written.get(key, default))) for key, (kind, default) in self._keys.items())
+        return self._first.read(given.of(text)), *others
+
+    def identity(self, value: Any) -> Any:
+        return self.plain(value)
+
+
 class Choice(Type):
     """One of these names."""
 
@@ -197,10 +224,12 @@ class Directions(Type):
 
 
 class Names(Type):
-    """Names with commas between them, each once: of these, or any where there are none."""
+    """Names with commas between them, each once: of these, or any where there are none. One of `alone` has no other
+    name with it."""
 
-    def __init__(self, *choices: str) -> None:
-        self._choices = choices
+    def __init__(self, *choices: str, alone: tuple[str, ...] = ()) -> None:
+        self._choices = choices and (*choices, *alone)
+        self._alone = alone
 
     def read(self, given: Given) -> tuple[str, ...]:
         from pytest_probe.system.suggestions import check_name
@@ -210,6 +239,8 @@ class Names(Type):
             raise given.wrong("give names separated by commas, none of them empty")
         for name in self._choices and names:
             check_name(given.name, name, self._choices)
+        if len(names) > 1 and any(name in self._alone for name in names):
+            raise given.wrong(f"{' and '.join(self._alone)} stand{'s' * (len(self._alone) == 1)} alone")
         return tuple(dict.fromkeys(names))
 
 
@@ -219,11 +250,7 @@ class Modes(Type):
     def read(self, given: Given) -> tuple[str, ...]:
         from pytest_probe.model.device_modes import MODES
 
-        alone = ("auto", "none")
-        names = Names(*MODES, *alone).read(given)
-        if len(names) > 1 and any(name in alone for name in names):
-            raise given.wrong("auto and none stand alone")
-        return names
+        return Names(*MODES, alone=("auto", "none")).read(given)
 
 
 class Globs(Type):
@@ -303,6 +330,23 @@ class Report(Place):
                 pass
         except OSError as error:
             raise given.wrong(f"give a file that can be written: {error.strerror or error}", str(path)) from None
+        return path
+
+
+class WritableFolder(Place):
+    """A folder that can be written, made where it is not there."""
+
+    def read(self, given: Given) -> Path:
+        from tempfile import TemporaryFile
+
+        path = given.path
+        assert path is not None
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            with TemporaryFile(dir=path):
+                pass
+        except OSError as error:
+            raise given.wrong(f"give a folder that can be written: {error.strerror or error}", str(path)) from None
         return path
 
 

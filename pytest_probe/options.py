@@ -10,6 +10,7 @@ what run.json says of it, the command that runs a case again, and whether two ru
 
 from __future__ import annotations
 
+import argparse
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
@@ -23,6 +24,7 @@ from pytest_probe.option_types import (
     FlagOrWord,
     Folder,
     Globs,
+    Keyed,
     Maybe,
     Modes,
     Names,
@@ -33,6 +35,7 @@ from pytest_probe.option_types import (
     Size,
     Text,
     Whole,
+    WritableFolder,
 )
 
 if TYPE_CHECKING:
@@ -44,6 +47,9 @@ if TYPE_CHECKING:
     from pytest_probe.model.dump import Direction
     from pytest_probe.option_types import Reads
 
+    # Words, or what they are where a value decides it.
+    Words = str | Callable[["Options"], str]
+
 T = TypeVar("T")
 DTYPE_CHOICES = ("recorded", "float64", "float32", "float16", "bfloat16")
 DIRECTION_CHOICES: Mapping[str, tuple[Direction, ...]] = {
@@ -51,8 +57,6 @@ DIRECTION_CHOICES: Mapping[str, tuple[Direction, ...]] = {
     "forward": ("forward",),
     "backward": ("backward",),
 }
-# What --probe-gate compares with the baseline.
-METRICS, BITS = "metrics", "bits"
 # What --probe-mode asks for.
 ACCURACY, TIME, MEMORY = "acc", "time", "mem"
 # The standard of features/self_check, which may be meant where no run has it.
@@ -75,6 +79,18 @@ OTHER_ENVIRONMENT = {
 PROJECT = {
     "baseline": "code and data of the project change with it, and what they change is seen as a metric that moved"
 }
+# What a run has by itself: how an option says that it needs this, and what is so where another option takes it away.
+CAPABILITIES = {
+    "device": ("a device", "no device runs"),
+    "records": ("recorded calls", "calls are drawn"),
+    "known": ("cases that are known before the run", "calls come while the run goes on"),
+    "cases": ("cases that run", "stored results are compared and no case runs"),
+    "verdicts": ("verdicts", "nothing is judged without acc"),
+    "untimed": ("a run that measures no times and no memory", "it measures them"),
+    "reference": ("a float64 reference", "there is none"),
+    "one_side": ("results of one side", "two sides are compared"),
+    "own_call": ("calls that the device makes in its own way", "they are made in another way"),
+}
 
 
 class Option(Generic[T]):
@@ -83,12 +99,14 @@ class Option(Generic[T]):
     type reads what the user wrote; a feature's own type is an import path, which is imported when a run probes. cli is
     False for what only an ini key can say, ini False for what a file must not: what is asked for once; probes: does a
     run probe for which a file alone says it? in_run_file: has run.json the value? repeated: does the command that runs
-    one case again repeat it? needs names an option that this one needs, and the advice to give it. stored: does a run
-    with it judge what dumps stored, on no device? check is the import path of a function of what the user wrote and the
-    settings, which is called where the option is set and raises SettingsError; first of a function of pytest's
-    configuration, which is called before pytest-xdist reads its own options. alone is the import path of a function of
-    pytest's configuration and of what was asked, which is called in every process of a run that has the option: the
-    option does not make the run probe.
+    one case again repeat it? needs has the CAPABILITIES that a run must have for this option, and the options that must
+    be given with it, as "out" or "standard=self"; takes has the capabilities that a run with this option does not have.
+    Both are words with spaces between, or a function of the settings that gives them. apart has the options that do not
+    go with this one where no capability says so, each with the reason. check is the import path of a function of what
+    the user wrote and the settings, which is called where the option is set and raises SettingsError; first of a
+    function of pytest's configuration, which is called before pytest-xdist reads its own options. alone is the import
+    path of a function of pytest's configuration and of what was asked, which is called in every process of a run that
+    has the option: the option does not make the run probe.
 
     Two runs that differ in an option are two runs, which nothing mixes, unless free says why it changes neither a
     verdict nor what is selected, or may_differ says why it does not matter for a use of both; by names the field of a
@@ -109,11 +127,12 @@ class Option(Generic[T]):
         ini: bool = True,
         in_run_file: bool = True,
         repeated: bool = False,
-        needs: tuple[str, str] | None = None,
+        needs: Words = "",
+        takes: Words = "",
+        apart: Mapping[str, str] = {},
         check: str = "",
         first: str = "",
         probes: bool = False,
-        stored: bool = False,
         alone: str = "",
         free: str = "",
         by: str = "",
@@ -131,11 +150,12 @@ class Option(Generic[T]):
         self.ini = ini
         self.in_run_file = in_run_file
         self.repeated = repeated
-        self.needs = needs
+        self._needs = needs
+        self._takes = takes
+        self.apart = apart
         self.check = check
         self.first = first
         self.probes = probes
-        self.stored = stored
         self.alone = alone
         self.free = free
         self.by = by
@@ -150,6 +170,12 @@ class Option(Generic[T]):
     def type(self) -> Reads[T]:
         found: Reads[T] = imported(self._type)() if isinstance(self._type, str) else self._type
         return found
+
+    def needs(self, settings: Options) -> list[str]:
+        return (self._needs if isinstance(self._needs, str) else self._needs(settings)).split()
+
+    def takes(self, settings: Options) -> list[str]:
+        return (self._takes if isinstance(self._takes, str) else self._takes(settings)).split()
 
     def __set_name__(self, owner: object, attribute: str) -> None:
         self.attribute = attribute
@@ -173,19 +199,22 @@ class Options:
     # fmt: off
     dumps = Option("dump",
         "Check the API calls of this dump: a file, a folder of dumps, an archive of one, or a pattern. Repeatable.",
-        Dumps(), "PATH", probes=True, by="dumps", may_differ=OTHER_ENVIRONMENT)
+        Dumps(), "PATH", needs="known", probes=True, by="dumps", may_differ=OTHER_ENVIRONMENT)
     devices = Option("device",
         "Device under test; under -n also several, shared among the workers (default: the accelerator found, else "
-        "cpu). recorded: judge the outputs that the dump stored; no device runs", Names(), "D[,D...]",
-        check="pytest_probe.settings.check_recorded", probes=True, by="devices",
+        "cpu). recorded: judge the outputs that the dump stored; no device runs", Names(alone=("recorded",)),
+        "D[,D...]", needs=lambda asked: _of_devices(asked.values["devices"], asked),
+        takes=lambda asked: "device" if "recorded" in asked.values["devices"] else "", probes=True, by="devices",
         may_differ=OTHER_DEVICE | OTHER_ENVIRONMENT)
     dtypes = Option("dtype", "Run in these dtypes: recorded, float64, float32, float16, bfloat16 (default: recorded)",
-        Names(*DTYPE_CHOICES), "T[,T...]", "recorded",
+        Names(*DTYPE_CHOICES), "T[,T...]", "recorded", needs="device",
         may_differ=SELECTS | {"benchmark": "the ratios of errors are compared between dtypes as well"})
-    inputs = Option("inputs",
+    inputs: Option[str] = Option("inputs",
         "Where inputs come from: auto (stored tensors where the dump has them, else generated), generated, stored, "
         "exact (integers of which all sums of products are exact, so that every bit must be right) (default: auto)",
-        Choice("auto", "generated", "stored", "exact"), "KIND", "auto", repeated=True)
+        Choice("auto", "generated", "stored", "exact"), "KIND", "auto", repeated=True,
+        # The inputs of --probe-outputs are those of the runs that left them.
+        needs=lambda asked: "device" if asked.inputs in ("generated", "exact") and not asked.outputs else "")
     data_dir = Option("data-dir", "Folder of the dump's tensors, if it is not beside the dump; for a run of one dump",
         Folder(), "DIR", repeated=True, may_differ=PROJECT)
     seed = Option("seed", "Seed of the generated inputs (default: 0)",
@@ -197,13 +226,15 @@ class Options:
         Globs(), "GLOB", may_differ=SELECTS)
     unique = Option("unique",
         "Fold records that differ in the values of floating tensors alone into the first of them, with Max and Min as "
-        "wide as all of theirs", Flag(), repeated=True, may_differ={"baseline": SELECTS["baseline"]})
+        "wide as all of theirs", Flag(), repeated=True, needs="known cases",
+        may_differ={"baseline": SELECTS["baseline"]})
     directions = Option("direction", "Run both, forward or backward (default: both)", Directions(DIRECTION_CHOICES),
         "DIRECTION", "both", may_differ=SELECTS)
-    standard = Option("standard",
+    standard: Option[str] = Option("standard",
         "Standard that judges: auto, noise, exact, finite, self (without a reference), or one of the tools' listed at "
         "the end (default: auto)",
-        Text(), "NAME", "auto", repeated=True, check="pytest_probe.features.benchmark.options.check",
+        Text(), "NAME", "auto", repeated=True, takes=lambda asked: "reference" if asked.standard == SELF else "",
+        needs=lambda asked: {SELF: "device records untimed own_call", "benchmark": "benchmark"}.get(asked.standard, ""),
         may_differ={"benchmark": JUDGES["benchmark"]})
     standards_file = Option("standards-file",
         "YAML file with the project's own rules and limits for some APIs, each with a justification; or msprobe's "
@@ -213,7 +244,7 @@ class Options:
         "truncate, fast-math, or none (default: auto, the modes that the framework's flags allow)", Modes(),
         "MODE[,MODE...]", "auto", repeated=True, may_differ=JUDGES | OTHER_DEVICE)
     repeat = Option("repeat", "Run the device N times on the same inputs, and report results that differ (default: 1)",
-        Whole(1, 2**31, "give a whole number, 1 or more"), "N", "1", repeated=True,
+        Whole(1, 2**31, "give a whole number, 1 or more"), "N", "1", repeated=True, needs="device",
         may_differ={"benchmark": "each side has the errors of its worst run",
                     "baseline": "the header has it, and a spread is kept with the cases"})
     flops = Option("flops",
@@ -221,10 +252,11 @@ class Options:
         "(default: 2e10)",
         Number(lambda count: count >= 1, "give a number of operations, as 2e10, or inf to sample nothing"), "N", "2e10",
         repeated=True, may_differ={"baseline": "a sample is one of the same outputs"})
-    mode = Option("mode",
+    mode: Option[tuple[str, ...]] = Option("mode",
         "What is found out of each case: acc (is the result right?), time, mem; time without acc makes no reference "
         "(default: acc)", Names(ACCURACY, TIME, MEMORY), "WHAT[,WHAT...]", "acc", repeated=True,
-        check="pytest_probe.features.timing.options.check_mode", may_differ=MEASURES)
+        needs="device records", takes=lambda asked: "untimed" if ACCURACY in asked.mode else "untimed verdicts",
+        may_differ=MEASURES)
     time_budget = Option("time-budget",
         "Seconds that the time of each case is measured for; a call that takes longer is timed once (default: 0.05)",
         Number(lambda seconds: 0 <= seconds < 1e6, "give seconds, 0 or more, as 0.05"), "S", "0.05", repeated=True,
@@ -233,111 +265,101 @@ class Options:
         "Fail the cases that take more than so many times the time of --probe-benchmark, or else of --probe-baseline; "
         "1.15 is above the noise",
         Maybe(Number(lambda factor: 0 < factor < float("inf"), "give a factor above 0, as 1.15")), "FACTOR",
-        repeated=True, check="pytest_probe.features.timing.options.check_limit", may_differ=MEASURES)
+        repeated=True, check="pytest_probe.features.timing.plugin.check_limit", may_differ=MEASURES)
     benchmark: Option[Path | None] = Option("benchmark",
         "Compare the errors of this run, and its times, with those of another run; DIR is that run's --probe-out, "
         "or the other folder of --probe-outputs",
-        "pytest_probe.features.benchmark.options.RunFolder", "DIR", repeated=True, may_differ=JUDGES)
+        "pytest_probe.features.benchmark.options.RunFolder", "DIR", repeated=True, needs="reference one_side",
+        may_differ=JUDGES)
     outputs: Option[Path | None] = Option("outputs",
         "Judge the outputs in this folder, PaddleAPEX's or a --probe-out with --probe-save=all, by those in the folder "
         "of --probe-benchmark, without a reference. Nothing runs on a device", Place(), "DIR", repeated=True,
-        stored=True, needs=("benchmark", "it needs the outputs to compare with: add --probe-benchmark=DIR"),
-        check="pytest_probe.features.outputs.options.check", may_differ=JUDGES)
+        needs="benchmark known records one_side", takes="device cases one_side", may_differ=JUDGES)
     against: Option[Path | None] = Option("against",
         "Compare each call of the dump with the same call of this one, a file or a folder: equal, inherited from its "
-        "inputs, or an error of its own? Nothing runs on a device", FileOrFolder(), "PATH", repeated=True, stored=True,
-        check="pytest_probe.features.against.options.check", may_differ=JUDGES)
+        "inputs, or an error of its own? Nothing runs on a device", FileOrFolder(), "PATH", repeated=True,
+        needs="known records one_side", takes="device cases one_side",
+        check="pytest_probe.features.against.plugin.check", may_differ=JUDGES)
     listen: Option[Listen | None] = Option("listen",
-        "Judge the calls that programs send while they run (PrecisionDebugger(online=...)): HOST:PORT, a shared "
-        "folder, file:///FOLDER, or msprobe's config.json. No device runs",
-        "pytest_probe.features.online.options.Listening", "ADDRESS", stored=True,
-        check="pytest_probe.features.online.options.check",
+        "Judge the calls that programs send while they run (PrecisionDebugger(online=...)): HOST:PORT (,tls=DIR of "
+        "certificates, ,limit=SIZE of a tensor), a shared folder, file:///FOLDER, or msprobe's config.json. No device "
+        "runs",
+        "pytest_probe.features.online.options.Listening", "ADDRESS", needs="records", takes="device known",
         first="pytest_probe.features.online.plugin.refuse_workers", free="it says where calls come from")
-    tls = Option("tls",
-        "Folder with server.crt, server.key and ca.crt: programs that send to --probe-listen=HOST:PORT show "
-        "certificates that ca.crt signed, and are shown this one", Folder(), "DIR", in_run_file=False,
-        check="pytest_probe.features.online.options.check_used", free="it says how calls travel")
-    listen_limit = Option("listen-limit",
-        "How large a tensor may be that a program sends to --probe-listen=HOST:PORT (default: 2GB)", Size(), "SIZE",
-        "2GB", in_run_file=False, check="pytest_probe.features.online.options.check_used",
-        free="what is larger is not judged")
     against_map = Option("against-map",
         "YAML file with what the other side of --probe-against calls modules, which it fuses, and how its ranks hold "
         "tensors", Place(), "FILE", repeated=True,
-        needs=("against", "it says how two dumps correspond: add --probe-against=PATH"), may_differ=JUDGES)
+        needs="against", may_differ=JUDGES)
     against_call: Option[str | None] = Option("against-call",
         "Make each recorded call by a second implementation as well, which this module (or file) registers: which bits "
         "differ, by what, and which side is wrong?", "pytest_probe.features.against_call.options.Module",
-        "MODULE", repeated=True, check="pytest_probe.features.against_call.options.check", may_differ=JUDGES)
+        "MODULE", repeated=True, needs="device records untimed", takes="one_side own_call", may_differ=JUDGES)
     compile = Option("compile",
         "Make each call on the device through a compiler of its framework (inductor, aot_eager, to_static, ...) or of "
-        "the project's. Several: each case by each of them", Names(),
-        "BACKEND[,BACKEND]", repeated=True, check="pytest_probe.features.compiled.options.check",
-        may_differ=OTHER_DEVICE | OTHER_ENVIRONMENT)
-    compile_dynamic = Option("compile-dynamic", "Compile for any sizes, and call with other sizes first", Flag(),
-        repeated=True, needs=("compile", "it says how calls are compiled: add --probe-compile=BACKEND"),
+        "the project's. Several: each case by each of them. dynamic: for any sizes, and with other sizes first",
+        Names(), "BACKEND[,BACKEND][,dynamic]", repeated=True,
+        needs="device records untimed own_call", takes="own_call",
+        apart={"standard=finite": "there is no reference for what a compiler makes"},
         may_differ=OTHER_DEVICE | OTHER_ENVIRONMENT)
     framework: Option[str | None] = Option("framework",
         "Make the device's calls by the framework with this module, where records are another one's",
-        "pytest_probe.features.other_framework.options.Framework", "NAME", repeated=True,
-        check="pytest_probe.features.other_framework.options.check", may_differ=OTHER_DEVICE)
+        "pytest_probe.features.other_framework.options.Framework", "NAME", repeated=True, needs="device records",
+        takes="own_call", may_differ=OTHER_DEVICE)
     reference_framework: Option[str | None] = Option("reference-framework",
         "Compute the float64 reference by the framework with this module, where records are another one's",
         "pytest_probe.features.other_framework.options.Framework", "NAME", repeated=True,
-        check="pytest_probe.features.other_framework.options.check", may_differ=JUDGES)
-    mapping: Option[Path | None] = Option("mapping",
-        "YAML file with further entries for the map of two frameworks", Place(),
-        "FILE", repeated=True, check="pytest_probe.features.other_framework.options.check_mapping", may_differ=JUDGES)
+        needs="records cases reference", may_differ=JUDGES)
     against_framework: Option[str | None] = Option("against-framework",
         "Make the device's calls by the framework with this module as well, on equal inputs: which bits differ, by how "
         "much, and which side is nearer to float64?", "pytest_probe.features.other_framework.options.Framework", "NAME",
-        repeated=True, check="pytest_probe.features.against_framework.options.check", may_differ=JUDGES)
+        repeated=True, needs="device records untimed own_call", takes="one_side own_call",
+        apart={"reference-framework": "both sides are judged by the record's own framework"}, may_differ=JUDGES)
     baseline = Option("baseline",
         "Fail the cases that got worse than this file says; --probe-baseline-update writes it", Place(), "FILE",
-        repeated=True, probes=True, may_differ=JUDGES)
+        repeated=True, needs="one_side", probes=True, may_differ=JUDGES)
     update = Option("baseline-update",
         "Write what moved into --probe-baseline. With --probe-repeat=N each case runs with N seeds, which tells how "
         "far its metrics spread", Flag(), ini=False, in_run_file=False,
-        needs=("baseline", "it needs a baseline: add --probe-baseline=FILE"), may_differ=JUDGES)
-    gate = Option("gate",
-        "What fails beside the baseline: metrics (what got worse), or bits (other bits as well, on the same device) "
-        "(default: metrics)", Choice(METRICS, BITS), "WHAT", "metrics", repeated=True,
-        needs=("baseline", "it needs a baseline: add --probe-baseline=FILE"), may_differ=JUDGES)
+        needs="baseline", may_differ=JUDGES)
     emulate = Option("emulate",
         "Compute 16 bit in float32 and round inputs and outputs, on a CPU that has no kernels of it (Paddle's)", Flag(),
-        repeated=True, may_differ=OTHER_ENVIRONMENT | {"benchmark": "emulated 16 bit is another device"})
+        repeated=True, needs="device untimed", apart={"compile": "the compiler's kernels run",
+        "framework": "the other framework has kernels of 16 bit"},
+        may_differ=OTHER_ENVIRONMENT | {"benchmark": "emulated 16 bit is another device"})
     reference_device = Option("reference-device", "Device on which the float64 reference runs (default: cpu)", Text(),
         "D", "cpu", repeated=True, may_differ={"baseline": "float64 references agree in the digits that are kept"})
     fuzz: Option[str | None] = Option("fuzz",
         "Search around the records of each API with N drawn calls in the place of its cases; or quick (25, the same "
         "ones each time), thorough (1,000), nightly (10,000). Without a dump: of the APIs of --probe-api",
-        "pytest_probe.features.fuzz.options.Calls", "N", repeated=True, may_differ=SELECTS)
+        "pytest_probe.features.fuzz.options.Calls", "N", repeated=True, takes="records", may_differ=SELECTS)
     fuzz_save = Option("fuzz-save", "Append each shrunk call that fails under --probe-fuzz to the dump in this folder",
-        Place(), "DUMP", in_run_file=False, needs=("fuzz", "it keeps what a search finds: add --probe-fuzz=N"),
+        Place(), "DUMP", in_run_file=False, needs="fuzz",
         free="it says where findings are kept")
     relations: Option[tuple[str, ...]] = Option("relations",
         "Ask of each call what must hold without a reference, bit for bit: again, alias, batch, fresh, guard, inplace, "
         "layout, order, out, stream, or all", "pytest_probe.features.relations.options.Asked", "NAME[,NAME...]",
-        repeated=True, check="pytest_probe.features.relations.options.check", may_differ=JUDGES)
+        repeated=True, needs="device verdicts", apart=dict.fromkeys(("against-call", "compile"),
+        "calls are made by several implementations, and one is asked"), may_differ=JUDGES)
     worth = Option("worth",
         "Spoil the output of each case that passed, as faulty kernels do, and judge it again: what would have been "
-        "found?", Flag(), repeated=True, check="pytest_probe.features.worth.options.check", may_differ=JUDGES)
+        "found?", Flag(), repeated=True, needs="cases verdicts reference", may_differ=JUDGES)
     worth_least = Option("worth-least",
         "Fail the run where less than so many percent of its cases prove something",
         Maybe(Number(lambda percent: 0 <= percent <= 100, "give percent, 0 to 100, as 90")), "PERCENT",
-        needs=("worth", "it needs what cases are worth: add --probe-worth"),
+        needs="worth",
         free="it says what fails the run, and changes no verdict")
     self_asked: Option[tuple[str, ...]] = Option("self",
         "Ask the device these questions with --probe-standard=self: wider, cpu, smooth, finite (default: all of them)",
         "pytest_probe.features.self_check.options.Asked", "NAME[,NAME...]", repeated=True,
-        check="pytest_probe.features.self_check.options.check", may_differ=JUDGES)
-    ranks: Option[int | None] = Option("ranks",
-        "Make the collectives of a dump again by N processes, here or on --probe-cluster, and judge what each receives",
-        Maybe(Whole(2, 4097, "give a whole number, 2 to 4096")), "N", repeated=True, may_differ=JUDGES)
-    backend = Option("backend", "Backend of torch.distributed for --probe-ranks (default: gloo)", Maybe(Text()), "NAME",
-        repeated=True, needs=("ranks", "it needs processes: add --probe-ranks=N"), may_differ=OTHER_DEVICE)
-    strict = Option("strict", "Warnings fail, and so do cases of the baseline that have vanished", Flag(),
-        repeated=True, free="it says which verdicts fail, and changes none")
+        needs="standard=self", may_differ=JUDGES)
+    ranks: Option[tuple[int, str] | None] = Option("ranks",
+        "Make the collectives of a dump again by N processes, here or on --probe-cluster, and judge what each "
+        "receives; NAME is torch.distributed's backend (default: gloo)",
+        Keyed(Whole(2, 4097, "give a whole number, 2 to 4096"), backend=(Text(), "gloo")), "N[,backend=NAME]",
+        repeated=True, may_differ=JUDGES)
+    strict = Option("strict",
+        "Warnings fail, and so do cases of the baseline that have vanished or have other bits on the same device",
+        Flag(), repeated=True, free="it says which verdicts fail, and changes none")
     out = Option("out", "Write results and msprobe's CSV files into this folder; it must not hold results yet", Place(),
         "DIR", in_run_file=False, probes=True, free="it says where results go")
     markdown = Option("markdown", "Write a summary in Markdown into this file", Report(), "FILE", in_run_file=False,
@@ -350,45 +372,39 @@ class Options:
         in_run_file=False, free="it writes a report")
     save = Option("save",
         "Save inputs, outputs and gradients of both sides into --probe-out, for failing cases or for all",
-        Maybe(Choice("failing", "all")), "failing|all", needs=("out", "it needs a folder: add --probe-out=DIR"),
+        Maybe(Choice("failing", "all")), "failing|all", needs="out",
+        apart={"outputs": "the tensors are in its folders already"},
         free="it keeps tensors besides the results")
     resume = Option("resume",
         "Go on with the run in --probe-out that was killed or interrupted: what has a result does not run again",
         Flag(), ini=False, in_run_file=False,
-        needs=("out", "it needs the folder of the run to go on with: add --probe-out=DIR"),
+        needs="out known",
         free="it goes on with the same run")
     shard: Option[tuple[int, int] | None] = Option("shard",
         "Run the I-th of N parts of the cases, which are dealt out by estimated cost, alike on each machine; "
         "pytest-probe merge joins their results", "pytest_probe.features.shard.options.Part", "I/N", ini=False,
+        needs="known",
         may_differ=SELECTS | {"merge": "each folder is another shard; their numbers are checked by themselves"})
-    cache: Option[Path | None] = Option("cache",
+    cache: Option[tuple[Path, int] | None] = Option("cache",
         "Keep the numbers of references that take more than 5 ms in this folder, and take them from there in the next "
-        "run, on another device or another build", "pytest_probe.features.cache.options.WritableFolder", "DIR",
+        "run, on another device or another build. It grows up to SIZE (default: 10GB); the least recently used goes "
+        "first", Keyed(WritableFolder(), size=(Size(), "10GB")), "DIR[,size=SIZE]",
         free="cached numbers are equal, bit for bit")
-    cache_size = Option("cache-size",
-        "How large --probe-cache may grow, as 500MB or 10GB; the least recently used goes first (default: 10GB)",
-        Size(), "SIZE", "10GB", free="cached numbers are equal, bit for bit")
     timeout = Option("timeout",
         "End the process in which a case takes longer than S seconds, with all its runs; 0: never (default: 300)",
         Number(lambda seconds: 0 <= seconds < 1e9, "give seconds, 0 or more; 0 is no limit"), "S", "300",
         free="a case that ends in time has the same verdict with any limit")
     isolate = Option("isolate",
         "Run cases in a process of their own, which is replaced when it dies; -n does so anyway", Flag(),
-        in_run_file=False, first="pytest_probe.features.isolate.plugin.use_one_worker",
+        in_run_file=False, needs="known", apart={"cluster": "each case runs in a process of its device already"},
+        first="pytest_probe.features.isolate.plugin.use_one_worker",
         free="each process computes the same")
-    cluster: Option[str | None] = Option("cluster",
+    cluster: Option[tuple[str, str | None] | None] = Option("cluster",
         "Run the cases on a Ray cluster, one process a device: ray (the cluster of RAY_ADDRESS, else this machine), or "
-        "ray://HOST:PORT", "pytest_probe.features.cluster.options.Address", "ADDRESS",
-        check="pytest_probe.features.cluster.options.check",
+        "ray://HOST:PORT. NAME is what Ray calls the devices, as NPU (default: GPU where a node has one, else CPU)",
+        "pytest_probe.features.cluster.options.Address", "ADDRESS[,resource=NAME]",
+        needs="records known",
         first="pytest_probe.features.cluster.plugin.refuse_workers", free="each process computes the same")
-    cluster_resource = Option("cluster-resource",
-        "What Ray calls the devices of --probe-cluster, as NPU (default: GPU where a node has one, else CPU)",
-        Maybe(Text()), "NAME", check="pytest_probe.features.cluster.options.check_used",
-        free="it says where processes run")
-    cluster_ship = Option("cluster-ship",
-        "How much may be sent to nodes of --probe-cluster that cannot read a dump's files at the same path "
-        "(default: 2GB)", Size(), "SIZE", "2GB", in_run_file=False,
-        check="pytest_probe.features.cluster.options.check_used", free="it says how files travel")
     capture = Option("capture", "Record the API calls of this test run as a dump below this folder; nothing is checked",
         Maybe(Text()), "DIR", in_run_file=False, free="nothing is checked")
     asserts = Option("asserts",
@@ -402,6 +418,13 @@ class Options:
         "Namespaces that a dump may call in addition to the framework's, one on each line: Prefix=python.module",
         Namespaces(), cli=False, may_differ=OTHER_DEVICE | PROJECT)
     # fmt: on
+
+
+def _of_devices(names: tuple[str, ...], asked: Options) -> str:
+    """What named devices need: with --probe-listen one of them is a benchmark, and several share out known cases."""
+    if names in ((), ("recorded",)):
+        return ""
+    return "device" if not asked.listen else "known" if len(names) > 1 else ""
 
 
 # Each feature, by its class, with when a run has it; in the order in which features change what runs, judge a case and
@@ -425,7 +448,7 @@ FEATURES: Mapping[str, Callable[[Options], object]] = {
     "pytest_probe.features.relations.plugin.AskRelations": lambda asked: asked.relations,
     "pytest_probe.features.worth.plugin.WorthOfPasses": lambda asked: asked.worth or asked.out,
     "pytest_probe.features.other_framework.plugin.ByOtherFramework": lambda asked: (
-        asked.framework or asked.reference_framework or asked.mapping or asked.standard == "auto"
+        asked.framework or asked.reference_framework or asked.standard == "auto"
     ),
     "pytest_probe.features.benchmark.plugin.AgainstBenchmark": lambda asked: asked.benchmark and not asked.outputs,
     "pytest_probe.features.gate.plugin.AgainstBaseline": lambda asked: asked.baseline,
@@ -452,6 +475,17 @@ COMMANDS = (
     "pytest_probe.features.html.cli",
     "pytest_probe.features.history.cli",
 )
+# The parts of `pytest --help`.
+SECTIONS = {
+    "begin here": "dump device dtype api standard strict out html",
+    "run": "inputs data-dir seed repeat mode time-budget time-limit emulate reference-device flops listen capture",
+    "select": "direction skip-api unique fuzz fuzz-save",
+    "judge": "standards-file allow framework reference-framework compile ranks",
+    "compare": "benchmark baseline baseline-update against against-map outputs",
+    "ask more": "against-call against-framework relations self worth worth-least asserts",
+    "report": "save markdown history",
+    "scale": "shard resume cache timeout isolate cluster",
+}
 OPTIONS: tuple[Option[Any], ...] = tuple(row for row in vars(Options).values() if isinstance(row, Option))
 NAMED = {option.name: option for option in OPTIONS}
 
@@ -475,12 +509,15 @@ def standards() -> dict[str, str]:
 
 def register(parser: pytest.Parser) -> None:
     """Add all options to pytest's command line and ini keys."""
-    group = parser.getgroup("probe", "API precision checks")
+    for title, names in SECTIONS.items():
+        group = parser.getgroup(f"probe {title}", f"API precision checks: {title}")
+        for name in names.split():
+            _add_option(group, NAMED[name])
     for option in OPTIONS:
-        if option.cli:
-            _add_option(group, option)
         if option.ini:
-            parser.addini(option.key, option.help, type=_ini_type(option), default=None)
+            # pytest --help lists the keys, too.
+            help = f"See {option.flag}" if option.cli else option.help
+            parser.addini(option.key, help, type=_ini_type(option), default=None)
 
 
 def _add_option(group: pytest.OptionGroup, option: Option[Any]) -> None:
@@ -489,7 +526,7 @@ def _add_option(group: pytest.OptionGroup, option: Option[Any]) -> None:
         # Options of their own: with an argument that may be left out, argparse takes a path behind the flag for it.
         for word in option.words:
             group.addoption(
-                f"{option.flag}={word}", action="store_const", const=word, dest=option.key, help="See above"
+                f"{option.flag}={word}", action="store_const", const=word, dest=option.key, help=argparse.SUPPRESS
             )
     else:
         action = "append" if option.kind == "list" else "store"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from pytest_probe.errors import ProbeError, SettingsError
 from pytest_probe.model.run import RECORDED
 from pytest_probe.option_types import Given
-from pytest_probe.options import ACCURACY, MEMORY, NAMED, OPTIONS, TIME, Option, Options, imported
+from pytest_probe.options import ACCURACY, CAPABILITIES, MEMORY, NAMED, OPTIONS, TIME, Option, Options, imported
 from pytest_probe.records import dumps_of_option
 from pytest_probe.selection import Selection
 from pytest_probe.standards.tools.project_rules import StandardsFile, read_standards_file
@@ -51,12 +51,11 @@ class Settings(Struct, Options, frozen=True, dict=True):
             self.rules.black_list or (listen.black_list if listen else ()),
         )
 
-    @property
+    @cached_property
     def devices(self) -> tuple[str, ...]:  # type: ignore[override]
         """Those that were named, or none where an option asks for what dumps stored."""
-        stored = any(option.stored and self.values[option.attribute] is not None for option in OPTIONS)
         named: tuple[str, ...] = self.values["devices"]
-        return (RECORDED,) if stored else named
+        return (RECORDED,) if any("device" in o.takes(self) for o in OPTIONS if self.values[o.attribute]) else named
 
     @property
     def judges_stored(self) -> bool:
@@ -80,6 +79,11 @@ class Settings(Struct, Options, frozen=True, dict=True):
     def measures(self) -> bool:
         """Is anything measured, with or without a verdict?"""
         return self.times or self.counts_memory
+
+    def asks(self, wanted: str) -> bool:
+        """Does the user ask for an option, as "out", or for a value of one, as "standard=self"?"""
+        name, _, value = wanted.partition("=")
+        return bool(name in self.given and self.values[NAMED[name].attribute]) and value in ("", self.given[name])
 
     def described(self) -> dict[str, Any]:
         """All settings as plain data, for `run.json`."""
@@ -127,40 +131,37 @@ def parse(config: pytest.Config, *, paths_given: bool) -> Settings:
 
 
 def _check(options: RawOptions, settings: Settings) -> None:
-    """Does each option that is set go with the others?"""
+    """Does each option that is set go with the others? Raises SettingsError."""
     for option in OPTIONS:
         given = options[option.name]
         if given.is_set and option.check:
             imported(option.check)(options, settings)
-        if given.is_set and option.needs is not None and not options[option.needs[0]].is_set:
-            value = settings.values[option.attribute]
-            raise given.wrong(option.needs[1], str(value) if isinstance(value, Path) else value)
+        for reason in _conflicts(option, options, settings) if settings.asks(option.name) else ():
+            raise given.wrong(reason, given.value)
 
 
-def check_recorded(options: RawOptions, settings: Settings) -> None:
-    """Stored outputs belong to the stored inputs, in the recorded dtype, and cannot be computed again."""
-    if RECORDED not in settings.values["devices"]:
-        return
-    words = f"--probe-device={RECORDED} judges what the dump stored, and no device runs; leave it out"
-    refuse(options, words, **on_no_device(settings), inputs=settings.inputs not in ("generated", "exact"))
+def _conflicts(option: Option[Any], options: RawOptions, settings: Settings) -> Iterator[str]:
+    """What this option needs and this run does not have, each with what to do."""
+    others = [other for other in OPTIONS if other is not option and settings.asks(other.name)]
+    for word in option.needs(settings):
+        if word not in CAPABILITIES:
+            if not settings.asks(word):
+                name, _, value = word.partition("=")
+                wanted = value or NAMED[name].metavar
+                yield f"it needs another option: add {NAMED[name].flag}{f'={wanted}' if wanted else ''}"
+            continue
+        has, reason = CAPABILITIES[word]
+        for other in others:
+            if word in other.takes(settings) and option.name not in other.needs(settings):
+                yield f"it needs {has}, and with {_written(options[other.name])} {reason}; leave it out"
+    for name, reason in option.apart.items():
+        if settings.asks(name):
+            yield f"with {_written(options[name.partition('=')[0]])} {reason}; leave it out"
 
 
-def on_no_device(settings: Settings) -> dict[str, bool]:
-    """By the names of options: does what is set go with a run in which no device runs?"""
-    return {
-        "device": set(settings.values["devices"]) <= {RECORDED},
-        "dtype": settings.selection.dtypes == (None,),
-        "repeat": settings.repeat == 1,
-        "mode": settings.mode == (ACCURACY,),
-        "emulate": not settings.emulate,
-    }
-
-
-def refuse(options: RawOptions, words: str, **fits: bool) -> None:
-    """Raises SettingsError for the first option that does not fit, with these words."""
-    for name, fit in fits.items():
-        if not fit:
-            raise options[name.replace("_", "-")].wrong(words)
+def _written(given: Given) -> str:
+    """An option as the user wrote it, or the key of an ini file."""
+    return given.name if given.from_ini or given.value is True else f"{given.name}={given.text}"
 
 
 # By the names of options.

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_probe.options import OPTIONS
 from pytest_probe.standards import STANDARDS
 from pytest_probe.standards.tools import TOOLS
 from tests.acceptance.conftest import DumpMaker, entries
@@ -114,7 +115,7 @@ def test_ids_outside_rootdir_are_absolute(pytester: pytest.Pytester, make_dump: 
         (["--probe-seed=x"], "--probe-seed: 'x' *"),
         (
             ["--probe-standard=benchmark"],
-            "--probe-standard: 'benchmark' *; it needs another run *--probe-benchmark=DIR*",
+            "--probe-standard: 'benchmark' cannot be used; it needs another option: add --probe-benchmark=DIR",
         ),
         (["--probe-standard=nosie"], "--probe-standard: 'nosie' *(did you mean noise?)"),
         (["--probe-device=nothing"], "*nothing*"),
@@ -126,7 +127,10 @@ def test_ids_outside_rootdir_are_absolute(pytester: pytest.Pytester, make_dump: 
         (["--probe-flops=0"], "--probe-flops: '0' *"),
         (["--probe-flops=nan"], "--probe-flops: 'nan' *"),
         (["--probe-device=cpu,cuda"], "--probe-device: 'cpu,cuda' *; several devices need workers: add -n 2, or *"),
-        (["--probe-save=failing"], "--probe-save: 'failing' cannot be used; it needs a folder: add --probe-out=DIR"),
+        (
+            ["--probe-save=failing"],
+            "--probe-save: 'failing' *; it needs another option: add --probe-out=DIR",
+        ),
         (["--probe-save=some", "--probe-out=out"], "--probe-save: 'some' *; give one of failing, all"),
         (["-o", "probe_strict=maybe"], "probe_strict: *maybe*; give true or false"),
         (["-o", "probe_namespaces=NPU"], "probe_namespaces*'NPU' *; give lines of the form Prefix=python.module"),
@@ -146,8 +150,10 @@ def test_an_unusable_option_value_is_a_usage_error(
 
 def test_help_names_every_option(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest("--help")
-    result.stdout.fnmatch_lines(["API precision checks:", "*--probe-dump=PATH*", "*--probe-skip-api=GLOB*"])
-    result.stdout.fnmatch_lines(["*probe_namespaces (linelist):*"])
+    result.stdout.fnmatch_lines(["API precision checks: begin here:", "*--probe-dump=PATH*", "*--probe-skip-api=GLOB*"])
+    result.stdout.fnmatch_lines(["*probe_strict (bool): * See --probe-strict", "*probe_namespaces (linelist):*"])
+    listed = [line.split()[0].partition("=")[0] for line in result.outlines if line.startswith("  --probe-")]
+    assert sorted(listed) == sorted(option.flag for option in OPTIONS if option.cli)
 
 
 def test_help_ends_with_the_standards_that_are_registered(pytester: pytest.Pytester) -> None:

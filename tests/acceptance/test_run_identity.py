@@ -21,12 +21,12 @@ OTHER: dict[str, str | None] = {
     "dtype": "bfloat16", "inputs": "generated", "data-dir": "tensors", "seed": "1", "api": "*gelu", "skip-api": "*gelu",
     "unique": None, "direction": "forward", "standard": "exact", "standards-file": "rules.yaml", "allow": "tf32",
     "repeat": "2", "flops": "1e6", "mode": "acc,time", "time-budget": "0.01", "time-limit": "2", "benchmark": "base",
-    "baseline": "base.jsonl", "baseline-update": None, "gate": "bits", "emulate": None, "reference-device": "cpu:0",
+    "baseline": "base.jsonl", "baseline-update": None, "emulate": None, "reference-device": "cpu:0",
     "fuzz": "3", "shard": "1/2", "collect": None, "namespaces": "Torch=torch", "outputs": "other",
     "against": "other.json", "against-map": "map.yaml", "against-call": "other.py", "relations": "again",
-    "compile": "eager", "compile-dynamic": None, "framework": "torch", "reference-framework": "torch",
-    "against-framework": "torch", "mapping": "mapping.yaml", "worth": None, "self": "wider",
-    "ranks": "2", "backend": "nccl",
+    "compile": "eager", "framework": "torch", "reference-framework": "torch",
+    "against-framework": "torch", "worth": None, "self": "wider",
+    "ranks": "2",
 }  # fmt: skip
 # A device that is wrong in every call, of a kind that the user registered.
 WRONG_DEVICE = """
@@ -72,10 +72,9 @@ def test_a_field_that_differs_is_found_unless_it_may(name: str, use: Use) -> Non
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", [name for name, value in OTHER.items() if name not in (
-    "data-dir", "standards-file", "benchmark", "baseline", "baseline-update", "gate", "time-limit", "reference-device",
+    "data-dir", "standards-file", "benchmark", "baseline", "baseline-update", "time-limit", "reference-device",
     "emulate", "collect", "namespaces", "outputs", "against", "against-map", "against-call",
-    "compile-dynamic", "framework", "reference-framework", "against-framework", "mapping", "self",
-    "backend")])  # fmt: skip
+    "framework", "reference-framework", "against-framework", "self")])  # fmt: skip
 def test_a_run_goes_on_with_the_same_options_only(pytester: pytest.Pytester, make_dump: DumpMaker, name: str) -> None:
     make_dump()
     pytester.runpytest(*RUN, "--probe-device=cpu", "--probe-out=out")
@@ -126,7 +125,7 @@ def test_shards_of_two_devices_are_not_joined(
 # Options of no effect on a verdict, as they are given to a run that goes on.
 FREE = (
     "--probe-timeout=7", "--probe-timeout=0", "--probe-strict", "--probe-html=page.html", "--probe-markdown=page.md",
-    "--probe-history=history.sqlite", "--probe-save=all", "--probe-cache=cache", "--probe-cache-size=1GB",
+    "--probe-history=history.sqlite", "--probe-save=all", "--probe-cache=cache,size=1GB",
     "--probe-isolate", "--probe-asserts=all", "-n1", "-v", "-q", "--tb=short", "-rA",
     "--junitxml=junit.xml", "--color=yes", "--durations=3", "-x", "--maxfail=3",
 )  # fmt: skip
@@ -151,8 +150,7 @@ def test_each_free_option_is_accepted_in_a_test() -> None:
     """But for those without which there is no run to go on with, and for what needs a cluster, a search or worths."""
     given = {word.partition("=")[0].removeprefix("--probe-") for word in FREE if word.startswith("--probe-")}
     assert {option.name for option in OPTIONS if option.free} - given == {
-        "out", "resume", "fuzz-save", "worth-least", "cluster", "cluster-resource", "cluster-ship", "capture", "listen",
-        "tls", "listen-limit"
+        "out", "resume", "fuzz-save", "worth-least", "cluster", "capture", "listen"
     }  # fmt: skip
 
 

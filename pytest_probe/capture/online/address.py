@@ -64,13 +64,14 @@ def address(text: str) -> Address | None:
 class Listen(Struct, frozen=True):
     """Where a checking host listens, as --probe-listen says it, or msprobe's config.json. tls is the folder of the
     certificates, "" for none. ranks are those whose calls are judged, none for all; the lists name APIs as a file of
-    msprobe's does."""
+    msprobe's does. limit is the most bytes that a tensor may have."""
 
     address: Address
     tls: str = ""
     ranks: tuple[int, ...] = ()
     white_list: tuple[str, ...] = ()
     black_list: tuple[str, ...] = ()
+    limit: int = 2 * 10**9
 
     def __str__(self) -> str:
         return str(self.address)

@@ -32,7 +32,7 @@ from pytest_probe.plugin.session import Probe
 from pytest_probe.records import read_dump
 from pytest_probe.reports.selected import id_list
 from pytest_probe.reports.terminal import count
-from pytest_probe.settings import files_of
+from pytest_probe.settings import RawOptions, Settings, files_of
 
 # Share of the shorter side's records: with less in common the two are not of one program.
 _COMMON = 0.1
@@ -40,6 +40,12 @@ STANDARDS: Mapping[str, str] = {
     "auto": "outputs that differ are judged against float64 on both sides",
     **{name: close.help for name, close in CLOSENESS.items()},
 }
+
+
+def check(options: RawOptions, settings: Settings) -> None:
+    """Raises SettingsError for a standard that does not compare two dumps."""
+    if settings.standard not in STANDARDS:
+        raise options["standard"].wrong(f"with {OPTION} give {', '.join(STANDARDS)}")
 
 
 class PairItem(ProbeItem):

@@ -1,4 +1,4 @@
-"""What --probe-against-call names, and what goes with it."""
+"""What --probe-against-call names."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ from pathlib import Path
 from types import ModuleType
 
 from pytest_probe.errors import SettingsError
-from pytest_probe.model.run import RECORDED
 from pytest_probe.option_types import Given, Type, content
-from pytest_probe.options import ACCURACY
 from pytest_probe.registry import Registry
-from pytest_probe.settings import RawOptions, Settings
 from pytest_probe.user_errors import exception_line, reporting_failures_of
 
 OPTION = "--probe-against-call"
@@ -31,20 +28,6 @@ class Module(Type):
     def identity(self, value: str | None) -> str | None:
         """Two runs with the same file, wherever it lies, are alike."""
         return content(Path(value)) if value is not None and value.endswith(".py") else value
-
-
-def check(options: RawOptions, settings: Settings) -> None:
-    """Raises SettingsError for an option that has no device, no recorded call, or no verdict."""
-    for name, fits, words in (
-        ("against", settings.against is None, "it compares two dumps"),
-        ("device", RECORDED not in settings.devices, "a device runs both calls"),
-        ("fuzz", settings.fuzz is None, "recorded calls are compared, no drawn ones"),
-        ("mode", settings.mode == (ACCURACY,), "results are compared, no times"),
-        ("benchmark", settings.benchmark is None, "both sides are in one run"),
-        ("baseline", settings.baseline is None, "a baseline has one side"),
-    ):
-        if not fits:
-            raise options[name].wrong(f"with {OPTION} {words}; leave it out")
 
 
 def registered(module: str) -> Registry:

@@ -9,6 +9,5 @@ from pytest_probe.plugin.feature import Feature
 class References(Feature):
     @property
     def cache(self) -> Cache:
-        settings = self.probe.settings
-        assert settings.cache is not None
-        return Cache(settings.cache, settings.cache_size)
+        assert self.probe.settings.cache is not None
+        return Cache(*self.probe.settings.cache)

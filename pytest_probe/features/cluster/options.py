@@ -1,4 +1,4 @@
-"""The cluster of --probe-cluster, and what does not go with one."""
+"""The cluster of --probe-cluster."""
 
 from __future__ import annotations
 
@@ -6,33 +6,19 @@ import importlib.util
 import re
 
 from pytest_probe.option_types import Given, Type
-from pytest_probe.settings import RawOptions, Settings
 
 
 class Address(Type):
-    def read(self, given: Given) -> str | None:
-        """Raises SettingsError also where Ray is not installed."""
-        if not given.text:
+    def read(self, given: Given) -> tuple[str, str | None] | None:
+        """The address, and Ray's name for the devices. Raises SettingsError also where Ray is not installed."""
+        text, keys = given.keys("resource")
+        if not text:
             return None
-        if not re.fullmatch(r"ray|ray://[^\s/]+:[0-9]{1,5}", given.text):
+        if not re.fullmatch(r"ray|ray://[^\s/]+:[0-9]{1,5}", text):
             raise given.wrong("give ray, or ray://HOST:PORT")
         if importlib.util.find_spec("ray") is None:
             raise given.wrong("it needs Ray, which is not installed: pip install 'pytest-probe[cluster]'")
-        return given.text
+        return text, keys.get("resource")
 
-
-def check(options: RawOptions, settings: Settings) -> None:
-    """Raises SettingsError for what goes with no cluster."""
-    for name, asked in (("fuzz", settings.fuzz is not None), ("isolate", settings.isolate)):
-        if asked:
-            cluster = options["cluster"].name
-            wanted = f"with {cluster} cases of dumps run, each in a process of its device; leave it out"
-            raise options[name].wrong(wanted)
-
-
-def check_used(options: RawOptions, settings: Settings) -> None:
-    """Raises SettingsError for what the command line says of a cluster, where there is none."""
-    for name in ("cluster-resource", "cluster-ship"):
-        given = options[name]
-        if settings.cluster is None and given.is_set and not given.from_ini:
-            raise given.wrong("it needs a cluster: add --probe-cluster=ray")
+    def plain(self, value: tuple[str, str | None] | None) -> str | None:
+        return None if value is None else ",resource=".join(filter(None, value))

@@ -19,6 +19,8 @@ from pytest_probe.plugin.xdist import is_worker
 from pytest_probe.system import archive
 
 _OPTION = NAMED["cluster"].flag
+# Of a dump's files, to nodes that cannot read them at the same path.
+SENT_BYTES = 2 * 10**9
 
 
 class OnCluster(Feature):
@@ -73,7 +75,7 @@ def _connected(probe: Probe) -> Cluster:
 
     settings = probe.settings
     assert settings.cluster is not None
-    pool = RayPool(settings.cluster, settings.cluster_resource, one_a_node=settings.times)
+    pool = RayPool(*settings.cluster, one_a_node=settings.times)
     try:
         return Cluster(probe, pool, _unreadable_dumps(probe, pool))
     except BaseException:
@@ -94,12 +96,10 @@ def _unreadable_dumps(probe: Probe, pool: Pool) -> frozenset[Path]:
         if unread is None:
             continue
         size = files[path].stat().st_size + sum(map(_size, folders))
-        limit = probe.settings.cluster_ship
-        if size > limit:
+        if size > SENT_BYTES:
             wanted = (
-                f"node {missing[unread]} cannot read it, and its {size / 1e9:.3g} GB are more than "
-                f"{NAMED['cluster-ship'].flag}={limit / 1e9:g}GB allows to send; put it where all nodes have the same "
-                "path, or allow more"
+                f"node {missing[unread]} cannot read it, and its {size / 1e9:.3g} GB are more than the "
+                f"{SENT_BYTES / 1e9:g} GB that are sent; put it where all nodes have the same path"
             )
             raise SettingsError(NAMED["dump"].flag, str(path), wanted)
         found.add(path)

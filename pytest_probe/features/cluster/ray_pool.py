@@ -35,7 +35,7 @@ from pytest_probe.options import NAMED
 from pytest_probe.system import archive
 from pytest_probe.user_errors import first_line
 
-_OPTION, _RESOURCE = NAMED["cluster"].flag, NAMED["cluster-resource"].flag
+_OPTION = NAMED["cluster"].flag
 # Seconds in which an address has to answer, and each node.
 _ANSWERS = 30.0
 # How variables are called that show a process its own devices alone: CUDA_VISIBLE_DEVICES, ASCEND_RT_VISIBLE_DEVICES,
@@ -92,7 +92,7 @@ class RayPool:
             if found.get(self._resource, 0) < 1:
                 known = ", ".join(sorted(name for name in found if ":" not in name and "memory" not in name))
                 wanted = f"no node of the cluster has it; there are {known}"
-                raise SettingsError(_RESOURCE if resource else _OPTION, self._resource, wanted)
+                raise SettingsError(_OPTION, self._resource, wanted)
             self._one = one_a_node and self._resource == _CPU
             self._nodes = [*self._found_nodes()]
         except BaseException:

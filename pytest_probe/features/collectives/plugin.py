@@ -38,7 +38,6 @@ from pytest_probe.reports.terminal import count
 from pytest_probe.system.machine import available_memory, usable_cores
 
 # torch.distributed has it wherever it is built.
-_BACKEND = "gloo"
 # What a process of a rank takes that has the framework, and from how many a core on it says so.
 _RANK_BYTES, _CROWD = 150_000_000, 16
 # How many calls back a stale result is looked for.
@@ -94,7 +93,7 @@ class Collectives(Feature):
         self._steps: dict[str, Step] = {}
 
     def prepare(self) -> None:
-        ranks, most = self.probe.settings.ranks or 0, available_memory() // _RANK_BYTES
+        (ranks, _), most = self.probe.settings.ranks or (0, ""), available_memory() // _RANK_BYTES
         if ranks > most and not self.probe.elsewhere:
             wanted = (
                 f"each is a process of {_RANK_BYTES // 10**6} MB, and this machine has memory for {most}; give fewer"
@@ -190,19 +189,18 @@ class Collectives(Feature):
         assert program is not None
         pools = [feature.rank_pool for feature in self.probe.features]
         pool = next((each for each in pools if each is not None), None) or LocalRanks()
-        backend = settings.backend or _BACKEND
-        self._processes = Processes(pool, settings.ranks, backend, program.PROGRAM, settings.timeout)
+        self._processes = Processes(pool, *settings.ranks, program.PROGRAM, settings.timeout)
         return Replaying(self._processes, self.values, settings.inputs, settings.seed)
 
     @property
     def device(self) -> str:
         """What made the results."""
-        settings = self.probe.settings
-        return RECORDED if settings.ranks is None else f"{settings.ranks} ranks of {settings.backend or _BACKEND}"
+        ranks = self.probe.settings.ranks
+        return RECORDED if ranks is None else f"{ranks[0]} ranks of {ranks[1]}"
 
     def header(self) -> Iterable[str]:
         if self.probe.settings.ranks is not None:
-            crowd = self.probe.settings.ranks > _CROWD * usable_cores()
+            crowd = self.probe.settings.ranks[0] > _CROWD * usable_cores()
             where = f"; they share {count(usable_cores(), 'core')} and may need minutes" if crowd else ""
             where = ", on the cluster" if self.probe.elsewhere else where
             yield f"probe: collectives are made again by {self.device}{where}"

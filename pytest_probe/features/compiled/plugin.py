@@ -32,6 +32,8 @@ from pytest_probe.plugin.items import ProbeItem
 from pytest_probe.plugin.session import Probe
 
 OPTION = NAMED["compile"].flag
+# A word among the compilers: for any sizes.
+_DYNAMIC = "dynamic"
 _NOISE = ("noise_ratio", "noise_rms")
 
 
@@ -143,7 +145,7 @@ class Compiled(Feature):
         # Compilers read it when they are imported.
         self._set_environment(here)
         try:
-            for name in self.probe.settings.compile:
+            for name in self._names:
                 _check_name(name)
                 for framework in here:
                     self._compiler(framework, name)
@@ -152,12 +154,20 @@ class Compiled(Feature):
             raise
 
     def header(self) -> Iterable[str]:
-        sizes = ", for any sizes" if self.probe.settings.compile_dynamic else ""
-        yield f"probe: calls on the device are compiled by {', '.join(self.probe.settings.compile)}{sizes}"
+        sizes = ", for any sizes" if _DYNAMIC in self.probe.settings.compile else ""
+        yield f"probe: calls on the device are compiled by {', '.join(self._names)}{sizes}"
+
+    @cached_property
+    def _names(self) -> list[str]:
+        """Raises SettingsError where there is no compiler."""
+        names = [name for name in self.probe.settings.compile if name != _DYNAMIC]
+        if not names:
+            raise SettingsError(OPTION, _DYNAMIC, f"it says how one compiles: give a compiler, as inductor,{_DYNAMIC}")
+        return names
 
     @cached_property
     def _compilers(self) -> Mapping[str, Compilers]:
-        return {name: self._made(name) for name in self.probe.settings.compile}
+        return {name: self._made(name) for name in self._names}
 
     def _made(self, name: str) -> Compilers:
         devices: dict[str, CompiledDevice] = {}
@@ -173,7 +183,7 @@ class Compiled(Feature):
     def _compiler(self, framework: Framework, name: str) -> Compiler:
         own = self.probe.registry.compilers.get(name)
         try:
-            return framework.compiler(name, own, dynamic=self.probe.settings.compile_dynamic)
+            return framework.compiler(name, own, dynamic=_DYNAMIC in self.probe.settings.compile)
         except SettingsError as error:
             own_names = ", ".join(self.probe.registry.compilers)
             if not own_names:
@@ -204,7 +214,7 @@ class Compiled(Feature):
         if cache is None:
             folder = self._temporary = Path(tempfile.mkdtemp(prefix="pytest-probe-compiled-"))
         else:
-            folder = cache / "compiled"
+            folder = cache[0] / "compiled"
         values = {
             key: text for each in here for key, text in each.compiler_environment(folder, self.probe.workers).items()
         }

@@ -118,13 +118,12 @@ class Judgement(Struct, frozen=True):
 class Gate(Struct, frozen=True):
     """Compares cases with a baseline, None before the first one is written.
 
-    counts_bits: other bits fail. update: nothing fails, since the baseline takes it. strict: a warning fails its item.
-    judges: cases have verdicts; else they have times alone, and what the baseline says of their results stays.
+    update: nothing fails, since the baseline takes it. strict: a warning fails its item, and so do other bits. judges:
+    cases have verdicts; else they have times alone, and what the baseline says of their results stays.
     """
 
     baseline: Baseline | None
     comparable: Comparable = field(default_factory=Comparable)
-    counts_bits: bool = False
     update: bool = False
     strict: bool = False
     judges: bool = True
@@ -171,7 +170,7 @@ class Gate(Struct, frozen=True):
         if found is not None and found[1] is not None:
             return "worse", f"{_change_text(found[1])} ({found[0].name})"
         other = next((output for output in outputs if output.crcs is not None), None)
-        if self.counts_bits and other is not None:
+        if self.strict and other is not None:
             return "bits", f"{other.name} has other bits on the same inputs and device"
         if self._failed_before(before, now):
             return "known", f"it was {before.verdict} in the baseline as well"

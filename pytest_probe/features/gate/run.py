@@ -27,7 +27,6 @@ from pytest_probe.features.gate.update import BaselineWriteError, UpdateCounts, 
 from pytest_probe.model.baseline import Compared
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.result import PortableId, Result
-from pytest_probe.options import BITS
 from pytest_probe.reports.terminal import count
 from pytest_probe.settings import Settings
 
@@ -128,7 +127,7 @@ class GateRun:
         if not self._found and not vanished:
             yield f"{self._path} was not written: no case ran"
             return
-        changed = changes(self._before, self._header, self._found, vanished, self._settings.gate)
+        changed = changes(self._before, self._header, self._found, vanished, strict=self._settings.strict)
         try:
             self.updated = _words(self._path.name, write(self._path, self._header, changed, whole=whole))
         except BaselineWriteError as error:
@@ -144,7 +143,7 @@ def _check_times(settings: Settings, before: Baseline) -> None:
 
 
 def _gate_of(settings: Settings, before: Baseline | None, found: Comparable) -> Gate:
-    return Gate(before, found, settings.gate == BITS, settings.update, settings.strict, settings.judges)
+    return Gate(before, found, settings.update, settings.strict, settings.judges)
 
 
 def gate_in_worker(settings: Settings, carried: Mapping[str, Any]) -> Gate:

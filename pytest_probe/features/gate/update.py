@@ -18,7 +18,6 @@ from pytest_probe.errors import ProbeError, ResultsError
 from pytest_probe.features.gate.baseline import Baseline, Header, comparable, differences
 from pytest_probe.model.baseline import Compared, KeptCase
 from pytest_probe.model.result import PortableId
-from pytest_probe.options import BITS
 from pytest_probe.reports.results_file import differences as unequal
 from pytest_probe.system.files import replacing, try_lock
 
@@ -40,7 +39,7 @@ class UpdateCounts(Struct, frozen=True):
 
 
 def changes(
-    before: Baseline | None, header: Header, found: Mapping[str, Compared], vanished: frozenset[str], gate: str
+    before: Baseline | None, header: Header, found: Mapping[str, Compared], vanished: frozenset[str], *, strict: bool
 ) -> dict[str, KeptCase | None]:
     """Each case that moved, with its new line, None where it is removed. Other cases stay as they are."""
     changed: dict[str, KeptCase | None] = dict.fromkeys(vanished)
@@ -50,18 +49,18 @@ def changes(
         old = before.cases.get(id) if before is not None else None
         # Another environment or other inputs give other bits.
         other = afresh or (same is not None and not same.of(PortableId.parse(id).label))
-        if old is None or other or _moved(old, compared, gate):
+        if old is None or other or _moved(old, compared, strict=strict):
             changed[id] = compared.case
     return changed
 
 
-def _moved(old: KeptCase, compared: Compared, gate: str) -> bool:
+def _moved(old: KeptCase, compared: Compared, *, strict: bool) -> bool:
     now = compared.case
     if compared.change not in ("same", "known") or now.verdict != old.verdict:
         return True
     if (now.spread is not None and old.spread is None) or _spreads_further(old, now):
         return True
-    return gate == BITS and [each.crc for each in now.outputs] != [each.crc for each in old.outputs]
+    return strict and [each.crc for each in now.outputs] != [each.crc for each in old.outputs]
 
 
 def _spreads_further(old: KeptCase, now: KeptCase) -> bool:

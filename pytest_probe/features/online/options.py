@@ -1,4 +1,4 @@
-"""Where --probe-listen listens, and what does not go with it."""
+"""Where --probe-listen listens."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import importlib.util
 from typing import Annotated
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from pytest_probe.capture.config import content_of
 from pytest_probe.capture.online.address import NEEDS_GRPC, NEEDS_TLS, WANTED, HostPort, Listen, address, of_msprobe
-from pytest_probe.option_types import Given, Type
-from pytest_probe.settings import RawOptions, Settings, on_no_device, refuse
+from pytest_probe.option_types import Folder, Given, Size, Type
 from pytest_probe.system.decoding import decode
 
 _SECTION = "run_ut"
@@ -31,15 +31,28 @@ class _RunUt(Struct, frozen=True):
 
 class Listening(Type):
     def read(self, given: Given) -> Listen | None:
-        """Raises SettingsError for what is no address, and for a port where gRPC is not installed."""
-        if not given.text:
+        """Raises SettingsError for what is no address, for a port where gRPC is not installed, and for one that others
+        reach where there are no certificates."""
+        text, keys = given.keys("tls", "limit")
+        if not text:
             return None
-        asked = address(given.text)
-        found = _of_file(given) if given.text.endswith(".json") else None if asked is None else Listen(asked)
+        asked = address(text)
+        found = _of_file(given.of(text)) if text.endswith(".json") else None if asked is None else Listen(asked)
         if found is None:
             raise given.wrong(f"{WANTED}, or msprobe's config.json")
-        if isinstance(found.address, HostPort) and importlib.util.find_spec("grpc") is None:
+        port = found.address
+        if not isinstance(port, HostPort):
+            if keys:
+                raise given.wrong(f"{' and '.join(keys)} is for HOST:PORT; leave it out")
+            return found
+        if importlib.util.find_spec("grpc") is None:
             raise given.wrong(NEEDS_GRPC)
+        if "tls" in keys:
+            found = replace(found, tls=str(Folder().read(given.of(keys["tls"]))))
+        if "limit" in keys:
+            found = replace(found, limit=Size().read(given.of(keys["limit"])))
+        if not port.is_loopback and not found.tls:
+            raise given.wrong(f"{NEEDS_TLS}: {text},tls=DIR")
         return found
 
     def plain(self, value: Listen | None) -> str | None:
@@ -60,36 +73,3 @@ def _of_file(given: Given) -> Listen:
         raise given.wrong(wanted, str(path))
     lists = section.white_list, section.black_list
     return Listen(found, section.tls_path, section.rank_list, *lists)
-
-
-def check(options: RawOptions, settings: Settings) -> None:
-    """Raises SettingsError for an option that needs a dump, other processes, or another run of the same cases, and for
-    a port that others reach where there are no certificates."""
-    assert settings.listen is not None
-    port = settings.listen.address
-    if isinstance(port, HostPort) and not port.is_loopback and not (settings.tls or settings.listen.tls):
-        raise options["listen"].wrong(f"{NEEDS_TLS}: --probe-tls")
-    refuse(
-        options,
-        f"{options['listen'].name} judges calls when they come; leave it out",
-        **{**on_no_device(settings), "device": len(settings.values["devices"]) < 2},
-        dump=not settings.dumps,
-        inputs=settings.inputs not in ("generated", "exact"),
-        against=settings.against is None,
-        outputs=settings.outputs is None,
-        fuzz=settings.fuzz is None,
-        unique=not settings.unique,
-        shard=settings.shard is None,
-        isolate=not settings.isolate,
-        cluster=settings.cluster is None,
-        resume=not settings.resume,
-    )
-
-
-def check_used(options: RawOptions, settings: Settings) -> None:
-    """Raises SettingsError for what the command line says of a port, where there is none."""
-    listens = settings.listen is not None and isinstance(settings.listen.address, HostPort)
-    for name in ("tls", "listen-limit"):
-        given = options[name]
-        if not listens and given.is_set and not given.from_ini:
-            raise given.wrong("it is for programs that send to a port: add --probe-listen=HOST:PORT")

@@ -258,9 +258,9 @@ def _opened(probe: Probe, private: Path) -> FolderSource:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.is_symlink() or folder.stat().st_uid != private.stat().st_uid:
             raise PermissionError(errno.EPERM, "it is a link, or another user's")
-        tls = probe.settings.tls or probe.settings.listen.tls
-        keys = certificates(Path(tls), "server") if tls else None
-        return Receiver(listen, folder, limit=probe.settings.listen_limit, keys=keys)
+        asked = probe.settings.listen
+        keys = certificates(Path(asked.tls), "server") if asked.tls else None
+        return Receiver(listen, folder, limit=asked.limit, keys=keys)
     except OSError as error:
         wanted = f"give a folder that can be written; {folder}: {error.strerror or error}"
         raise SettingsError(_OPTION, str(listen), wanted) from None

@@ -32,7 +32,7 @@ from pytest_probe.system.tensor_files import itemsize
 
 # Of a message's size in tensors of the largest size, and of what waits to be judged.
 _TENSORS = 4
-_SEE = "see --probe-listen-limit"
+_SEE = "see --probe-listen=HOST:PORT,limit=SIZE"
 _HELLO_SECONDS = 10.0
 # A message has so long, and a second more for each so many bytes.
 _MESSAGE_SECONDS = 30.0

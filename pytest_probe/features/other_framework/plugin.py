@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from pytest_probe.check import Checked, Checker
 from pytest_probe.features.other_framework.definitions import DIFFER, Definitions
 from pytest_probe.features.other_framework.opinion import asked_of, opinion
-from pytest_probe.frameworks.mapping.table import entries_of
 from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.session import Probe
@@ -28,12 +27,6 @@ class ByOtherFramework(Feature):
         self.calls_by = settings.framework or "", settings.reference_framework or ""
         self._asked = Counter[str]()
         self._checkers: dict[str, Checker] = {}
-
-    def prepare(self) -> None:
-        path = self.probe.settings.mapping
-        if path is not None:
-            # What a project registers in Python is its last word.
-            self.probe.registry.mappings = {**entries_of(path), **self.probe.registry.mappings}
 
     def header(self) -> Iterable[str]:
         for name in self.probe.frameworks if any(self.calls_by) else ():

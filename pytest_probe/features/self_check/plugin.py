@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from pytest_probe.errors import NoReference, SettingsError
-from pytest_probe.features.self_check.options import NAME, QUESTIONS, conflicts
+from pytest_probe.errors import NoReference
+from pytest_probe.features.self_check.options import NAME, QUESTIONS
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.result import Result
 from pytest_probe.model.verdict import PASS_SELF, Verdict
-from pytest_probe.options import NAMED
 from pytest_probe.plugin.collectors import ProbeFile
 from pytest_probe.plugin.feature import Feature, Summary
 from pytest_probe.plugin.items import ProbeItem
@@ -63,13 +62,6 @@ class SelfCheck(Feature):
             self.standard = "auto"
         self._passes = 0
         self._known: dict[tuple[str, ...], list[str]] = {}
-
-    def prepare(self) -> None:
-        """Raises SettingsError for an option that needs a reference, or no device."""
-        for name in conflicts(self.probe.settings) if self._decides else ():
-            wanted = f"--probe-standard={NAME} makes recorded calls on a device and has no reference; leave it out"
-            value = self.probe.settings.given.get(name, self.probe.settings.values[NAMED[name].attribute])
-            raise SettingsError(NAMED[name].flag, value, wanted)
 
     @cached_property
     def checks(self) -> SelfChecks:

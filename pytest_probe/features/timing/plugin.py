@@ -19,10 +19,21 @@ from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.reporting import Reporting
 from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.xdist import is_controller
+from pytest_probe.settings import RawOptions, Settings
 
 # Seconds before each further measurement of a case that looks slower: what disturbs one lasts for seconds, too. And how
 # long a run waits for that in all, since of a device that is slower throughout every case looks so.
 WAITS, PATIENCE = (0.2, 0.8, 2.0), 30.0
+
+
+def check_limit(options: RawOptions, settings: Settings) -> None:
+    """Raises SettingsError where there are no times to limit, or none to compare with. A limit in an ini file is for
+    the runs that measure times."""
+    limit = options["time-limit"]
+    if not settings.times and not limit.from_ini:
+        raise limit.wrong("no times are measured: add --probe-mode=acc,time")
+    if settings.times and settings.benchmark is None and settings.baseline is None:
+        raise limit.wrong("it needs times to compare with: add --probe-benchmark=DIR or --probe-baseline=FILE")
 
 
 class Timing(Feature):

@@ -149,12 +149,3 @@ def _entry(file: YamlFile, api: str, content: Any, functions: str) -> Mapping:
     except ValueError as error:
         where = f"{file.place((api,) if isinstance(content, str) else (api, 'call'))}: {api}: call"
         raise SettingsError(where, written.call, str(error)) from None
-
-
-def place_of(path: Path, api: str, key: str = "") -> str:
-    """The file, and the line of an API's entry, or of a key in it."""
-    file = read_yaml(path, "entries of a map")
-    if file is None:
-        return str(path)
-    inside = isinstance(file.content, dict) and isinstance(file.content.get(api), dict)
-    return file.place((api, key) if key and inside else (api,))

@@ -27,8 +27,11 @@ def make(make_dump: DumpMaker, name: str, **calls: object) -> str:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ("--probe-fuzz=quick", "*--probe-fuzz: 'quick' cannot be used; with --probe-against *"),
-        ("--probe-device=cpu", "*--probe-device: 'cpu' cannot be used; with --probe-against *"),
+        (
+            "--probe-fuzz=quick",
+            "*--probe-against: * cannot be used; it needs recorded calls, and *=quick *",
+        ),
+        ("--probe-device=cpu", "*--probe-device: 'cpu' cannot be used; it needs a device, and with --probe-against=*"),
         ("--probe-dtype=bfloat16", "*--probe-dtype: 'bfloat16' cannot be used; *"),
         ("--probe-standard=msprobe", "*--probe-standard: 'msprobe' cannot be used; with --probe-against give auto, *"),
         ("--probe-against-map=none.yaml", "*none.yaml*cannot be read*"),

@@ -125,7 +125,7 @@ def test_a_kill_and_two_runs_at_once_leave_a_good_cache(
 
 
 def test_the_cache_stays_below_its_size(pytester: pytest.Pytester) -> None:
-    run_here(pytester, *RUN, "--probe-cache=cache", "--probe-cache-size=500kB").assert_outcomes(passed=6)
+    run_here(pytester, *RUN, "--probe-cache=cache,size=500kB").assert_outcomes(passed=6)
     sizes = [path.stat().st_size for path in (pytester.path / "cache").iterdir()]
     assert 0 < sum(sizes) <= 500_000
 
@@ -164,9 +164,9 @@ def test_a_check_of_a_kernel_uses_it(pytester: pytest.Pytester) -> None:
 )
 def test_sizes_of_the_cache_are_parsed(pytester: pytest.Pytester, text: str, size: int) -> None:
     (pytester.path / "conftest.py").unlink()
-    config = pytester.parseconfig("--probe-cache=cache", f"--probe-cache-size={text}")
+    config = pytester.parseconfig(f"--probe-cache=cache,size={text}")
     settings = parse(config, paths_given=False)
-    assert (settings.cache, settings.cache_size) == (pytester.path / "cache", size)
+    assert settings.cache == (pytester.path / "cache", size)
 
 
 @pytest.mark.parametrize(
@@ -177,13 +177,10 @@ def test_sizes_of_the_cache_are_parsed(pytester: pytest.Pytester, text: str, siz
             "--probe-cache: '*dump.json*cache' cannot be used; give a folder that can be",
         ),
         (["--probe-cache=dump.json"], "--probe-cache: '*dump.json' cannot be used; give a folder that can be written:"),
-        (
-            ["--probe-cache=c", "--probe-cache-size=10"],
-            "--probe-cache-size: '10' cannot be used; give a size, as 500MB",
-        ),
-        (["--probe-cache=c", "--probe-cache-size=0GB"], "--probe-cache-size: '0GB' cannot be used; give a size, as"),
-        (["--probe-cache=c", "--probe-cache-size=-1GB"], "--probe-cache-size: '-1GB' cannot be used; give a size, as"),
-        (["--probe-cache=c", "--probe-cache-size=tenGB"], "--probe-cache-size: 'tenGB' cannot be used; give a size"),
+        (["--probe-cache=c,size=10"], "--probe-cache: '10' cannot be used; give a size, as 500MB"),
+        (["--probe-cache=c,size=0GB"], "--probe-cache: '0GB' cannot be used; give a size, as"),
+        (["--probe-cache=c,size=-1GB"], "--probe-cache: '-1GB' cannot be used; give a size, as"),
+        (["--probe-cache=c,size=tenGB"], "--probe-cache: 'tenGB' cannot be used; give a size"),
     ],
 )
 def test_unusable_cache_options_are_refused(pytester: pytest.Pytester, args: list[str], message: str) -> None:

@@ -194,7 +194,7 @@ def test_a_run_without_hosts_ends_with_an_error(pytester: pytest.Pytester, make_
     node = cluster.add_node(num_cpus=0, resources={"lonely": 1}, object_store_memory=100 * 2**20)
     make_dump(data=relus(40))
     pytester.makeconftest(SLOW)
-    process = begun(pytester, "--probe-cluster-resource=lonely")
+    process = begun(pytester, "--probe-cluster=ray,resource=lonely")
     cluster.remove_node(node, allow_graceful=False)
     said, _ = process.communicate(timeout=240)
     assert process.returncode != 0
@@ -234,7 +234,7 @@ def test_what_a_node_cannot_hold_is_skipped(pytester: pytest.Pytester, make_dump
     large = entries()["Functional.relu.0.forward"]
     large = json.loads(json.dumps(large).replace("[2, 3]", "[4096, 4096]"))
     make_dump(data={"Functional.relu.0.forward": large, **{"Functional.relu.1.forward": relus(1).popitem()[1]}})
-    result = run(pytester, *RUN, "--probe-cluster-resource=NPU", "-rs")
+    result = run(pytester, *RUN, "--probe-cluster=ray,resource=NPU", "-rs")
     result.assert_outcomes(passed=1, skipped=1)
     result.stdout.fnmatch_lines(["*about 1.* GiB, and no node of the cluster has more than 0.0625 GiB*"])
 
@@ -295,7 +295,11 @@ def test_tensors_go_with_the_cases_where_nodes_cannot_read_them(pytester: pytest
         """
     )
     common = [f"--probe-dump={dump}", "--probe-device=cpu", "--probe-cluster=ray"]
-    refused = run(pytester, *common, "--probe-cluster-ship=1kB")
+    conftest = pytester.path / "conftest.py"
+    none = conftest.read_text()
+    conftest.write_text(f"from pytest_probe.features.cluster import plugin\n{none}\nplugin.SENT_BYTES = 1_000\n")
+    refused = run(pytester, *common)
+    conftest.write_text(none)
     assert refused.ret == pytest.ExitCode.USAGE_ERROR
     refused.stderr.fnmatch_lines(["ERROR: --probe-dump: '*' cannot be used; node a node cannot read it, and its * GB*"])
     run(pytester, *common, "--probe-out=shipped")
@@ -345,14 +349,11 @@ def test_a_reader_of_the_projects_own(pytester: pytest.Pytester) -> None:
     ("args", "said"),
     [
         (["-n1"], "--probe-cluster: 'ray' cannot be used; -n starts processes on this machine*"),
-        (
-            ["--probe-cluster-resource=TPU"],
-            "--probe-cluster-resource: 'TPU' cannot be used; no node*there are *CPU*NPU*",
-        ),
+        (["--probe-cluster=ray,resource=TPU"], "--probe-cluster: 'TPU' cannot be used; no node*there are *CPU*NPU*"),
         (["--probe-device=tpu"], "--probe-device: 'tpu' cannot be used; torch says: *"),
         (["--probe-cluster=dask"], "--probe-cluster: 'dask' cannot be used; give ray, or ray://HOST:PORT"),
-        (["--probe-isolate"], "--probe-isolate: 'True' cannot be used; with --probe-cluster *"),
-        (["--probe-fuzz=5"], "--probe-fuzz: '5' cannot be used; with --probe-cluster *"),
+        (["--probe-isolate"], "--probe-isolate: True cannot be used; with --probe-cluster=ray *"),
+        (["--probe-fuzz=5"], "--probe-cluster: 'ray' cannot be used; it needs recorded calls, *"),
     ],
 )
 def test_options_that_a_cluster_refuses(
@@ -425,7 +426,7 @@ def test_a_node_with_other_hardware_is_refused(pytester: pytest.Pytester, make_d
             Probe.described = lambda self: [{**each, "hardware": "a rare one"} for each in described(self)]
     """
     )
-    result = run(pytester, *RUN, "--probe-cluster-resource=NPU", "--probe-out=out")
+    result = run(pytester, *RUN, "--probe-cluster=ray,resource=NPU", "--probe-out=out")
     result.assert_outcomes(passed=30)
     told = json.loads((pytester.path / "out/run.json").read_text())["nodes"]
     assert sorted("a rare one" in node["hardware"] for node in told) == [False, True]

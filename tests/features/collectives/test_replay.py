@@ -71,7 +71,6 @@ def test_a_group_is_made_by_the_first_processes(pytester: pytest.Pytester, tmp_p
             ["--probe-ranks=4096"],
             "--probe-ranks: '4096' cannot be used; each is a process of 150 MB, and this machine has",
         ),
-        (["--probe-backend=gloo"], "--probe-backend*it needs processes: add --probe-ranks=N"),
     ],
 )
 def test_options_that_do_not_go_are_refused(pytester: pytest.Pytester, options: list[str], words: str) -> None:
@@ -84,7 +83,7 @@ def test_options_that_do_not_go_are_refused(pytester: pytest.Pytester, options: 
 def test_a_backend_that_is_not_built_in_is_a_skip(pytester: pytest.Pytester, tmp_path: Path) -> None:
     given = inputs(ranks=2)
     folder = write(tmp_path / "dump", all_reduce(given, [ring(given)] * 2))
-    result = pytester.runpytest_inprocess(f"--probe-dump={folder}", "--probe-ranks=2", "--probe-backend=ucx", "-rs")
+    result = pytester.runpytest_inprocess(f"--probe-dump={folder}", "--probe-ranks=2,backend=ucx", "-rs")
     result.assert_outcomes(skipped=2)
     assert fnmatchcase(said(result), "*ucx is not built into this torch; gloo*")
 

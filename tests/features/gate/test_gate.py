@@ -1,4 +1,4 @@
-"""The gate: --probe-baseline, --probe-baseline-update, --probe-gate."""
+"""The gate: --probe-baseline, --probe-baseline-update."""
 
 from __future__ import annotations
 
@@ -132,23 +132,23 @@ def test_what_rounding_explains_passes(pytester: pytest.Pytester, monkeypatch: p
 
 @pytest.mark.usefixtures("baseline")
 def test_other_bits_fail_where_they_count(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    run(pytester, BASELINE, "--probe-gate=bits").assert_outcomes(passed=3)
+    run(pytester, BASELINE, "--probe-strict").assert_outcomes(passed=3)
     monkeypatch.setenv("ERROR", "0.3")
-    result = run(pytester, BASELINE, "--probe-gate=bits")
+    result = run(pytester, BASELINE, "--probe-strict")
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(
         [
             "Torch.exp.0.forward *: pass, other bits than the baseline",
             "  CRC-32 *",
-            "to reproduce: * --probe-baseline=base.jsonl --probe-gate=bits*",
+            "to reproduce: * --probe-baseline=base.jsonl --probe-strict*",
             "gate: 1 with other bits, 2 as before *",
         ]
     )
     # Lines whose metrics did not move stay, unless bits are what the gate is for.
     run(pytester, BASELINE, UPDATE).stdout.fnmatch_lines(["baseline base.jsonl: 3 cases, none moved"])
-    updated = run(pytester, BASELINE, UPDATE, "--probe-gate=bits")
+    updated = run(pytester, BASELINE, UPDATE, "--probe-strict")
     updated.stdout.fnmatch_lines(["baseline base.jsonl: 3 cases, 1 rewritten"])
-    run(pytester, BASELINE, "--probe-gate=bits").assert_outcomes(passed=3)
+    run(pytester, BASELINE, "--probe-strict").assert_outcomes(passed=3)
 
 
 @pytest.mark.usefixtures("baseline")
@@ -158,13 +158,13 @@ def test_bits_of_another_device_or_other_inputs_are_not_compared(
     monkeypatch.setenv("ERROR", "0.3")
     before = Path("base.jsonl").read_text()
     change(lambda found: found[0]["devices"][0].update(hardware="another processor"))
-    result = run(pytester, BASELINE, "--probe-gate=bits")
+    result = run(pytester, BASELINE, "--probe-strict")
     result.assert_outcomes(passed=3)
     result.stdout.fnmatch_lines(["probe: ANOTHER ENVIRONMENT than the baseline's: hardware another processor (now*"])
     assert str(result.stdout).count("ANOTHER ENVIRONMENT") == 1
     Path("base.jsonl").write_text(before)
     make_dump(data={**DATA, "Torch.cos.0.forward": forward(X, output=X)})
-    run(pytester, BASELINE, "--probe-gate=bits").assert_outcomes(passed=4)
+    run(pytester, BASELINE, "--probe-strict").assert_outcomes(passed=4)
 
 
 VERDICTS = """
@@ -392,9 +392,7 @@ def test_a_file_that_is_no_baseline_is_refused(
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("--probe-gate=bits",), "--probe-gate: 'bits' cannot be used; it needs a baseline: add --probe-baseline=FILE"),
-        ((UPDATE,), "--probe-baseline-update: * cannot be used; it needs a baseline*"),
-        ((BASELINE, "--probe-gate=bit"), "--probe-gate: 'bit' cannot be used; give one of metrics, bits*mean bits*"),
+        ((UPDATE,), "--probe-baseline-update: True cannot be used; it needs another option: add *=FILE"),
         (("--probe-baseline=.",), "--probe-baseline: * cannot be used; it cannot be read: Is a directory"),
     ],
 )
@@ -568,7 +566,7 @@ def test_a_device_of_the_projects_own(
     result = run(pytester, *on_other)
     result.stdout.fnmatch_lines(["gate: 1 worse, 5 as before (base.jsonl)"])
     monkeypatch.delenv("ERROR")
-    result = run(pytester, BASELINE, "--probe-gate=bits")
+    result = run(pytester, BASELINE, "--probe-strict")
     result.assert_outcomes(passed=3)
     result.stdout.fnmatch_lines(["bits: not compared*", "probe: ANOTHER ENVIRONMENT *: device * (now cpu)*"])
 

@@ -112,7 +112,7 @@ def test_a_tensor_over_the_limit(tmp_path: Path) -> None:
     code, why = end.raw(greeting(), *whole(0, GOOD))
     assert (code, why) == (
         grpc.StatusCode.INVALID_ARGUMENT,
-        "tensor input.0 has 4,000 bytes, expected at most 3,999: see --probe-listen-limit",
+        "tensor input.0 has 4,000 bytes, expected at most 3,999: see --probe-listen=HOST:PORT,limit=SIZE",
     )
     end.close()
 

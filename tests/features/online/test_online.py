@@ -163,8 +163,7 @@ def test_a_full_disk_leaves_the_rest_for_the_next_checker(ends: Ends) -> None:
     ("options", "words"),
     [
         (["-n1"], "leave -n out"),
-        (["--probe-dump=dump"], "--probe-listen judges calls when they come"),
-        (["--probe-against=dump"], "leave it out"),
+        (["--probe-dump=dump"], "it needs cases that are known before the run, and with --probe-listen=file:///"),
         (["--collect-only"], "nothing can be collected before"),
         (["--probe-listen=nowhere"], "give file:///FOLDER, or HOST:PORT"),
         (["--probe-listen=file:///proc/none"], "give a folder that can be written"),

@@ -61,7 +61,7 @@ def test_verdicts_are_those_of_a_dump(ends: Ends, port: int, tls: Path) -> None:
     (ends.folder / "train.py").write_text(GPT.replace("BENCHMARKS", repr(str(ROOT / "benchmarks"))))
     said(ends.program("dump_path=dump"))
     assert "675 passed" in said(ends.checker("offline", "--probe-dump=dump", "--probe-device=recorded"))
-    checker = ends.checker("online", f"--probe-listen=localhost:{port}", f"--probe-tls={tls}")
+    checker = ends.checker("online", f"--probe-listen=localhost:{port},tls={tls}")
     said(ends.program(f"online=localhost:{port}", f"tls_path={tls}"))
     text = said(checker)
     assert checker.returncode == 0, text
@@ -217,7 +217,7 @@ def test_policies(ends: Ends, port: int, policy: str) -> None:
         "import time\nfrom pytest_probe.features.online import receiver\nreceiver._SMALLEST_BYTES = 1\n\n"
         "def pytest_runtest_call():\n    time.sleep(0.05)\n"
     )
-    checker = ends.checker("online", f"--probe-listen={LOCAL}:{port}", "--probe-listen-limit=3kB")
+    checker = ends.checker("online", f"--probe-listen={LOCAL}:{port},limit=3kB")
     text = said(ends.program(f"online={LOCAL}:{port}", f"online_policy={policy}", "online_buffer=9000"))
     assert len(losses(text)) == 3
     summary = said(checker)
@@ -263,9 +263,9 @@ def test_nobody_listens(ends: Ends, port: int) -> None:
     [
         (["--probe-listen=0.0.0.0:{port}"], "what is sent would be readable on its way"),
         (["--probe-listen=localhost:{taken}"], "nothing else listens on"),
-        (["--probe-listen=localhost:{port}", "--probe-tls=empty"], "give a folder with server.crt, server.key and"),
-        (["--probe-listen=file:///tmp/x", "--probe-listen-limit=1GB"], "it is for programs that send to a port"),
-        (["--probe-listen=localhost:{port}", "--probe-listen-limit=much"], "give a size"),
+        (["--probe-listen=localhost:{port},tls=empty"], "give a folder with server.crt, server.key and"),
+        (["--probe-listen=file:///tmp/x,limit=1GB"], "limit is for HOST:PORT; leave it out"),
+        (["--probe-listen=localhost:{port},limit=much"], "--probe-listen: 'much' cannot be used; give a size"),
         (["--probe-listen=config.json"], "its section run_ut must have is_online true"),
         (["--probe-listen=none.json"], "give a configuration file that can be read"),
     ],

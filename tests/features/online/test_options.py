@@ -28,9 +28,13 @@ def test_addresses(tmp_path: Path) -> None:
     assert read("localhost:7000", tmp_path) == Listen(HostPort("localhost", 7000))
     assert read("file:///shared/run1", tmp_path) == Listen(Folder(Path("/shared/run1")))
     assert Listening().plain(read("[::1]:7", tmp_path)) == "[::1]:7"
+    keys = Listen(HostPort("far", 7), tls=str(tmp_path), limit=3000)
+    assert read(f"far:7,limit=3kB,tls={tmp_path}", tmp_path) == keys
 
 
-@pytest.mark.parametrize("text", ["7000", "host:99999", "http://host:1", "file://other/x", "file:x", "a b:1"])
+@pytest.mark.parametrize(
+    "text", ["7000", "host:99999", "localhost:1,port=2", "http://host:1", "file://other/x", "file:x", "a b:1"]
+)
 def test_what_is_no_address(text: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="or HOST:PORT, or msprobe's config"):
         read(text, tmp_path)

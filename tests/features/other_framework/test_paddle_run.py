@@ -93,12 +93,6 @@ def test_the_paddle_gpt_has_the_verdicts_of_its_own_float64(pytester: pytest.Pyt
     assert verdicts[1] == verdicts[2] == verdicts[0]
 
 
-def test_entries_of_a_file_count_for_paddle(pytester: pytest.Pytester) -> None:
-    pytester.makefile(".yaml", own="paddle.nn.functional.sigmoid: torch.tanh(input/x)\n")
-    _, found = run(pytester, "--probe-reference-framework=torch", "--probe-mapping=own.yaml")
-    assert found["sigmoid"]["kind"] == "frameworks differ"
-
-
 def test_entries_that_paddle_users_register_count(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(
         "import torch\n"
@@ -111,43 +105,6 @@ def test_entries_that_paddle_users_register_count(pytester: pytest.Pytester) -> 
     )
     _, found = run(pytester, "--probe-framework=torch", "--probe-reference-framework=torch")
     assert found["fused_rms_norm"]["verdict"] == "pass"
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (
-            "paddle.abs:\n  call: torch.abs(input/x)\n  reverse: true\n",
-            "*own.yaml:3: paddle.abs: unknown key 'reverse'*",
-        ),
-        (
-            "paddle.aps: torch.abs(input/x)\n",
-            "*own.yaml:1: paddle.aps: 'paddle.aps' cannot be used; there is no such API*",
-        ),
-        (
-            "# mine\npaddle.abs: torch.aps(input/x)\n",
-            "*own.yaml:2: paddle.abs: call: 'torch.aps' *there is no such API*",
-        ),
-        (
-            "paddle.abs: torch.abs(input/z)\n",
-            "*own.yaml:1: paddle.abs: call: 'z' *takes no such argument; its arguments: x*",
-        ),
-        (
-            "paddle.nn.functional.elu: torch.nn.functional.elu(input/x beta/alpha)\n",
-            "*own.yaml:1: *elu: call: 'beta' cannot be used; torch.nn.functional.elu takes no such argument*",
-        ),
-        (
-            "paddle.abs:\n  call: torch.abs(input/x)\n  only: {eps: 1}\n",
-            "*own.yaml:3: paddle.abs: only: 'eps' cannot be used; the call has no such parameter*",
-        ),
-    ],
-)
-def test_a_wrong_entry_for_paddle_is_named_before_collection(pytester: pytest.Pytester, text: str, words: str) -> None:
-    pytester.makefile(".yaml", own=text)
-    pytester.makefile(".txt", calls=LINES)
-    result = pytester.runpytest("--probe-dump=calls.txt", "--probe-framework=torch", "--probe-mapping=own.yaml")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([words])
 
 
 def test_torch_has_a_second_opinion_on_an_error_of_paddle(pytester: pytest.Pytester) -> None:

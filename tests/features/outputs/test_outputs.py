@@ -129,10 +129,9 @@ def test_outputs_of_two_dumps(pytester: pytest.Pytester, make_dump: DumpMaker) -
 @pytest.mark.parametrize(
     ("told", "words"),
     [
-        (("--probe-outputs=device",), "it needs the outputs to compare with: add --probe-benchmark=DIR"),
+        (("--probe-outputs=device",), "it needs another option: add --probe-benchmark=DIR"),
         ((TOLD[2],), "give a folder of --probe-out, or add --probe-outputs=DIR"),
         ((*TOLD[1:], "--probe-device=cpu"), "no device runs; leave it out"),
-        ((*TOLD[1:], "--probe-repeat=2"), "no device runs; leave it out"),
         ((*TOLD[1:], "--probe-standard=noise"), "--probe-standard"),
         (("--probe-outputs=nothing", TOLD[2]), "--probe-outputs*it holds no output/"),
         ((TOLD[1], "--probe-benchmark=nothing"), "--probe-benchmark*it holds no output/"),

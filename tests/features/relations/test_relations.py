@@ -102,9 +102,11 @@ def test_results_have_the_counts_and_the_worst_elements(pytester: pytest.Pyteste
     [
         (["--probe-relations=bach"], "--probe-relations: 'bach' cannot be used; give one of *did you mean batch?*"),
         (["--probe-relations=again,"], "--probe-relations: 'again,' cannot be used; give names separated by commas*"),
-        (["--probe-relations=all", "--probe-device=recorded"], "--probe-device: 'recorded' cannot be used; with *"),
-        (["--probe-relations=all", "--probe-mode=time"], "--probe-mode: 'time' cannot be used; with *add acc*"),
-        (["--probe-relations=all", "--probe-against=dump.json"], "--probe-against: *cannot be used; with *"),
+        (
+            ["--probe-relations=all", "--probe-device=recorded"],
+            "--probe-relations: 'all' *; it needs a device, *",
+        ),
+        (["--probe-relations=all", "--probe-mode=time"], "--probe-relations: 'all' * needs verdicts, *without acc; *"),
     ],
 )
 def test_what_cannot_be_asked(pytester: pytest.Pytester, options: list[str], message: str) -> None:

@@ -138,7 +138,7 @@ def refused(pytester: pytest.Pytester, *args: str) -> str:
 
 def test_resume_refuses_a_folder_of_other_settings(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     path = make_dump()
-    assert "--probe-resume: True cannot be used; it needs the folder" in refused(pytester)
+    assert "--probe-resume: True cannot be used; it needs another option: add --probe-out=DIR" in refused(pytester)
     assert "run.json cannot be read (No such file or directory)" in refused(pytester, "--probe-out=out")
     pytester.runpytest(*RUN, "--probe-out=out", "--probe-api=argmax")
     for arg, said in (

@@ -129,8 +129,7 @@ def test_a_race_breaks_a_relation(run: Any) -> None:
         ((SELF, "--probe-self=wider,finit"), "did you mean finite"),
         (("--probe-standard=slef",), "--probe-standard: *did you mean self*"),
         (("--probe-self=wider",), "--probe-self: 'wider' cannot be used; *--probe-standard=self"),
-        ((SELF, "--probe-device=recorded"), "--probe-device: *--probe-standard=self makes recorded calls*"),
-        ((SELF, "--probe-fuzz=quick"), "--probe-fuzz: *--probe-standard=self makes recorded calls*"),
+        ((SELF, "--probe-device=recorded"), "--probe-standard: 'self' * it needs a device, *"),
     ],
 )
 def test_what_does_not_go_together(run: Any, args: tuple[str, ...], words: str) -> None:

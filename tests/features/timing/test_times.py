@@ -408,14 +408,10 @@ def test_repeats_measure_the_spread_at_once(pytester: pytest.Pytester) -> None:
             "*--probe-baseline: '*judged.jsonl' * it has no times for --probe-time-limit; *",
         ),
         (["--probe-mode=time", "--probe-device=recorded"], "*--probe-mode: 'time' * no device runs; leave it out*"),
-        (["--probe-mode=mem", "--probe-device=recorded"], "*--probe-mode: 'mem' * no device runs; leave it out*"),
+        (["--probe-mode=time", "--probe-fuzz=5"], "*--probe-mode: 'time' *it needs recorded calls, *; leave it out*"),
         (
-            ["--probe-mode=time", "--probe-fuzz=5"],
-            "*--probe-fuzz: '5' *own calls are measured; leave it out*",
-        ),
-        (
-            ["--probe-mode=time", "--probe-emulate"],
-            "*--probe-emulate: *own calls are measured; leave it out*",
+            ["--probe-mode=mem", "--probe-emulate"],
+            "*--probe-emulate: *measures no times and no memory, *=mem*",
         ),
         (["--probe-mode=time", "-n", "2"], "*-n: 2 cannot be used; times are measured by one worker a device, *"),
         (["--probe-mode=time", "--tx=3*popen", "--dist=load"], "*-n: 3 cannot be used; times are measured by one *"),

@@ -109,9 +109,9 @@ def test_without_the_option_passes_state_what_they_detect(pytester: pytest.Pytes
 
 
 @pytest.mark.parametrize(("words", "told"), [
-    (["--probe-worth-least=90"], "it needs what cases are worth: add --probe-worth"),
+    (["--probe-worth-least=90"], "it needs another option: add --probe-worth"),
     (["--probe-worth", "--probe-worth-least=101"], "give percent, 0 to 100, as 90"),
-    (["--probe-worth", "--probe-mode=time"], "with --probe-worth results are judged: add acc"),
+    (["--probe-worth", "--probe-mode=time"], "it needs verdicts, and with --probe-mode=time nothing is judged"),
 ])  # fmt: skip
 def test_options_that_do_not_fit(
     pytester: pytest.Pytester, dumps: tuple[Path, Path], words: list[str], told: str

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.mapping import Mapping
-from pytest_probe.frameworks.mapping.table import Table, entries_of, place_of
+from pytest_probe.frameworks.mapping.table import Table, entries_of
 
 ENTRIES = {
     "paddle.add": Mapping("torch.add(input/x other/y)"),
@@ -90,10 +90,3 @@ def test_a_file_has_calls_or_more(tmp_path: Path) -> None:
 def test_what_is_wrong_is_said_with_file_line_and_key(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(SettingsError, match=words):
         entries_of(written(tmp_path, text))
-
-
-def test_the_line_of_an_entry_or_of_a_key_in_it(tmp_path: Path) -> None:
-    file = written(tmp_path, "a.a: b.b(x)\n\na.b:\n  call: c.d(x)\n")
-    assert place_of(file, "a.b") == f"{file}:3"
-    assert place_of(file, "a.b", "call") == f"{file}:4"
-    assert place_of(file, "a.a", "call") == f"{file}:1"
