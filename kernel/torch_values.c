@@ -312,9 +312,10 @@ static PyObject *made(values *self, looked *it, PyObject *known, PyObject *befor
     Py_ssize_t size = shape ? product(shape) : -1, bytes = width ? PyLong_AsSsize_t(width) : -1;
     if (size < 0 || bytes < 0) return NULL;
     if (!it->ordered) {
+        PyObject *layout = NULL;
         stride = ask(self->stride, it->tensor);
-        PyObject *layout = stride ? PyObject_CallFunctionObjArgs(self->layout_of, shape, stride, NULL) : NULL;
-        int dense = layout ? PyLong_Check(layout) : -1;
+        if (stride && self->counts) layout = PyObject_CallFunctionObjArgs(self->layout_of, shape, stride, NULL);
+        int dense = layout ? PyLong_Check(layout) : stride && !self->counts ? 1 : -1;
         Py_XDECREF(layout);
         if (dense <= 0) {
             Py_XDECREF(stride);
