@@ -165,17 +165,6 @@ static PyObject *next_name(calls *self, PyObject *rule) {
     return entry;
 }
 
-/* A tuple: Python's garbage collection soon leaves one of snapshots alone, and a list never. */
-static PyObject *taken_tuple(calls *self, PyObject *tuple) {
-    Py_ssize_t count = PyTuple_Size(tuple);
-    PyObject *trees = count < 0 ? NULL : PyTuple_New(count);
-    for (Py_ssize_t index = 0; trees && index < count; index++) {
-        PyObject *tree = take(self->values, PyTuple_GetItem(tuple, index));
-        if (!tree || PyTuple_SetItem(trees, index, tree) < 0) Py_CLEAR(trees);
-    }
-    return trees;
-}
-
 static PyObject *taken_dict(calls *self, PyObject *named) {
     PyObject *trees = PyDict_New(), *key, *value;
     Py_ssize_t place = 0;
@@ -377,7 +366,7 @@ static int tell_failed_of(calls *self, PyObject *recorder, PyObject *owner) {
 static PyObject *begin(calls *self, PyObject *recorder, const program_call *it, PyObject *name, PyObject *wanting) {
     quiet around;
     int ready = begin_quiet(self, &around, wanting != NULL, it->modes) == 0;
-    PyObject *trees = ready ? taken_tuple(self, it->given) : NULL, *named = trees ? taken_dict(self, it->named) : NULL;
+    PyObject *trees = ready ? take_tuple(self->values, it->given) : NULL, *named = trees ? taken_dict(self, it->named) : NULL;
     PyObject *entry = named ? entry_of(self, it, name, wanting, trees, named) : NULL;
     Py_XDECREF(trees);
     Py_XDECREF(named);
@@ -419,7 +408,7 @@ static int hand_over(calls *self, PyObject *recorder, PyObject *entry) {
 
 static int complete(calls *self, PyObject *recorder, PyObject *entry, PyObject *wanting, PyObject *result,
                     PyObject *start) {
-    PyObject *outputs = outputs_of(self, result), *trees = outputs ? taken_tuple(self, outputs) : NULL;
+    PyObject *outputs = outputs_of(self, result), *trees = outputs ? take_tuple(self->values, outputs) : NULL;
     int done = trees ? 0 : -1;
     if (trees && self->outputs) {
         PyObject *body = PyObject_GetAttrString(entry, "body");

@@ -160,9 +160,9 @@ class Launched(DeviceStatistics):
 values.DeviceStatistics = Launched
 
 def model():
-    layers = [layer for _ in range(3) for layer in (torch.nn.Linear(8, 8), torch.nn.LayerNorm(8), torch.nn.GELU())]
+    layers = [layer for _ in range(2) for layer in (torch.nn.Linear(8, 8), torch.nn.LayerNorm(8), torch.nn.GELU())]
     net, given = torch.nn.Sequential(*layers), torch.randn(4, 8)
-    optimizer = torch.optim.SGD(net.parameters(), 0.1, foreach=False)
+    optimizer = torch.optim.Adam(net.parameters(), 0.1, foreach=sys.argv[3] == "lists")
 
     def step():
         optimizer.zero_grad()
@@ -197,10 +197,13 @@ os._exit(0)
 """
 
 
-def test_a_tensor_costs_one_launch_and_a_step_one_copy(library: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("optimizer", "most"), [("tensors", 1.0), ("lists", 0.7)])
+def test_a_tensor_costs_one_launch_at_most_and_a_step_one_copy(
+    optimizer: str, most: float, library: Path, tmp_path: Path
+) -> None:
     """By Triton's kernels, which its interpreter runs here."""
     pytest.importorskip("triton")
-    command = [sys.executable, "-c", PROGRAM, str(library), str(tmp_path)]
+    command = [sys.executable, "-c", PROGRAM, str(library), str(tmp_path), optimizer]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     (losses, plain), (recorded_losses, recorded) = json.loads(done.stdout)
@@ -209,7 +212,7 @@ def test_a_tensor_costs_one_launch_and_a_step_one_copy(library: Path, tmp_path: 
         assert tensors > 50
         # What allocates the rows, and what a tensor is counted with.
         assert (all_ops - ops) + kernels <= 1.2 * tensors
-        assert kernels == tensors
+        assert kernels <= most * tensors
         assert (waits, copies) == (0, 1)
 
 

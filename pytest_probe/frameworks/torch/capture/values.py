@@ -6,7 +6,7 @@ import copy
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from ctypes import string_at
 from pathlib import Path
 from types import SimpleNamespace
@@ -149,7 +149,7 @@ class Values(CountedSnapshots):
             known=self._known, memories=self._memories, shapes=self._shapes, leaves=self.leaves,
             small=self._small, samples=self._samples, twins=self._twins,
             dtypes=_DTYPES, compiled=self._compiled, widths=self._widths,
-            tensor=self.tensor, new=self._new, count=self._count, other=self.other,
+            tensor=self.tensor, new=self._new, count=self._count, other=self.other, together=self._together,
             layout_of=layout_of, places=places, copy_sample=copy_sample,
             Tensor=tensor, Parameter=torch.nn.Parameter, data_ptr=tensor.data_ptr, stride=tensor.stride,
             untyped_storage=tensor.untyped_storage, is_contiguous=tensor.is_contiguous, is_neg=tensor.is_neg,
@@ -166,6 +166,8 @@ class Values(CountedSnapshots):
         return {
             torch.Tensor: self.tensor,
             torch.nn.Parameter: self.tensor,
+            list: self._together,
+            tuple: lambda value: tuple(self._together(value)),
             torch.Size: lambda value: PlainEntry("torch.Size", tuple(value)),
             torch.dtype: lambda value: PlainEntry("torch.dtype", _DTYPES[value]),
             torch.device: lambda value: PlainEntry("torch.device", f"{value.type}:{value.index}"),
@@ -173,6 +175,13 @@ class Values(CountedSnapshots):
             torch.layout: lambda value: {"type": "torch.layout", "layout": str(value)},
             torch.memory_format: lambda value: MemoryFormat(str(value).removeprefix("torch.")),
         }
+
+    def _together(self, members: Sequence[Any]) -> list[Tree]:
+        """The snapshots of a list's members: a device counts its tensors together."""
+        first = members[0] if members else None
+        on = self._devices.get(first.device) if isinstance(first, torch.Tensor) else None
+        with nullcontext() if on is None else on.together():
+            return [self.take(member) for member in members]
 
     def other(self, value: Any) -> Tree:
         return self._derived(value) if isinstance(value, torch.Tensor) else super().other(value)
