@@ -17,7 +17,8 @@ import torch
 from msgspec import UNSET
 
 from pytest_probe.capture.frequent_values import Layout, Places, fill_from_samples, places
-from pytest_probe.capture.snapshot import Seen, json_number
+from pytest_probe.capture.snapshot import Seen
+from pytest_probe.capture.statistics import fill_from_row
 from pytest_probe.frameworks.torch.capture.device_rows import COLUMNS, SCALE, Rows, on_device, pinned
 from pytest_probe.frameworks.torch.capture.statistics import UNSIGNED, decoded
 from pytest_probe.numerics.block_statistics import block_statistics
@@ -315,29 +316,9 @@ def _fill_all(rows: np.ndarray, waiting: Sequence[_Waiting]) -> None:
         if one.blocks:
             one.seen.blocks = block_statistics(row[:7], one.count)
             continue
-        _fill(one, whole[index] if one.integers and whole else row[:2], row[2:])
+        fill_from_row(one.seen, one.count, [*(whole[index] if one.integers and whole else row[:2]), *row[2:]], SCALE)
         if one.where is not None:
             sampled.append((rows[index, COLUMNS : COLUMNS + math.prod(one.where.shape)], one.where, one.seen))
     if sampled:
         values, places, seen = zip(*sampled, strict=True)
         fill_from_samples(np.concatenate(values), places, seen)
-
-
-def _fill(one: _Waiting, extremes: Sequence[Any], numbers: Sequence[float]) -> None:
-    seen, (high, low), (total, squares, nan, inf, negative, scaled) = one.seen, extremes, numbers
-    if seen.dtype.endswith("bool"):
-        seen.true = round(total)
-        seen.max, seen.min = seen.true > 0, seen.true == one.count
-        return
-    infinities = round(inf + negative)
-    if nan or infinities:
-        seen.nan, seen.inf, seen.negative_inf = round(nan), infinities, round(negative)
-        if math.isfinite(high) and math.isfinite(low):
-            seen.high, seen.low = high, low
-        top, bottom = (math.inf if inf else high), (-math.inf if negative else low)
-        high, low = (math.nan, math.nan) if nan else (top, bottom)
-        total = math.nan if nan or (inf and negative) else math.inf if inf else -math.inf
-    norm = math.sqrt(squares) if math.isfinite(squares) else math.sqrt(scaled) / SCALE
-    norm = math.nan if nan else math.inf if infinities else norm
-    seen.max, seen.min = (round(high), round(low)) if "int" in seen.dtype else (json_number(high), json_number(low))
-    seen.mean, seen.norm = json_number(total / one.count), json_number(norm)
