@@ -20,12 +20,11 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-sys.path.insert(0, str(Path(__file__).parent))
 
 import torch
-from overhead.pytorch import training
 
 import pytest_probe
+from benchmarks.overhead.pytorch import training
 
 WORDS, D, HEADS, LAYERS, T = 512, 256, 8, 4, 128
 
