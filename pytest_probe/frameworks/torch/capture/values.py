@@ -385,6 +385,8 @@ class Values(CountedSnapshots):
 
     def distrust(self, value: Any) -> None:
         """The memory of these tensors may be written to without torch counting it."""
+        if not (self._counts and self._remembers):
+            return
         if isinstance(value, list | tuple):
             for item in value:
                 self.distrust(item)
