@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,37 @@ with capture({str(tmp_path)!r}, task="statistics"):
     inputs = json.loads(path.read_text())["data"]["Torch._scaled_mm.0.forward"]["input_args"]
     assert [each["blocks"]["blocks"] for each in inputs[:2]] == [16, 16]
     assert all(each["blocks"]["clipped_in_a_block"] >= 1 / 32 for each in inputs[:2])
+
+
+def test_whole_tensors_are_copied_and_nothing_waits(library: Path, tmp_path: Path) -> None:
+    program = f"""
+import torch
+from pytest_probe import capture
+from tests.device import pretend
+pretend.load({str(library)!r})
+x = torch.arange(12, dtype=torch.float32).reshape(3, 4).to("pretend")
+for way in ({{"task": "tensor"}}, {{"summary_mode": "md5"}}):
+    with capture({str(tmp_path)!r} + "/" + "".join(way.values()), **way):
+        before = pretend.waits(), pretend.copies()
+        y = x.T + 1
+        y.mul_(2)
+        after = pretend.waits(), pretend.copies()
+    assert after[0] == before[0], after
+    assert after[1] - before[1] >= 4, after
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    x = torch.arange(12, dtype=torch.float32).reshape(3, 4)
+    wanted = {"Tensor.mul_": x.T + 1, "Tensor.__add__": x.T}
+    for entries in (tmp_path / "tensor", tmp_path / "md5"):
+        (path,) = entries.glob("step0/*/dump.json")
+        data = json.loads(path.read_text())["data"]
+        for name in ("Tensor.__add__.0.forward", "Tensor.mul_.0.forward"):
+            given, came = data[name]["input_args"][0], wanted[name[:-10]].contiguous()
+            if entries.name == "tensor":
+                assert torch.load(path.parent / "dump_tensor_data" / given["data_name"]).equal(came)
+            else:
+                assert given["md5"] == f"{zlib.crc32(came.numpy().tobytes()):08x}"
 
 
 def test_an_overflow_on_the_device(library: Path, tmp_path: Path) -> None:

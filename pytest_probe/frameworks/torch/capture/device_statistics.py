@@ -141,7 +141,7 @@ class DeviceStatistics:
 
     def _write(self, tensors: Sequence[_Counted]) -> None:
         stream = torch.accelerator.current_stream(self._device.index)
-        if self._device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        if recorded_by_graph(self._device):
             raise RuntimeError("a graph records this call, and runs it later")
         with self._rows.lock, on_device(self._device):
             rows, first = self._rows.take(stream, [one.waiting for one in tensors])
@@ -196,6 +196,11 @@ class DeviceStatistics:
             counters = torch.zeros(_TOGETHER, dtype=torch.int32, device=self._device)
             lane = self._lanes[stream.stream_id] = _Lane(scratch, counters, {})
         return lane
+
+
+def recorded_by_graph(device: torch.device) -> bool:
+    """Does a graph record what this device is asked for, and run it later?"""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def _kernels() -> ModuleType | None:
