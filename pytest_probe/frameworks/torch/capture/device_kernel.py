@@ -190,12 +190,7 @@ def _count(
 
 
 # One compiled kernel is for all addresses and sizes: none of them may be known when it is compiled.
-@triton.jit(
-    do_not_specialize=(
-        *("address", "size", "e0", "s0", "e1", "s1", "s2", "a", "b", "c", "sa", "sb", "sc"),
-        *("row", "table", "scratch", "counter"),
-    )
-)
+@triton.jit(do_not_specialize=range(17))
 def pytest_probe_count(
     address: tl.int64, size: tl.int64, e0: tl.int64, s0: tl.int64, e1: tl.int64, s1: tl.int64, s2: tl.int64,
     a: tl.int64, b: tl.int64, c: tl.int64, sa: tl.int64, sb: tl.int64, sc: tl.int64,
@@ -208,7 +203,7 @@ def pytest_probe_count(
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=("tensors", "table", "scratch", "counter"))
+@triton.jit(do_not_specialize=range(4))
 def pytest_probe_count_all(
     tensors: tl.int64, table: tl.int64, scratch: tl.int64, counter: tl.int64,
     dtype: tl.constexpr, extreme: tl.constexpr, coded: tl.constexpr, dense: tl.constexpr, block: tl.constexpr,

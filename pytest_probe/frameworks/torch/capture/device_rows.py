@@ -159,9 +159,8 @@ _HERE = nullcontext()
 
 def on_device(device: torch.device) -> AbstractContextManager[None]:
     """Where what is launched goes to this device, which may not be the program's current one."""
-    if device.index is None or device.index == torch.accelerator.current_device_index():
-        return _HERE
-    return _on_other_device(device.index)
+    other = device.index is not None and device.index != torch.accelerator.current_device_index()
+    return _on_other_device(device.index) if other else _HERE
 
 
 @contextmanager

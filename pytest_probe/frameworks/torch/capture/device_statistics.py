@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -47,14 +47,9 @@ class _Waiting(msgspec.Struct, gc=False):
     blocks: bool = False
 
 
-class _Counted(NamedTuple):
-    """A tensor to be counted: its numbers, the extents and strides by which a kernel walks them, and which kernel that
-    is: one for a dtype, and for memory without gaps or with such."""
-
-    waiting: _Waiting
-    numbers: torch.Tensor
-    walk: tuple[int, ...]
-    kind: tuple[torch.dtype, bool]
+# A tensor to be counted: its numbers, the extents and strides by which a kernel walks them, and the kind of kernel: for
+# a dtype, and for memory without gaps or with such.
+_Counted: TypeAlias = tuple[_Waiting, torch.Tensor, tuple[int, ...], tuple[torch.dtype, bool]]
 
 
 class _Lane(msgspec.Struct):
@@ -89,13 +84,12 @@ class DeviceStatistics:
         """Begin to count a tensor, as it is now."""
         try:
             one = self._counted(tensor, seen, layout, where)
+            if self._gathered.tensors is None:
+                self._write([one])
+            else:
+                self._gathered.tensors.append(one)
         except Exception as error:
             seen.failed = f"{type(error).__name__}: {error}"
-            return
-        if self._gathered.tensors is None:
-            self._count_all([one])
-        else:
-            self._gathered.tensors.append(one)
 
     def _counted(self, tensor: torch.Tensor, seen: Seen, layout: Layout, where: Places | None) -> _Counted:
         numbers = _countable(tensor)
@@ -108,7 +102,7 @@ class DeviceStatistics:
                 numbers = numbers.contiguous()
                 where = where and places(numbers.shape, numbers.numel(), False)
         waiting = _Waiting(seen, numbers.numel(), not numbers.is_floating_point(), where)
-        return _Counted(waiting, numbers, walk, (numbers.dtype, dense))
+        return waiting, numbers, walk, (numbers.dtype, dense)
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -122,8 +116,12 @@ class DeviceStatistics:
             yield
         finally:
             gathered, self._gathered.tensors = self._gathered.tensors, None
-            for first in range(0, len(gathered), _TOGETHER):
-                self._count_all(gathered[first : first + _TOGETHER])
+            try:
+                for first in range(0, len(gathered), _TOGETHER):
+                    self._write(gathered[first : first + _TOGETHER])
+            except Exception as error:
+                for waiting, *_ in gathered:
+                    waiting.seen.failed = f"{type(error).__name__}: {error}"
 
     def put_blocks(self, seen: Seen, numbers: torch.Tensor, count: int) -> None:
         """Begin to copy what was counted of a tensor's blocks."""
@@ -132,19 +130,12 @@ class DeviceStatistics:
             rows, row = self._rows.take(torch.accelerator.current_stream(self._device.index), [waiting])
             rows[row, : len(numbers)].copy_(numbers)
 
-    def _count_all(self, tensors: Sequence[_Counted]) -> None:
-        try:
-            self._write(tensors)
-        except Exception as error:
-            for one in tensors:
-                one.waiting.seen.failed = f"{type(error).__name__}: {error}"
-
     def _write(self, tensors: Sequence[_Counted]) -> None:
         stream = torch.accelerator.current_stream(self._device.index)
         if recorded_by_graph(self._device):
             raise RuntimeError("a graph records this call, and runs it later")
         with self._rows.lock, on_device(self._device):
-            rows, first = self._rows.take(stream, [one.waiting for one in tensors])
+            rows, first = self._rows.take(stream, [waiting for waiting, *_ in tensors])
             if self._kernels is not None:
                 try:
                     self._launch(self._kernels, stream, tensors, rows, first)
@@ -311,9 +302,8 @@ def _write_numbers(numbers: torch.Tensor, row: torch.Tensor) -> None:
 
 def _fill_all(rows: np.ndarray, waiting: Sequence[_Waiting]) -> None:
     """Fill in what the rows say."""
-    numbers, whole = rows[:, :COLUMNS].tolist(), None
-    if rows.dtype == np.float64:
-        whole = rows[:, :2].view(np.int64).tolist()
+    numbers = rows[:, :COLUMNS].tolist()
+    whole = rows[:, :2].view(np.int64).tolist() if rows.dtype == np.float64 else numbers
     sampled: list[tuple[np.ndarray, Places, Seen]] = []
     for index, (one, row) in enumerate(zip(waiting, numbers, strict=True)):
         if one.seen.failed is not UNSET:
@@ -321,7 +311,7 @@ def _fill_all(rows: np.ndarray, waiting: Sequence[_Waiting]) -> None:
         if one.blocks:
             one.seen.blocks = block_statistics(row[:7], one.count)
             continue
-        fill_from_row(one.seen, one.count, [*(whole[index] if one.integers and whole else row[:2]), *row[2:]], SCALE)
+        fill_from_row(one.seen, one.count, [*(whole[index] if one.integers else row)[:2], *row[2:]], SCALE)
         if one.where is not None:
             sampled.append((rows[index, COLUMNS : COLUMNS + math.prod(one.where.shape)], one.where, one.seen))
     if sampled:

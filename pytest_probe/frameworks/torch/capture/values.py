@@ -126,7 +126,6 @@ class Values(CountedSnapshots):
         self._widths = {dtype: dtype.itemsize if _kind(dtype) in config.kinds else 0 for dtype in _DTYPES}
         self.copies = self._shelf is not None or self._sums
         self.counts_blocks = self._counts and "float" in config.kinds
-        self._remembers = not self.copies
         self._compiled = compiled_dtypes()
         self._compiled_small = {} if self._sums else self._compiled
         self._devices: dict[torch.device, DeviceStatistics] = {}
@@ -157,7 +156,7 @@ class Values(CountedSnapshots):
             untyped_storage=tensor.untyped_storage, is_contiguous=tensor.is_contiguous, is_neg=tensor.is_neg,
             is_inference=tensor.is_inference, begin=storage.data_ptr, nbytes=storage.nbytes,
             resizable=storage.resizable, is_shared=self._is_shared,
-            quick=not self.copies, counts=self._counts, remembers=self._remembers,
+            quick=not self.copies, counts=self._counts, remembers=not self.copies,
             scalars=self.scalars, small_bytes=SMALL_BYTES, kept_integers=MAX_KEPT_INTEGERS,
             few=FEW, looked=LOOKED, shared=SHARED,
         )  # fmt: skip
@@ -180,8 +179,8 @@ class Values(CountedSnapshots):
 
     def _together(self, members: Sequence[Any]) -> list[Tree]:
         """The snapshots of a list's members: a device counts its tensors together."""
-        first = members[0] if members else None
-        on = self._devices.get(first.device) if isinstance(first, torch.Tensor) and not self.copies else None
+        first: Any = members[0] if members else None
+        on = self._devices.get(first.device) if type(first) in _PLAIN and not self.copies else None
         with nullcontext() if on is None else on.together():
             return [self.take(member) for member in members]
 
@@ -279,7 +278,7 @@ class Values(CountedSnapshots):
             negative = tensor.is_neg()
             self._count(tensor, seen, layout, size * width, negative)
             # Tensors of inference mode have no versions.
-            if self._remembers and not (negative or tensor.is_inference()):
+            if not (self.copies or negative or tensor.is_inference()):
                 version = tensor._version
                 memory = self._memory(storage, begin, version)
                 if memory.counted:
@@ -388,7 +387,7 @@ class Values(CountedSnapshots):
         if type(seen) is not Seen or not seen.address:
             return seen
         own = seen
-        if self._remembers:
+        if not self.copies:
             # The snapshot may be in entries of other calls, which have no scales.
             own = copy.copy(seen)
             self._twins.append((own, seen))
@@ -400,7 +399,7 @@ class Values(CountedSnapshots):
 
     def distrust(self, value: Any) -> None:
         """The memory of these tensors may be written to without torch counting it."""
-        if not (self._counts and self._remembers):
+        if self.copies or not self._counts:
             return
         if isinstance(value, list | tuple):
             for item in value:
