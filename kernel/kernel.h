@@ -80,3 +80,4 @@ int put(PyObject *owner, PyObject *name, PyObject *value);
 PyObject *ask(PyObject *method, PyObject *object);
 /* value, of the values of C's */
 PyObject *take(PyObject *values, PyObject *value);
+PyObject *take_tuple(PyObject *values, PyObject *members);

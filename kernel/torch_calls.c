@@ -13,7 +13,7 @@
     X(mode) X(hooks) X(values) X(table) X(learn) X(slow) X(clean) X(asking) X(asked) X(aliasing)                       \
     X(numbers) X(stacks) X(stack_number) X(checkpoints) X(recomputes) X(place) X(taken) X(distrust)                    \
     X(by_operator) X(grads) X(set_grads) X(nodes) X(autocasts) X(default_dtype) X(float32) X(dispatching) X(modes)     \
-    X(level) X(tracing) X(surroundings) X(without_gradients) X(wanting) X(watch) X(ForwardEntry) X(NamedEntry)         \
+    X(mode_at) X(level) X(tracing) X(surroundings) X(without_gradients) X(wanting) X(watch) X(ForwardEntry) X(NamedEntry)         \
     X(UNSET) X(accumulate) X(unseen) X(task) X(complete) X(slow_fire) X(Seen) X(PlainEntry) X(Tensor) X(Parameter)     \
     X(Size) X(RecordedFunction) X(Inside)
 
@@ -38,9 +38,11 @@ typedef struct {
 
 enum { ALL = GIVEN(ONE) ASKED(ONE) };
 
-/* A call of the program's. All are borrowed; named is NULL where there are no keywords. */
+/* A call of the program's. All are borrowed; named is NULL where there are no keywords. modes: function modes of the
+ * program's see it as well. */
 typedef struct {
     PyObject *rule, *function, *types, *given, *named;
+    int modes;
 } program_call;
 
 static PyObject *attribute(PyObject *object, PyObject *name) { return PyObject_GetAttr(object, name); }
@@ -125,13 +127,28 @@ static int has_plain_device(calls *self, const program_call *it) {
     return device && (PyUnicode_CheckExact(device) || PyLong_CheckExact(device));
 }
 
+/* How many function modes see the call as well, such as that of torch.device; -1 for an error, and where ours is among
+ * them once more. */
+static int other_modes(calls *self) {
+    int count = (int)count_of(self->modes);
+    for (int index = 0; index < count; index++) {
+        PyObject *place = PyLong_FromLong(index), *mode = place ? ask(self->mode_at, place) : NULL;
+        int ours = !mode || mode == self->mode;
+        Py_XDECREF(place);
+        Py_XDECREF(mode);
+        if (ours) return -1;
+    }
+    return count;
+}
+
 /* Is it one that is recorded here? -1 for an error. */
-static int is_common(calls *self, const program_call *it) {
+static int is_common(calls *self, program_call *it) {
     if ((PyObject *)Py_TYPE(it->rule) != self->RecordedFunction) return 0;
     Py_ssize_t others = is_overridden(self, it);
     if (others == 0) others = count_of(self->dispatching);
-    if (others == 0) others = count_of(self->modes);
     if (others) return others < 0 ? -1 : 0;
+    it->modes = other_modes(self);
+    if (it->modes < 0) return PyErr_Occurred() ? -1 : 0;
     int none = gives(self->level, Py_None);
     if (none > 0) none = gives(self->tracing, Py_None);
     return none > 0 ? !has_plain_device(self, it) : none;
@@ -146,17 +163,6 @@ static PyObject *next_name(calls *self, PyObject *rule) {
     Py_XDECREF(counter);
     Py_XDECREF(number);
     return entry;
-}
-
-/* A tuple: Python's garbage collection soon leaves one of snapshots alone, and a list never. */
-static PyObject *taken_tuple(calls *self, PyObject *tuple) {
-    Py_ssize_t count = PyTuple_Size(tuple);
-    PyObject *trees = count < 0 ? NULL : PyTuple_New(count);
-    for (Py_ssize_t index = 0; trees && index < count; index++) {
-        PyObject *tree = take(self->values, PyTuple_GetItem(tuple, index));
-        if (!tree || PyTuple_SetItem(trees, index, tree) < 0) Py_CLEAR(trees);
-    }
-    return trees;
 }
 
 static PyObject *taken_dict(calls *self, PyObject *named) {
@@ -275,13 +281,46 @@ static PyObject *entry_of(calls *self, const program_call *it, PyObject *name, P
     return entry;
 }
 
-static int set_grads(calls *self, PyObject *on) {
-    PyObject *type, *value, *trace;
-    PyErr_Fetch(&type, &value, &trace);
-    PyObject *done = ask(self->set_grads, on);
+/* What was turned off: gradients, and function modes, by a guard; NULL where none is on. */
+typedef struct {
+    int grads;
+    PyObject *guard;
+} quiet;
+
+/* From here on torch is asked without them. */
+static int begin_quiet(calls *self, quiet *it, int grads, int modes) {
+    PyObject *done = Py_NewRef(Py_None);
+    *it = (quiet){grads, modes ? PyObject_CallNoArgs(self->unseen) : NULL};
+    if (modes) {
+        Py_DECREF(done);
+        done = it->guard ? PyObject_CallMethodObjArgs(it->guard, self->n___enter__, NULL) : NULL;
+        if (!done) Py_CLEAR(it->guard);
+    }
+    if (done && grads) {  /* which modes would see */
+        Py_DECREF(done);
+        done = ask(self->set_grads, Py_False);
+    }
     Py_XDECREF(done);
-    if (type) PyErr_Restore(type, value, trace);
     return done ? 0 : -1;
+}
+
+/* An error that is set stays. */
+static int end_quiet(calls *self, quiet *it) {
+    PyObject *type, *value, *trace, *done;
+    int failed = 0;
+    PyErr_Fetch(&type, &value, &trace);
+    if (it->grads) {
+        failed |= !(done = ask(self->set_grads, Py_True));
+        Py_XDECREF(done);
+    }
+    if (it->guard) {
+        done = PyObject_CallMethodObjArgs(it->guard, self->n___exit__, Py_None, Py_None, Py_None, NULL);
+        failed |= !done;
+        Py_XDECREF(done);
+        Py_CLEAR(it->guard);
+    }
+    if (type) PyErr_Restore(type, value, trace);
+    return failed ? -1 : 0;
 }
 
 /* The error that is set, out of the way. */
@@ -325,12 +364,13 @@ static int tell_failed_of(calls *self, PyObject *recorder, PyObject *owner) {
 
 /* TorchHooks._begin: the entry, or None where that failed. */
 static PyObject *begin(calls *self, PyObject *recorder, const program_call *it, PyObject *name, PyObject *wanting) {
-    if (wanting && set_grads(self, Py_False) < 0) return NULL;
-    PyObject *trees = taken_tuple(self, it->given), *named = trees ? taken_dict(self, it->named) : NULL;
+    quiet around;
+    int ready = begin_quiet(self, &around, wanting != NULL, it->modes) == 0;
+    PyObject *trees = ready ? take_tuple(self->values, it->given) : NULL, *named = trees ? taken_dict(self, it->named) : NULL;
     PyObject *entry = named ? entry_of(self, it, name, wanting, trees, named) : NULL;
     Py_XDECREF(trees);
     Py_XDECREF(named);
-    if (wanting && set_grads(self, Py_True) < 0) Py_CLEAR(entry);
+    if (end_quiet(self, &around) < 0) Py_CLEAR(entry);
     return entry || tell_failed(self, recorder, name) < 0 ? entry : Py_NewRef(Py_None);
 }
 
@@ -368,7 +408,7 @@ static int hand_over(calls *self, PyObject *recorder, PyObject *entry) {
 
 static int complete(calls *self, PyObject *recorder, PyObject *entry, PyObject *wanting, PyObject *result,
                     PyObject *start) {
-    PyObject *outputs = outputs_of(self, result), *trees = outputs ? taken_tuple(self, outputs) : NULL;
+    PyObject *outputs = outputs_of(self, result), *trees = outputs ? take_tuple(self->values, outputs) : NULL;
     int done = trees ? 0 : -1;
     if (trees && self->outputs) {
         PyObject *body = PyObject_GetAttrString(entry, "body");
@@ -383,10 +423,12 @@ static int complete(calls *self, PyObject *recorder, PyObject *entry, PyObject *
 }
 
 /* TorchHooks._end. */
-static int end(calls *self, PyObject *recorder, PyObject *entry, PyObject *wanting, PyObject *result, PyObject *start) {
-    if (wanting && set_grads(self, Py_False) < 0) return -1;
-    int done = complete(self, recorder, entry, wanting, result, start);
-    if (wanting && set_grads(self, Py_True) < 0) done = -1;
+static int end(calls *self, PyObject *recorder, const program_call *it, PyObject *entry, PyObject *wanting,
+               PyObject *result, PyObject *start) {
+    quiet around;
+    int done = begin_quiet(self, &around, wanting != NULL, it->modes);
+    if (done == 0) done = complete(self, recorder, entry, wanting, result, start);
+    if (end_quiet(self, &around) < 0) done = -1;
     if (done == 0) return 0;
     return tell_failed_of(self, recorder, entry);
 }
@@ -398,7 +440,7 @@ static PyObject *make_recorded(calls *self, PyObject *recorder, const program_ca
     int asking = entry && wanting ? PyList_Size(wanting) > 0 : 0;
     if (entry && (!asking || (start = PyObject_CallNoArgs(self->nodes))))
         result = make_and_distrust(self, it, writes);
-    if (result && entry != Py_None && end(self, recorder, entry, wanting, result, start) < 0) Py_CLEAR(result);
+    if (result && entry != Py_None && end(self, recorder, it, entry, wanting, result, start) < 0) Py_CLEAR(result);
     Py_XDECREF(name);
     Py_XDECREF(wanting);
     Py_XDECREF(entry);
@@ -564,24 +606,13 @@ static int came(calls *self, PyObject *recorder, const passing *it, Py_ssize_t m
 
 /* As came, where no function mode sees what torch is asked for, and without gradients. */
 static int came_unseen(calls *self, PyObject *recorder, const passing *it, Py_ssize_t missing) {
-    PyObject *guard = PyObject_CallNoArgs(self->unseen), *left = NULL;
-    PyObject *entered = guard ? PyObject_CallMethodObjArgs(guard, self->n___enter__, NULL) : NULL;
-    int grads = entered ? truth(PyObject_CallNoArgs(self->grads)) : -1, done = grads < 0 ? -1 : 0;
-    if (grads > 0) done = set_grads(self, Py_False);
-    if (done == 0) done = came(self, recorder, it, missing);
-    if (grads > 0 && set_grads(self, Py_True) < 0) done = -1;
-    if (entered) {
-        PyObject *type, *value, *trace;
-        PyErr_Fetch(&type, &value, &trace);
-        left = PyObject_CallMethodObjArgs(guard, self->n___exit__, Py_None, Py_None, Py_None, NULL);
-        if (type)
-            PyErr_Restore(type, value, trace);
-        else if (!left)
-            done = -1;
+    quiet around;
+    int grads = truth(PyObject_CallNoArgs(self->grads)), done = grads < 0 ? -1 : 0;
+    if (done == 0) {
+        done = begin_quiet(self, &around, grads, 1);
+        if (done == 0) done = came(self, recorder, it, missing);
+        if (end_quiet(self, &around) < 0) done = -1;
     }
-    Py_XDECREF(guard);
-    Py_XDECREF(entered);
-    Py_XDECREF(left);
     return done;
 }
 

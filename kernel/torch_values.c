@@ -14,7 +14,7 @@
 #define GIVEN(X)                                                                                                       \
     X(Seen) X(Known) X(Memory) X(PlainEntry) X(UNSET) X(Tensor) X(Parameter) X(strided)                                \
     X(known) X(memories) X(shapes) X(small) X(samples) X(twins) X(leaves) X(dtypes) X(compiled) X(widths)              \
-    X(tensor) X(new) X(count) X(other) X(layout_of) X(places) X(copy_sample)                                           \
+    X(tensor) X(new) X(count) X(other) X(together) X(layout_of) X(places) X(copy_sample)                                           \
     X(data_ptr) X(untyped_storage) X(is_contiguous) X(is_neg) X(is_inference) X(stride)                                \
     X(begin) X(nbytes) X(resizable) X(is_shared)
 
@@ -41,7 +41,8 @@ typedef struct {
     int quick, counts, remembers, scalars;
 } values;
 
-enum { ALL = GIVEN(ONE) ASKED(ONE) + 2 };
+/* Up to so many tensors are counted one by one. */
+enum { ALL = GIVEN(ONE) ASKED(ONE) + 2, SINGLE = 3 };
 
 /* A tensor, and what it has said of itself. */
 typedef struct {
@@ -312,9 +313,10 @@ static PyObject *made(values *self, looked *it, PyObject *known, PyObject *befor
     Py_ssize_t size = shape ? product(shape) : -1, bytes = width ? PyLong_AsSsize_t(width) : -1;
     if (size < 0 || bytes < 0) return NULL;
     if (!it->ordered) {
+        PyObject *layout = NULL;
         stride = ask(self->stride, it->tensor);
-        PyObject *layout = stride ? PyObject_CallFunctionObjArgs(self->layout_of, shape, stride, NULL) : NULL;
-        int dense = layout ? PyLong_Check(layout) : -1;
+        if (stride && self->counts) layout = PyObject_CallFunctionObjArgs(self->layout_of, shape, stride, NULL);
+        int dense = layout ? PyLong_Check(layout) : stride && !self->counts ? 1 : -1;
         Py_XDECREF(layout);
         if (dense <= 0) {
             Py_XDECREF(stride);
@@ -425,9 +427,24 @@ static PyObject *plain(values *self, PyObject *kind, PyObject *value) {
     return PyObject_CallFunctionObjArgs(self->PlainEntry, kind, value, NULL);
 }
 
+/* Are these several tensors of a device, which counts them together? */
+static int are_far(values *self, PyObject *members, Py_ssize_t count) {
+    PyObject *first = count > SINGLE && self->counts ? PySequence_GetItem(members, 0) : NULL;
+    PyObject *kind = (PyObject *)(first ? Py_TYPE(first) : NULL);
+    int far = 0;
+    if (first && (kind == self->Tensor || kind == self->Parameter)) {
+        int near = truth(PyObject_GetAttr(first, self->n_is_cpu));
+        far = near < 0 ? -1 : !near;
+    }
+    Py_XDECREF(first);
+    return far;
+}
+
 /* The snapshots of the members of a list or a tuple, in a list. */
 static PyObject *take_members(PyObject *self, PyObject *members) {
     Py_ssize_t count = PySequence_Size(members);
+    int far = are_far((values *)self, members, count);
+    if (far) return far < 0 ? NULL : ask(((values *)self)->together, members);
     PyObject *list = count < 0 ? NULL : PyList_New(count);
     for (Py_ssize_t index = 0; list && index < count; index++) {
         PyObject *member = PySequence_GetItem(members, index), *one = member ? take(self, member) : NULL;
@@ -437,7 +454,8 @@ static PyObject *take_members(PyObject *self, PyObject *members) {
     return list;
 }
 
-static PyObject *take_tuple(PyObject *self, PyObject *members) {
+/* A tuple: Python's garbage collection soon leaves one of snapshots alone, and a list never. */
+PyObject *take_tuple(PyObject *self, PyObject *members) {
     PyObject *list = take_members(self, members), *tuple = list ? PyList_AsTuple(list) : NULL;
     Py_XDECREF(list);
     return tuple;

@@ -131,20 +131,27 @@ def fill_not_finite(seen: Seen, wide: np.ndarray) -> None:
         seen.high, seen.low = float(finite.max()), float(finite.min())
 
 
-def unpack(row: list[float], seen: Seen) -> None:
-    """Fill in statistics that a device computed: max, min, mean, norm, NaN, inf and non-zero elements. With NaN in it,
-    the extremes do not give the sign of inf."""
-    high, low, mean, norm, nan, inf, true = row
+def fill_from_row(seen: Seen, count: int, row: Sequence[Any], scale: float = 1.0) -> None:
+    """Fill in statistics that a device computed: the extremes, of the finite elements or of all; their sum and that of
+    their squares; how many are NaN, inf and -inf; the sum of squares of the elements times scale, which do not
+    overflow."""
+    high, low, total, squares, nan, inf, negative, scaled = row
     if seen.dtype.endswith("bool"):
-        seen.max, seen.min, seen.true = high > 0, low > 0, round(true)
+        seen.true = round(total)
+        seen.max, seen.min = seen.true > 0, seen.true == count
         return
-    exact = "int" in seen.dtype
-    seen.max, seen.min = (round(high), round(low)) if exact else (json_number(high), json_number(low))
-    seen.mean, seen.norm = json_number(mean), json_number(norm)
-    if nan or inf:
-        seen.nan, seen.inf = round(nan), round(inf)
-        if not nan and (-math.inf < low or high < math.inf):
-            seen.negative_inf = 0 if -math.inf < low else seen.inf
+    infinities = round(inf + negative)
+    if nan or infinities:
+        seen.nan, seen.inf, seen.negative_inf = round(nan), infinities, round(negative)
+        if math.isfinite(high) and math.isfinite(low):
+            seen.high, seen.low = high, low
+        top, bottom = (math.inf if inf else high), (-math.inf if negative else low)
+        high, low = (math.nan, math.nan) if nan else (top, bottom)
+        total = math.nan if nan or (inf and negative) else math.inf if inf else -math.inf
+    norm = math.sqrt(squares) if math.isfinite(squares) else math.sqrt(scaled) / scale
+    norm = math.nan if nan else math.inf if infinities else norm
+    seen.max, seen.min = (round(high), round(low)) if "int" in seen.dtype else (json_number(high), json_number(low))
+    seen.mean, seen.norm = json_number(total / count), json_number(norm)
 
 
 def count_large(values: np.ndarray, seen: Seen) -> None:

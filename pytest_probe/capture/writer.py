@@ -245,7 +245,8 @@ class Writer:
         try:
             while not self._ending:
                 # A device is waited for once, when the step ends, unless too much has gathered before.
-                if not self._source.waits() or len(self._queue) > _QUEUE_ENTRIES // 2:
+                much = len(self._queue) > _QUEUE_ENTRIES // 2 or self._bytes > _QUEUE_BYTES // 2
+                if much or not self._source.waits():
                     self._drain()
                 self._rest()
             self._drain()

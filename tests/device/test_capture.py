@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,37 @@ with capture({str(tmp_path)!r}, task="statistics"):
     assert all(each["blocks"]["clipped_in_a_block"] >= 1 / 32 for each in inputs[:2])
 
 
+def test_whole_tensors_are_copied_and_nothing_waits(library: Path, tmp_path: Path) -> None:
+    program = f"""
+import torch
+from pytest_probe import capture
+from tests.device import pretend
+pretend.load({str(library)!r})
+x = torch.arange(12, dtype=torch.float32).reshape(3, 4).to("pretend")
+for way in ({{"task": "tensor"}}, {{"summary_mode": "md5"}}):
+    with capture({str(tmp_path)!r} + "/" + "".join(way.values()), **way):
+        before = pretend.waits(), pretend.copies()
+        y = x.T + 1
+        y.mul_(2)
+        after = pretend.waits(), pretend.copies()
+    assert after[0] == before[0], after
+    assert after[1] - before[1] >= 4, after
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    x = torch.arange(12, dtype=torch.float32).reshape(3, 4)
+    wanted = {"Tensor.mul_": x.T + 1, "Tensor.__add__": x.T}
+    for entries in (tmp_path / "tensor", tmp_path / "md5"):
+        (path,) = entries.glob("step0/*/dump.json")
+        data = json.loads(path.read_text())["data"]
+        for name in ("Tensor.__add__.0.forward", "Tensor.mul_.0.forward"):
+            given, came = data[name]["input_args"][0], wanted[name[:-10]].contiguous()
+            if entries.name == "tensor":
+                assert torch.load(path.parent / "dump_tensor_data" / given["data_name"]).equal(came)
+            else:
+                assert given["md5"] == f"{zlib.crc32(came.numpy().tobytes()):08x}"
+
+
 def test_an_overflow_on_the_device(library: Path, tmp_path: Path) -> None:
     program = f"""
 import torch
@@ -160,9 +192,9 @@ class Launched(DeviceStatistics):
 values.DeviceStatistics = Launched
 
 def model():
-    layers = [layer for _ in range(3) for layer in (torch.nn.Linear(8, 8), torch.nn.LayerNorm(8), torch.nn.GELU())]
+    layers = [layer for _ in range(2) for layer in (torch.nn.Linear(8, 8), torch.nn.LayerNorm(8), torch.nn.GELU())]
     net, given = torch.nn.Sequential(*layers), torch.randn(4, 8)
-    optimizer = torch.optim.SGD(net.parameters(), 0.1, foreach=False)
+    optimizer = torch.optim.Adam(net.parameters(), 0.1, foreach=sys.argv[3] == "lists")
 
     def step():
         optimizer.zero_grad()
@@ -197,10 +229,13 @@ os._exit(0)
 """
 
 
-def test_a_tensor_costs_one_launch_and_a_step_one_copy(library: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("optimizer", "most"), [("tensors", 1.0), ("lists", 0.7)])
+def test_a_tensor_costs_one_launch_at_most_and_a_step_one_copy(
+    optimizer: str, most: float, library: Path, tmp_path: Path
+) -> None:
     """By Triton's kernels, which its interpreter runs here."""
     pytest.importorskip("triton")
-    command = [sys.executable, "-c", PROGRAM, str(library), str(tmp_path)]
+    command = [sys.executable, "-c", PROGRAM, str(library), str(tmp_path), optimizer]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     (losses, plain), (recorded_losses, recorded) = json.loads(done.stdout)
@@ -209,7 +244,7 @@ def test_a_tensor_costs_one_launch_and_a_step_one_copy(library: Path, tmp_path: 
         assert tensors > 50
         # What allocates the rows, and what a tensor is counted with.
         assert (all_ops - ops) + kernels <= 1.2 * tensors
-        assert kernels == tensors
+        assert kernels <= most * tensors
         assert (waits, copies) == (0, 1)
 
 

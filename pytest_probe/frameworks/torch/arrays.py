@@ -98,10 +98,10 @@ def widened(tensor: torch.Tensor, dtype: str) -> torch.Tensor:
 
 
 def in_order(tensor: torch.Tensor, place: str | torch.device) -> torch.Tensor:
-    """A contiguous copy at a place."""
+    """A contiguous copy at a place, which a device's stream makes: it may come later."""
     if tensor.dtype is FLOAT4:  # torch copies its bytes alone
         return in_order(tensor.view(torch.uint8), place).view(tensor.dtype)
-    return tensor.detach().to(place, copy=True, memory_format=torch.contiguous_format)
+    return tensor.detach().to(place, copy=True, memory_format=torch.contiguous_format, non_blocking=True)
 
 
 def laid_out(tensor: torch.Tensor, strides: tuple[int, ...] | None, offset: int) -> torch.Tensor:

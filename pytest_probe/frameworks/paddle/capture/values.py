@@ -35,11 +35,7 @@ from pytest_probe.capture.frequent_values import (
     span,
 )
 from pytest_probe.capture.snapshot import PlainEntry, Seen, Tree
-from pytest_probe.capture.statistics import (
-    SMALL_BYTES,
-    fill_small_from,
-    unpack,
-)
+from pytest_probe.capture.statistics import SMALL_BYTES, fill_from_row, fill_small_from
 from pytest_probe.frameworks.paddle.arrays import FLOATS, SIZES, name_of
 from pytest_probe.numerics.arrays import contiguous
 
@@ -49,11 +45,11 @@ from pytest_probe.numerics.arrays import contiguous
 # leaves as it is.
 
 
-_abs, _assign, _cast, _concat, _max, _mean, _min, _sum = (
-    getattr(paddle._C_ops, name) for name in "abs assign cast concat max mean min sum".split()
+_abs, _assign, _cast, _concat, _equal, _max, _min, _sum = (
+    getattr(paddle._C_ops, name) for name in "abs assign cast concat equal max min sum".split()
 )
-_as_strided, _flatten, _isinf, _isnan, _not_equal, _square, _stack, _zeros_like = (
-    getattr(paddle._C_ops, name) for name in "as_strided flatten isinf isnan not_equal square stack zeros_like".split()
+_as_strided, _flatten, _full_like, _isnan, _square, _stack = (
+    getattr(paddle._C_ops, name) for name in "as_strided flatten full_like isnan square stack".split()
 )
 _WIDE: Any = paddle.float64
 
@@ -100,13 +96,12 @@ class DistantStatistics:
 
 
 def _vector(tensor: Any, dtype: str) -> Any:
-    """Max, min, mean, sum of squares, NaN, inf and non-zero elements, shape (7,): of complex numbers' absolute values,
-    as they would be in float64."""
+    """Max, min, sum, sum of squares, NaN, inf and -inf, shape (7,): of complex numbers' absolute values, as they would
+    be in float64."""
     wide = _cast(_abs(tensor) if dtype.startswith("complex") else tensor, _WIDE)
-    flags = (_isnan(wide), _isinf(wide), _not_equal(wide, _zeros_like(wide, _WIDE, tensor.place)))
-    counts = [_sum(_cast(flag, _WIDE), [], None, False) for flag in flags]
-    extremes = [reduced(wide, [], False) for reduced in (_max, _min, _mean)]
-    return _stack([*extremes, _sum(_square(wide), [], None, False), *counts], 0)
+    infinities = [_equal(wide, _full_like(wide, value, _WIDE, tensor.place)) for value in (math.inf, -math.inf)]
+    summed = [wide, _square(wide), *(_cast(flag, _WIDE) for flag in (_isnan(wide), *infinities))]
+    return _stack([_max(wide, [], False), _min(wide, [], False), *(_sum(one, [], None, False) for one in summed)], 0)
 
 
 def _sample(tensor: Any, where: Places) -> Any:
@@ -129,8 +124,8 @@ def _fetch(ones: list[_Waiting]) -> None:
     samples = [_flatten(_cast(sample, _WIDE), 0, -1) for sample, _, _ in looked]
     found: np.ndarray = _concat([_flatten(rows, 0, -1), *samples], 0).numpy()
     count = 7 * len(ones)
-    for (high, low, mean, squares, *counts), one in zip(found[:count].reshape(-1, 7).tolist(), ones, strict=True):
-        unpack([high, low, mean, squares**0.5, *counts], one[-1])
+    for row, (*_, seen) in zip(found[:count].reshape(-1, 7).tolist(), ones, strict=True):
+        fill_from_row(seen, math.prod(seen.shape), [*row, math.inf])
     if looked:
         fill_from_samples(found[count:], [where for _, where, _ in looked], [seen for *_, seen in looked])
 

@@ -15,10 +15,12 @@ from pytest_probe.frameworks.torch.capture.device_rows import COLUMNS, SAMPLE, S
 
 MOST_PARTS = 512  # programs that share a tensor
 BLOCK = 1024
-_A_PART = 4096  # elements from which on another program helps
+_PART = 4096  # elements from which on another program helps
+# What is told of a tensor: its parameters of pytest_probe_count, as they follow one another.
+_TOLD = tl.constexpr(14)
 _SCALE = tl.constexpr(SCALE)
 _COLUMNS, _SAMPLE = tl.constexpr(COLUMNS), tl.constexpr(SAMPLE)
-_MOST = tl.constexpr(MOST_PARTS)
+_MOST, _A_PART = tl.constexpr(MOST_PARTS), tl.constexpr(_PART)
 _LEAST, _GREATEST = tl.constexpr(-(2**63)), tl.constexpr(2**63 - 1)
 # What an element is read as, what extremes are compared in, and whether it is the index of a number in a table.
 DTYPES: dict[torch.dtype, tuple[Any, Any, bool]] = {
@@ -41,7 +43,13 @@ DTYPES: dict[torch.dtype, tuple[Any, Any, bool]] = {
 
 def parts_of(size: int) -> int:
     """How many programs count so many elements."""
-    return min(-(-size // _A_PART), MOST_PARTS)
+    return min(-(-size // _PART), MOST_PARTS)
+
+
+def constants(dtype: torch.dtype, dense: bool) -> dict[str, Any]:
+    """What a kernel is compiled for."""
+    read, extreme, coded = DTYPES[dtype]
+    return {"dtype": read, "extreme": extreme, "coded": coded, "dense": dense, "block": BLOCK}
 
 
 @triton.jit
@@ -156,21 +164,12 @@ def _together(scratch, to, parts, extreme: tl.constexpr):
     _write(to, high, low, total, squares, nan, inf, negative, scaled, extreme)
 
 
-# One compiled kernel is for all addresses and sizes: none of them may be known when it is compiled.
-@triton.jit(
-    do_not_specialize=(
-        *("address", "size", "e0", "s0", "e1", "s1", "s2", "a", "b", "c", "sa", "sb", "sc"),
-        *("table", "row", "scratch", "counter"),
-    )
-)
-def pytest_probe_count(
-    address: tl.int64, size: tl.int64, e0: tl.int64, s0: tl.int64, e1: tl.int64, s1: tl.int64, s2: tl.int64,
-    a: tl.int64, b: tl.int64, c: tl.int64, sa: tl.int64, sb: tl.int64, sc: tl.int64,
-    table: tl.int64, row: tl.int64, scratch: tl.int64, counter: tl.int64,
+@triton.jit
+def _count(
+    address, size, e0, s0, e1, s1, s2, a, b, c, sa, sb, sc, row, table, scratch, counter, part, parts,
     dtype: tl.constexpr, extreme: tl.constexpr, coded: tl.constexpr, dense: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
     """The row of one tensor. scratch has a row for each program, counter is 0 before and after."""
-    part, parts = tl.program_id(0), tl.num_programs(0)
     memory, to = address.to(tl.pointer_type(dtype)), row.to(tl.pointer_type(tl.float64))
     high, low, total, squares, nan, inf, negative, scaled = _measure(
         memory, size, e0, s0, e1, s1, s2, table, part, parts, extreme, coded, dense, block
@@ -188,3 +187,37 @@ def pytest_probe_count(
             tl.debug_barrier()
             _together(between, to, parts, extreme)
             tl.store(counter.to(tl.pointer_type(tl.int32)), 0)
+
+
+# One compiled kernel is for all addresses and sizes: none of them may be known when it is compiled.
+@triton.jit(do_not_specialize=range(17))
+def pytest_probe_count(
+    address: tl.int64, size: tl.int64, e0: tl.int64, s0: tl.int64, e1: tl.int64, s1: tl.int64, s2: tl.int64,
+    a: tl.int64, b: tl.int64, c: tl.int64, sa: tl.int64, sb: tl.int64, sc: tl.int64,
+    row: tl.int64, table: tl.int64, scratch: tl.int64, counter: tl.int64,
+    dtype: tl.constexpr, extreme: tl.constexpr, coded: tl.constexpr, dense: tl.constexpr, block: tl.constexpr,
+):  # fmt: skip
+    _count(
+        address, size, e0, s0, e1, s1, s2, a, b, c, sa, sb, sc, row, table, scratch, counter,
+        tl.program_id(0), tl.num_programs(0), dtype, extreme, coded, dense, block,
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=range(4))
+def pytest_probe_count_all(
+    tensors: tl.int64, table: tl.int64, scratch: tl.int64, counter: tl.int64,
+    dtype: tl.constexpr, extreme: tl.constexpr, coded: tl.constexpr, dense: tl.constexpr, block: tl.constexpr,
+):  # fmt: skip
+    """The rows of several tensors: at this address stands what is told of each."""
+    part, which = tl.program_id(0), tl.program_id(1)
+    told = tensors.to(tl.pointer_type(tl.int64)) + which * _TOLD
+    size = tl.load(told + 1)
+    parts = tl.minimum((size + _A_PART - 1) // _A_PART, _MOST).to(tl.int32)
+    if part < parts:
+        _count(
+            tl.load(told), size, tl.load(told + 2), tl.load(told + 3), tl.load(told + 4), tl.load(told + 5),
+            tl.load(told + 6), tl.load(told + 7), tl.load(told + 8), tl.load(told + 9), tl.load(told + 10),
+            tl.load(told + 11), tl.load(told + 12), tl.load(told + 13), table,
+            scratch + which * (_MOST * _COLUMNS * 8), counter + which * 4,
+            part, parts, dtype, extreme, coded, dense, block,
+        )  # fmt: skip

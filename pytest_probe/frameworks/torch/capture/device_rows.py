@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, TypeAlias
 
 import msgspec
@@ -59,9 +59,10 @@ class Rows:
         except RuntimeError:  # as MPS, which has one stream
             self._side = None
 
-    def take(self, stream: Any, of: Any) -> tuple[torch.Tensor, int]:
-        """The rows, and the number of the one that the device writes to on this stream; of waits for it."""
-        while self._page is None or len(self._page.waiting) == self._shape[0]:
+    def take(self, stream: Any, of: Sequence[Any]) -> tuple[torch.Tensor, int]:
+        """The rows, and the number of the first of those that the device writes to on this stream, one for each that
+        waits: at most a page."""
+        while self._page is None or len(self._page.waiting) + len(of) > self._shape[0]:
             if self._page is not None:
                 self.send()
             elif self._free or self._pages < _PAGES:
@@ -70,17 +71,15 @@ class Rows:
                 self._read()
         page = self._page
         page.streams[stream.stream_id] = stream
-        page.waiting.append(of)
-        return page.rows, len(page.waiting) - 1
+        page.waiting.extend(of)
+        return page.rows, len(page.waiting) - len(of)
 
     def _new_page(self) -> _Page:
         # Of this module's stream, so that nothing of the program's still writes to this memory; and to be written to
         # from outside of inference mode as well.
         with torch.inference_mode(False), self._aside():
             rows = torch.empty(self._shape, dtype=self._dtype(), device=self.device)
-            host = torch.empty(self._shape, dtype=rows.dtype, device="cpu")
-            with suppress(RuntimeError):  # not every device's backend pins memory
-                host = host.pin_memory()
+            host = pinned(torch.empty(self._shape, dtype=rows.dtype, device="cpu"))
         self._pages += 1
         return _Page(rows, host, [], {})
 
@@ -148,14 +147,27 @@ class Rows:
                 torch.accelerator.set_stream(before)
 
 
-@contextmanager
-def on_device(device: torch.device) -> Iterator[None]:
+def pinned(tensor: torch.Tensor) -> torch.Tensor:
+    """In memory that a device copies from and to while the program goes on, where the device's backend has such."""
+    with suppress(RuntimeError):
+        return tensor.pin_memory()
+    return tensor
+
+
+_HERE = nullcontext()
+
+
+def on_device(device: torch.device) -> AbstractContextManager[None]:
     """Where what is launched goes to this device, which may not be the program's current one."""
-    if device.index is None or device.index == (index := torch.accelerator.current_device_index()):
-        yield
-        return
-    torch.accelerator.set_device_index(device.index)
+    other = device.index is not None and device.index != torch.accelerator.current_device_index()
+    return _on_other_device(device.index) if other else _HERE
+
+
+@contextmanager
+def _on_other_device(index: int) -> Iterator[None]:
+    before = torch.accelerator.current_device_index()
+    torch.accelerator.set_device_index(index)
     try:
         yield
     finally:
-        torch.accelerator.set_device_index(index)
+        torch.accelerator.set_device_index(before)

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
 import torch
 from msgspec import UNSET
 
-from pytest_probe.capture.frequent_values import Layout, Places, fill_from_samples
-from pytest_probe.capture.snapshot import Seen, json_number
-from pytest_probe.frameworks.torch.capture.device_rows import COLUMNS, SCALE, Rows, on_device
+from pytest_probe.capture.frequent_values import Layout, Places, fill_from_samples, places
+from pytest_probe.capture.snapshot import Seen
+from pytest_probe.capture.statistics import fill_from_row
+from pytest_probe.frameworks.torch.capture.device_rows import COLUMNS, SCALE, Rows, on_device, pinned
 from pytest_probe.frameworks.torch.capture.statistics import UNSIGNED, decoded
 from pytest_probe.numerics.block_statistics import block_statistics
 
 log = logging.getLogger("pytest_probe")
 _TRITONS = {"cuda"}  # devices for which torch brings Triton; ROCm's have this name too
 _EXTENTS = 3  # extents of a memory with gaps that a kernel walks
+_TOGETHER = 64  # tensors that are counted in one launch
+_PLAIN = frozenset((torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.bool))
 _DENSE, _NOWHERE = (1, 1, 1, 1, 1), (0, 1, 1, 0, 0, 0)
 # Called when the program starts a kernel of its own.
 _told: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -42,12 +47,24 @@ class _Waiting(msgspec.Struct, gc=False):
     blocks: bool = False
 
 
+# A tensor to be counted: its numbers, the extents and strides by which a kernel walks them, and the kind of kernel: for
+# a dtype, and for memory without gaps or with such.
+_Counted: TypeAlias = tuple[_Waiting, torch.Tensor, tuple[int, ...], tuple[torch.dtype, bool]]
+
+
 class _Lane(msgspec.Struct):
-    """What the kernels that follow one another on a stream share."""
+    """What the kernels that follow one another on a stream share: for each tensor of a launch rows of its parts and a
+    counter."""
 
     scratch: torch.Tensor
-    counter: torch.Tensor
+    counters: torch.Tensor
     tables: dict[torch.dtype, torch.Tensor]
+
+
+class _Gathered(threading.local):
+    """The tensors that this thread counts together; None where it counts each at once."""
+
+    tensors: list[_Counted] | None = None
 
 
 class DeviceStatistics:
@@ -59,76 +76,122 @@ class DeviceStatistics:
         self._device = device
         self._kernels = _kernels() if device.type in _TRITONS else None
         self._lanes: dict[int, _Lane] = {}
+        self._gathered = _Gathered()
         self.sees_others = told is not None and self._kernels is not None and tell_of_other_kernels(told)
         self.settle, self.waits = self._rows.settle, self._rows.waits
 
     def count(self, tensor: torch.Tensor, seen: Seen, layout: Layout, where: Places | None) -> None:
-        """Begin to count a tensor, as it is now; where: of its sample."""
+        """Begin to count a tensor, as it is now."""
         try:
-            numbers = _countable(tensor)
-            waiting = _Waiting(seen, tensor.numel() if numbers is tensor else numbers.numel(), where=where)
-            waiting.integers = not numbers.is_floating_point()
-            self._write(waiting, numbers, layout if numbers is tensor else waiting.count)
+            one = self._counted(tensor, seen, layout, where)
+            if self._gathered.tensors is None:
+                self._write([one])
+            else:
+                self._gathered.tensors.append(one)
         except Exception as error:
             seen.failed = f"{type(error).__name__}: {error}"
+
+    def _counted(self, tensor: torch.Tensor, seen: Seen, layout: Layout, where: Places | None) -> _Counted:
+        numbers = _countable(tensor)
+        walk, dense = _DENSE, True
+        if numbers is tensor and not isinstance(layout, int):
+            dense = len(layout) > _EXTENTS
+            if not dense:
+                walk = _walk(layout)
+            elif self._kernels is not None:
+                numbers = numbers.contiguous()
+                where = where and places(numbers.shape, numbers.numel(), False)
+        waiting = _Waiting(seen, numbers.numel(), not numbers.is_floating_point(), where)
+        return waiting, numbers, walk, (numbers.dtype, dense)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Tensors that are counted in here are counted at its end, those of one dtype in one launch; they must not
+        be written to meanwhile."""
+        if self._gathered.tensors is not None or self._kernels is None:
+            yield
+            return
+        self._gathered.tensors = []
+        try:
+            yield
+        finally:
+            gathered, self._gathered.tensors = self._gathered.tensors, None
+            try:
+                for first in range(0, len(gathered), _TOGETHER):
+                    self._write(gathered[first : first + _TOGETHER])
+            except Exception as error:
+                for waiting, *_ in gathered:
+                    waiting.seen.failed = f"{type(error).__name__}: {error}"
 
     def put_blocks(self, seen: Seen, numbers: torch.Tensor, count: int) -> None:
         """Begin to copy what was counted of a tensor's blocks."""
         with self._rows.lock:
             waiting = _Waiting(seen, count, blocks=True)
-            rows, row = self._rows.take(torch.accelerator.current_stream(self._device), waiting)
+            rows, row = self._rows.take(torch.accelerator.current_stream(self._device.index), [waiting])
             rows[row, : len(numbers)].copy_(numbers)
 
-    def _write(self, waiting: _Waiting, numbers: torch.Tensor, layout: Layout) -> None:
-        stream = torch.accelerator.current_stream(self._device)
-        if self._device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+    def _write(self, tensors: Sequence[_Counted]) -> None:
+        stream = torch.accelerator.current_stream(self._device.index)
+        if recorded_by_graph(self._device):
             raise RuntimeError("a graph records this call, and runs it later")
         with self._rows.lock, on_device(self._device):
-            rows, row = self._rows.take(stream, waiting)
-            if self._kernels is not None and numbers.dtype in self._kernels.DTYPES:
+            rows, first = self._rows.take(stream, [waiting for waiting, *_ in tensors])
+            if self._kernels is not None:
                 try:
-                    self._launch(self._kernels, stream, waiting, numbers, layout, rows, row)
+                    self._launch(self._kernels, stream, tensors, rows, first)
                     return
                 except Exception as error:
                     self._kernels = None
                     _say_failed(error)
-            _write_by_operators(waiting, numbers, rows[row])
+            for row, (waiting, numbers, *_) in enumerate(tensors, first):
+                _write_by_operators(waiting, numbers, rows[row])
 
-    def _launch(
-        self, kernels: Any, stream: Any, waiting: _Waiting, numbers: torch.Tensor, layout: Layout,
-        rows: torch.Tensor, row: int,
-    ) -> None:  # fmt: skip
-        dense = isinstance(layout, int) or len(layout) > _EXTENTS
-        if dense and not isinstance(layout, int):
-            numbers = numbers.contiguous()
-        lane = self._lane(stream)
-        address = rows.data_ptr() + row * rows.stride(0) * rows.itemsize
-        where = waiting.where
-        args = (
-            numbers.data_ptr(), waiting.count, *(_DENSE if dense else _walk(layout)),
-            *(_NOWHERE if where is None else (*where.shape, *where.strides)),
-            _table(lane, numbers), address, lane.scratch.data_ptr(), lane.counter.data_ptr(),
-        )  # fmt: skip
-        read, extreme, coded = kernels.DTYPES[numbers.dtype]
-        constants = {"dtype": read, "extreme": extreme, "coded": coded, "dense": dense, "block": kernels.BLOCK}
-        self._run(kernels.pytest_probe_count, (kernels.parts_of(waiting.count), 1, 1), args, constants)
+    def _launch(self, kernels: Any, stream: Any, tensors: Sequence[_Counted], rows: torch.Tensor, first: int) -> None:
+        lane, address, width = self._lane(stream), rows.data_ptr(), rows.stride(0) * rows.itemsize
+        kinds: dict[tuple[torch.dtype, bool], list[tuple[int, ...]]] = {}
+        for row, (waiting, numbers, walk, kind) in enumerate(tensors, first):
+            if kind[0] not in kernels.DTYPES:
+                _write_by_operators(waiting, numbers, rows[row])
+                continue
+            where = waiting.where
+            sampled = _NOWHERE if where is None else (*where.shape, *where.strides)
+            told = (numbers.data_ptr(), waiting.count, *walk, *sampled, address + row * width)
+            kinds.setdefault(kind, []).append(told)
+        for kind, told_of_all in kinds.items():
+            args = (_table(lane, kind[0], self._device), lane.scratch.data_ptr(), lane.counters.data_ptr())
+            parts = kernels.parts_of(max([size for _, size, *_ in told_of_all]))
+            if len(told_of_all) == 1:
+                self._run(kernels.pytest_probe_count, kind, (parts, 1, 1), told_of_all[0] + args)
+            else:
+                there = pinned(torch.tensor(told_of_all, device="cpu")).to(self._device, non_blocking=True)
+                grid = (parts, len(told_of_all), 1)
+                self._run(kernels.pytest_probe_count_all, kind, grid, (there.data_ptr(), *args))
 
-    def _run(self, kernel: Any, grid: tuple[int, int, int], args: Sequence[int], constants: Mapping[str, Any]) -> None:
-        key = (kernel, self._device, *constants.values())
-        compiled = _compiled.get(key)
+    def _run(
+        self, kernel: Any, kind: tuple[torch.dtype, bool], grid: tuple[int, int, int], args: Sequence[int]
+    ) -> None:
+        key = (kernel.__name__, self._device, kind)
+        compiled, values = _compiled.get(key, (None, ()))
         if compiled is None:
-            _compiled[key] = kernel[grid](*args, **constants)
+            constants = self._kernels.constants(*kind)  # type: ignore[union-attr]
+            _compiled[key] = kernel[grid](*args, **constants), tuple(constants.values())
         else:
             # Triton's own way takes several times as long to find the kernel.
-            compiled[grid](*args, *constants.values())
+            compiled[grid](*args, *values)
 
     def _lane(self, stream: Any) -> _Lane:
         lane = self._lanes.get(stream.stream_id)
         if lane is None:
-            scratch = torch.empty(self._kernels.MOST_PARTS * COLUMNS, dtype=torch.float64, device=self._device)  # type: ignore[union-attr]
-            counter = torch.zeros(1, dtype=torch.int32, device=self._device)
-            lane = self._lanes[stream.stream_id] = _Lane(scratch, counter, {})
+            size = _TOGETHER * self._kernels.MOST_PARTS * COLUMNS  # type: ignore[union-attr]
+            scratch = torch.empty(size, dtype=torch.float64, device=self._device)
+            counters = torch.zeros(_TOGETHER, dtype=torch.int32, device=self._device)
+            lane = self._lanes[stream.stream_id] = _Lane(scratch, counters, {})
         return lane
+
+
+def recorded_by_graph(device: torch.device) -> bool:
+    """Does a graph record what this device is asked for, and run it later?"""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def _kernels() -> ModuleType | None:
@@ -159,7 +222,7 @@ def tell_of_other_kernels(told: Any) -> bool:
 
 
 def _started(launch: Any) -> None:
-    if launch.get()["name"] != "pytest_probe_count":
+    if not launch.get()["name"].startswith("pytest_probe_count"):
         for each in list(_told):
             each.others_wrote()
 
@@ -176,6 +239,8 @@ def _say_failed(error: Exception) -> None:
 
 def _countable(tensor: torch.Tensor) -> torch.Tensor:
     """The numbers of a tensor, as kernels and operators know them: the tensor itself as a rule."""
+    if tensor.dtype in _PLAIN and not tensor.is_neg():
+        return tensor
     numbers = decoded(tensor)
     if numbers.is_complex():
         numbers = numbers.abs()
@@ -184,19 +249,18 @@ def _countable(tensor: torch.Tensor) -> torch.Tensor:
     return numbers.resolve_neg()
 
 
-def _walk(layout: Layout) -> tuple[int, ...]:
+def _walk(layout: Layout) -> tuple[int, int, int, int, int]:
     (s0, e0), (s1, e1), (s2, _) = (*layout, (0, 1), (0, 1))[:3]  # type: ignore[misc]
     return e0, s0, e1, s1, s2
 
 
-def _table(lane: _Lane, numbers: torch.Tensor) -> int:
+def _table(lane: _Lane, dtype: torch.dtype, device: torch.device) -> int:
     """The address of the numbers of all codes of a dtype of one byte, 0 for others."""
-    if numbers.dtype.itemsize > 1 or not numbers.is_floating_point():
+    if dtype.itemsize > 1 or not dtype.is_floating_point:
         return 0
-    table = lane.tables.get(numbers.dtype)
+    table = lane.tables.get(dtype)
     if table is None:
-        codes = torch.arange(256, dtype=torch.uint8, device=numbers.device)
-        table = lane.tables[numbers.dtype] = codes.view(numbers.dtype).float()
+        table = lane.tables[dtype] = torch.arange(256, dtype=torch.uint8, device=device).view(dtype).float()
     return table.data_ptr()
 
 
@@ -238,38 +302,18 @@ def _write_numbers(numbers: torch.Tensor, row: torch.Tensor) -> None:
 
 def _fill_all(rows: np.ndarray, waiting: Sequence[_Waiting]) -> None:
     """Fill in what the rows say."""
-    integers = rows.view(np.int64) if rows.dtype == np.float64 else rows
+    numbers = rows[:, :COLUMNS].tolist()
+    whole = rows[:, :2].view(np.int64).tolist() if rows.dtype == np.float64 else numbers
     sampled: list[tuple[np.ndarray, Places, Seen]] = []
-    for index, one in enumerate(waiting):
+    for index, (one, row) in enumerate(zip(waiting, numbers, strict=True)):
         if one.seen.failed is not UNSET:
             continue
         if one.blocks:
-            one.seen.blocks = block_statistics(rows[index, :7].tolist(), one.count)
+            one.seen.blocks = block_statistics(row[:7], one.count)
             continue
-        extremes = (integers if one.integers else rows)[index, :2].tolist()
-        _fill(one, extremes, rows[index, 2:COLUMNS].tolist())
+        fill_from_row(one.seen, one.count, [*(whole[index] if one.integers else row)[:2], *row[2:]], SCALE)
         if one.where is not None:
             sampled.append((rows[index, COLUMNS : COLUMNS + math.prod(one.where.shape)], one.where, one.seen))
     if sampled:
         values, places, seen = zip(*sampled, strict=True)
         fill_from_samples(np.concatenate(values), places, seen)
-
-
-def _fill(one: _Waiting, extremes: Sequence[Any], numbers: Sequence[float]) -> None:
-    seen, (high, low), (total, squares, nan, inf, negative, scaled) = one.seen, extremes, numbers
-    if seen.dtype.endswith("bool"):
-        seen.true = round(total)
-        seen.max, seen.min = seen.true > 0, seen.true == one.count
-        return
-    infinities = round(inf + negative)
-    if nan or infinities:
-        seen.nan, seen.inf, seen.negative_inf = round(nan), infinities, round(negative)
-        if math.isfinite(high) and math.isfinite(low):
-            seen.high, seen.low = high, low
-        top, bottom = (math.inf if inf else high), (-math.inf if negative else low)
-        high, low = (math.nan, math.nan) if nan else (top, bottom)
-        total = math.nan if nan or (inf and negative) else math.inf if inf else -math.inf
-    norm = math.sqrt(squares) if math.isfinite(squares) else math.sqrt(scaled) / SCALE
-    norm = math.nan if nan else math.inf if infinities else norm
-    seen.max, seen.min = (round(high), round(low)) if "int" in seen.dtype else (json_number(high), json_number(low))
-    seen.mean, seen.norm = json_number(total / one.count), json_number(norm)

@@ -108,7 +108,7 @@ class TorchHooks(CallHooks):
             checkpoints=stacks.checkpoints, recomputes=stacks.recomputes, place=self._modules.place,
             taken=values.taken, distrust=values.distrust, by_operator=by_operator, wanting=wanting,
             grads=_grads, set_grads=_set_grads, nodes=_nodes, autocasts=_autocasts, default_dtype=_default,
-            float32=torch.float32, dispatching=_dispatching, modes=_seeing,
+            float32=torch.float32, dispatching=_dispatching, modes=_seeing, mode_at=torch._C._get_function_stack_at,
             level=functorch.maybe_current_level, tracing=torch._C._get_tracing_state,
             surroundings=_surroundings, without_gradients=_WITHOUT_GRADIENTS, watch=self._watch, accumulate=ACCUMULATE,
             unseen=_Plain, task=torch._C._current_graph_task_id, complete=self._complete, slow_fire=self._fire,

@@ -6,7 +6,7 @@ import copy
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from ctypes import string_at
 from pathlib import Path
 from types import SimpleNamespace
@@ -40,7 +40,7 @@ from pytest_probe.capture.statistics import (
     fill_small_from,
 )
 from pytest_probe.frameworks.torch.arrays import FLOAT4, in_order, to_array
-from pytest_probe.frameworks.torch.capture.device_statistics import DeviceStatistics
+from pytest_probe.frameworks.torch.capture.device_statistics import DeviceStatistics, recorded_by_graph
 from pytest_probe.frameworks.torch.capture.scaled import Blocks
 from pytest_probe.frameworks.torch.capture.statistics import (
     SHARED,
@@ -124,21 +124,22 @@ class Values(CountedSnapshots):
         self._shelf = {"tensor": "cpu", "overflow_check": ""}.get(config.task)
         # Bytes of an element, 0 where its values are not kept.
         self._widths = {dtype: dtype.itemsize if _kind(dtype) in config.kinds else 0 for dtype in _DTYPES}
-        self.copies = self._shelf is not None
+        self.copies = self._shelf is not None or self._sums
         self.counts_blocks = self._counts and "float" in config.kinds
-        self._remembers = not (self.copies or self._sums)
         self._compiled = compiled_dtypes()
         self._compiled_small = {} if self._sums else self._compiled
         self._devices: dict[torch.device, DeviceStatistics] = {}
         # What was put off as well: snapshots of the same elements as an earlier one.
         self._twins: deque[tuple[Seen, Seen]] = deque()
+        # And checksums, of copies that come from a device.
+        self._coming: deque[tuple[torch.Tensor, Seen]] = deque()
         self._known: dict[int, _Known] = {}
         self._memories: dict[int, _Memory] = {}
         self._shapes: dict[torch.Size, torch.Size] = {}
         self.leaves.update(self._of_torch())
         # The same in C, of what is common: TorchHooks' calls use it.
         self.compiled = None if kernel.compiled is None else kernel.compiled.Values(self._needs())
-        if self.compiled is not None and not (self.copies or self._sums):
+        if self.compiled is not None and not self.copies:
             self.leaves.update(dict.fromkeys(_PLAIN, self.compiled.take))
 
     def _needs(self) -> SimpleNamespace:
@@ -149,13 +150,13 @@ class Values(CountedSnapshots):
             known=self._known, memories=self._memories, shapes=self._shapes, leaves=self.leaves,
             small=self._small, samples=self._samples, twins=self._twins,
             dtypes=_DTYPES, compiled=self._compiled, widths=self._widths,
-            tensor=self.tensor, new=self._new, count=self._count, other=self.other,
+            tensor=self.tensor, new=self._new, count=self._count, other=self.other, together=self._together,
             layout_of=layout_of, places=places, copy_sample=copy_sample,
             Tensor=tensor, Parameter=torch.nn.Parameter, data_ptr=tensor.data_ptr, stride=tensor.stride,
             untyped_storage=tensor.untyped_storage, is_contiguous=tensor.is_contiguous, is_neg=tensor.is_neg,
             is_inference=tensor.is_inference, begin=storage.data_ptr, nbytes=storage.nbytes,
             resizable=storage.resizable, is_shared=self._is_shared,
-            quick=not (self.copies or self._sums), counts=self._counts, remembers=self._remembers,
+            quick=not self.copies, counts=self._counts, remembers=not self.copies,
             scalars=self.scalars, small_bytes=SMALL_BYTES, kept_integers=MAX_KEPT_INTEGERS,
             few=FEW, looked=LOOKED, shared=SHARED,
         )  # fmt: skip
@@ -166,6 +167,8 @@ class Values(CountedSnapshots):
         return {
             torch.Tensor: self.tensor,
             torch.nn.Parameter: self.tensor,
+            list: self._together,
+            tuple: lambda value: tuple(self._together(value)),
             torch.Size: lambda value: PlainEntry("torch.Size", tuple(value)),
             torch.dtype: lambda value: PlainEntry("torch.dtype", _DTYPES[value]),
             torch.device: lambda value: PlainEntry("torch.device", f"{value.type}:{value.index}"),
@@ -173,6 +176,13 @@ class Values(CountedSnapshots):
             torch.layout: lambda value: {"type": "torch.layout", "layout": str(value)},
             torch.memory_format: lambda value: MemoryFormat(str(value).removeprefix("torch.")),
         }
+
+    def _together(self, members: Sequence[Any]) -> list[Tree]:
+        """The snapshots of a list's members: a device counts its tensors together."""
+        first: Any = members[0] if members else None
+        on = self._devices.get(first.device) if type(first) in _PLAIN and not self.copies else None
+        with nullcontext() if on is None else on.together():
+            return [self.take(member) for member in members]
 
     def other(self, value: Any) -> Tree:
         return self._derived(value) if isinstance(value, torch.Tensor) else super().other(value)
@@ -268,7 +278,7 @@ class Values(CountedSnapshots):
             negative = tensor.is_neg()
             self._count(tensor, seen, layout, size * width, negative)
             # Tensors of inference mode have no versions.
-            if self._remembers and not (negative or tensor.is_inference()):
+            if not (self.copies or negative or tensor.is_inference()):
                 version = tensor._version
                 memory = self._memory(storage, begin, version)
                 if memory.counted:
@@ -308,13 +318,13 @@ class Values(CountedSnapshots):
             elif not fill_small_from(seen.address, layout, number, seen):
                 self._put_off(seen.address, size, tensor.dtype, seen)
             return
-        if self._sums:
-            seen.crc = crc(tensor)
         looked = not negative and tensor.is_floating_point() and tensor.dtype is not FLOAT4
         where = places(tensor.shape, layout, seen.stride is UNSET) if looked else None
         if not tensor.is_cpu:
-            self._on(tensor.device).count(tensor, seen, layout, where)
+            self._count_far(tensor, seen, layout, where)
             return
+        if self._sums:
+            seen.crc = crc(tensor)
         try:
             self._count_large(tensor, seen, layout, negative)
             # By now a cache holds some of it.
@@ -322,6 +332,19 @@ class Values(CountedSnapshots):
                 self._look(tensor.dtype, seen, where)
         except Exception as error:
             seen.failed = f"{type(error).__name__}: {error}"
+
+    def _count_far(self, tensor: torch.Tensor, seen: Seen, layout: Layout, where: Places | None) -> None:
+        """Its copies, this one and seen.data, are there when its row is, which the device writes after them."""
+        copied = in_order(tensor, "cpu") if self._sums else None
+        self._on(tensor.device).count(tensor, seen, layout, where)
+        if seen.failed is not UNSET:
+            if recorded_by_graph(tensor.device):  # the copies too
+                seen.data = UNSET
+            elif self.copies:
+                torch.accelerator.synchronize(tensor.device)
+        elif copied is not None:
+            self._taken += copied.nbytes
+            self._coming.append((copied, seen))
 
     def _count_copy(self, tensor: torch.Tensor, seen: Seen, layout: Layout, size: int, negative: bool) -> None:
         """As _count, of a small CPU tensor that the kernel does not know, or whose elements lie apart."""
@@ -364,7 +387,7 @@ class Values(CountedSnapshots):
         if type(seen) is not Seen or not seen.address:
             return seen
         own = seen
-        if self._remembers:
+        if not self.copies:
             # The snapshot may be in entries of other calls, which have no scales.
             own = copy.copy(seen)
             self._twins.append((own, seen))
@@ -376,6 +399,8 @@ class Values(CountedSnapshots):
 
     def distrust(self, value: Any) -> None:
         """The memory of these tensors may be written to without torch counting it."""
+        if self.copies or not self._counts:
+            return
         if isinstance(value, list | tuple):
             for item in value:
                 self.distrust(item)
@@ -399,10 +424,13 @@ class Values(CountedSnapshots):
         """Fill in all statistics that were put off; waits once for other devices."""
         # What these are filled from was put off before them.
         twins = [self._twins.popleft() for _ in range(len(self._twins))]
+        coming = [self._coming.popleft() for _ in range(len(self._coming))]
         self._settle_small()
         for each in list(self._devices.values()):
             each.settle()
         self._settle_samples()
+        for copied, seen in coming:
+            seen.crc = crc(copied)
         for seen, first in twins:
             _fill(seen, first)
 

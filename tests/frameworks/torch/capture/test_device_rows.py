@@ -61,7 +61,7 @@ def rows_of(found: dict[int, float], size: int) -> Rows:
 def write(rows: Rows, number: int) -> None:
     stream: Any = SimpleNamespace(stream_id=0, record_event=Event)
     with rows.lock:
-        page, row = rows.take(stream, number)
+        page, row = rows.take(stream, [number])
         page[row, 0] = number
 
 

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
@@ -105,8 +106,9 @@ EXACT = ("max", "min", "nan", "inf", "negative_inf", "true")
 KERNELS = (*EXACT, "high", "low")
 
 
-def differences(*, kernels: bool) -> list[str]:
-    """From the CPU's numbers, where the CPU is a device with one stream that counts in this way."""
+def differences(*, kernels: bool, together: bool = False) -> list[str]:
+    """From the CPU's numbers, where the CPU is a device with one stream that counts in this way; together: all tensors
+    as those of one list."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.accelerator, "current_stream", lambda device: SimpleNamespace(stream_id=0))
         patch.setattr(torch, "Stream", no_stream)
@@ -115,7 +117,8 @@ def differences(*, kernels: bool) -> list[str]:
         device = DeviceStatistics(CPU)
         names, all_of_them = zip(*tensors(), strict=True)
         assert len(names) >= 300
-        found = [counted(device, tensor) for tensor in all_of_them]
+        with device.together() if together else nullcontext():
+            found = [counted(device, tensor) for tensor in all_of_them]
         device.settle()
     fields = KERNELS if kernels else EXACT
     wrong = []
@@ -134,7 +137,11 @@ def test_kernels_give_the_numbers_of_the_cpu() -> None:
     """In a process of its own: Triton is interpreted, or it is not, from its import on."""
     if find_spec("triton") is None:
         pytest.skip("no Triton: pip install triton")
-    program = f"import {__name__} as test; print(*test.differences(kernels=True), sep='\\n')"
+    program = f"""
+import {__name__} as test
+for together in (False, True):
+    print(*test.differences(kernels=True, together=together), sep='\\n', end='')
+"""
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
@@ -154,14 +161,17 @@ def alike(here: Any, there: Any, tensor: torch.Tensor) -> bool:
     return math.isclose(here, there, rel_tol=3e-7 if rounds else 1e-13, abs_tol=1e-13 * float(size.abs().mean()))
 
 
-def test_a_compiled_kernel_is_for_all_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "count"), [("pytest_probe_count", 17), ("pytest_probe_count_all", 4)])
+def test_a_compiled_kernel_is_for_all_numbers(name: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is started again with others than it was compiled for, in the order of its parameters."""
     pytest.importorskip("triton")
     from pytest_probe.frameworks.torch.capture import device_kernel
 
-    kernel, started = device_kernel.pytest_probe_count, list[tuple[Any, ...]]()
+    kernel, started = getattr(device_kernel, name), list[tuple[Any, ...]]()
 
     class Kernel:
+        __name__ = name
+
         def __getitem__(self, grid: Any) -> Any:
             def start(*args: Any, **constants: Any) -> Kernel:
                 started.append((*args, *constants.values()))
@@ -170,11 +180,31 @@ def test_a_compiled_kernel_is_for_all_numbers(monkeypatch: pytest.MonkeyPatch) -
 
             return start
 
-    constants = {"dtype": 1, "extreme": 2, "coded": 3, "dense": 4, "block": 5}
     monkeypatch.setattr(device_statistics, "_compiled", {})
     device, fake = DeviceStatistics(CPU), Kernel()
+    device._kernels = device_kernel
     for first in (0, 100):
-        device._run(fake, (1, 1, 1), range(first, first + 17), constants)
+        device._run(fake, (torch.float32, True), (1, 1, 1), range(first, first + count))
     assert [len(args) for args in started] == [len(kernel.arg_names)] * 2
-    assert started[1][:17] == tuple(range(100, 117))
+    assert started[1][:count] == tuple(range(100, 100 + count))
     assert [each.name for each in kernel.params if not (each.is_constexpr or each.do_not_specialize)] == []
+
+
+@pytest.mark.parametrize("gaps", range(5))
+def test_a_sample_is_inside_the_memory_that_is_read(gaps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of a copy without gaps."""
+    monkeypatch.setattr(torch.accelerator, "current_stream", lambda device: SimpleNamespace(stream_id=0))
+    monkeypatch.setattr(torch, "Stream", no_stream)
+    device, started = DeviceStatistics(CPU), list[tuple[int, ...]]()
+    kernels = SimpleNamespace(DTYPES={torch.float32: ()}, MOST_PARTS=1, parts_of=lambda size: 1, pytest_probe_count="")
+    monkeypatch.setattr(device, "_kernels", kernels)
+    monkeypatch.setattr(device, "_run", lambda kernel, kind, grid, args: started.append(args))
+    tensor = torch.ones(6, 8, 10, 12)[(slice(None, None, 2),) * gaps]
+    counted(device, tensor)
+    ((address, size, e0, s0, e1, s1, s2, *sample), *_) = (args[:13] for args in started)
+    copied = address != tensor.data_ptr()
+    assert copied == (gaps > 2)
+    last = size - 1
+    reach = last % e0 * s0 + last // e0 % e1 * s1 + last // e0 // e1 * s2 if e0 * e1 > 1 else last
+    assert math.prod(sample[:3]) > 100
+    assert sum((extent - 1) * stride for extent, stride in zip(sample[:3], sample[3:], strict=True)) <= reach

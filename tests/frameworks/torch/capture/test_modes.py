@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import json
+import re
 import threading
 import weakref
 from collections.abc import Callable
@@ -15,6 +17,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from pytest_probe.frameworks.torch.capture.hooks import TorchHooks
 from tests.support.capturing import recorded
 
 
@@ -36,6 +39,10 @@ class Functions(TorchFunctionMode):
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.seen.append(getattr(function, "__name__", str(function)))
         return function(*args, **(kwargs or {}))
+
+
+def without_addresses(entries: dict[str, Any]) -> str:
+    return re.sub(r'"address": \d+', "", json.dumps(entries))
 
 
 @pytest.mark.parametrize("task", ["statistics", "tensor"])
@@ -87,6 +94,24 @@ def test_the_backward_of_what_is_compiled(tmp_path: Path) -> None:
     found = recorded(tmp_path, lambda: compiled(x).sum().backward())
     assert "Tensor.sum.0.backward" in found
     assert not any("failed" in entry.get("probe", {}) for entry in found.values())
+
+
+def test_calls_under_a_default_device_take_the_kernels_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pytest_probe.capture._kernel")
+    layer, x = nn.Linear(4, 3), torch.randn(2, 4)
+
+    def program() -> None:
+        (layer(x).T.sin() + 1).sum().backward()
+
+    def leave(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("a call went Python's way")
+
+    alone = recorded(tmp_path / "alone", program)
+    monkeypatch.setattr(TorchHooks, "call", leave)
+    with torch.device("cpu"):
+        found = recorded(tmp_path / "inside", program)
+    assert len(found) == 8
+    assert without_addresses(found) == without_addresses(alone)
 
 
 def test_a_mode_that_a_signal_left_twice_is_there_once(tmp_path: Path) -> None:
