@@ -337,7 +337,9 @@ class Comparison(Struct, frozen=True):
 
     @property
     def elementwise(self) -> bool:
-        return "elementwise" in self.case.classes or self.terms == 1
+        """Does each element come from one of each argument? A user's function is not what its reference is: its terms
+        are counted, where its API was not named."""
+        return ("elementwise" in self.case.classes and not self.case.inferred) or self.terms == 1
 
     @property
     def direction(self) -> Direction:

@@ -46,3 +46,29 @@ def test_a_fault_is_found_as_with_dtypes_of_the_arguments(name: str, dtype: str,
     found, plain = (verdicts(function, each, name, dtype, device)[0] for each in (written.reference, written.plain))
     assert found.verdict == plain.verdict
     assert found.verdict == "error"
+
+
+def _cut(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """To the next number of the dtype towards zero."""
+    near = values.to(dtype)
+    return torch.where(near.float().abs() > values.abs(), torch.nextafter(near, torch.zeros_like(near)), near)
+
+
+@pytest.mark.parametrize("device", ["cpu", "npu"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("expected", ["pass", "error"])
+def test_a_product_that_is_cut_inside_is_found_beside_a_function_of_torchs(
+    expected: str, dtype: torch.dtype, device: str
+) -> None:
+    """Where nobody named the API, the spread of like elements of the reference is none of a kernel's."""
+
+    def kernel(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        product = y.float() * z.float()
+        return (x.float() + (_cut(product, dtype).float() if expected == "error" else product)).to(dtype)
+
+    registry = Registry.default()
+    registry.devices["npu"] = Emulated
+    drawn = torch.Generator().manual_seed(7)
+    given = [torch.randn(4_000, generator=drawn).to(dtype) for _ in range(3)]
+    (verdict,) = Checker(Conditions(device=device), registry).compare(kernel, torch.addcmul, given, key="cut")
+    assert verdict.verdict == expected
