@@ -31,6 +31,10 @@ for option in options.OPTIONS:
         delattr(options.Options, option.attribute)
 options.OPTIONS = tuple(option for option in options.OPTIONS if option.name in {core})
 options.NAMED = {{option.name: option for option in options.OPTIONS}}
+options.SECTIONS = {{
+    title: " ".join(name for name in names.split() if name in options.NAMED)
+    for title, names in options.SECTIONS.items()
+}}
 """
 COMMAND = "from pytest_probe.cli import main; raise SystemExit(main())"
 LOUD = """

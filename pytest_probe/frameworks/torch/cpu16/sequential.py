@@ -48,7 +48,8 @@ def piled(
     join: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = torch.add,
 ) -> torch.Tensor:
     """terms[i] added to total[index[i]], or multiplied with it, in the order of i, every result rounded."""
-    if kernel.compiled is not None and total.dtype is torch.float64:
+    # The kernel rounds by way of float32, as casts to 16 bit do.
+    if kernel.compiled is not None and total.dtype is torch.float64 and dtype.itemsize == 2:
         result = total.clone(memory_format=torch.contiguous_format)
         arrays = result.numpy(), index.long().contiguous().numpy(), terms.double().contiguous().numpy()
         kernel.pile(*arrays, float_format(numpy_dtype(str(dtype).removeprefix("torch."))), product=join is torch.mul)
