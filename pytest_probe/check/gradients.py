@@ -108,23 +108,21 @@ def given_gradients(
 ) -> list[tuple[Replay, dict[str, AnyArray]]]:
     """The replays whose gradients are judged, and the gradients that the source gives for each; alone: what its run
     gave besides is let go."""
-    asked = _alone if alone else _gradients
-    parts = ((part, asked(part)) for part in backward_replays(case, replay, seed))
+    parts = ((part, _gradients(part, alone=alone)) for part in backward_replays(case, replay, seed))
     return unless_refused(parts, lambda part, words: (part[0].noted(words), part[1]))
 
 
-def _gradients(replay: Replay) -> dict[str, AnyArray]:
-    return replay.source.gradients(replay)
-
-
-def _alone(replay: Replay) -> dict[str, AnyArray]:
+def _gradients(replay: Replay, *, alone: bool) -> dict[str, AnyArray]:
     run = replay.actual
-    run.outputs = {
-        name: np.broadcast_to(np.zeros((), value.dtype), value.shape) if isinstance(value, np.ndarray) else value
-        for name, value in run.outputs.items()
-    }
+    if alone:
+        # Of large outputs shapes and dtypes are enough, and their memory is needed.
+        run.outputs = {
+            name: np.broadcast_to(np.zeros((), value.dtype), value.shape) if isinstance(value, np.ndarray) else value
+            for name, value in run.outputs.items()
+        }
     found = replay.source.gradients(replay)
-    run.release()
+    if alone:
+        run.release()
     return found
 
 

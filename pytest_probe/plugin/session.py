@@ -154,7 +154,7 @@ class Probe:
         return self.checker.changed(diagnosed=False)
 
     def checker_of(self, device: str | None) -> Checker:
-        """One of another device."""
+        """One that checks on this device, as the run asks."""
         from pytest_probe.check import Checker, Conditions, user_code
 
         frameworks.import_in_order(() if self.settings.judges_stored else self.frameworks)
