@@ -11,13 +11,13 @@ from types import CellType, FunctionType
 from typing import Any
 
 import pytest
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from pytest_probe.option_types import digest
 from pytest_probe.options import OPTIONS
 from pytest_probe.plugin.session import Probe
-from pytest_probe.records import READERS
 from pytest_probe.registry import Registry
-from pytest_probe.standards import STANDARDS
 
 PACKAGES = ("pytest-probe", "numpy", "ml_dtypes")
 # Of what is known of a device: how many threads share the work is another thing under -n, and the limits of a verdict
@@ -82,20 +82,39 @@ def _of_project(registry: Registry, config: pytest.Config) -> dict[str, Any]:
     hooks = {
         name: getattr(config.hook, name).get_hookimpls() for name in ("pytest_probe_inputs", "pytest_probe_verdict")
     }
-    standards = {name: each for name, each in registry.standards.items() if name not in STANDARDS}
-    readers = [reader for reader in registry.readers if reader not in READERS]
+    known = Registry.default()
+    found = {name: of_entries(added(registry, known, name)) for name in registry.__struct_fields__ if name != "readers"}
+    readers = [reader for reader in registry.readers if reader not in known.readers]
     return {
-        "references": of_functions(registry.references),
-        "calls": of_functions(registry.calls),
-        "devices of the user": of_functions(registry.devices),
-        "standards": of_functions(standards),
+        # Options are called namespaces and relations.
+        "namespaces of the project": found.pop("namespaces"),
+        "relations of the project": found.pop("relations"),
+        "devices of the user": found.pop("devices"),
+        **found,
         "readers": sorted(map(_code, readers)),
         **{name: sorted(_code(impl.function) for impl in impls) for name, impls in hooks.items()},
     }
 
 
-def of_functions(functions: Mapping[str, Any]) -> dict[str, str]:
-    return {name: _code(function) for name, function in sorted(functions.items())}
+def added(registry: Registry, known: Registry, family: str) -> dict[str, Any]:
+    """What users have put into a family of the registry, by name. A standard of a --probe-standards-file has the class
+    of the packaged one whose limits it changes; the option says that."""
+    own, packaged = getattr(registry, family), getattr(known, family)
+    return {name: each for name, each in own.items() if type(each) is not type(packaged.get(name))}
+
+
+def of_entries(entries: Mapping[str, Any]) -> dict[str, str]:
+    """What tells each entry from another one of its name: its code, and its fields."""
+    return {name: _entry(each) for name, each in sorted(entries.items())}
+
+
+def _entry(entry: object) -> str:
+    if isinstance(entry, str):
+        return entry
+    if isinstance(entry, Mapping):
+        return digest(_bound(entry, ()).encode())
+    fields = f" {digest(_bound(astuple(entry), ()).encode())}" if isinstance(entry, Struct) else ""
+    return _code(entry) + fields
 
 
 def _code(function: Callable[..., Any] | object, above: tuple[object, ...] = ()) -> str:
@@ -123,8 +142,10 @@ def _bound(value: object, above: tuple[object, ...]) -> str:
     """Alike in every process: of an object that is no plain value, its kind alone."""
     if isinstance(value, PLAIN):
         return f"{value!r},"
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return _bound(list(value.items()), above)
+    if isinstance(value, Struct):
+        return f"{type(value).__qualname__}({_bound(astuple(value), above)}),"
     if isinstance(value, list | tuple):
         return "".join(_bound(each, above) for each in value)
     return f"{_code(value, above) if callable(value) else type(value).__qualname__},"

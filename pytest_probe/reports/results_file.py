@@ -192,9 +192,11 @@ _PYTEST = ("-k", "-m", "--deselect", "--lf", "--sw", "--ignore", "paths")
 MAY_DIFFER: Mapping[str, Mapping[str, str]] = {
     **{option.by or option.name: option.may_differ for option in OPTIONS},
     **dict.fromkeys(_PYTEST, SELECTS),
-    **dict.fromkeys(("standards", "pytest_probe_verdict"), JUDGES),
-    **dict.fromkeys(("calls", "devices of the user"), OTHER_DEVICE | PROJECT),
-    **dict.fromkeys(("references", "readers", "pytest_probe_inputs"), PROJECT),
+    **dict.fromkeys(("standards", "relations of the project", "pytest_probe_verdict"), JUDGES),
+    **dict.fromkeys(
+        ("calls", "compilers", "devices of the user", "mappings", "namespaces of the project"), OTHER_DEVICE | PROJECT
+    ),
+    **dict.fromkeys(("references", "readers", "quantizers", "pytest_probe_inputs"), PROJECT),
     "versions": OTHER_DEVICE | OTHER_ENVIRONMENT,
 }
 

@@ -1,14 +1,16 @@
-"""What users registered is told by its code and by what is bound to it."""
+"""What users registered is identified by its code, by what is bound to it, and by its fields."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from pytest_probe.plugin.identity import of_functions
+from pytest_probe.frameworks.mapping import Mapping
+from pytest_probe.plugin.identity import added, of_entries
+from pytest_probe.registry import Registry
 
 
 def scaled(factor: float, inner: Callable[[float], float] = abs) -> Callable[[float], float]:
@@ -41,7 +43,7 @@ def calls_itself() -> Callable[[int], int]:
     ids=["closure", "closure of a closure", "source", "partial", "closure in a partial"],
 )
 def test_another_function_of_one_name_is_another(before: Any, now: Any) -> None:
-    assert of_functions({"kernel": before}) != of_functions({"kernel": now})
+    assert of_entries({"kernel": before}) != of_entries({"kernel": now})
 
 
 @pytest.mark.parametrize(
@@ -50,4 +52,30 @@ def test_another_function_of_one_name_is_another(before: Any, now: Any) -> None:
     ids=["closure", "recursive", "partial", "object"],
 )
 def test_the_same_made_again_is_the_same(make: Callable[[], Any]) -> None:
-    assert of_functions({"kernel": make()}) == of_functions({"kernel": make()})
+    assert of_entries({"kernel": make()}) == of_entries({"kernel": make()})
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        (Mapping("torch.sum(input/x)"), Mapping("torch.sum(input/x dim/axis=None)")),
+        (Mapping("torch.sum(input/x)", scaled(1.0)), Mapping("torch.sum(input/x)", scaled(1.01))),
+        ({"batch": {"x": 0}}, {"batch": {"x": 1}}),
+        ("torch_npu", "torch_npu.other"),
+    ],
+    ids=["mapping", "function of a mapping", "relation", "namespace"],
+)
+def test_an_entry_with_other_fields_is_another(before: Any, now: Any) -> None:
+    assert of_entries({"name": before}) != of_entries({"name": now})
+    assert of_entries({"name": before}) == of_entries({"name": before})
+
+
+def test_what_a_project_adds_to_any_family_is_known() -> None:
+    registry, known = Registry.default(), Registry.default()
+    families = [name for name in registry.__struct_fields__ if name != "readers"]
+    assert [added(registry, known, name) for name in families] == [{}] * len(families)
+    for name in families:
+        getattr(registry, name)["own"] = scaled(1.0)
+    assert all(list(added(registry, known, name)) == ["own"] for name in families)
+    registry.standards["noise"] = cast(Any, scaled(1.0))
+    assert list(added(registry, known, "standards")) == ["noise", "own"]
