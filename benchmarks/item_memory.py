@@ -24,7 +24,7 @@ from benchmarks.failing_items import write_dump  # noqa: E402
 
 FIRST = 700
 EMPTY = "import pytest\n@pytest.mark.parametrize('number', range(1288))\ndef test_nothing(number): pass\n"
-REPORTS = ("--probe-html=page.html", "--probe-history=history.db", "--junitxml=junit.xml", "--probe-markdown=page.md")
+REPORTS = ("--probe-html=page.html", "--probe-history=history.db", "--junitxml=junit.xml", "--probe-out=out")
 PLUGINS = ("-p", "benchmarks.item_memory", "-p", "no:cacheprovider", "-q")
 
 

@@ -255,7 +255,6 @@ def run(out: Path, python: str, checkout: Path | None, patterns: list[str]) -> N
             "no:randomly",
             f"--probe-out={results}",
         ]
-        command.append(f"--probe-markdown={results}/summary.md")
         if name in FEATURES:
             command += ["-n0", *shlex.split(FEATURES[name].format(out=out), comments=True)]
         else:

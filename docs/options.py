@@ -29,7 +29,7 @@ def row(option: Option[Any]) -> str:
     value = f"={option.metavar}" if option.metavar else ""
     flag = f"`{option.flag}{f'[{value}]' if option.words else value}`".replace("|", "\\|") if option.cli else ""
     key = f"`{option.key}`" if option.ini else ""
-    return f"| {flag} | {key} | {option.help} |\n"
+    return f"| {flag} | {key} | {'. '.join(filter(None, (option.help, option.details)))} |\n"
 
 
 def text() -> str:

@@ -96,17 +96,18 @@ CAPABILITIES = {
 class Option(Generic[T]):
     """One option, and its value in the settings.
 
-    type reads what the user wrote; a feature's own type is an import path, which is imported when a run probes. cli is
-    False for what only an ini key can say, ini False for what a file must not: what is asked for once; probes: does a
-    run probe for which a file alone says it? in_run_file: has run.json the value? repeated: does the command that runs
-    one case again repeat it? needs has the CAPABILITIES that a run must have for this option, and the options that must
-    be given with it, as "out" or "standard=self"; takes has the capabilities that a run with this option does not have.
-    Both are words with spaces between, or a function of the settings that gives them. apart has the options that do not
-    go with this one where no capability says so, each with the reason. check is the import path of a function of what
-    the user wrote and the settings, which is called where the option is set and raises SettingsError; first of a
-    function of pytest's configuration, which is called before pytest-xdist reads its own options. alone is the import
-    path of a function of pytest's configuration and of what was asked, which is called in every process of a run that
-    has the option: the option does not make the run probe.
+    `pytest --help` shows the first line of help, the documentation both. type reads what the user wrote; a feature's
+    own type is an import path, which is imported when a run probes. cli is False for what only an ini key can say, ini
+    False for what a file must not: what is asked for once; probes: does a run probe for which a file alone says it?
+    in_run_file: has run.json the value? repeated: does the command that runs one case again repeat it? needs has the
+    CAPABILITIES that a run must have for this option, and the options that must be given with it, as "out" or
+    "standard=self"; takes has the capabilities that a run with this option does not have. Both are words with spaces
+    between, or a function of the settings that gives them. apart has the options that do not go with this one where no
+    capability says so, each with the reason. check is the import path of a function of what the user wrote and the
+    settings, which is called where the option is set and raises SettingsError; first of a function of pytest's
+    configuration, which is called before pytest-xdist reads its own options. alone is the import path of a function of
+    pytest's configuration and of what was asked, which is called in every process of a run that has the option: the
+    option does not make the run probe.
 
     Two runs that differ in an option are two runs, which nothing mixes, unless free says why it changes neither a
     verdict nor what is selected, or may_differ says why it does not matter for a use of both; by names the field of a
@@ -141,7 +142,7 @@ class Option(Generic[T]):
         self.name = name
         self.flag = f"--probe-{name}"
         self.key = "probe_" + name.replace("-", "_")
-        self.help = help
+        self.help, _, self.details = help.partition("\n")
         self.kind = "string" if isinstance(type, str) else type.kind
         self._type = type
         self.metavar = metavar
@@ -201,21 +202,22 @@ class Options:
         "Check the API calls of this dump: a file, a folder of dumps, an archive of one, or a pattern. Repeatable.",
         Dumps(), "PATH", needs="known", probes=True, by="dumps", may_differ=OTHER_ENVIRONMENT)
     devices = Option("device",
-        "Device under test; under -n also several, shared among the workers (default: the accelerator found, else "
-        "cpu). recorded: judge the outputs that the dump stored; no device runs", Names(alone=("recorded",)),
+        "Device under test (default: the accelerator found, else cpu), or recorded: the outputs that the dump "
+        "stored\nSeveral are shared among the workers of -n. With recorded no device runs.", Names(alone=("recorded",)),
         "D[,D...]", needs=lambda asked: _of_devices(asked.values["devices"], asked),
         takes=lambda asked: "device" if "recorded" in asked.values["devices"] else "", probes=True, by="devices",
         may_differ=OTHER_DEVICE | OTHER_ENVIRONMENT)
-    dtypes = Option("dtype", "Run in these dtypes: recorded, float64, float32, float16, bfloat16 (default: recorded)",
+    dtypes = Option("dtype", "Run in recorded, float64, float32, float16, bfloat16 (default: recorded)",
         Names(*DTYPE_CHOICES), "T[,T...]", "recorded", needs="device",
         may_differ=SELECTS | {"benchmark": "the ratios of errors are compared between dtypes as well"})
     inputs: Option[str] = Option("inputs",
-        "Where inputs come from: auto (stored tensors where the dump has them, else generated), generated, stored, "
-        "exact (integers of which all sums of products are exact, so that every bit must be right) (default: auto)",
+        "Where inputs come from: auto, generated, stored, exact (default: auto)\nauto: stored tensors where the "
+        "dump has them, else generated. exact: integers of which all sums of products are exact, so that every bit "
+        "must be right.",
         Choice("auto", "generated", "stored", "exact"), "KIND", "auto", repeated=True,
         # The inputs of --probe-outputs are those of the runs that left them.
         needs=lambda asked: "device" if asked.inputs in ("generated", "exact") and not asked.outputs else "")
-    data_dir = Option("data-dir", "Folder of the dump's tensors, if it is not beside the dump; for a run of one dump",
+    data_dir = Option("data-dir", "Folder of the dump's tensors, if it is not next to the dump\nFor a run of one dump.",
         Folder(), "DIR", repeated=True, may_differ=PROJECT)
     seed = Option("seed", "Seed of the generated inputs (default: 0)",
         Whole(0, 2**63, "give a whole number from 0 to 2**63 - 1"), "N", "0", repeated=True)
@@ -225,192 +227,198 @@ class Options:
     skip_apis = Option("skip-api", "Leave out the names that match, even if --probe-api names them. Repeatable.",
         Globs(), "GLOB", may_differ=SELECTS)
     unique = Option("unique",
-        "Fold records that differ in the values of floating tensors alone into the first of them, with Max and Min as "
-        "wide as all of theirs", Flag(), repeated=True, needs="known cases",
+        "Fold records that are alike into the first of them\nThey differ in the values of floating tensors alone. "
+        "The first one has Max and Min as wide as all of theirs.", Flag(), repeated=True, needs="known cases",
         may_differ={"baseline": SELECTS["baseline"]})
     directions = Option("direction", "Run both, forward or backward (default: both)", Directions(DIRECTION_CHOICES),
         "DIRECTION", "both", may_differ=SELECTS)
     standard: Option[str] = Option("standard",
-        "Standard that judges: auto, noise, exact, finite, self (without a reference), or one of the tools' listed at "
-        "the end (default: auto)",
+        "Standard that judges: auto, noise, exact, finite, self, or a tool's, listed at the end (default: "
+        "auto)\nself has no reference.",
         Text(), "NAME", "auto", repeated=True, takes=lambda asked: "reference" if asked.standard == SELF else "",
         needs=lambda asked: {SELF: "device records untimed own_call", "benchmark": "benchmark"}.get(asked.standard, ""),
         may_differ={"benchmark": JUDGES["benchmark"]})
     standards_file = Option("standards-file",
-        "YAML file with the project's own rules and limits for some APIs, each with a justification; or msprobe's "
-        "config.json with white_list and black_list", Place(), "FILE", repeated=True, may_differ=JUDGES)
+        "YAML file with the project's own rules and limits\nFor some APIs, each with a justification; or msprobe's "
+        "config.json with white_list and black_list.", Place(), "FILE", repeated=True, may_differ=JUDGES)
     allow = Option("allow",
-        "Device modes that may explain an error: tf32, hf32, bf16x3, bf16, ftz, reduced-reduction, short-accumulation, "
-        "truncate, fast-math, or none (default: auto, the modes that the framework's flags allow)", Modes(),
+        "Device modes that may explain an error, as tf32, ftz, or none (default: auto, those that the framework "
+        "allows)\nModes: tf32, hf32, bf16x3, bf16, ftz, reduced-reduction, short-accumulation, truncate, fast-math.",
+        Modes(),
         "MODE[,MODE...]", "auto", repeated=True, may_differ=JUDGES | OTHER_DEVICE)
-    repeat = Option("repeat", "Run the device N times on the same inputs, and report results that differ (default: 1)",
+    repeat = Option("repeat",
+        "Run the device N times, and report results that differ (default: 1)\nAll runs have the same inputs.",
         Whole(1, 2**31, "give a whole number, 1 or more"), "N", "1", repeated=True, needs="device",
         may_differ={"benchmark": "each side has the errors of its worst run",
                     "baseline": "the header has it, and a spread is kept with the cases"})
     flops = Option("flops",
-        "Sample products and convolutions whose reference takes more than N float64 operations; inf: never sample "
-        "(default: 2e10)",
+        "Sample products and convolutions of more than N float64 operations; inf: never (default: 2e10)",
         Number(lambda count: count >= 1, "give a number of operations, as 2e10, or inf to sample nothing"), "N", "2e10",
         repeated=True, may_differ={"baseline": "a sample is one of the same outputs"})
     mode: Option[tuple[str, ...]] = Option("mode",
-        "What is found out of each case: acc (is the result right?), time, mem; time without acc makes no reference "
-        "(default: acc)", Names(ACCURACY, TIME, MEMORY), "WHAT[,WHAT...]", "acc", repeated=True,
+        "What is found out of each case: acc, time, mem (default: acc)\nacc: is the result right? time without acc "
+        "makes no reference.", Names(ACCURACY, TIME, MEMORY), "WHAT[,WHAT...]", "acc", repeated=True,
         needs="device records", takes=lambda asked: "untimed" if ACCURACY in asked.mode else "untimed verdicts",
         may_differ=MEASURES)
     time_budget = Option("time-budget",
-        "Seconds that the time of each case is measured for; a call that takes longer is timed once (default: 0.05)",
+        "Seconds that a case's time is measured for (default: 0.05)\nA call that takes longer is timed once.",
         Number(lambda seconds: 0 <= seconds < 1e6, "give seconds, 0 or more, as 0.05"), "S", "0.05", repeated=True,
         may_differ=MEASURES)
     time_limit = Option("time-limit",
-        "Fail the cases that take more than so many times the time of --probe-benchmark, or else of --probe-baseline; "
-        "1.15 is above the noise",
+        "Fail cases that take so many times the time of --probe-benchmark, else of --probe-baseline\n1.15 is above "
+        "the noise.",
         Maybe(Number(lambda factor: 0 < factor < float("inf"), "give a factor above 0, as 1.15")), "FACTOR",
         repeated=True, check="pytest_probe.features.timing.plugin.check_limit", may_differ=MEASURES)
     benchmark: Option[Path | None] = Option("benchmark",
-        "Compare the errors of this run, and its times, with those of another run; DIR is that run's --probe-out, "
-        "or the other folder of --probe-outputs",
+        "Compare errors and times with those of another run's --probe-out\nOr DIR is the other folder of "
+        "--probe-outputs.",
         "pytest_probe.features.benchmark.options.RunFolder", "DIR", repeated=True, needs="reference one_side",
         may_differ=JUDGES)
     outputs: Option[Path | None] = Option("outputs",
-        "Judge the outputs in this folder, PaddleAPEX's or a --probe-out with --probe-save=all, by those in the folder "
-        "of --probe-benchmark, without a reference. Nothing runs on a device", Place(), "DIR", repeated=True,
+        "Judge the outputs in this folder by those in the folder of --probe-benchmark, without a "
+        "reference\nPaddleAPEX's folder, or a --probe-out with --probe-save=all. Nothing runs on a device.",
+        Place(), "DIR", repeated=True,
         needs="benchmark known records one_side", takes="device cases one_side", may_differ=JUDGES)
     against: Option[Path | None] = Option("against",
-        "Compare each call of the dump with the same call of this one, a file or a folder: equal, inherited from its "
-        "inputs, or an error of its own? Nothing runs on a device", FileOrFolder(), "PATH", repeated=True,
+        "Compare each call of the dump with the same call of this dump\nA file or a folder. Equal, inherited from "
+        "its inputs, or an error of its own? Nothing runs on a device.", FileOrFolder(), "PATH", repeated=True,
         needs="known records one_side", takes="device cases one_side",
         check="pytest_probe.features.against.plugin.check", may_differ=JUDGES)
     listen: Option[Listen | None] = Option("listen",
-        "Judge the calls that programs send while they run (PrecisionDebugger(online=...)): HOST:PORT (,tls=DIR of "
-        "certificates, ,limit=SIZE of a tensor), a shared folder, file:///FOLDER, or msprobe's config.json. No device "
-        "runs",
+        "Judge the calls that programs send while they run\nThey send with PrecisionDebugger(online=...). HOST:PORT "
+        "(,tls=DIR of certificates, ,limit=SIZE of a tensor), a shared folder, file:///FOLDER, or msprobe's "
+        "config.json. No device runs.",
         "pytest_probe.features.online.options.Listening", "ADDRESS", needs="records", takes="device known",
         first="pytest_probe.features.online.plugin.refuse_workers", free="it says where calls come from")
     against_map = Option("against-map",
-        "YAML file with what the other side of --probe-against calls modules, which it fuses, and how its ranks hold "
-        "tensors", Place(), "FILE", repeated=True,
+        "YAML file that maps the other side of --probe-against\nWhat it calls modules, which it fuses, and how its "
+        "ranks hold tensors.", Place(), "FILE", repeated=True,
         needs="against", may_differ=JUDGES)
     against_call: Option[str | None] = Option("against-call",
-        "Make each recorded call by a second implementation as well, which this module (or file) registers: which bits "
-        "differ, by what, and which side is wrong?", "pytest_probe.features.against_call.options.Module",
+        "Make each call by a second implementation, too, which this module or file registers: which side is "
+        "wrong?\nIt says which bits differ, and by what.", "pytest_probe.features.against_call.options.Module",
         "MODULE", repeated=True, needs="device records untimed", takes="one_side own_call", may_differ=JUDGES)
     compile = Option("compile",
-        "Make each call on the device through a compiler of its framework (inductor, aot_eager, to_static, ...) or of "
-        "the project's. Several: each case by each of them. dynamic: for any sizes, and with other sizes first",
+        "Make each call through compilers (inductor, aot_eager, to_static, ..., or the project's)\nSeveral: each "
+        "case by each of them. dynamic: for any sizes, and with other sizes first.",
         Names(), "BACKEND[,BACKEND][,dynamic]", repeated=True,
         needs="device records untimed own_call", takes="own_call",
         apart={"standard=finite": "there is no reference for what a compiler makes"},
         may_differ=OTHER_DEVICE | OTHER_ENVIRONMENT)
     framework: Option[str | None] = Option("framework",
-        "Make the device's calls by the framework with this module, where records are another one's",
+        "Make the device's calls by this framework\nNAME is its module; records are another framework's.",
         "pytest_probe.features.other_framework.options.Framework", "NAME", repeated=True, needs="device records",
         takes="own_call", may_differ=OTHER_DEVICE)
     reference_framework: Option[str | None] = Option("reference-framework",
-        "Compute the float64 reference by the framework with this module, where records are another one's",
+        "Compute the float64 reference by this framework\nNAME is its module; records are another framework's.",
         "pytest_probe.features.other_framework.options.Framework", "NAME", repeated=True,
         needs="records cases reference", may_differ=JUDGES)
     against_framework: Option[str | None] = Option("against-framework",
-        "Make the device's calls by the framework with this module as well, on equal inputs: which bits differ, by how "
-        "much, and which side is nearer to float64?", "pytest_probe.features.other_framework.options.Framework", "NAME",
+        "Make the device's calls by this framework as well: which side is nearer to float64?\nNAME is its module. "
+        "Both get equal inputs. It says which bits differ, and by how much.",
+        "pytest_probe.features.other_framework.options.Framework", "NAME",
         repeated=True, needs="device records untimed own_call", takes="one_side own_call",
         apart={"reference-framework": "both sides are judged by the record's own framework"}, may_differ=JUDGES)
     baseline = Option("baseline",
         "Fail the cases that got worse than this file says; --probe-baseline-update writes it", Place(), "FILE",
         repeated=True, needs="one_side", probes=True, may_differ=JUDGES)
     update = Option("baseline-update",
-        "Write what moved into --probe-baseline. With --probe-repeat=N each case runs with N seeds, which tells how "
-        "far its metrics spread", Flag(), ini=False, in_run_file=False,
+        "Write what moved into --probe-baseline\nWith --probe-repeat=N each case runs with N seeds, which tells how "
+        "far its metrics spread.", Flag(), ini=False, in_run_file=False,
         needs="baseline", may_differ=JUDGES)
     emulate = Option("emulate",
-        "Compute 16 bit in float32 and round inputs and outputs, on a CPU that has no kernels of it (Paddle's)", Flag(),
+        "Compute 16 bit in float32, and round\nIt rounds inputs and outputs, on a CPU that has no kernels of 16 bit "
+        "(Paddle's).", Flag(),
         repeated=True, needs="device untimed", apart={"compile": "the compiler's kernels run",
         "framework": "the other framework has kernels of 16 bit"},
         may_differ=OTHER_ENVIRONMENT | {"benchmark": "emulated 16 bit is another device"})
     reference_device = Option("reference-device", "Device on which the float64 reference runs (default: cpu)", Text(),
         "D", "cpu", repeated=True, may_differ={"baseline": "float64 references agree in the digits that are kept"})
-    fuzz: Option[str | None] = Option("fuzz",
-        "Search around the records of each API with N drawn calls in the place of its cases; or quick (25, the same "
-        "ones each time), thorough (1,000), nightly (10,000). Without a dump: of the APIs of --probe-api",
-        "pytest_probe.features.fuzz.options.Calls", "N", repeated=True, takes="records", may_differ=SELECTS)
-    fuzz_save = Option("fuzz-save", "Append each shrunk call that fails under --probe-fuzz to the dump in this folder",
-        Place(), "DUMP", in_run_file=False, needs="fuzz",
-        free="it says where findings are kept")
+    fuzz: Option[tuple[str, Path | None] | None] = Option("fuzz",
+        "Search around the records of each API with N drawn calls, or quick (25), thorough (1,000), nightly "
+        "(10,000)\nIt searches in the place of the API's cases; quick has the same calls each time. Without a dump: "
+        "of the APIs of --probe-api. Each call that fails is shrunk, and with save=DUMP appended to the dump in that "
+        "folder.",
+        "pytest_probe.features.fuzz.options.Search", "N[,save=DUMP]", repeated=True, takes="records",
+        may_differ=SELECTS)
     relations: Option[tuple[str, ...]] = Option("relations",
-        "Ask of each call what must hold without a reference, bit for bit: again, alias, batch, fresh, guard, inplace, "
-        "layout, order, out, stream, or all", "pytest_probe.features.relations.options.Asked", "NAME[,NAME...]",
+        "Ask of each call what must hold bit for bit without a reference: all, or again, alias, batch, fresh, "
+        "guard, inplace, layout, order, out, stream", "pytest_probe.features.relations.options.Asked", "NAME[,NAME...]",
         repeated=True, needs="device verdicts", apart=dict.fromkeys(("against-call", "compile"),
         "calls are made by several implementations, and one is asked"), may_differ=JUDGES)
     worth = Option("worth",
-        "Spoil the output of each case that passed, as faulty kernels do, and judge it again: what would have been "
-        "found?", Flag(), repeated=True, needs="cases verdicts reference", may_differ=JUDGES)
-    worth_least = Option("worth-least",
-        "Fail the run where less than so many percent of its cases prove something",
-        Maybe(Number(lambda percent: 0 <= percent <= 100, "give percent, 0 to 100, as 90")), "PERCENT",
-        needs="worth",
-        free="it says what fails the run, and changes no verdict")
+        "Spoil outputs that passed, and judge them again: what would have been found?\n--probe-worth=90 fails the "
+        "run where less than 90 % of its cases prove something.",
+        FlagOrWord("0", *map(str, range(1, 101))), "PERCENT", repeated=True, needs="cases verdicts reference",
+        may_differ=JUDGES)
     self_asked: Option[tuple[str, ...]] = Option("self",
-        "Ask the device these questions with --probe-standard=self: wider, cpu, smooth, finite (default: all of them)",
+        "Questions of --probe-standard=self: wider, cpu, smooth, finite (default: all)",
         "pytest_probe.features.self_check.options.Asked", "NAME[,NAME...]", repeated=True,
         needs="standard=self", may_differ=JUDGES)
     ranks: Option[tuple[int, str] | None] = Option("ranks",
-        "Make the collectives of a dump again by N processes, here or on --probe-cluster, and judge what each "
-        "receives; NAME is torch.distributed's backend (default: gloo)",
+        "Make the collectives of a dump again by N processes\nHere or on --probe-cluster; it judges what each "
+        "receives. NAME is torch.distributed's backend (default: gloo).",
         Keyed(Whole(2, 4097, "give a whole number, 2 to 4096"), backend=(Text(), "gloo")), "N[,backend=NAME]",
         repeated=True, may_differ=JUDGES)
     strict = Option("strict",
-        "Warnings fail, and so do cases of the baseline that have vanished or have other bits on the same device",
+        "Warnings fail, and so do vanished cases and other bits of the baseline\nThese are cases of the baseline "
+        "that have vanished or have other bits on the same device.",
         Flag(), repeated=True, free="it says which verdicts fail, and changes none")
-    out = Option("out", "Write results and msprobe's CSV files into this folder; it must not hold results yet", Place(),
+    out = Option("out",
+        "Write results and msprobe's CSV files into this folder\nIt must not hold results yet.", Place(),
         "DIR", in_run_file=False, probes=True, free="it says where results go")
-    markdown = Option("markdown", "Write a summary in Markdown into this file", Report(), "FILE", in_run_file=False,
-        free="it writes a report")
     html: Option[Path | None] = Option("html",
-        "Write a page about the run into this file, to open in a browser: tables, plots, where errors begin",
+        "Write a page about the run, to open in a browser\nIt has tables and plots, and shows where errors begin.",
         "pytest_probe.features.html.options.Page", "FILE", in_run_file=False, free="it writes a report")
     history = Option("history",
         "Append the run to this SQLite file; pytest-probe history shows how a metric moved over runs", Report(), "FILE",
         in_run_file=False, free="it writes a report")
     save = Option("save",
-        "Save inputs, outputs and gradients of both sides into --probe-out, for failing cases or for all",
+        "Save tensors of failing cases, or of all, into --probe-out\nThese are inputs, outputs and gradients of "
+        "both sides.",
         Maybe(Choice("failing", "all")), "failing|all", needs="out",
         apart={"outputs": "the tensors are in its folders already"},
         free="it keeps tensors besides the results")
     resume = Option("resume",
-        "Go on with the run in --probe-out that was killed or interrupted: what has a result does not run again",
+        "Go on with the run in --probe-out that was killed\nOr that was interrupted. What has a result does not run "
+        "again.",
         Flag(), ini=False, in_run_file=False,
         needs="out known",
         free="it goes on with the same run")
     shard: Option[tuple[int, int] | None] = Option("shard",
-        "Run the I-th of N parts of the cases, which are dealt out by estimated cost, alike on each machine; "
-        "pytest-probe merge joins their results", "pytest_probe.features.shard.options.Part", "I/N", ini=False,
+        "Run the I-th of N parts of the cases; pytest-probe merge joins their results\nParts are dealt out by "
+        "estimated cost, alike on each machine.", "pytest_probe.features.shard.options.Part", "I/N", ini=False,
         needs="known",
         may_differ=SELECTS | {"merge": "each folder is another shard; their numbers are checked by themselves"})
     cache: Option[tuple[Path, int] | None] = Option("cache",
-        "Keep the numbers of references that take more than 5 ms in this folder, and take them from there in the next "
-        "run, on another device or another build. It grows up to SIZE (default: 10GB); the least recently used goes "
-        "first", Keyed(WritableFolder(), size=(Size(), "10GB")), "DIR[,size=SIZE]",
+        "Keep the numbers of slow references in this folder (default size: 10GB)\nA slow one takes more than 5 ms. "
+        "The next run takes them from there, on another device or another build. The folder grows up to SIZE; the "
+        "least recently used goes first.", Keyed(WritableFolder(), size=(Size(), "10GB")), "DIR[,size=SIZE]",
         free="cached numbers are equal, bit for bit")
     timeout = Option("timeout",
-        "End the process in which a case takes longer than S seconds, with all its runs; 0: never (default: 300)",
+        "End the process in which a case takes longer than S seconds; 0: never (default: 300)\nA case with all its "
+        "runs.",
         Number(lambda seconds: 0 <= seconds < 1e9, "give seconds, 0 or more; 0 is no limit"), "S", "300",
         free="a case that ends in time has the same verdict with any limit")
     isolate = Option("isolate",
-        "Run cases in a process of their own, which is replaced when it dies; -n does so anyway", Flag(),
+        "Run cases in a process of their own, which is replaced when it dies\nWith -n they run so anyway.", Flag(),
         in_run_file=False, needs="known", apart={"cluster": "each case runs in a process of its device already"},
         first="pytest_probe.features.isolate.plugin.use_one_worker",
         free="each process computes the same")
     cluster: Option[tuple[str, str | None] | None] = Option("cluster",
-        "Run the cases on a Ray cluster, one process a device: ray (the cluster of RAY_ADDRESS, else this machine), or "
-        "ray://HOST:PORT. NAME is what Ray calls the devices, as NPU (default: GPU where a node has one, else CPU)",
+        "Run the cases on a Ray cluster: ray, or ray://HOST:PORT\nOne process a device. ray is the cluster of "
+        "RAY_ADDRESS, else this machine. NAME is what Ray calls the devices, as NPU (default: GPU where a node has "
+        "one, else CPU).",
         "pytest_probe.features.cluster.options.Address", "ADDRESS[,resource=NAME]",
         needs="records known",
         first="pytest_probe.features.cluster.plugin.refuse_workers", free="each process computes the same")
-    capture = Option("capture", "Record the API calls of this test run as a dump below this folder; nothing is checked",
+    capture = Option("capture",
+        "Record the API calls of this test run as a dump in DIR\nBelow that folder. Nothing is checked.",
         Maybe(Text()), "DIR", in_run_file=False, free="nothing is checked")
     asserts = Option("asserts",
-        "Explain failing asserts of the tests' own, torch.testing.assert_close, numpy.testing.assert_allclose, assert "
-        "torch.allclose and the like: what the difference looks like. With =all also how much of its tolerance each "
-        "passing one uses", FlagOrWord("failing", "all"), "all", in_run_file=False,
+        "Explain failing asserts of the tests' own\ntorch.testing.assert_close, numpy.testing.assert_allclose, "
+        "assert torch.allclose and the like: what the difference looks like. With =all also how much of its "
+        "tolerance each passing one uses.", FlagOrWord("failing", "all"), "all", in_run_file=False,
         alone="pytest_probe.features.asserts.plugin.register", free="it explains tests of the user's own")
     collect = Option("collect", "Collect the dumps in the folders that pytest collects", Flag(), cli=False,
         in_run_file=False, probes=True, may_differ=SELECTS)
@@ -453,7 +461,7 @@ FEATURES: Mapping[str, Callable[[Options], object]] = {
     "pytest_probe.features.benchmark.plugin.AgainstBenchmark": lambda asked: asked.benchmark and not asked.outputs,
     "pytest_probe.features.gate.plugin.AgainstBaseline": lambda asked: asked.baseline,
     "pytest_probe.features.timing.plugin.Timing": lambda asked: TIME in asked.mode or MEMORY in asked.mode,
-    "pytest_probe.features.markdown.plugin.Markdown": lambda asked: asked.markdown or "GITHUB_ACTIONS" in os.environ,
+    "pytest_probe.features.markdown.plugin.Markdown": lambda asked: asked.out or "GITHUB_ACTIONS" in os.environ,
     "pytest_probe.features.history.plugin.History": lambda asked: asked.history,
     "pytest_probe.features.html.plugin.Html": lambda asked: asked.html or asked.out,
     "pytest_probe.features.resume.plugin.Resume": lambda asked: asked.resume,
@@ -465,6 +473,8 @@ TWO_CALLS = "pytest_probe.features.against_call.calls.TwoCalls"
 RELATIONS = "pytest_probe.features.relations.checks.asked_by_check"
 # What checks a collective for `probe.check_collective(...)`.
 COLLECTIVES = "pytest_probe.features.collectives.user_calls.UserCollectives"
+# Behind so many columns `pytest --help` says what an ini key means.
+_KEY_COLUMNS = 22
 # What is not a test run, by its module, in the order of the help.
 COMMANDS = (
     "pytest_probe.cli.show",
@@ -479,11 +489,11 @@ COMMANDS = (
 SECTIONS = {
     "begin here": "dump device dtype api standard strict out html",
     "run": "inputs data-dir seed repeat mode time-budget time-limit emulate reference-device flops listen capture",
-    "select": "direction skip-api unique fuzz fuzz-save",
+    "select": "direction skip-api unique fuzz",
     "judge": "standards-file allow framework reference-framework compile ranks",
     "compare": "benchmark baseline baseline-update against against-map outputs",
-    "ask more": "against-call against-framework relations self worth worth-least asserts",
-    "report": "save markdown history",
+    "ask more": "against-call against-framework relations self worth asserts",
+    "report": "save history",
     "scale": "shard resume cache timeout isolate cluster",
 }
 OPTIONS: tuple[Option[Any], ...] = tuple(row for row in vars(Options).values() if isinstance(row, Option))
@@ -515,9 +525,7 @@ def register(parser: pytest.Parser) -> None:
             _add_option(group, NAMED[name])
     for option in OPTIONS:
         if option.ini:
-            # pytest --help lists the keys, too.
-            help = f"See {option.flag}" if option.cli else option.help
-            parser.addini(option.key, help, type=_ini_type(option), default=None)
+            parser.addini(option.key, _ini_help(option), type=_ini_type(option), default=None)
 
 
 def _add_option(group: pytest.OptionGroup, option: Option[Any]) -> None:
@@ -531,6 +539,13 @@ def _add_option(group: pytest.OptionGroup, option: Option[Any]) -> None:
     else:
         action = "append" if option.kind == "list" else "store"
         group.addoption(option.flag, action=action, metavar=option.metavar, dest=option.key, help=option.help)
+
+
+def _ini_help(option: Option[Any]) -> str:
+    """`pytest --help` lists the keys, too. A long key says itself which option it is, and pytest would begin a new line
+    for more."""
+    shown = f"{option.key} ({_ini_type(option)}):"
+    return option.help if not option.cli else f"See {option.flag}" if len(shown) < _KEY_COLUMNS else ""
 
 
 def _ini_type(option: Option[Any]) -> Any:

@@ -40,7 +40,7 @@ def details(result: pytest.RunResult) -> list[str]:
 
 @pytest.mark.parametrize("workers", [[], ["-n2"]], ids=["alone", "two workers"])
 def test_the_first_of_a_group_is_shown_in_full(faulty: pytest.Pytester, workers: list[str]) -> None:
-    result = faulty.runpytest("--probe-dump=dump.json", "--junitxml=j.xml", "--probe-markdown=m.md", *workers)
+    result = faulty.runpytest("--probe-dump=dump.json", "--junitxml=j.xml", "--probe-out=out", *workers)
     result.assert_outcomes(failed=5)
     assert sorted(details(result)) == ["Functional.linear.0.forward", "Functional.relu.0.forward"]
     others = result.outlines[result.outlines.index(OTHERS) + 1 :][:3]
@@ -61,7 +61,7 @@ def test_the_first_of_a_group_is_shown_in_full(faulty: pytest.Pytester, workers:
     assert str(groups["probe.group.2"]).startswith("1 error: 3 of 6 elements differ")
     # What other tools read of a failing item is whole.
     assert all("to reproduce: " in str(each.text) for each in suite.findall("testcase/failure"))
-    assert (faulty.path / "m.md").read_text(encoding="utf-8").splitlines()[2] == f"- {LINE}"
+    assert (faulty.path / "out/summary.md").read_text(encoding="utf-8").splitlines()[2] == f"- {LINE}"
 
 
 def test_very_verbose_shows_all(faulty: pytest.Pytester) -> None:

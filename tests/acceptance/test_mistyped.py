@@ -23,7 +23,7 @@ CRASHES = """
         (["--probe-dump=dmp.json"], "--probe-dump: '*dmp.json' cannot be used; *; did you mean *dump.json?"),
         (["--probe-dump=dump.json", "--probe-device=cuba"], "--probe-device: 'cuba' *; did you mean cuda?"),
         (["--probe-dump=dump.json", "--probe-device=cpu:x"], "--probe-device: 'cpu:x' *; found here: *[!?]"),
-        (["--probe-dump=dump.json", "--probe-markdown=folder"], "--probe-markdown: '*folder' cannot be used; *"),
+        (["--probe-dump=dump.json", "--probe-history=folder"], "--probe-history: '*folder' cannot be used; *"),
     ],
 )
 def test_a_wrong_value_names_what_was_meant(
@@ -65,7 +65,7 @@ def test_options_that_leave_nothing_are_named(
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("probe_device", "cuba"), ("probe_repeat", "0"), ("probe_markdown", "folder")]
+    ("key", "value"), [("probe_device", "cuba"), ("probe_repeat", "0"), ("probe_history", "folder")]
 )
 def test_a_wrong_value_of_an_ini_file_is_blamed_on_the_file(
     key: str, value: str, pytester: pytest.Pytester, make_dump: DumpMaker

@@ -124,7 +124,7 @@ def test_shards_of_two_devices_are_not_joined(
 
 # Options of no effect on a verdict, as they are given to a run that goes on.
 FREE = (
-    "--probe-timeout=7", "--probe-timeout=0", "--probe-strict", "--probe-html=page.html", "--probe-markdown=page.md",
+    "--probe-timeout=7", "--probe-timeout=0", "--probe-strict", "--probe-html=page.html",
     "--probe-history=history.sqlite", "--probe-save=all", "--probe-cache=cache,size=1GB",
     "--probe-isolate", "--probe-asserts=all", "-n1", "-v", "-q", "--tb=short", "-rA",
     "--junitxml=junit.xml", "--color=yes", "--durations=3", "-x", "--maxfail=3",
@@ -150,7 +150,7 @@ def test_each_free_option_is_accepted_in_a_test() -> None:
     """But for those without which there is no run to go on with, and for what needs a cluster, a search or worths."""
     given = {word.partition("=")[0].removeprefix("--probe-") for word in FREE if word.startswith("--probe-")}
     assert {option.name for option in OPTIONS if option.free} - given == {
-        "out", "resume", "fuzz-save", "worth-least", "cluster", "capture", "listen"
+        "out", "resume", "cluster", "capture", "listen"
     }  # fmt: skip
 
 

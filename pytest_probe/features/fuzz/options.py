@@ -1,10 +1,11 @@
-"""How many calls --probe-fuzz asks for."""
+"""How many calls --probe-fuzz asks for, and where it keeps what they find."""
 
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 
-from pytest_probe.option_types import Given, Type
+from pytest_probe.option_types import Given, Keyed, Maybe, Place, Type
 
 # Its calls are the same ones each time.
 QUICK = "quick"
@@ -25,11 +26,19 @@ class Calls(Type):
             raise given.wrong("it needs hypothesis, which is not installed: pip install 'pytest-probe[fuzz]'")
         return text
 
-    def plain(self, value: str | None) -> int | None:
-        return None if value is None else count(value)
 
-    def identity(self, value: str | None) -> str | None:
-        return value
+class Search(Keyed):
+    """A number of calls, and the folder of the dump that what they find is appended to. Two runs that differ in the
+    folder alone are alike."""
+
+    def __init__(self) -> None:
+        super().__init__(Calls(), save=(Maybe(Place()), ""))
+
+    def plain(self, value: tuple[str, Path | None] | None) -> int | None:
+        return None if value is None else count(value[0])
+
+    def identity(self, value: tuple[str, Path | None] | None) -> str | None:
+        return None if value is None else value[0]
 
 
 def count(asked: str) -> int:

@@ -104,7 +104,8 @@ def search_command(probe: Probe, path: Path, api: str, device: str | None) -> st
     if "direction" in given:
         target += f" --probe-direction={given['direction']}"
     command = probe.settings.command(target, given.get("dtype"), device)
-    if probe.settings.fuzz in (None, QUICK):
+    asked = probe.settings.fuzz
+    if asked is None or asked[0] == QUICK:
         return command
     return f"{command} --hypothesis-seed={probe.config.getoption('--hypothesis-seed', None) or _seed_of(probe)}"
 
@@ -158,7 +159,9 @@ class _FuzzItem(NoticeItem):
             return Verdict("error", standard, f"a drawn call left the device unusable: {self._loss}; {hint}")
         self._failures = result.failures(strict=probe.settings.strict)
         verdict = verdict_of(result, standard, strict=probe.settings.strict)
-        saved = map(self._saved, self._failures if probe.settings.fuzz_save is not None else ())
+        asked = probe.settings.fuzz
+        folder = None if asked is None else asked[1]
+        saved = () if folder is None else (self._saved(found, folder) for found in self._failures)
         return replace(verdict, notes=(*verdict.notes, *saved))
 
     def _trials(self) -> Trials:
@@ -180,12 +183,10 @@ class _FuzzItem(NoticeItem):
             checked = feature.further(checked)
         return checked
 
-    def _saved(self, found: Finding) -> str:
+    def _saved(self, found: Finding, folder: Path) -> str:
         """A note on where the call was appended, or why it was not."""
         from pytest_probe.features.fuzz.findings import append
 
-        folder = self.probe.settings.fuzz_save
-        assert folder is not None
         try:
             return f"saved as {append(folder, found, self.framework)} in {folder}"
         except (OSError, DumpError) as error:
@@ -198,7 +199,7 @@ class _FuzzItem(NoticeItem):
         assert asked is not None
         cache = getattr(self.config, "cache", None)
         folder = None if cache is None else _kept_in(cache)
-        return Effort(count(asked), asked == QUICK, database(folder), _seed_of(self.probe))
+        return Effort(count(asked[0]), asked[0] == QUICK, database(folder), _seed_of(self.probe))
 
     def _directions(self) -> tuple[Direction, ...]:
         asked = self.probe.settings.selection.directions

@@ -1,3 +1,3 @@
-"""--probe-markdown: a page in Markdown about a run, and GitHub's annotations."""
+"""A page in Markdown about a run, in --probe-out and on GitHub, and GitHub's annotations."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""--probe-markdown: a summary in Markdown, where the user asks for it and where a CI job shows it."""
+"""A summary in Markdown: in --probe-out, and where a CI job shows it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from pytest_probe.plugin.session import Probe
 from pytest_probe.reports.groups import GroupMember, Groups
 from pytest_probe.reports.results_file import results_in
 from pytest_probe.system.files import replacing
+
+FILE = "summary.md"
 
 
 class Markdown(Feature):
@@ -49,13 +51,13 @@ class Markdown(Feature):
         page = Page(
             reporting.header, reporting.tally, failing, reporting.not_run, summary.lines, summary.alarm, told
         ).text()
-        asked, step = self.probe.settings.markdown, step_summary()
+        out, step = self.probe.settings.out, step_summary()
         try:
-            if asked is not None:
-                with replacing(asked) as temporary:
+            if out is not None:
+                with replacing(self.probe.written_at(out / FILE)) as temporary:
                     temporary.write_text(page, encoding="utf-8", errors="replace")
         except OSError as error:
-            reporting.trouble(f"the summary for {asked} cannot be written ({error.strerror})")
+            reporting.trouble(f"the summary {FILE} cannot be written ({error.strerror})")
         try:
             if step is not None:
                 with step.open("a", encoding="utf-8", errors="replace") as file:

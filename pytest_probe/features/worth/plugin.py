@@ -43,8 +43,7 @@ class WorthOfPasses(Feature):
         return Summary([*self._report.lines(width)])
 
     def end(self, reporting: Reporting) -> None:
-        least = self.probe.settings.worth_least
-        for line in () if least is None else self._report.below(least):
+        for line in self._report.below(int(self.probe.settings.worth or 0)):
             reporting.trouble(line)
 
     def tables(self, folder: Path) -> Iterable[Path]:

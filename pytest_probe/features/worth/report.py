@@ -75,7 +75,7 @@ class Report(Struct):
             words = ", ".join(f"{api} {100 * share:.0f} %" for share, api in least)
             yield from wrap(f"least found: {words}", width=width)
 
-    def below(self, least: float) -> Iterator[str]:
+    def below(self, least: int) -> Iterator[str]:
         """What is wrong where the dump proves less than so many percent, and which APIs need other records."""
         if not self.cases or self.share >= least:
             return
@@ -84,7 +84,7 @@ class Report(Struct):
         ]
         more = f" and {len(named) - _APIS:,} more APIs" if len(named) > _APIS else ""
         yield (
-            f"worth: {self.share:.3g} % of the cases prove something, --probe-worth-least asks for {least:g} %; "
+            f"worth: {self.share:.3g} % of the cases prove something, --probe-worth asks for {least} %; "
             f"other records are needed of {', '.join(named[:_APIS])}{more}"
         )
 

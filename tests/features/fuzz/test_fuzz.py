@@ -44,7 +44,7 @@ def test_a_dump_has_an_item_an_api(pytester: pytest.Pytester) -> None:
 
 def test_without_a_dump_a_fault_is_found_shrunk_and_kept_as_a_case(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(PATCHED)
-    result = pytester.runpytest(*SOFTMAX, "--probe-fuzz=100", "--probe-fuzz-save=kept", "--hypothesis-seed=1")
+    result = pytester.runpytest(*SOFTMAX, "--probe-fuzz=100,save=kept", "--hypothesis-seed=1")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
@@ -72,7 +72,7 @@ def test_a_finding_in_paddle_is_a_script_of_paddles(pytester: pytest.Pytester) -
             registry.calls["paddle.nn.functional.relu"] = relu
     """)
     dump = ("--probe-dump=forward_rank0_all.json", "--probe-api=paddle.nn.functional.relu")
-    result = pytester.runpytest(*dump, "--probe-fuzz=60", "--probe-direction=forward", "--probe-fuzz-save=kept")
+    result = pytester.runpytest(*dump, "--probe-fuzz=60,save=kept", "--probe-direction=forward")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
@@ -111,7 +111,7 @@ def test_workers_search_as_well(pytester: pytest.Pytester) -> None:
         (("--probe-fuzz=5",), "*--probe-fuzz*give a dump*or*--probe-api*"),
         (("--probe-fuzz=5", "--probe-api=torch.nn.functional.no_such"), "*--probe-api*no_such*table*"),
         (("--probe-fuzz=5", "--probe-api=os.system"), "*--probe-api*os.system*table*"),
-        (("--probe-fuzz-save=kept",), "*--probe-fuzz-save*add --probe-fuzz=N*"),
+        (("--probe-fuzz=5,safe=kept",), "*--probe-fuzz: '5,safe=kept' cannot be used*"),
     ],
 )
 def test_what_cannot_be_searched_is_said(pytester: pytest.Pytester, arguments: tuple[str, ...], words: str) -> None:

@@ -57,7 +57,7 @@ def test_a_crash_of_some_calls_is_a_finding_under_workers(pytester: pytest.Pytes
     """All 25 calls are made but for the one that crashed; the searches beside it know nothing of it."""
     pytester.makeconftest(KERNELS)
     apis = ("--probe-api=Functional.relu", "--probe-api=Torch.sin", "--probe-api=Torch.abs")
-    run = pytester.runpytest(*apis, *RUN, "-n", "1", "--probe-fuzz-save=kept")
+    run = pytester.runpytest(*apis, *RUN, "-n", "1", "--probe-fuzz=quick,save=kept")
     run.assert_outcomes(failed=1, passed=2)
     found = results(pytester)
     relu = found["Functional.relu"]

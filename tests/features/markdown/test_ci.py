@@ -1,4 +1,4 @@
-"""What a CI job sees of a run: GitHub's marks and page, --probe-markdown, other plugins' reports."""
+"""What a CI job sees of a run: GitHub's marks and page, summary.md, other plugins' reports."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def test_github_annotates_ten_failures_at_most(
 @pytest.mark.usefixtures("planted")
 def test_markdown_lists_the_failed_cases(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump()
-    assert run(pytester, "--probe-markdown=page.md").ret == 1
-    page = Path("page.md").read_text()
+    assert run(pytester, "--probe-out=out").ret == 1
+    page = Path("out/summary.md").read_text()
     assert page.splitlines()[:5] == [
         "## pytest-probe: 2 cases failed",
         "",
@@ -73,16 +73,23 @@ def test_markdown_lists_the_failed_cases(pytester: pytest.Pytester, make_dump: D
         "- 1 error: noise ratio 512 (limit 64), Functional.relu, at train.py:12 (record relu.0.backward)",
         "- 6 cases, 2 pass, 1 warning, 2 error, 1 skip",
     ]
-    assert run(pytester, "--probe-markdown=page.md", "-k", "argmax").ret == 0
-    assert Path("page.md").read_text().startswith("## pytest-probe: nothing failed\n\n- 1 case, 1 pass\n")
+    assert run(pytester, "--probe-out=other", "-k", "argmax").ret == 0
+    assert Path("other/summary.md").read_text().startswith("## pytest-probe: nothing failed\n\n- 1 case, 1 pass\n")
 
 
-@pytest.mark.parametrize("place", ["none/page.md", "."])
-def test_markdown_that_cannot_be_written(pytester: pytest.Pytester, make_dump: DumpMaker, place: str) -> None:
+def test_a_summary_that_cannot_be_written_fails_the_run(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
     make_dump(data=DATA)
-    result = run(pytester, f"--probe-markdown={place}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --probe-markdown: * cannot be used; give a file that can be written: *"])
+    pytester.makeconftest(
+        """
+        import os
+
+        def pytest_runtest_logfinish():
+            os.makedirs("out/summary.md/full", exist_ok=True)
+        """
+    )
+    result = run(pytester, "--probe-out=out")
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["probe: the summary summary.md cannot be written (*)"])
 
 
 def test_a_page_that_github_cannot_show_ends_in_no_traceback(

@@ -68,7 +68,7 @@ def test_a_run_says_what_would_have_been_found(
 
 
 def test_a_step_without_a_loss_proves_too_little(pytester: pytest.Pytester, dumps: tuple[Path, Path]) -> None:
-    asked = ("--probe-worth", "--probe-worth-least=90")
+    asked = ("--probe-worth=90",)
     good = pytester.runpytest(*RUN, f"--probe-dump={dumps[0]}", *asked)
     assert good.ret == 0
     bad = pytester.runpytest(*RUN, f"--probe-dump={dumps[1]}", *asked, "--probe-out=out")
@@ -78,7 +78,7 @@ def test_a_step_without_a_loss_proves_too_little(pytester: pytest.Pytester, dump
         ["* cases prove little or nothing:", "  Functional.*.backward*: incoming gradient * is all zeros"]
     )
     bad.stdout.fnmatch_lines(
-        ["probe: worth: 5* % of the cases prove something, --probe-worth-least asks for 90 %;*linear backward*"]
+        ["probe: worth: 5* % of the cases prove something, --probe-worth asks for 90 %;*linear backward*"]
     )
     with (pytester.path / "out/detects.csv").open(encoding="utf-8-sig") as file:
         rows = list(csv.DictReader(file))
@@ -109,8 +109,7 @@ def test_without_the_option_passes_state_what_they_detect(pytester: pytest.Pytes
 
 
 @pytest.mark.parametrize(("words", "told"), [
-    (["--probe-worth-least=90"], "it needs another option: add --probe-worth"),
-    (["--probe-worth", "--probe-worth-least=101"], "give percent, 0 to 100, as 90"),
+    (["--probe-worth=101"], "argument --probe-worth: ignored explicit argument '101'"),
     (["--probe-worth", "--probe-mode=time"], "it needs verdicts, and with --probe-mode=time nothing is judged"),
 ])  # fmt: skip
 def test_options_that_do_not_fit(
