@@ -13,14 +13,14 @@ from benchmarks.quality.opinfo import samples
 from benchmarks.quality.samples import LeftOut, Wish
 from pytest_probe.check import Checked, Checker, Conditions
 from pytest_probe.features.relations.checks import Relations
-from pytest_probe.features.relations.options import NAMES
 from pytest_probe.model.verdict import RELATION
+from pytest_probe.options import RELATION_NAMES
 from pytest_probe.registry import Registry
 
 
 def main() -> None:
     checker = Checker(Conditions(device="cpu", diagnosed=False), Registry.default())
-    relations, counts = Relations(checker, NAMES), Counter[tuple[str, str]]()
+    relations, counts = Relations(checker, RELATION_NAMES), Counter[tuple[str, str]]()
     cases = 0
     for dtype in sys.argv[1:] or ["float32", "bfloat16"]:
         for sample in samples(Wish(dtype, 2)):
@@ -36,7 +36,7 @@ def main() -> None:
                         if output.verdict == "error" or (output.verdict == "warning" and "again" in output.name):
                             print(f"{sample.label} {dtype} {case.direction}: {output.name}: {output.reason}")
     print(f"{cases:,} cases")
-    for name in NAMES:
+    for name in RELATION_NAMES:
         words = ", ".join(f"{counts[name, outcome]:,} {outcome}" for outcome in ("pass", "warning", "error", "skip"))
         print(f"{name}: {words}")
 

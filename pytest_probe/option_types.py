@@ -138,6 +138,25 @@ class Maybe(Type, Generic[T]):
         return self._written.read(given) if given.text else None
 
 
+class Needing(Type, Generic[T]):
+    """What needs a package that comes with an extra of pytest-probe; None where nothing was written."""
+
+    def __init__(self, written: Reads[T], package: str, extra: str) -> None:
+        self._written, self._package, self._extra = written, package, extra
+
+    def read(self, given: Given) -> T | None:
+        value = self._written.read(given)
+        if value is not None and (missing := missing_extra(self._package, self._extra)):
+            raise given.wrong(missing)
+        return value
+
+    def plain(self, value: Any) -> Any:
+        return self._written.plain(value)
+
+    def identity(self, value: Any) -> Any:
+        return self._written.identity(value)
+
+
 class Whole(Type):
     """A whole number from low to below high."""
 
@@ -244,6 +263,17 @@ class Names(Type):
         return tuple(dict.fromkeys(names))
 
 
+class Chosen(Names):
+    """Some of these names, in the order in which the table has them; "all" for all of them."""
+
+    def __init__(self, *choices: str) -> None:
+        super().__init__(*choices, "all")
+
+    def read(self, given: Given) -> tuple[str, ...]:
+        named = super().read(given)
+        return tuple(name for name in self._choices[:-1] if name in named or "all" in named)
+
+
 class Modes(Type):
     """Device modes to allow, or "auto" or "none" alone."""
 
@@ -287,6 +317,15 @@ class Place(Type):
 
     def identity(self, value: Path | None) -> str | None:
         return None if value is None else content(value)
+
+
+class RunFolder(Place):
+    """The folder of a run, which is known by its results."""
+
+    def identity(self, value: Path | None) -> str | None:
+        from pytest_probe.reports.results_file import RESULTS
+
+        return None if value is None else content(value / RESULTS)
 
 
 class Folder(Place):
@@ -374,6 +413,14 @@ def content(path: Path) -> str | None:
         return digest(path.read_bytes())
     except OSError:
         return None
+
+
+def missing_extra(package: str, extra: str) -> str:
+    """How to install what is not here; "" where it is."""
+    from importlib.util import find_spec
+
+    name = {"ray": "Ray"}.get(package, package)
+    return "" if find_spec(package) else f"it needs {name}, which is not installed: pip install 'pytest-probe[{extra}]'"
 
 
 def digest(content: bytes) -> str:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from pytest_probe.option_types import (
     Choice,
+    Chosen,
     Directions,
     Dumps,
     FileOrFolder,
@@ -29,9 +30,11 @@ from pytest_probe.option_types import (
     Modes,
     Names,
     Namespaces,
+    Needing,
     Number,
     Place,
     Report,
+    RunFolder,
     Size,
     Text,
     Whole,
@@ -59,8 +62,11 @@ DIRECTION_CHOICES: Mapping[str, tuple[Direction, ...]] = {
 }
 # What --probe-mode asks for.
 ACCURACY, TIME, MEMORY = "acc", "time", "mem"
-# The standard of features/self_check, which may be meant where no run has it.
+# The standard of features/self_check, which may be meant where no run has it, and its questions.
 SELF = "self"
+QUESTIONS = ("wider", "cpu", "smooth", "finite")
+# In the order in which they are asked: what hangs on other memory, or on chance, is known before bits are compared.
+RELATION_NAMES = ("fresh", "guard", "again", "out", "inplace", "alias", "batch", "order", "layout", "stream")
 
 # Why two runs that are used together may differ, by what for: "benchmark", "baseline", "merge" or "resume".
 SELECTS = {
@@ -272,7 +278,7 @@ class Options:
     benchmark: Option[Path | None] = Option("benchmark",
         "Compare errors and times with those of another run's --probe-out\nOr DIR is the other folder of "
         "--probe-outputs.",
-        "pytest_probe.features.benchmark.options.RunFolder", "DIR", repeated=True, needs="reference one_side",
+        RunFolder(), "DIR", repeated=True, needs="reference one_side",
         may_differ=JUDGES)
     outputs: Option[Path | None] = Option("outputs",
         "Judge the outputs in this folder by those in the folder of --probe-benchmark, without a "
@@ -343,7 +349,7 @@ class Options:
         may_differ=SELECTS)
     relations: Option[tuple[str, ...]] = Option("relations",
         "Ask of each call what must hold bit for bit without a reference: all, or again, alias, batch, fresh, "
-        "guard, inplace, layout, order, out, stream", "pytest_probe.features.relations.options.Asked", "NAME[,NAME...]",
+        "guard, inplace, layout, order, out, stream", Chosen(*RELATION_NAMES), "NAME[,NAME...]",
         repeated=True, needs="device verdicts", apart=dict.fromkeys(("against-call", "compile"),
         "calls are made by several implementations, and one is asked"), may_differ=JUDGES)
     worth = Option("worth",
@@ -353,7 +359,7 @@ class Options:
         may_differ=JUDGES)
     self_asked: Option[tuple[str, ...]] = Option("self",
         "Questions of --probe-standard=self: wider, cpu, smooth, finite (default: all)",
-        "pytest_probe.features.self_check.options.Asked", "NAME[,NAME...]", repeated=True,
+        Chosen(*QUESTIONS), "NAME[,NAME...]", repeated=True,
         needs="standard=self", may_differ=JUDGES)
     ranks: Option[tuple[int, str] | None] = Option("ranks",
         "Make the collectives of a dump again by N processes\nHere or on --probe-cluster; it judges what each "
@@ -369,7 +375,7 @@ class Options:
         "DIR", in_run_file=False, probes=True, free="it says where results go")
     html: Option[Path | None] = Option("html",
         "Write a page about the run, to open in a browser\nIt has tables and plots, and shows where errors begin.",
-        "pytest_probe.features.html.options.Page", "FILE", in_run_file=False, free="it writes a report")
+        Needing(Report(), "jinja2", "report"), "FILE", in_run_file=False, free="it writes a report")
     history = Option("history",
         "Append the run to this SQLite file; pytest-probe history shows how a metric moved over runs", Report(), "FILE",
         in_run_file=False, free="it writes a report")

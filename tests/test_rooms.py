@@ -66,6 +66,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "numerics/conventions.py": {"where an eps is added": "all zeros"},
     "numerics/rounding_signature.py": {"an English word": "tile"},
     "plugin/items.py": {"a style of pytest's tracebacks": "short"},
+    "option_types.py": {"a value of an option": "all"},
     "options.py": {
         "options, and sections of them": "mode repeat scale select",
         "a value of an option": "all",
@@ -125,7 +126,6 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     },
     "features/relations/checks.py": {"a class": "random"},
     "features/relations/layouts.py": {"a layout": "contiguous"},
-    "features/relations/options.py": {"a value of an option": "all"},
     "features/self_check/training.py": {"a value of a setting": "fix"},
     "features/against_call/calls.py": {"a class, and what a pair is": "equal random"},
     "features/against_framework/report.py": {"what a pair is": "random"},

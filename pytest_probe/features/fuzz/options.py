@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
-from pytest_probe.option_types import Given, Keyed, Maybe, Place, Type
+from pytest_probe.option_types import Given, Keyed, Maybe, Needing, Place, Type
 
 # Its calls are the same ones each time.
 QUICK = "quick"
@@ -16,14 +15,11 @@ class Calls(Type):
     """A number of calls, or the name of a profile; None without a search."""
 
     def read(self, given: Given) -> str | None:
-        """Raises SettingsError also where hypothesis is not installed."""
         text = given.text
         if not text:
             return None
         if text not in _PROFILES and not (text.isascii() and text.isdigit() and 1 <= int(text) < 2**31):
             raise given.wrong(f"give a number of calls, 1 or more, or {', '.join(_PROFILES)}")
-        if importlib.util.find_spec("hypothesis") is None:
-            raise given.wrong("it needs hypothesis, which is not installed: pip install 'pytest-probe[fuzz]'")
         return text
 
 
@@ -32,7 +28,7 @@ class Search(Keyed):
     folder alone are alike."""
 
     def __init__(self) -> None:
-        super().__init__(Calls(), save=(Maybe(Place()), ""))
+        super().__init__(Needing(Calls(), "hypothesis", "fuzz"), save=(Maybe(Place()), ""))
 
     def plain(self, value: tuple[str, Path | None] | None) -> int | None:
         return None if value is None else count(value[0])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from pytest_probe.errors import SettingsError
 from pytest_probe.features.html.collected import Collected
 from pytest_probe.features.html.other_runs import Comparison, OtherCase, OtherRun, sparklines
 from pytest_probe.features.html.run_folder import RunFolder
+from pytest_probe.option_types import missing_extra
 from pytest_probe.system.text import printable
 
 _COMMAND = "report"
@@ -37,9 +37,8 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """The exit status. Raises SettingsError."""
-    if importlib.util.find_spec("jinja2") is None:
-        wanted = "it needs jinja2, which is not installed: pip install 'pytest-probe[report]'"
-        raise SettingsError(_COMMAND, str(arguments.out), wanted)
+    if missing := missing_extra("jinja2", "report"):
+        raise SettingsError(_COMMAND, str(arguments.out), missing)
     from pytest_probe.features.html.page import Page
 
     shown = RunFolder.read("DIR", arguments.folder)

@@ -16,7 +16,6 @@ from pytest_probe.features.relations.again import Again
 from pytest_probe.features.relations.call import Apart, AtRisk, Call
 from pytest_probe.features.relations.layouts import Layout, Stream
 from pytest_probe.features.relations.memory import Fresh, Guard
-from pytest_probe.features.relations.options import NAMES
 from pytest_probe.features.relations.relation import Found, Relation, left_out
 from pytest_probe.features.relations.rows import BATCH, ORDER
 from pytest_probe.features.relations.table import Row, row
@@ -24,6 +23,7 @@ from pytest_probe.features.relations.twins import Alias, InPlace, Out
 from pytest_probe.model.verdict import RELATION, SEVERITY, Element, Metric, OutputVerdict, Verdict
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
 from pytest_probe.numerics.ulp import ulp_distance
+from pytest_probe.options import RELATION_NAMES
 from pytest_probe.standards.api_class import classes_of
 from pytest_probe.system.decoding import decode
 from pytest_probe.system.machine import out_of_memory
@@ -161,9 +161,9 @@ def asked_by_check(
 ) -> Callable[[Checked], Checked]:
     """What a test's `relations` and `batch` ask. Raises SettingsError for a name that is none."""
     for name in names:
-        check_name("check: relations", name, NAMES)
+        check_name("check: relations", name, RELATION_NAMES)
     if batch is not None and "batch" not in names and "order" not in names:
         raise SettingsError("check: batch", batch, 'it is for relations=["batch"], or "order"')
     if batch is not None:
         decode({"batch": batch}, Row, lambda _: "check")
-    return Relations(checker, [name for name in NAMES if name in names], at_risk, batch, tells=True).of
+    return Relations(checker, [name for name in RELATION_NAMES if name in names], at_risk, batch, tells=True).of

@@ -16,11 +16,11 @@ from pytest_probe.errors import DeviceRaised, HookFailed, NoReference, RecordErr
 from pytest_probe.features.relations.call import Call
 from pytest_probe.features.relations.table import Row
 from pytest_probe.features.self_check.kernels import kernels_as_reference
-from pytest_probe.features.self_check.options import NAME
 from pytest_probe.features.self_check.smooth import steps
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import OVERFLOW, PASS_SELF, SEVERITY, UNDECIDED, OutputVerdict, Verdict, conclusion
 from pytest_probe.numerics.dtypes import float_format, is_complex, numpy_dtype
+from pytest_probe.options import SELF
 from pytest_probe.standards.finite import Finite
 from pytest_probe.standards.noise import stages
 from pytest_probe.standards.noise.standard import NoiseStandard
@@ -52,7 +52,7 @@ class Asked(Struct, frozen=True):
     def outputs(self) -> Iterator[OutputVerdict]:
         if not self.verdict.outputs:
             outcome = self.verdict.verdict
-            yield OutputVerdict(self.name, (), "", outcome, NAME, self.why_not or self.verdict.reason)
+            yield OutputVerdict(self.name, (), "", outcome, SELF, self.why_not or self.verdict.reason)
         for output in self.verdict.outputs:
             yield replace(output, name=f"{self.name}.{output.name}", baseline={})
 
@@ -69,7 +69,7 @@ class SelfChecks:
         try:
             dtype = _wider(case)
         except RecordError as error:
-            return Checked(case, Verdict("skip", NAME, str(error), error.kind))
+            return Checked(case, Verdict("skip", SELF, str(error), error.kind))
         for runs in self._runs.values():
             runs.release(case)
         asked = list(self._asked(case, dtype))
@@ -141,15 +141,15 @@ class SelfChecks:
         beside = next((each.checked for each in found if each.name == "cpu" or on_cpu), None)
         checked = beside or next((each.checked for each in found), None) or self._beside("itself", case, "")
         if checked.worst is None:
-            return OutputVerdict("smooth", (), "", "skip", NAME, _line(checked.verdict.reason))
+            return OutputVerdict("smooth", (), "", "skip", SELF, _line(checked.verdict.reason))
         try:
             with self._checker.making_calls(case) as setup:
                 call = Call(checked, setup, Row(), self._checker.registry, None)
                 return steps(call, self._checker.conditions.seed, has_reference=beside is not None)
         except MemoryError as error:
-            return OutputVerdict("smooth", (), "", "skip", NAME, str(out_of_memory(error)))
+            return OutputVerdict("smooth", (), "", "skip", SELF, str(out_of_memory(error)))
         except (DeviceRaised, HookFailed, Unsupported) as error:
-            return OutputVerdict("smooth", (), "", "skip", NAME, first_line(error))
+            return OutputVerdict("smooth", (), "", "skip", SELF, first_line(error))
 
     def _outputs(self, asked: Asked) -> Iterator[OutputVerdict]:
         """An error that rounding to 16 bit between steps, or inside a kernel, explains is undecided."""
@@ -185,14 +185,14 @@ class SelfChecks:
         outcome, reason = conclusion(outputs)
         if outcome == "pass":
             outcome, reason = PASS_SELF, f"asked: {', '.join(names)}"
-        checked = Checked(case, Verdict(outcome, NAME, reason)) if chosen is None else chosen.checked
+        checked = Checked(case, Verdict(outcome, SELF, reason)) if chosen is None else chosen.checked
         replay = None if checked.worst is None else checked.worst.replay
         rows = argument_rows(replay) if replay is not None and SEVERITY[outcome] > SEVERITY["pass"] else ()
         notes = tuple(dict.fromkeys(note for each in asked for note in each.verdict.notes))
         found = replace(
             checked.verdict,
             verdict=outcome,
-            standard=NAME,
+            standard=SELF,
             reason=reason,
             kind="",
             outputs=outputs,
@@ -233,9 +233,9 @@ def _unasked(asked: Sequence[Asked], outputs: Sequence[OutputVerdict]) -> Verdic
     refuses the call, says more than each of them."""
     for each in asked:
         if each.verdict.verdict == "skip" and each.verdict.kind != NoReference.kind:
-            return replace(each.verdict, standard=NAME)
+            return replace(each.verdict, standard=SELF)
     why = "; ".join(f"{output.name}: {output.reason}" for output in outputs if output.reason)
-    return Verdict("skip", NAME, why or "no dtype is wider, and the CPU is the device", NO_QUESTION)
+    return Verdict("skip", SELF, why or "no dtype is wider, and the CPU is the device", NO_QUESTION)
 
 
 def _wider(case: Case) -> str:

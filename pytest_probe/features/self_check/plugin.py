@@ -10,10 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_probe.errors import NoReference
-from pytest_probe.features.self_check.options import NAME, QUESTIONS
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.result import Result
 from pytest_probe.model.verdict import PASS_SELF, Verdict
+from pytest_probe.options import QUESTIONS, SELF
 from pytest_probe.plugin.collectors import ProbeFile
 from pytest_probe.plugin.feature import Feature, Summary
 from pytest_probe.plugin.items import ProbeItem
@@ -24,7 +24,7 @@ from pytest_probe.reports.terminal import wrap
 if TYPE_CHECKING:
     from pytest_probe.features.self_check.checks import SelfChecks
 
-_STANDARDS: Mapping[str, str] = {NAME: "no reference: the device is asked by itself, and beside the CPU"}
+_STANDARDS: Mapping[str, str] = {SELF: "no reference: the device is asked by itself, and beside the CPU"}
 # What the summary says once of passes.
 BLIND = "pass (self): a fault that all dtypes' kernels of the device share is not seen"
 
@@ -55,7 +55,7 @@ class SelfCheck(Feature):
 
     def __init__(self, probe: Probe) -> None:
         super().__init__(probe)
-        self._decides = probe.settings.standard == NAME
+        self._decides = probe.settings.standard == SELF
         if self._decides:
             self.standards = _STANDARDS
             # The rules that judge the device beside its own kernels.
@@ -100,7 +100,7 @@ class SelfCheck(Feature):
         if key not in self._known:
             self._known[key] = self.checks.asks(case)
         if asks := ", ".join(self._known[key]):
-            words = f"{verdict.reason}; --probe-standard={NAME} can ask: {asks}"
+            words = f"{verdict.reason}; --probe-standard={SELF} can ask: {asks}"
             judged.verdict = replace(verdict, reason=words)
 
     def add(self, result: Result) -> None:

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from pytest_probe.check.perturbed import perturbed
 from pytest_probe.features.relations.call import Call
-from pytest_probe.features.self_check.options import NAME
 from pytest_probe.model.run import Leaf
 from pytest_probe.model.verdict import Element, Metric, OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, is_complex, is_floating, widen
@@ -19,6 +18,7 @@ from pytest_probe.numerics.noise_ratio import root_mean_square
 from pytest_probe.numerics.random_streams import RandomStreams
 from pytest_probe.numerics.statistics import stable_order
 from pytest_probe.numerics.ulp import ulp
+from pytest_probe.options import SELF
 from pytest_probe.standards.api_class import classes_of, details
 from pytest_probe.standards.noise.stages import STILL
 from pytest_probe.user_errors import allowing_refusal
@@ -75,7 +75,7 @@ def steps(call: Call, seed: int, *, has_reference: bool) -> OutputVerdict:
 
 
 def _verdict(outcome: str, reason: str, metrics: Mapping[str, Metric] | None = None) -> OutputVerdict:
-    return OutputVerdict("smooth", (), "", outcome, NAME, reason, metrics or {})  # type: ignore[arg-type]
+    return OutputVerdict("smooth", (), "", outcome, SELF, reason, metrics or {})  # type: ignore[arg-type]
 
 
 def _moved(call: Call, seed: int, step: int, labels: frozenset[str]) -> Moved:
@@ -191,7 +191,7 @@ def _jumped(name: str, value: AnyArray, jump: Jump) -> OutputVerdict:
     words += f", {lost:,} of them to NaN or inf" if lost else ""
     metrics: dict[str, Metric] = {"jumps": count, "elements": value.size, "step": jump.step}
     worst = tuple(_elements(value, jump))
-    return OutputVerdict("smooth", value.shape, value.dtype.name, "warning", NAME, words, metrics, worst)
+    return OutputVerdict("smooth", value.shape, value.dtype.name, "warning", SELF, words, metrics, worst)
 
 
 def _elements(value: AnyArray, jump: Jump) -> Iterator[Element]:

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from pytest_probe.features.relations.checks import Relations
-from pytest_probe.features.relations.options import NAMES
 from pytest_probe.model.verdict import OutputVerdict, Verdict
+from pytest_probe.options import RELATION_NAMES
 from pytest_probe.registry import Registry
 from tests.check.conftest import Make
 
@@ -36,7 +36,7 @@ def ask(bench: Make) -> Ask:
         api: str,
         function: Any,
         *args: Any,
-        names: Sequence[str] = NAMES,
+        names: Sequence[str] = RELATION_NAMES,
         calls: Mapping[str, Any] | None = None,
         rows: Mapping[str, Any] | None = None,
         direction: str = "forward",

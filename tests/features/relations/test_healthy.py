@@ -10,7 +10,7 @@ import torch
 from pytest_probe import capture
 from pytest_probe.check import Case, Checked, Checker, Conditions
 from pytest_probe.features.relations.checks import Relations
-from pytest_probe.features.relations.options import NAMES
+from pytest_probe.options import RELATION_NAMES
 from pytest_probe.records import read_dump
 from pytest_probe.registry import Registry
 from tests.features.relations.conftest import found
@@ -29,7 +29,7 @@ def test_a_training_step(tmp_path: Path, name: str, dtype: str | None) -> None:
             recorder.step()
     dump = read_dump(next(tmp_path.glob("step1/*/dump.json")))
     checker = Checker(Conditions(device="cpu"), Registry.default())
-    relations, asked = Relations(checker, NAMES), 0
+    relations, asked = Relations(checker, RELATION_NAMES), 0
     for record in dump.records:
         checked: Checked | None = None
         for direction in record.directions:
