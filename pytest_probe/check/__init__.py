@@ -16,8 +16,19 @@ if TYPE_CHECKING:
     from pytest_probe.check.conditions import Conditions as Conditions
     from pytest_probe.check.outcome import Checked as Checked
     from pytest_probe.check.outcome import PreparedCall as PreparedCall
+    from pytest_probe.check.question import Question as Question
 
-__all__ = ["Case", "CaseRuns", "Checked", "Checker", "Conditions", "PreparedCall", "floating_dtypes", "preview"]
+__all__ = [
+    "Case",
+    "CaseRuns",
+    "Checked",
+    "Checker",
+    "Conditions",
+    "PreparedCall",
+    "Question",
+    "floating_dtypes",
+    "preview",
+]
 # A process that hands its cases to others runs none, and its start is paid for by each run.
 _EXPORTS = {
     "Checked": "outcome",
@@ -26,6 +37,7 @@ _EXPORTS = {
     "Checker": "check",
     "preview": "check",
     "Conditions": "conditions",
+    "Question": "question",
 }
 
 

@@ -215,6 +215,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
         module: str = "",
         details: Details | None = None,
         frameworks: tuple[str, str] = ("", ""),
+        against: Paired | None = None,
     ) -> Result:
         return cls(
             str(id),
@@ -236,6 +237,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
             place,
             printable_line(module),
             details,
+            against,
             framework=frameworks[0],
             reference_framework=frameworks[1],
             worth=verdict.worth,

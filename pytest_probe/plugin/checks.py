@@ -86,8 +86,9 @@ class _Checks:
             duration=time.perf_counter() - started,
             gate=judged.compared,
             details=judged.details,
+            against=checked.paired,
         )
-        self._results.append(replace(result, against=checked.paired))
+        self._results.append(result)
         return judged
 
     def _decided(self, verdict: Verdict) -> Verdict:
@@ -275,11 +276,11 @@ class ProbeFixture(_Checks):
 
     def _beside(self, pairs: Callable[[], tuple[Case, ...]], name: str) -> Callable[[Case], Checked]:
         """Checks a case beside that of a second function, of the same direction; name is that function's."""
-        calls = imported(TWO_CALLS)(*(self._checker.changed(keeps_sides=True) for _ in range(2)))
+        calls = imported(TWO_CALLS)(*(self._checker.changed(keeps_sides=True) for _ in range(2)), name)
         others = cache(lambda: {case.direction: case for case in pairs()})
 
         def check(case: Case) -> Checked:
-            checked: Checked = calls.run(case, others()[case.direction], name)
+            checked: Checked = calls.run(case, others()[case.direction])
             self._state.note_loss(checked)
             return checked
 

@@ -25,6 +25,8 @@ from pytest_probe.system.text import printable_line
 if TYPE_CHECKING:
     import pluggy
 
+    from pytest_probe.check import Question
+
 
 CaseItem = TypeVar("CaseItem", bound=ProbeItem)
 # The item of what is wrong with a dump as a whole.
@@ -140,17 +142,29 @@ class ProbeFile(pytest.Collector):
         yield from self.cases(dump, ProbeItem)
 
     def cases(
-        self, dump: Dump, kind: type[CaseItem], apis: Container[str] | None = None, suffix: str = ""
+        self,
+        dump: Dump,
+        kind: type[CaseItem],
+        apis: Container[str] | None = None,
+        question: Question | None = None,
+        suffix: str = "",
     ) -> Iterator[CaseItem]:
-        """An item of a kind for each selected case; of some APIs alone where they are named. suffix: what stands behind
-        its name."""
+        """An item of a kind for each selected case, of some APIs alone where they are named. question: how its case is
+        run, where that is not the plain check; suffix: what stands behind its name."""
         asked = self._asks_for_dtypes()
         for record, direction, dtype in select(dump, self.probe.settings.selection, floating_dtypes):
             if apis is not None and f"{record.namespace}.{record.api}" not in apis:
                 continue
             words = _recorded_dtype(dump, record) if asked and dtype is None else dtype
             yield kind.from_parent(
-                self, dump=dump, record=record, direction=direction, dtype=dtype, words=words, suffix=suffix
+                self,
+                dump=dump,
+                record=record,
+                direction=direction,
+                dtype=dtype,
+                words=words,
+                question=question,
+                suffix=suffix,
             )
 
     def _asks_for_dtypes(self) -> bool:

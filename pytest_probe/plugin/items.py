@@ -30,6 +30,8 @@ from pytest_probe.user_errors import exception_line, first_line
 if TYPE_CHECKING:
     import pluggy
 
+    from pytest_probe.check import Question
+
 
 class CaseFailed(AssertionError):
     """A case ended in a verdict that fails its item; its text is the whole report, its reason one line.
@@ -213,7 +215,7 @@ def _unjudged(report: pytest.TestReport, call: pytest.CallInfo[None]) -> Verdict
 
 
 class ProbeItem(NoticeItem):
-    """One case: a record in one direction and one dtype."""
+    """One case: a record in one direction and one dtype, as a question asks it; None for the plain check."""
 
     makes_calls = True
 
@@ -225,12 +227,14 @@ class ProbeItem(NoticeItem):
         direction: Direction,
         dtype: str | None,
         words: str | None,
+        question: Question | None = None,
         suffix: str = "",
         **kwargs: Any,
     ) -> None:
         case = Case(dump, record, direction, dtype)
         super().__init__(name=f"{case.id}{suffix}", **kwargs)
         self.case = case
+        self.question = question
         # How many cases this one represents, and the command that runs it again where they are needed for it.
         self.folded = 0
         self.command = ""
@@ -245,7 +249,7 @@ class ProbeItem(NoticeItem):
         return self.case.portable_id(self.probe.dumps.label(self.dump_path))
 
     def judge(self) -> Verdict:
-        checked = self.probe.check(self.case)
+        checked = self.probe.check(self.case, self.question)
         return self.further(checked, checked.verdict)
 
     def further(self, checked: Checked, verdict: Verdict, *notes: str) -> Verdict:
@@ -306,6 +310,7 @@ class ProbeItem(NoticeItem):
             module=self._module(),
             details=None if self.judged is None else self.judged.details,
             frameworks=self.probe.sides_of(self.case.dump.framework),
+            against=None if self.judged is None else self.judged.checked.paired,
         )
 
     def _place(self) -> int | None:
@@ -334,7 +339,7 @@ class ProbeItem(NoticeItem):
 
     @property
     def run_key(self) -> object:
-        return id(self.case.record), self.case.dtype
+        return id(self.case.record), self.case.dtype, id(self.question)
 
 
 class AllureParameters:

@@ -34,7 +34,7 @@ from pytest_probe.user_errors import reporting_failures_of
 if TYPE_CHECKING:
     import pluggy
 
-    from pytest_probe.check import CaseRuns, Checked, Checker
+    from pytest_probe.check import CaseRuns, Checked, Checker, Question
 
 # Errors of one API, in one process, whose causes are looked for with further runs; from -vv on all are.
 WHOLE_DIAGNOSES, VERBOSE = 50, 2
@@ -265,9 +265,9 @@ class Probe:
         own, (device, reference) = frameworks.MODULES.get(framework, ""), self.calls_by
         return (device or own, reference or own) if device or reference else ("", "")
 
-    def check(self, case: Case) -> Checked:
-        """Check a case, which may use what the case before it left."""
-        found = self.runs.run(case)
+    def check(self, case: Case, question: Question | None = None) -> Checked:
+        """Check a case, which may use what the case before it left; as a question asks it, if one is given."""
+        found = (question or self.runs).run(case)
         self.note_loss(found)
         return found
 

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_probe.check import Case, CaseRuns, Checked, Checker
+from pytest_probe.check import Case, CaseRuns, Checked, Checker, Question
 from pytest_probe.features.against.difference import differences, joined
 from pytest_probe.features.against.judging import INCOMPARABLE, nearer, noise_of, said
 from pytest_probe.features.against.metrics import Difference, difference
@@ -21,20 +21,20 @@ from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.standards.api_class import classes_of
 
 
-class TwoCalls:
-    """Checks cases by two checkers, which keep both sides, and compares what they find."""
+class TwoCalls(Question):
+    """Checks cases by two checkers, which keep both sides, and compares what they find. name: what B is called, where
+    its verdict does not say it."""
 
-    def __init__(self, a: Checker, b: Checker) -> None:
-        self._runs = CaseRuns(a), CaseRuns(b)
+    def __init__(self, a: Checker, b: Checker, name: str = "") -> None:
+        self._runs, self._name = (CaseRuns(a), CaseRuns(b)), name
 
-    def run(self, case: Case, other: Case | None = None, name: str = "") -> Checked:
-        """What both sides find, as that of a case. other: the case of B, where it is not the same one; name: what B is
-        called, where its verdict does not say it."""
+    def run(self, case: Case, other: Case | None = None) -> Checked:
+        """What both sides find, as that of a case. other: the case of B, where it is not the same one."""
         other = other or case
         # Before A runs: the peak of memory is that of one case.
         self._runs[1].release(other)
         a, b = self._runs[0].run(case), self._runs[1].run(other)
-        return _Sides(a, b, name or b.verdict.replaced or case.id).found(self._runs[0].checker)
+        return _Sides(a, b, self._name or b.verdict.replaced or case.id).found(self._runs[0].checker)
 
 
 class _Sides(Struct, frozen=True):

@@ -14,30 +14,12 @@ from pytest_probe.features.against_call.options import OPTION, registered
 from pytest_probe.features.against_call.report import Report
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.result import Result
-from pytest_probe.model.verdict import Verdict
 from pytest_probe.plugin.collectors import ProbeFile
 from pytest_probe.plugin.feature import Feature, Summary
 from pytest_probe.plugin.items import ProbeItem
 from pytest_probe.plugin.session import Probe
 from pytest_probe.registry import Registry
 from pytest_probe.selection import apis_of, nearest
-
-
-class TwoCallsItem(ProbeItem):
-    """A recorded call by two implementations."""
-
-    calls: TwoCalls
-    # What B is called, where its verdict does not say it.
-    other = ""
-
-    def judge(self) -> Verdict:
-        checked = self.calls.run(self.case, name=self.other)
-        self.probe.note_loss(checked)
-        return self.further(checked, checked.verdict)
-
-    def result(self, verdict: Verdict, duration: float) -> Result:
-        paired = None if self.judged is None else self.judged.checked.paired
-        return replace(super().result(verdict, duration), against=paired)
 
 
 class AgainstCall(Feature):
@@ -80,9 +62,7 @@ class AgainstCall(Feature):
 
     def items(self, parent: pytest.Collector, dump: Dump) -> Iterator[ProbeItem]:
         assert isinstance(parent, ProbeFile)
-        for item in parent.cases(dump, TwoCallsItem, self._second.calls):
-            item.calls = self._calls
-            yield item
+        return parent.cases(dump, ProbeItem, self._second.calls, self._calls)
 
     def add(self, result: Result) -> None:
         self._report.add(result)

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from pytest_probe.features.against_call.calls import TwoCalls
-from pytest_probe.features.against_call.plugin import TwoCallsItem
 from pytest_probe.features.against_framework.report import Report
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.result import Result
@@ -34,7 +33,7 @@ class AgainstFramework(Feature):
         """Both sides have one reference."""
         checker = self.probe.checker
         sides = checker.changed(keeps_sides=True), checker.changed(keeps_sides=True, framework=self._other)
-        return TwoCalls(*sides)
+        return TwoCalls(*sides, self._other)
 
     def header(self) -> Iterable[str]:
         own = ", ".join(self.probe.frameworks)
@@ -42,9 +41,7 @@ class AgainstFramework(Feature):
 
     def items(self, parent: pytest.Collector, dump: Dump) -> Iterator[ProbeItem]:
         assert isinstance(parent, ProbeFile)
-        for item in parent.cases(dump, TwoCallsItem):
-            item.calls, item.other = self._calls, self._other
-            yield item
+        return parent.cases(dump, ProbeItem, question=self._calls)
 
     def add(self, result: Result) -> None:
         self._report.add(result)

@@ -1,0 +1,16 @@
+"""What a run may ask of its cases in place of the plain check."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from pytest_probe.check.outcome import Checked
+    from pytest_probe.model.case import Case
+
+
+class Question(Protocol):
+    """How a case is run for its item. CaseRuns asks the plain question."""
+
+    def run(self, case: Case) -> Checked:
+        """The verdict, and what else the run leaves. What a forward leaves may serve its backward, which comes next."""
