@@ -89,17 +89,18 @@ class Settings(Struct, Options, frozen=True, dict=True):
         """All settings as plain data, for `run.json`."""
         return {o.attribute: o.type.plain(self.values[o.attribute]) for o in OPTIONS if o.in_run_file}
 
-    def command(self, target: str, dtype: str | None, device: str | None) -> str:
-        """The command line that runs one case again. target names it, quoted and ready for a shell."""
+    def command(self, target: str, dtype: str | None, device: str | None, alone: Mapping[str, str] = {}) -> str:
+        """The command line that runs one case again. target names it, quoted and ready for a shell. alone has what
+        options have there in place of what the run gave them."""
         if dtype is None and "dtype" in self.from_ini:
             dtype = "recorded"
-        cases = {"device": device, "dtype": dtype}
+        cases, given = {"device": device, "dtype": dtype}, {**self.given, **alone}
         words = ["pytest", target, *(_option(name, value) for name, value in cases.items() if value is not None)]
         for option in OPTIONS:
             # A path of an ini file starts at another folder than one of the command line.
             path = isinstance(self.values[option.attribute], Path)
             if option.repeated and option.name in self.given and not (path and option.name in self.from_ini):
-                words.append(option.flag if option.kind == "flag" else _option(option.name, self.given[option.name]))
+                words.append(option.flag if option.kind == "flag" else _option(option.name, given[option.name]))
         return " ".join(words)
 
 

@@ -6,7 +6,7 @@ The item's owner keeps `Checked`, and nobody else keeps anything of a case. So p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -31,6 +31,7 @@ from pytest_probe.errors import (
 )
 from pytest_probe.inputs.memory import recorded_layouts
 from pytest_probe.model.case import Case, floating_dtypes
+from pytest_probe.model.compilation import Compilation
 from pytest_probe.model.measurement import CaseMemory, CaseTime
 from pytest_probe.model.pairing import Paired
 from pytest_probe.model.run import Leaf, floats_of
@@ -82,7 +83,8 @@ class Checked(Struct, frozen=True):
     forward is the run of the record that its backward case shares, or why there is none; None where it is used up.
     worst holds both sides of the worst output, which `save` writes; cause is the error of the function, or of the
     reference, that the verdict speaks of. subject is the call that was measured, where the run measures; compared has
-    all outputs, where the conditions keep them. paired is what the case is beside a second function.
+    all outputs, where the conditions keep them. paired is what the case is beside a second function, compiled what a
+    compiler made of its call. remarks are notes that stand behind those of all who judge the case.
     """
 
     case: Case
@@ -93,6 +95,8 @@ class Checked(Struct, frozen=True):
     subject: MeasurableCall | None = None
     compared: Compared | None = None
     paired: Paired | None = None
+    compiled: Compilation | None = None
+    remarks: Sequence[str] = ()
 
     def serves(self, case: Case) -> bool:
         """Is the run that it keeps that of another case, too: the same record in the same dtype, the other direction?

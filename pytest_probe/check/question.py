@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -10,7 +11,14 @@ if TYPE_CHECKING:
 
 
 class Question(Protocol):
-    """How a case is run for its item. CaseRuns asks the plain question."""
+    """How a case is run for its item. CaseRuns asks the plain question.
+
+    suffix stands behind the names of its items, where a run asks several questions of each case. options: what the
+    command that runs an item again has in place of the run's options, by their names, where it asks this question alone.
+    """
+
+    suffix: str = ""
+    options: Mapping[str, str] = {}
 
     def run(self, case: Case) -> Checked:
         """The verdict, and what else the run leaves. What a forward leaves may serve its backward, which comes next."""

@@ -216,7 +216,9 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
         details: Details | None = None,
         frameworks: tuple[str, str] = ("", ""),
         against: Paired | None = None,
+        compiled: Compilation | None = None,
     ) -> Result:
+        """duration is without what a compiler took."""
         return cls(
             str(id),
             api,
@@ -227,7 +229,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
             verdict.standard,
             printable(verdict.reason),
             printable_line(verdict.kind),
-            duration,
+            duration if compiled is None else max(0.0, duration - compiled.seconds),
             tuple(map(OutputResult.of, verdict.outputs)),
             tuple(map(printable, _notes(verdict))),
             gate,
@@ -238,6 +240,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
             printable_line(module),
             details,
             against,
+            compiled,
             framework=frameworks[0],
             reference_framework=frameworks[1],
             worth=verdict.worth,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_probe.check import Case, Checked
 from pytest_probe.model.dump import Direction, Dump, Frame, Record
@@ -178,7 +179,7 @@ class NoticeItem(pytest.Item):
 
     @property
     def portable_id(self) -> PortableId:
-        return PortableId(self.probe.dumps.label(self.dump_path), self.name)
+        return replace(PortableId.parse(f"::{self.name}"), label=self.probe.dumps.label(self.dump_path))
 
     def _result(self, verdict: Verdict, duration: float) -> Result:
         """An error where a hook of the project gave the verdict fields of other types."""
@@ -232,7 +233,7 @@ class ProbeItem(NoticeItem):
         **kwargs: Any,
     ) -> None:
         case = Case(dump, record, direction, dtype)
-        super().__init__(name=f"{case.id}{suffix}", **kwargs)
+        super().__init__(name=f"{case.id}{suffix if question is None else question.suffix}", **kwargs)
         self.case = case
         self.question = question
         # How many cases this one represents, and the command that runs it again where they are needed for it.
@@ -244,19 +245,15 @@ class ProbeItem(NoticeItem):
         if words is not None:
             self.extra_keyword_matches = _keywords(words)
 
-    @property
-    def portable_id(self) -> PortableId:
-        return self.case.portable_id(self.probe.dumps.label(self.dump_path))
-
     def judge(self) -> Verdict:
         checked = self.probe.check(self.case, self.question)
         return self.further(checked, checked.verdict)
 
-    def further(self, checked: Checked, verdict: Verdict, *notes: str) -> Verdict:
+    def further(self, checked: Checked, verdict: Verdict) -> Verdict:
         """The verdict with what the run's features say."""
         folded = f"+{self.folded} alike, with Max and Min of all of them" if self.folded else ""
         judged = Judged(checked, verdict, self.portable_id, self.case.api, self._file, self._command)
-        self.judged = judged.by_features(self.probe, *notes, folded)
+        self.judged = judged.by_features(self.probe, *checked.remarks, folded)
         return judged.verdict
 
     def shown(self, reason: str) -> str:
@@ -270,19 +267,15 @@ class ProbeItem(NoticeItem):
         """By the name that the framework gives it, which may be missing where it makes no call."""
         return RECORDED if not self.makes_calls else self.probe.name_of(self.probe.device, self.case.dump.framework)
 
-    @property
-    def _addressed(self) -> str:
-        """Its name in the run of one case."""
-        return self.name
-
     def _file(self) -> Path:
         return saved_file(self.probe, self.probe.dumps.label(self.dump_path), self.name)
 
     def _command(self) -> str:
-        device = self.probe.device if self.probe.settings.devices else None
+        device, dtype = self.probe.device if self.probe.settings.devices else None, self.case.dtype
+        alone = {} if self.question is None else self.question.options
         if self.command:
-            return self.probe.settings.command(self.command, self.case.dtype, device)
-        return item_command(self.probe, self.dump_path, self._addressed, self.case.dtype, device)
+            return self.probe.settings.command(self.command, dtype, device, alone)
+        return item_command(self.probe, self.dump_path, self.case.id if alone else self.name, dtype, device, alone)
 
     def text(self, verdict: Verdict) -> str:
         assert self.judged is not None
@@ -296,6 +289,7 @@ class ProbeItem(NoticeItem):
         )
 
     def result(self, verdict: Verdict, duration: float) -> Result:
+        checked = None if self.judged is None else self.judged.checked
         return Result.of(
             verdict,
             self.portable_id,
@@ -310,7 +304,8 @@ class ProbeItem(NoticeItem):
             module=self._module(),
             details=None if self.judged is None else self.judged.details,
             frameworks=self.probe.sides_of(self.case.dump.framework),
-            against=None if self.judged is None else self.judged.checked.paired,
+            against=None if checked is None else checked.paired,
+            compiled=None if checked is None else checked.compiled,
         )
 
     def _place(self) -> int | None:

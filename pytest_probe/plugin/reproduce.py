@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Mapping
 from glob import escape
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from pytest_probe.plugin.run_dumps import address
 from pytest_probe.plugin.session import Probe
 
 
-def item_command(probe: Probe, path: Path, name: str, dtype: str | None, device: str | None) -> str:
-    """The command that runs the item of this name again.
+def item_command(
+    probe: Probe, path: Path, name: str, dtype: str | None, device: str | None, alone: Mapping[str, str] = {}
+) -> str:
+    """The command that runs the item of this name again; alone: see Settings.command.
 
     A path as a positional argument moves rootdir where it lies outside, or next to an ini file of pytest's:
     the project's ini and conftest would be lost. A name that pytest would take apart cannot be one. All these are
@@ -28,7 +31,7 @@ def item_command(probe: Probe, path: Path, name: str, dtype: str | None, device:
         target = f"--probe-dump={shlex.quote(str(path))}"
         if not entry.startswith("("):
             target += f" --probe-api={shlex.quote(escape(entry))}"
-    return probe.settings.command(target, dtype, device)
+    return probe.settings.command(target, dtype, device, alone)
 
 
 def test_command(probe: Probe, path: Path, nodeid: str) -> str:

@@ -1,0 +1,109 @@
+"""Cases whose calls on the device go through a compiler, and what was compiled for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from pytest_probe.check import Case, CaseRuns, Checked, Checker, Question
+from pytest_probe.errors import CompilerFailed, NoKernel, NotCompilable
+from pytest_probe.frameworks.base import CompiledFunction, Compiler, Framework
+from pytest_probe.model.compilation import Compilation
+from pytest_probe.model.result import number
+from pytest_probe.model.run import Device
+from pytest_probe.model.verdict import Verdict
+
+_NOISE = ("noise_ratio", "noise_rms")
+
+
+class CompiledDevice:
+    """A device whose calls go through a compiler. last is what that made of the last call; looks_for_stale: the first
+    call of each kind is made on other values as well, to see whether what was made keeps something."""
+
+    def __init__(self, device: Device, compiler: Compiler, *, looks_for_stale: bool) -> None:
+        self.name = device.name
+        self.put, self.get = device.put, device.get
+        self.compiler = compiler
+        self.last: CompiledFunction | None = None
+        self._device, self._looks = device, looks_for_stale
+        self._looked: set[int] = set()
+
+    def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Raises NotCompilable where nothing compiled ran, CompilerFailed where it keeps something of another call, and
+        what the call and the compiler raise."""
+        self.last = compiled = self.compiler.of(function, args, kwargs)
+        before = compiled.runs
+        result = self._device.call(compiled, args, kwargs)
+        if compiled.runs == before:
+            raise NotCompilable("nothing of the call was compiled, it ran as without a compiler")
+        self._look(function, args, kwargs)
+        return result
+
+    def _look(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        if not self._looks or id(self.last) in self._looked:
+            return
+        self._looked.add(id(self.last))
+        if stale := self.compiler.stale(function, args, kwargs, self._device.call):
+            raise CompilerFailed(f"what was compiled keeps something of an earlier call: {stale}")
+
+
+class CompiledCalls(Question):
+    """One compiler, for all frameworks of a run. around gives the framework's device with it; suffix: how ids of items
+    name it, where a run has several."""
+
+    def __init__(
+        self, name: str, checker: Checker, around: Callable[[Framework, Device], CompiledDevice], suffix: str
+    ) -> None:
+        self._name, self._around, self.suffix = name, around, suffix
+        self.options = {"compile": name}
+        self._runs = CaseRuns(checker.changed(around=self._device))
+        self._eager = checker.changed(diagnosed=False)
+        self._devices: dict[str, CompiledDevice] = {}
+        # What was compiled so far for each compiled function, by the function's id.
+        self._made: dict[int, tuple[CompiledFunction, Compilation]] = {}
+
+    def _device(self, framework: Framework, device: Device) -> Device:
+        found = self._devices[framework.name] = self._around(framework, device)
+        return found
+
+    def run(self, case: Case) -> Checked:
+        self._runs.release(case)
+        # It is made where the framework's device is first asked for.
+        assert self._runs.checker.setup_of(case.dump.framework).device
+        device = self._devices[case.dump.framework]
+        before, device.last = device.compiler.counted(), device.last if self._runs.last else None
+        with device.compiler.quiet():
+            found = self._runs.run(case)
+        compiled = self._whole(device, device.compiler.counted().since(before))
+        verdict, eager = self._beside_eager(case, found.verdict)
+        remarks = (str(compiled), eager) if verdict.outputs else ("", eager)
+        return replace(found, verdict=verdict, compiled=compiled, remarks=remarks)
+
+    def _whole(self, device: CompiledDevice, made: Compilation) -> Compilation:
+        """All that was compiled for calls like the last one: forward and backward are compiled by different cases."""
+        if device.last is None:
+            return made
+        _, before = self._made.get(id(device.last), (device.last, Compilation(self._name)))
+        whole = before.with_more(made)
+        self._made[id(device.last)] = device.last, whole
+        return whole
+
+    def _beside_eager(self, case: Case, verdict: Verdict) -> tuple[Verdict, str]:
+        """The verdict, and on an error what the device does without a compiler. A kernel that eager mode has is not
+        what a compiler lacks for want of the device."""
+        lacking = verdict.verdict == "skip" and verdict.kind == NoKernel.kind
+        if not lacking and verdict.verdict != "error":
+            return verdict, ""
+        eager = self._eager.run(case).verdict
+        if lacking and eager.verdict == "skip":
+            return verdict, ""
+        if lacking:
+            words = f"the compiled call has no kernel, and eager mode has one: {verdict.reason}"
+            verdict = replace(verdict, verdict="error", kind=CompilerFailed.kind, reason=words)
+        if eager.verdict == "error":
+            return verdict, "eager errs too"
+        worst = [max((number(each.metrics.get(name, 0)) for each in eager.outputs), default=0) for name in _NOISE]
+        numbers = f": {worst[0]:.3g} / {worst[1]:.3g} noise scales (largest / RMS)" if any(worst) else ""
+        return verdict, f"eager: {eager.verdict}{numbers}"
