@@ -15,7 +15,7 @@ from pytest_probe.check import Case, Checked
 from pytest_probe.model.dump import Direction, Dump, Frame, Record
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.run import RECORDED
-from pytest_probe.model.verdict import Verdict
+from pytest_probe.model.verdict import PASS_SELF, Verdict
 from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.report_results import carry
 from pytest_probe.plugin.reproduce import item_command
@@ -123,7 +123,7 @@ class NoticeItem(pytest.Item):
         with self.limited():
             verdict = self.verdict = call_below_frame(self.nodeid, self.judge)
         if verdict.verdict == "skip":
-            pytest.skip(self.shown(verdict.reason))
+            pytest.skip(self.shown(verdict))
         judged = self.judged
         if judged is not None and judged.known:
             # pytest's own word for it, which all reports know; under --runxfail it says nothing, and the case fails.
@@ -133,10 +133,13 @@ class NoticeItem(pytest.Item):
             raise CaseFailed(
                 printable(self.text(verdict)), printable(reason if judged is None else judged.reason(reason))
             )
+        if self.probe.settings.strict and verdict.verdict == PASS_SELF:
+            pytest.skip(self.shown(verdict))
 
-    def shown(self, reason: str) -> str:
+    def shown(self, verdict: Verdict) -> str:
         """A skip's reason as pytest shows it, which shows the path as well."""
-        return printable(reason.removeprefix(f"{self.dump_path}: "))
+        uncounted = f"--probe-strict counts no {PASS_SELF}; " if verdict.verdict == PASS_SELF else ""
+        return printable(f"{uncounted}{verdict.reason.removeprefix(f'{self.dump_path}: ')}")
 
     def text(self, verdict: Verdict) -> str:
         command = item_command(self.probe, self.dump_path, self.name, None, None)
@@ -164,10 +167,10 @@ class NoticeItem(pytest.Item):
             return
         if call.when == "setup" and report.passed:
             return
-        skipped_by_us = self.verdict is not None and report.skipped and not hasattr(report, "wasxfail")
-        if skipped_by_us:
+        # It was skipped by us.
+        if self.verdict is not None and report.skipped and not hasattr(report, "wasxfail"):
             path, line, _ = self.reportinfo()
-            report.longrepr = (str(path), (line or 0) + 1, f"Skipped: {self.shown(self.verdict.reason)}")  # type: ignore[union-attr]
+            report.longrepr = (str(path), (line or 0) + 1, f"Skipped: {self.shown(self.verdict)}")
         found = self._result(self.verdict or _unjudged(report, call), call.duration)
         outcome = carry(report, [found], "" if self.judged is None else self.judged.words)
         self.user_properties = [*junit.other_properties(self.user_properties), *junit.properties(outcome)]
@@ -256,9 +259,9 @@ class ProbeItem(NoticeItem):
         self.judged = judged.by_features(self.probe, *checked.remarks, folded)
         return judged.verdict
 
-    def shown(self, reason: str) -> str:
+    def shown(self, verdict: Verdict) -> str:
         """The reason first, then the record that it speaks of."""
-        text = super().shown(reason)
+        text = super().shown(verdict)
         entry, separator, rest = text.partition(": ")
         return f"{rest} ({entry})" if separator and entry.startswith(f"{self.case.record.name}.") else text
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
+from pytest_probe.check import Case, Question
 from pytest_probe.errors import NoReference
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.result import Result
-from pytest_probe.model.verdict import PASS_SELF, Verdict
+from pytest_probe.model.verdict import PASS_SELF
 from pytest_probe.options import QUESTIONS, SELF
 from pytest_probe.plugin.collectors import ProbeFile
 from pytest_probe.plugin.feature import Feature, Summary
@@ -22,6 +23,7 @@ from pytest_probe.plugin.session import Probe
 from pytest_probe.reports.terminal import wrap
 
 if TYPE_CHECKING:
+    from pytest_probe.check import Checked
     from pytest_probe.features.self_check.checks import SelfChecks
 
 _STANDARDS: Mapping[str, str] = {SELF: "no reference: the device is asked by itself, and beside the CPU"}
@@ -29,28 +31,7 @@ _STANDARDS: Mapping[str, str] = {SELF: "no reference: the device is asked by its
 BLIND = "pass (self): a fault that all dtypes' kernels of the device share is not seen"
 
 
-class SelfItem(ProbeItem):
-    """A case that is asked questions."""
-
-    asking: SelfCheck
-
-    def judge(self) -> Verdict:
-        checked = self.asking.checks.of(self.case)
-        self.probe.note_loss(checked)
-        return self.further(checked, checked.verdict)
-
-    def runtest(self) -> None:
-        super().runtest()
-        if self.probe.settings.strict and self.verdict is not None and self.verdict.verdict == PASS_SELF:
-            pytest.skip(self.shown(self.verdict.reason))
-
-    def shown(self, reason: str) -> str:
-        if self.verdict is not None and self.verdict.verdict == PASS_SELF:
-            return f"--probe-strict counts no {PASS_SELF}; {reason}"
-        return super().shown(reason)
-
-
-class SelfCheck(Feature):
+class SelfCheck(Feature, Question):
     """In a run by this standard the items; in one by auto what skips without a reference say."""
 
     def __init__(self, probe: Probe) -> None:
@@ -81,13 +62,11 @@ class SelfCheck(Feature):
             yield f"probe: questions {', '.join(self._asked)}"
 
     def items(self, parent: pytest.Collector, dump: Dump) -> Iterator[ProbeItem] | None:
-        return self._items(parent, dump) if self._decides else None
-
-    def _items(self, parent: pytest.Collector, dump: Dump) -> Iterator[ProbeItem]:
         assert isinstance(parent, ProbeFile)
-        for item in parent.cases(dump, SelfItem):
-            item.asking = self
-            yield item
+        return parent.cases(dump, ProbeItem, question=self) if self._decides else None
+
+    def run(self, case: Case) -> Checked:
+        return self.checks.of(case)
 
     def judge(self, judged: Judged) -> None:
         verdict, case = judged.verdict, judged.checked.case
