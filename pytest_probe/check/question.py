@@ -13,10 +13,14 @@ if TYPE_CHECKING:
 class Question(Protocol):
     """How a case is run for its item. CaseRuns asks the plain question.
 
-    suffix stands behind the names of its items, where a run asks several questions of each case. options: what the
-    command that runs an item again has in place of the run's options, by their names, where it asks this question alone.
+    device made the results, "" for the device under test, which then runs. placed: do all results have the place of
+    their record? suffix stands behind the names of its items, where a run asks several questions of each case. options:
+    what the command that runs an item again has in place of the run's options, by their names, where it asks this
+    question alone.
     """
 
+    device: str = ""
+    placed: bool = False
     suffix: str = ""
     options: Mapping[str, str] = {}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     import pluggy
 
     from pytest_probe.check import Question
-
-
-CaseItem = TypeVar("CaseItem", bound=ProbeItem)
 # The item of what is wrong with a dump as a whole.
 DAMAGED = "(damaged)"
 
@@ -139,32 +136,20 @@ class ProbeFile(pytest.Collector):
             if (items := feature.items(self, dump)) is not None:
                 yield from items
                 return
-        yield from self.cases(dump, ProbeItem)
+        yield from self.cases(dump)
 
     def cases(
-        self,
-        dump: Dump,
-        kind: type[CaseItem],
-        apis: Container[str] | None = None,
-        question: Question | None = None,
-        suffix: str = "",
-    ) -> Iterator[CaseItem]:
-        """An item of a kind for each selected case, of some APIs alone where they are named. question: how its case is
-        run, where that is not the plain check; suffix: what stands behind its name."""
+        self, dump: Dump, question: Question | None = None, apis: Container[str] | None = None
+    ) -> Iterator[ProbeItem]:
+        """An item for each selected case, of some APIs alone where they are named. question: how its case is run, where
+        that is not the plain check."""
         asked = self._asks_for_dtypes()
         for record, direction, dtype in select(dump, self.probe.settings.selection, floating_dtypes):
             if apis is not None and f"{record.namespace}.{record.api}" not in apis:
                 continue
             words = _recorded_dtype(dump, record) if asked and dtype is None else dtype
-            yield kind.from_parent(
-                self,
-                dump=dump,
-                record=record,
-                direction=direction,
-                dtype=dtype,
-                words=words,
-                question=question,
-                suffix=suffix,
+            yield ProbeItem.from_parent(
+                self, dump=dump, record=record, direction=direction, dtype=dtype, words=words, question=question
             )
 
     def _asks_for_dtypes(self) -> bool:

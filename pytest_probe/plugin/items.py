@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 from msgspec.structs import replace
 
-from pytest_probe.check import Case, Checked
+from pytest_probe.check import Case
 from pytest_probe.model.dump import Direction, Dump, Frame, Record
 from pytest_probe.model.result import PortableId, Result
-from pytest_probe.model.run import RECORDED
 from pytest_probe.model.verdict import PASS_SELF, Verdict
 from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.report_results import carry
@@ -221,8 +220,6 @@ def _unjudged(report: pytest.TestReport, call: pytest.CallInfo[None]) -> Verdict
 class ProbeItem(NoticeItem):
     """One case: a record in one direction and one dtype, as a question asks it; None for the plain check."""
 
-    makes_calls = True
-
     def __init__(
         self,
         *,
@@ -232,13 +229,13 @@ class ProbeItem(NoticeItem):
         dtype: str | None,
         words: str | None,
         question: Question | None = None,
-        suffix: str = "",
         **kwargs: Any,
     ) -> None:
         case = Case(dump, record, direction, dtype)
-        super().__init__(name=f"{case.id}{suffix if question is None else question.suffix}", **kwargs)
+        super().__init__(name=f"{case.id}{'' if question is None else question.suffix}", **kwargs)
         self.case = case
         self.question = question
+        self.makes_calls = question is None or not question.device
         # How many cases this one represents, and the command that runs it again where they are needed for it.
         self.folded = 0
         self.command = ""
@@ -249,13 +246,10 @@ class ProbeItem(NoticeItem):
             self.extra_keyword_matches = _keywords(words)
 
     def judge(self) -> Verdict:
-        checked = self.probe.check(self.case, self.question)
-        return self.further(checked, checked.verdict)
-
-    def further(self, checked: Checked, verdict: Verdict) -> Verdict:
         """The verdict with what the run's features say."""
+        checked = self.probe.check(self.case, self.question)
         folded = f"+{self.folded} alike, with Max and Min of all of them" if self.folded else ""
-        judged = Judged(checked, verdict, self.portable_id, self.case.api, self._file, self._command)
+        judged = Judged(checked, checked.verdict, self.portable_id, self.case.api, self._file, self._command)
         self.judged = judged.by_features(self.probe, *checked.remarks, folded)
         return judged.verdict
 
@@ -268,7 +262,9 @@ class ProbeItem(NoticeItem):
     @property
     def _device(self) -> str:
         """By the name that the framework gives it, which may be missing where it makes no call."""
-        return RECORDED if not self.makes_calls else self.probe.name_of(self.probe.device, self.case.dump.framework)
+        if self.question is not None and self.question.device:
+            return self.question.device
+        return self.probe.name_of(self.probe.device, self.case.dump.framework)
 
     def _file(self) -> Path:
         return saved_file(self.probe, self.probe.dumps.label(self.dump_path), self.name)
@@ -286,13 +282,14 @@ class ProbeItem(NoticeItem):
             self.probe,
             name=self.name,
             device=self._device,
-            frame=self._frame(),
-            module=self._module_path(),
+            frame=frame_of(self.case),
+            module=module_of(self.case),
             command=self._command(),
         )
 
     def result(self, verdict: Verdict, duration: float) -> Result:
         checked = None if self.judged is None else self.judged.checked
+        placed = self.probe.plots or verdict.verdict == "error" or (self.question is not None and self.question.placed)
         return Result.of(
             verdict,
             self.portable_id,
@@ -303,41 +300,39 @@ class ProbeItem(NoticeItem):
             duration=duration,
             gate=None if self.judged is None else self.judged.compared,
             folded=self.folded,
-            place=self._place() if self.probe.plots or verdict.verdict == "error" else None,
-            module=self._module(),
+            place=(self.probe.place_of(self.case) if self.place is None else self.place) if placed else None,
+            module=module_of(self.case) if self.probe.plots else "",
             details=None if self.judged is None else self.judged.details,
             frameworks=self.probe.sides_of(self.case.dump.framework),
             against=None if checked is None else checked.paired,
             compiled=None if checked is None else checked.compiled,
         )
 
-    def _place(self) -> int | None:
-        return self.probe.place_of(self.case) if self.place is None else self.place
-
-    def _module(self) -> str:
-        return self._module_path() if self.probe.plots else ""
-
-    def _module_path(self) -> str:
-        modules = self.case.dump.modules(f"{self.case.record.name}.{self.case.direction}")
-        return module_path(modules[0]) if modules else ""
-
     def reportinfo(self) -> tuple[PathLike[str] | str, int | None, str]:
         """The line of the user's script that made the call, where the dump knows it.
 
         pytest writes `::` for the dots of a title that ends the node id: hence the space behind it.
         """
-        frame = self._frame()
+        frame = frame_of(self.case)
         title = f"{self.name} "
         if frame is None:
             return printable_line(str(self.dump_path)), None, title
         return frame.file, frame.line - 1, title
 
-    def _frame(self) -> Frame | None:
-        return user_frame(self.case.dump.stack(f"{self.case.record.name}.{self.case.direction}"))
-
     @property
     def run_key(self) -> object:
-        return id(self.case.record), self.case.dtype, id(self.question)
+        return id(self.case.record), self.case.dtype, "" if self.question is None else self.question.suffix
+
+
+def frame_of(case: Case) -> Frame | None:
+    """The line of the user's script that made the call, where the dump knows it."""
+    return user_frame(case.dump.stack(f"{case.record.name}.{case.direction}"))
+
+
+def module_of(case: Case) -> str:
+    """The path of the module that made the call, "" where the dump does not know it."""
+    modules = case.dump.modules(f"{case.record.name}.{case.direction}")
+    return module_path(modules[0]) if modules else ""
 
 
 class AllureParameters:

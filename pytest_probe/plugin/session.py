@@ -268,7 +268,8 @@ class Probe:
     def check(self, case: Case, question: Question | None = None) -> Checked:
         """Check a case, which may use what the case before it left; as a question asks it, if one is given."""
         found = (question or self.runs).run(case)
-        self.note_loss(found)
+        if question is None or not question.device:
+            self.note_loss(found)
         return found
 
     def note_loss(self, checked: Checked) -> None:

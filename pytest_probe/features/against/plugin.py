@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from pytest_probe.check import Checked
+from pytest_probe.check import Case, Checked, Question
 from pytest_probe.errors import DumpError, SettingsError
 from pytest_probe.features.against.compare import Comparing, Ranks, Together
 from pytest_probe.features.against.dump_map import DumpMap, read_map
@@ -23,10 +23,10 @@ from pytest_probe.features.against.tool_tables import write_tables
 from pytest_probe.features.against.unmatched import Unmatched
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.pairing import Paired
-from pytest_probe.model.result import PortableId, Result
-from pytest_probe.model.verdict import Verdict
+from pytest_probe.model.result import Result
+from pytest_probe.model.run import RECORDED
 from pytest_probe.plugin.feature import Feature, Summary
-from pytest_probe.plugin.items import ProbeItem
+from pytest_probe.plugin.items import ProbeItem, frame_of, module_of
 from pytest_probe.plugin.reporting import Reporting
 from pytest_probe.plugin.session import Probe
 from pytest_probe.records import read_dump
@@ -48,40 +48,34 @@ def check(options: RawOptions, settings: Settings) -> None:
         raise options["standard"].wrong(f"with {OPTION} give {', '.join(STANDARDS)}")
 
 
-class PairItem(ProbeItem):
+class PairedCalls(Question):
     """A call of this dump beside the same call of the other."""
 
-    makes_calls = False
-    against: Against
-    both: Together
-    paired: Paired | None = None
+    device = RECORDED
+    # A report finds the first error by the places of records.
+    placed = True
 
-    def judge(self) -> Verdict:
-        found = self.against.found(self.both)
-        self.paired = self._located(found.paired)
-        wrong = self.against.checked(found.paired.suspect)
-        checked = Checked(self.case, found.verdict) if wrong is None else replace(wrong, verdict=found.verdict)
-        return self.further(checked, found.verdict)
+    def __init__(self, against: Against, both: Together) -> None:
+        self._against, self._both = against, both
+        self.suffix = "" if both.records("A") else " (only in B)"
 
-    @property
-    def portable_id(self) -> PortableId:
-        return PortableId(self.probe.dumps.label(self.dump_path), self.name)
+    def run(self, case: Case) -> Checked:
+        found = self._against.found(self._both)
+        # What the check of the wrong side against float64 left has the tensors.
+        left = self._against.checked(found.paired.suspect) or Checked(case, found.verdict)
+        return replace(left, verdict=found.verdict, paired=self._located(case, found.paired))
 
-    def _located(self, paired: Paired) -> Paired:
+    def _located(self, case: Case, paired: Paired) -> Paired:
         """With the place of an error of the call's own in the program."""
         if paired.status not in SUSPECT:
             return paired
-        frame = self._frame()
+        frame = frame_of(case)
         return replace(
             paired,
             line="" if frame is None else f"{frame.file}:{frame.line}",
-            module=self._module_path(),
-            sources=", ".join(f"{name} of {entry}" for name, entry in self.against.sources(self.both).items()),
+            module=module_of(case),
+            sources=", ".join(f"{name} of {entry}" for name, entry in self._against.sources(self._both).items()),
         )
-
-    def result(self, verdict: Verdict, duration: float) -> Result:
-        # A report finds the first error by the places of records.
-        return replace(super().result(verdict, duration), against=self.paired, place=self._place())
 
 
 class Against(Feature):
@@ -195,17 +189,15 @@ class Against(Feature):
         record = next(iter(here or both.records("B")), None)
         if record is None or not self.probe.settings.selection.admits(record, both.direction):
             return
-        item = PairItem.from_parent(
+        yield ProbeItem.from_parent(
             parent,
             dump=both.a if here else both.b,
             record=record,
             direction=both.direction,
             dtype=None,
             words=None,
-            suffix="" if here else " (only in B)",
+            question=PairedCalls(self, both),
         )
-        item.against, item.both = self, both
-        yield item
 
     def found(self, both: Together) -> Found:
         """The verdict on a match, and what it is."""

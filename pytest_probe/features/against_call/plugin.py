@@ -62,7 +62,7 @@ class AgainstCall(Feature):
 
     def items(self, parent: pytest.Collector, dump: Dump) -> Iterator[ProbeItem]:
         assert isinstance(parent, ProbeFile)
-        return parent.cases(dump, ProbeItem, self._second.calls, self._calls)
+        return parent.cases(dump, self._calls, self._second.calls)
 
     def add(self, result: Result) -> None:
         self._report.add(result)

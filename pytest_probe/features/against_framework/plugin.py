@@ -41,7 +41,7 @@ class AgainstFramework(Feature):
 
     def items(self, parent: pytest.Collector, dump: Dump) -> Iterator[ProbeItem]:
         assert isinstance(parent, ProbeFile)
-        return parent.cases(dump, ProbeItem, question=self._calls)
+        return parent.cases(dump, self._calls)
 
     def add(self, result: Result) -> None:
         self._report.add(result)

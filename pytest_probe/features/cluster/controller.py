@@ -149,7 +149,7 @@ class Cluster:
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         if session.testsfailed and not session.config.option.continue_on_collection_errors:
             return None  # pytest's own loop says so
-        remote = [item for item in session.items if type(item) is ProbeItem and item.question is None]
+        remote = [item for item in session.items if isinstance(item, ProbeItem) and item.question is None]
         sent = frozenset(remote)
         self._run_here(session, [item for item in session.items if item not in sent])
         try:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from pytest_probe import frameworks
-from pytest_probe.check import Checked
+from pytest_probe.check import Case, Checked, Question
 from pytest_probe.errors import DumpError, RecordError, SettingsError, Unsupported
 from pytest_probe.features.collectives import replicas
 from pytest_probe.features.collectives.judging import Earlier, Load, flat, skipped, verdicts
@@ -22,7 +22,6 @@ from pytest_probe.features.collectives.matching import ALONE, Match, Part, Step,
 from pytest_probe.features.collectives.processes import Processes
 from pytest_probe.features.collectives.replay import Replaying
 from pytest_probe.inputs import StoredTensors
-from pytest_probe.model.case import Case
 from pytest_probe.model.collective import NAMESPACES, Piece
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.run import RECORDED
@@ -42,21 +41,6 @@ from pytest_probe.system.machine import available_memory, usable_cores
 _RANK_BYTES, _CROWD = 150_000_000, 16
 # How many calls back a stale result is looked for.
 _EARLIER = 8
-
-
-class CollectiveItem(ProbeItem):
-    """One rank's part in a collective, which is judged with those of all ranks."""
-
-    makes_calls = False
-    feature: Collectives
-
-    def judge(self) -> Verdict:
-        verdict = self.feature.verdict(self.case)
-        return self.further(Checked(self.case, verdict), verdict)
-
-    @property
-    def _device(self) -> str:
-        return self.feature.device
 
 
 class ReplicasItem(NoticeItem):
@@ -84,9 +68,13 @@ class _Namespaces:
         return (str(api).partition(".")[0] in NAMESPACES) is self._inside
 
 
-class Collectives(Feature):
+class Collectives(Feature, Question):
+    """A case is one rank's part in a collective, which is judged with those of all ranks."""
+
     def __init__(self, probe: Probe) -> None:
         super().__init__(probe)
+        ranks = probe.settings.ranks
+        self.device = RECORDED if ranks is None else f"{ranks[0]} ranks of {ranks[1]}"
         # A collective is judged once, for all of its ranks.
         self._found: dict[tuple[int, int], Mapping[int, Verdict]] = {}
         self._processes: Processes | None = None
@@ -144,21 +132,19 @@ class Collectives(Feature):
             held = ReplicasItem.from_parent(parent, name="(replicas)")
             held.feature = self
             yield held
-        yield from parent.cases(dump, ProbeItem, _Namespaces(inside=False))
-        for item in parent.cases(dump, CollectiveItem, _Namespaces(inside=True)):
-            item.feature = self
-            yield item
+        yield from parent.cases(dump, apis=_Namespaces(inside=False))
+        yield from parent.cases(dump, self, _Namespaces(inside=True))
 
-    def verdict(self, case: Case) -> Verdict:
+    def run(self, case: Case) -> Checked:
         """The verdict on one rank's part: the worst where its record holds several."""
         step = self._step_of(case.dump)
         try:
             parts = step.parts(case.dump, case.record)
         except (RecordError, Unsupported) as error:
-            return skipped(error)
-        found = [self._of_part(step, part) for part in parts]
-        worst = max(found, key=lambda each: SEVERITY[each.verdict], default=None)
-        return Verdict("skip", "", "it holds no message", "nothing received") if worst is None else worst
+            return Checked(case, skipped(error))
+        nothing = Verdict("skip", "", "it holds no message", "nothing received")
+        found = (self._of_part(step, part) for part in parts)
+        return Checked(case, max(found, key=lambda each: SEVERITY[each.verdict], default=nothing))
 
     def _of_part(self, step: Step, part: Part) -> Verdict:
         rank = part.collective.rank
@@ -191,12 +177,6 @@ class Collectives(Feature):
         pool = next((each for each in pools if each is not None), None) or LocalRanks()
         self._processes = Processes(pool, *settings.ranks, program.PROGRAM, settings.timeout)
         return Replaying(self._processes, self.values, settings.inputs, settings.seed)
-
-    @property
-    def device(self) -> str:
-        """What made the results."""
-        ranks = self.probe.settings.ranks
-        return RECORDED if ranks is None else f"{ranks[0]} ranks of {ranks[1]}"
 
     def header(self) -> Iterable[str]:
         if self.probe.settings.ranks is not None:

@@ -89,7 +89,7 @@ class Compiled(Feature):
         assert isinstance(parent, ProbeFile)
         # One compiler after the other: what the last case left serves the next one of the same compiler.
         for question in self._questions:
-            yield from parent.cases(dump, ProbeItem, question=question)
+            yield from parent.cases(dump, question)
 
     def add(self, result: Result) -> None:
         if result.compiled is not None:

@@ -7,15 +7,16 @@ from functools import cached_property
 
 import pytest
 
-from pytest_probe.check import Checked
+from pytest_probe.check import Case, Checked, Question
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.benchmark.direct import check_common, compare_direction, verdict_of
 from pytest_probe.features.benchmark.direct_rules import DIRECT_RULES
 from pytest_probe.features.benchmark.output_folders import OutputFolder, output_folder
-from pytest_probe.model.dump import Direction, Dump
-from pytest_probe.model.result import PortableId, Result
-from pytest_probe.model.verdict import Verdict
+from pytest_probe.model.dump import Dump
+from pytest_probe.model.result import Result
+from pytest_probe.model.run import RECORDED
 from pytest_probe.options import NAMED
+from pytest_probe.plugin.collectors import ProbeFile
 from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.items import ProbeItem
 from pytest_probe.plugin.reporting import Reporting
@@ -26,20 +27,10 @@ from pytest_probe.system.suggestions import check_name
 _AUTO = "auto"
 
 
-class OutputsItem(ProbeItem):
-    """A call whose outputs two folders have."""
-
-    makes_calls = False
-    folders: OutputsOfTwo
-
-    def judge(self) -> Verdict:
-        verdict = self.folders.verdict(self.portable_id, self.case.direction)
-        return self.further(Checked(self.case, verdict), verdict)
-
-
-class OutputsOfTwo(Feature):
+class OutputsOfTwo(Feature, Question):
     """--probe-outputs: the comparison of `pytest-probe compare --direct`, an item a call and direction."""
 
+    device = RECORDED
     standards: Mapping[str, str] = dict.fromkeys((_AUTO, *DIRECT_RULES), "the outputs of two folders")
 
     @cached_property
@@ -77,15 +68,8 @@ class OutputsOfTwo(Feature):
             yield f"probe: {alone:,} of them are in no dump of this run, and are not compared"
 
     def items(self, parent: pytest.Collector, dump: Dump) -> Iterator[ProbeItem]:
-        admits = self.probe.settings.selection.admits
-        for record in dump.records:
-            for direction in record.directions:
-                if admits(record, direction):
-                    item = OutputsItem.from_parent(
-                        parent, dump=dump, record=record, direction=direction, dtype=None, words=None
-                    )
-                    item.folders = self
-                    yield item
+        assert isinstance(parent, ProbeFile)
+        return parent.cases(dump, self)
 
     def compared(self, result: Result) -> bool | None:
         return result.verdict != "skip" if result.api else None
@@ -97,10 +81,12 @@ class OutputsOfTwo(Feature):
             calls = id_list(sorted(alone))
             reporting.trouble(f"outputs of one side alone, which --probe-strict does not allow: {calls}")
 
-    def verdict(self, named: PortableId, direction: Direction) -> Verdict:
-        """Of a case. A folder with outputs of several dumps has their labels before its names."""
+    def run(self, case: Case) -> Checked:
+        """A folder with outputs of several dumps has their labels before its names."""
+        named = case.portable_id(self.probe.dumps.label(case.dump.path))
         name, labelled = named.call, f"{named.label}::{named.call}"
         name = labelled if any(labelled in side.calls for side in self._sides) else name
         asked = self.probe.settings.standard
         standard = DEFAULT if asked == _AUTO else asked
-        return verdict_of(compare_direction(name, direction, *self._sides, DIRECT_RULES[standard]), standard)
+        found = compare_direction(name, case.direction, *self._sides, DIRECT_RULES[standard])
+        return Checked(case, verdict_of(found, standard))

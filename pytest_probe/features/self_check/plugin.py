@@ -63,7 +63,7 @@ class SelfCheck(Feature, Question):
 
     def items(self, parent: pytest.Collector, dump: Dump) -> Iterator[ProbeItem] | None:
         assert isinstance(parent, ProbeFile)
-        return parent.cases(dump, ProbeItem, question=self) if self._decides else None
+        return parent.cases(dump, self) if self._decides else None
 
     def run(self, case: Case) -> Checked:
         return self.checks.of(case)
