@@ -453,7 +453,7 @@ FEATURES: Mapping[str, Callable[[Options], object]] = {
     "pytest_probe.features.msprobe_csv.plugin.MsprobeCsv": lambda asked: asked.out,
     "pytest_probe.features.against.plugin.Against": lambda asked: asked.against,
     "pytest_probe.features.against_call.plugin.AgainstCall": lambda asked: asked.against_call,
-    "pytest_probe.features.against_framework.plugin.AgainstFramework": lambda asked: asked.against_framework,
+    "pytest_probe.features.against_call.plugin.AgainstFramework": lambda asked: asked.against_framework,
     "pytest_probe.features.compiled.plugin.Compiled": lambda asked: asked.compile,
     "pytest_probe.features.online.plugin.Online": lambda asked: asked.listen,
     "pytest_probe.features.outputs.plugin.OutputsOfTwo": lambda asked: asked.outputs,

@@ -128,7 +128,6 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "features/relations/layouts.py": {"a layout": "contiguous"},
     "features/self_check/training.py": {"a value of a setting": "fix"},
     "features/against_call/calls.py": {"a class, and what a pair is": "equal random"},
-    "features/against_framework/report.py": {"what a pair is": "random"},
     "features/against_call/report.py": {"what a pair is": "equal random"},
     "model/pairing.py": {"what a pair is": "equal random"},
     "features/benchmark/compare.py": {"a class": "random"},

@@ -1,9 +1,10 @@
-"""--probe-against-call: each recorded call by two implementations."""
+"""--probe-against-call and --probe-against-framework: each recorded call by two implementations."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.against_call.calls import TwoCalls
 from pytest_probe.features.against_call.options import OPTION, registered
-from pytest_probe.features.against_call.report import Report
+from pytest_probe.features.against_call.report import CallReport, FrameworkReport, write_tables
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.result import Result
 from pytest_probe.plugin.collectors import ProbeFile
@@ -25,7 +26,7 @@ from pytest_probe.selection import apis_of, nearest
 class AgainstCall(Feature):
     def __init__(self, probe: Probe) -> None:
         super().__init__(probe)
-        self._report = Report()
+        self._report = CallReport()
 
     @cached_property
     def _second(self) -> Registry:
@@ -69,3 +70,33 @@ class AgainstCall(Feature):
 
     def summary(self, width: int) -> Summary:
         return Summary([*self._report.lines(width)])
+
+
+class AgainstFramework(Feature):
+    def __init__(self, probe: Probe) -> None:
+        super().__init__(probe)
+        self._report = FrameworkReport()
+        self._other = str(probe.settings.against_framework)
+
+    @cached_property
+    def _calls(self) -> TwoCalls:
+        """Both sides have one reference."""
+        checker = self.probe.checker
+        sides = checker.changed(keeps_sides=True), checker.changed(keeps_sides=True, framework=self._other)
+        return TwoCalls(*sides, self._other)
+
+    def header(self) -> Iterable[str]:
+        yield f"probe: A is what {', '.join(self.probe.frameworks)} computes, B what {self._other} does"
+
+    def items(self, parent: pytest.Collector, dump: Dump) -> Iterator[ProbeItem]:
+        assert isinstance(parent, ProbeFile)
+        return parent.cases(dump, self._calls)
+
+    def add(self, result: Result) -> None:
+        self._report.add(result)
+
+    def summary(self, width: int) -> Summary:
+        return Summary([*self._report.lines(width)])
+
+    def tables(self, folder: Path) -> Iterable[Path]:
+        return write_tables(folder)

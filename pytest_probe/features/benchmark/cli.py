@@ -22,6 +22,7 @@ from pytest_probe.features.msprobe_csv.rows import early_end, read_rows
 from pytest_probe.model.verdict import PASS_SELF
 from pytest_probe.reports.csv_file import write_rows
 from pytest_probe.reports.paddleapex_columns import MEMORY, SUMMARY, TIMES
+from pytest_probe.reports.terminal import count
 from pytest_probe.standards.tools import COMPARES, DEFAULT
 from pytest_probe.system.suggestions import check_name
 from pytest_probe.system.text import printable, printable_line
@@ -214,7 +215,7 @@ def _direct_lines(found: Sequence[ComparedCall], standard: str) -> Iterator[str]
     lines = [line for call in found for line in call.judged()]
     counts = Counter(status for status, _, _ in lines)
     told = ", ".join(f"{counts[status]:,} {status}" for status in _COUNTED if counts[status])
-    calls = times.counted(len(found), "calls")
+    calls = count(len(found), "call")
     yield f"{calls}, judged by {standard}, output by output: {told or 'nothing to compare'}"
     for listed in ("error", "warning", "SKIP"):
         yield from _listed(listed, [f"{name}: {reason}" for status, name, reason in lines if status == listed])

@@ -16,6 +16,7 @@ from pytest_probe.errors import ResultsError, SettingsError
 from pytest_probe.features.benchmark.paddleapex_logs import has_log
 from pytest_probe.features.benchmark.paddleapex_logs import read_times as paddleapex_times
 from pytest_probe.reports.results_file import RESULTS, read_results
+from pytest_probe.reports.terminal import count
 from pytest_probe.system.files import open_regular
 
 FILE = "times_compared.csv"
@@ -167,9 +168,9 @@ def lines(found: Sequence[ComparedTime], here: Times, there: Times) -> Iterator[
     """The terminal's table."""
     if found:
         whole = ComparedTime("", "", sum(row.calls for row in found), *_sums(found))
-        what = "calls" if here.kind == "program" else "cases"
+        what = "call" if here.kind == "program" else "case"
         yield (
-            f"timed on both sides: {counted(whole.calls, what)} of {counted(len({row.api for row in found}), 'APIs')}, "
+            f"timed on both sides: {count(whole.calls, what)} of {count(len({row.api for row in found}), 'API')}, "
             f"{duration(whole.here)} in the first run, {duration(whole.there)} in the second ({whole.ratio:.2f} times)"
         )
         yield from _table(found[:_SHOWN], what)
@@ -184,17 +185,12 @@ def lines(found: Sequence[ComparedTime], here: Times, there: Times) -> Iterator[
         yield "nothing has a time on both sides"
 
 
-def counted(number: int, plural: str) -> str:
-    """ "1 case", "2 cases"."""
-    return f"{number:,} {plural if number != 1 else plural[:-1]}"
-
-
 def _sums(found: Sequence[ComparedTime]) -> tuple[float, float]:
     return sum(row.here for row in found), sum(row.there for row in found)
 
 
 def _table(found: Sequence[ComparedTime], what: str) -> Iterator[str]:
-    cells = [("loss", "ratio", "first", "second", what, "API")]
+    cells = [("loss", "ratio", "first", "second", f"{what}s", "API")]
     cells += [
         (
             f"{'-' if row.loss < 0 else '+'}{duration(abs(row.loss))}",

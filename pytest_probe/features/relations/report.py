@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct, field
 
 from pytest_probe.model.result import Result
 from pytest_probe.model.verdict import RELATION, Outcome
+from pytest_probe.reports.api_table import write_json
 from pytest_probe.reports.results_file import RESULTS, read_results
 from pytest_probe.reports.terminal import count, wrap
-from pytest_probe.system.files import replacing
 
 FILE = "relations.json"
 # What guard could not ask of a case, at the end of its words.
 NO_PAGES = "the ends of pages were not asked"
-_SCHEMA = 1
 
 
 class Row(Struct, frozen=True):
@@ -56,30 +54,21 @@ class Report(Struct):
         """A line a relation, with the APIs of those that do not hold in all cases; width: the terminal's columns."""
         rows = self.rows()
         if rows:
-            sums = (sum(row.holds for row in rows), sum(row.broken for row in rows), sum(row.unasked for row in rows))
-            words = (f"{number:,} {what}" for number, what in zip(sums, ("hold", "broken", "not checked"), strict=True))
-            yield f"relations: {', '.join(words)}"
+            holds, broken, unasked = _sums(rows)
+            yield f"relations: {holds:,} hold, {broken:,} broken, {unasked:,} not checked"
         for name in dict.fromkeys(row.relation for row in rows):
             own = [row for row in rows if row.relation == name]
-            asked = sum(row.holds + row.broken for row in own)
-            unasked = sum(row.unasked for row in own)
+            holds, broken, unasked = _sums(own)
+            of = f"{holds:,} of " if broken else ""
             left = f" ({unasked:,} not checked)" if unasked else ""
             left += f" (in {pages:,} {NO_PAGES})" if (pages := self.without_pages[name]) else ""
-            if all(not row.broken for row in own):
-                yield from wrap(f"{name}: holds in {count(asked, 'case')}{left}", width=width)
-                continue
-            yield from wrap(
-                f"{name}: holds in {sum(row.holds for row in own):,} of {count(asked, 'case')}{left}", width=width
-            )
-            words = (f"{api} {row_of}" for api, row_of in _by_api(own))
-            yield from wrap(", ".join(words), "    ", "  ", width)
+            yield from wrap(f"{name}: holds in {of}{count(holds + broken, 'case')}{left}", width=width)
+            if broken:
+                yield from wrap(", ".join(_by_api(own)), "    ", "  ", width)
 
     def write(self, path: Path) -> Path:
         """Raises OSError."""
-        content = {"schema": _SCHEMA, "relations": self.rows()}
-        with replacing(path) as temporary:
-            temporary.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
-        return path
+        return write_json(path, "relations", self.rows())
 
 
 def write_file(folder: Path) -> list[Path]:
@@ -90,8 +79,12 @@ def write_file(folder: Path) -> list[Path]:
     return [report.write(folder / FILE)] if report.found else []
 
 
-def _by_api(rows: Iterable[Row]) -> Iterator[tuple[str, str]]:
-    """ "12 of 40" of each API and dtype, the directions together."""
+def _sums(rows: Sequence[Row]) -> tuple[int, int, int]:
+    return sum(row.holds for row in rows), sum(row.broken for row in rows), sum(row.unasked for row in rows)
+
+
+def _by_api(rows: Iterable[Row]) -> Iterator[str]:
+    """ "Functional.relu float32 12 of 40" of each API and dtype, the directions together."""
     holds, asked = Counter[str](), Counter[str]()
     for row in rows:
         name = f"{row.api} {row.dtype}".rstrip()
@@ -99,4 +92,4 @@ def _by_api(rows: Iterable[Row]) -> Iterator[tuple[str, str]]:
         asked[name] += row.holds + row.broken
     for name, number in asked.items():
         if number:
-            yield name, f"{holds[name]:,} of {number:,}"
+            yield f"{name} {holds[name]:,} of {number:,}"

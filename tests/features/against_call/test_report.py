@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from pytest_probe.features.against_framework.report import Bits, Report
+from pytest_probe.features.against_call.report import Bits, FrameworkReport
 from pytest_probe.model.pairing import Paired
 from pytest_probe.model.result import OutputResult, Plain, Result
 
@@ -21,7 +21,7 @@ def result(direction: str, *, equal: float = 1.0, ulp: float = 0.0, nearer: str 
 
 
 def test_a_line_an_api_says_how_many_elements_have_equal_bits() -> None:
-    report = Report()
+    report = FrameworkReport()
     report.add(result("backward", equal=0.5, ulp=2.0, nearer="B"))
     report.add(result("forward"))
     report.add(result("backward", equal=0.9, ulp=1.0, nearer="B"))
@@ -61,7 +61,7 @@ def test_what_is_drawn_has_no_bits_to_compare() -> None:
 
 
 def test_the_table_is_a_csv_and_a_json_file(tmp_path: Path) -> None:
-    report = Report()
+    report = FrameworkReport()
     report.add(result("forward", equal=0.5, ulp=2.0, nearer="A"))
     csv, js = report.write(tmp_path)
     names = "api,dtype,direction,cases,skipped,elements,equal_bits,ulp_max,ulp_mean,nearer,difference"
