@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
@@ -113,7 +114,8 @@ class Option(Generic[T]):
     settings, which is called where the option is set and raises SettingsError; first of a function of pytest's
     configuration, which is called before pytest-xdist reads its own options. alone is the import path of a function of
     pytest's configuration and of what was asked, which is called in every process of a run that has the option: the
-    option does not make the run probe.
+    option does not make the run probe. question is the import path of the feature that a run with the option has, whose
+    question its items ask.
 
     Two runs that differ in an option are two runs, which nothing mixes, unless free says why it changes neither a
     verdict nor what is selected, or may_differ says why it does not matter for a use of both; by names the field of a
@@ -141,6 +143,7 @@ class Option(Generic[T]):
         first: str = "",
         probes: bool = False,
         alone: str = "",
+        question: str = "",
         free: str = "",
         by: str = "",
         may_differ: Mapping[str, str] = {},
@@ -164,6 +167,7 @@ class Option(Generic[T]):
         self.first = first
         self.probes = probes
         self.alone = alone
+        self.question = question
         self.free = free
         self.by = by
         self.may_differ = may_differ
@@ -284,12 +288,14 @@ class Options:
         "Judge the outputs in this folder by those in the folder of --probe-benchmark, without a "
         "reference\nPaddleAPEX's folder, or a --probe-out with --probe-save=all. Nothing runs on a device.",
         Place(), "DIR", repeated=True,
-        needs="benchmark known records one_side", takes="device cases one_side", may_differ=JUDGES)
+        needs="benchmark known records one_side", takes="device cases one_side",
+        question="pytest_probe.features.outputs.plugin.OutputsOfTwo", may_differ=JUDGES)
     against: Option[Path | None] = Option("against",
         "Compare each call of the dump with the same call of this dump\nA file or a folder. Equal, inherited from "
         "its inputs, or an error of its own? Nothing runs on a device.", FileOrFolder(), "PATH", repeated=True,
         needs="known records one_side", takes="device cases one_side",
-        check="pytest_probe.features.against.plugin.check", may_differ=JUDGES)
+        check="pytest_probe.features.against.plugin.check",
+        question="pytest_probe.features.against.plugin.Against", may_differ=JUDGES)
     listen: Option[Listen | None] = Option("listen",
         "Judge the calls that programs send while they run\nThey send with PrecisionDebugger(online=...). HOST:PORT "
         "(,tls=DIR of certificates, ,limit=SIZE of a tensor), a shared folder, file:///FOLDER, or msprobe's "
@@ -303,13 +309,15 @@ class Options:
     against_call: Option[str | None] = Option("against-call",
         "Make each call by a second implementation, too, which this module or file registers: which side is "
         "wrong?\nIt says which bits differ, and by what.", "pytest_probe.features.against_call.options.Module",
-        "MODULE", repeated=True, needs="device records untimed", takes="one_side own_call", may_differ=JUDGES)
+        "MODULE", repeated=True, needs="device records untimed", takes="one_side own_call",
+        question="pytest_probe.features.against_call.plugin.AgainstCall", may_differ=JUDGES)
     compile = Option("compile",
         "Make each call through compilers (inductor, aot_eager, to_static, ..., or the project's)\nSeveral: each "
         "case by each of them. dynamic: for any sizes, and with other sizes first.",
         Names(), "BACKEND[,BACKEND][,dynamic]", repeated=True,
         needs="device records untimed own_call", takes="own_call",
         apart={"standard=finite": "there is no reference for what a compiler makes"},
+        question="pytest_probe.features.compiled.plugin.Compiled",
         may_differ=OTHER_DEVICE | OTHER_ENVIRONMENT)
     framework: Option[str | None] = Option("framework",
         "Make the device's calls by this framework\nNAME is its module; records are another framework's.",
@@ -324,7 +332,8 @@ class Options:
         "Both get equal inputs. It says which bits differ, and by how much.",
         "pytest_probe.features.other_framework.options.Framework", "NAME",
         repeated=True, needs="device records untimed own_call", takes="one_side own_call",
-        apart={"reference-framework": "both sides are judged by the record's own framework"}, may_differ=JUDGES)
+        apart={"reference-framework": "both sides are judged by the record's own framework"},
+        question="pytest_probe.features.against_call.plugin.AgainstFramework", may_differ=JUDGES)
     baseline = Option("baseline",
         "Fail the cases that got worse than this file says; --probe-baseline-update writes it", Place(), "FILE",
         repeated=True, needs="one_side", probes=True, may_differ=JUDGES)
@@ -352,15 +361,15 @@ class Options:
         "guard, inplace, layout, order, out, stream", Chosen(*RELATION_NAMES), "NAME[,NAME...]",
         repeated=True, needs="device verdicts", apart=dict.fromkeys(("against-call", "compile"),
         "calls are made by several implementations, and one is asked"), may_differ=JUDGES)
+    self_asked: Option[tuple[str, ...]] = Option("self",
+        "Questions of --probe-standard=self: wider, cpu, smooth, finite (default: all)",
+        Chosen(*QUESTIONS), "NAME[,NAME...]", repeated=True,
+        needs="standard=self", may_differ=JUDGES)
     worth = Option("worth",
         "Spoil outputs that passed, and judge them again: what would have been found?\n--probe-worth=90 fails the "
         "run where less than 90 % of its cases prove something.",
         FlagOrWord("0", *map(str, range(1, 101))), "PERCENT", repeated=True, needs="cases verdicts reference",
         may_differ=JUDGES)
-    self_asked: Option[tuple[str, ...]] = Option("self",
-        "Questions of --probe-standard=self: wider, cpu, smooth, finite (default: all)",
-        Chosen(*QUESTIONS), "NAME[,NAME...]", repeated=True,
-        needs="standard=self", may_differ=JUDGES)
     ranks: Option[tuple[int, str] | None] = Option("ranks",
         "Make the collectives of a dump again by N processes\nHere or on --probe-cluster; it judges what each "
         "receives. NAME is torch.distributed's backend (default: gloo).",
@@ -409,7 +418,7 @@ class Options:
     isolate = Option("isolate",
         "Run cases in a process of their own, which is replaced when it dies\nWith -n they run so anyway.", Flag(),
         in_run_file=False, needs="known", apart={"cluster": "each case runs in a process of its device already"},
-        first="pytest_probe.features.isolate.plugin.use_one_worker",
+        first="pytest_probe.features.isolate.use_one_worker",
         free="each process computes the same")
     cluster: Option[tuple[str, str | None] | None] = Option("cluster",
         "Run the cases on a Ray cluster: ray, or ray://HOST:PORT\nOne process a device. ray is the cluster of "
@@ -441,6 +450,8 @@ def _of_devices(names: tuple[str, ...], asked: Options) -> str:
     return "device" if not asked.listen else "known" if len(names) > 1 else ""
 
 
+OPTIONS: tuple[Option[Any], ...] = tuple(row for row in vars(Options).values() if isinstance(row, Option))
+NAMED = {option.name: option for option in OPTIONS}
 # Each feature, by its class, with when a run has it; in the order in which features change what runs, judge a case and
 # end a run.
 FEATURES: Mapping[str, Callable[[Options], object]] = {
@@ -449,14 +460,10 @@ FEATURES: Mapping[str, Callable[[Options], object]] = {
     "pytest_probe.features.shard.plugin.Shard": lambda asked: asked.shard,
     "pytest_probe.features.cache.plugin.References": lambda asked: asked.cache,
     "pytest_probe.features.timeout.plugin.Timeout": lambda asked: asked.timeout,
-    "pytest_probe.features.isolate.plugin.Isolated": lambda asked: asked.isolate,
+    "pytest_probe.features.isolate.Isolated": lambda asked: asked.isolate,
     "pytest_probe.features.msprobe_csv.plugin.MsprobeCsv": lambda asked: asked.out,
-    "pytest_probe.features.against.plugin.Against": lambda asked: asked.against,
-    "pytest_probe.features.against_call.plugin.AgainstCall": lambda asked: asked.against_call,
-    "pytest_probe.features.against_call.plugin.AgainstFramework": lambda asked: asked.against_framework,
-    "pytest_probe.features.compiled.plugin.Compiled": lambda asked: asked.compile,
+    **{option.question: attrgetter(option.attribute) for option in OPTIONS if option.question},
     "pytest_probe.features.online.plugin.Online": lambda asked: asked.listen,
-    "pytest_probe.features.outputs.plugin.OutputsOfTwo": lambda asked: asked.outputs,
     "pytest_probe.features.collectives.plugin.Collectives": lambda asked: "recorded" in asked.devices or asked.ranks,
     "pytest_probe.features.self_check.plugin.SelfCheck": lambda asked: asked.standard in (SELF, "auto"),
     "pytest_probe.features.relations.plugin.AskRelations": lambda asked: asked.relations,
@@ -491,19 +498,17 @@ COMMANDS = (
     "pytest_probe.features.html.cli",
     "pytest_probe.features.history.cli",
 )
-# The parts of `pytest --help`.
+# The parts of `pytest --help`; one without names has the options that no other part has.
 SECTIONS = {
     "begin here": "dump device dtype api standard strict out html",
     "run": "inputs data-dir seed repeat mode time-budget time-limit emulate reference-device flops listen capture",
     "select": "direction skip-api unique fuzz",
     "judge": "standards-file allow framework reference-framework compile ranks",
     "compare": "benchmark baseline baseline-update against against-map outputs",
-    "ask more": "against-call against-framework relations self worth asserts",
+    "ask more": "",
     "report": "save history",
     "scale": "shard resume cache timeout isolate cluster",
 }
-OPTIONS: tuple[Option[Any], ...] = tuple(row for row in vars(Options).values() if isinstance(row, Option))
-NAMED = {option.name: option for option in OPTIONS}
 
 
 def imported(path: str) -> Any:
@@ -525,9 +530,11 @@ def standards() -> dict[str, str]:
 
 def register(parser: pytest.Parser) -> None:
     """Add all options to pytest's command line and ini keys."""
+    named = " ".join(SECTIONS.values()).split()
+    others = [option.name for option in OPTIONS if option.cli and option.name not in named]
     for title, names in SECTIONS.items():
         group = parser.getgroup(f"probe {title}", f"API precision checks: {title}")
-        for name in names.split():
+        for name in names.split() or others:
             _add_option(group, NAMED[name])
     for option in OPTIONS:
         if option.ini:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pytest_probe.model.dump import Dump
     from pytest_probe.model.other_run import OtherRun
     from pytest_probe.model.result import PortableId, Result
+    from pytest_probe.plugin.collectors import ProbeFile
     from pytest_probe.plugin.items import NoticeItem
     from pytest_probe.plugin.judged import Judged
     from pytest_probe.plugin.reporting import Reporting
@@ -103,7 +104,7 @@ class Feature:
         """Has it items that belong to no dump?"""
         return False
 
-    def items(self, parent: pytest.Collector, dump: Dump) -> Iterator[NoticeItem] | None:
+    def items(self, parent: ProbeFile, dump: Dump) -> Iterator[NoticeItem] | None:
         """Those of a dump in place of its cases; None for its cases."""
         return None
 

@@ -65,11 +65,10 @@ def dump(pytester: pytest.Pytester) -> Path:
     return write_dump(pytester.path, entries("Torch.exp.0", torch.exp, x, backward=True))
 
 
-def test_the_table_names_each_folder_once() -> None:
+def test_the_table_names_each_folder_and_file() -> None:
     classes = [*FEATURES, *(option.alone for option in OPTIONS if option.alone)]
-    assert sorted(path.split(".")[2] for path in classes) == sorted(
-        path.parent.name for path in ROOM.glob("*/plugin.py")
-    )
+    files = {path.stem for path in ROOM.glob("*.py")} - {"__init__"}
+    assert {path.split(".")[2] for path in classes} == {path.parent.name for path in ROOM.glob("*/plugin.py")} | files
     named = [path.split(".")[2] for path in COMMANDS if path.startswith("pytest_probe.features.")]
     assert sorted(named) == sorted(path.parent.name for path in ROOM.glob("*/cli.py"))
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
-import pytest
 from msgspec.structs import replace
 
 from pytest_probe.check import Case, Checked, Question
@@ -25,6 +24,7 @@ from pytest_probe.model.dump import Dump
 from pytest_probe.model.pairing import Paired
 from pytest_probe.model.result import Result
 from pytest_probe.model.run import RECORDED
+from pytest_probe.plugin.collectors import ProbeFile
 from pytest_probe.plugin.feature import Feature, Summary
 from pytest_probe.plugin.items import ProbeItem, frame_of, module_of
 from pytest_probe.plugin.reporting import Reporting
@@ -170,7 +170,7 @@ class Against(Feature):
         joined = {rule for rule, _, _ in fused(dump, other, self._map)}
         return self._map.unused([names_of(dump), names_of(other)], joined)
 
-    def items(self, parent: pytest.Collector, dump: Dump) -> Iterator[ProbeItem]:
+    def items(self, parent: ProbeFile, dump: Dump) -> Iterator[ProbeItem]:
         if dump.path not in self._counterparts:
             return
         each = self._counterparts[dump.path]
@@ -184,7 +184,7 @@ class Against(Feature):
             return Ranks("A", tuple(map(self.probe.dumps.read, each.of_a)), each.index)
         return Ranks("B", tuple(self._others[path] for path in each.of_b), 0) if each.of_b else None
 
-    def _items(self, parent: pytest.Collector, both: Together) -> Iterator[ProbeItem]:
+    def _items(self, parent: ProbeFile, both: Together) -> Iterator[ProbeItem]:
         here = both.records("A")
         record = next(iter(here or both.records("B")), None)
         if record is None or not self.probe.settings.selection.admits(record, both.direction):

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 
-import pytest
 from msgspec.structs import replace
 
 from pytest_probe.errors import SettingsError
@@ -61,8 +60,7 @@ class AgainstCall(Feature):
         calls = ", ".join(sorted(self._second.calls))
         yield f"probe: A is what runs here, B {self.probe.settings.against_call}: {calls}"
 
-    def items(self, parent: pytest.Collector, dump: Dump) -> Iterator[ProbeItem]:
-        assert isinstance(parent, ProbeFile)
+    def items(self, parent: ProbeFile, dump: Dump) -> Iterator[ProbeItem]:
         return parent.cases(dump, self._calls, self._second.calls)
 
     def add(self, result: Result) -> None:
@@ -88,8 +86,7 @@ class AgainstFramework(Feature):
     def header(self) -> Iterable[str]:
         yield f"probe: A is what {', '.join(self.probe.frameworks)} computes, B what {self._other} does"
 
-    def items(self, parent: pytest.Collector, dump: Dump) -> Iterator[ProbeItem]:
-        assert isinstance(parent, ProbeFile)
+    def items(self, parent: ProbeFile, dump: Dump) -> Iterator[ProbeItem]:
         return parent.cases(dump, self._calls)
 
     def add(self, result: Result) -> None:

@@ -10,7 +10,6 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from pytest_probe import frameworks
 from pytest_probe.check import Case, Checked, Question
@@ -30,7 +29,7 @@ from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.collectors import ProbeFile
 from pytest_probe.plugin.feature import Feature
-from pytest_probe.plugin.items import NoticeItem, ProbeItem
+from pytest_probe.plugin.items import NoticeItem
 from pytest_probe.plugin.session import Probe
 from pytest_probe.records import ranks_beside, run_of, step_and_rank, step_number
 from pytest_probe.reports.terminal import count
@@ -112,11 +111,10 @@ class Collectives(Feature, Question):
             with suppress(DumpError):
                 yield rank, self.probe.dumps.read(path)
 
-    def items(self, parent: pytest.Collector, dump: Dump) -> Iterator[NoticeItem] | None:
+    def items(self, parent: ProbeFile, dump: Dump) -> Iterator[NoticeItem] | None:
         has_calls, has_replicas = next(calls_of(dump), None) is not None, self._has_replicas(dump)
         if not has_calls and not has_replicas:
             return None
-        assert isinstance(parent, ProbeFile)
         return self._items(parent, dump, replicas=has_replicas)
 
     def _has_replicas(self, dump: Dump) -> bool:

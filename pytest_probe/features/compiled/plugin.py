@@ -10,8 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
-import pytest
-
 from pytest_probe import frameworks
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.compiled.calls import CompiledCalls, CompiledDevice
@@ -85,8 +83,7 @@ class Compiled(Feature):
                 raise
             raise SettingsError(OPTION, name, f"{error}; this project has {own_names}") from error
 
-    def items(self, parent: pytest.Collector, dump: Dump) -> Iterator[ProbeItem]:
-        assert isinstance(parent, ProbeFile)
+    def items(self, parent: ProbeFile, dump: Dump) -> Iterator[ProbeItem]:
         # One compiler after the other: what the last case left serves the next one of the same compiler.
         for question in self._questions:
             yield from parent.cases(dump, question)

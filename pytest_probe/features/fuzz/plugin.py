@@ -23,6 +23,7 @@ from pytest_probe.model.dump import Call, Direction, Dump, Record
 from pytest_probe.model.result import SEARCH, PortableId, Result
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.options import NAMED
+from pytest_probe.plugin.collectors import ProbeFile
 from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.guard import LOST
 from pytest_probe.plugin.items import NoticeItem
@@ -76,7 +77,7 @@ class Fuzz(Feature):
             "with -n or --probe-isolate it is a finding, and the search goes on"
         ]
 
-    def items(self, parent: pytest.Collector, dump: Dump) -> Iterator[NoticeItem]:
+    def items(self, parent: ProbeFile, dump: Dump) -> Iterator[NoticeItem]:
         return of_dump(parent, self.probe, dump)
 
     def select(self, session: pytest.Session, items: list[pytest.Item]) -> None:
@@ -300,7 +301,7 @@ def _decoded(dump: Dump, record: Record) -> Call | RecordError:
         return error
 
 
-def of_dump(parent: pytest.Collector, probe: Probe, dump: Dump) -> Iterator[NoticeItem]:
+def of_dump(parent: ProbeFile, probe: Probe, dump: Dump) -> Iterator[NoticeItem]:
     """An item for each API of a dump that has a selected record."""
     found: dict[str, list[Record]] = {}
     for record in dump.records:

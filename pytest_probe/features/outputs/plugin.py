@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
-import pytest
-
 from pytest_probe.check import Case, Checked, Question
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.benchmark.direct import check_common, compare_direction, verdict_of
@@ -67,8 +65,7 @@ class OutputsOfTwo(Feature, Question):
         if alone := len(compared - known):
             yield f"probe: {alone:,} of them are in no dump of this run, and are not compared"
 
-    def items(self, parent: pytest.Collector, dump: Dump) -> Iterator[ProbeItem]:
-        assert isinstance(parent, ProbeFile)
+    def items(self, parent: ProbeFile, dump: Dump) -> Iterator[ProbeItem]:
         return parent.cases(dump, self)
 
     def compared(self, result: Result) -> bool | None:

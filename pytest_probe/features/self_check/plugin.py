@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import pytest
 from msgspec.structs import replace
 
 from pytest_probe.check import Case, Question
@@ -61,8 +60,7 @@ class SelfCheck(Feature, Question):
         if self._decides:
             yield f"probe: questions {', '.join(self._asked)}"
 
-    def items(self, parent: pytest.Collector, dump: Dump) -> Iterator[ProbeItem] | None:
-        assert isinstance(parent, ProbeFile)
+    def items(self, parent: ProbeFile, dump: Dump) -> Iterator[ProbeItem] | None:
         return parent.cases(dump, self) if self._decides else None
 
     def run(self, case: Case) -> Checked:
