@@ -24,12 +24,17 @@ The standards of tools, for `--probe-standard`. [Tools' standards](tool-standard
 """
 
 
+def _whole(option: Option[Any]) -> str:
+    end = "" if option.help.endswith("?") or not option.details else "."
+    return f"{option.help}{end} {option.details}".strip()
+
+
 def row(option: Option[Any]) -> str:
     """A table row."""
     value = f"={option.metavar}" if option.metavar else ""
     flag = f"`{option.flag}{f'[{value}]' if option.words else value}`".replace("|", "\\|") if option.cli else ""
     key = f"`{option.key}`" if option.ini else ""
-    return f"| {flag} | {key} | {'. '.join(filter(None, (option.help, option.details)))} |\n"
+    return f"| {flag} | {key} | {_whole(option)} |\n"
 
 
 def text() -> str:
