@@ -57,6 +57,8 @@ class PortableId(msgspec.Struct, frozen=True):
     @classmethod
     def parse(cls, text: str) -> PortableId:
         label, _, name = text.partition("::")
+        if "[" not in name:
+            return cls(label, name)
         found = {"entry": name}
         for field in ("compiler", "dtype"):
             entry, bracket, inside = found["entry"].rpartition("[")
