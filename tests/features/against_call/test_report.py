@@ -71,3 +71,9 @@ def test_the_table_is_a_csv_and_a_json_file(tmp_path: Path) -> None:
     assert content["schema"] == 1
     assert content["apis"][0]["equal_bits"] == 0.5
     assert ",".join(content["apis"][0]) == names
+
+
+def test_what_is_wrong_with_a_dump_is_no_case() -> None:
+    report = FrameworkReport()
+    report.add(result("", verdict="error"))
+    assert (list(report.lines(200)), list(report.table())) == ([], [])
