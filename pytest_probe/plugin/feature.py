@@ -15,8 +15,7 @@ import pytest
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from pytest_probe.check.kept import ReferenceCache
-    from pytest_probe.check.outcome import Checked, Measuring
+    from pytest_probe.check.outcome import Checked
     from pytest_probe.model.collective import RankPool
     from pytest_probe.model.dump import Dump
     from pytest_probe.model.other_run import OtherRun
@@ -55,17 +54,14 @@ class TimeLimit(Protocol):
 class Feature:
     """One feature in one process of a run, made where the run has it."""
 
-    # Does it need what run.json says, and so the devices? Do cases carry what plots draw, or the measures that
-    # msprobe's files hold, or what a baseline keeps?
-    needs_run = plots = measures = keeps = False
+    # Does it need what run.json says, and so the devices? Do cases carry what plots draw?
+    needs_run = plots = False
     # Do inputs differ between the runs of a case? Has each device one worker only? Do items keep their order?
     draws_anew = one_worker_a_device = in_order = False
     # Does the run go on with an earlier one?
     goes_on = False
-    # Names of --probe-standard that it judges by, with what each looks at; the standard of the run's checkers, where
-    # that of the run is the feature's own.
+    # Names of --probe-standard that it judges by, with what each looks at.
     standards: Mapping[str, str] = {}
-    standard = ""
     # Options whose files this run writes itself.
     written: Sequence[str] = ()
     # Is it a part of a run? Has it no items, as it should be? item_places: in the whole run, by node id.
@@ -90,14 +86,9 @@ class Feature:
     # In the processes that run items.
 
     @property
-    def cache(self) -> ReferenceCache | None:
-        """What keeps numbers of the reference side."""
-        return None
-
-    @property
-    def measuring(self) -> Measuring | None:
-        """What measures cases."""
-        return None
+    def conditions(self) -> Mapping[str, Any]:
+        """Fields of check.Conditions, which are asked for where a checker is made."""
+        return {}
 
     @property
     def collects(self) -> bool:

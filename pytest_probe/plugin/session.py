@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_probe import frameworks
 from pytest_probe.errors import ProbeError, SettingsError, Unsupported
@@ -159,30 +160,29 @@ class Probe:
 
         frameworks.import_in_order(() if self.settings.judges_stored else self.frameworks)
         settings, hook = self.settings, self.config.hook
+        conditions = Conditions(
+            device=device,
+            seed=settings.seed,
+            inputs=settings.inputs,
+            standard=settings.standard,
+            workers=self.workers,
+            allow=settings.allow,
+            repeat=1 if self.has(lambda feature: feature.draws_anew) else settings.repeat,
+            reference_device=settings.reference_device,
+            flops=settings.flops,
+            emulate=settings.emulate,
+            locks=self.running_folder if self.workers > 1 else None,
+            judged=settings.judges,
+            whole_diagnoses=None if self.verbose else WHOLE_DIAGNOSES,
+            plotted=self.plots,
+            saves_all=settings.save == "all",
+            framework=self.calls_by[0],
+            reference_framework=self.calls_by[1],
+        )
+        for feature in self.features:
+            conditions = replace(conditions, **feature.conditions)
         return Checker(
-            Conditions(
-                device=device,
-                seed=settings.seed,
-                inputs=settings.inputs,
-                standard=next((feature.standard for feature in self.features if feature.standard), settings.standard),
-                workers=self.workers,
-                allow=settings.allow,
-                repeat=1 if self.has(lambda feature: feature.draws_anew) else settings.repeat,
-                reference_device=settings.reference_device,
-                flops=settings.flops,
-                measured=self.has(lambda feature: feature.measures),
-                emulate=settings.emulate,
-                baseline=self.has(lambda feature: feature.keeps),
-                locks=self.running_folder if self.workers > 1 else None,
-                cache=next((feature.cache for feature in self.features if feature.cache is not None), None),
-                judged=settings.judges,
-                measuring=next((feature.measuring for feature in self.features if feature.measuring is not None), None),
-                whole_diagnoses=None if self.verbose else WHOLE_DIAGNOSES,
-                plotted=self.plots,
-                saves_all=settings.save == "all",
-                framework=self.calls_by[0],
-                reference_framework=self.calls_by[1],
-            ),
+            conditions,
             self.registry,
             adjust_inputs=_adjustment(hook.pytest_probe_inputs, user_code.inputs),
             adjust_verdict=_adjustment(hook.pytest_probe_verdict, user_code.hooked_verdict),

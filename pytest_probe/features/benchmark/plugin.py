@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 
 from pytest_probe.features.benchmark.benchmark import MISSING, NOTHING, Benchmark
@@ -18,7 +19,8 @@ from pytest_probe.standards.tools import COMPARES
 
 
 class AgainstBenchmark(Feature):
-    needs_run = measures = True
+    needs_run = True
+    conditions: Mapping[str, bool] = {"measured": True}
 
     def __init__(self, probe: Probe) -> None:
         super().__init__(probe)

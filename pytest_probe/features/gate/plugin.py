@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -28,7 +28,8 @@ _HANDED = "probe_gate"
 
 
 class AgainstBaseline(Feature):
-    needs_run = keeps = True
+    needs_run = True
+    conditions: Mapping[str, bool] = {"baseline": True}
 
     def __init__(self, probe: Probe) -> None:
         super().__init__(probe)

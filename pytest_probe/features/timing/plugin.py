@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -43,9 +43,10 @@ class Timing(Feature):
         self._patience = PATIENCE
 
     @property
-    def measuring(self) -> TimeAndMemory:
+    def conditions(self) -> Mapping[str, TimeAndMemory]:
         settings = self.probe.settings
-        return TimeAndMemory(settings.time_budget if settings.times else None, memory=settings.counts_memory)
+        budget = settings.time_budget if settings.times else None
+        return {"measuring": TimeAndMemory(budget, memory=settings.counts_memory)}
 
     def prepare(self) -> None:
         """Refuse more than one worker a device, all but one of which would disturb the others; on the CPU that is one
