@@ -242,7 +242,7 @@ def _extend_args(config: pytest.Config, probe: Probe) -> None:
     from pytest_probe.plugin.run_dumps import address
 
     alone = (
-        (probe.dumps.asked or probe.has(lambda feature: feature.collects))
+        (probe.dumps.asked or probe.has("collects"))
         and not _paths_given(config)
         and "dump" not in probe.settings.from_ini
     )

@@ -6,10 +6,10 @@ what pytest does not know. Those of all features are called in the order of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import pytest
 from msgspec import Struct
@@ -27,6 +27,21 @@ if TYPE_CHECKING:
     from pytest_probe.plugin.session import Probe
     from pytest_probe.reports.results_file import EarlierResults, Identity
     from pytest_probe.reports.running import RunningFile
+
+
+# What a run has by a feature.
+Trait: TypeAlias = Literal[
+    "needs run",  # it needs what run.json says, and so the devices
+    "needs devices",  # they must be known before other processes say what theirs are
+    "one worker a device",
+    "in order",  # items keep their order
+    "collects",  # some items belong to no dump
+    "draws anew",  # inputs differ between the runs of a case
+    "plots",  # results have what plots draw
+    "part",  # it is a part of a run
+    "no items",  # it may have none
+    "goes on",  # it goes on with an earlier run
+]
 
 
 class Summary(Struct, frozen=True):
@@ -54,18 +69,11 @@ class TimeLimit(Protocol):
 class Feature:
     """One feature in one process of a run, made where the run has it."""
 
-    # Does it need what run.json says, and so the devices? Do cases carry what plots draw?
-    needs_run = plots = False
-    # Do inputs differ between the runs of a case? Has each device one worker only? Do items keep their order?
-    draws_anew = one_worker_a_device = in_order = False
-    # Does the run go on with an earlier one?
-    goes_on = False
     # Names of --probe-standard that it judges by, with what each looks at.
     standards: Mapping[str, str] = {}
     # Options whose files this run writes itself.
     written: Sequence[str] = ()
-    # Is it a part of a run? Has it no items, as it should be? item_places: in the whole run, by node id.
-    is_part = empty = False
+    # The places of items in the whole run, by node id.
     item_places: Mapping[str, int] = {}
     # What makes the calls of records on the device and in float64, as modules; "" for the records' own framework.
     calls_by = ("", "")
@@ -74,6 +82,11 @@ class Feature:
 
     def __init__(self, probe: Probe) -> None:
         self.probe = probe
+
+    @property
+    def traits(self) -> Collection[Trait]:
+        """What the run has by this feature, as far as it is known now."""
+        return ()
 
     def prepare(self) -> None:
         """Before anything is collected or written, in all processes. Raises SettingsError."""
@@ -89,11 +102,6 @@ class Feature:
     def conditions(self) -> Mapping[str, Any]:
         """Fields of check.Conditions, which are asked for where a checker is made."""
         return {}
-
-    @property
-    def collects(self) -> bool:
-        """Has it items that belong to no dump?"""
-        return False
 
     def items(self, parent: ProbeFile, dump: Dump) -> Iterator[NoticeItem] | None:
         """Those of a dump in place of its cases; None for its cases."""
@@ -122,10 +130,6 @@ class Feature:
     @property
     def elsewhere(self) -> bool:
         """Do items run on other machines?"""
-        return False
-
-    def needs_devices(self) -> bool:
-        """Must the devices be known before other processes say what theirs are?"""
         return False
 
     def devices(self) -> list[dict[str, str]]:

@@ -24,7 +24,7 @@ def arrange(probe: Probe, session: pytest.Session, items: list[pytest.Item]) -> 
         feature.select(session, items)
     groups = sharing_runs(items)
     given: dict[str, Any] = getattr(session.config, "workerinput", {})
-    if given and not probe.has(lambda feature: feature.in_order):
+    if given and not probe.has("in order"):
         groups = costliest_first(groups, given["workercount"] if given.get("probe_split") else 1)
     items[:] = chain.from_iterable(groups)
 
@@ -73,7 +73,7 @@ def write_selected(probe: Probe, session: pytest.Session) -> None:
         SelectedItem(_id(item), places.get(node, place) if places else place, node)
         for place, (node, item) in enumerate((item.nodeid, item) for item in session.items)
     ]
-    goes_on = probe.has(lambda feature: feature.goes_on) and (out / ITEMS).exists()
+    goes_on = probe.has("goes on") and (out / ITEMS).exists()
     try:
         # Of a worker's list the process that reports makes use.
         write_items(out / FOLDER if goes_on else out, listed)

@@ -80,7 +80,7 @@ class Reporting:
 
     @property
     def _needs_run(self) -> bool:
-        return self._probe.has(lambda feature: feature.needs_run)
+        return self._probe.has("needs run")
 
     def _needs_devices(self) -> bool:
         """A framework takes seconds to import: only for what will run, or where the user named what to look at."""
@@ -279,7 +279,7 @@ class Reporting:
         except OSError as error:
             self._trouble.append(unwritten(session.config, error))
         taken_over = self._earlier is not None and bool(self.tally.verdicts)
-        empty = taken_over or self._probe.has(lambda feature: feature.empty)
+        empty = taken_over or self._probe.has("no items")
         if empty and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
             exitstatus = session.exitstatus = pytest.ExitCode.OK
         if self._unsaved:
@@ -287,7 +287,7 @@ class Reporting:
         self._trouble += self._unreported_damage()
         for feature in self._probe.features if self._runs else ():
             feature.end(self)
-        if self._compared[False] and not self._compared[True] and not self._probe.has(lambda feature: feature.is_part):
+        if self._compared[False] and not self._compared[True] and not self._probe.has("part"):
             cases = terminal.count(self._compared[False], "case")
             self.trouble(f"nothing was compared: the other side has none of {cases} that ran, or none that can be")
         if self._writer is not None:

@@ -21,7 +21,7 @@ from pytest_probe.model.dump import Dump
 from pytest_probe.model.other_run import OtherRun
 from pytest_probe.model.result import AnnouncedCall
 from pytest_probe.options import FEATURES, SELF, imported
-from pytest_probe.plugin.feature import Feature
+from pytest_probe.plugin.feature import Feature, Trait
 from pytest_probe.plugin.item_hooks import ItemHooks
 from pytest_probe.plugin.run_dumps import RunDumps
 from pytest_probe.registry import Registry
@@ -81,19 +81,14 @@ class Probe:
         for feature in self.features:
             self.config.pluginmanager.register(feature, f"probe-{type(feature).__name__}")
 
-    def has(self, attribute: Callable[[Feature], object]) -> bool:
-        """Has one of the features this?"""
-        return any(map(attribute, self.features))
+    def has(self, trait: Trait) -> bool:
+        """Has the run this by one of its features?"""
+        return any(trait in feature.traits for feature in self.features)
 
     @property
     def verbose(self) -> bool:
         """Is all that is known of each failing case shown, as from -vv on?"""
         return self.config.get_verbosity() >= VERBOSE
-
-    @cached_property
-    def plots(self) -> bool:
-        """Is the data of plots made?"""
-        return self.has(lambda feature: feature.plots)
 
     @property
     def standards(self) -> Mapping[str, str]:
@@ -103,7 +98,7 @@ class Probe:
     @property
     def elsewhere(self) -> bool:
         """Do the items run on other machines?"""
-        return self.has(lambda feature: feature.elsewhere)
+        return any(feature.elsewhere for feature in self.features)
 
     @property
     def remark(self) -> str:
@@ -167,14 +162,14 @@ class Probe:
             standard=settings.standard,
             workers=self.workers,
             allow=settings.allow,
-            repeat=1 if self.has(lambda feature: feature.draws_anew) else settings.repeat,
+            repeat=1 if self.has("draws anew") else settings.repeat,
             reference_device=settings.reference_device,
             flops=settings.flops,
             emulate=settings.emulate,
             locks=self.running_folder if self.workers > 1 else None,
             judged=settings.judges,
             whole_diagnoses=None if self.verbose else WHOLE_DIAGNOSES,
-            plotted=self.plots,
+            plotted=self.has("plots"),
             saves_all=settings.save == "all",
             framework=self.calls_by[0],
             reference_framework=self.calls_by[1],

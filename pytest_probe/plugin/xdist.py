@@ -65,9 +65,7 @@ def is_controller(config: pytest.Config) -> bool:
 
 def workers_describe_devices(probe: Probe) -> bool:
     """Do the workers say what the devices are, so that this process imports no framework?"""
-    if probe.has(lambda feature: feature.needs_devices()):
-        return False
-    return probe.elsewhere or is_controller(probe.config)
+    return not probe.has("needs devices") and (probe.elsewhere or is_controller(probe.config))
 
 
 def check_devices(config: pytest.Config, probe: Probe) -> None:
@@ -84,7 +82,7 @@ def auto_workers(probe: Probe) -> int | None:
     """How many workers -n auto is: one a device, None on the CPU, where pytest-xdist knows, unless that may have one
     worker only."""
     devices = probe.shared_devices
-    if len(devices) > 1 or probe.has(lambda feature: feature.one_worker_a_device):
+    if len(devices) > 1 or probe.has("one worker a device"):
         return max(1, len(devices))
     name = probe.name_of(next(iter(devices), None), probe.frameworks[0])
     return None if name in ("cpu", RECORDED) or name.split(":")[0] in probe.registry.devices else 1
@@ -132,7 +130,7 @@ class Controller:
         """It replaces only the default scheduler, unchanged."""
         if config.getoption("dist") != "load" or config.getoption("maxschedchunk", None) is not None:
             return None
-        if self._probe.has(lambda feature: feature.in_order):
+        if self._probe.has("in order"):
             return None
         from pytest_probe.plugin.scheduling import CostlyFirst
 

@@ -24,7 +24,7 @@ from pytest_probe.model.result import SEARCH, PortableId, Result
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.collectors import ProbeFile
-from pytest_probe.plugin.feature import Feature
+from pytest_probe.plugin.feature import Feature, Trait
 from pytest_probe.plugin.guard import LOST
 from pytest_probe.plugin.items import NoticeItem
 from pytest_probe.plugin.saving import NOT_SAVED
@@ -60,12 +60,12 @@ class Fuzz(Feature):
         self.seed: int = given.get(_SEED, secrets.randbits(32))
 
     @property
-    def collects(self) -> bool:
-        """Are APIs searched by the table alone, since no dump was given?"""
-        return not self.probe.dumps.paths and not self.probe.settings.collect
+    def traits(self) -> Sequence[Trait]:
+        """Where no dump is given APIs are searched by the table alone."""
+        return () if self.probe.dumps.paths or self.probe.settings.collect else ("collects",)
 
     def prepare(self) -> None:
-        if self.collects:
+        if "collects" in self.traits:
             check_table(self.probe.settings)
 
     def header(self) -> list[str]:
@@ -82,7 +82,7 @@ class Fuzz(Feature):
 
     def select(self, session: pytest.Session, items: list[pytest.Item]) -> None:
         """Add the searches that belong to no file."""
-        if self.collects:
+        if "collects" in self.traits:
             table: Table = Table.from_parent(session, name=TABLE.name, nodeid=TABLE.name, probe=self.probe)
             items.extend(table.collect())
 
@@ -91,7 +91,7 @@ class Fuzz(Feature):
 
     def item_of(self, nodeid: str) -> tuple[Path, str] | None:
         file, _, name = nodeid.partition("::")
-        return (TABLE, name) if self.collects and file == TABLE.name else None
+        return (TABLE, name) if "collects" in self.traits and file == TABLE.name else None
 
     def command(self, path: Path, identity: PortableId, device: str | None) -> str | None:
         return search_command(self.probe, path, identity.api, device) if identity.is_search else None
