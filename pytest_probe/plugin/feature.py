@@ -66,6 +66,17 @@ class TimeLimit(Protocol):
         """No case runs any more."""
 
 
+class Machines(Protocol):
+    """Other machines, on which the items of a run run."""
+
+    def devices(self) -> list[dict[str, str]]:
+        """What their devices are."""
+
+    @property
+    def rank_pool(self) -> RankPool:
+        """What starts processes of ranks there."""
+
+
 class Feature:
     """One feature in one process of a run, made where the run has it."""
 
@@ -77,8 +88,6 @@ class Feature:
     item_places: Mapping[str, int] = {}
     # What makes the calls of records on the device and in float64, as modules; "" for the records' own framework.
     calls_by = ("", "")
-    # What the notes of each result say of this process.
-    remark = ""
 
     def __init__(self, probe: Probe) -> None:
         self.probe = probe
@@ -117,10 +126,6 @@ class Feature:
         """Judge a drawn call further, in the same way."""
         return checked
 
-    def written_at(self, path: Path) -> Path:
-        """Where this process writes a file of --probe-out."""
-        return path
-
     def limit(self, file: RunningFile | None, stacks: Path | None) -> TimeLimit | None:
         """file says what runs. stacks have to outlast the process there; None where another process survives."""
         return None
@@ -128,17 +133,8 @@ class Feature:
     # In the process that hands out items.
 
     @property
-    def elsewhere(self) -> bool:
-        """Do items run on other machines?"""
-        return False
-
-    def devices(self) -> list[dict[str, str]]:
-        """Those of these machines."""
-        return []
-
-    @property
-    def rank_pool(self) -> RankPool | None:
-        """What starts processes of ranks there; None for this machine."""
+    def machines(self) -> Machines | None:
+        """Those that the items run on; None for this one."""
         return None
 
     def for_workers(self) -> dict[str, Any]:

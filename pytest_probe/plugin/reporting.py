@@ -95,8 +95,8 @@ class Reporting:
 
     def _described(self) -> list[dict[str, str]]:
         probe = self._probe
-        if probe.elsewhere:
-            return [device for feature in probe.features for device in feature.devices()]
+        if probe.machines is not None:
+            return probe.machines.devices()
         return probe.described(probe.shared_devices if is_controller(probe.config) else probe.settings.devices)
 
     def know_devices(self, devices: list[dict[str, str]]) -> None:

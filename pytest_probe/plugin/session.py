@@ -21,7 +21,7 @@ from pytest_probe.model.dump import Dump
 from pytest_probe.model.other_run import OtherRun
 from pytest_probe.model.result import AnnouncedCall
 from pytest_probe.options import FEATURES, SELF, imported
-from pytest_probe.plugin.feature import Feature, Trait
+from pytest_probe.plugin.feature import Feature, Machines, Trait
 from pytest_probe.plugin.item_hooks import ItemHooks
 from pytest_probe.plugin.run_dumps import RunDumps
 from pytest_probe.registry import Registry
@@ -61,6 +61,9 @@ class Probe:
         self._slot: int | None = worker.get("probe_slot")
         self._given_device: str | None = worker.get("probe_device") or next(iter(settings.devices), None)
         self.dumps = RunDumps(config, settings, registry.readers, positional)
+        # What the notes of each result say of this process, and where it writes a file of --probe-out.
+        self.remark = ""
+        self.written_at: Callable[[Path], Path] = lambda path: path
         # Has a case left the device in a state in which every other one would fail?
         self.device_lost = False
         self.use_guard(nullcontext, nullcontext, lambda call: nullcontext())
@@ -96,20 +99,9 @@ class Probe:
         return {name: words for feature in self.features for name, words in feature.standards.items()}
 
     @property
-    def elsewhere(self) -> bool:
-        """Do the items run on other machines?"""
-        return any(feature.elsewhere for feature in self.features)
-
-    @property
-    def remark(self) -> str:
-        """What the notes of each result say of this process."""
-        return "".join(feature.remark for feature in self.features)
-
-    def written_at(self, path: Path) -> Path:
-        """Where this process writes a file of --probe-out."""
-        for feature in self.features:
-            path = feature.written_at(path)
-        return path
+    def machines(self) -> Machines | None:
+        """Those that the items run on; None for this one."""
+        return next((feature.machines for feature in self.features if feature.machines is not None), None)
 
     @property
     def others(self) -> list[OtherRun]:

@@ -65,12 +65,12 @@ def is_controller(config: pytest.Config) -> bool:
 
 def workers_describe_devices(probe: Probe) -> bool:
     """Do the workers say what the devices are, so that this process imports no framework?"""
-    return not probe.has("needs devices") and (probe.elsewhere or is_controller(probe.config))
+    return not probe.has("needs devices") and (probe.machines is not None or is_controller(probe.config))
 
 
 def check_devices(config: pytest.Config, probe: Probe) -> None:
     """Raises SettingsError where several devices have no workers to share them out to."""
-    devices, shared = probe.settings.devices, is_worker(config) or is_controller(config) or probe.elsewhere
+    devices, shared = probe.settings.devices, is_worker(config) or is_controller(config) or probe.machines
     if len(devices) > 1 and not (shared or config.option.collectonly):
         value = ",".join(devices)
         raise SettingsError(

@@ -64,7 +64,7 @@ class Timing(Feature):
     def traits(self) -> Sequence[Trait]:
         """The number of devices says how many workers may measure."""
         needs: Sequence[Trait] = ("one worker a device",) if self.probe.settings.times else ()
-        return (*needs, "needs devices") if needs and not self.probe.elsewhere else needs
+        return (*needs, "needs devices") if needs and not self.probe.machines else needs
 
     def begin(self, reporting: Reporting) -> None:
         if self.probe.settings.times:
