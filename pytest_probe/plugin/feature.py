@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pytest_probe.plugin.judged import Judged
     from pytest_probe.plugin.reporting import Reporting
     from pytest_probe.plugin.session import Probe
-    from pytest_probe.reports.results_file import EarlierResults, Identity
+    from pytest_probe.reports.results_file import Identity
     from pytest_probe.reports.running import RunningFile
 
 
@@ -84,8 +84,6 @@ class Feature:
     standards: Mapping[str, str] = {}
     # Options whose files this run writes itself.
     written: Sequence[str] = ()
-    # The places of items in the whole run, by node id.
-    item_places: Mapping[str, int] = {}
     # What makes the calls of records on the device and in float64, as modules; "" for the records' own framework.
     calls_by = ("", "")
 
@@ -150,11 +148,6 @@ class Feature:
         return None
 
     # In the process that reports.
-
-    @property
-    def earlier(self) -> EarlierResults | None:
-        """The results that this run goes on behind."""
-        return None
 
     def header(self) -> Iterable[str]:
         """Lines of pytest's header, behind the conditions of the run."""

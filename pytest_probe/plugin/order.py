@@ -16,6 +16,9 @@ from pytest_probe.plugin.session import Probe
 from pytest_probe.reports.running import FOLDER
 from pytest_probe.reports.selected import ITEMS, SelectedItem, write_items
 
+# The place of an item in the whole run, where this is a part of it.
+PLACE = pytest.StashKey[int]()
+
 
 def arrange(probe: Probe, session: pytest.Session, items: list[pytest.Item]) -> None:
     """Leave what this process runs, in its order. Each process of a run, and each machine of several shards, finds the
@@ -68,10 +71,8 @@ def write_selected(probe: Probe, session: pytest.Session) -> None:
     worker: dict[str, Any] = getattr(config, "workerinput", {})
     if out is None or config.option.collectonly or worker.get("workerid", "gw0") != "gw0":
         return
-    places = {node: place for feature in probe.features for node, place in feature.item_places.items()}
     listed = [
-        SelectedItem(_id(item), places.get(node, place) if places else place, node)
-        for place, (node, item) in enumerate((item.nodeid, item) for item in session.items)
+        SelectedItem(_id(item), item.stash.get(PLACE, place), item.nodeid) for place, item in enumerate(session.items)
     ]
     goes_on = probe.has("goes on") and (out / ITEMS).exists()
     try:

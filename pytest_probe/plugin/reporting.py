@@ -31,7 +31,7 @@ from pytest_probe.records import user_frame
 from pytest_probe.reports import terminal
 from pytest_probe.reports.groups import place_words
 from pytest_probe.reports.junit import group_properties, other_properties
-from pytest_probe.reports.results_file import ResultsWriter, digest, results_in
+from pytest_probe.reports.results_file import EarlierResults, ResultsWriter, digest, results_in
 from pytest_probe.reports.running import FOLDER, clear
 from pytest_probe.reports.selected import ITEMS, read_items, selected_in
 from pytest_probe.reports.tally import Tally
@@ -70,13 +70,14 @@ class Reporting:
         self.run = _run(probe, devices) if self._runs and (out or self._needs_run) else {}
         self._without_result: list[str] = []
         self._selected = False
+        # The results that this run goes on behind.
+        self.earlier: EarlierResults | None = None
         for feature in probe.features if self.run else ():
             feature.begin(self)
         self.dumps = [] if is_controller(probe.config) else self.dumps
         if is_controller(probe.config):
             probe.dumps.forget()
-        self._earlier = next((feature.earlier for feature in probe.features if feature.earlier is not None), None)
-        self._writer = ResultsWriter(out, self.run, self._earlier) if out and self._runs else None
+        self._writer = ResultsWriter(out, self.run, self.earlier) if out and self._runs else None
 
     @property
     def _needs_run(self) -> bool:
@@ -278,7 +279,7 @@ class Reporting:
             yield
         except OSError as error:
             self._trouble.append(unwritten(session.config, error))
-        taken_over = self._earlier is not None and bool(self.tally.verdicts)
+        taken_over = self.earlier is not None and bool(self.tally.verdicts)
         empty = taken_over or self._probe.has("no items")
         if empty and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
             exitstatus = session.exitstatus = pytest.ExitCode.OK
@@ -326,7 +327,7 @@ class Reporting:
 
     def _close(self, writer: ResultsWriter, session: pytest.Session, status: int) -> None:
         clear(writer.folder / FOLDER, finished=not self.not_run)
-        if self._earlier is not None and self._earlier.finished:
+        if self.earlier is not None and self.earlier.finished:
             writer.release()
             return
         status = status or int(bool(writer.trouble or self._trouble))

@@ -50,10 +50,6 @@ class Resume(Feature):
         self._reporting: Reporting | None = None
 
     @property
-    def earlier(self) -> Earlier | None:
-        return self._earlier
-
-    @property
     def traits(self) -> Sequence[Trait]:
         """Are the devices those of the results? A cluster's are known later."""
         return ("goes on",) if self.probe.machines else ("goes on", "needs devices")
@@ -68,7 +64,8 @@ class Resume(Feature):
             run["devices"] = earlier.run.devices
             run["identity"]["devices"] = earlier.run.identity["devices"]
         run["started"] = earlier.started
-        self._earlier, self._reporting = earlier, reporting
+        self._reporting = reporting
+        self._earlier = reporting.earlier = earlier
 
     def check(self, identity: Identity) -> None:
         if self._earlier is not None:

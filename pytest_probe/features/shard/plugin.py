@@ -12,7 +12,7 @@ from pytest_probe.features.shard.dealing import dealt
 from pytest_probe.model.case import DIRECTIONS
 from pytest_probe.plugin.feature import Feature, Trait
 from pytest_probe.plugin.items import ProbeItem
-from pytest_probe.plugin.order import costs_of, deselect, sharing_runs
+from pytest_probe.plugin.order import PLACE, costs_of, deselect, sharing_runs
 from pytest_probe.plugin.session import Probe
 
 # The key of a worker's output.
@@ -38,8 +38,8 @@ class Shard(Feature):
         dealt_out = zip(ordered, dealt(costs_of(ordered), parts), strict=True)
         mine = {id(group) for group, part in dealt_out if part == number - 1}
         deselect(config, [item for group in groups if id(group) not in mine for item in group])
-        places = enumerate(sorted(items, key=order.key))
-        self.item_places = {item.nodeid: place for place, item in places}
+        for place, item in enumerate(sorted(items, key=order.key)):
+            item.stash[PLACE] = place
         self._empty = bool(groups) and not mine
         if hasattr(config, "workeroutput"):
             config.workeroutput[_EMPTY] = self._empty
