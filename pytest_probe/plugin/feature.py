@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_probe.model.collective import RankPool
     from pytest_probe.model.dump import Dump
     from pytest_probe.model.other_run import OtherRun
-    from pytest_probe.model.result import PortableId, Result
+    from pytest_probe.model.result import Result
     from pytest_probe.plugin.collectors import ProbeFile
     from pytest_probe.plugin.items import NoticeItem
     from pytest_probe.plugin.judged import Judged
@@ -139,12 +139,8 @@ class Feature:
         """What each worker finds in its workerinput."""
         return {}
 
-    def item_of(self, nodeid: str) -> tuple[Path, str] | None:
-        """What stands for the dump of an item that is the feature's own, and the item's name."""
-        return None
-
-    def command(self, path: Path, identity: PortableId, device: str | None) -> str | None:
-        """The command that runs such an item again."""
+    def own_item(self, nodeid: str, device: str | None) -> tuple[Path, str, str] | None:
+        """Of an item that is the feature's own: what stands for its dump, its name, the command that runs it again."""
         return None
 
     # In the process that reports.

@@ -152,9 +152,10 @@ class Controller:
         """Whose death was it? An item that had ended keeps its result, one that had not begun is given to another
         worker, and so is one that was killed from outside, once."""
         node: Any = getattr(report, "node", None)
-        own = next((found for each in self._probe.features if (found := each.item_of(crashitem)) is not None), None)
-        path, name = own or self._probe.dumps.of_item(crashitem)
-        if own is None and not self._is_ours(path):
+        device = node.workerinput.get("probe_device")
+        owned = (feature.own_item(crashitem, device) for feature in self._probe.features)
+        path, name, command = next(filter(None, owned), (*self._probe.dumps.of_item(crashitem), ""))
+        if not command and not self._is_ours(path):
             self._unexplained -= 1
             return
         if node in self._ended:  # it did not die while it started
@@ -181,7 +182,7 @@ class Controller:
         if self._replaces and goes_on and _again(sched, crashitem):
             _runs_again(report)
             return
-        self._report(report, path, death, verdict)
+        self._report(report, path, death, verdict, command)
 
     def _is_ours(self, path: Path) -> bool:
         probe = self._probe
@@ -212,21 +213,16 @@ class Controller:
         file.unlink(missing_ok=True)
         return found
 
-    def _report(self, report: pytest.TestReport, path: Path, death: Running, verdict: Verdict) -> None:
-        """Let the report say what the case died of."""
+    def _report(self, report: pytest.TestReport, path: Path, death: Running, verdict: Verdict, command: str) -> None:
+        """Let the report say what the case died of; command: of an item of a feature's own."""
         crashed = PortableId.parse(death.id)
         device = report.node.workerinput.get("probe_device")
         report.location = (str(path), None, f"{crashed.name} ")
         died = result_of(self._probe, crashed, verdict, device, death.folded)
-        say(report, path, died, self._command(path, crashed, device), device)
+        command = command or item_command(self._probe, path, crashed.name, crashed.dtype or None, device)
+        say(report, path, died, command, device)
         report.when = "call"
         self._died = report
-
-    def _command(self, path: Path, crashed: PortableId, device: str | None) -> str:
-        for feature in self._probe.features:
-            if (command := feature.command(path, crashed, device)) is not None:
-                return command
-        return item_command(self._probe, path, crashed.name, crashed.dtype or None, device)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, None, None]:

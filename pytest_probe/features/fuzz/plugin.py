@@ -20,7 +20,7 @@ from pytest_probe import frameworks
 from pytest_probe.errors import DumpError, RecordError, SettingsError
 from pytest_probe.features.fuzz.options import QUICK, count
 from pytest_probe.model.dump import Call, Direction, Dump, Record
-from pytest_probe.model.result import SEARCH, PortableId, Result
+from pytest_probe.model.result import SEARCH, Result
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.collectors import ProbeFile
@@ -89,12 +89,12 @@ class Fuzz(Feature):
     def for_workers(self) -> dict[str, Any]:
         return {_SEED: self.seed}
 
-    def item_of(self, nodeid: str) -> tuple[Path, str] | None:
-        file, _, name = nodeid.partition("::")
-        return (TABLE, name) if "collects" in self.traits and file == TABLE.name else None
-
-    def command(self, path: Path, identity: PortableId, device: str | None) -> str | None:
-        return search_command(self.probe, path, identity.api, device) if identity.is_search else None
+    def own_item(self, nodeid: str, device: str | None) -> tuple[Path, str, str] | None:
+        path, name = self.probe.dumps.of_item(nodeid)
+        if not name.endswith(SEARCH):
+            return None
+        path = TABLE if "collects" in self.traits and nodeid == f"{TABLE.name}::{name}" else path
+        return path, name, search_command(self.probe, path, name.removesuffix(SEARCH), device)
 
 
 def search_command(probe: Probe, path: Path, api: str, device: str | None) -> str:
