@@ -159,9 +159,6 @@ class Feature:
     def check(self, identity: Identity) -> None:
         """Workers have said what the devices are. Raises SettingsError."""
 
-    def report(self, report: pytest.TestReport) -> None:
-        """A report came in, which carries its results."""
-
     def add(self, result: Result) -> None:
         """A case has its result."""
 

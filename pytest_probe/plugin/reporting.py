@@ -148,8 +148,6 @@ class Reporting:
         if hasattr(report, "probe_resumed"):
             return
         self._know_selected()
-        for feature in self._probe.features:
-            feature.report(report)
         if report.outcome not in OUTCOMES:
             self._repeated.add(item)
         elif lines := carried(report):
