@@ -14,7 +14,7 @@ _OPTION = "--probe-isolate"
 
 
 class Isolated(Feature):
-    in_order = True
+    traits = frozenset({"in order"})
 
 
 def use_one_worker(config: pytest.Config) -> None:

@@ -226,7 +226,7 @@ def _configure(config: pytest.Config) -> None:
         from pytest_probe.plugin.guard import Guard
 
         config.pluginmanager.register(Guard.of(state), "probe-guard")
-        if getattr(config.option, "xmlpath", None) and not (xdist.is_worker(config) or state.elsewhere):
+        if getattr(config.option, "xmlpath", None) and not (xdist.is_worker(config) or state.machines):
             from pytest_probe.plugin.junit_file import JunitFile
 
             config.pluginmanager.register(JunitFile(), "probe-junit-file")
@@ -242,7 +242,7 @@ def _extend_args(config: pytest.Config, probe: Probe) -> None:
     from pytest_probe.plugin.run_dumps import address
 
     alone = (
-        (probe.dumps.asked or probe.has(lambda feature: feature.collects))
+        (probe.dumps.asked or probe.has("collects"))
         and not _paths_given(config)
         and "dump" not in probe.settings.from_ini
     )
@@ -302,7 +302,7 @@ class Collection:
 
         self._probe.item_hooks.settled = True
         items = (item for item in session.items if isinstance(item, NoticeItem))
-        if self._probe.elsewhere or session.config.option.collectonly:
+        if self._probe.machines or session.config.option.collectonly:
             return
         if any(item.makes_calls for item in items):
             self._probe.warm_up()

@@ -6,28 +6,42 @@ what pytest does not know. Those of all features are called in the order of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import pytest
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from pytest_probe.check.kept import ReferenceCache
-    from pytest_probe.check.outcome import Checked, Measuring
+    from pytest_probe.check.outcome import Checked
     from pytest_probe.model.collective import RankPool
     from pytest_probe.model.dump import Dump
     from pytest_probe.model.other_run import OtherRun
-    from pytest_probe.model.result import PortableId, Result
+    from pytest_probe.model.result import Result
     from pytest_probe.plugin.collectors import ProbeFile
     from pytest_probe.plugin.items import NoticeItem
     from pytest_probe.plugin.judged import Judged
     from pytest_probe.plugin.reporting import Reporting
     from pytest_probe.plugin.session import Probe
-    from pytest_probe.reports.results_file import EarlierResults, Identity
+    from pytest_probe.reports.results_file import Identity
     from pytest_probe.reports.running import RunningFile
+
+
+# What a run has by a feature.
+Trait: TypeAlias = Literal[
+    "needs run",  # it needs what run.json says, and so the devices
+    "needs devices",  # they must be known before other processes say what theirs are
+    "one worker a device",
+    "in order",  # items keep their order
+    "collects",  # some items belong to no dump
+    "draws anew",  # inputs differ between the runs of a case
+    "plots",  # results have what plots draw
+    "part",  # it is a part of a run
+    "no items",  # it may have none
+    "goes on",  # it goes on with an earlier run
+]
 
 
 class Summary(Struct, frozen=True):
@@ -52,32 +66,34 @@ class TimeLimit(Protocol):
         """No case runs any more."""
 
 
+class Machines(Protocol):
+    """Other machines, on which the items of a run run."""
+
+    def devices(self) -> list[dict[str, str]]:
+        """What their devices are."""
+
+    @property
+    def rank_pool(self) -> RankPool:
+        """What starts processes of ranks there."""
+
+
 class Feature:
     """One feature in one process of a run, made where the run has it."""
 
-    # Does it need what run.json says, and so the devices? Do cases carry what plots draw, or the measures that
-    # msprobe's files hold, or what a baseline keeps?
-    needs_run = plots = measures = keeps = False
-    # Do inputs differ between the runs of a case? Has each device one worker only? Do items keep their order?
-    draws_anew = one_worker_a_device = in_order = False
-    # Does the run go on with an earlier one?
-    goes_on = False
-    # Names of --probe-standard that it judges by, with what each looks at; the standard of the run's checkers, where
-    # that of the run is the feature's own.
+    # Names of --probe-standard that it judges by, with what each looks at.
     standards: Mapping[str, str] = {}
-    standard = ""
     # Options whose files this run writes itself.
     written: Sequence[str] = ()
-    # Is it a part of a run? Has it no items, as it should be? item_places: in the whole run, by node id.
-    is_part = empty = False
-    item_places: Mapping[str, int] = {}
     # What makes the calls of records on the device and in float64, as modules; "" for the records' own framework.
     calls_by = ("", "")
-    # What the notes of each result say of this process.
-    remark = ""
 
     def __init__(self, probe: Probe) -> None:
         self.probe = probe
+
+    @property
+    def traits(self) -> Collection[Trait]:
+        """What the run has by this feature, as far as it is known now."""
+        return ()
 
     def prepare(self) -> None:
         """Before anything is collected or written, in all processes. Raises SettingsError."""
@@ -90,19 +106,9 @@ class Feature:
     # In the processes that run items.
 
     @property
-    def cache(self) -> ReferenceCache | None:
-        """What keeps numbers of the reference side."""
-        return None
-
-    @property
-    def measuring(self) -> Measuring | None:
-        """What measures cases."""
-        return None
-
-    @property
-    def collects(self) -> bool:
-        """Has it items that belong to no dump?"""
-        return False
+    def conditions(self) -> Mapping[str, Any]:
+        """Fields of check.Conditions, which are asked for where a checker is made."""
+        return {}
 
     def items(self, parent: ProbeFile, dump: Dump) -> Iterator[NoticeItem] | None:
         """Those of a dump in place of its cases; None for its cases."""
@@ -118,10 +124,6 @@ class Feature:
         """Judge a drawn call further, in the same way."""
         return checked
 
-    def written_at(self, path: Path) -> Path:
-        """Where this process writes a file of --probe-out."""
-        return path
-
     def limit(self, file: RunningFile | None, stacks: Path | None) -> TimeLimit | None:
         """file says what runs. stacks have to outlast the process there; None where another process survives."""
         return None
@@ -129,41 +131,19 @@ class Feature:
     # In the process that hands out items.
 
     @property
-    def elsewhere(self) -> bool:
-        """Do items run on other machines?"""
-        return False
-
-    def needs_devices(self) -> bool:
-        """Must the devices be known before other processes say what theirs are?"""
-        return False
-
-    def devices(self) -> list[dict[str, str]]:
-        """Those of these machines."""
-        return []
-
-    @property
-    def rank_pool(self) -> RankPool | None:
-        """What starts processes of ranks there; None for this machine."""
+    def machines(self) -> Machines | None:
+        """Those that the items run on; None for this one."""
         return None
 
     def for_workers(self) -> dict[str, Any]:
         """What each worker finds in its workerinput."""
         return {}
 
-    def item_of(self, nodeid: str) -> tuple[Path, str] | None:
-        """What stands for the dump of an item that is the feature's own, and the item's name."""
-        return None
-
-    def command(self, path: Path, identity: PortableId, device: str | None) -> str | None:
-        """The command that runs such an item again."""
+    def own_item(self, nodeid: str, device: str | None) -> tuple[Path, str, str] | None:
+        """Of an item that is the feature's own: what stands for its dump, its name, the command that runs it again."""
         return None
 
     # In the process that reports.
-
-    @property
-    def earlier(self) -> EarlierResults | None:
-        """The results that this run goes on behind."""
-        return None
 
     def header(self) -> Iterable[str]:
         """Lines of pytest's header, behind the conditions of the run."""
@@ -178,9 +158,6 @@ class Feature:
 
     def check(self, identity: Identity) -> None:
         """Workers have said what the devices are. Raises SettingsError."""
-
-    def report(self, report: pytest.TestReport) -> None:
-        """A report came in, which carries its results."""
 
     def add(self, result: Result) -> None:
         """A case has its result."""

@@ -66,7 +66,7 @@ def _conditions(probe: Probe, devices: Sequence[Mapping[str, str]]) -> list[str]
 def _drawn(probe: Probe) -> list[str]:
     """How inputs are drawn and how often the device runs on them."""
     settings = probe.settings
-    if settings.repeat > 1 and probe.has(lambda feature: feature.draws_anew):
+    if settings.repeat > 1 and probe.has("draws anew"):
         return [f"seeds {settings.seed} to {settings.seed + settings.repeat - 1}"]
     return [f"seed {settings.seed}", f"repeat {settings.repeat}"]
 

@@ -289,7 +289,8 @@ class ProbeItem(NoticeItem):
 
     def result(self, verdict: Verdict, duration: float) -> Result:
         checked = None if self.judged is None else self.judged.checked
-        placed = self.probe.plots or verdict.verdict == "error" or (self.question is not None and self.question.placed)
+        plots = self.probe.has("plots")
+        placed = plots or verdict.verdict == "error" or (self.question is not None and self.question.placed)
         return Result.of(
             verdict,
             self.portable_id,
@@ -301,7 +302,7 @@ class ProbeItem(NoticeItem):
             gate=None if self.judged is None else self.judged.compared,
             folded=self.folded,
             place=(self.probe.place_of(self.case) if self.place is None else self.place) if placed else None,
-            module=module_of(self.case) if self.probe.plots else "",
+            module=module_of(self.case) if plots else "",
             details=None if self.judged is None else self.judged.details,
             frameworks=self.probe.sides_of(self.case.dump.framework),
             against=None if checked is None else checked.paired,

@@ -16,6 +16,9 @@ from pytest_probe.plugin.session import Probe
 from pytest_probe.reports.running import FOLDER
 from pytest_probe.reports.selected import ITEMS, SelectedItem, write_items
 
+# The place of an item in the whole run, where this is a part of it.
+PLACE = pytest.StashKey[int]()
+
 
 def arrange(probe: Probe, session: pytest.Session, items: list[pytest.Item]) -> None:
     """Leave what this process runs, in its order. Each process of a run, and each machine of several shards, finds the
@@ -24,7 +27,7 @@ def arrange(probe: Probe, session: pytest.Session, items: list[pytest.Item]) -> 
         feature.select(session, items)
     groups = sharing_runs(items)
     given: dict[str, Any] = getattr(session.config, "workerinput", {})
-    if given and not probe.has(lambda feature: feature.in_order):
+    if given and not probe.has("in order"):
         groups = costliest_first(groups, given["workercount"] if given.get("probe_split") else 1)
     items[:] = chain.from_iterable(groups)
 
@@ -68,12 +71,10 @@ def write_selected(probe: Probe, session: pytest.Session) -> None:
     worker: dict[str, Any] = getattr(config, "workerinput", {})
     if out is None or config.option.collectonly or worker.get("workerid", "gw0") != "gw0":
         return
-    places = {node: place for feature in probe.features for node, place in feature.item_places.items()}
     listed = [
-        SelectedItem(_id(item), places.get(node, place) if places else place, node)
-        for place, (node, item) in enumerate((item.nodeid, item) for item in session.items)
+        SelectedItem(_id(item), item.stash.get(PLACE, place), item.nodeid) for place, item in enumerate(session.items)
     ]
-    goes_on = probe.has(lambda feature: feature.goes_on) and (out / ITEMS).exists()
+    goes_on = probe.has("goes on") and (out / ITEMS).exists()
     try:
         # Of a worker's list the process that reports makes use.
         write_items(out / FOLDER if goes_on else out, listed)

@@ -31,7 +31,7 @@ from pytest_probe.records import user_frame
 from pytest_probe.reports import terminal
 from pytest_probe.reports.groups import place_words
 from pytest_probe.reports.junit import group_properties, other_properties
-from pytest_probe.reports.results_file import ResultsWriter, digest, results_in
+from pytest_probe.reports.results_file import EarlierResults, ResultsWriter, digest, results_in
 from pytest_probe.reports.running import FOLDER, clear
 from pytest_probe.reports.selected import ITEMS, read_items, selected_in
 from pytest_probe.reports.tally import Tally
@@ -70,17 +70,18 @@ class Reporting:
         self.run = _run(probe, devices) if self._runs and (out or self._needs_run) else {}
         self._without_result: list[str] = []
         self._selected = False
+        # The results that this run goes on behind.
+        self.earlier: EarlierResults | None = None
         for feature in probe.features if self.run else ():
             feature.begin(self)
         self.dumps = [] if is_controller(probe.config) else self.dumps
         if is_controller(probe.config):
             probe.dumps.forget()
-        self._earlier = next((feature.earlier for feature in probe.features if feature.earlier is not None), None)
-        self._writer = ResultsWriter(out, self.run, self._earlier) if out and self._runs else None
+        self._writer = ResultsWriter(out, self.run, self.earlier) if out and self._runs else None
 
     @property
     def _needs_run(self) -> bool:
-        return self._probe.has(lambda feature: feature.needs_run)
+        return self._probe.has("needs run")
 
     def _needs_devices(self) -> bool:
         """A framework takes seconds to import: only for what will run, or where the user named what to look at."""
@@ -95,8 +96,8 @@ class Reporting:
 
     def _described(self) -> list[dict[str, str]]:
         probe = self._probe
-        if probe.elsewhere:
-            return [device for feature in probe.features for device in feature.devices()]
+        if probe.machines is not None:
+            return probe.machines.devices()
         return probe.described(probe.shared_devices if is_controller(probe.config) else probe.settings.devices)
 
     def know_devices(self, devices: list[dict[str, str]]) -> None:
@@ -147,8 +148,6 @@ class Reporting:
         if hasattr(report, "probe_resumed"):
             return
         self._know_selected()
-        for feature in self._probe.features:
-            feature.report(report)
         if report.outcome not in OUTCOMES:
             self._repeated.add(item)
         elif lines := carried(report):
@@ -278,8 +277,8 @@ class Reporting:
             yield
         except OSError as error:
             self._trouble.append(unwritten(session.config, error))
-        taken_over = self._earlier is not None and bool(self.tally.verdicts)
-        empty = taken_over or self._probe.has(lambda feature: feature.empty)
+        taken_over = self.earlier is not None and bool(self.tally.verdicts)
+        empty = taken_over or self._probe.has("no items")
         if empty and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
             exitstatus = session.exitstatus = pytest.ExitCode.OK
         if self._unsaved:
@@ -287,7 +286,7 @@ class Reporting:
         self._trouble += self._unreported_damage()
         for feature in self._probe.features if self._runs else ():
             feature.end(self)
-        if self._compared[False] and not self._compared[True] and not self._probe.has(lambda feature: feature.is_part):
+        if self._compared[False] and not self._compared[True] and not self._probe.has("part"):
             cases = terminal.count(self._compared[False], "case")
             self.trouble(f"nothing was compared: the other side has none of {cases} that ran, or none that can be")
         if self._writer is not None:
@@ -326,7 +325,7 @@ class Reporting:
 
     def _close(self, writer: ResultsWriter, session: pytest.Session, status: int) -> None:
         clear(writer.folder / FOLDER, finished=not self.not_run)
-        if self._earlier is not None and self._earlier.finished:
+        if self.earlier is not None and self.earlier.finished:
             writer.release()
             return
         status = status or int(bool(writer.trouble or self._trouble))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_probe import frameworks
 from pytest_probe.errors import ProbeError, SettingsError, Unsupported
@@ -20,7 +21,7 @@ from pytest_probe.model.dump import Dump
 from pytest_probe.model.other_run import OtherRun
 from pytest_probe.model.result import AnnouncedCall
 from pytest_probe.options import FEATURES, SELF, imported
-from pytest_probe.plugin.feature import Feature
+from pytest_probe.plugin.feature import Feature, Machines, Trait
 from pytest_probe.plugin.item_hooks import ItemHooks
 from pytest_probe.plugin.run_dumps import RunDumps
 from pytest_probe.registry import Registry
@@ -60,6 +61,9 @@ class Probe:
         self._slot: int | None = worker.get("probe_slot")
         self._given_device: str | None = worker.get("probe_device") or next(iter(settings.devices), None)
         self.dumps = RunDumps(config, settings, registry.readers, positional)
+        # What the notes of each result say of this process, and where it writes a file of --probe-out.
+        self.remark = ""
+        self.written_at: Callable[[Path], Path] = lambda path: path
         # Has a case left the device in a state in which every other one would fail?
         self.device_lost = False
         self.use_guard(nullcontext, nullcontext, lambda call: nullcontext())
@@ -80,19 +84,14 @@ class Probe:
         for feature in self.features:
             self.config.pluginmanager.register(feature, f"probe-{type(feature).__name__}")
 
-    def has(self, attribute: Callable[[Feature], object]) -> bool:
-        """Has one of the features this?"""
-        return any(map(attribute, self.features))
+    def has(self, trait: Trait) -> bool:
+        """Has the run this by one of its features?"""
+        return any(trait in feature.traits for feature in self.features)
 
     @property
     def verbose(self) -> bool:
         """Is all that is known of each failing case shown, as from -vv on?"""
         return self.config.get_verbosity() >= VERBOSE
-
-    @cached_property
-    def plots(self) -> bool:
-        """Is the data of plots made?"""
-        return self.has(lambda feature: feature.plots)
 
     @property
     def standards(self) -> Mapping[str, str]:
@@ -100,20 +99,9 @@ class Probe:
         return {name: words for feature in self.features for name, words in feature.standards.items()}
 
     @property
-    def elsewhere(self) -> bool:
-        """Do the items run on other machines?"""
-        return self.has(lambda feature: feature.elsewhere)
-
-    @property
-    def remark(self) -> str:
-        """What the notes of each result say of this process."""
-        return "".join(feature.remark for feature in self.features)
-
-    def written_at(self, path: Path) -> Path:
-        """Where this process writes a file of --probe-out."""
-        for feature in self.features:
-            path = feature.written_at(path)
-        return path
+    def machines(self) -> Machines | None:
+        """Those that the items run on; None for this one."""
+        return next((feature.machines for feature in self.features if feature.machines is not None), None)
 
     @property
     def others(self) -> list[OtherRun]:
@@ -159,30 +147,29 @@ class Probe:
 
         frameworks.import_in_order(() if self.settings.judges_stored else self.frameworks)
         settings, hook = self.settings, self.config.hook
+        conditions = Conditions(
+            device=device,
+            seed=settings.seed,
+            inputs=settings.inputs,
+            standard=settings.standard,
+            workers=self.workers,
+            allow=settings.allow,
+            repeat=1 if self.has("draws anew") else settings.repeat,
+            reference_device=settings.reference_device,
+            flops=settings.flops,
+            emulate=settings.emulate,
+            locks=self.running_folder if self.workers > 1 else None,
+            judged=settings.judges,
+            whole_diagnoses=None if self.verbose else WHOLE_DIAGNOSES,
+            plotted=self.has("plots"),
+            saves_all=settings.save == "all",
+            framework=self.calls_by[0],
+            reference_framework=self.calls_by[1],
+        )
+        for feature in self.features:
+            conditions = replace(conditions, **feature.conditions)
         return Checker(
-            Conditions(
-                device=device,
-                seed=settings.seed,
-                inputs=settings.inputs,
-                standard=next((feature.standard for feature in self.features if feature.standard), settings.standard),
-                workers=self.workers,
-                allow=settings.allow,
-                repeat=1 if self.has(lambda feature: feature.draws_anew) else settings.repeat,
-                reference_device=settings.reference_device,
-                flops=settings.flops,
-                measured=self.has(lambda feature: feature.measures),
-                emulate=settings.emulate,
-                baseline=self.has(lambda feature: feature.keeps),
-                locks=self.running_folder if self.workers > 1 else None,
-                cache=next((feature.cache for feature in self.features if feature.cache is not None), None),
-                judged=settings.judges,
-                measuring=next((feature.measuring for feature in self.features if feature.measuring is not None), None),
-                whole_diagnoses=None if self.verbose else WHOLE_DIAGNOSES,
-                plotted=self.plots,
-                saves_all=settings.save == "all",
-                framework=self.calls_by[0],
-                reference_framework=self.calls_by[1],
-            ),
+            conditions,
             self.registry,
             adjust_inputs=_adjustment(hook.pytest_probe_inputs, user_code.inputs),
             adjust_verdict=_adjustment(hook.pytest_probe_verdict, user_code.hooked_verdict),

@@ -65,14 +65,12 @@ def is_controller(config: pytest.Config) -> bool:
 
 def workers_describe_devices(probe: Probe) -> bool:
     """Do the workers say what the devices are, so that this process imports no framework?"""
-    if probe.has(lambda feature: feature.needs_devices()):
-        return False
-    return probe.elsewhere or is_controller(probe.config)
+    return not probe.has("needs devices") and (probe.machines is not None or is_controller(probe.config))
 
 
 def check_devices(config: pytest.Config, probe: Probe) -> None:
     """Raises SettingsError where several devices have no workers to share them out to."""
-    devices, shared = probe.settings.devices, is_worker(config) or is_controller(config) or probe.elsewhere
+    devices, shared = probe.settings.devices, is_worker(config) or is_controller(config) or probe.machines
     if len(devices) > 1 and not (shared or config.option.collectonly):
         value = ",".join(devices)
         raise SettingsError(
@@ -84,7 +82,7 @@ def auto_workers(probe: Probe) -> int | None:
     """How many workers -n auto is: one a device, None on the CPU, where pytest-xdist knows, unless that may have one
     worker only."""
     devices = probe.shared_devices
-    if len(devices) > 1 or probe.has(lambda feature: feature.one_worker_a_device):
+    if len(devices) > 1 or probe.has("one worker a device"):
         return max(1, len(devices))
     name = probe.name_of(next(iter(devices), None), probe.frameworks[0])
     return None if name in ("cpu", RECORDED) or name.split(":")[0] in probe.registry.devices else 1
@@ -132,7 +130,7 @@ class Controller:
         """It replaces only the default scheduler, unchanged."""
         if config.getoption("dist") != "load" or config.getoption("maxschedchunk", None) is not None:
             return None
-        if self._probe.has(lambda feature: feature.in_order):
+        if self._probe.has("in order"):
             return None
         from pytest_probe.plugin.scheduling import CostlyFirst
 
@@ -154,9 +152,10 @@ class Controller:
         """Whose death was it? An item that had ended keeps its result, one that had not begun is given to another
         worker, and so is one that was killed from outside, once."""
         node: Any = getattr(report, "node", None)
-        own = next((found for each in self._probe.features if (found := each.item_of(crashitem)) is not None), None)
-        path, name = own or self._probe.dumps.of_item(crashitem)
-        if own is None and not self._is_ours(path):
+        device = node.workerinput.get("probe_device")
+        owned = (feature.own_item(crashitem, device) for feature in self._probe.features)
+        path, name, command = next(filter(None, owned), (*self._probe.dumps.of_item(crashitem), ""))
+        if not command and not self._is_ours(path):
             self._unexplained -= 1
             return
         if node in self._ended:  # it did not die while it started
@@ -183,7 +182,7 @@ class Controller:
         if self._replaces and goes_on and _again(sched, crashitem):
             _runs_again(report)
             return
-        self._report(report, path, death, verdict)
+        self._report(report, path, death, verdict, command)
 
     def _is_ours(self, path: Path) -> bool:
         probe = self._probe
@@ -214,21 +213,16 @@ class Controller:
         file.unlink(missing_ok=True)
         return found
 
-    def _report(self, report: pytest.TestReport, path: Path, death: Running, verdict: Verdict) -> None:
-        """Let the report say what the case died of."""
+    def _report(self, report: pytest.TestReport, path: Path, death: Running, verdict: Verdict, command: str) -> None:
+        """Let the report say what the case died of; command: of an item of a feature's own."""
         crashed = PortableId.parse(death.id)
         device = report.node.workerinput.get("probe_device")
         report.location = (str(path), None, f"{crashed.name} ")
         died = result_of(self._probe, crashed, verdict, device, death.folded)
-        say(report, path, died, self._command(path, crashed, device), device)
+        command = command or item_command(self._probe, path, crashed.name, crashed.dtype or None, device)
+        say(report, path, died, command, device)
         report.when = "call"
         self._died = report
-
-    def _command(self, path: Path, crashed: PortableId, device: str | None) -> str:
-        for feature in self._probe.features:
-            if (command := feature.command(path, crashed, device)) is not None:
-                return command
-        return item_command(self._probe, path, crashed.name, crashed.dtype or None, device)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, None, None]:

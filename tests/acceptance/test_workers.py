@@ -204,7 +204,7 @@ def controller(*devices: str, **more: Any) -> xdist.Controller:
         running_folder=Path("none"),
         features=(),
         has=lambda attribute: False,
-        elsewhere=False,
+        machines=None,
     )
     return xdist.Controller(probe)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 
 from pytest_probe.features.benchmark.benchmark import MISSING, NOTHING, Benchmark
@@ -18,7 +19,8 @@ from pytest_probe.standards.tools import COMPARES
 
 
 class AgainstBenchmark(Feature):
-    needs_run = measures = True
+    traits = frozenset({"needs run"})
+    conditions: Mapping[str, bool] = {"measured": True}
 
     def __init__(self, probe: Probe) -> None:
         super().__init__(probe)
@@ -72,5 +74,5 @@ class AgainstBenchmark(Feature):
 
     def summary(self, width: int) -> Summary:
         """The cases that only one of both runs has."""
-        there = [] if self.probe.has(lambda feature: feature.is_part) else self._benchmark.only(self._seen)
+        there = [] if self.probe.has("part") else self._benchmark.only(self._seen)
         return Summary(behind=[*terminal.one_sided(self._alone, there)])

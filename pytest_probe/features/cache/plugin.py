@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pytest_probe.features.cache.cache import Cache
 from pytest_probe.plugin.feature import Feature
 
 
 class References(Feature):
     @property
-    def cache(self) -> Cache:
+    def conditions(self) -> Mapping[str, Cache]:
         assert self.probe.settings.cache is not None
-        return Cache(*self.probe.settings.cache)
+        return {"cache": Cache(*self.probe.settings.cache)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from pytest_probe.features.cluster.messages import Pool
 from pytest_probe.model.collective import RankPool
 from pytest_probe.model.dump import Dump
 from pytest_probe.options import NAMED
-from pytest_probe.plugin.feature import Feature
+from pytest_probe.plugin.feature import Feature, Machines
 from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.xdist import is_worker
 from pytest_probe.system import archive
@@ -29,16 +28,15 @@ class OnCluster(Feature):
     def __init__(self, probe: Probe) -> None:
         super().__init__(probe)
         self._cluster: Cluster | None = None
-        self._in_place: Callable[[Path], Path] | None = None
 
     @property
-    def elsewhere(self) -> bool:
+    def machines(self) -> Machines | None:
         config = self.probe.config
-        return not (is_worker(config) or config.option.collectonly)
+        return None if is_worker(config) or config.option.collectonly else self
 
     def prepare(self) -> None:
         """Connect to the cluster, and start its hosts while this process goes on."""
-        if self.elsewhere:
+        if self.machines is not None:
             self._cluster = _connected(self.probe)
             self.probe.config.pluginmanager.register(self._cluster, "probe-cluster")
 
@@ -47,16 +45,9 @@ class OnCluster(Feature):
         return self._cluster.devices()
 
     @property
-    def rank_pool(self) -> RankPool | None:
-        return None if self._cluster is None else self._cluster.ranks
-
-    def use_node(self, remark: str, in_place: Callable[[Path], Path] | None) -> None:
-        """remark: what the notes of each result say of this host. in_place: where it writes a file of --probe-out that
-        it cannot reach."""
-        self.remark, self._in_place = remark, in_place
-
-    def written_at(self, path: Path) -> Path:
-        return path if self._in_place is None else self._in_place(path)
+    def rank_pool(self) -> RankPool:
+        assert self._cluster is not None
+        return self._cluster.ranks
 
 
 def refuse_workers(config: pytest.Config) -> None:

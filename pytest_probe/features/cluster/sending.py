@@ -188,7 +188,7 @@ class Sending:
         """An item; its record stays raw."""
         case, entry = item.case, f"{item.case.record.name}.{item.case.direction}"
         sent = self._dump(item.dump_path)
-        plots = self._probe.plots
+        plots = self._probe.has("plots")
         return SentCase(
             item.nodeid,
             sent,

@@ -18,7 +18,6 @@ from msgspec.structs import replace
 
 from pytest_probe.errors import ProbeError, RecordError
 from pytest_probe.features.cluster.messages import END, Channel, ItemReports, Ready, RunFacts, SentCase, SentDump, Start
-from pytest_probe.features.cluster.plugin import OnCluster
 from pytest_probe.model.dump import Call, Dump, Record
 from pytest_probe.plugin.collectors import ArrivingItems
 from pytest_probe.plugin.items import ProbeItem
@@ -96,14 +95,12 @@ class _Worker:
     def _take_facts(self, probe: Probe, facts: RunFacts) -> None:
         config: Any = probe.config
         config.workerinput |= facts.worker
-        node = next(feature for feature in probe.features if isinstance(feature, OnCluster))
+        probe.remark = facts.remark
         out, into = probe.settings.out, self._files / "out"
-        if out is None or facts.marker is None or _reads(*facts.marker):
-            node.use_node(facts.remark, None)
-            return
-        # The process does not see --probe-out: its files go with the results.
-        self._into = into
-        node.use_node(facts.remark, lambda path: into / path.relative_to(out))
+        if out is not None and facts.marker is not None and not _reads(*facts.marker):
+            # The process does not see --probe-out: its files go with the results.
+            self._into = into
+            probe.written_at = lambda path: into / path.relative_to(out)
 
     def _refused(self, error: ProbeError) -> pytest.UsageError:
         self.refuse(str(error))

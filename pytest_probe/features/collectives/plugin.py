@@ -81,7 +81,7 @@ class Collectives(Feature, Question):
 
     def prepare(self) -> None:
         (ranks, _), most = self.probe.settings.ranks or (0, ""), available_memory() // _RANK_BYTES
-        if ranks > most and not self.probe.elsewhere:
+        if ranks > most and not self.probe.machines:
             wanted = (
                 f"each is a process of {_RANK_BYTES // 10**6} MB, and this machine has memory for {most}; give fewer"
             )
@@ -171,8 +171,7 @@ class Collectives(Feature, Question):
             return None
         program = frameworks.collectives(frameworks.DEFAULT)
         assert program is not None
-        pools = [feature.rank_pool for feature in self.probe.features]
-        pool = next((each for each in pools if each is not None), None) or LocalRanks()
+        pool = LocalRanks() if self.probe.machines is None else self.probe.machines.rank_pool
         self._processes = Processes(pool, *settings.ranks, program.PROGRAM, settings.timeout)
         return Replaying(self._processes, self.values, settings.inputs, settings.seed)
 
@@ -180,7 +179,7 @@ class Collectives(Feature, Question):
         if self.probe.settings.ranks is not None:
             crowd = self.probe.settings.ranks[0] > _CROWD * usable_cores()
             where = f"; they share {count(usable_cores(), 'core')} and may need minutes" if crowd else ""
-            where = ", on the cluster" if self.probe.elsewhere else where
+            where = ", on the cluster" if self.probe.machines else where
             yield f"probe: collectives are made again by {self.device}{where}"
 
     def pytest_unconfigure(self) -> None:

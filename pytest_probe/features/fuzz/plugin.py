@@ -20,11 +20,11 @@ from pytest_probe import frameworks
 from pytest_probe.errors import DumpError, RecordError, SettingsError
 from pytest_probe.features.fuzz.options import QUICK, count
 from pytest_probe.model.dump import Call, Direction, Dump, Record
-from pytest_probe.model.result import SEARCH, PortableId, Result
+from pytest_probe.model.result import SEARCH, Result
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.collectors import ProbeFile
-from pytest_probe.plugin.feature import Feature
+from pytest_probe.plugin.feature import Feature, Trait
 from pytest_probe.plugin.guard import LOST
 from pytest_probe.plugin.items import NoticeItem
 from pytest_probe.plugin.saving import NOT_SAVED
@@ -60,12 +60,12 @@ class Fuzz(Feature):
         self.seed: int = given.get(_SEED, secrets.randbits(32))
 
     @property
-    def collects(self) -> bool:
-        """Are APIs searched by the table alone, since no dump was given?"""
-        return not self.probe.dumps.paths and not self.probe.settings.collect
+    def traits(self) -> Sequence[Trait]:
+        """Where no dump is given APIs are searched by the table alone."""
+        return () if self.probe.dumps.paths or self.probe.settings.collect else ("collects",)
 
     def prepare(self) -> None:
-        if self.collects:
+        if "collects" in self.traits:
             check_table(self.probe.settings)
 
     def header(self) -> list[str]:
@@ -82,19 +82,19 @@ class Fuzz(Feature):
 
     def select(self, session: pytest.Session, items: list[pytest.Item]) -> None:
         """Add the searches that belong to no file."""
-        if self.collects:
+        if "collects" in self.traits:
             table: Table = Table.from_parent(session, name=TABLE.name, nodeid=TABLE.name, probe=self.probe)
             items.extend(table.collect())
 
     def for_workers(self) -> dict[str, Any]:
         return {_SEED: self.seed}
 
-    def item_of(self, nodeid: str) -> tuple[Path, str] | None:
-        file, _, name = nodeid.partition("::")
-        return (TABLE, name) if self.collects and file == TABLE.name else None
-
-    def command(self, path: Path, identity: PortableId, device: str | None) -> str | None:
-        return search_command(self.probe, path, identity.api, device) if identity.is_search else None
+    def own_item(self, nodeid: str, device: str | None) -> tuple[Path, str, str] | None:
+        path, name = self.probe.dumps.of_item(nodeid)
+        if not name.endswith(SEARCH):
+            return None
+        path = TABLE if "collects" in self.traits and nodeid == f"{TABLE.name}::{name}" else path
+        return path, name, search_command(self.probe, path, name.removesuffix(SEARCH), device)
 
 
 def search_command(probe: Probe, path: Path, api: str, device: str | None) -> str:

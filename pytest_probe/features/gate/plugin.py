@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from pytest_probe.model.case import Case
 from pytest_probe.model.other_run import OtherRun
 from pytest_probe.model.result import Result
 from pytest_probe.model.verdict import SEVERITY, Verdict
-from pytest_probe.plugin.feature import Feature, Summary
+from pytest_probe.plugin.feature import Feature, Summary, Trait
 from pytest_probe.plugin.judged import Judged, Regression
 from pytest_probe.plugin.reporting import Reporting
 from pytest_probe.plugin.session import Probe
@@ -28,16 +28,21 @@ _HANDED = "probe_gate"
 
 
 class AgainstBaseline(Feature):
-    needs_run = keeps = True
+    conditions: Mapping[str, bool] = {"baseline": True}
 
     def __init__(self, probe: Probe) -> None:
         super().__init__(probe)
-        self.draws_anew = probe.settings.update
         self.written = ("baseline",) if probe.settings.update else ()
         self._run: GateRun | None = None
         self._handed: Gate | None = None
         self._checkers: dict[int, Checker] = {}
         self._signed: tuple[object, str] = (None, "")
+
+    @property
+    def traits(self) -> Sequence[Trait]:
+        """The devices decide which bits can be compared."""
+        needs: Sequence[Trait] = ("needs run", "needs devices")
+        return (*needs, "draws anew") if self.probe.settings.update else needs
 
     @property
     def _gate(self) -> Gate | None:
@@ -96,10 +101,6 @@ class AgainstBaseline(Feature):
             except RecordError:  # the verdict says what is wrong
                 self._signed = key, ""
         return self._signed[1]
-
-    def needs_devices(self) -> bool:
-        """They decide which bits can be compared."""
-        return True
 
     def for_workers(self) -> dict[str, Any]:
         return {} if self._run is None else {_HANDED: self._run.carried()}

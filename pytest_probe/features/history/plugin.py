@@ -12,7 +12,7 @@ from pytest_probe.system.text import printable_line
 
 
 class History(Feature):
-    needs_run = True
+    traits = frozenset({"needs run"})
 
     def begin(self, reporting: Reporting) -> None:
         check(self._path)
@@ -22,7 +22,7 @@ class History(Feature):
         self._run.add(result)
 
     def close(self, reporting: Reporting) -> None:
-        out, goes_on = self.probe.settings.out, self.probe.has(lambda feature: feature.goes_on)
+        out, goes_on = self.probe.settings.out, self.probe.has("goes on")
         try:
             folder = "" if out is None else printable_line(str(out))
             self._run.append(self._path, {**reporting.run, "folder": folder}, goes_on=goes_on)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_probe.features.html.details import ShownInDetail, details_of
 from pytest_probe.model.result import Result
-from pytest_probe.plugin.feature import Feature
+from pytest_probe.plugin.feature import Feature, Trait
 from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.reporting import Reporting
 from pytest_probe.plugin.session import Probe
@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 
 
 class Html(Feature):
-    plots = True
-
     def __init__(self, probe: Probe) -> None:
         super().__init__(probe)
-        self.needs_run = probe.settings.html is not None
         self._shown = ShownInDetail()
         self._collected: Collected | None = None
         self._comparison: Comparison | None = None
+
+    @property
+    def traits(self) -> Sequence[Trait]:
+        return ("plots",) if self.probe.settings.html is None else ("plots", "needs run")
 
     def judge(self, judged: Judged) -> None:
         if not self._shown.takes(judged.verdict):
@@ -40,7 +41,7 @@ class Html(Feature):
         judged.details = details_of(judged.checked, judged.verdict, judged.command(), digits)
 
     def begin(self, reporting: Reporting) -> None:
-        if not self.needs_run:
+        if self.probe.settings.html is None:
             return
         from pytest_probe.features.html.collected import Collected
         from pytest_probe.features.html.other_runs import Comparison, OtherCase, OtherRun

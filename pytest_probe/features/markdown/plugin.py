@@ -24,11 +24,12 @@ class Markdown(Feature):
         super().__init__(probe)
         self._failing: dict[str, tuple[GroupMember, Failing]] = {}
 
-    def report(self, report: pytest.TestReport) -> None:
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Remember an item with results that failed, until it is run again."""
         if report.outcome not in OUTCOMES or (report.when == "setup" and report.passed):
             self._failing.pop(report.nodeid, None)
-        if report.failed and (results := results_in(carried(report))):
+        if report.failed and not hasattr(report, "probe_resumed") and (results := results_in(carried(report))):
             file, line, _ = report.location
             crash = getattr(getattr(report.longrepr, "reprcrash", None), "message", "")
             worst = max(results, key=lambda result: SEVERITY[result.verdict])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from pytest_probe.plugin.feature import Feature
 
 
 class MsprobeCsv(Feature):
-    measures = True
+    conditions: Mapping[str, bool] = {"measured": True}
 
     def tables(self, folder: Path) -> Iterable[Path]:
         settings, stamp = self.probe.settings, datetime.now().strftime("%Y%m%d%H%M%S")

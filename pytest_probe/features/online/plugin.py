@@ -57,9 +57,8 @@ class _Next(pytest.Item):
 class Online(Feature):
     """The loop, and what it says at the end."""
 
-    # Nothing may come.
-    empty = True
-    in_order = True
+    # "no items": nothing may come.
+    traits = frozenset({"no items", "in order"})
 
     def __init__(self, probe: Probe) -> None:
         super().__init__(probe)

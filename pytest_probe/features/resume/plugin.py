@@ -21,7 +21,7 @@ from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import SEVERITY
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.collectors import node_of_file
-from pytest_probe.plugin.feature import Feature
+from pytest_probe.plugin.feature import Feature, Trait
 from pytest_probe.plugin.items import NoticeItem
 from pytest_probe.plugin.report_results import carry
 from pytest_probe.plugin.reporting import Reporting
@@ -44,20 +44,15 @@ _QUIET_PACKAGES = ("pytest_probe", "pytest_rerunfailures", "xdist", "syrupy")
 
 
 class Resume(Feature):
-    goes_on = True
-
     def __init__(self, probe: Probe) -> None:
         super().__init__(probe)
         self._earlier: Earlier | None = None
         self._reporting: Reporting | None = None
 
     @property
-    def earlier(self) -> Earlier | None:
-        return self._earlier
-
-    def needs_devices(self) -> bool:
-        """Are they those of the results? A cluster's are known later."""
-        return not self.probe.elsewhere
+    def traits(self) -> Sequence[Trait]:
+        """Are the devices those of the results? A cluster's are known later."""
+        return ("goes on",) if self.probe.machines else ("goes on", "needs devices")
 
     def begin(self, reporting: Reporting) -> None:
         settings, run, known = self.probe.settings, reporting.run, not workers_describe_devices(self.probe)
@@ -69,7 +64,8 @@ class Resume(Feature):
             run["devices"] = earlier.run.devices
             run["identity"]["devices"] = earlier.run.identity["devices"]
         run["started"] = earlier.started
-        self._earlier, self._reporting = earlier, reporting
+        self._reporting = reporting
+        self._earlier = reporting.earlier = earlier
 
     def check(self, identity: Identity) -> None:
         if self._earlier is not None:

@@ -38,10 +38,13 @@ class SelfCheck(Feature, Question):
         self._decides = probe.settings.standard == SELF
         if self._decides:
             self.standards = _STANDARDS
-            # The rules that judge the device beside its own kernels.
-            self.standard = "auto"
         self._passes = 0
         self._known: dict[tuple[str, ...], list[str]] = {}
+
+    @property
+    def conditions(self) -> Mapping[str, str]:
+        """The rules that judge the device beside its own kernels."""
+        return {"standard": "auto"} if self._decides else {}
 
     @cached_property
     def checks(self) -> SelfChecks:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -10,9 +10,9 @@ import pytest
 
 from pytest_probe.features.shard.dealing import dealt
 from pytest_probe.model.case import DIRECTIONS
-from pytest_probe.plugin.feature import Feature
+from pytest_probe.plugin.feature import Feature, Trait
 from pytest_probe.plugin.items import ProbeItem
-from pytest_probe.plugin.order import costs_of, deselect, sharing_runs
+from pytest_probe.plugin.order import PLACE, costs_of, deselect, sharing_runs
 from pytest_probe.plugin.session import Probe
 
 # The key of a worker's output.
@@ -20,7 +20,12 @@ _EMPTY = "probe_nothing_left"
 
 
 class Shard(Feature):
-    is_part = True
+    # Has it no items, since there are fewer groups than shards?
+    _empty = False
+
+    @property
+    def traits(self) -> Sequence[Trait]:
+        return ("part", "no items") if self._empty else ("part",)
 
     def select(self, session: pytest.Session, items: list[pytest.Item]) -> None:
         """Leave the items of this shard. Those that share a run stay together. What another plugin shuffled is dealt
@@ -33,17 +38,16 @@ class Shard(Feature):
         dealt_out = zip(ordered, dealt(costs_of(ordered), parts), strict=True)
         mine = {id(group) for group, part in dealt_out if part == number - 1}
         deselect(config, [item for group in groups if id(group) not in mine for item in group])
-        places = enumerate(sorted(items, key=order.key))
-        self.item_places = {item.nodeid: place for place, item in places}
-        # Where there are fewer groups than shards, a run of nothing is as it should be.
-        self.empty = bool(groups) and not mine
+        for place, item in enumerate(sorted(items, key=order.key)):
+            item.stash[PLACE] = place
+        self._empty = bool(groups) and not mine
         if hasattr(config, "workeroutput"):
-            config.workeroutput[_EMPTY] = self.empty
+            config.workeroutput[_EMPTY] = self._empty
         items[:] = chain.from_iterable(group for group in groups if id(group) in mine)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        self.empty |= getattr(node, "workeroutput", {}).get(_EMPTY, False)
+        self._empty |= getattr(node, "workeroutput", {}).get(_EMPTY, False)
 
 
 class _Order:

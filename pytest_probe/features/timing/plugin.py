@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -14,7 +14,7 @@ from pytest_probe.features.timing.other_times import OtherTimes, check_benchmark
 from pytest_probe.features.timing.paddleapex_csv import write_measurements
 from pytest_probe.model import measurement
 from pytest_probe.model.measurement import CaseTime
-from pytest_probe.plugin.feature import Feature
+from pytest_probe.plugin.feature import Feature, Trait
 from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.reporting import Reporting
 from pytest_probe.plugin.session import Probe
@@ -39,13 +39,13 @@ def check_limit(options: RawOptions, settings: Settings) -> None:
 class Timing(Feature):
     def __init__(self, probe: Probe) -> None:
         super().__init__(probe)
-        self.one_worker_a_device = probe.settings.times
         self._patience = PATIENCE
 
     @property
-    def measuring(self) -> TimeAndMemory:
+    def conditions(self) -> Mapping[str, TimeAndMemory]:
         settings = self.probe.settings
-        return TimeAndMemory(settings.time_budget if settings.times else None, memory=settings.counts_memory)
+        budget = settings.time_budget if settings.times else None
+        return {"measuring": TimeAndMemory(budget, memory=settings.counts_memory)}
 
     def prepare(self) -> None:
         """Refuse more than one worker a device, all but one of which would disturb the others; on the CPU that is one
@@ -60,9 +60,11 @@ class Timing(Feature):
             wanted = f"times are measured by one worker a device, and {there}; give -n {devices}, or leave it out"
             raise SettingsError("-n", workers, wanted)
 
-    def needs_devices(self) -> bool:
-        """Their number says how many workers may measure."""
-        return self.probe.settings.times and not self.probe.elsewhere
+    @property
+    def traits(self) -> Sequence[Trait]:
+        """The number of devices says how many workers may measure."""
+        needs: Sequence[Trait] = ("one worker a device",) if self.probe.settings.times else ()
+        return (*needs, "needs devices") if needs and not self.probe.machines else needs
 
     def begin(self, reporting: Reporting) -> None:
         if self.probe.settings.times:
