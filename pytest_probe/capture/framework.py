@@ -12,14 +12,15 @@ from typing import Any, Protocol
 
 from pytest_probe import frameworks
 from pytest_probe.capture.config import CaptureConfig
+from pytest_probe.capture.hooks import CallHooks
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
-from pytest_probe.capture.recorder import Hooks
+from pytest_probe.errors import SettingsError
 
 
 class Recording(Protocol):
     """One framework, as a capture needs it."""
 
-    def hooks(self, config: CaptureConfig, model: Any = None) -> Hooks:
+    def hooks(self, config: CaptureConfig, model: Any = None) -> CallHooks:
         """What sees the program's calls. Raises SettingsError for a model that cannot be recorded."""
 
     def seed(self, seed: int, deterministic: bool) -> None:
@@ -31,6 +32,9 @@ class Recording(Protocol):
     def keep_dropped(self, wanted: bool) -> None:
         """Its dropouts keep all elements from now on; not wanted: as the framework has them. Raises SettingsError where
         they cannot be changed."""
+        if wanted:
+            words = "only PyTorch's dropouts can be changed; put the model in eval mode"
+            raise SettingsError("rm_dropout", wanted, words)
 
     def after_optimizer_steps(self, step: Callable[[], None]) -> AbstractContextManager[None]:
         """Call step after each step of the optimizer that steps first."""

@@ -14,7 +14,6 @@ from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.estimate import snapshot_seconds
 from pytest_probe.capture.framework import Recording
 from pytest_probe.capture.replaced import steps_end
-from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.paddle.capture.hooks import PaddleHooks
 from pytest_probe.frameworks.paddle.capture.values import Values
 
@@ -26,7 +25,7 @@ def _kinds(kind: type) -> Iterator[Any]:
         yield from _kinds(each)
 
 
-class PaddleRecording:
+class PaddleRecording(Recording):
     """Paddle, as a capture needs it."""
 
     def after_optimizer_steps(self, step: Callable[[], None]) -> AbstractContextManager[None]:
@@ -34,12 +33,6 @@ class PaddleRecording:
 
     def hooks(self, config: CaptureConfig, model: Any = None) -> PaddleHooks:
         return PaddleHooks(config, model)
-
-    def keep_dropped(self, wanted: bool) -> None:
-        if wanted:
-            raise SettingsError(
-                "rm_dropout", wanted, "only PyTorch's dropouts can be changed; put the model in eval mode"
-            )
 
     def snapshot_seconds(self, dtype: str, shape: tuple[int, ...], file: Path | None) -> float:
         values = Values(CaptureConfig("", task="statistics" if file is None else "tensor"))
@@ -54,6 +47,4 @@ class PaddleRecording:
                 paddle.set_flags({flag: deterministic})
 
 
-def made() -> Recording:
-    """See capture.framework.recording."""
-    return PaddleRecording()
+made: Callable[[], Recording] = PaddleRecording  # see capture.framework.recording
