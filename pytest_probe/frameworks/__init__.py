@@ -178,22 +178,9 @@ def _part(module: str, part: str) -> Any:
 
 
 # What variables of the environment begin with that decide which kernels run, and how they split sums.
-_NUMERIC = (
-    *(
-        "ATEN_",
-        "TORCH",
-        "PYTORCH_",
-        "FLAGS_",
-        "PADDLE_",
-        "MKL",
-        "DNNL_",
-        "ONEDNN_",
-        "OMP_",
-        "KMP_",
-        "GOMP_",
-        "OPENBLAS_",
-    ),
-    *("BLIS_", "CUBLAS", "CUDA_", "CUDNN_", "NVIDIA_", "ASCEND", "HCCL_", "LD_PRELOAD", "LD_LIBRARY_PATH"),
+_NUMERIC = tuple(
+    "ATEN_ TORCH PYTORCH_ FLAGS_ PADDLE_ MKL DNNL_ ONEDNN_ OMP_ KMP_ GOMP_ OPENBLAS_ BLIS_ CUBLAS CUDA_ CUDNN_ NVIDIA_ "
+    "ASCEND HCCL_ LD_PRELOAD LD_LIBRARY_PATH".split()
 )
 
 
