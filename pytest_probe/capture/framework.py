@@ -14,7 +14,6 @@ from pytest_probe import frameworks
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.hooks import CallHooks
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
-from pytest_probe.errors import SettingsError
 
 
 class Recording(Protocol):
@@ -32,9 +31,6 @@ class Recording(Protocol):
     def keep_dropped(self, wanted: bool) -> None:
         """Its dropouts keep all elements from now on; not wanted: as the framework has them. Raises SettingsError where
         they cannot be changed."""
-        if wanted:
-            words = "only PyTorch's dropouts can be changed; put the model in eval mode"
-            raise SettingsError("rm_dropout", wanted, words)
 
     def after_optimizer_steps(self, step: Callable[[], None]) -> AbstractContextManager[None]:
         """Call step after each step of the optimizer that steps first."""

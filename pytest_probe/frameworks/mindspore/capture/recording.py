@@ -13,14 +13,17 @@ from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.estimate import snapshot_seconds
 from pytest_probe.capture.framework import Recording
 from pytest_probe.capture.replaced import steps_end
+from pytest_probe.frameworks import refuse_dropouts
 from pytest_probe.frameworks.mindspore.arrays import dtype_named
 from pytest_probe.frameworks.mindspore.capture.hooks import OPTIMIZERS, MindSporeHooks
 from pytest_probe.frameworks.mindspore.capture.values import Values
 from pytest_probe.frameworks.mindspore.signatures import bare
 
 
-class MindSporeRecording(Recording):
+class MindSporeRecording:
     """MindSpore, as a capture needs it."""
+
+    keep_dropped = staticmethod(refuse_dropouts)
 
     def hooks(self, config: CaptureConfig, model: Any = None) -> MindSporeHooks:
         return MindSporeHooks(config, model)

@@ -14,6 +14,7 @@ from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.estimate import snapshot_seconds
 from pytest_probe.capture.framework import Recording
 from pytest_probe.capture.replaced import steps_end
+from pytest_probe.frameworks import refuse_dropouts
 from pytest_probe.frameworks.paddle.capture.hooks import PaddleHooks
 from pytest_probe.frameworks.paddle.capture.values import Values
 
@@ -25,8 +26,10 @@ def _kinds(kind: type) -> Iterator[Any]:
         yield from _kinds(each)
 
 
-class PaddleRecording(Recording):
+class PaddleRecording:
     """Paddle, as a capture needs it."""
+
+    keep_dropped = staticmethod(refuse_dropouts)
 
     def after_optimizer_steps(self, step: Callable[[], None]) -> AbstractContextManager[None]:
         return steps_end([kind for kind in _kinds(Optimizer) if "step" in vars(kind)], "step", step)
