@@ -90,10 +90,10 @@ def proof_back(path: str, api: str, entry: Mapping, table: Table, pair: Pair) ->
 
     def turned(call: DrawnCall) -> DrawnCall | None:
         try:
-            made = forward.translated(call.args, call.kwargs)
+            placed, named = forward.translated(call.args, call.kwargs)
         except Unsupported:
             return None
-        given = {**dict(zip(map(str, range(len(made.args))), made.args, strict=True)), **made.kwargs}
+        given = {**dict(zip(map(str, range(len(placed))), placed, strict=True)), **named}
         short = len(str(call)) % 2
         kept = {
             name: value

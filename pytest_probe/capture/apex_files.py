@@ -67,7 +67,9 @@ class ApexFiles:
             self._slots[key] = leaves.slot
 
     def _forward(self, key: str, body: ForwardEntry, leaves: _Leaves) -> None:
-        if body.input_args is UNSET or not _can_be_run(body):
+        # run_paddle.py ends at an argument that is null, and at an output that is neither a tensor nor the only one.
+        outputs = [] if body.output is UNSET or body.output == [None] else body.output
+        if body.input_args is UNSET or not (_has_form(body.input_args) and _are_tensors(outputs)):
             self._left_out += 1
             return
         args = [leaves.written(tree) for tree in body.input_args]
@@ -102,20 +104,12 @@ class ApexFiles:
                 self._folder,
             )
         if self._options.remote:
-            self._copy(Path(self._options.remote))
+            remote = Path(self._options.remote)
+            try:
+                shutil.copytree(self._folder, remote / self._folder.name, dirs_exist_ok=True)
+            except OSError as error:
+                _log.error("pytest-probe: %s is not copied to %s (%s); it stays there", self._folder, remote, error)
         return size
-
-    def _copy(self, remote: Path) -> None:
-        try:
-            shutil.copytree(self._folder, remote / self._folder.name, dirs_exist_ok=True)
-        except OSError as error:
-            _log.error("pytest-probe: %s is not copied to %s (%s); it stays there", self._folder, remote, error)
-
-
-def _can_be_run(body: ForwardEntry) -> bool:
-    """run_paddle.py ends at an argument that is null, and at an output that is neither a tensor nor the only one."""
-    outputs = [] if body.output is UNSET or body.output == [None] else body.output
-    return _has_form(body.input_args) and _are_tensors(outputs)
 
 
 def _has_form(tree: Tree) -> bool:
@@ -196,19 +190,10 @@ class _Leaves:
 
 def _without_duplicates(entries: Mapping[str, Any]) -> dict[str, Any]:
     """Each call once; the calls of an API follow one another and get new numbers."""
-    found: dict[str, Any] = {}
-    for api, alike in _by_api(entries).items():
-        different = {json.dumps(entry): entry for entry in alike}
-        for number, entry in enumerate(different.values()):
-            found[f"{api}*{number}"] = entry
-    return found
-
-
-def _by_api(entries: Mapping[str, Any]) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = {}
+    by_api: dict[str, dict[str, Any]] = {}
     for key in sorted(entries):
-        found.setdefault(key.rpartition("*")[0], []).append(entries[key])
-    return found
+        by_api.setdefault(key.rpartition("*")[0], {})[json.dumps(entries[key])] = entries[key]
+    return {f"{api}*{number}": entry for api, found in by_api.items() for number, entry in enumerate(found.values())}
 
 
 def _power_of_ten(number: Any, up: bool) -> Any:

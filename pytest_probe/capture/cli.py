@@ -81,23 +81,19 @@ def execute(command: Sequence[str], module: bool) -> None:
     program, *given = command
     with _as_main(program, given, module):
         try:
-            _run(program, module)
+            if module:
+                _run_module(program)
+            elif _holds_main(program):
+                # sys.path begins with it.
+                runpy._run_module_as_main("__main__", False)  # type: ignore[attr-defined]
+            else:
+                _run_file(_program_file(program))
         except SystemExit as error:
             if error.code not in (None, 0):
                 raise
         except BaseException as error:
             _show_own_frames(error)
             raise
-
-
-def _run(program: str, module: bool) -> None:
-    if module:
-        _run_module(program)
-    elif _holds_main(program):
-        # sys.path begins with it.
-        runpy._run_module_as_main("__main__", False)  # type: ignore[attr-defined]
-    else:
-        _run_file(_program_file(program))
 
 
 def _run_module(name: str) -> None:
@@ -154,7 +150,11 @@ def _as_main(program: str, given: list[str], module: bool) -> Iterator[None]:
     """What a program finds in sys when Python itself runs it."""
     argv, path, main = sys.argv, sys.path[:], sys.modules["__main__"]
     sys.argv = ["-m" if module else program, *given]
-    sys.path[0:0] = [_first_path(program, module)]
+    if module:
+        first = os.getcwd()
+    else:
+        first = _program_file(program) if _holds_main(program) else str(Path(program).resolve().parent)
+    sys.path[0:0] = [first]
     sys.modules["__main__"] = ModuleType("__main__")
     own = vars(sys.modules["__main__"])
     if sys.version_info < (3, 14):
@@ -164,12 +164,6 @@ def _as_main(program: str, given: list[str], module: bool) -> Iterator[None]:
         yield
     finally:
         sys.argv, sys.path[:], sys.modules["__main__"] = argv, path, main
-
-
-def _first_path(program: str, module: bool) -> str:
-    if module:
-        return os.getcwd()
-    return _program_file(program) if _holds_main(program) else str(Path(program).resolve().parent)
 
 
 # `pytest-probe capture`: run a program as it is, and record what it calls.
@@ -246,7 +240,11 @@ def _run_estimate(arguments: argparse.Namespace) -> int:
 
 
 def _program_capture(arguments: argparse.Namespace) -> MainCapture:
-    folder = _folder(arguments)
+    named = arguments.out is None and arguments.config is not None and names_folder(arguments.config)
+    folder = None if named else arguments.out or "dumps"
+    step = None if arguments.config else ["0"]
+    if arguments.step is not None:
+        step = [] if arguments.step == "all" else arguments.step.split(",")
     if folder is not None:
         check_usable("-o", folder)
     try:
@@ -254,25 +252,13 @@ def _program_capture(arguments: argparse.Namespace) -> MainCapture:
             arguments.config,
             task=arguments.task,
             dump_path=folder,
-            step=_steps(arguments),
+            step=step,
             # None: as the file says.
             overwrite=arguments.overwrite or None,
             compiled=arguments.compiled,
         )
     except FolderTaken as error:
         raise FolderTaken("-o", error.folder, error.found, "replace it with --overwrite") from None
-
-
-def _folder(arguments: argparse.Namespace) -> str | None:
-    if arguments.out is None and arguments.config is not None and names_folder(arguments.config):
-        return None
-    return arguments.out or "dumps"
-
-
-def _steps(arguments: argparse.Namespace) -> list[str] | None:
-    if arguments.step is None:
-        return None if arguments.config else ["0"]
-    return [] if arguments.step == "all" else arguments.step.split(",")
 
 
 # `pytest-probe time`: run a program as it is, and report which API calls took the time.

@@ -178,8 +178,7 @@ class _Section(_Settings, frozen=True):
     """The keys of one task."""
 
     scope: Annotated[
-        tuple[str, ...] | None,
-        Meta(description="give the first and the last name of an interval, or an empty list"),
+        tuple[str, ...] | None, Meta(description="give the first and the last name of an interval, or an empty list")
     ] = None
     names: _Texts = field(default=None, name="list")
     modes: Annotated[
@@ -253,7 +252,15 @@ def read_config(path: str | os.PathLike[str] | None, **given: Any) -> CaptureCon
     Raises SettingsError, which names the file, the key and what would do.
     """
     where = "PrecisionDebugger" if path is None else str(path)
-    file = _File() if path is None else decode(_of_file(Path(path)), _File, lambda steps: where)
+    file = _File()
+    if path is not None:
+        content = content_of(Path(path))
+        parts = (part for part in (content, content.get("tensor")) if isinstance(part, dict))
+        asked = [_online(part, where) for part in parts]
+        kept = keys_with_effect(content, _SECTIONS, where)
+        file = decode(
+            {**kept, **{key: value for each in asked for key, value in each.items()}}, _File, lambda steps: where
+        )
     plain = {key: os.fspath(value) if isinstance(value, os.PathLike) else value for key, value in given.items()}
     online = _online(plain, "PrecisionDebugger")
     own = {**keys_with_effect(plain, (), "PrecisionDebugger"), **online}
@@ -286,13 +293,6 @@ def names_folder(path: str | os.PathLike[str]) -> bool:
     return bool(content_of(Path(path)).get("dump_path"))
 
 
-def _of_file(path: Path) -> dict[str, Any]:
-    content = content_of(path)
-    online = [_online(part, str(path)) for part in (content, content.get("tensor")) if isinstance(part, dict)]
-    found = keys_with_effect(content, _SECTIONS, str(path))
-    return {**found, **{key: value for each in online for key, value in each.items()}}
-
-
 def _online(part: dict[str, Any], where: str) -> dict[str, Any]:
     """Take msprobe's keys of its online check out of a file, or of its section tensor, as keys of ours."""
     asked, folder, host, port, tls = (part.pop(key, None) for key in _ONLINE)
@@ -322,24 +322,18 @@ def content_of(path: Path) -> dict[str, Any]:
 
 def _whole(where: str, config: CaptureConfig) -> CaptureConfig:
     if config.online is not None:
-        return _sending(where, config)
+        for key, value in {"task": "tensor", "level": "L1", "layout": "msprobe"}.items():
+            if (found := getattr(config, key)) != value:
+                raise SettingsError(f"{where}: {key}", found, f"online sends whole calls; give {key} {value}")
+        if isinstance(config.online, HostPort) and not config.tls and not config.online.is_loopback:
+            raise SettingsError(f"{where}: online", str(config.online), f"{NEEDS_TLS}: tls_path")
+        return config
     if not config.dump_path:
         raise SettingsError(f"{where}: dump_path", None, "give the folder that the dump goes to")
     if config.task == "overflow_check" and config.level != "L1":
         raise SettingsError(f"{where}: level", config.level, "overflow_check records API calls only; give level L1")
     if config.layout == "paddleapex" and config.level != "L1":
         raise SettingsError(f"{where}: level", config.level, "PaddleAPEX's files hold API calls only; give level L1")
-    return config
-
-
-def _sending(where: str, config: CaptureConfig) -> CaptureConfig:
-    """Raises SettingsError for what does not go with online."""
-    wanted = {"task": "tensor", "level": "L1", "layout": "msprobe"}
-    for key, value in wanted.items():
-        if (found := getattr(config, key)) != value:
-            raise SettingsError(f"{where}: {key}", found, f"online sends whole calls; give {key} {value}")
-    if isinstance(config.online, HostPort) and not config.tls and not config.online.is_loopback:
-        raise SettingsError(f"{where}: online", str(config.online), f"{NEEDS_TLS}: tls_path")
     return config
 
 
@@ -351,10 +345,6 @@ def _range(number: int | str) -> range:
 
 def _ranges(numbers: tuple[int | str, ...]) -> tuple[range, ...]:
     return tuple(map(_range, numbers))
-
-
-def _kinds(chosen: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(_KINDS if not chosen or "all" in chosen else chosen)
 
 
 def _modes(chosen: tuple[str, ...]) -> frozenset[str]:
@@ -378,7 +368,7 @@ _MADE: Mapping[str, Callable[[Any], Any]] = {
     "steps": _ranges,
     "ranks": _ranges,
     "modes": _modes,
-    "kinds": _kinds,
+    "kinds": lambda chosen: frozenset(_KINDS if not chosen or "all" in chosen else chosen),
     "namespaces": lambda modules: tuple(modules.items()),
     "online": address,
 }

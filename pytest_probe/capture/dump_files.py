@@ -71,14 +71,6 @@ def waiting_tensors(entry: NamedEntry) -> Iterator[tuple[str, Seen]]:
                 yield place, seen
 
 
-def _save_data(entry: NamedEntry, save: Callable[[Any, str], None], suffix: str) -> None:
-    """Give save every tensor of an entry that waits to be saved, and the name of its file, which ends so."""
-    for place, seen in waiting_tensors(entry):
-        seen.data_name = _file_name(f"{entry.name}.{place}") + suffix
-        save(seen.data, seen.data_name)
-        seen.data = UNSET
-
-
 def _file_name(place: str) -> str:
     """The file of a tensor at a place. Modules and keys may have any names: what no file's name may hold is escaped,
     and the end of one that is too long becomes a checksum."""
@@ -175,9 +167,11 @@ class DumpFiles:
             self._header["dump_data_dir"] = str(folder / TENSOR_FOLDER)
 
     def add(self, entries: Sequence[NamedEntry], save: Callable[[Any, str], None]) -> None:
-        if self._data:
-            for entry in entries:
-                _save_data(entry, lambda data, name: save(data, f"{TENSOR_FOLDER}/{name}"), self._suffix)
+        for entry in entries if self._data else ():
+            for place, seen in waiting_tensors(entry):
+                seen.data_name = _file_name(f"{entry.name}.{place}") + self._suffix
+                save(seen.data, f"{TENSOR_FOLDER}/{seen.data_name}")
+                seen.data = UNSET
         self._dump.add([(entry.name, encode_entry(entry)) for entry in entries])
         for entry in entries:
             if entry.parent is not UNSET:
@@ -195,17 +189,13 @@ class DumpFiles:
 
     def end(self, frames: Mapping[int, list[str]]) -> int:
         shown = {str(index): [names, frames.get(index, [])] for index, names in self._stacks.items()}
+        # A module may have no entry, for example one through which no gradients went: then its children get that
+        # module's parent.
+        parents: dict[str, Parent] = {}
+        for name, parent in self._parents.items():
+            while isinstance(parent, str) and parent not in self._parents:
+                parent = backward_of(self._parents.get(forward_of(parent)))
+            parents[name] = parent
         write_json(self._folder / "stack.json", shown)
-        write_json(self._folder / "construct.json", _parents_among(self._parents))
+        write_json(self._folder / "construct.json", parents)
         return sum((self._folder / name).stat().st_size for name in ("dump.json", "stack.json", "construct.json"))
-
-
-def _parents_among(parents: Mapping[str, Parent]) -> dict[str, Parent]:
-    """Each entry's parent among the entries. A module may have no entry, for example one through which no gradients
-    went: then its children get that module's parent."""
-    found: dict[str, Parent] = {}
-    for name, parent in parents.items():
-        while isinstance(parent, str) and parent not in parents:
-            parent = backward_of(parents.get(forward_of(parent)))
-        found[name] = parent
-    return found

@@ -12,12 +12,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
 
 from pytest_probe.capture.framework import recording
+from pytest_probe.capture.snapshot import Snapshots
 from pytest_probe.capture.writer import Outcome, free, in_bytes
 from pytest_probe.numerics.dtypes import DTYPES, numpy_dtype
 
@@ -43,19 +44,6 @@ class _Tensor(Struct, frozen=True):
     @property
     def size(self) -> int:
         return math.prod(self.shape) * numpy_dtype(self.dtype).itemsize
-
-
-class Snapshots(Protocol):
-    """What takes a framework's snapshots."""
-
-    def tensor(self, tensor: Any) -> Any:
-        """The snapshot of a tensor."""
-
-    def settle(self) -> None:
-        """Fill in the statistics that were put off."""
-
-    def save(self, data: Any, path: Path) -> None:
-        """Write a tensor's copy. Raises OSError."""
 
 
 def snapshot_seconds(values: Snapshots, tensor: Any, file: Path | None) -> float:

@@ -46,7 +46,9 @@ class CallSites:
         key = id(frame.f_code), frame.f_lasti, id(frame.f_globals)
         made = self._made.get(key)
         if made is None:
-            made = self._made[key] = frame.f_code, _proxy_call(frame)
+            code = frame.f_code
+            calling = _calling(code.co_filename, code.co_name, frame.f_lineno, frame.f_globals)
+            made = self._made[key] = code, calling
         return made[1]
 
     def clear(self) -> None:
@@ -59,10 +61,6 @@ def below_the_program(function: Callable[..., Any], *args: Any) -> Any:
     there is none below a program."""
     file, line = ("sys", 1) if sys.version_info < (3, 13) else ("<sys>", 0)
     return _calling(file, "<module>", line, vars(sys))(function, args, {})
-
-
-def _proxy_call(frame: FrameType) -> Calling:
-    return _calling(frame.f_code.co_filename, frame.f_code.co_name, frame.f_lineno, frame.f_globals)
 
 
 def _calling(file: str, name: str, line: int, own: dict[str, Any]) -> Calling:
@@ -96,25 +94,18 @@ def without_our_frames(error: BaseException) -> BaseException:
 def _cleaned(traceback: TracebackType | None) -> TracebackType | None:
     entries: list[TracebackType] = []
     while traceback is not None:
-        if not _ours(traceback.tb_frame.f_code):
-            _add(entries, traceback)
+        code = traceback.tb_frame.f_code
+        if code not in _PROXY_CODE and not code.co_filename.startswith(_PACKAGE):
+            # A function that asked, and ran once more by our call, is there once.
+            codes = [each.tb_frame.f_code for each in entries[-2:]]
+            if len(codes) == 2 and codes[0] is code and codes[1] in ASKING_CODE:
+                del entries[-2:]
+            entries.append(traceback)
         traceback = traceback.tb_next
     cleaned: TracebackType | None = None
     for entry in reversed(entries):
         cleaned = TracebackType(cleaned, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     return cleaned
-
-
-def _ours(code: CodeType) -> bool:
-    return code in _PROXY_CODE or code.co_filename.startswith(_PACKAGE)
-
-
-def _add(entries: list[TracebackType], entry: TracebackType) -> None:
-    """One entry more. A function that asked, and ran once more by our call, is there once."""
-    codes = [each.tb_frame.f_code for each in entries[-2:]]
-    if len(codes) == 2 and codes[0] is entry.tb_frame.f_code and codes[1] in ASKING_CODE:
-        del entries[-2:]
-    entries.append(entry)
 
 
 class CallStacks:

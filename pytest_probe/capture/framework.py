@@ -12,14 +12,14 @@ from typing import Any, Protocol
 
 from pytest_probe import frameworks
 from pytest_probe.capture.config import CaptureConfig
+from pytest_probe.capture.hooks import CallHooks
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
-from pytest_probe.capture.recorder import Hooks
 
 
 class Recording(Protocol):
     """One framework, as a capture needs it."""
 
-    def hooks(self, config: CaptureConfig, model: Any = None) -> Hooks:
+    def hooks(self, config: CaptureConfig, model: Any = None) -> CallHooks:
         """What sees the program's calls. Raises SettingsError for a model that cannot be recorded."""
 
     def seed(self, seed: int, deterministic: bool) -> None:

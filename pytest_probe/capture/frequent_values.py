@@ -59,8 +59,15 @@ def fill_frequent(
     if equal.any():
         counts = _counts(equal, starts)
         for index in np.flatnonzero(may_be_frequent(counts, sizes)).tolist():
-            width = _width(seen[index]) if widths is None else widths[index]
-            _find_frequent(values[starts[index] : starts[index] + sizes[index]], width, seen[index])
+            one, part = seen[index], values[starts[index] : starts[index] + sizes[index]]
+            # Where there is one value only, the extremes say so.
+            if one.max == one.min and one.nan is UNSET:
+                continue
+            if ((part[1:] == part[:-1]) & (part[1:] != 0)).any():
+                _find_mode(part, one)
+            width = _width(one) if widths is None else widths[index]
+            if width > 1:
+                _find_constant_rows(part.reshape(-1, width), one)
 
 
 def may_be_frequent(repeats: Any, sizes: Any) -> Any:
@@ -72,16 +79,6 @@ def may_be_frequent(repeats: Any, sizes: Any) -> Any:
 def _width(seen: Seen) -> int:
     """Elements in a row; 0 where rows do not lie in order."""
     return int(seen.shape[-1]) if len(seen.shape) > 1 and seen.stride is UNSET else 0
-
-
-def _find_frequent(values: np.ndarray, width: int, seen: Seen) -> None:
-    # Where there is one value only, the extremes say so.
-    if seen.max == seen.min and seen.nan is UNSET:
-        return
-    if ((values[1:] == values[:-1]) & (values[1:] != 0)).any():
-        _find_mode(values, seen)
-    if width > 1:
-        _find_constant_rows(values.reshape(-1, width), seen)
 
 
 def _counts(found: np.ndarray, starts: np.ndarray) -> np.ndarray:

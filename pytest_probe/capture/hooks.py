@@ -8,16 +8,15 @@ import inspect
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, Protocol
 
-import numpy as np
 from msgspec import UNSET
 
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.frames import Calling, CallSites, CallStacks
 from pytest_probe.capture.modules import ModuleCalls
+from pytest_probe.capture.ranks import named_rank
 from pytest_probe.capture.recorder import Recorder
 from pytest_probe.capture.snapshot import BackwardEntry, ForwardEntry, Json, NamedEntry, Snapshots, Tree
 from pytest_probe.errors import SettingsError
@@ -26,7 +25,17 @@ from pytest_probe.errors import SettingsError
 def modules(namespaces: Sequence[tuple[str, str]], taken: frozenset[str]) -> tuple[tuple[str, ModuleType], ...]:
     """The modules of a configuration, each after its prefix; taken are the prefixes of the framework's own records.
     Raises SettingsError where one cannot be used."""
-    return tuple((_prefix(prefix, taken), _module(prefix, path)) for prefix, path in namespaces)
+    found = []
+    for prefix, path in namespaces:
+        if not prefix.isidentifier() or prefix in taken:
+            wanted = f"give a prefix of one word, but not one of {', '.join(sorted(taken))}"
+            raise SettingsError("namespaces", prefix, wanted)
+        try:
+            found.append((prefix, importlib.import_module(path)))
+        except Exception as error:  # a module's own code may raise anything
+            wanted = f"give a module that can be imported ({type(error).__name__}: {error})"
+            raise SettingsError(f"namespaces: {prefix}", path, wanted) from error
+    return tuple(found)
 
 
 def functions(module: ModuleType) -> list[str]:
@@ -50,21 +59,6 @@ def _package(module: str) -> str:
     return module.partition(".")[0]
 
 
-def _prefix(prefix: str, taken: frozenset[str]) -> str:
-    if not prefix.isidentifier() or prefix in taken:
-        wanted = f"give a prefix of one word, but not one of {', '.join(sorted(taken))}"
-        raise SettingsError("namespaces", prefix, wanted)
-    return prefix
-
-
-def _module(prefix: str, path: str) -> ModuleType:
-    try:
-        return importlib.import_module(path)
-    except Exception as error:  # a module's own code may raise anything
-        reason = f"{type(error).__name__}: {error}"
-        raise SettingsError(f"namespaces: {prefix}", path, f"give a module that can be imported ({reason})") from error
-
-
 class _Gradients(Protocol):
     """The gradients of one call, as they come; missing counts what may still come."""
 
@@ -77,10 +71,14 @@ class _Gradients(Protocol):
 class CallHooks:
     """Hooks of a framework: a subclass sees the calls. values takes their snapshots, stacks numbers their callers."""
 
+    # What dumps call it.
+    framework: str
     # How the files of tensors end.
     suffix = ".pt"
     # How the names of records begin that stand for all that a compiled function calls.
     regions: tuple[str, ...] = ()
+    # The framework's module that knows which process this is among those that train together, None where it has none.
+    distributed: Any = None
     _modules: ModuleCalls
 
     def __init__(self, config: CaptureConfig, values: Snapshots, stacks: CallStacks) -> None:
@@ -91,8 +89,8 @@ class CallHooks:
         self._overflow = config.task == "overflow_check"
         # At L0 calls are seen only for what they may write to tensors behind the framework's back.
         self._calls = config.level != "L0"
-        self._snapshots = values
-        self._stacks = stacks
+        self.snapshots = values
+        self.stacks = stacks
         self._sites = CallSites()
         # The records of each name in this step, for all threads.
         self._numbers: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
@@ -102,6 +100,16 @@ class CallHooks:
         self._seeing = False
         self._placed = False
 
+    def rank(self) -> int | None:
+        """The number of this process among processes that train together, None where it is alone."""
+        known = self.distributed is not None and self.distributed.is_initialized()
+        return int(self.distributed.get_rank()) if known else named_rank()[0]
+
+    def ranks(self) -> int:
+        """How many processes train together, 1 where nothing says so."""
+        known = self.distributed is not None and self.distributed.is_initialized()
+        return int(self.distributed.get_world_size()) if known else named_rank()[1]
+
     def overflown(self, tree: Tree) -> bool:
         """Does a tensor of this snapshot hold NaN or inf?"""
         raise NotImplementedError
@@ -110,7 +118,7 @@ class CallHooks:
         """See calls from now on."""
         self._recorder = recorder
         self._seeing = True
-        self._snapshots.forget()
+        self.snapshots.forget()
 
     def remove_forward(self) -> None:
         """No longer see calls; gradients of calls already seen still come."""
@@ -134,28 +142,12 @@ class CallHooks:
         for watched in list(self._open):
             self._complete(recorder, watched)
         self._modules.restart()
-        self._snapshots.forget()
+        self.snapshots.forget()
         self._numbers.clear()
 
-    def waits(self) -> bool:
-        """Would settling wait for a device?"""
-        return self._snapshots.waits()
-
-    def settle(self) -> None:
-        """Fill in the statistics that were put off so far."""
-        self._snapshots.settle()
-
-    def save(self, data: Any, path: Path) -> None:
-        """Write one tensor. Raises OSError."""
-        self._snapshots.save(data, path)
-
-    def stored(self, data: Any) -> np.ndarray:
-        """One tensor's values, in its own dtype. Raises Unsupported where NumPy has no place for them."""
-        return self._snapshots.stored(data)
-
-    def frames(self) -> Mapping[int, list[str]]:
-        """The stacks by number, as stack.json shows frames, innermost first."""
-        return self._stacks.lines()
+    def describe(self) -> Mapping[str, str]:
+        """Versions and flags that change numerics, for the head of the dump."""
+        raise NotImplementedError
 
     def _made(
         self,
@@ -168,13 +160,13 @@ class CallHooks:
         """Make a call of the program's; writes: it may write to its arguments behind the framework's back."""
         result = calling(function, args, kwargs)
         if writes:
-            self._snapshots.distrust([*args, *kwargs.values()])
+            self.snapshots.distrust([*args, *kwargs.values()])
         return result
 
     def _entry(self, name: str, args: Tree, kwargs: Tree, frame: FrameType, probe: Json) -> NamedEntry:
         """The forward entry of a call, which frame makes; probe is what only readers of our own know."""
-        where = self._stacks.number(frame) if self._stacked else -1
-        body = ForwardEntry(is_recompute=self._stacks.recomputes(where), probe=probe)
+        where = self.stacks.number(frame) if self._stacked else -1
+        body = ForwardEntry(is_recompute=self.stacks.recomputes(where), probe=probe)
         if self._inputs:
             body.input_args, body.input_kwargs = args, kwargs
         entry = NamedEntry(f"{name}.forward", body, where)
@@ -190,15 +182,12 @@ class CallHooks:
         overflows = self._overflow and any(self.overflown(_gradients(entry.body)) for entry in found)
         if overflows or not self._overflow:
             for entry in found:
-                self._leave_out(entry.body)
-                recorder.put(entry, self._snapshots.taken())
+                body = entry.body
+                if type(body) is BackwardEntry:
+                    body.input = body.input if self._inputs else UNSET
+                    body.output = body.output if self._outputs else UNSET
+                recorder.put(entry, self.snapshots.taken())
         return overflows
-
-    def _leave_out(self, body: Any) -> None:
-        """The halves of a backward entry that are not asked for."""
-        if type(body) is BackwardEntry:
-            body.input = body.input if self._inputs else UNSET
-            body.output = body.output if self._outputs else UNSET
 
 
 def _gradients(body: Any) -> Tree:

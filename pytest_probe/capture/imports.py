@@ -29,17 +29,15 @@ class _Watch:
         others = (finder for finder in list(sys.meta_path) if finder is not self)
         spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
         if spec is not None and spec.loader is not None:
-            self._follow(name, spec.loader)
+            loader: Any = spec.loader
+            executed = loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                executed(module)
+                self._imported(name)
+
+            loader.exec_module = exec_module
         return spec
-
-    def _follow(self, name: str, loader: Any) -> None:
-        executed = loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            executed(module)
-            self._imported(name)
-
-        loader.exec_module = exec_module
 
 
 @contextmanager

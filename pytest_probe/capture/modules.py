@@ -151,7 +151,8 @@ class ModuleCalls:
             result = original(module, *args, **kwargs)
         except BaseException as error:
             if begun is not None:
-                self._raised(begun, error)
+                begun.entry.body.tell("raised", type(error).__name__)
+                self._put(begun)
             raise
         finally:
             calls.pop()
@@ -204,11 +205,6 @@ class ModuleCalls:
                 self._put(begun)
             except Exception as error:
                 begun.recorder.failed(begun.entry.name, error)
-
-    def _raised(self, begun: _Begun, error: BaseException) -> None:
-        """A forward ended by an exception: what it was given, and the class of the exception."""
-        begun.entry.body.tell("raised", type(error).__name__)
-        self._put(begun)
 
     def _put(self, begun: _Begun) -> None:
         if "forward" in self._modes:

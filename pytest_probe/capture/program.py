@@ -89,6 +89,7 @@ class MainCapture(ProgramCapture):
         if rank is None or not self._config.ranks or any(rank in each for each in self._config.ranks):
             folder.take(self._config.dump_path, rank, ranks, overwrite=self._config.overwrite)
         self._others = 0
+        self._outcome = Outcome()
         self._process, self._began = os.getpid(), _time_of_others()
 
     @contextmanager
@@ -125,7 +126,7 @@ class MainCapture(ProgramCapture):
     def _finish(self, others: int, started: bool) -> None:
         self._others = others
         for debugger in self._debuggers.values():
-            debugger.finish()
+            self._outcome = self._outcome.with_process(debugger.finish())
         if started:
             self._announce()
 
@@ -138,7 +139,8 @@ class MainCapture(ProgramCapture):
             those = "1 process" if self._others == 1 else f"{self._others} processes"
             say(f"pytest-probe: recorded {those} that the program started: {self._config.dump_path}")
         elif why := self._why_nothing():
-            log.warning("pytest-probe: nothing was recorded: %s%s", why, self._hint())
+            hint = _NOT_FOLLOWED if _time_of_others() > self._began else ""
+            log.warning("pytest-probe: nothing was recorded: %s%s", why, hint)
 
     def _why_nothing(self) -> str:
         if not self._imports:
@@ -147,9 +149,6 @@ class MainCapture(ProgramCapture):
         # One that is too old for us has no debugger, and has said so.
         return reasons[0] if reasons and all(reasons) else ""
 
-    def _hint(self) -> str:
-        return _NOT_FOLLOWED if _time_of_others() > self._began else ""
-
 
 class EstimatingCapture(MainCapture):
     """Records a step as structure, and says what one would take. folder is where a dump would go."""
@@ -157,14 +156,6 @@ class EstimatingCapture(MainCapture):
     def __init__(self, config_path: str | None, folder: Path, **options: Any) -> None:
         super().__init__(config_path, **options)
         self._goes_to = folder
-        self._outcome = Outcome()
-
-    def _finish(self, others: int, started: bool) -> None:
-        self._others = others
-        for debugger in self._debuggers.values():
-            self._outcome = self._outcome.with_process(debugger.finish())
-        if started:
-            self._announce()
 
     def _announce(self) -> None:
         if self.missing:

@@ -13,10 +13,10 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -27,8 +27,11 @@ from pytest_probe.capture.dump_files import DumpFiles
 from pytest_probe.capture.online.sending import Connection
 from pytest_probe.capture.ranks import ANY_NUMBER
 from pytest_probe.capture.snapshot import NamedEntry
-from pytest_probe.capture.writer import EntrySource, Outcome, StepFiles, Writer, in_bytes
+from pytest_probe.capture.writer import Outcome, StepFiles, Writer, in_bytes
 from pytest_probe.errors import OverflowFound
+
+if TYPE_CHECKING:
+    from pytest_probe.capture.hooks import CallHooks
 
 log = logging.getLogger("pytest_probe")
 # The key of the warning that says which parts of a program are compiled, and so not seen.
@@ -120,43 +123,10 @@ def _listed(name: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(name, pattern) or fnmatchcase(bare, pattern) for pattern in patterns)
 
 
-class Hooks(EntrySource, Protocol):
-    """A framework's part: it sees the calls, and hands their entries to the recorder. framework is what dumps call
-    it, suffix how its files of tensors end, regions how the names of compiled functions' records begin."""
-
-    framework: str
-    suffix: str
-    regions: tuple[str, ...]
-
-    def follow(self, model: Any) -> None:
-        """From the next `install` on record this model's modules; None: of that before. Raises SettingsError."""
-
-    def install(self, recorder: Recorder) -> None:
-        """Begin to see calls, on this thread and on threads that it starts."""
-
-    def remove_forward(self) -> None:
-        """No longer see calls; gradients of calls already seen still come."""
-
-    def remove(self) -> None:
-        """Leave no hook."""
-
-    def end_step(self, recorder: Recorder) -> None:
-        """Hand over what is not complete, and count calls anew."""
-
-    def rank(self) -> int | None:
-        """The number of this process among processes that train together, None where it is alone."""
-
-    def ranks(self) -> int:
-        """How many processes train together, 1 where nothing says so."""
-
-    def describe(self) -> Mapping[str, str]:
-        """Versions and flags that change numerics, for the head of the dump."""
-
-
 class Recorder:
     """Takes entries from the hooks, gives them to the writer of the current step, and never raises into the program."""
 
-    def __init__(self, config: CaptureConfig, hooks: Hooks) -> None:
+    def __init__(self, config: CaptureConfig, hooks: CallHooks) -> None:
         self.config = config
         self._online = None if config.online is None else Connection(config, hooks)
         self.scope: Scope = Scope(config) if self._online is None else PacedScope(config, self._online)
@@ -168,7 +138,7 @@ class Recorder:
         self._warned: dict[str, str] = {}
         self._taken = False
         self._shared = False
-        self._tell_written: Callable[[], None] = _nothing
+        self._tell_written: Callable[[], None] = lambda: None
         self._opened = False
         self._full = False
         self._began = 0.0
@@ -178,7 +148,11 @@ class Recorder:
         # Calls by where the function is written, and its name.
         self._lost: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
-        _watch_process(self)
+        # At the end of the process what is open is written; a forked child has nothing to write.
+        if not _recorders and hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=_leave_all)
+        _recorders.add(self)
+        atexit.register(self.finish)
 
     def _rank(self) -> int | None:
         return self._hooks.rank() if self.config.rank is None else self.config.rank
@@ -208,8 +182,11 @@ class Recorder:
     def start(self) -> None:
         """Record from here on, where the step and the rank are wanted."""
         self._asked = True
-        wanted = self.scope.wants_step(self.step) and self.scope.wants_rank(self._rank())
-        if self._running or not wanted or self._full or not self._has_folder():
+        rank = self._rank()
+        # PaddleAPEX's names have ranks only: a process that is none has no place beside the one that started it.
+        nowhere = self._shared and self.config.layout == "paddleapex" and rank is None
+        wanted = self.scope.wants_step(self.step) and self.scope.wants_rank(rank)
+        if self._running or not wanted or self._full or nowhere:
             return
         # Two of one framework would record each other's steps.
         if any(each._running and each._hooks.framework == self._hooks.framework for each in _recorders):
@@ -221,10 +198,6 @@ class Recorder:
             self._began = time.perf_counter()
         self._hooks.install(self)
         self._running = True
-
-    def _has_folder(self) -> bool:
-        """PaddleAPEX's names have ranks only: a process that is none has no place beside the one that started it."""
-        return not (self._shared and self.config.layout == "paddleapex" and self._rank() is None)
 
     def forward_ends(self) -> None:
         if self._running:
@@ -280,15 +253,13 @@ class Recorder:
         if missing := self.missing():
             log.warning("pytest-probe: nothing was recorded: %s", missing)
         elif self.outcome.entries and self._speaks():
-            say(f"pytest-probe: {self._done()}")
+            done = f"{self.outcome.recorded()}, {self.outcome.cost()}"
+            if self._online is not None:
+                say(f"pytest-probe: sent {done}: {self.config.online}{self._online.left_out()}")
+            else:
+                say(f"pytest-probe: recorded {done}: {self.config.dump_path}")
         if (missed := self.outcome.missed()) and self._speaks():
             say(f"pytest-probe: {missed}")
-
-    def _done(self) -> str:
-        done = f"{self.outcome.recorded()}, {self.outcome.cost()}"
-        if self._online is not None:
-            return f"sent {done}: {self.config.online}{self._online.left_out()}"
-        return f"recorded {done}: {self.config.dump_path}"
 
     def missing(self) -> str:
         """Why nothing was recorded where something should have been; "" where it was, or nothing was asked for."""
@@ -411,18 +382,6 @@ def say(message: str) -> None:
         print(message, file=sys.stderr)
 
 
-def _nothing() -> None:
-    pass
-
-
 def _leave_all() -> None:
     for recorder in list(_recorders):
         recorder.leave()
-
-
-def _watch_process(recorder: Recorder) -> None:
-    """At the end of the process what is open is written; a forked child has nothing to write."""
-    if not _recorders and hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_leave_all)
-    _recorders.add(recorder)
-    atexit.register(recorder.finish)

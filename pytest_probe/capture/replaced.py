@@ -14,17 +14,17 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from types import FrameType
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.frames import CallStacks, remove_our_frames
 from pytest_probe.capture.gradients import Watched
 from pytest_probe.capture.hooks import CallHooks
-from pytest_probe.capture.modules import ModuleCalls
+from pytest_probe.capture.modules import ModuleCalls, Watch
 from pytest_probe.capture.recorder import Recorder
-from pytest_probe.capture.snapshot import NamedEntry, Snapshots, Tree
+from pytest_probe.capture.snapshot import NamedEntry, Snapshots, Tree, backward_of
 from pytest_probe.errors import OverflowFound
 
 _Function: TypeAlias = Callable[..., Any]
@@ -33,19 +33,15 @@ _Function: TypeAlias = Callable[..., Any]
 _OURS = "pytest_probe"
 
 
-class Rule(Protocol):
+class Rule(Struct, frozen=True):
     """A function that is replaced: the name of its records, "" where it has none, and whether this capture wants them.
-    draws: it takes from the random number generator; writes: it may write to arguments without the framework counting
-    it."""
+    writes: it may write to arguments without the framework counting it; draws: it takes from the random number
+    generator."""
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def wanted(self) -> bool: ...
-    @property
-    def draws(self) -> bool: ...
-    @property
-    def writes(self) -> bool: ...
+    name: str
+    wanted: bool
+    writes: bool
+    draws: bool = False
 
 
 class Bindings:
@@ -116,6 +112,28 @@ def put_back(owner: Any, name: str, original: Any, own: bool) -> None:
         delattr(owner, name)
 
 
+class Regions:
+    """Methods that compile, or that write to tensors, by what makes their replacement of the method."""
+
+    def __init__(self, methods: Iterable[tuple[Any, str, Callable[[_Function], _Function]]]) -> None:
+        self._methods = tuple(methods)
+        self._put: list[tuple[Any, str, Any, Any, bool]] = []
+
+    def put(self) -> None:
+        # Others may have replaced them since.
+        for owner, name, made in self._methods:
+            original, own = getattr(owner, name), name in vars(owner)
+            replacement = made(original)
+            setattr(owner, name, replacement)
+            self._put.append((owner, name, original, replacement, own))
+
+    def take_back(self) -> None:
+        for owner, name, original, replacement, own in reversed(self._put):
+            if vars(owner).get(name) is replacement:
+                put_back(owner, name, original, own)
+        self._put.clear()
+
+
 def like(function: _Function, replacement: _Function) -> _Function:
     """The replacement with the name, the text and the signature of the function."""
     functools.update_wrapper(replacement, function)
@@ -166,10 +184,14 @@ class _Thread(threading.local):
 
 class ReplacingHooks(CallHooks):
     """Sees the outermost calls of replaced functions, and the gradients that come to their outputs. A subclass sets
-    _bindings and _modules. shapes are the classes of results that are one output, though they are sequences."""
+    _bindings, _regions and _modules. tensor is the framework's class of tensors, output_gradients waits for a call's;
+    shapes are the classes of results that are one output, though they are sequences."""
 
+    tensor: type
+    output_gradients: type[Watched]
     shapes: tuple[type, ...] = ()
     _bindings: Bindings
+    _regions: Regions
     _modules: ReplacedModules
 
     def __init__(self, config: CaptureConfig, values: Snapshots, stacks: CallStacks) -> None:
@@ -188,13 +210,21 @@ class ReplacingHooks(CallHooks):
         """Does the framework record gradients now?"""
         raise NotImplementedError
 
-    def differentiable(self, outputs: Sequence[Any]) -> list[tuple[str, Any]]:
-        """The tensors among outputs to which a gradient comes, by place ("output.0")."""
+    def has_gradient(self, tensor: Any) -> bool:
+        """Does a gradient come to this output?"""
         raise NotImplementedError
 
-    def watched(self, name: str, entry: NamedEntry, wanting: Sequence[tuple[str, Any]]) -> None:
-        """Watch for the gradients of these outputs; name is that of their entry."""
-        raise NotImplementedError
+    def differentiable(self, value: Any, place: str) -> Iterator[tuple[str, Any]]:
+        """The tensors among outputs to which a gradient comes, by place."""
+        if isinstance(value, self.tensor):
+            if self.has_gradient(value):
+                yield place, value
+        elif isinstance(value, list | tuple):
+            for index, item in enumerate(value):
+                yield from self.differentiable(item, f"{place}.{index}")
+        elif isinstance(value, Mapping):
+            for key, item in value.items():
+                yield from self.differentiable(item, f"{place}.{key}")
 
     def surroundings(self, rule: Rule) -> Iterator[tuple[str, Any]]:
         """What the outcome, and the kernel, depend on apart from the arguments."""
@@ -219,8 +249,11 @@ class ReplacingHooks(CallHooks):
         self._bindings.put()
         if self._placed:
             self._modules.begin(recorder)
+        self._regions.put()
 
     def remove_forward(self) -> None:
+        if self._bindings.there:
+            self._regions.take_back()
         super().remove_forward()
         if self._bindings.there:
             self._bindings.take_back()
@@ -288,7 +321,7 @@ class ReplacingHooks(CallHooks):
     ) -> NamedEntry | None:
         """What a call is given, as it is now, since the call may write to it."""
         try:
-            leaves, other = self._snapshots.leaves, self._snapshots.other
+            leaves, other = self.snapshots.leaves, self.snapshots.other
             trees = [leaves.get(type(value), other)(value) for value in args]
             named = {key: leaves.get(type(value), other)(value) for key, value in kwargs.items()}
             self.seen(rule.name, trees, named)
@@ -305,16 +338,16 @@ class ReplacingHooks(CallHooks):
         try:
             several = isinstance(result, (list, tuple)) and not isinstance(result, self.shapes)
             outputs: Sequence[Any] = result if several else (result,)
-            trees = [self._snapshots.take(value) for value in outputs]
+            trees = [self.snapshots.take(value) for value in outputs]
             if self._outputs:
                 entry.body.output = trees
             if self._backward and self.watches():
-                wanting = self.differentiable(outputs)
+                wanting = list(self.differentiable(outputs, "output"))
                 if wanting:
-                    self.watched(f"{entry.name[:-7]}backward", entry, wanting)
+                    self.output_gradients(f"{entry.name[:-7]}backward", entry.parent, wanting, self.fire)
             overflows = self._overflow and not self.uninitialised(rule) and self.overflown(trees)
             if self._forward and (overflows or not self._overflow):
-                recorder.put(entry, self._snapshots.taken())
+                recorder.put(entry, self.snapshots.taken())
         except Exception as error:
             recorder.failed(entry.name, error)
             if self.of_program(error):
@@ -328,7 +361,7 @@ class ReplacingHooks(CallHooks):
             return
         with self.aside():
             try:
-                watched.came(place, self._snapshots.take(gradient))
+                watched.came(place, self.snapshots.take(gradient))
                 if watched.missing:
                     self._open[watched] = None
                 elif self._complete(recorder, watched):
@@ -385,23 +418,15 @@ class ReplacedModules(ModuleCalls):
     """Follows the module calls of all threads: the method by which modules are called is replaced, since hooks of
     modules would make them take another path, and do not see an exception."""
 
-    def __init__(
-        self,
-        config: CaptureConfig,
-        values: Snapshots,
-        stacks: CallStacks,
-        sees: Callable[[], bool],
-        aside: Callable[[], AbstractContextManager[None]],
-    ) -> None:
-        """sees: are calls recorded now? aside: inside none are."""
+    def __init__(self, config: CaptureConfig, values: Snapshots, stacks: CallStacks, hooks: ReplacingHooks) -> None:
         super().__init__(config, values, stacks)
-        self._aside = aside
+        self._hooks = hooks
         kind: Any = self.kind
         original = self._original = kind.__call__
 
         @functools.wraps(original)
         def replacement(module: Any, /, *args: Any, **kwargs: Any) -> Any:
-            if sees():
+            if hooks.sees():
                 return self.made(original, module, args, kwargs)
             return original(module, *args, **kwargs)
 
@@ -420,4 +445,33 @@ class ReplacedModules(ModuleCalls):
         super().end()
 
     def aside(self) -> AbstractContextManager[None]:
-        return self._aside()
+        return self._hooks.aside()
+
+    def wants_gradients(self) -> bool:
+        return self._hooks.watches()
+
+    def version(self, tensor: Any) -> int:
+        """How often it was written to, where the framework counts that."""
+        return 0
+
+    def watching(
+        self, entry: NamedEntry, args: Sequence[Any], kwargs: Mapping[str, Any], parameters: Mapping[str, Any]
+    ) -> Watch:
+        given = {
+            id(tensor): self.version(tensor)
+            for _, tensor in self._hooks.differentiable([*args, *kwargs.values(), *parameters.values()], "")
+        }
+
+        def watch(outputs: Sequence[Any]) -> None:
+            # What a module hands on as it was given has gradients of other calls as well.
+            found = self._hooks.differentiable(outputs, "output")
+            own = [one for one in found if given.get(id(one[1])) != self.version(one[1])]
+            if own:
+                self._hooks.output_gradients(str(backward_of(entry.name)), entry.parent, own, self._hooks.fire)
+            self.watch_parameters(entry.name, parameters)
+
+        return watch
+
+    def watch_parameters(self, name: str, parameters: Mapping[str, Any]) -> None:
+        """After the call of a module that has this forward entry: wait for the gradients of its own parameters, where
+        the framework gives them to hooks."""

@@ -193,7 +193,11 @@ class Snapshots:
     def other(self, value: Any) -> Tree:
         """The snapshot of a value whose type has no way of its own."""
         if isinstance(value, np.generic):
-            return self._numpy(value)
+            number = value.item()
+            if isinstance(number, np.generic):  # what no Python number holds
+                return {"type": f"numpy.{type(value).__qualname__}"}
+            tree = self.take(number)
+            return PlainEntry(type(value).__name__, tree.value) if isinstance(tree, PlainEntry) else tree
         if isinstance(value, np.ndarray):
             return self.array(np.asarray(value))
         for plain in (int, float):
@@ -222,12 +226,10 @@ class Snapshots:
         raise NotImplementedError
 
     def forget(self) -> None:
-        """Forget what is known of memory, because writes may have been missed, as between stop and start."""
-        raise NotImplementedError
+        """Forget what is known of memory: writes may have been missed, as between stop and start."""
 
     def distrust(self, value: Any) -> None:
         """The memory of these tensors may be written to without the framework counting it."""
-        raise NotImplementedError
 
     def save(self, data: Any, path: Path) -> None:
         """Write one tensor's data. Raises OSError."""
@@ -238,16 +240,13 @@ class Snapshots:
         it."""
         raise NotImplementedError
 
+    def tensor(self, tensor: Any) -> Tree:
+        """The snapshot of a tensor of the framework's."""
+        raise NotImplementedError
+
     def array(self, array: np.ndarray) -> Tree:
         """A NumPy array, whose elements count in their order."""
         raise NotImplementedError
-
-    def _numpy(self, value: np.generic) -> Tree:
-        plain = value.item()
-        if isinstance(plain, np.generic):  # what no Python number holds
-            return {"type": f"numpy.{type(value).__qualname__}"}
-        tree = self.take(plain)
-        return PlainEntry(type(value).__name__, tree.value) if isinstance(tree, PlainEntry) else tree
 
 
 def _slice(value: slice) -> PlainEntry:

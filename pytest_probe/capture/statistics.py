@@ -17,9 +17,9 @@ from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.frequent_values import Places, fill_frequent, fill_from_samples, may_be_frequent, memory_at
 from pytest_probe.capture.snapshot import Seen, Snapshots, json_number
 
-_ROW = 1024  # elements whose squares are summed in float32
-_ROWS = 8192  # elements from which on that is faster
-_ROOM = 1 << 17  # elements in float64, which a cache holds
+ROW = 1024  # elements whose squares are summed in float32
+ROWS = 8192  # elements from which on that is faster
+ROOM = 1 << 17  # elements in float64, which a cache holds
 
 _BOOL, _FLOAT = kernel.DTYPES.index("bool"), kernel.DTYPES.index("float16")  # floats are the last
 
@@ -56,14 +56,10 @@ def fill_together(values: np.ndarray, sizes: Sequence[int], seen: Sequence[Seen]
             one.mean = one.norm = None
             one.true = round(true)
     elif values.dtype.kind in "iu":
-        _keep(values, starts.tolist(), sizes, seen)
-
-
-def _keep(values: np.ndarray, starts: Sequence[int], sizes: Sequence[int], seen: Sequence[Seen]) -> None:
-    """Fill in the elements of arrays that are few, and lie in their order; one alone is its maximum."""
-    for one, start, size in zip(seen, starts, sizes, strict=True):
-        if 1 < size <= MAX_KEPT_INTEGERS and one.stride is UNSET:
-            one.values = values[start : start + size].tolist()
+        # The elements of arrays that are few, and lie in their order; one alone is its maximum.
+        for one, start, size in zip(seen, starts.tolist(), sizes, strict=True):
+            if 1 < size <= MAX_KEPT_INTEGERS and one.stride is UNSET:
+                one.values = values[start : start + size].tolist()
 
 
 def fill_from(address: int, count: int, number: int, seen: Seen) -> bool:
@@ -83,24 +79,19 @@ def fill_small_from(address: int, count: int, number: int, seen: Seen) -> bool:
     if number < _FLOAT:
         if number == _BOOL or not 1 < count <= MAX_KEPT_INTEGERS or seen.stride is not UNSET:
             return fill_from(address, count, number, seen)
-        return _fill_few_from(address, count, number, seen)
+        # Of integers that are kept. Sums that may be rounded have another outcome in another order.
+        high, low, total, squares = kernel.compiled.measure(address, count, number)  # type: ignore[union-attr]
+        if squares >= _EXACT:
+            return False
+        seen.max, seen.min, seen.mean, seen.norm = high, low, total / count, math.sqrt(squares)
+        code = _CODES[number]
+        seen.values = memory_at(address, count * struct.calcsize(code)).cast(code).tolist()
+        return True
     high, low, total, squares, zeros, repeats = kernel.compiled.summary(address, count, number)  # type: ignore[union-attr]
     seen.max, seen.min, seen.mean, seen.norm = high, low, total / count, math.sqrt(squares)
     seen.zeros = zeros / count if zeros else 0
     # Where there is one value only, the extremes say so.
     return math.isfinite(squares) and (not repeats or high == low or not may_be_frequent(repeats, count))
-
-
-def _fill_few_from(address: int, count: int, number: int, seen: Seen) -> bool:
-    """As fill_from, of integers that are kept. False where sums may be rounded, which is another outcome in another
-    order."""
-    high, low, total, squares = kernel.compiled.measure(address, count, number)  # type: ignore[union-attr]
-    if squares >= _EXACT:
-        return False
-    seen.max, seen.min, seen.mean, seen.norm = high, low, total / count, math.sqrt(squares)
-    code = _CODES[number]
-    seen.values = memory_at(address, count * struct.calcsize(code)).cast(code).tolist()
-    return True
 
 
 def fill_sample_from(address: int, number: int, where: Places, seen: Seen) -> bool:
@@ -179,11 +170,11 @@ def count_large(values: np.ndarray, seen: Seen) -> None:
 
 def _sums(flat: np.ndarray, top: float, one_sign: bool) -> tuple[float, float]:
     """The sum of the elements, top at most, and the sum of their squares."""
-    narrow = flat.dtype == np.float32 and flat.size >= _ROWS and 1e-10 < top < 1e15
+    narrow = flat.dtype == np.float32 and flat.size >= ROWS and 1e-10 < top < 1e15
     if not narrow:
         return _wide_sums(flat)
-    whole = flat.size // _ROW * _ROW
-    rows, rest = flat[:whole].reshape(-1, _ROW), flat[whole:].astype(np.float64)
+    whole = flat.size // ROW * ROW
+    rows, rest = flat[:whole].reshape(-1, ROW), flat[whole:].astype(np.float64)
     squares = np.einsum("ij,ij->i", rows, rows).sum(dtype=np.float64) + np.dot(rest, rest)
     total = rows.sum(axis=1).sum(dtype=np.float64) + rest.sum() if one_sign else _wide_sums(flat)[0]
     return float(total), float(squares)
@@ -192,8 +183,8 @@ def _sums(flat: np.ndarray, top: float, one_sign: bool) -> tuple[float, float]:
 def _wide_sums(flat: np.ndarray) -> tuple[float, float]:
     """The sum and the sum of squares in float64, in pieces that a cache holds."""
     total = squares = 0.0
-    for start in range(0, flat.size, _ROOM):
-        piece = flat[start : start + _ROOM].astype(np.float64)
+    for start in range(0, flat.size, ROOM):
+        piece = flat[start : start + ROOM].astype(np.float64)
         total += float(piece.sum())
         squares += float(np.dot(piece, piece))
     return total, squares

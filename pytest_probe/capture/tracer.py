@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -68,7 +67,13 @@ def _read_tool_config(path: str | os.PathLike[str] | None) -> CaptureConfig:
     """
     path = path or os.environ.get(_VARIABLE)
     tool = _ToolConfig() if path is None else _read(Path(path), _ToolConfig)
-    _check_folder(tool.dump_root_path)
+    folder = Path(tool.dump_root_path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError("dump_root_path", tool.dump_root_path, f"it cannot be made ({error.strerror})") from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise SettingsError("dump_root_path", tool.dump_root_path, "give a folder that can be written to")
     return CaptureConfig(
         os.path.abspath(tool.dump_root_path),
         task="tensor" if tool.dump_mode == "real_data" else "statistics",
@@ -93,11 +98,6 @@ def _functions(path: str | None) -> dict[str, Any]:
 
 
 def _read(path: Path, kind: type[T]) -> T:
-    content = _content(path)
-    return decode(content, kind, lambda steps: str(path))
-
-
-def _content(path: Path) -> Mapping[str, Any]:
     try:
         with open_regular(path) as file:
             content = yaml.safe_load(file.read().decode("utf-8-sig"))
@@ -105,22 +105,9 @@ def _content(path: Path) -> Mapping[str, Any]:
         raise SettingsError(str(path), error.strerror, "give a configuration file that can be read") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise SettingsError(str(path), str(error), "give a YAML file, as PaddleAPEX's tool_config.yaml") from None
-    if content is None:
-        return {}
-    if not isinstance(content, dict):
+    if content is not None and not isinstance(content, dict):
         raise SettingsError(str(path), content, "give a mapping, `key: value`, as PaddleAPEX's tool_config.yaml")
-    return content
-
-
-def _check_folder(folder: str) -> None:
-    """Raises SettingsError where nothing can be written there."""
-    path = Path(folder)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SettingsError("dump_root_path", folder, f"it cannot be made ({error.strerror})") from None
-    if not os.access(path, os.W_OK | os.X_OK):
-        raise SettingsError("dump_root_path", folder, "give a folder that can be written to")
+    return decode(content or {}, kind, lambda steps: str(path))
 
 
 class Tracer:

@@ -13,13 +13,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_probe.capture.snapshot import ForwardEntry, NamedEntry
+
+if TYPE_CHECKING:
+    from pytest_probe.capture.hooks import CallHooks
 
 # What a capture leaves free of the disk: a share of it, and so many bytes at least.
 _MIN_FREE_BYTES = 2_000_000_000
@@ -121,25 +123,6 @@ def _existing(folder: Path) -> Path:
     return next(each for each in chain((folder,), folder.parents) if each.exists())
 
 
-class EntrySource(Protocol):
-    """The framework's part in writing."""
-
-    def waits(self) -> bool:
-        """Would settling wait for a device?"""
-
-    def settle(self) -> None:
-        """Fill in the statistics that were put off so far."""
-
-    def save(self, data: Any, path: Path) -> None:
-        """Write one tensor. Raises OSError."""
-
-    def stored(self, data: Any) -> np.ndarray:
-        """One tensor's values, in its own dtype. Raises Unsupported where NumPy has no place for them."""
-
-    def frames(self) -> Mapping[int, list[str]]:
-        """The stacks by number, as stack.json shows frames, innermost first."""
-
-
 class StepFiles(Protocol):
     """The files of one step, in one layout. Each raises OSError."""
 
@@ -171,12 +154,12 @@ class Writer:
     """
 
     def __init__(
-        self, folders: Sequence[Path], files: StepFiles, source: EntrySource, written: Callable[[], None]
+        self, folders: Sequence[Path], files: StepFiles, hooks: CallHooks, written: Callable[[], None]
     ) -> None:
         self._folders = folders
         self.folder = folders[0]
         self._written = written
-        self._source = source
+        self._hooks = hooks
         self._files = files
         self._queue: deque[tuple[NamedEntry, int]] = deque()
         self._bytes = 0
@@ -246,7 +229,7 @@ class Writer:
             while not self._ending:
                 # A device is waited for once, when the step ends, unless too much has gathered before.
                 much = len(self._queue) > _QUEUE_ENTRIES // 2 or self._bytes > _QUEUE_BYTES // 2
-                if much or not self._source.waits():
+                if much or not self._hooks.snapshots.waits():
                     self._drain()
                 self._rest()
             self._drain()
@@ -254,7 +237,7 @@ class Writer:
             self._fill(error)
         finally:
             self._files.close()
-        size = self._files.end(self._source.frames())
+        size = self._files.end(self._hooks.stacks.lines())
         self.outcome = replace(self.outcome, size=self.outcome.size + size)
 
     def _open(self) -> None:
@@ -295,7 +278,7 @@ class Writer:
         """Write the first entries; they leave the queue when they are on the disk."""
         self._files.check_room(self.folder)
         # An entry is queued after its statistics were put off, so all that these entries need is there.
-        self._source.settle()
+        self._hooks.snapshots.settle()
         # Looked at, not taken: an entry that cannot be written is named in the message.
         entries, sizes = zip(*[self._queue[index] for index in range(count)], strict=True)
         self._files.add(entries, self._save)
@@ -310,5 +293,5 @@ class Writer:
     def _save(self, data: Any, name: str) -> None:
         path = self.folder / name
         path.parent.mkdir(exist_ok=True)
-        self._source.save(data, path)
+        self._hooks.snapshots.save(data, path)
         self.outcome = replace(self.outcome, size=self.outcome.size + path.stat().st_size)

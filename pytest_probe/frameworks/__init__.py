@@ -144,6 +144,13 @@ def capture_part(name: str, part: str) -> Any:
     return _part(MODULES[name], f"capture.{part}")
 
 
+def refuse_dropouts(wanted: bool) -> None:
+    """A capture asks a framework whose dropouts stay as they are to keep all elements. Raises SettingsError."""
+    if wanted:
+        words = "only PyTorch's dropouts can be changed; put the model in eval mode"
+        raise SettingsError("rm_dropout", wanted, words)
+
+
 def check_installed(name: str) -> None:
     """Before anything else of a framework's room is imported, which only works with the releases that it knows.
     Raises Unsupported where the framework is not installed, FrameworkTooOld where a newer one is needed."""
@@ -178,22 +185,9 @@ def _part(module: str, part: str) -> Any:
 
 
 # What variables of the environment begin with that decide which kernels run, and how they split sums.
-_NUMERIC = (
-    *(
-        "ATEN_",
-        "TORCH",
-        "PYTORCH_",
-        "FLAGS_",
-        "PADDLE_",
-        "MKL",
-        "DNNL_",
-        "ONEDNN_",
-        "OMP_",
-        "KMP_",
-        "GOMP_",
-        "OPENBLAS_",
-    ),
-    *("BLIS_", "CUBLAS", "CUDA_", "CUDNN_", "NVIDIA_", "ASCEND", "HCCL_", "LD_PRELOAD", "LD_LIBRARY_PATH"),
+_NUMERIC = tuple(
+    "ATEN_ TORCH PYTORCH_ FLAGS_ PADDLE_ MKL DNNL_ ONEDNN_ OMP_ KMP_ GOMP_ OPENBLAS_ BLIS_ CUBLAS CUDA_ CUDNN_ NVIDIA_ "
+    "ASCEND HCCL_ LD_PRELOAD LD_LIBRARY_PATH".split()
 )
 
 

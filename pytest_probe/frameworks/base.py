@@ -369,13 +369,7 @@ class Calls(Protocol):
         """How the outputs of a run lie on its device."""
 
     def would_return(
-        self,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        way: Way,
-        *,
-        computed: bool,
+        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, *, computed: bool
     ) -> Returned:
         """What a call returns in its own dtypes on the way's device; not computed: found from shapes and dtypes alone.
         Raises whatever the call raises, and where it asks for values that are not there."""

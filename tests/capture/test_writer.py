@@ -27,8 +27,10 @@ def test_a_device_that_is_behind_does_not_stop_the_program(tmp_path: Path, monke
         """Both fakes need no more."""
 
     files: Any = SimpleNamespace(check_room=nothing, open=nothing, add=add, close=nothing, end=lambda frames: 0)
-    source: Any = SimpleNamespace(waits=lambda: True, settle=nothing, frames=dict)
-    one = writer.Writer([tmp_path], files, source, nothing)
+    hooks: Any = SimpleNamespace(
+        snapshots=SimpleNamespace(waits=lambda: True, settle=nothing), stacks=SimpleNamespace(lines=dict)
+    )
+    one = writer.Writer([tmp_path], files, hooks, nothing)
     names = [f"Torch.sin.{number}.forward" for number in range(20)]
 
     def program() -> None:

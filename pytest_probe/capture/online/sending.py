@@ -20,7 +20,6 @@ from pytest_probe.capture.online.message import FILES, Entry, Goodbye, Sender
 from pytest_probe.capture.online.shared_folder import SharedFolder
 from pytest_probe.capture.ranks import ANY_NUMBER
 from pytest_probe.capture.snapshot import NamedEntry
-from pytest_probe.capture.writer import EntrySource
 from pytest_probe.errors import SettingsError, Unsupported
 from pytest_probe.numerics.dtypes import dtype_name
 from pytest_probe.system.tensor_files.safetensors import DTYPES
@@ -30,6 +29,7 @@ _RAREST = 4096
 
 
 if TYPE_CHECKING:
+    from pytest_probe.capture.hooks import CallHooks
     from pytest_probe.capture.online.stream import Stream
 
 # Takes messages to the checking host, and never raises. full: would one find no room now? put sends it, or waits for
@@ -74,12 +74,12 @@ class OnlineFiles:
     """The files of one step, which are messages. sent and lost count entries."""
 
     def __init__(
-        self, header: dict[str, Any], sender: Sender, step: int, source: EntrySource, transport: Transport
+        self, header: dict[str, Any], sender: Sender, step: int, hooks: CallHooks, transport: Transport
     ) -> None:
         self._header = header
         self._sender = sender
         self._step = step
-        self._source = source
+        self._hooks = hooks
         self._transport = transport
         self._number = itertools.count()
         self._calls: dict[str, int] = {}
@@ -94,37 +94,32 @@ class OnlineFiles:
 
     def add(self, entries: Sequence[NamedEntry], save: Callable[[Any, str], None]) -> None:
         for entry in entries:
-            self._add(entry)
-
-    def _add(self, entry: NamedEntry) -> None:
-        call, _, direction = entry.name.rpartition(".")
-        number = self._calls.get(call, -1)
-        if number < 0:
-            number = self._calls[call] = next(self._number)
-        tensors = dict(self._tensors(entry, FILES.get(direction, "")))
-        body = encode_entry(entry).decode()
-        message = Entry(self._sender, self._step, number, entry.name, body, self._header, self._stack(entry.where))
-        if self._transport.put(message, tensors):
-            self.sent += 1
-            self._bytes += sum(array.nbytes for array in tensors.values())
-        else:
-            self.lost += 1
+            call, _, direction = entry.name.rpartition(".")
+            number = self._calls.get(call, -1)
+            if number < 0:
+                number = self._calls[call] = next(self._number)
+            tensors = dict(self._tensors(entry, FILES.get(direction, "")))
+            body = encode_entry(entry).decode()
+            if entry.where >= 0 and entry.where not in self._frames:
+                self._frames = self._hooks.stacks.lines()
+            frames = self._frames.get(entry.where, [])
+            message = Entry(self._sender, self._step, number, entry.name, body, self._header, frames)
+            if self._transport.put(message, tensors):
+                self.sent += 1
+                self._bytes += sum(array.nbytes for array in tensors.values())
+            else:
+                self.lost += 1
 
     def _tensors(self, entry: NamedEntry, file: str) -> Any:
         for place, seen in waiting_tensors(entry):
             try:
-                array = self._source.stored(seen.data)
+                array = self._hooks.snapshots.stored(seen.data)
             except Unsupported:  # its item says that it was not stored
                 array = None
             seen.data = UNSET
             if array is not None and dtype_name(array.dtype) in DTYPES:
                 seen.data_name, seen.data_key = file, place
                 yield place, array
-
-    def _stack(self, where: int) -> list[str]:
-        if where >= 0 and where not in self._frames:
-            self._frames = self._source.frames()
-        return self._frames.get(where, [])
 
     def close(self) -> None:
         """No file is open."""
@@ -139,9 +134,9 @@ class OnlineFiles:
 class Connection:
     """Made when the capture is, opened before its first step."""
 
-    def __init__(self, config: CaptureConfig, source: EntrySource) -> None:
+    def __init__(self, config: CaptureConfig, hooks: CallHooks) -> None:
         self._config = config
-        self._source = source
+        self._hooks = hooks
         self._transport: Transport | None = None
         self.pace = Pace(config.policy, lambda: self._transport is not None and self._transport.full)
         self._sender = Sender(secrets.token_hex(4), 0, 1)
@@ -179,7 +174,7 @@ class Connection:
     def files(self, header: dict[str, Any], step: int) -> OnlineFiles:
         """Those of a step."""
         assert self._transport is not None
-        made = OnlineFiles(header, self._sender, step, self._source, self._transport)
+        made = OnlineFiles(header, self._sender, step, self._hooks, self._transport)
         self._files.append(made)
         return made
 

@@ -8,15 +8,17 @@ from typing import Any
 
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
 from pytest_probe.capture.profiling.track import Api, DeviceClock, ShapeRows
-from pytest_probe.capture.replaced import Bindings, like
+from pytest_probe.capture.replaced import Bindings, Regions, like
 
 
 class ReplacedTiming:
     """Times calls between begin and end, on all threads. functions have the names of their rows; classes are those
-    whose methods are among them, the first that of tensors. clock is what each first-level call asks, wait waits for
-    the device and gives for how long (ns)."""
+    whose methods are among them, the first that of tensors. clock is what each first-level call asks, synchronize waits
+    for the device."""
 
     framework: str
+    # What the framework compiles, which is one row.
+    _regions: Regions
     # Does the framework build a graph now, and compute nothing? None where such calls are seen as they begin.
     compiles: Callable[[], bool] | None = None
 
@@ -26,21 +28,22 @@ class ReplacedTiming:
         functions: Sequence[tuple[Callable[..., Any], str]],
         classes: Sequence[type],
         clock: DeviceClock | None,
-        wait: Callable[[], int],
+        synchronize: Callable[[], object],
     ) -> None:
         self._stopwatch = stopwatch
         self._clock = clock
-        self._wait = wait
+        self._synchronize = synchronize
         self._tensor = classes[0]
         self._bindings = Bindings([(one, self._replacement(one, name)) for one, name in functions], classes)
 
     def begin(self) -> None:
         self._bindings.put()
+        self._regions.put()
 
     def end(self) -> None:
+        self._regions.take_back()
         self._bindings.take_back()
-        if self._stopwatch.asynchronous:
-            self._stopwatch.waited = (self._stopwatch.waited or 0) + self._wait()
+        self._stopwatch.wait(self._synchronize)
 
     def _replacement(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
         api = self._stopwatch.api(self.framework, name, clock=self._clock)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from pytest_probe.capture.profiling.stopwatch import Section, Spent, Stopwatch
-from pytest_probe.capture.profiling.track import Api, Traced
+from pytest_probe.capture.profiling.track import Api
 from pytest_probe.errors import SettingsError
 from pytest_probe.model.measurement import in_unit
 
@@ -69,13 +69,9 @@ def _lines(stopwatch: Stopwatch) -> Iterator[dict[str, Any]]:
     }
     for section in (stopwatch.whole, *stopwatch.sections.values()):
         yield {"kind": "section", "section": section.path, "times": section.times, "wall": section.spent / 1e3}
-        yield from _rows(section)
-
-
-def _rows(section: Section) -> Iterator[dict[str, Any]]:
-    for api, spent in section.rows():
-        row = {"kind": "api", "section": section.path, "framework": api.framework, "api": api.name}
-        yield row | {"direction": api.direction, "shapes": api.shapes or None} | msgspec.structs.asdict(spent)
+        for api, spent in section.rows():
+            row = {"kind": "api", "section": section.path, "framework": api.framework, "api": api.name}
+            yield row | {"direction": api.direction, "shapes": api.shapes or None} | msgspec.structs.asdict(spent)
 
 
 def events(stopwatch: Stopwatch) -> Iterator[dict[str, Any]]:
@@ -86,7 +82,11 @@ def events(stopwatch: Stopwatch) -> Iterator[dict[str, Any]]:
     for number, name in named.items():
         yield {"ph": "M", "name": "thread_name", "pid": os.getpid(), "tid": number, "args": {"name": name}}
     calls: dict[int, list[tuple[int, int, str, str]]] = {
-        track.number: [_interval(one) for one in traced] for track, traced in stopwatch.traces().items()
+        track.number: [
+            (begin, begin + spent, api.name + " backward" * (api.direction != "forward"), api.framework)
+            for api, begin, spent in traced
+        ]
+        for track, traced in stopwatch.traces().items()
     }
     calls[_SECTIONS] = [
         (begin, end, section.path, "section")
@@ -105,12 +105,6 @@ def events(stopwatch: Stopwatch) -> Iterator[dict[str, Any]]:
             }
 
 
-def _interval(call: Traced) -> tuple[int, int, str, str]:
-    api, begin, spent = call
-    backward = "" if api.direction == "forward" else " backward"
-    return begin, begin + spent, f"{api.name}{backward}", api.framework
-
-
 def _nested(intervals: list[tuple[int, int, str, str]]) -> Iterator[tuple[str, int, str, str]]:
     """Begins and ends in the order of time; what begins first ends last."""
     open_: list[tuple[int, int, str, str]] = []
@@ -127,9 +121,8 @@ def _nested(intervals: list[tuple[int, int, str, str]]) -> Iterator[tuple[str, i
 
 def text(stopwatch: Stopwatch, rows: int = _MOST_ROWS) -> str:
     """The whole stretch, and then each section; at most so many rows of each."""
-    parts = [_section(stopwatch, stopwatch.whole, rows)]
-    parts += [_section(stopwatch, section, rows) for section in stopwatch.sections.values()]
-    return "\n\n".join("\n".join(part) for part in parts)
+    sections = (stopwatch.whole, *stopwatch.sections.values())
+    return "\n\n".join("\n".join(_section(stopwatch, section, rows)) for section in sections)
 
 
 def duration(microseconds: float | None) -> str:
@@ -137,11 +130,8 @@ def duration(microseconds: float | None) -> str:
     if microseconds is None:
         return "-"
     value, unit = in_unit(microseconds)
-    return f"{_three(value)} {unit}"
-
-
-def _three(value: float) -> str:
-    return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
+    shown = f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
+    return f"{shown} {unit}"
 
 
 def _section(stopwatch: Stopwatch, section: Section, most: int) -> Iterator[str]:

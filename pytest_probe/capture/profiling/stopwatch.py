@@ -209,11 +209,10 @@ class Stopwatch:
 
     def track(self) -> Track:
         """This thread's."""
-        return self.local.track or self._begin_track()
-
-    def _begin_track(self) -> Track:
-        track = self.local.track = Track(self._fold, self.nested)
-        self._tracks.append(track)
+        track = self.local.track
+        if track is None:
+            track = self.local.track = Track(self._fold, self.nested)
+            self._tracks.append(track)
         return track
 
     def api(self, framework: str, name: str, direction: str = "forward", clock: DeviceClock | None = None) -> Api:
@@ -252,6 +251,13 @@ class Stopwatch:
         self._unread.append(([*self._rows(api)], read))
         if len(self._unread) >= _UNREAD:
             self._read()
+
+    def wait(self, synchronize: Callable[[], object]) -> None:
+        """At the end of asynchronous calls: wait for their device, and count for how long."""
+        if self.asynchronous:
+            begin = now()
+            synchronize()
+            self.waited = (self.waited or 0) + now() - begin
 
     def finish(self) -> None:
         """The program has ended, or its timed part: what is open is closed, and said."""

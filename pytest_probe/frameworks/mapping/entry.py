@@ -78,13 +78,6 @@ class Mapping(Struct, frozen=True):
         return match[1], match[2]
 
 
-class Call(Struct, frozen=True):
-    """A call as the other framework takes it."""
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-
-
 class Translation(Struct, frozen=True):
     """Makes the calls of an API by another framework's function. Called with the API's own arguments, whose tensors are
     the other framework's, it returns what the API would.
@@ -112,17 +105,18 @@ class Translation(Struct, frozen=True):
         target = (*args, *kwargs.values())[0] if self.write is not None else None
         if target is not None:
             # What the result hangs on may not be written to.
-            args, kwargs = _with_first(args, kwargs, target.clone())
-        call = self.translated(args, kwargs)
-        result = self.lookup()(*call.args, **call.kwargs)
+            own = target.clone()
+            args, kwargs = ((own, *args[1:]), kwargs) if args else (args, {**kwargs, next(iter(kwargs)): own})
+        own_args, own_kwargs = self.translated(args, kwargs)
+        result = self.lookup()(*own_args, **own_kwargs)
         if isinstance(self.outputs, int):
             result = result[self.outputs]
         elif self.outputs is not None:
             result = tuple(result[place] for place in self.outputs)
         return result if self.write is None else self.write(target, result)
 
-    def translated(self, args: tuple[Any, ...], kwargs: MappingOf[str, Any]) -> Call:
-        """The other framework's arguments. Raises Unsupported for one that has no counterpart."""
+    def translated(self, args: tuple[Any, ...], kwargs: MappingOf[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The other framework's arguments, by place and by name. Raises Unsupported for one that has no counterpart."""
         given = {**self.signature.defaults, **self._bound(args, kwargs)}
         for name, right in self.only.items():
             if name in given and not _same(given[name], right):
@@ -132,11 +126,7 @@ class Translation(Struct, frozen=True):
         places = sorted((name for name in found if name.isdigit()), key=int)
         places += itertools.takewhile(found.__contains__, self.order)
         by_place = tuple(found.pop(name) for name in places)
-        return Call(by_place, found)
-
-    def check(self, args: tuple[Any, ...], kwargs: MappingOf[str, Any]) -> None:
-        """Raises Unsupported where an argument has no counterpart, before anything runs."""
-        self.translated(args, kwargs)
+        return by_place, found
 
     def _bound(self, args: tuple[Any, ...], kwargs: MappingOf[str, Any]) -> dict[str, Any]:
         """The arguments by the names of the signature."""
@@ -179,13 +169,6 @@ class Translation(Struct, frozen=True):
         return Unsupported(reason, f"{NO_COUNTERPART} for {argument.partition('=')[0]}")
 
 
-def _with_first(args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments with another value in the first one's place."""
-    if args:
-        return (value, *args[1:]), kwargs
-    return args, {**kwargs, next(iter(kwargs)): value}
-
-
 def _same(value: Any, right: Any) -> bool:
     """The same value, of the same kind: 1 is not True."""
     if isinstance(value, (list, tuple)) and isinstance(right, (list, tuple)):
@@ -203,18 +186,8 @@ def forward(
     write: Callable[[Any, Any], Any] | None,
 ) -> Translation:
     """Calls of an entry's own API by the other framework."""
-    return Translation(
-        api,
-        entry.takes,
-        lookup,
-        special,
-        values=entry.values,
-        only=entry.only,
-        single=entry.single,
-        constant=entry.constant,
-        outputs=entry.outputs,
-        write=write,
-    )
+    same = {name: getattr(entry, name) for name in ("values", "only", "single", "constant", "outputs")}
+    return Translation(api, entry.takes, lookup, special, write=write, **same)
 
 
 def backward(

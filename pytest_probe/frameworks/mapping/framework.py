@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from collections.abc import Mapping as MappingOf
 from typing import Any
 
-import numpy as np
 from msgspec.structs import replace
 
 from pytest_probe import frameworks
@@ -17,7 +16,7 @@ from pytest_probe.frameworks.base import API, Framework
 from pytest_probe.frameworks.mapping.entry import NO_COUNTERPART, Mapping, Translation, backward, forward
 from pytest_probe.frameworks.mapping.table import Table, table_for
 from pytest_probe.frameworks.python.binding import works_in_place
-from pytest_probe.model.dump import Argument
+from pytest_probe.frameworks.python.framework import PythonFramework
 from pytest_probe.model.run import BoundCall
 
 
@@ -48,16 +47,14 @@ class _OfOther:
 
     def candidates(self, namespace: str, api: str, namespaces: MappingOf[str, str]) -> tuple[API, ...]:
         found = self.own.candidates(namespace, api, namespaces)
-        return tuple(replace(each, lookup=functools.partial(self._translation, each.path)) for each in found)
+        made = functools.partial(translation, self.table, reads_back=self.reads_back, writes_to=self.writes_to)
+        return tuple(replace(each, lookup=functools.partial(made, path=each.path)) for each in found)
 
     def apis(self) -> Iterable[str]:
         return self.own.apis()
 
-    def completions(self, api: API, args: Sequence[Argument], dtype: str | None) -> Iterable[tuple[str, Any]]:
-        return ()
-
-    def solved(self, api: API, args: Sequence[Any], output: np.ndarray) -> Iterable[MappingOf[str, Any]]:
-        return ()
+    completions = PythonFramework.completions
+    solved = PythonFramework.solved
 
     def check_arguments(self, call: BoundCall) -> None:
         self.own.check_arguments(call)
@@ -73,10 +70,6 @@ class _OfOther:
         if found is None:
             return ""
         return found[0] if self.reads_back else found[1].path
-
-    def _translation(self, path: str) -> Translation:
-        """What makes the calls of an API. Raises Unsupported where it has no entry."""
-        return translation(self.table, path, self.reads_back, self.writes_to)
 
 
 def translation(
@@ -94,11 +87,8 @@ def translation(
     write = writes_to if works_in_place(path) and not works_in_place(entry.path if reads_back else name) else None
     if reads_back:
         return backward(path, entry, functools.partial(function_at, name), special, write)
-    return forward(path, entry, functools.partial(_made_by, entry), special, write)
-
-
-def _made_by(entry: Mapping) -> Callable[..., Any]:
-    return function_at(entry.path) if entry.function is None else entry.function
+    own = entry.function
+    return forward(path, entry, lambda: function_at(entry.path) if own is None else own, special, write)
 
 
 def function_at(path: str) -> Callable[..., Any]:

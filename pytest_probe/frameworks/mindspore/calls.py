@@ -117,10 +117,6 @@ class MindSporeCalls(PythonCalls):
         changed = (name for name in bound.tensors if not same_bytes(run.after(name), bound.arrays[name]))
         return replace(run, changed=run.changed | frozenset(changed))
 
-    def returned(self, run: Run) -> Any:
-        outputs, bound, _, result, *_ = run.handle
-        return self.results.described(result, outputs, bound.way.device)
-
     def gradients(self, run: Run, seeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         outputs, bound, get, _, again = run.handle
         with self.memory_errors:
@@ -144,12 +140,6 @@ class MindSporeCalls(PythonCalls):
             yield found
 
     def surroundings(self, way: Way, grad: bool, steps: object = None) -> AbstractContextManager[None]:
-        return contextlib.nullcontext()
-
-    def threads(self, count: int, way: Way) -> AbstractContextManager[None]:
-        return contextlib.nullcontext()
-
-    def rows_in_turn(self, extent: int) -> AbstractContextManager[None]:
         return contextlib.nullcontext()
 
     def fetch(self, way: Way) -> Callable[[Tensor], Tensor]:

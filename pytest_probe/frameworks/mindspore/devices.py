@@ -47,16 +47,12 @@ def opened(name: str) -> MindSporeDevice:
         if mindspore.get_context("device_target") != kind or number:
             mindspore.set_device(kind, int(number or 0))
         mindspore.runtime.launch_blocking()
-        _warm_up()
+        # Built for NumPy 1, MindSpore's first call raises with NumPy 2, and no later one.
+        try:
+            mindspore.mint.mul(mindspore.Tensor(np.ones(1, np.float32)), 1.0)
+        except SystemError:
+            mindspore.mint.mul(mindspore.Tensor(np.ones(1, np.float32)), 1.0)
     return MindSporeDevice(f"{kind}:{number}" if number else kind)
-
-
-def _warm_up() -> None:
-    """Built for NumPy 1, MindSpore's first call raises with NumPy 2, and no later one."""
-    try:
-        mindspore.mint.mul(mindspore.Tensor(np.ones(1, np.float32)), 1.0)
-    except SystemError:
-        mindspore.mint.mul(mindspore.Tensor(np.ones(1, np.float32)), 1.0)
 
 
 def default_device() -> str:

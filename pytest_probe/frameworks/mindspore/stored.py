@@ -4,11 +4,8 @@ of the records. MindSpore is not imported.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
-
-import numpy as np
 
 from pytest_probe.errors import UnknownAPI
 from pytest_probe.frameworks.base import API, Framework
@@ -23,9 +20,9 @@ from pytest_probe.frameworks.mindspore.signatures import (
     path_of,
     spelled,
 )
+from pytest_probe.frameworks.python.framework import PythonFramework
 from pytest_probe.frameworks.torch import allowlist
 from pytest_probe.frameworks.torch.framework import TorchFramework
-from pytest_probe.model.dump import Argument
 
 _KNOWN = ", ".join(NAMESPACES)
 # What gives another gradient than torch's of the same name on sample calls: see benchmarks/mindspore_names.py.
@@ -79,14 +76,8 @@ class StoredFramework(TorchFramework):
     name = "mindspore"
     candidates = staticmethod(candidates)
     apis = staticmethod(apis)
-
-    def completions(self, api: API, args: Sequence[Argument], dtype: str | None) -> Iterable[tuple[str, Any]]:
-        return ()
-
-    def solved(self, api: API, args: Sequence[Any], output: np.ndarray) -> Iterable[Mapping[str, Any]]:
-        return ()
+    completions = PythonFramework.completions
+    solved = PythonFramework.solved
 
 
-def made() -> Framework:
-    """See frameworks.load."""
-    return StoredFramework()
+made: Callable[[], Framework] = StoredFramework  # see frameworks.load

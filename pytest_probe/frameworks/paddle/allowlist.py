@@ -144,7 +144,8 @@ def is_api(api: str) -> bool:
     """Is paddle.<api> a function that computes? Judged by name, so that one that a user patched stays allowed."""
     module, _, name = f"{NATIVE}.{api}".rpartition(".")
     if module == "paddle.Tensor":
-        return _is_method(name)
+        known = name not in _KEEPING and callable(getattr(paddle.Tensor, name, None))
+        return known and (not name.startswith("_") or is_operator(name))
     if module == "paddle._C_ops":
         return name.rstrip("_") in OPERATORS and callable(getattr(paddle._C_ops, name, None))
     if f"{module}.{name}" in _UNLISTED:
@@ -154,13 +155,6 @@ def is_api(api: str) -> bool:
     owner = _module(module)
     function = getattr(owner, name, None)
     return name in owner.__all__ and callable(function) and not isinstance(function, (type, ModuleType))
-
-
-def _is_method(name: str) -> bool:
-    """Is it a method of tensors that computes, an operator or a conversion?"""
-    if name in _KEEPING or not callable(getattr(paddle.Tensor, name, None)):
-        return False
-    return not name.startswith("_") or is_operator(name)
 
 
 # Most operators read as many arguments as they have parameters, also from memory behind those that were given: they

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,15 +33,9 @@ from pytest_probe.numerics.dtypes import is_complex, is_floating, widen
 
 def _layouts(device: Device | None) -> Callable[[Any], Layout]:
     place = str(paddle.CPUPlace() if device is None else device.put(paddle.empty([0])).place)
-    return partial(_layout, place)
-
-
-def _layout(place: str, tensor: Tensor) -> Layout:
-    found = str(tensor.place)
-    return Layout(name_of(tensor.dtype), found, found == place, tuple(tensor.strides))
-
-
-_RESULTS = Results(paddle.Tensor, SIZES, (paddle.dtype,), _layouts)
+    return lambda tensor: Layout(
+        name_of(tensor.dtype), str(tensor.place), str(tensor.place) == place, tuple(tensor.strides)
+    )
 
 
 # Dtypes that quantised products take by their names only.
@@ -67,7 +59,8 @@ class PaddleBinder(Binder):
         if isinstance(value, DtypeSpec):
             return value.name if name in _AS_TEXT else dtype_named(self._dtype(value.name))
         if isinstance(value, DeviceSpec):
-            return _place(self.way.place if self.way.device is None else self.way.device.name)
+            place = self.way.place if self.way.device is None else self.way.device.name
+            return paddle.base.framework._get_paddle_place(place)
         if isinstance(value, SizeSpec):
             return list(value.shape)
         if isinstance(value, Array):
@@ -110,8 +103,10 @@ class PaddleBinder(Binder):
 
 
 class PaddleCalls(PythonCalls):
+    """One run at a time: Paddle's backward has one state for all threads."""
+
     title = "Paddle"
-    results = _RESULTS
+    results = Results(paddle.Tensor, SIZES, (paddle.dtype,), _layouts)
     binder = PaddleBinder
     memory_errors = memory_errors
     array = staticmethod(to_array)
@@ -136,13 +131,6 @@ class PaddleCalls(PythonCalls):
                 tracer._has_grad = had_grad
                 paddle.set_default_dtype(default)
 
-    def threads(self, count: int, way: Way) -> AbstractContextManager[None]:
-        # Its backward has one state for all threads.
-        return contextlib.nullcontext()
-
-    def rows_in_turn(self, extent: int) -> AbstractContextManager[None]:
-        return contextlib.nullcontext()
-
     def bind(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, wanted: Wanted | None = None
     ) -> BoundTensors:
@@ -156,7 +144,7 @@ class PaddleCalls(PythonCalls):
     def fetch(self, way: Way) -> Callable[[Tensor], Tensor]:
         if way.device is not None:
             return way.device.get
-        return _itself if way.place == "cpu" else paddle.Tensor.cpu
+        return (lambda tensor: tensor) if way.place == "cpu" else paddle.Tensor.cpu
 
     def differentiable(self, tensor: Tensor) -> bool:
         # Of integers, too, Paddle says that they have a gradient.
@@ -197,10 +185,6 @@ def _shown(steps: Steps) -> bool:
     return steps.fine and not steps.own and steps.dtype == "float32"
 
 
-def _place(name: str) -> Any:
-    return paddle.base.framework._get_paddle_place(name)
-
-
 @contextlib.contextmanager
 def _on_device(name: str) -> Iterator[None]:
     """Where what a call makes of no tensor is made."""
@@ -217,7 +201,3 @@ def _on_device(name: str) -> Iterator[None]:
         yield
     finally:
         paddle.device.set_device(before)
-
-
-def _itself(tensor: Tensor) -> Tensor:
-    return tensor

@@ -29,17 +29,9 @@ def _gelu(step: _Step, x: Tensor, approximate: bool = False) -> Tensor:
     return step(x * 0.5) * share
 
 
-def _tanh_shrink(step: _Step, x: Tensor) -> Tensor:
-    return x - step(_ops.tanh(x), library=True)
-
-
 def _less_one(step: _Step, x: Tensor) -> Tensor:
     """exp(x) - 1 of what is negative, in two steps."""
     return step(step(_ops.exp(_ops.minimum(x, paddle.zeros_like(x))), library=True) - 1)
-
-
-def _celu(step: _Step, x: Tensor, alpha: float = 1.0) -> Tensor:
-    return _ops.where(x > 0, x, _less_one(step, step(x / alpha)) * alpha)
 
 
 def _selu(step: _Step, x: Tensor, scale: float, alpha: float) -> Tensor:
@@ -78,11 +70,6 @@ def _logsigmoid(step: _Step, x: Tensor) -> Tensor:
     return -largest - step(_ops.log(step(both)), library=True)
 
 
-def _erfinv(step: _Step, x: Tensor) -> Tensor:
-    """By the quantile of a normal distribution, at a probability that is rounded."""
-    return _ops.erfinv(step((x + 1) / 2) * 2 - 1)
-
-
 def _prod(step: _Step, x: Tensor, dims: Any, keepdim: bool, reduce_all: bool) -> Tensor:
     product = _ops.prod(x.detach(), dims, keepdim, reduce_all)
 
@@ -102,13 +89,6 @@ def _kept(shape: Sequence[int], reduced: Sequence[int]) -> list[int]:
     return [left.pop(0) if left and left[0] == extent else 1 for extent in shape]
 
 
-def _tanh(step: _Step, x: Tensor) -> Tensor:
-    def backward(gradient: Tensor, rounded: Tensor) -> Tensor:
-        return gradient * step(1 - step(rounded * rounded))
-
-    return _with_backward(step, x, _ops.tanh(x.detach()), backward)
-
-
 def _stanh(step: _Step, x: Tensor, inner: float = 0.67, outer: float = 1.7159) -> Tensor:
     def backward(gradient: Tensor, rounded: Tensor) -> Tensor:
         share = step(_ops.tanh(step(x.detach() * inner)), library=True)
@@ -126,44 +106,12 @@ def _sigmoid(step: _Step, x: Tensor) -> Tensor:
     return _with_backward(step, x, _ops.sigmoid(x.detach()), backward)
 
 
-def _expm1(step: _Step, x: Tensor) -> Tensor:
-    def backward(gradient: Tensor, rounded: Tensor) -> Tensor:
-        return step(gradient * rounded) + gradient
-
-    return _with_backward(step, x, _ops.expm1(x.detach()), backward)
-
-
-def _i0e(step: _Step, x: Tensor) -> Tensor:
-    def backward(gradient: Tensor, rounded: Tensor) -> Tensor:
-        return gradient * (step(_ops.i1e(x.detach()), library=True) - _ops.sign(x.detach()) * rounded)
-
-    return _with_backward(step, x, _ops.i0e(x.detach()), backward)
-
-
 def _i1e(step: _Step, x: Tensor) -> Tensor:
     def backward(gradient: Tensor, rounded: Tensor) -> Tensor:
         share = step(_ops.sign(x.detach()) + step(1 / x.detach()))
         return gradient * (step(_ops.i0e(x.detach()), library=True) - step(rounded * share))
 
     return _with_backward(step, x, _ops.i1e(x.detach()), backward)
-
-
-def _exp(step: _Step, x: Tensor) -> Tensor:
-    return _with_backward(step, x, _ops.exp(x.detach()), lambda gradient, rounded: gradient * rounded)
-
-
-def _sinh(step: _Step, x: Tensor) -> Tensor:
-    def backward(gradient: Tensor, rounded: Tensor) -> Tensor:
-        return gradient * step(_ops.cosh(x.detach()), library=True)
-
-    return _with_backward(step, x, _ops.sinh(x.detach()), backward)
-
-
-def _cosh(step: _Step, x: Tensor) -> Tensor:
-    def backward(gradient: Tensor, rounded: Tensor) -> Tensor:
-        return gradient * step(_ops.sinh(x.detach()), library=True)
-
-    return _with_backward(step, x, _ops.cosh(x.detach()), backward)
 
 
 def _cumprod(step: _Step, x: Tensor, dim: int, exclusive: bool, reverse: bool) -> Tensor:
@@ -262,25 +210,41 @@ def _group_norm(
 
 # By operator: the steps of its kernel.
 DECOMPOSED: Mapping[str, Callable[..., Any]] = {
-    "cosh": _cosh,
+    "cosh": lambda step, x: _with_backward(
+        step, x, _ops.cosh(x.detach()), lambda gradient, rounded: gradient * step(_ops.sinh(x.detach()), library=True)
+    ),
     "cumprod": _cumprod,
-    "erfinv": _erfinv,
-    "exp": _exp,
-    "expm1": _expm1,
-    "i0e": _i0e,
+    # By the quantile of a normal distribution, at a probability that is rounded.
+    "erfinv": lambda step, x: _ops.erfinv(step((x + 1) / 2) * 2 - 1),
+    "exp": lambda step, x: _with_backward(step, x, _ops.exp(x.detach()), lambda gradient, rounded: gradient * rounded),
+    "expm1": lambda step, x: _with_backward(
+        step, x, _ops.expm1(x.detach()), lambda gradient, rounded: step(gradient * rounded) + gradient
+    ),
+    "i0e": lambda step, x: _with_backward(
+        step,
+        x,
+        _ops.i0e(x.detach()),
+        lambda gradient, rounded: (
+            gradient * (step(_ops.i1e(x.detach()), library=True) - _ops.sign(x.detach()) * rounded)
+        ),
+    ),
     "i1e": _i1e,
     "logcumsumexp": _logcumsumexp,
     "prod": _prod,
     "sigmoid": _sigmoid,
-    "sinh": _sinh,
+    "sinh": lambda step, x: _with_backward(
+        step, x, _ops.sinh(x.detach()), lambda gradient, rounded: gradient * step(_ops.cosh(x.detach()), library=True)
+    ),
     "stanh": _stanh,
-    "tanh": _tanh,
+    "tanh": lambda step, x: _with_backward(
+        step, x, _ops.tanh(x.detach()), lambda gradient, rounded: gradient * step(1 - step(rounded * rounded))
+    ),
     "gelu": _gelu,
     "group_norm": _group_norm,
-    "tanh_shrink": _tanh_shrink,
+    "tanh_shrink": lambda step, x: x - step(_ops.tanh(x), library=True),
     "warpctc": _warpctc,
     "elu": _elu,
-    "celu": _celu,
+    "celu": lambda step, x, alpha=1.0: _ops.where(x > 0, x, _less_one(step, step(x / alpha)) * alpha),
     "selu": _selu,
     "softplus": _softplus,
     "mish": _mish,

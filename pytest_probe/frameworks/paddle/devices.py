@@ -15,7 +15,6 @@ from pytest_probe.model.measurement import Clock, EventClock, HostClock
 from pytest_probe.model.run import Device, MemoryUse
 from pytest_probe.numerics.closeness import same_bytes
 from pytest_probe.numerics.dtypes import numpy_dtype
-from pytest_probe.system.machine import last_level_cache as cache_of_processor
 from pytest_probe.system.machine import processor
 from pytest_probe.user_errors import MemoryErrors, causes, said
 
@@ -95,15 +94,10 @@ def is_device_memory(error: BaseException) -> bool:
     )
 
 
-def _ran_out(error: BaseException) -> bool:
-    """Does Paddle, or code that it ran, say so in words of its own?"""
-    return any(words in said(each).lower() for each in causes(error) for words in _RAN_OUT)
-
-
-memory_errors = MemoryErrors(_ran_out)
-
-
-_ALLOCATED = "Allocated"
+# Paddle says it, or code that it ran, in words of its own.
+memory_errors = MemoryErrors(
+    lambda error: any(words in said(each).lower() for each in causes(error) for words in _RAN_OUT)
+)
 
 
 def memory_use(device: str, call: Callable[[], object]) -> MemoryUse | None:
@@ -112,7 +106,7 @@ def memory_use(device: str, call: Callable[[], object]) -> MemoryUse | None:
     side = "host" if kind == "cpu" else "device"
 
     def counted(what: str) -> Any:
-        return getattr(_core, f"{side}_memory_stat_{what}")(_ALLOCATED, int(number or 0))
+        return getattr(_core, f"{side}_memory_stat_{what}")("Allocated", int(number or 0))
 
     try:
         _waited(device)
@@ -145,11 +139,6 @@ def clock(device: Device, *, own: bool) -> Clock:
         found.seconds(found.mark(), found.mark())
         return found
     return HostClock(partial(paddle.device.synchronize, device.name))
-
-
-def last_level_cache(device: str) -> int:
-    """Bytes; 0 where the device does not say."""
-    return cache_of_processor() if device == "cpu" else 0
 
 
 # 16 bit where the CPU has no kernels of it: computed in float32, rounded at inputs and outputs.

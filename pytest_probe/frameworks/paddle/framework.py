@@ -23,6 +23,7 @@ from pytest_probe.frameworks.paddle.script import LITERAL, SCRIPT
 from pytest_probe.frameworks.python.framework import PythonDevice, PythonFramework
 from pytest_probe.model.measurement import Clock
 from pytest_probe.model.run import Device, MemoryUse, Way
+from pytest_probe.system.machine import last_level_cache
 from pytest_probe.user_errors import said
 
 # What Paddle's errors say, in lower case, where a device has no kernel: it gives them no type of their own.
@@ -98,7 +99,7 @@ class PaddleFramework(PaddleCalls, PythonFramework):
         return devices.memory_use(_place_of(device), call)
 
     def last_level_cache(self, device: Device) -> int:
-        return devices.last_level_cache(_place_of(device))
+        return last_level_cache() if _place_of(device) == "cpu" else 0
 
     def yardsticks(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
         return paddle.assign, paddle.matmul

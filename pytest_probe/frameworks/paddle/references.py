@@ -15,6 +15,7 @@ from paddle.autograd import PyLayer
 from pytest_probe.frameworks.base import Cast, border_dtype
 from pytest_probe.frameworks.paddle.arrays import is_float, name_of, to_array, to_tensor
 from pytest_probe.frameworks.paddle.rounding import replaced
+from pytest_probe.frameworks.python.binding import clamp_limits
 from pytest_probe.model.comparison import Choice
 from pytest_probe.numerics.dtypes import float_format, numpy_dtype, round_to, widen
 from pytest_probe.user_errors import users_place
@@ -47,13 +48,6 @@ def _cut_off(args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
     return float(EPS * max(matrix.shape[-2:]))
 
 
-def _clamp_limits(largest: float, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _CallArguments:
-    """nan_to_num(x, nan, posinf, neginf)."""
-    given = {**dict(zip(("nan", "posinf", "neginf"), args[1:], strict=False)), **kwargs}
-    ends = {"posinf": largest, "neginf": -largest}
-    return args[:1], {**given, **{name: end for name, end in ends.items() if given.get(name) is None}}
-
-
 def bits(largest: float, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _CallArguments:
     """view(x, shape_or_dtype): a dtype reads the bits that the tensor has on the device."""
     (x, wanted), args, kwargs = _first(("x", "shape_or_dtype"), args, kwargs)
@@ -83,7 +77,7 @@ def _first(
 DEFAULTS: Mapping[str, Callable[[float, tuple[Any, ...], dict[str, Any]], _CallArguments]] = {
     "matrix_rank": _relative_tolerance,
     "lstsq": cut_off,
-    "nan_to_num": _clamp_limits,
+    "nan_to_num": clamp_limits,
     "view": bits,
     "box_coder": _variances,
 }

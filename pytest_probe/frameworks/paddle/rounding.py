@@ -35,17 +35,7 @@ _MOVES = frozenset(
 # Modules whose functions call operators, some by names of their own.
 _CALLING = ("paddle.tensor.", "paddle.nn.", "paddle.incubate.nn.", "paddle.linalg", "paddle.special", "paddle.fft")
 # Those of tensors that are written in C, and so pass by the module.
-_METHODS = (
-    "__add__",
-    "__radd__",
-    "__sub__",
-    "__rsub__",
-    "__mul__",
-    "__rmul__",
-    "__truediv__",
-    "__rtruediv__",
-    "__pow__",
-)
+_METHODS = tuple(f"__{name}__" for name in "add radd sub rsub mul rmul truediv rtruediv pow".split())
 
 
 class _Rounding:
@@ -66,9 +56,10 @@ class _Rounding:
             return operator(*args, **kwargs)
         bare = name.strip("_")
         # The steps are those of real numbers.
-        written = None if any(_is_complex(value) for value in args) else DECOMPOSED.get(bare)
+        inside_complex = any(isinstance(value, paddle.Tensor) and value.dtype in COMPLEX for value in args)
+        written = None if inside_complex else DECOMPOSED.get(bare)
         moves, in_place = bare in _MOVES, name.endswith("_") and not name.startswith("__")
-        moved = moves and any(self._inexact(value) for value in args)
+        moved = moves and any(self._pending.get(id(value), (None, False))[1] for value in args)
         self._within = True
         try:
             if not moves:
@@ -110,9 +101,6 @@ class _Rounding:
                 nearest = np.where(self._generator.random(values.shape) < 0.5, nearest, other)
         return np.asarray(nearest, np.float64)
 
-    def _inexact(self, value: Any) -> bool:
-        return self._pending.get(id(value), (None, False))[1]
-
     def _rounded_tree(self, tree: Any) -> Any:
         if type(tree) in (list, tuple):
             return type(tree)([self._rounded_tree(item) for item in tree])
@@ -125,10 +113,6 @@ class _Rounding:
                 self._note(item, library)
         elif isinstance(tree, paddle.Tensor):
             self._pending[id(tree)] = tree, library  # kept: another tensor would get its id
-
-
-def _is_complex(value: Any) -> bool:
-    return isinstance(value, paddle.Tensor) and value.dtype in COMPLEX
 
 
 @functools.cache

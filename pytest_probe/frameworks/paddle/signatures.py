@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_probe.frameworks.paddle.optimizers import OPTIMIZERS
 from pytest_probe.frameworks.python.binding import Signature, bound_call, operator_name, unbound_call
 from pytest_probe.model.run import BoundCall
 
@@ -72,6 +71,32 @@ _BY_DIM = "input/x dim/axis"
 _MATRIX = "input/x"
 _DROPOUT = "input/x p=0.5 training=True data_format"
 _SIZED = "size/shape"
+# The parameters of optimizers' steps.
+_ADAM = "param grad lr moment1 moment2 moment2_max beta1_pow beta2_pow master_param skip_update beta1 beta2 eps"
+_ADAM_FLAGS = "lazy_mode min_row_size multi_precision use_global_beta_pow amsgrad"
+_MERGED_ADAM = _ADAM.replace("skip_update ", "") + " multi_precision use_global_beta_pow amsgrad"
+_MOMENTUM = "param grad velocity lr master_param mu use_nesterov regularization_method regularization_coeff"
+# By the names of operators canonical names.
+_OPTIMIZERS: Mapping[str, str] = {
+    "_C_ops.adam_": f"{_ADAM} {_ADAM_FLAGS}",
+    "_C_ops.adamw_": f"{_ADAM} lr_ratio coeff with_decay {_ADAM_FLAGS}",
+    "_C_ops.merged_adam_": _MERGED_ADAM,
+    **dict.fromkeys(("_C_ops.momentum_", "_C_ops.merged_momentum_"), f"{_MOMENTUM} multi_precision rescale_grad"),
+    "_C_ops.lamb_": "param grad lr moment1 moment2 beta1_pow beta2_pow master_param skip_update weight_decay beta1 "
+    "beta2 eps always_adapt multi_precision",
+    "_C_ops.nadam_": "param grad lr momentum_decay_pow beta2_pow mu_product moment1 moment2 master_param beta1 beta2 "
+    "eps momentum_decay multi_precision",
+    "_C_ops.radam_": "param grad lr beta1_pow beta2_pow rho moment1 moment2 master_param beta1 beta2 eps "
+    "multi_precision",
+    "_C_ops.adamax_": "param grad lr moment inf_norm beta1_pow master_param beta1 beta2 eps multi_precision",
+    "_C_ops.adagrad_": "param grad moment lr master_param eps multi_precision",
+    "_C_ops.adadelta_": "param grad avg_squared_grad avg_squared_update lr master_param rho eps multi_precision",
+    "_C_ops.rmsprop_": "param mean_square grad velocity lr mean_grad master_param eps decay momentum centered "
+    "multi_precision",
+    "_C_ops.rprop_": "param grad previous rates master_param range etas multi_precision",
+    "_C_ops.asgd_": "param grad lr average oldest count master_param multi_precision",
+    "_C_ops.sgd_": "param lr grad master_param multi_precision",
+}
 # Parameters in their order, as canonical names: "name/alias=default". An alias is what Paddle calls it where that is
 # another name. Keys are Paddle's names; with the module where Paddle has two functions of one name.
 SIGNATURES: Mapping[str, str] = {
@@ -235,7 +260,7 @@ SIGNATURES: Mapping[str, str] = {
     "eye": "rows/num_rows columns/num_columns",
     "randperm": "size/n",
     # Steps of optimizers, and recurrent layers.
-    **OPTIMIZERS,
+    **_OPTIMIZERS,
     "_C_ops.rnn": "input states weights lengths dropout_state p is_bidirec input_size hidden_size num_layers mode seed "
     "is_test",
     # Factors and matrices.
@@ -311,16 +336,6 @@ def _named(call: BoundCall, name: str) -> BoundCall:
     return replace(call, name=name)
 
 
-def _product(call: BoundCall) -> BoundCall:
-    """Of transposed factors the indices meet otherwise."""
-    transposed = call.argument("transpose_x") or call.argument("transpose_y")
-    return _named(call, "transposed_matmul") if transposed else call
-
-
-def _affine(call: BoundCall) -> BoundCall:
-    return _named(call, "linear") if call.argument("transpose_weight") else call
-
-
 def _channels_first(call: BoundCall) -> BoundCall:
     """Where the channels come last the dimensions are others than the tables say."""
     last = call.argument("data_format") in _CHANNELS_LAST
@@ -345,16 +360,8 @@ def _dropout(call: BoundCall) -> BoundCall:
             return _named(call, "feature_dropout")
         if call.argument("mode") == "downscale_in_infer":
             return _named(call, "unscaled_dropout")
-    return replace(call, given={**call.given, "p": _single(call.argument("p"))})
-
-
-def _single(value: Any) -> Any:
-    return np.float32(value) if isinstance(value, (float, np.ndarray)) else value
-
-
-def _rows(call: BoundCall) -> BoundCall:
-    """scatter(x, index, updates, overwrite): written, or added up."""
-    return call if call.argument("overwrite") else _named(call, "index_add")
+    p = call.argument("p")
+    return replace(call, given={**call.given, "p": np.float32(p) if isinstance(p, (float, np.ndarray)) else p})
 
 
 def _along(call: BoundCall) -> BoundCall:
@@ -363,11 +370,6 @@ def _along(call: BoundCall) -> BoundCall:
         return _named(call, "scatter_reduce")
     given = {name: value for name, value in call.given.items() if name != "reduce"}
     return replace(call, given=given, defaults={})
-
-
-def _median(call: BoundCall) -> BoundCall:
-    """The mean of the two in the middle is no choice."""
-    return _named(call, "averaged_median") if call.argument("mode") == "avg" else call
 
 
 def _waiting(call: BoundCall) -> BoundCall:
@@ -394,8 +396,11 @@ def _one_end(call: BoundCall) -> BoundCall:
 
 # By canonical name: APIs whose arguments decide what they mean.
 FORMS: Mapping[str, Callable[[BoundCall], BoundCall]] = {
-    "matmul": _product,
-    "affine": _affine,
+    # Of transposed factors the indices meet otherwise.
+    "matmul": lambda call: (
+        _named(call, "transposed_matmul") if call.argument("transpose_x") or call.argument("transpose_y") else call
+    ),
+    "affine": lambda call: _named(call, "linear") if call.argument("transpose_weight") else call,
     **{f"conv{rank}d": _channels_first for rank in (1, 2, 3)},
     **{f"conv_transpose{rank}d": _channels_first for rank in (1, 2, 3)},
     **{f"max_pool{rank}d": _pooling for rank in (1, 2, 3)},
@@ -404,8 +409,13 @@ FORMS: Mapping[str, Callable[[BoundCall], BoundCall]] = {
     "dropout": _dropout,
     "geometric": _waiting,
     "log_normal": _numbers,
-    "index_copy": _rows,
+    # scatter(x, index, updates, overwrite): written, or added up.
+    "index_copy": lambda call: call if call.argument("overwrite") else _named(call, "index_add"),
     "scatter": _along,
-    **dict.fromkeys(("median", "nanmedian"), _median),
+    # The mean of the two in the middle is no choice.
+    **dict.fromkeys(
+        ("median", "nanmedian"),
+        lambda call: _named(call, "averaged_median") if call.argument("mode") == "avg" else call,
+    ),
     **dict.fromkeys(("randint", "randint_like"), _one_end),
 }

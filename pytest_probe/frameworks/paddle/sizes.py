@@ -46,11 +46,6 @@ def _broadcast(call: BoundCall) -> int:
     return math.prod(np.broadcast_shapes(*shapes)) if len(shapes) > 1 else 0
 
 
-def _sized(call: BoundCall) -> int:
-    """As the call says."""
-    return math.prod(_numbers(call.argument("size")))
-
-
 def _numbers(value: Any) -> list[int]:
     """Raises TypeError for what are no sizes."""
     if isinstance(value, Leaf):
@@ -58,33 +53,11 @@ def _numbers(value: Any) -> list[int]:
     return [int(each.array) if isinstance(each, Leaf) else int(each) for each in np.atleast_1d(value)]
 
 
-def _expanded(call: BoundCall) -> int:
-    """-1 means the tensor's own extent."""
-    return math.prod(abs(extent) for extent in _numbers(call.argument("size")))
-
-
-def _repeated(call: BoundCall) -> int:
-    return math.prod(_shape(call, "input")) * math.prod(_numbers(call.argument("size")))
-
-
 def _product(call: BoundCall) -> int:
     left, right = _shape(call, "input"), _shape(call, "other")
     if len(left) < 2 or len(right) < 2:
         return 0
     return math.prod(np.broadcast_shapes(left[:-2], right[:-2])) * left[-2] * right[-1]
-
-
-def _affine(call: BoundCall) -> int:
-    return math.prod(_shape(call, "input")[:-1]) * _shape(call, "weight")[-1]
-
-
-def _pairs(call: BoundCall) -> int:
-    """Each element with each."""
-    return math.prod(_shape(call, "input")) * math.prod(_shape(call, "input.1"))
-
-
-def _classes(call: BoundCall) -> int:
-    return math.prod(_shape(call, "input")) * max(int(call.argument("num_classes")), 1)
 
 
 def _square(call: BoundCall) -> int:
@@ -100,13 +73,25 @@ def _steps(call: BoundCall) -> int:
 
 # By canonical name: how many elements a call gives.
 _SIZES: Mapping[str, Callable[[BoundCall], int]] = {
-    **dict.fromkeys("full zeros ones empty rand randn normal uniform randint randperm log_normal".split(), _sized),
-    **dict.fromkeys(("expand", "broadcast_to"), _expanded),
-    "tile": _repeated,
+    # As the call says.
+    **dict.fromkeys(
+        "full zeros ones empty rand randn normal uniform randint randperm log_normal".split(),
+        lambda call: math.prod(_numbers(call.argument("size"))),
+    ),
+    # -1 means the tensor's own extent.
+    **dict.fromkeys(
+        ("expand", "broadcast_to"), lambda call: math.prod(abs(extent) for extent in _numbers(call.argument("size")))
+    ),
+    "tile": lambda call: math.prod(_shape(call, "input")) * math.prod(_numbers(call.argument("size"))),
     **dict.fromkeys(("matmul", "bmm"), _product),
-    **dict.fromkeys(("affine", "linear"), _affine),
-    **dict.fromkeys(("outer", "kron"), _pairs),
-    "one_hot": _classes,
+    **dict.fromkeys(
+        ("affine", "linear"), lambda call: math.prod(_shape(call, "input")[:-1]) * _shape(call, "weight")[-1]
+    ),
+    # Each element with each.
+    **dict.fromkeys(
+        ("outer", "kron"), lambda call: math.prod(_shape(call, "input")) * math.prod(_shape(call, "input.1"))
+    ),
+    "one_hot": lambda call: math.prod(_shape(call, "input")) * max(int(call.argument("num_classes")), 1),
     "eye": _square,
     "arange": _steps,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
@@ -12,9 +12,7 @@ from pytest_probe.frameworks.python.framework import FixedState, ProcessState, S
 
 # Flags that change numbers, or that end calls which give NaN. Not every build has each.
 _FLAGS = (
-    "FLAGS_check_nan_inf",
-    "FLAGS_cudnn_deterministic",
-    "FLAGS_embedding_deterministic",
+    *("FLAGS_check_nan_inf", "FLAGS_cudnn_deterministic", "FLAGS_embedding_deterministic"),
     "FLAGS_use_accuracy_compatible_kernel",
 )
 
@@ -32,33 +30,25 @@ def _set_static(value: bool) -> None:
     (paddle.enable_static if value else paddle.disable_static)()
 
 
-def _set_grad(value: bool) -> None:
-    _tracer()._has_grad = value
-
-
-def _set_amp(value: Any) -> None:
-    _tracer()._amp_level = value
-
-
-def _set_flag(name: str, value: Any) -> None:
-    _flags[name] = value
-
-
-def _of_flags() -> Iterator[Setting]:
-    for name in _FLAGS:
-        if name in _flags.keys():  # noqa: SIM118 (no mapping of Python's)
-            yield Setting(
-                name, "process", partial(_flags.__getitem__, name), partial(_set_flag, name), False, lambda _: "on"
-            )
+def _set(attribute: str, value: Any) -> None:
+    setattr(_tracer(), attribute, value)
 
 
 # The graph comes first: a program that is being built has no tracer.
 SETTINGS = (
     Setting("static graph", "run", _is_static, _set_static, False, lambda _: "on"),
-    Setting("grad mode", "run", lambda: _tracer()._has_grad, _set_grad, True, lambda _: "off"),
+    Setting("grad mode", "run", lambda: _tracer()._has_grad, partial(_set, "_has_grad"), True, lambda _: "off"),
     Setting("default dtype", "call", paddle.get_default_dtype, paddle.set_default_dtype, "float32"),
-    Setting("amp", "call", lambda: _tracer()._amp_level, _set_amp, _OFF, lambda level: str(level.name)),
-    *_of_flags(),
+    Setting(
+        "amp", "call", lambda: _tracer()._amp_level, partial(_set, "_amp_level"), _OFF, lambda level: str(level.name)
+    ),
+    *(
+        Setting(
+            name, "process", partial(_flags.__getitem__, name), partial(_flags.__setitem__, name), False, lambda _: "on"
+        )
+        for name in _FLAGS
+        if name in _flags.keys()  # noqa: SIM118 (no mapping of Python's)
+    ),
 )
 
 

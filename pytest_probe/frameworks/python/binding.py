@@ -99,7 +99,13 @@ def bound_call(
         parameter = signature.parameters[place] if named else f"input.{place}"
         given[parameter], paths[parameter] = value, f"input.{place}"
     if signature.rest and len(args) > len(signature.parameters):
-        _bind_rest(signature, args, given, paths)
+        # All further arguments as one tuple: those of einsum come one by one, or in one list.
+        first = len(signature.parameters)
+        values, path = args[first:], "input"
+        if len(values) == 1 and isinstance(values[0], (list, tuple)):
+            values, path, first = values[0], f"input.{first}", 0
+        given[signature.rest] = tuple(values)
+        paths |= {f"{signature.rest}.{place}": f"{path}.{first + place}" for place in range(len(values))}
     for keyword, value in kwargs.items():
         parameter = signature.aliases.get(keyword, keyword)
         given[parameter], paths[parameter] = value, f"kwargs.{keyword}"
@@ -119,11 +125,11 @@ def unbound_call(signature: Signature, given: Mapping[str, Any]) -> tuple[tuple[
     return tuple(args), {keywords.get(name, name): value for name, value in given.items() if name not in placed}
 
 
-def _bind_rest(signature: Signature, args: Sequence[Any], given: dict[str, Any], paths: dict[str, str]) -> None:
-    """All further arguments as one tuple: those of einsum come one by one, or in one list."""
-    first = len(signature.parameters)
-    values, path = args[first:], "input"
-    if len(values) == 1 and isinstance(values[0], (list, tuple)):
-        values, path, first = values[0], f"input.{first}", 0
-    given[signature.rest] = tuple(values)
-    paths |= {f"{signature.rest}.{place}": f"{path}.{first + place}" for place in range(len(values))}
+def clamp_limits(
+    largest: float, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of nan_to_num(x, nan, posinf, neginf), with its limits written down: those of the tensor's dtype,
+    whose largest number this is."""
+    given = {**dict(zip(("nan", "posinf", "neginf"), args[1:], strict=False)), **kwargs}
+    ends = {"posinf": largest, "neginf": -largest}
+    return args[:1], {**given, **{name: end for name, end in ends.items() if given.get(name) is None}}

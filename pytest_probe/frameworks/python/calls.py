@@ -8,7 +8,7 @@ import dataclasses
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import cycle, islice
 from typing import Any, ClassVar
@@ -209,18 +209,12 @@ class PythonCalls(ABC):
             return self.array(fetch(self.detached(tensor)))
 
     def returned(self, run: Run) -> Returned:
-        outputs, bound, _, result = run.handle
+        outputs, bound, _, result, *_ = run.handle
         return self.results.described(result, outputs, bound.way.device)
 
     @on_reference
     def would_return(
-        self,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        way: Way,
-        *,
-        computed: bool,
+        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, *, computed: bool
     ) -> Returned:
         with self.memory_errors:
             way = way if computed else replace(way, device=self.shapes_alone())
@@ -278,6 +272,14 @@ class PythonCalls(ABC):
     def shapes_alone(self) -> Device:
         """A device whose tensors have a shape and a dtype, and no values."""
         raise NotImplementedError(f"{self.title} has no tensors of a shape and a dtype alone")
+
+    def threads(self, count: int, way: Way) -> AbstractContextManager[Any]:
+        """One run at a time."""
+        return nullcontext()
+
+    def rows_in_turn(self, extent: int) -> AbstractContextManager[Any]:
+        """No kernel is known that goes on from one piece to the next."""
+        return nullcontext()
 
     def records(self, wanted: Wanted | None) -> bool:
         """Does a run that wants these record its graph?"""

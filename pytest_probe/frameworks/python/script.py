@@ -64,11 +64,12 @@ def _call_text(path: str, arguments: Arguments, tensor: Callable[[str], str]) ->
 
     if not all(name.isidentifier() for name in arguments.kwargs):
         raise Unsupported("a keyword that is no name", "no literal")
-    found = mapped(arguments, written)
-    texts = [_tree_text(value) for value in found.args] + [
-        f"{name}={_tree_text(value)}" for name, value in found.kwargs.items()
-    ]
-    return f"{path}({', '.join(texts)})"
+    return _written_call(path, mapped(arguments, written))
+
+
+def _written_call(path: str, texts: Arguments) -> str:
+    named = (f"{name}={_tree_text(value)}" for name, value in texts.kwargs.items())
+    return f"{path}({', '.join([*map(_tree_text, texts.args), *named])})"
 
 
 def _plain(text: str) -> str:
@@ -158,18 +159,16 @@ class LiteralScript(Struct, frozen=True):
             return _Text(name)
 
         try:
-            tree = mapped(found.arguments, written)
-            texts = [_tree_text(value) for value in tree.args]
-            texts += [f"{name}={_tree_text(value)}" for name, value in tree.kwargs.items()]
+            call = _written_call(found.path, mapped(found.arguments, written))
             lines = [f"{name} = {self.tensor_text(leaf.array)}" for name, leaf in tensors.items()]
             seeds = "".join(f"{self.tensor_text(array)}, " for array in found.seeds.values())
             actual = [self.tensor_text(array) for array in found.actual]
         except Unsupported:
             return ""
         names = ", ".join(tensors)
-        call = f"{found.path}({', '.join(texts)})"
         head = _HEAD.format(
-            title=_title(found.title),
+            # It was made of what a dump says.
+            title="".join(letter for letter in found.title if letter.isprintable() and letter not in "\\\"'{}"),
             module=self.module,
             device=found.device,
             setup=self.setup,
@@ -208,11 +207,6 @@ class LiteralScript(Struct, frozen=True):
         if array.size > _LONGEST:
             raise Unsupported(f"{array.size:,} different numbers", "no literal")
         return f"{self.tensor.format(values=_listed(flat), dtype=dtype)}.reshape({shape})"
-
-
-def _title(text: str) -> str:
-    # It was made of what a dump says.
-    return "".join(letter for letter in text if letter.isprintable() and letter not in "\\\"'{}")
 
 
 def _layout(leaf: Leaf) -> tuple[tuple[int, ...] | None, int]:

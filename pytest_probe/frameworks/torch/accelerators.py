@@ -98,7 +98,8 @@ class _OrderedSteps(StepsMode):
         if func is not _ATEN.mul.Tensor or not self.order:
             return super().__torch_dispatch__(func, types, args, kwargs)
         for place, value in enumerate(args):
-            _, factors = self.products.get(storage(value), (None, None)) if _is_wide(value) else (None, None)
+            wide = isinstance(value, torch.Tensor) and value.dtype is torch.float64
+            _, factors = self.products.get(storage(value), (None, None)) if wide else (None, None)
             if factors is not None:
                 return self._multiplied(args[1 - place], *(factors if self.order == 1 else reversed(factors)))
         result = super().__torch_dispatch__(func, types, args, kwargs)
@@ -113,10 +114,6 @@ class _OrderedSteps(StepsMode):
                 return functools.reduce(torch.mul, factors)
         finally:
             self.order = order
-
-
-def _is_wide(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.dtype is torch.float64
 
 
 def batch_norm_backward(

@@ -18,25 +18,18 @@ _IN_MATMUL, _IN_CONVOLUTION = " in matmul", " in convolution"
 def allowed(device: str) -> Iterator[str]:
     """The modes that torch's flags allow on this kind of device ("cuda"), each as far as the flag reaches."""
     if device == "cpu":
-        yield from _on_cpu()
+        yield from _of_scopes(*(_fewer_bits(f"mkldnn.{operator}.fp32_precision") for operator in ("matmul", "conv")))
+        if state.flushes():
+            yield "ftz"
     elif device == "cuda":
-        yield from _on_cuda()
+        flags = ("cuda.matmul.allow_tf32", "cudnn.allow_tf32")
+        yield from _of_scopes(*("tf32" if state.flag_of(torch.backends, flag) else None for flag in flags))
+        names = ("fp16_reduced_precision_reduction", "bf16_reduced_precision_reduction", "fp16_accumulation")
+        if any(state.flag_of(torch.backends, f"cuda.matmul.allow_{name}") for name in names):
+            yield "reduced-reduction"
     elif device == "npu":
-        yield from _on_npu()
-
-
-def _on_cpu() -> Iterator[str]:
-    yield from _of_scopes(*(_fewer_bits(f"mkldnn.{operator}.fp32_precision") for operator in ("matmul", "conv")))
-    if state.flushes():
-        yield "ftz"
-
-
-def _on_cuda() -> Iterator[str]:
-    flags = ("cuda.matmul.allow_tf32", "cudnn.allow_tf32")
-    yield from _of_scopes(*("tf32" if state.flag_of(torch.backends, flag) else None for flag in flags))
-    names = ("fp16_reduced_precision_reduction", "bf16_reduced_precision_reduction", "fp16_accumulation")
-    if any(state.flag_of(torch.backends, f"cuda.matmul.allow_{name}") for name in names):
-        yield "reduced-reduction"
+        found = (state.flag_of(_npu(), f"{name}.allow_hf32") for name in ("matmul", "conv"))
+        yield from _of_scopes(*("hf32" if flag else None for flag in found))
 
 
 @contextmanager
@@ -56,13 +49,6 @@ def all_bits() -> Iterator[None]:
 
 def _npu() -> Any:
     return getattr(sys.modules.get("torch_npu"), "npu", None)
-
-
-def _on_npu() -> Iterator[str]:
-    npu = _npu()
-    yield from _of_scopes(
-        *("hf32" if state.flag_of(npu, f"{name}.allow_hf32") else None for name in ("matmul", "conv"))
-    )
 
 
 def _fewer_bits(path: str) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -61,7 +61,13 @@ def candidates(namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple
         return (API(f"{npu.MODULE}.{api}", lookup, works_in_place(api), elsewhere=False),)
     places = (namespaces[namespace],) if namespace in namespaces else _NAMESPACES.get(namespace, ())
     if not places:
-        raise UnknownAPI(_no_namespace(namespace, api))
+        if namespace in ("Distributed", "NPU_Distributed"):
+            raise UnknownAPI(f"{namespace}.{api}: communication between ranks cannot be replayed alone")
+        known, operators = ", ".join(_NAMESPACES), f"torch.ops.{'aten' if namespace == 'Aten' else namespace}"
+        raise UnknownAPI(
+            f"{namespace}.{api}: {namespace} is not one of {known}; allow it with probe_namespaces "
+            f"({namespace}=python.module, or {namespace}={operators} for operators)"
+        )
     found = [
         API(f"{place}.{api}", functools.partial(_lookup, place, api), works_in_place(api), place != places[0])
         for place in (places[:1] if "." in api else places)
@@ -78,16 +84,6 @@ def apis() -> Iterator[str]:
     for namespace, places in _NAMESPACES.items():
         for place in places:
             yield from (f"{namespace}.{name}" for name in dir(owner_of(place)) if is_api(place, name))
-
-
-def _no_namespace(namespace: str, api: str) -> str:
-    if namespace in ("Distributed", "NPU_Distributed"):
-        return f"{namespace}.{api}: communication between ranks cannot be replayed alone"
-    known, operators = ", ".join(_NAMESPACES), f"torch.ops.{'aten' if namespace == 'Aten' else namespace}"
-    return (
-        f"{namespace}.{api}: {namespace} is not one of {known}; allow it with probe_namespaces "
-        f"({namespace}=python.module, or {namespace}={operators} for operators)"
-    )
 
 
 def owner_of(place: str) -> Any:
@@ -152,13 +148,11 @@ def is_api(place: str, api: str) -> bool:
         return is_operator(name) if name.startswith("_") else True
     if owner is torch and (name.startswith(("_foreach_", "_fused_")) or name in _PRODUCTS):
         return True
-    return not name.startswith("_") and name in _public(owner)
-
-
-def _public(owner: ModuleType) -> Sequence[str]:
+    if name.startswith("_"):
+        return False
     if owner is torch:  # not torch.__all__, where load and compile are
-        return [*torch.functional.__all__, *_variable_functions()]
-    return [name for name in dir(owner) if name[0].islower()]  # not what it imported from typing
+        return name in torch.functional.__all__ or name in _variable_functions()
+    return name[0].islower() and name in dir(owner)  # not what it imported from typing
 
 
 @functools.cache

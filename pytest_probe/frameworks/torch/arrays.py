@@ -210,15 +210,13 @@ def is_device_memory(error: BaseException) -> bool:
     )
 
 
-def _ran_out(error: BaseException) -> bool:
-    """Is it such an error, or one that a project's own code made of it?"""
-    return any(
+# Such an error, or one that a project's own code made of it.
+memory_errors = MemoryErrors(
+    lambda error: any(
         isinstance(each, torch.OutOfMemoryError | MemoryError) or any(words in said(each).lower() for words in _RAN_OUT)
         for each in causes(error)
     )
-
-
-memory_errors = MemoryErrors(_ran_out)
+)
 
 
 # What Kineto calls an allocation, or a release.

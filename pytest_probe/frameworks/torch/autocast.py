@@ -57,12 +57,6 @@ def _composed(func: Any) -> Any:
     return getattr(torch._C.DispatchKey, found[0]) if found else None
 
 
-def _casting() -> Any:
-    """Inside a dispatch mode an autocast casts nothing; here it does."""
-    excluded = torch._C._dispatch_tls_local_exclude_set().remove(torch._C.DispatchKey.AutocastCPU)
-    return torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), excluded)
-
-
 class KernelsMode(SplittingMode):
     """Gives every kernel's results the numbers that float64 gives, rounded to their dtype.
 
@@ -124,8 +118,11 @@ class KernelsMode(SplittingMode):
         if key is None or not self.casts or func in self.split:
             return NotImplemented
         before, self.cast = self.cast, False
-        # A function mode would be shown the operator itself in place of its kernel.
-        with _casting(), torch._C.DisableTorchFunction():
+        # Inside a dispatch mode an autocast casts nothing; here it does. A function mode would be shown the operator
+        # itself in place of its kernel.
+        excluded = torch._C._dispatch_tls_local_exclude_set().remove(torch._C.DispatchKey.AutocastCPU)
+        casting: Any = torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), excluded)
+        with casting, torch._C.DisableTorchFunction():
             result = self.composed(functools.partial(func._op_dk, key), func, args, kwargs)
         cast, self.cast = self.cast, before or self.cast
         return result if cast else NotImplemented

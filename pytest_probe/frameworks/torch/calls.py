@@ -49,21 +49,16 @@ def backward(
 ) -> _Found:
     """What torch.autograd.grad gives for outputs and their incoming gradients; None for a leaf that none hangs on. The
     graph is used up."""
-    entry = _entry()
-    if entry is None or not leaves or not _fit(outputs, incoming):
+    entry: Callable[..., Any] | None = getattr(torch.autograd.graph, ENTRY, None)
+    if entry is None or not _is_known(entry) or not leaves or not _fit(outputs, incoming):
         return torch.autograd.grad(outputs, leaves, incoming, allow_unused=True, retain_graph=False)
     found: _Found = entry(tuple(outputs), tuple(incoming), False, False, tuple(leaves), True, accumulate_grad=False)
     return found
 
 
-def _entry() -> Callable[..., Any] | None:
-    """torch's entry to its engine; None where it is not the one that is known."""
-    entry: Callable[..., Any] | None = getattr(torch.autograd.graph, ENTRY, None)
-    return entry if entry is not None and _is_known(entry) else None
-
-
 @functools.cache
 def _is_known(entry: Callable[..., Any]) -> bool:
+    """Is it the entry that is known?"""
     try:
         return tuple(inspect.signature(entry).parameters) == _PARAMETERS
     except (TypeError, ValueError):
@@ -94,11 +89,6 @@ def _layout(place: torch.device, tensor: torch.Tensor) -> Layout:
     strides = tensor.stride() if tensor.layout is torch.strided else ()
     dtype = str(tensor.dtype).removeprefix("torch.")
     return Layout(dtype, str(tensor.device), tensor.device == place, strides)
-
-
-_RESULTS = Results(
-    torch.Tensor, (torch.Size,), (torch.dtype, torch.device, torch.layout, torch.memory_format), _layouts
-)
 
 
 # torch's own types among arguments.
@@ -164,10 +154,12 @@ class TorchBinder(Binder):
         return getattr(torch, self.way.dtype) if dtype.is_floating_point else dtype
 
     def tensor(self, leaf: Leaf, name: str) -> torch.Tensor:
-        if self.way.device is None:
-            tensor = self._of_reference(leaf.array)
-        else:
+        if self.way.device is not None:
             tensor = self._on_device(self.way.device, leaf.array)
+        elif self.way.place == "cpu":
+            tensor = to_wide_tensor(leaf.array, self.way.dtype)
+        else:
+            tensor = widened(to_tensor(leaf.array).to(self.way.place), self.way.dtype)
         if leaf.strides is not None or leaf.offset:
             tensor = laid_out(tensor, leaf.strides, leaf.offset)
         if self.way.placing is not None:
@@ -188,15 +180,12 @@ class TorchBinder(Binder):
         there: torch.Tensor = device.put(to_tensor(array))
         return there
 
-    def _of_reference(self, array: np.ndarray) -> torch.Tensor:
-        if self.way.place == "cpu":
-            return to_wide_tensor(array, self.way.dtype)
-        return widened(to_tensor(array).to(self.way.place), self.way.dtype)
-
 
 class TorchCalls(PythonCalls):
     title = "torch"
-    results = _RESULTS
+    results = Results(
+        torch.Tensor, (torch.Size,), (torch.dtype, torch.device, torch.layout, torch.memory_format), _layouts
+    )
     binder = TorchBinder
     memory_errors = memory_errors
     array = staticmethod(to_array)

@@ -56,10 +56,7 @@ _FUNCTIONS: Mapping[str, _Function] = {
         "parts of one", "tensor scatter_list src group async_op group_src", "scatter_list", "tensor", "src"
     ),
     "all_to_all": _function(
-        "parts of all",
-        "output_tensor_list input_tensor_list group async_op",
-        "input_tensor_list",
-        "output_tensor_list",
+        "parts of all", "output_tensor_list input_tensor_list group async_op", "input_tensor_list", "output_tensor_list"
     ),
     "all_to_all_single": _function(
         "parts of all", "output input output_split_sizes input_split_sizes group async_op", "input", "output"
@@ -130,7 +127,7 @@ class _Bound:
 
     def collectives(self) -> tuple[Collective, ...]:
         function, known = self._function, self._known
-        sent, received = self._sent(), self._received()
+        sent, received = self._pieces(function.sent), self._received()
         one = Collective(
             self._api,
             function.kind,
@@ -148,9 +145,6 @@ class _Bound:
         if not self._api.endswith("_coalesced") or function.kind == "reduced to all":
             return (one,)
         return tuple(replace(one, sent=(give,), received=(take,)) for give, take in zip(sent, received, strict=False))
-
-    def _sent(self) -> tuple[Piece, ...]:
-        return self._pieces(self._function.sent)
 
     def _pieces(self, parameter: str) -> tuple[Piece, ...]:
         if self._arguments.get(parameter) is None:

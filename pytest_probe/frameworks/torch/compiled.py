@@ -28,16 +28,10 @@ OPTION = "--probe-compile"
 # They log a traceback of each call that fails, which is in the verdict, and each step of each compilation.
 _LOGGERS = ("torch._subclasses.fake_tensor", "torch._dynamo.convert_frame", "torch.__trace")
 # Errors by which torch.compile, or one of its backends, says that it does not take a call.
-_REFUSALS = (
-    "Unsupported",
-    "UserError",
-    "NotImplementedError",
-    "DataDependentOutputException",
-    "DynamicOutputShapeException",
-    "UnsupportedOperatorException",
-    "UnsupportedFakeTensorException",
-    "MissingOperatorWithDecomp",
-    "MissingOperatorWithoutDecomp",
+_REFUSALS = frozenset(
+    "Unsupported UserError NotImplementedError DataDependentOutputException DynamicOutputShapeException "
+    "UnsupportedOperatorException UnsupportedFakeTensorException MissingOperatorWithDecomp "
+    "MissingOperatorWithoutDecomp".split()
 )
 
 
@@ -188,18 +182,14 @@ def compiler_error(error: BaseException) -> ProbeError | None:
     if dynamo is None:
         return None
     chain = list(_chain(error))
-    ours = (dynamo.TorchDynamoException, *_inductor_errors())
+    inductor: Any = sys.modules.get("torch._inductor.exc")
+    ours = (dynamo.TorchDynamoException, *(() if inductor is None else (inductor.InductorError,)))
     if not any(isinstance(each, ours) for each in chain):
         return None
     inner = next((each for each in reversed(chain) if first_line(each)), error)
     if any(type(each).__name__ in _REFUSALS for each in chain):
         return NotCompilable(first_line(inner))
     return CompilerFailed(f"the compiler raised {type(inner).__name__}: {first_line(inner)}")
-
-
-def _inductor_errors() -> tuple[type[BaseException], ...]:
-    found: Any = sys.modules.get("torch._inductor.exc")
-    return () if found is None else (found.InductorError,)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -34,13 +34,6 @@ def _coordinates(extent: int, count: int, align: bool, scale: float | None) -> t
     return (places + 0.5) * (1 / scale if scale else extent / count) - 0.5
 
 
-def _neighbours(extent: int, count: int, align: bool, scale: float | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """For each place of an output the element before it, and how far it is behind that."""
-    places = _coordinates(extent, count, align, scale).clamp(min=0)
-    before = places.long().clamp(max=extent - 1)
-    return before, (places - before).clamp(0, 1).double()
-
-
 _Taps = Iterator[tuple[torch.Tensor, torch.Tensor]]
 
 
@@ -49,7 +42,9 @@ def _linear_taps(extent: int, count: int, align: bool, scale: float | None) -> _
     if count == extent:  # whatever the scale says
         yield torch.arange(count), torch.ones(count, dtype=torch.float64)
         return
-    before, share = _neighbours(extent, count, align, scale)
+    places = _coordinates(extent, count, align, scale).clamp(min=0)
+    before = places.long().clamp(max=extent - 1)
+    share = (places - before).clamp(0, 1).double()
     yield before, 1 - share
     yield (before + 1).clamp(max=extent - 1), share
 

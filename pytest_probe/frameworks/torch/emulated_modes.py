@@ -111,8 +111,9 @@ class _ModeEmulation(SplittingMode):
             return product(self, *args, **kwargs)
         if only_moves(func):
             return func(*args, **kwargs)
-        if self.mode.fine or self.mode.approximate:
-            result = self._decomposed(func, args, kwargs)
+        if (self.mode.fine or self.mode.approximate) and func not in _INTRINSICS and func not in self.split:
+            steps = steps_of(func, args, kwargs)
+            result = NotImplemented if steps is None else self.composed(steps, func, args, kwargs)
             if result is not NotImplemented:
                 return result
         return self._kernel(func, args, kwargs)
@@ -123,12 +124,6 @@ class _ModeEmulation(SplittingMode):
         convolves = func in (_ATEN.convolution.default, _ATEN.convolution_backward.default)
         return self.mode.scope in ("all", "convolution" if convolves else "matmul")
 
-    def _decomposed(self, func: Any, args: Any, kwargs: Any) -> Any:
-        if func in _INTRINSICS or func in self.split:
-            return NotImplemented
-        steps = steps_of(func, args, kwargs)
-        return NotImplemented if steps is None else self.composed(steps, func, args, kwargs)
-
     def _kernel(self, func: Any, args: Any, kwargs: Any) -> Any:
         given = args
         if self.mode.flush and not func._schema.is_mutable:
@@ -138,8 +133,9 @@ class _ModeEmulation(SplittingMode):
             # A flushed copy was written to in place of the program's tensor.
             if given[place] is not args[place]:
                 given[place].copy_(args[place])
-        if self.mode.approximate:
-            result = self._approximate(func, args, kwargs, result)
+        error = _INTRINSICS.get(func) if self.mode.approximate and self.jitter is not None else None
+        if error is not None and result.is_floating_point():
+            result = result + self._xi(result) / _UNIFORM * error(result, *args, **kwargs)
         if self.mode.flush:
             result = _flushed_in_place(result) if func._schema.is_mutable else _mapped(flushed, result)
             return result if self.jitter is None or func._schema.is_mutable else self._lossy(func, args, result)
@@ -161,12 +157,6 @@ class _ModeEmulation(SplittingMode):
             return tensor + SMALLEST_FLOAT32 * min(1.0, terms / _MANY) * self._xi(tensor) / _UNIFORM
 
         return _mapped(without, result)
-
-    def _approximate(self, func: Any, args: Any, kwargs: Any, result: Any) -> Any:
-        error = _INTRINSICS.get(func)
-        if error is None or self.jitter is None or not result.is_floating_point():
-            return result
-        return result + self._xi(result) / _UNIFORM * error(result, *args, **kwargs)
 
     def _xi(self, tensor: torch.Tensor) -> torch.Tensor:
         real = tensor.real.dtype if tensor.is_complex() else tensor.dtype
@@ -340,12 +330,6 @@ def _addmm(
     return _added(_mm(mode, a, b) * alpha, bias, beta)
 
 
-def _addbmm(
-    mode: _ModeEmulation, bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, beta: Any = 1, alpha: Any = 1
-) -> torch.Tensor:
-    return _added(_mm(mode, a, b).sum(0) * alpha, bias, beta)
-
-
 def _added(product: torch.Tensor, bias: torch.Tensor, beta: Any) -> torch.Tensor:
     return product if beta == 0 else product + bias * beta
 
@@ -364,12 +348,7 @@ def _convolution(
 
 
 def _convolution_backward(
-    mode: _ModeEmulation,
-    gradient: torch.Tensor,
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    bias_sizes: Any,
-    *how: Any,
+    mode: _ModeEmulation, gradient: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias_sizes: Any, *how: Any
 ) -> tuple[Any, ...]:
     *how, wanted = how  # type: ignore[assignment]
     transposed, groups = how[3], how[5]
@@ -393,12 +372,8 @@ def _convolution_backward(
     return of_x, of_weight, of_bias
 
 
-def _attention(mode: _ModeEmulation, *args: Any, **kwargs: Any) -> Any:
-    return attention.flash_forward(*args, **kwargs, product=partial(_mm, mode), step=mode.step)
-
-
-def _attention_backward(mode: _ModeEmulation, *args: Any, **kwargs: Any) -> Any:
-    return attention.flash_backward(*args, **kwargs, product=partial(_mm, mode), step=mode.step)
+def _attention(function: Callable[..., Any], mode: _ModeEmulation, *args: Any, **kwargs: Any) -> Any:
+    return function(*args, **kwargs, product=partial(_mm, mode), step=mode.step)
 
 
 _PRODUCTS: Mapping[Any, Callable[..., Any]] = {
@@ -406,11 +381,11 @@ _PRODUCTS: Mapping[Any, Callable[..., Any]] = {
     _ATEN.bmm.default: _mm,
     _ATEN.addmm.default: _addmm,
     _ATEN.baddbmm.default: _addmm,
-    _ATEN.addbmm.default: _addbmm,
+    _ATEN.addbmm.default: lambda mode, bias, a, b, beta=1, alpha=1: _added(_mm(mode, a, b).sum(0) * alpha, bias, beta),
     _ATEN.convolution.default: _convolution,
     _ATEN.convolution_backward.default: _convolution_backward,
-    attention.FLASH_FORWARD: _attention,
-    attention.FLASH_BACKWARD: _attention_backward,
+    attention.FLASH_FORWARD: partial(_attention, attention.flash_forward),
+    attention.FLASH_BACKWARD: partial(_attention, attention.flash_backward),
 }
 
 

@@ -36,7 +36,9 @@ def registered(place: str) -> tuple[str, ...] | None:
 @functools.lru_cache(maxsize=4)
 def _foreign(device: str, seen: tuple[Any, ...]) -> bool:
     """Is there such a kernel?"""
-    root = _source_root()
+    # Where torch's own sources lay when it was built.
+    (place,) = (place for key, place in _kernels("aten::add.Tensor") if key == "debug")
+    root = place.partition("build/aten/")[0]
     lines = (line for name in _C._dispatch_get_all_op_names() if name.startswith("aten::") for line in _kernels(name))
     return any(_may_run(key, device) and not place.startswith((root, _OWN_FOLDER)) for key, place in lines)
 
@@ -47,12 +49,6 @@ def _kernels(name: str) -> Iterator[tuple[str, str]]:
         key, registered, place = line.partition(_REGISTERED)
         if registered and "(inactive)" not in key:
             yield key, place
-
-
-def _source_root() -> str:
-    """Where torch's own sources lay when it was built."""
-    (place,) = (place for key, place in _kernels("aten::add.Tensor") if key == "debug")
-    return place.partition("build/aten/")[0]
 
 
 def _may_run(key: str, device: str) -> bool:

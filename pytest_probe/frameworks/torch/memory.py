@@ -73,19 +73,15 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     return True
 
 
-def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """What lies in memory from its first element to its last."""
-    size = tensor.element_size()
-    start, count = tensor.storage_offset() * size, _span(tensor) * size
-    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage(), start, (count,), (1,))
-
-
 def _at(memory: torch.Tensor, start: int, like: torch.Tensor) -> torch.Tensor:
     """A tensor's copy that begins at that byte of a memory, laid out alike."""
-    span = _bytes_of(like)
-    memory[start : start + span.numel()].copy_(span)
+    size = like.element_size()
+    first, count = like.storage_offset() * size, _span(like) * size
+    # What lies in memory from its first element to its last.
+    whole = torch.empty(0, dtype=torch.uint8, device=like.device).set_(like.untyped_storage(), first, (count,), (1,))
+    memory[start : start + count].copy_(whole)
     made = torch.empty(0, dtype=like.dtype, device=like.device)
-    return made.set_(memory.untyped_storage(), start // like.element_size(), like.shape, like.stride())
+    return made.set_(memory.untyped_storage(), start // size, like.shape, like.stride())
 
 
 @functools.cache

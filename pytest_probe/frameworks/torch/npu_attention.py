@@ -63,7 +63,8 @@ def npu_fusion_attention(
         tensors = _split(layout, query, key, value, head_num)
         result, *state = _attention(*tensors, scale, hidden, pse)
         drawn = result.shape[0] * result.shape[1] * result.shape[2] * tensors[1].shape[2]
-        result = _merged(layout, result)
+        placed = result.permute(*("BNS".index(letter) for letter in _HEADS[layout]), 3)
+        result = placed.flatten(2) if layout.endswith("H") else placed
     largest, total = (each.expand(*each.shape[:-1], COPIES) for each in state)
     return result, largest, total, query.new_empty(0), 0, 0, drawn
 
@@ -158,11 +159,6 @@ def _split(
     )
     query, key, value = (each.permute(*found, 3) for each in (query, key, value))
     return query, key, value
-
-
-def _merged(layout: str, result: torch.Tensor) -> torch.Tensor:
-    placed = result.permute(*("BNS".index(letter) for letter in _HEADS[layout]), 3)
-    return placed.flatten(2) if layout.endswith("H") else placed
 
 
 def _of_sequences(

@@ -217,18 +217,14 @@ def put(wanted: tuple[Replaced, ...]) -> None:
     """Let these stand in the places of functions, and no others."""
     for each in replaced():
         _away[each[:2]] = each
-        _put_own(each)
+        owner, own = owner_of(each.place), FUNCTIONS[each.place][each.name]
+        if owner is torch.Tensor and getattr(_C.TensorBase, each.name, None) is own:
+            delattr(torch.Tensor, each.name)
+        else:
+            setattr(owner, each.name, own)
     for each in wanted:
         _away.pop(each[:2], None)
         setattr(owner_of(each.place), each.name, each.value)
-
-
-def _put_own(each: Replaced) -> None:
-    owner, own = owner_of(each.place), FUNCTIONS[each.place][each.name]
-    if owner is torch.Tensor and getattr(_C.TensorBase, each.name, None) is own:
-        delattr(torch.Tensor, each.name)
-    else:
-        setattr(owner, each.name, own)
 
 
 def on_both_sides() -> dict[tuple[str, str], str]:

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks import COMPILED
 from pytest_probe.frameworks.base import Cast, Functions, border_dtype, looked_up
+from pytest_probe.frameworks.python.binding import clamp_limits
 from pytest_probe.frameworks.torch.arrays import to_array
 from pytest_probe.frameworks.torch.dispatch import DispatchMode
 from pytest_probe.model.comparison import Choice
@@ -56,13 +57,6 @@ def _cut_off(args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
     return float(EPS * max(matrix.shape[-2:]))
 
 
-def _clamp_limits(largest: float, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _CallArguments:
-    """nan_to_num(x, nan, posinf, neginf)."""
-    given = {**dict(zip(("nan", "posinf", "neginf"), args[1:], strict=False)), **kwargs}
-    ends = {"posinf": largest, "neginf": -largest}
-    return args[:1], {**given, **{name: end for name, end in ends.items() if given.get(name) is None}}
-
-
 _DEFAULTS: Mapping[Any, Callable[[tuple[Any, ...], dict[str, Any]], _CallArguments]] = {
     torch.nn.functional.rms_norm: _epsilon,
     torch.rms_norm: _epsilon,
@@ -83,13 +77,9 @@ class _DefaultsMode(TorchFunctionMode):
         self._largest = largest
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        change = partial(_clamp_limits, self._largest) if func in _LIMITED else _DEFAULTS.get(func, _unchanged)
+        change = partial(clamp_limits, self._largest) if func in _LIMITED else _DEFAULTS.get(func, lambda *same: same)
         args, kwargs = change(args, kwargs or {})
         return func(*args, **kwargs)
-
-
-def _unchanged(args: tuple[Any, ...], kwargs: dict[str, Any]) -> _CallArguments:
-    return args, kwargs
 
 
 def as_single(function: Callable[..., Any], largest: float, /, *args: Any, **kwargs: Any) -> Any:
@@ -150,11 +140,7 @@ _WIDE: Mapping[str, Mapping[torch.dtype, torch.dtype]] = {
         torch.complex32: torch.complex128,
         torch.complex64: torch.complex128,
     },
-    "float32": {
-        torch.float16: torch.float32,
-        torch.bfloat16: torch.float32,
-        torch.complex32: torch.complex64,
-    },
+    "float32": {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64},
 }
 # The dtype of a kernel that reads the bits of its tensor is no cast.
 _BITS = (torch.ops.aten.view.dtype,)

@@ -52,7 +52,13 @@ def _adding_kernels(order: Order) -> Mapping[Any, Callable[..., Any]]:
 
 def steps() -> Mapping[Any, Callable[..., Any]]:
     """Kernels that are made of such sums, where torch's decompositions do not show it."""
-    return {_ATEN._foreach_norm.Scalar: _norms, _ATEN.var.correction: _variance, torch.ops.prims.var.default: _variance}
+    return {
+        _ATEN._foreach_norm.Scalar: lambda tensors, ord=2, dtype=None: [
+            torch.linalg.vector_norm(tensor, ord) for tensor in tensors
+        ],
+        _ATEN.var.correction: _variance,
+        torch.ops.prims.var.default: _variance,
+    }
 
 
 @_SILENT
@@ -98,10 +104,6 @@ def _rows(add: Sum, left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 def _tensor(values: Any) -> Tensor:
     return torch.from_numpy(np.array(values, np.float64))
-
-
-def _norms(tensors: Any, ord: Any = 2, dtype: torch.dtype | None = None) -> list[Tensor]:
-    return [torch.linalg.vector_norm(tensor, ord) for tensor in tensors]
 
 
 def _variance(x: Tensor, dim: Any = None, correction: Any = 1, keepdim: bool = False, **how: Any) -> Tensor:
@@ -217,9 +219,13 @@ class StepsMode(SplittingMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        single = self._is_single(func, args)
+        # Does the kernel compute in float32 where the call runs in its own dtypes? The two runs go side by side.
+        single = not self.split and computes(func, args) and next(self.kernels, None) == (str(func), True)
         if not single and func not in self.split and func not in self.sums:
-            steps = self._steps(func, args, kwargs)
+            if self.fine:
+                steps = self.made_of_sums.get(func) or steps_of(func, args, kwargs)
+            else:
+                steps = cpu_kernels(self.dtype).steps.get(func)
             result = NotImplemented if steps is None else self.composed(steps, func, args, kwargs)
             if result is not NotImplemented:
                 return result
@@ -255,21 +261,11 @@ class StepsMode(SplittingMode):
         weak: Callable[..., StorageWeakRef] = StorageWeakRef  # without annotations of its own
         self.known.extend(weak(tensor.untyped_storage()) for tensor in tensors_of(result))
 
-    def _steps(self, func: Any, args: Any, kwargs: Any) -> Callable[..., Any] | None:
-        """What a kernel is split into; None where it is one step."""
-        if not self.fine:
-            return cpu_kernels(self.dtype).steps.get(func)
-        return self.made_of_sums.get(func) or steps_of(func, args, kwargs)
-
     def _counted(self, value: Any) -> Any:
         """Integers as numbers of dtype."""
         if not isinstance(value, torch.Tensor) or value.dtype is not torch.int64 or not value.ndim:
             return value
         return value.to(self.dtype).to(torch.float64)
-
-    def _is_single(self, func: Any, args: Any) -> bool:
-        """Does the kernel compute in float32 where the call runs in its own dtypes? The two runs go side by side."""
-        return not self.split and computes(func, args) and next(self.kernels, None) == (str(func), True)
 
     def _is_choice(self, func: Any, args: Any, kwargs: Any) -> bool:
         """Are the results numbers that were there before? A backward may look for them among the arguments. Numbers
@@ -287,7 +283,7 @@ class StepsMode(SplittingMode):
         known = cpu_kernels(self.dtype)
         if self.fine and func in known.atomic:
             return known.atomic[func]
-        return known.whole.get(func, _none)
+        return known.whole.get(func, lambda *args, **kwargs: NotImplemented)
 
     def _is_wider(self, func: Any, inputs: set[int]) -> bool:
         """Are all results but the first of a wider dtype? The logarithms of sums of weights are, and statistics in the
@@ -312,7 +308,9 @@ class StepsMode(SplittingMode):
             tensor = tensor * self._factors(tensor, COMPUTED)
         rounded = tensor.to(self.dtype)
         if self.by_chance:
-            return self._either_side(tensor, rounded)
+            beyond = torch.where(rounded.double() < tensor, math.inf, -math.inf).to(rounded.dtype)
+            other = torch.where(rounded.double() == tensor, rounded, rounded.nextafter(beyond))
+            return torch.where(torch.rand(tensor.shape, generator=self.generator) < 0.5, rounded, other)
         if not self.fine or self.dtype is not torch.float16:
             return rounded
         return torch.where(rounded.isinf(), tensor, rounded.to(tensor.dtype))
@@ -321,15 +319,6 @@ class StepsMode(SplittingMode):
         """A number near 1 for each element, at most so far off."""
         drawn = torch.rand(tensor.shape, generator=self.generator, dtype=torch.float64)
         return drawn.mul_(2).sub_(1).mul_(size).add_(1).to(tensor.device)
-
-    def _either_side(self, tensor: torch.Tensor, nearest: torch.Tensor) -> torch.Tensor:
-        beyond = torch.where(nearest.double() < tensor, math.inf, -math.inf).to(nearest.dtype)
-        other = torch.where(nearest.double() == tensor, nearest, nearest.nextafter(beyond))
-        return torch.where(torch.rand(tensor.shape, generator=self.generator) < 0.5, nearest, other)
-
-
-def _none(*args: Any, **kwargs: Any) -> Any:
-    return NotImplemented
 
 
 def storage(tensor: torch.Tensor) -> int:

@@ -104,15 +104,13 @@ def _segments(bound: BoundCall) -> Iterator[str]:
         if array.dtype.kind not in "iu" or array.shape[:-1] != data.shape[:axis] or not array.ndim:
             found = f"{name} of {array.dtype} and shape {list(array.shape)}"
             yield f"{found}, expected integers for each of the data's rows"
-        elif name == "lengths" and ((array < 0).any() or (_total(array) != data.shape[axis]).any()):
+        # Summed as float64, which does not wrap around.
+        elif name == "lengths" and (
+            (array < 0).any() or (array.astype(np.float64).sum(axis=-1) != data.shape[axis]).any()
+        ):
             yield f"lengths that do not add up to {data.shape[axis]}, the data's size along axis {axis}"
         elif name == "offsets" and not _rises(array, data.shape[axis]):
             yield f"offsets that do not rise from 0 to {data.shape[axis]}, the data's size along axis {axis}"
-
-
-def _total(lengths: np.ndarray) -> np.ndarray:
-    """Sums along the last axis that do not wrap around."""
-    return np.asarray(lengths.astype(np.float64).sum(axis=-1))
 
 
 def _rises(offsets: np.ndarray, size: int) -> bool:

@@ -329,13 +329,9 @@ def _one_end(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     return "high size" if len(ends) == 1 and "high" not in kwargs else ""
 
 
-def _one_end_like(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    return "input high" if len(args) == 2 and "high" not in kwargs else ""
-
-
 # APIs that take their arguments in more than one form: the arguments decide which it is.
 _FORMS: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any]], str]] = {
     **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), _packed),
     "randint": _one_end,
-    "randint_like": _one_end_like,
+    "randint_like": lambda args, kwargs: "input high" if len(args) == 2 and "high" not in kwargs else "",
 }

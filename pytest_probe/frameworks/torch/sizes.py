@@ -99,7 +99,8 @@ def _bound(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], enough: fl
     for value in _flat(args, kwargs):
         if isinstance(value, _TENSORS) and value.array.ndim:
             shapes.append(value.array.shape)
-            numbers += _extremes(value.array) if name in _COUNTING else ()
+            if name in _COUNTING and value.array.dtype.kind in "iu" and value.array.size:
+                numbers.append(1.0 + abs(int(value.array.max())))
         elif value is not None:
             numbers += _numbers(value)
     if name in _SIZED:
@@ -130,10 +131,6 @@ def _steps(args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
         return math.inf
     least = min((abs(value) for value in numbers if value), default=1.0)
     return 2 * max(map(abs, numbers), default=0.0) / min(least, 1.0) + 1
-
-
-def _extremes(array: np.ndarray) -> Sequence[float]:
-    return (1.0 + abs(int(array.max())),) if array.dtype.kind in "iu" and array.size else ()
 
 
 def _flat(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
@@ -254,19 +251,6 @@ class _Watch(DispatchMode):
             return _BEYOND if _OVERFLOWED in said(error) else 0
 
 
-def _repeated(repeats: torch.Tensor, **others: Any) -> int:
-    return 8 * int(repeats.sum())
-
-
-def _counted(values: torch.Tensor, weights: Any = None, minlength: int = 0) -> int:
-    return 8 * max(int(values.max()) + 1 if values.numel() else 0, minlength)
-
-
-def _selected(tensor: torch.Tensor, mask: torch.Tensor) -> int:
-    # The kernel counts along the mask, broadcast, whatever that selects.
-    return 8 * math.prod(np.broadcast_shapes(tensor.shape, mask.shape))
-
-
 def _aligned(log_probs: torch.Tensor, targets: Any, input_lengths: Any, target_lengths: Any, *others: Any) -> int:
     longest = max(map(int, target_lengths), default=0)
     return 8 * math.prod(log_probs.shape[:-1]) * (2 * longest + 1)
@@ -279,9 +263,12 @@ def _binned(values: torch.Tensor, bins: Any, *others: Any, **named: Any) -> int:
 
 # Kernels whose output's size is known by the values of their arguments alone, or has no rule of torch's.
 _BY_VALUES: Mapping[str, Callable[..., int]] = {
-    "repeat_interleave": _repeated,
-    "bincount": _counted,
-    "masked_select": _selected,
+    "repeat_interleave": lambda repeats, **others: 8 * int(repeats.sum()),
+    "bincount": lambda values, weights=None, minlength=0: (
+        8 * max(int(values.max()) + 1 if values.numel() else 0, minlength)
+    ),
+    # The kernel counts along the mask, broadcast, whatever that selects.
+    "masked_select": lambda tensor, mask: 8 * math.prod(np.broadcast_shapes(tensor.shape, mask.shape)),
     "_ctc_loss": _aligned,
     "histogram": _binned,
     "_histogramdd_bin_edges": _binned,

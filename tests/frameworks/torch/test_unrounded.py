@@ -16,8 +16,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves, tree_map
 
 from pytest_probe.frameworks.torch import rounding
-from pytest_probe.frameworks.torch.cpu16 import cpu_kernels
-from pytest_probe.frameworks.torch.cpu16.narrow import kernels
+from pytest_probe.frameworks.torch.cpu16 import cpu_kernels, kernels
 from tests.frameworks.torch.cpu16.rounding import DTYPES, threads
 
 pytestmark = pytest.mark.slow

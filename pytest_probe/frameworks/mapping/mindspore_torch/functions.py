@@ -4,6 +4,7 @@ most like, which is what the tables know."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,28 +12,24 @@ from torch import Tensor
 from torch.nn import functional
 
 
-def var(input: Tensor, axis: Any, ddof: int, keepdims: bool) -> Tensor:
+def _spread(function: Any, input: Tensor, axis: Any, ddof: int, keepdims: bool) -> Tensor:
     """It takes no `dim`: with torch's names of parameters MindSpore's method has torch's default of `correction`."""
-    return torch.var(input, axis, correction=ddof, keepdim=keepdims)
+    found: Tensor = function(input, axis, correction=ddof, keepdim=keepdims)
+    return found
 
 
-def std(input: Tensor, axis: Any, ddof: int, keepdims: bool) -> Tensor:
-    return torch.std(input, axis, correction=ddof, keepdim=keepdims)
+var, std = partial(_spread, torch.var), partial(_spread, torch.std)
 
 
-def max(input: Tensor, dim: int | None, keepdim: bool) -> tuple[Tensor, Tensor]:
+def _extreme(of_all: Any, along: Any, input: Tensor, dim: int | None, keepdim: bool) -> tuple[Tensor, Tensor]:
     """Without a dimension MindSpore's index is always 0."""
     if dim is None or not input.dim():
-        return torch.amax(input), torch.tensor(0)
-    values, indices = torch.max(input, dim, keepdim)
+        return of_all(input), torch.tensor(0)
+    values, indices = along(input, dim, keepdim)
     return values, indices
 
 
-def min(input: Tensor, dim: int | None, keepdim: bool) -> tuple[Tensor, Tensor]:
-    if dim is None or not input.dim():
-        return torch.amin(input), torch.tensor(0)
-    values, indices = torch.min(input, dim, keepdim)
-    return values, indices
+max, min = partial(_extreme, torch.amax, torch.max), partial(_extreme, torch.amin, torch.min)
 
 
 def tensordot(input: Tensor, other: Tensor) -> Tensor:
@@ -83,12 +80,7 @@ def nll_loss(input: Tensor, target: Tensor, weight: Tensor | None, **given: Any)
 
 
 def _weighted(
-    logarithms: Tensor,
-    target: Tensor,
-    weight: Tensor,
-    ignore_index: int,
-    reduction: str,
-    label_smoothing: float = 0.0,
+    logarithms: Tensor, target: Tensor, weight: Tensor, ignore_index: int, reduction: str, label_smoothing: float = 0.0
 ) -> Tensor:
     dim = 1 if logarithms.dim() > 1 else 0
     count = logarithms.shape[dim]

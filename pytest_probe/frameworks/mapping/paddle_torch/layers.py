@@ -56,10 +56,9 @@ def _padding(
         return found
     if isinstance(padding, (list, tuple)) and padding and isinstance(padding[0], (list, tuple)):
         pairs = [ints(pair) for pair in padding]
-        inner = [pair for pair in pairs[1:] if True] if len(pairs) == count + 2 else pairs
         if len(pairs) == count + 2:
-            inner = pairs[2:] if not any(map(any, pairs[:2])) else pairs[1:-1]
-        return [each for pair in inner for each in pair]
+            pairs = pairs[2:] if not any(map(any, pairs[:2])) else pairs[1:-1]
+        return [each for pair in pairs for each in pair]
     found = ints(padding)
     if len(found) == 2 * count:
         return found
@@ -331,7 +330,9 @@ def cross_entropy(
     if soft_label:
         if weight is not None:
             raise _refused("weight with soft labels")
-        return _soft(input, label, reduction, axis, use_softmax)
+        # Of soft labels there is no gradient.
+        logs = F.log_softmax(input, axis) if use_softmax else torch.log(input)
+        return _reduced(-(label.detach() * logs).sum(axis, keepdim=True), reduction)
     labels = label.squeeze(axis) if label.dim() == input.dim() else label
     scores = input.movedim(axis, 1) if input.dim() > 1 else input
     logs = F.log_softmax(scores, 1 if input.dim() > 1 else 0) if use_softmax else torch.log(scores)
@@ -349,12 +350,6 @@ def _weighted(logs: Tensor, labels: Tensor, weight: Tensor, ignore_index: int, r
     weights = weight[known] * kept
     loss = -logs.gather(1, known.unsqueeze(1)).squeeze(1) * weights
     return loss.sum() / weights.sum() if reduction == "mean" else _reduced(loss, reduction)
-
-
-def _soft(input: Tensor, label: Tensor, reduction: str, axis: int, use_softmax: bool) -> Tensor:
-    """Of soft labels there is no gradient."""
-    logs = F.log_softmax(input, axis) if use_softmax else torch.log(input)
-    return _reduced(-(label.detach() * logs).sum(axis, keepdim=True), reduction)
 
 
 def softmax_with_cross_entropy(

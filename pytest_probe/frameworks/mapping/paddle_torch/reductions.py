@@ -4,6 +4,7 @@ makes Paddle's calls. Each function takes Paddle's arguments, and torch's tensor
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -30,41 +31,29 @@ def prod(x: Tensor, axis: Any, keepdim: bool, dtype: Any) -> Tensor:
     return result
 
 
-def any_(x: Tensor, axis: Any, keepdim: bool) -> Tensor:
-    return torch.any(x, _all_dims(axis, x), keepdim) if x.dim() else torch.any(x)
+def _either(function: Any, x: Tensor, axis: Any, keepdim: bool) -> Tensor:
+    return function(x, _all_dims(axis, x), keepdim) if x.dim() else function(x)
 
 
-def all_(x: Tensor, axis: Any, keepdim: bool) -> Tensor:
-    return torch.all(x, _all_dims(axis, x), keepdim) if x.dim() else torch.all(x)
+any_, all_ = partial(_either, torch.any), partial(_either, torch.all)
 
 
-def largest(x: Tensor, axis: Any, keepdim: bool) -> Tensor:
-    return torch.amax(x, _all_dims(axis, x), keepdim)
+def _over(function: Any, x: Tensor, axis: Any, keepdim: bool) -> Tensor:
+    return function(x, _all_dims(axis, x), keepdim)
 
 
-def smallest(x: Tensor, axis: Any, keepdim: bool) -> Tensor:
-    return torch.amin(x, _all_dims(axis, x), keepdim)
-
-
-def argmax(x: Tensor, axis: Any, keepdim: bool, dtype: Any) -> Tensor:
-    return _place(torch.argmax, x, axis, keepdim, dtype)
-
-
-def argmin(x: Tensor, axis: Any, keepdim: bool, dtype: Any) -> Tensor:
-    return _place(torch.argmin, x, axis, keepdim, dtype)
+largest, smallest, logsumexp = (partial(_over, function) for function in (torch.amax, torch.amin, torch.logsumexp))
 
 
 def _place(function: Any, x: Tensor, axis: Any, keepdim: bool, dtype: Any) -> Tensor:
-    found = function(x, None if axis is None else int(axis), keepdim)
-    return found.to(dtype)
+    return function(x, None if axis is None else int(axis), keepdim).to(dtype)
+
+
+argmax, argmin = partial(_place, torch.argmax), partial(_place, torch.argmin)
 
 
 def count_nonzero(x: Tensor, axis: Any, keepdim: bool) -> Tensor:
     return (x != 0).sum(_all_dims(axis, x), keepdim)
-
-
-def logsumexp(x: Tensor, axis: Any, keepdim: bool) -> Tensor:
-    return torch.logsumexp(x, _all_dims(axis, x), keepdim)
 
 
 def var(x: Tensor, axis: Any, unbiased: bool | None, keepdim: bool, correction: float) -> Tensor:
@@ -74,14 +63,6 @@ def var(x: Tensor, axis: Any, unbiased: bool | None, keepdim: bool, correction: 
 
 def std(x: Tensor, axis: Any, unbiased: bool, keepdim: bool) -> Tensor:
     return torch.std(x, _all_dims(axis, x), correction=int(unbiased), keepdim=keepdim)
-
-
-def median(x: Tensor, axis: Any, keepdim: bool, mode: str) -> Any:
-    return _median(x, axis, keepdim, mode, ignores=False)
-
-
-def nanmedian(x: Tensor, axis: Any, keepdim: bool, mode: str) -> Any:
-    return _median(x, axis, keepdim, mode, ignores=True)
 
 
 def _median(x: Tensor, axis: Any, keepdim: bool, mode: str, *, ignores: bool) -> Any:
@@ -96,6 +77,9 @@ def _median(x: Tensor, axis: Any, keepdim: bool, mode: str, *, ignores: bool) ->
     flat = x.permute(*rest, *over).reshape(*(x.shape[dim] for dim in rest), -1)
     result = (torch.nanquantile if ignores else torch.quantile)(flat, 0.5, -1)
     return result.reshape([1 if dim in over else x.shape[dim] for dim in range(x.dim())]) if keepdim else result
+
+
+median, nanmedian = partial(_median, ignores=False), partial(_median, ignores=True)
 
 
 def quantile(x: Tensor, q: Any, axis: Any, keepdim: bool, interpolation: str) -> Tensor:
@@ -146,12 +130,11 @@ def unique(x: Tensor, return_inverse: bool, return_counts: bool, axis: Any, dtyp
     return kept[0] if len(kept) == 1 else tuple(kept)
 
 
-def softmax(x: Tensor, axis: int, dtype: Any) -> Tensor:
-    return F.softmax(x, axis, dtype=dtype)
+def _along(function: Any, x: Tensor, axis: int, dtype: Any) -> Tensor:
+    return function(x, axis, dtype=dtype)
 
 
-def log_softmax(x: Tensor, axis: int, dtype: Any) -> Tensor:
-    return F.log_softmax(x, axis, dtype=dtype)
+softmax, log_softmax = partial(_along, F.softmax), partial(_along, F.log_softmax)
 
 
 def squared_l2_norm(x: Tensor) -> Tensor:

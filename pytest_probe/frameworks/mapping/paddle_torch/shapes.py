@@ -4,6 +4,7 @@ makes Paddle's calls. Each function takes Paddle's arguments, and torch's tensor
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -64,16 +65,13 @@ def repeat_interleave(x: Tensor, repeats: Any, axis: int | None) -> Tensor:
     return torch.repeat_interleave(x, repeats, dim=axis)
 
 
-def atleast_1d(inputs: Sequence[Tensor]) -> Any:
-    return _torch.atleast_1d(*inputs) if len(inputs) == 1 else _torch.atleast_1d(tuple(inputs))
+def _at_least(function: Any, inputs: Sequence[Tensor]) -> Any:
+    return function(*inputs) if len(inputs) == 1 else function(tuple(inputs))
 
 
-def atleast_2d(inputs: Sequence[Tensor]) -> Any:
-    return _torch.atleast_2d(*inputs) if len(inputs) == 1 else _torch.atleast_2d(tuple(inputs))
-
-
-def atleast_3d(inputs: Sequence[Tensor]) -> Any:
-    return _torch.atleast_3d(*inputs) if len(inputs) == 1 else _torch.atleast_3d(tuple(inputs))
+atleast_1d, atleast_2d, atleast_3d = (
+    partial(_at_least, function) for function in (_torch.atleast_1d, _torch.atleast_2d, _torch.atleast_3d)
+)
 
 
 def flip(x: Tensor, axis: Any) -> Tensor:
@@ -304,16 +302,11 @@ def full(shape: Any, fill_value: Any, dtype: Any) -> Tensor:
     return torch.full(ints(shape), number(fill_value), dtype=default if dtype is None else dtype)
 
 
-def zeros(shape: Any, dtype: Any) -> Tensor:
-    return torch.zeros(ints(shape), dtype=dtype)
+def _new(function: Any, shape: Any, dtype: Any) -> Tensor:
+    return function(ints(shape), dtype=dtype)
 
 
-def ones(shape: Any, dtype: Any) -> Tensor:
-    return torch.ones(ints(shape), dtype=dtype)
-
-
-def empty(shape: Any, dtype: Any) -> Tensor:
-    return torch.empty(ints(shape), dtype=dtype)
+zeros, ones, empty = (partial(_new, function) for function in (torch.zeros, torch.ones, torch.empty))
 
 
 def arange(start: Any, end: Any, step: Any, dtype: Any) -> Tensor:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import mindspore
@@ -20,16 +19,14 @@ from pytest_probe.capture import gradients
 from pytest_probe.capture.arrays import overflown
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.frames import CallStacks
-from pytest_probe.capture.gradients import Fire, Watched
+from pytest_probe.capture.gradients import Watched
 from pytest_probe.capture.hooks import functions as functions_of
 from pytest_probe.capture.hooks import modules
-from pytest_probe.capture.modules import Watch
-from pytest_probe.capture.ranks import named_rank
 from pytest_probe.capture.recorder import COMPILED, Recorder, Scope
-from pytest_probe.capture.replaced import Bindings, ReplacedModules, ReplacingHooks, Rule, put_back
+from pytest_probe.capture.replaced import Bindings, Regions, ReplacedModules, ReplacingHooks, Rule
 from pytest_probe.capture.snapshot import NamedEntry, Tree, seen_tensors
 from pytest_probe.frameworks.mindspore.arrays import FLOATS, name_of
-from pytest_probe.frameworks.mindspore.capture.names import CLASSES, RecordedFunction, functions, writing_methods
+from pytest_probe.frameworks.mindspore.capture.names import CLASSES, functions, writing_methods
 from pytest_probe.frameworks.mindspore.capture.values import Values, is_of_kernel
 
 OPTIMIZERS: tuple[Any, ...] = (nn.Optimizer, ExperimentalOptimizer)
@@ -39,28 +36,6 @@ _UNINITIALISED = ("empty", "empty_like", "new_empty")
 _executor = graph._pynative_executor
 _UNSEEN = "is compiled, and what it calls is not recorded; run the program in PyNative mode, without jit, to record it"
 _OURS = os.path.join(os.path.dirname(__file__), "")
-
-
-class Regions:
-    """Methods that compile, or that write to tensors, by what makes their replacement of the method."""
-
-    def __init__(self, methods: Iterable[tuple[Any, str, Callable[[Callable[..., Any]], Callable[..., Any]]]]) -> None:
-        self._methods = tuple(methods)
-        self._put: list[tuple[Any, str, Any, Any, bool]] = []
-
-    def put(self) -> None:
-        # Others may have replaced them since.
-        for owner, name, made in self._methods:
-            original, own = getattr(owner, name), name in vars(owner)
-            replacement = made(original)
-            setattr(owner, name, replacement)
-            self._put.append((owner, name, original, replacement, own))
-
-    def take_back(self) -> None:
-        for owner, name, original, replacement, own in reversed(self._put):
-            if vars(owner).get(name) is replacement:
-                put_back(owner, name, original, own)
-        self._put.clear()
 
 
 def compiled(run: Callable[[str, Callable[..., Any], Any, Any], Any]) -> Iterator[tuple[Any, str, Any]]:
@@ -80,11 +55,21 @@ def compiled(run: Callable[[str, Callable[..., Any], Any, Any], Any]) -> Iterato
     yield nn.Cell, "compile_and_run", made
 
 
+class OutputGradients(Watched):
+    __slots__ = ()
+
+    def register(self, tensor: Any, hook: Callable[[Any], None]) -> None:
+        tensor.register_hook(hook)
+
+
 class MindSporeHooks(ReplacingHooks):
     """Sees MindSpore's calls, the outermost ones, and the gradients that come to their outputs."""
 
     framework = "mindspore"
     suffix = ".npy"
+    tensor = mindspore.Tensor
+    output_gradients = OutputGradients
+    distributed = distributed
     regions: tuple[str, ...] = ("Jit.",)
     _modules: Cells
 
@@ -92,37 +77,18 @@ class MindSporeHooks(ReplacingHooks):
         self._values = Values(config)
         super().__init__(config, self._values, CallStacks(_OURS, lambda code: False, lambda: False))
         wants = self._wants = Scope(config).wants_api if self._calls else lambda name: False
-        rules = [(function, RecordedFunction(name, wants(name), writes)) for function, name, writes in functions()]
+        rules = [(function, Rule(name, wants(name), writes)) for function, name, writes in functions()]
         for prefix, module in modules(config.namespaces, _TAKEN):
             for name in functions_of(module):
-                rule = RecordedFunction(f"{prefix}.{name}", wants(f"{prefix}.{name}"), writes=True)
+                rule = Rule(f"{prefix}.{name}", wants(f"{prefix}.{name}"), writes=True)
                 rules.append((getattr(module, name), rule))
         self._bindings = Bindings([(one, self.replacement(one, rule)) for one, rule in rules], CLASSES)
         written = [(kind, name, self._written) for kind, name in writing_methods()]
         written += [(kind, "__call__", self._written) for kind in OPTIMIZERS]
         self._regions = Regions([*compiled(self._compiled), *written])
-        self._modules = Cells(config, self._values, self._stacks, self.fire, self.sees, self.aside)
+        self._modules = Cells(config, self._values, self.stacks, self)
         if model is not None:
             self.follow(model)
-
-    def install(self, recorder: Recorder) -> None:
-        super().install(recorder)
-        self._regions.put()
-
-    def remove_forward(self) -> None:
-        if self._bindings.there:
-            self._regions.take_back()
-        super().remove_forward()
-
-    def rank(self) -> int | None:
-        if distributed.is_initialized():
-            return int(distributed.get_rank())
-        return named_rank()[0]
-
-    def ranks(self) -> int:
-        if distributed.is_initialized():
-            return int(distributed.get_world_size())
-        return named_rank()[1]
 
     def describe(self) -> Mapping[str, str]:
         return {"mindspore": mindspore.__version__, "gradients": "of outputs; a replay computes those of arguments"}
@@ -138,11 +104,8 @@ class MindSporeHooks(ReplacingHooks):
     def watches(self) -> bool:
         return bool(_executor.grad_flag())
 
-    def differentiable(self, outputs: Sequence[Any]) -> list[tuple[str, Any]]:
-        return list(differentiable(outputs, "output"))
-
-    def watched(self, name: str, entry: NamedEntry, wanting: Sequence[tuple[str, Any]]) -> None:
-        OutputGradients(name, entry.parent, wanting, self.fire)
+    def has_gradient(self, tensor: Any) -> bool:
+        return name_of(tensor.dtype) in FLOATS
 
     def surroundings(self, rule: Rule) -> Iterator[tuple[str, Any]]:
         return iter(())
@@ -178,7 +141,7 @@ class MindSporeHooks(ReplacingHooks):
             if not (name and outermost and self._calls):
                 return function(*args, **kwargs)
             recorded = f"Jit.{name.rpartition('.')[2]}"
-            rule = RecordedFunction(recorded, self._wants(recorded), writes=True)
+            rule = Rule(recorded, self._wants(recorded), writes=True)
             with self.aside():
                 return self.call(rule, function, args, kwargs, sys._getframe(2))
 
@@ -196,26 +159,6 @@ def unhooked(value: Any) -> Any:
     return value
 
 
-def differentiable(value: Any, place: str) -> Iterator[tuple[str, Any]]:
-    """The tensors among outputs to which a gradient comes, by place."""
-    if isinstance(value, mindspore.Tensor):
-        if name_of(value.dtype) in FLOATS:
-            yield place, value
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield from differentiable(item, f"{place}.{index}")
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from differentiable(item, f"{place}.{key}")
-
-
-class OutputGradients(Watched):
-    __slots__ = ()
-
-    def register(self, tensor: Any, hook: Callable[[Any], None]) -> None:
-        tensor.register_hook(hook)
-
-
 class Cells(ReplacedModules):
     """The calls of MindSpore's cells, and their gradients."""
 
@@ -224,37 +167,9 @@ class Cells(ReplacedModules):
     prefix = "Cell"
     atoms = (mindspore.Tensor,)
 
-    def __init__(
-        self,
-        config: CaptureConfig,
-        values: Values,
-        stacks: CallStacks,
-        fire: Fire,
-        sees: Callable[[], bool],
-        aside: Callable[[], AbstractContextManager[None]],
-    ) -> None:
-        super().__init__(config, values, stacks, sees, aside)
-        self._fire = fire
-
     def named(self, model: Any) -> Iterable[tuple[str, Any]]:
         found: Iterator[tuple[str, Any]] = model.cells_and_names()
         return found
 
     def parameters(self, module: Any) -> Mapping[str, Any]:
         return {key: one for key, one in module._params.items() if one is not None}
-
-    def wants_gradients(self) -> bool:
-        return bool(_executor.grad_flag())
-
-    def watching(
-        self, entry: NamedEntry, args: Sequence[Any], kwargs: Mapping[str, Any], parameters: Mapping[str, Any]
-    ) -> Watch:
-        given = {id(one) for _, one in differentiable([*args, *kwargs.values(), *parameters.values()], "")}
-
-        def watch(outputs: Sequence[Any]) -> None:
-            # What a cell hands on as it was given has gradients of other calls as well.
-            own = [one for one in differentiable(outputs, "output") if id(one[1]) not in given]
-            if own:
-                OutputGradients(".backward.".join(entry.name.rsplit(".forward.", 1)), entry.parent, own, self._fire)
-
-        return watch

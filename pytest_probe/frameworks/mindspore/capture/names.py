@@ -12,7 +12,6 @@ from typing import Any
 import mindspore
 from mindspore import mint
 from mindspore.ops import operations
-from msgspec import Struct
 
 from pytest_probe.frameworks.python.binding import is_operator, works_in_place
 
@@ -51,16 +50,6 @@ _WRITING = frozenset(
 )
 _WRITING_PRIMITIVES = re.compile("(Apply|Assign|Fused|Inplace|Scatter|SparseApply)[A-Z]?|BatchNorm|SyncBatchNorm")
 _KINDS = (FunctionType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
-
-
-class RecordedFunction(Struct, frozen=True):
-    """A function that is replaced: the name of its records, "" where it has none, and whether this capture wants them;
-    writes: it may write to a tensor."""
-
-    name: str
-    wanted: bool
-    writes: bool
-    draws: bool = False
 
 
 @functools.cache

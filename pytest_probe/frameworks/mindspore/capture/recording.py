@@ -13,7 +13,7 @@ from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.estimate import snapshot_seconds
 from pytest_probe.capture.framework import Recording
 from pytest_probe.capture.replaced import steps_end
-from pytest_probe.errors import SettingsError
+from pytest_probe.frameworks import refuse_dropouts
 from pytest_probe.frameworks.mindspore.arrays import dtype_named
 from pytest_probe.frameworks.mindspore.capture.hooks import OPTIMIZERS, MindSporeHooks
 from pytest_probe.frameworks.mindspore.capture.values import Values
@@ -23,17 +23,13 @@ from pytest_probe.frameworks.mindspore.signatures import bare
 class MindSporeRecording:
     """MindSpore, as a capture needs it."""
 
+    keep_dropped = staticmethod(refuse_dropouts)
+
     def hooks(self, config: CaptureConfig, model: Any = None) -> MindSporeHooks:
         return MindSporeHooks(config, model)
 
     def after_optimizer_steps(self, step: Callable[[], None]) -> AbstractContextManager[None]:
         return steps_end(OPTIMIZERS, "__call__", step)
-
-    def keep_dropped(self, wanted: bool) -> None:
-        if wanted:
-            raise SettingsError(
-                "rm_dropout", wanted, "only PyTorch's dropouts can be changed; put the model in eval mode"
-            )
 
     def snapshot_seconds(self, dtype: str, shape: tuple[int, ...], file: Path | None) -> float:
         values = Values(CaptureConfig("", task="statistics" if file is None else "tensor"))
@@ -44,6 +40,4 @@ class MindSporeRecording:
         mindspore.set_deterministic(deterministic)
 
 
-def made() -> Recording:
-    """See capture.framework.recording."""
-    return MindSporeRecording()
+made: Callable[[], Recording] = MindSporeRecording  # see capture.framework.recording

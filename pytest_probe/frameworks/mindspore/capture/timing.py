@@ -10,8 +10,8 @@ import mindspore
 from pytest_probe.capture.framework import Timing
 from pytest_probe.capture.profiling.replaced import ReplacedTiming
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
-from pytest_probe.capture.profiling.track import now
-from pytest_probe.frameworks.mindspore.capture.hooks import Regions, compiled
+from pytest_probe.capture.replaced import Regions
+from pytest_probe.frameworks.mindspore.capture.hooks import compiled
 from pytest_probe.frameworks.mindspore.capture.names import CLASSES, functions
 
 
@@ -24,7 +24,13 @@ class MindSporeTiming(ReplacedTiming):
     def __init__(self, stopwatch: Stopwatch) -> None:
         if not stopwatch.asynchronous:
             mindspore.runtime.launch_blocking()
-        super().__init__(stopwatch, [(function, name) for function, name, _ in functions()], CLASSES, None, _waited)
+        super().__init__(
+            stopwatch,
+            [(function, name) for function, name, _ in functions()],
+            CLASSES,
+            None,
+            mindspore.runtime.synchronize,
+        )
         self._regions = Regions(compiled(self._compiled))
         stopwatch.versions["mindspore"] = mindspore.__version__
         if stopwatch.backward:
@@ -33,28 +39,13 @@ class MindSporeTiming(ReplacedTiming):
                 "pytest-probe: MindSpore's graph has no hooks that times could be taken in: its backward has no row",
             )
 
-    def begin(self) -> None:
-        super().begin()
-        self._regions.put()
-
-    def end(self) -> None:
-        self._regions.take_back()
-        super().end()
-
     def _compiled(self, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         shown = name or "MindSpore's own"
-        told = f"pytest-probe: {shown} is compiled, and is one row; run the program without jit to see the calls inside"
-        with self.away(self._stopwatch.api(self.framework, f"Jit.{shown}"), told):
+        words = (
+            f"pytest-probe: {shown} is compiled, and is one row; run the program without jit to see the calls inside"
+        )
+        with self.away(self._stopwatch.api(self.framework, f"Jit.{shown}"), words):
             return function(*args, **kwargs)
 
 
-def made(stopwatch: Stopwatch) -> Timing:
-    """See capture.framework.timing."""
-    return MindSporeTiming(stopwatch)
-
-
-def _waited() -> int:
-    """Wait for the device; for how long, in ns."""
-    begin = now()
-    mindspore.runtime.synchronize()
-    return now() - begin
+made: Callable[[Stopwatch], Timing] = MindSporeTiming  # see capture.framework.timing

@@ -85,12 +85,6 @@ class Values(ArraySnapshots):
     def waits(self) -> bool:
         return bool(self._waiting)
 
-    def forget(self) -> None:
-        """Nothing is remembered of a tensor."""
-
-    def distrust(self, value: Any) -> None:
-        """Nothing is remembered of a tensor."""
-
     def before_write(self) -> None:
         """Look at all tensors that wait."""
         if self._waiting:

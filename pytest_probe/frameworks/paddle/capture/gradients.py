@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import paddle
@@ -12,24 +11,10 @@ from msgspec import UNSET
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.frames import CallStacks
 from pytest_probe.capture.gradients import Fire, Watched
-from pytest_probe.capture.modules import Watch
-from pytest_probe.capture.replaced import ReplacedModules
+from pytest_probe.capture.replaced import ReplacedModules, ReplacingHooks
 from pytest_probe.capture.snapshot import NamedEntry
 from pytest_probe.frameworks.paddle.arrays import SIZES, is_float
 from pytest_probe.frameworks.paddle.capture.values import Values
-
-
-def differentiable(value: Any, place: str) -> Iterator[tuple[str, Any]]:
-    """The tensors among outputs to which a gradient comes, by place. That of a leaf is no call's, and outlives it."""
-    if isinstance(value, paddle.Tensor):
-        if not value.stop_gradient and not value.is_leaf and is_float(value):
-            yield place, value
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield from differentiable(item, f"{place}.{index}")
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from differentiable(item, f"{place}.{key}")
 
 
 class OutputGradients(Watched):
@@ -68,17 +53,8 @@ class Modules(ReplacedModules):
     kind_name = "paddle.nn.Layer"
     atoms = (paddle.Tensor, *SIZES)
 
-    def __init__(
-        self,
-        config: CaptureConfig,
-        values: Values,
-        stacks: CallStacks,
-        fire: Fire,
-        sees: Callable[[], bool],
-        aside: Callable[[], AbstractContextManager[None]],
-    ) -> None:
-        super().__init__(config, values, stacks, sees, aside)
-        self._fire = fire
+    def __init__(self, config: CaptureConfig, values: Values, stacks: CallStacks, hooks: ReplacingHooks) -> None:
+        super().__init__(config, values, stacks, hooks)
         self._parameters: dict[str, _WatchedParameters] = {}
 
     def leave(self) -> None:
@@ -94,29 +70,10 @@ class Modules(ReplacedModules):
     def parameters(self, module: Any) -> Mapping[str, Any]:
         return {key: one for key, one in module._parameters.items() if one is not None and one._is_initialized()}
 
-    def wants_gradients(self) -> bool:
-        return bool(paddle.is_grad_enabled())
+    def version(self, tensor: Any) -> int:
+        return int(tensor._inplace_version())
 
-    def watching(
-        self, entry: NamedEntry, args: Sequence[Any], kwargs: Mapping[str, Any], parameters: Mapping[str, Any]
-    ) -> Watch:
-        # What a layer hands on as it was given has gradients of other calls as well.
-        given = {
-            id(tensor): tensor._inplace_version()
-            for _, tensor in differentiable([*args, *kwargs.values(), *parameters.values()], "")
-        }
-
-        def watch(outputs: Sequence[Any]) -> None:
-            found = differentiable(outputs, "output")
-            own = [one for one in found if given.get(id(one[1])) != one[1]._inplace_version()]
-            if own:
-                name = ".backward.".join(entry.name.rsplit(".forward.", 1))
-                OutputGradients(name, entry.parent, own, self._fire)
-            self._watch_parameters(entry.name, parameters)
-
-        return watch
-
-    def _watch_parameters(self, name: str, parameters: Mapping[str, Any]) -> None:
+    def watch_parameters(self, name: str, parameters: Mapping[str, Any]) -> None:
         """From the first call of a layer on, until gradients come: they are those of all its calls together."""
         stem, _, number = name.rpartition(".forward.")
         watched = self._parameters.get(stem)
@@ -126,4 +83,4 @@ class Modules(ReplacedModules):
             watched.leave()
         wanting = [(key, one) for key, one in parameters.items() if not one.stop_gradient and is_float(one)]
         if wanting:
-            self._parameters[stem] = _WatchedParameters(f"{stem}.parameters_grad.{number}", wanting, self._fire)
+            self._parameters[stem] = _WatchedParameters(f"{stem}.parameters_grad.{number}", wanting, self._hooks.fire)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from types import CodeType
 from typing import Any
@@ -15,14 +15,12 @@ from pytest_probe.capture.arrays import overflown
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.frames import CallStacks
 from pytest_probe.capture.hooks import functions, modules
-from pytest_probe.capture.ranks import named_rank
-from pytest_probe.capture.recorder import COMPILED, Recorder, Scope
+from pytest_probe.capture.recorder import COMPILED, Scope
 from pytest_probe.capture.replaced import Bindings, ReplacingHooks, Rule
-from pytest_probe.capture.snapshot import NamedEntry, PlainEntry, Tree, seen_tensors
-from pytest_probe.frameworks.paddle.arrays import SIZES
-from pytest_probe.frameworks.paddle.capture.bindings import CompiledRegions
-from pytest_probe.frameworks.paddle.capture.gradients import Modules, OutputGradients, differentiable
-from pytest_probe.frameworks.paddle.capture.names import RecordedFunctions, functions_at
+from pytest_probe.capture.snapshot import PlainEntry, Tree, seen_tensors
+from pytest_probe.frameworks.paddle.arrays import SIZES, is_float
+from pytest_probe.frameworks.paddle.capture.gradients import Modules, OutputGradients
+from pytest_probe.frameworks.paddle.capture.names import RecordedFunctions, functions_at, regions
 from pytest_probe.frameworks.paddle.capture.values import Values, collectives, may_be_far, place
 
 # Asked at every call.
@@ -47,43 +45,27 @@ class PaddleHooks(ReplacingHooks):
 
     framework = "paddle"
     shapes = SIZES
+    tensor = paddle.Tensor
+    output_gradients = OutputGradients
+    distributed = paddle.distributed
     _modules: Modules
 
     def __init__(self, config: CaptureConfig, model: Any = None) -> None:
         self._values = Values(config)
-        super().__init__(config, self._values, _call_stacks())
+        super().__init__(config, self._values, CallStacks(_OURS, _computes_again, lambda: True))
         wants = Scope(config).wants_api if self._calls else lambda name: False
         self._functions = RecordedFunctions(wants, _named(config), all=self._calls and config.targets is None)
         pairs = [(function, self.replacement(function, rule)) for function, rule in self._functions.rules]
         pairs += [(function, self.ending(function)) for function in _BACKWARDS]
         self._bindings = Bindings(pairs, [paddle.Tensor])
-        self._regions = CompiledRegions(self._away)
-        self._modules = Modules(config, self._values, self._stacks, self.fire, self.sees, self.aside)
+        self._regions = regions(self._away)
+        self._modules = Modules(config, self._values, self.stacks, self)
         if model is not None:
             self.follow(model)
-
-    def install(self, recorder: Recorder) -> None:
-        super().install(recorder)
-        self._regions.put()
-
-    def remove_forward(self) -> None:
-        if self._bindings.there:
-            self._regions.take_back()
-        super().remove_forward()
 
     def remove(self) -> None:
         super().remove()
         self._modules.leave()
-
-    def rank(self) -> int | None:
-        if paddle.distributed.is_initialized():
-            return int(paddle.distributed.get_rank())
-        return named_rank()[0]
-
-    def ranks(self) -> int:
-        if paddle.distributed.is_initialized():
-            return int(paddle.distributed.get_world_size())
-        return named_rank()[1]
 
     def describe(self) -> Mapping[str, str]:
         # Read by people: where the gradients of arguments are.
@@ -104,11 +86,9 @@ class PaddleHooks(ReplacingHooks):
     def watches(self) -> bool:
         return bool(_grads())
 
-    def differentiable(self, outputs: Sequence[Any]) -> list[tuple[str, Any]]:
-        return list(differentiable(outputs, "output"))
-
-    def watched(self, name: str, entry: NamedEntry, wanting: Sequence[tuple[str, Any]]) -> None:
-        OutputGradients(name, entry.parent, wanting, self.fire)
+    def has_gradient(self, tensor: Any) -> bool:
+        # That of a leaf is no call's, and outlives it.
+        return not tensor.stop_gradient and not tensor.is_leaf and is_float(tensor)
 
     def uninitialised(self, rule: Rule) -> bool:
         return rule.name.rpartition(".")[2] in _UNINITIALISED
@@ -148,10 +128,6 @@ _OURS = os.path.join(os.path.dirname(__file__), "")
 # The file's name ends so, with either separator; these of its functions run in a backward.
 _RECOMPUTE = ("recompute.py", "recompute_hybrid.py")
 _BACKWARD = ("backward", "unpack", "inner_unpack")
-
-
-def _call_stacks() -> CallStacks:
-    return CallStacks(_OURS, _computes_again, lambda: True)
 
 
 def _computes_again(code: CodeType) -> bool:

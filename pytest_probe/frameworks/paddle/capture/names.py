@@ -7,11 +7,14 @@ import functools
 import importlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from types import FunctionType, ModuleType
 from typing import Any
 
 import paddle
+from paddle.jit.dy2static import program_translator
 
+from pytest_probe.capture.replaced import Regions, Rule
 from pytest_probe.frameworks.paddle.allowlist import OTHERS, PUBLIC, is_api
 
 _OPERATORS = "paddle._C_ops"
@@ -40,17 +43,20 @@ _DRAWING = frozenset(
 )
 
 
-class RecordedFunction:
-    """A function that is replaced: the name of its records, "" where it has none, and whether this capture wants them.
-    draws: it takes from the random number generator; writes: it may write to arguments without Paddle counting it."""
+def regions(away: Callable[[], AbstractContextManager[None]]) -> Regions:
+    """Puts `away` around every call of a function that paddle.jit.to_static compiled: what such a function calls is not
+    the program's."""
 
-    __slots__ = ("draws", "name", "wanted", "writes")
+    def made(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def replacement(*args: Any, **kwargs: Any) -> Any:
+            with away():
+                return original(*args, **kwargs)
 
-    def __init__(self, name: str, wanted: bool, writes: bool) -> None:
-        self.name = name
-        self.wanted = wanted
-        self.draws = name.rpartition(".")[2].rstrip("_") in _DRAWING
-        self.writes = writes
+        return replacement
+
+    kinds = (getattr(program_translator, name, None) for name in ("ASTStaticFunction", "SymbolicStaticFunction"))
+    return Regions((kind, "__call__", made) for kind in kinds if kind is not None)
 
 
 class RecordedFunctions:
@@ -66,7 +72,7 @@ class RecordedFunctions:
         rules = [(function, *chosen.pop(id(function), (name,))[:1], writes) for function, name, writes in known]
         rules += [(function, name, True) for name, function in chosen.values()]
         self.rules = [
-            (function, RecordedFunction(name, bool(name) and wants(name), writes))
+            (function, Rule(name, bool(name) and wants(name), writes, name.rpartition(".")[2].rstrip("_") in _DRAWING))
             for function, name, writes in rules
             if name or writes or (isinstance(function, FunctionType) and function.__name__ in _INSIDE)
         ]
@@ -146,14 +152,9 @@ def _at(path: str) -> Any:
     """What a path leads to, None where it leads to nothing: inside the longest part of it that is a module."""
     names = path.split(".")
     for count in range(len(names), 0, -1):
-        module = _module(".".join(names[:count]))
-        if module is not None:
-            return functools.reduce(lambda owner, name: getattr(owner, name, None), names[count:], module)
+        try:
+            module: Any = importlib.import_module(".".join(names[:count]))
+        except Exception:  # a module's own code may raise anything
+            continue
+        return functools.reduce(lambda owner, name: getattr(owner, name, None), names[count:], module)
     return None
-
-
-def _module(path: str) -> Any:
-    try:
-        return importlib.import_module(path)
-    except Exception:  # a module's own code may raise anything
-        return None

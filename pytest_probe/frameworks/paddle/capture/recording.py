@@ -14,7 +14,7 @@ from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.estimate import snapshot_seconds
 from pytest_probe.capture.framework import Recording
 from pytest_probe.capture.replaced import steps_end
-from pytest_probe.errors import SettingsError
+from pytest_probe.frameworks import refuse_dropouts
 from pytest_probe.frameworks.paddle.capture.hooks import PaddleHooks
 from pytest_probe.frameworks.paddle.capture.values import Values
 
@@ -29,17 +29,13 @@ def _kinds(kind: type) -> Iterator[Any]:
 class PaddleRecording:
     """Paddle, as a capture needs it."""
 
+    keep_dropped = staticmethod(refuse_dropouts)
+
     def after_optimizer_steps(self, step: Callable[[], None]) -> AbstractContextManager[None]:
         return steps_end([kind for kind in _kinds(Optimizer) if "step" in vars(kind)], "step", step)
 
     def hooks(self, config: CaptureConfig, model: Any = None) -> PaddleHooks:
         return PaddleHooks(config, model)
-
-    def keep_dropped(self, wanted: bool) -> None:
-        if wanted:
-            raise SettingsError(
-                "rm_dropout", wanted, "only PyTorch's dropouts can be changed; put the model in eval mode"
-            )
 
     def snapshot_seconds(self, dtype: str, shape: tuple[int, ...], file: Path | None) -> float:
         values = Values(CaptureConfig("", task="statistics" if file is None else "tensor"))
@@ -54,6 +50,4 @@ class PaddleRecording:
                 paddle.set_flags({flag: deterministic})
 
 
-def made() -> Recording:
-    """See capture.framework.recording."""
-    return PaddleRecording()
+made: Callable[[], Recording] = PaddleRecording  # see capture.framework.recording

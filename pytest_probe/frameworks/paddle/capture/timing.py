@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -10,9 +11,8 @@ import paddle
 from pytest_probe.capture.framework import Timing
 from pytest_probe.capture.profiling.replaced import ReplacedTiming
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
-from pytest_probe.capture.profiling.track import DeviceClock, WaitingClock, now
-from pytest_probe.frameworks.paddle.capture.bindings import CompiledRegions
-from pytest_probe.frameworks.paddle.capture.names import RecordedFunctions
+from pytest_probe.capture.profiling.track import DeviceClock, WaitingClock
+from pytest_probe.frameworks.paddle.capture.names import RecordedFunctions, regions
 
 _modes: Any = paddle.base.framework.global_var
 _BACKWARDS = (
@@ -28,9 +28,9 @@ class PaddleTiming(ReplacedTiming):
     def __init__(self, stopwatch: Stopwatch) -> None:
         named = [(function, rule.name) for function, rule in RecordedFunctions(lambda name: True).rules if rule.name]
         named += [(function, name) for name, function in _BACKWARDS]
-        super().__init__(stopwatch, named, [paddle.Tensor], _clock(stopwatch), _waited)
+        super().__init__(stopwatch, named, [paddle.Tensor], _clock(stopwatch), _synchronize)
         self._compiled = stopwatch.api(self.framework, "paddle.jit.to_static")
-        self._regions = CompiledRegions(self._away)
+        self._regions = regions(self._away)
         stopwatch.versions["paddle"] = str(paddle.__version__)
         if stopwatch.backward:
             stopwatch.tell(
@@ -41,14 +41,6 @@ class PaddleTiming(ReplacedTiming):
     def compiles(self) -> bool:
         return _modes._dygraph_tracer_ is None
 
-    def begin(self) -> None:
-        super().begin()
-        self._regions.put()
-
-    def end(self) -> None:
-        self._regions.take_back()
-        super().end()
-
     def _away(self) -> AbstractContextManager[None]:
         return self.away(
             self._compiled,
@@ -57,9 +49,7 @@ class PaddleTiming(ReplacedTiming):
         )
 
 
-def made(stopwatch: Stopwatch) -> Timing:
-    """See capture.framework.timing."""
-    return PaddleTiming(stopwatch)
+made: Callable[[Stopwatch], Timing] = PaddleTiming  # see capture.framework.timing
 
 
 def _clock(stopwatch: Stopwatch) -> DeviceClock | None:
@@ -70,12 +60,9 @@ def _clock(stopwatch: Stopwatch) -> DeviceClock | None:
     return WaitingClock(paddle.device.synchronize, allocated)
 
 
-def _waited() -> int:
-    """Wait for the device; for how long, in ns."""
-    begin = now()
+def _synchronize() -> None:
     if _ahead():
         paddle.device.synchronize()
-    return now() - begin
 
 
 def _ahead() -> bool:

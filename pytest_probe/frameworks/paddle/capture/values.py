@@ -26,14 +26,7 @@ from msgspec import UNSET
 
 from pytest_probe.capture.arrays import COUNTED, ArraySnapshots, countable
 from pytest_probe.capture.config import CaptureConfig
-from pytest_probe.capture.frequent_values import (
-    Places,
-    fill_from_samples,
-    layout_of,
-    memory_at,
-    places,
-    span,
-)
+from pytest_probe.capture.frequent_values import Places, fill_from_samples, layout_of, memory_at, places, span
 from pytest_probe.capture.snapshot import PlainEntry, Seen, Tree
 from pytest_probe.capture.statistics import SMALL_BYTES, fill_from_row, fill_small_from
 from pytest_probe.frameworks.paddle.arrays import FLOATS, SIZES, name_of
@@ -78,7 +71,9 @@ class DistantStatistics:
         try:
             alone = tensor.detach()
             found = places(seen.shape, layout_of(seen.shape, tuple(tensor.strides)), tensor.is_contiguous())
-            sample = _sample(alone, found) if sampled else None
+            # The offset counts bytes, from where the memory begins.
+            view = (list(found.shape), list(found.strides), alone.offset)
+            sample = _assign(_as_strided(alone, *view)) if sampled else None
             self._waiting.append((_vector(alone, seen.dtype), sample, found if sampled else None, seen))
         except RuntimeError:
             self._unable.add(where)
@@ -104,30 +99,21 @@ def _vector(tensor: Any, dtype: str) -> Any:
     return _stack([_max(wide, [], False), _min(wide, [], False), *(_sum(one, [], None, False) for one in summed)], 0)
 
 
-def _sample(tensor: Any, where: Places) -> Any:
-    # The offset counts bytes, from where the memory begins.
-    return _assign(_as_strided(tensor, list(where.shape), list(where.strides), tensor.offset))
-
-
 def _fill(ones: list[_Waiting]) -> None:
     """Fill in what one device has computed, or what it says of a fault."""
     try:
-        _fetch(ones)
+        rows = _stack([numbers for numbers, *_ in ones], 0)
+        looked = [(sample, where, seen) for _, sample, where, seen in ones if where is not None]
+        samples = [_flatten(_cast(sample, _WIDE), 0, -1) for sample, _, _ in looked]
+        found: np.ndarray = _concat([_flatten(rows, 0, -1), *samples], 0).numpy()
+        count = 7 * len(ones)
+        for row, (*_, seen) in zip(found[:count].reshape(-1, 7).tolist(), ones, strict=True):
+            fill_from_row(seen, math.prod(seen.shape), [*row, math.inf])
+        if looked:
+            fill_from_samples(found[count:], [where for _, where, _ in looked], [seen for *_, seen in looked])
     except Exception as error:
         for *_, seen in ones:
             seen.failed = f"{type(error).__name__}: {error}"
-
-
-def _fetch(ones: list[_Waiting]) -> None:
-    rows = _stack([numbers for numbers, *_ in ones], 0)
-    looked = [(sample, where, seen) for _, sample, where, seen in ones if where is not None]
-    samples = [_flatten(_cast(sample, _WIDE), 0, -1) for sample, _, _ in looked]
-    found: np.ndarray = _concat([_flatten(rows, 0, -1), *samples], 0).numpy()
-    count = 7 * len(ones)
-    for row, (*_, seen) in zip(found[:count].reshape(-1, 7).tolist(), ones, strict=True):
-        fill_from_row(seen, math.prod(seen.shape), [*row, math.inf])
-    if looked:
-        fill_from_samples(found[count:], [where for _, where, _ in looked], [seen for *_, seen in looked])
 
 
 _NAMES: Mapping[Any, str] = {
@@ -188,7 +174,7 @@ class Values(ArraySnapshots):
             # Paddle takes the name of a dtype in its place.
             str: lambda value: PlainEntry("paddle.dtype", value) if value in _ARRAYS else text(value),
             **dict.fromkeys(SIZES, lambda value: [self.take(int(item)) for item in value]),
-            _GROUP: _group,
+            _GROUP: lambda value: {"type": "paddle.ProcessGroup", "group_ranks": list(value.ranks)},
             **dict.fromkeys((_Place, *_Place.__subclasses__(), *_places()), place),
         }
 
@@ -240,28 +226,22 @@ class Values(ArraySnapshots):
         if near and size <= SMALL_BYTES and seen.stride is UNSET and not self._kept:
             # As `look` does it, without an array.
             if self._counts:
-                self._count_small(address, math.prod(shape), dtype, seen)
+                count = math.prod(shape)
+                number = -1 if self._sums else self._compiled.get(dtype, -1)
+                if number < 0 or not fill_small_from(address, count, number, seen):
+                    self._small.append((string_at(address, size), dtype, seen))
         elif near:
             self.look(_array(address, seen), seen, dtype, near=True)
-        elif self._counts or self._kept:
-            self._look_far(tensor, seen)
+        # On another device; where values are asked for, or it cannot count, a copy is looked at.
+        elif self._kept or (
+            self._counts and (self._sums or not self._distant.count(tensor, seen, sampled=dtype in _FLOATS))
+        ):
+            self.look(contiguous(np.asarray(tensor.numpy()).view(_ARRAYS[dtype])), seen, dtype, near=False)
         if self._remembers:
             memory = address - tensor.offset
             known = _Known(weakref.ref(tensor), tensor._inplace_version(), memory, self._writes.get(memory, 0), seen)
             self._known[id(tensor)] = known
         return seen
-
-    def _count_small(self, address: int, count: int, dtype: str, seen: Seen) -> None:
-        """Fill in the statistics of a small tensor, or copy its memory."""
-        number = -1 if self._sums else self._compiled.get(dtype, -1)
-        if number < 0 or not fill_small_from(address, count, number, seen):
-            self._small.append((string_at(address, count * self._widths[dtype]), dtype, seen))
-
-    def _look_far(self, tensor: Any, seen: Seen) -> None:
-        """As `look`, of a tensor on another device; where values are asked for, or it cannot count, of a copy."""
-        copied = self._kept or self._sums
-        if copied or not self._distant.count(tensor, seen, sampled=seen.dtype in _FLOATS):
-            self.look(contiguous(np.asarray(tensor.numpy()).view(_ARRAYS[seen.dtype])), seen, seen.dtype, near=False)
 
     def distrust(self, value: Any) -> None:
         """The memory of these tensors may be written to without Paddle counting it."""
@@ -273,16 +253,13 @@ class Values(ArraySnapshots):
                 self.distrust(item)
 
     def forget(self) -> None:
-        """What was written since is not known, as between stop and start."""
         self._known.clear()
         self._writes.clear()
 
     def waits(self) -> bool:
-        """Would `settle` wait for a device?"""
         return bool(self._distant)
 
     def settle(self) -> None:
-        """Fill in all statistics that were put off; waits once for other devices."""
         self._settle_small()
         self._distant.settle()
         self._settle_samples()
@@ -351,7 +328,3 @@ def collectives() -> Iterator[tuple[str, Any]]:
     for name in _COLLECTIVES:
         if hasattr(dist, name):
             yield f"Distributed.{name}", getattr(dist, name)
-
-
-def _group(value: Any) -> Tree:
-    return {"type": "paddle.ProcessGroup", "group_ranks": list(value.ranks)}

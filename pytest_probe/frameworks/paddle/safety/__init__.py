@@ -119,30 +119,19 @@ def check_arguments(bound: BoundCall) -> None:
 
 
 def _problems(bound: BoundCall) -> Iterator[str]:
-    yield from _operands(bound)
-    yield from _misplaced(bound)
-    if bound.name in _CHECKS:
-        yield from _CHECKS[bound.name](bound)
-
-
-def _operands(bound: BoundCall) -> Iterator[str]:
-    """Methods in C++ read the other operand, whether there is one or not."""
+    # Methods in C++ read the other operand, whether there is one or not.
     two = bound.api.rpartition(".")[2] in _OPERATORS or bound.name == "is_same_shape"
     if two and len(bound.given.keys() & {"input", "other", "input.1", "y"}) < 2:
         yield "one operand, expected two"
-
-
-def _misplaced(bound: BoundCall) -> Iterator[str]:
-    """A method in C++ reads the value in a dtype's place as one; of what is none it ends the process."""
+    # One in C++ reads the value in a dtype's place as one; of what is none it ends the process.
     places = _DTYPES.get("sparse.cast" if bound.api.endswith("sparse.cast") else bound.name, {})
     for name, value in bound.given.items():
         flag = isinstance(value, bool) and places.get(name) == "keepdim"
         if name in places and isinstance(value, _NO_DTYPE) and not flag:
-            yield f"{_described(value)} in the place of {places[name]}"
-
-
-def _described(value: object) -> str:
-    return "a tensor" if isinstance(value, Leaf) else type(value).__name__
+            kind = "a tensor" if isinstance(value, Leaf) else type(value).__name__
+            yield f"{kind} in the place of {places[name]}"
+    if bound.name in _CHECKS:
+        yield from _CHECKS[bound.name](bound)
 
 
 _NO_DTYPE = (Leaf, list, tuple, dict, int, float, complex)
@@ -160,8 +149,4 @@ _DTYPES: Mapping[str, Mapping[str, str]] = {
     **{name: {"input.2": "keepdim", "keepdim": "keepdim"} for name in ("count_nonzero", "nanmean")},
 }
 # By canonical name: what is wrong with the arguments of a call.
-_CHECKS: Mapping[str, Callable[[BoundCall], Iterator[str]]] = {
-    **SHAPE_CHECKS,
-    **INDEX_CHECKS,
-    **_TRAINING_CHECKS,
-}
+_CHECKS: Mapping[str, Callable[[BoundCall], Iterator[str]]] = {**SHAPE_CHECKS, **INDEX_CHECKS, **_TRAINING_CHECKS}

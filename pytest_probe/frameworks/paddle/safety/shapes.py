@@ -188,12 +188,8 @@ def _identity(bound: BoundCall) -> Iterator[str]:
 
 def _windows(bound: BoundCall) -> Iterator[str]:
     """Tensor.unfold(axis, size, step), whose view is not checked against its memory."""
-    data, axis, size, step = (
-        array_at(bound, "input"),
-        _value_at(bound, "axis", 1),
-        _value_at(bound, "size", 2),
-        _value_at(bound, "step", 3),
-    )
+    data = array_at(bound, "input")
+    axis, size, step = (_value_at(bound, name, at) for at, name in enumerate(("axis", "size", "step"), 1))
     if data is None or bound.api.endswith("functional.unfold"):
         return
     known = isinstance(axis, int) and -data.ndim <= axis < data.ndim

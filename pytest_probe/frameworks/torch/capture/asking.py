@@ -99,7 +99,10 @@ class _Mode(TorchFunctionMode):
         self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        rule = self._rule(function)
+        try:
+            rule: Any = self._rules.table[function]
+        except (KeyError, TypeError):
+            rule = self._rules.learn(function, sys._getframe().f_back)
         if isinstance(rule, Inside):
             function, rule = rule
         if rule is None or rule is ALIASING or not (rule.wanted and self.asking) or transforming():
@@ -162,7 +165,8 @@ class _Mode(TorchFunctionMode):
                 if all(each is None for each in found):
                     torch.autograd.Variable._execution_engine.queue_callback(asked)
                 for index, number in numbers:
-                    found[index] = _copy_of(gradients[number])
+                    gradient = gradients[number]
+                    found[index] = None if gradient is None else gradient.detach().clone()
 
         handles = [node.register_prehook(partial(arrived, numbers)) for node, numbers in places.items()]
 
@@ -175,22 +179,12 @@ class _Mode(TorchFunctionMode):
                 raise
             self._asks.failed(api, error)
 
-    def _rule(self, function: Any) -> Any:
-        try:
-            return self._rules.table[function]
-        except (KeyError, TypeError):
-            return self._rules.learn(function, sys._getframe(1).f_back)
-
 
 @contextmanager
 def _alike() -> Iterator[None]:
     """Nothing in here draws the program's numbers, enters its graph, or is saved as a checkpoint saves."""
-    with _drawing_nothing(), torch.no_grad(), saved_tensors_hooks(_itself, _itself):
+    with _drawing_nothing(), torch.no_grad(), saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
         yield
-
-
-def _itself(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor
 
 
 class _Drawn:
@@ -232,10 +226,6 @@ def _copied(value: Any) -> Any:
     return value.detach().clone().requires_grad_(value.requires_grad)
 
 
-def _copy_of(gradient: torch.Tensor | None) -> torch.Tensor | None:
-    return None if gradient is None else gradient.detach().clone()
-
-
 def _place_in_graph(tensor: torch.Tensor) -> tuple[Any, int]:
     return tensor.grad_fn or id(tensor), tensor.output_nr
 
@@ -247,15 +237,12 @@ def _make_again(call: Made) -> None:
         return
     with torch.enable_grad():
         with unseen():  # a leaf cannot be written to
-            args, kwargs = tree_map(_view, (tuple(call.args), dict(call.kwargs)))
+            given = (tuple(call.args), dict(call.kwargs))
+            args, kwargs = tree_map(lambda leaf: leaf.view_as(leaf) if isinstance(leaf, torch.Tensor) else leaf, given)
         results = _tensors(call.function(*args, **kwargs))
     pairs = zip(results, call.gradients, strict=True)
-    given = [(result, gradient) for result, gradient in pairs if gradient is not None]
-    torch.autograd.backward([result for result, _ in given], [gradient for _, gradient in given])
-
-
-def _view(value: Any) -> Any:
-    return value.view_as(value) if isinstance(value, torch.Tensor) else value
+    asked = [(result, gradient) for result, gradient in pairs if gradient is not None]
+    torch.autograd.backward([result for result, _ in asked], [gradient for _, gradient in asked])
 
 
 def _as_an_autocast_casts(given: Any, result: Any) -> Any:
@@ -404,6 +391,4 @@ def _other_run(call: Made, dtype: torch.dtype | None, *, on_cpu: bool) -> list[t
     return _tensors(call.function(*args, **kwargs))
 
 
-def made(wants: Callable[[str], bool], asks: Asks) -> TorchAsking:
-    """What sees the program's calls."""
-    return TorchAsking(wants, asks)
+made: Callable[[Callable[[str], bool], Asks], TorchAsking] = TorchAsking  # what sees the calls of the program

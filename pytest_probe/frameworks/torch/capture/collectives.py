@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FrameType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -25,6 +25,9 @@ from torch.distributed import distributed_c10d
 from pytest_probe.capture.snapshot import NamedEntry, PlainEntry, Tree
 from pytest_probe.frameworks.torch.capture.functions import Wrapped, wrapped
 from pytest_probe.frameworks.torch.capture.modes import Presence, patched
+
+if TYPE_CHECKING:
+    from pytest_probe.frameworks.torch.capture.hooks import TorchHooks
 
 # Collectives, and the parameter that each writes to.
 _WRITTEN = {
@@ -59,19 +62,6 @@ class _Dispatched(Struct, frozen=True):
     written: Any
 
 
-class Recording(Protocol):
-    """How calls become entries. All modes are off while these are asked."""
-
-    def begin_collective(
-        self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], frame: FrameType
-    ) -> NamedEntry | None:
-        """The entry of a call with what it is given, as it is now; None where it is not recorded."""
-
-    def end_collective(self, entry: NamedEntry | None, written: Any, tensors: Sequence[torch.Tensor]) -> None:
-        """Record what a call has written, None where that is not known; tensors may have been written to, entry None:
-        by a call that is not recorded."""
-
-
 class _Open(Struct):
     """A call whose handles the program has not waited for; left are those. given_away: the program waits for a future
     in place of a handle, or C++ does, which gives no sign."""
@@ -85,7 +75,7 @@ class _Open(Struct):
 class Collectives:
     """Records collectives while it is open."""
 
-    def __init__(self, recording: Recording, presence: Presence) -> None:
+    def __init__(self, recording: TorchHooks, presence: Presence) -> None:
         self._recording = recording
         self._presence = presence
         self._inside = threading.local()
@@ -111,7 +101,9 @@ class Collectives:
             if one.entry is not None:
                 # This and the call's own reference, the list's and the argument's: nobody else can wait for it.
                 alone = all(sys.getrefcount(work) <= 3 for work in one.left)
-                forgotten = alone and not one.given_away and _on_host(one.written)
+                # On other devices a stream, or all of the device, may be waited for in place of a handle.
+                on_host = all(tensor.is_cpu for tensor in _tensors(one.written))
+                forgotten = alone and not one.given_away and on_host
                 _tell(one.entry, waited=False if forgotten else None)
             self._end(one.entry, one.written, known=False)
         self._open.clear()
@@ -135,7 +127,10 @@ class Collectives:
         if handles:
             self._wait_for(_Open(entry, written, handles))
         else:
-            self._end(entry, written, known=not _coalescing(group))
+            # It is made later, together with others, where its group coalesces.
+            coalescing: Any = getattr(distributed_c10d._world, "pg_coalesce_state", {})
+            later = (dist.group.WORLD if group is None else group) in coalescing
+            self._end(entry, written, known=not later)
         return result
 
     def _kernel(self, call: _Dispatched, group: Any, make: Callable[[], Any]) -> Any:
@@ -223,17 +218,6 @@ def _of_receivers(handles: list[Any], written: Any) -> list[Any]:
     return [handle for handle, receives in zip(handles, receiving, strict=True) if receives]
 
 
-def _coalescing(group: Any) -> bool:
-    """Is the call made later, together with others?"""
-    state: Any = getattr(distributed_c10d._world, "pg_coalesce_state", {})
-    return (dist.group.WORLD if group is None else group) in state
-
-
-def _on_host(value: Any) -> bool:
-    """On other devices a stream, or all of the device, may be waited for in place of a handle."""
-    return all(tensor.is_cpu for tensor in _tensors(value))
-
-
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
     """The tensors that a call writes to."""
     if isinstance(value, torch.Tensor):
@@ -288,32 +272,12 @@ def _peer(group: Any, rank: int) -> int:
     return dist.get_process_group_ranks(group)[rank]
 
 
-def _all_reduce(group: Any, tensors: Any, _: Any, op: Any, *rest: Any) -> _Dispatched:
-    return _all_reduce_one(group, tensors[0], _, op)
-
-
 def _all_reduce_one(group: Any, tensor: Any, _: Any, op: Any, *rest: Any) -> _Dispatched:
     return _Dispatched("all_reduce", (tensor,), {"op": _reduction(op)}, tensor)
 
 
-def _broadcast(group: Any, tensors: Any, _: Any, root: int, *rest: Any) -> _Dispatched:
-    return _Dispatched("broadcast", (tensors[0],), {"src": _peer(group, root)}, tensors[0])
-
-
-def _reduce(group: Any, tensors: Any, _: Any, op: Any, root: int, *rest: Any) -> _Dispatched:
-    return _Dispatched("reduce", (tensors[0],), {"dst": _peer(group, root), "op": _reduction(op)}, tensors[0])
-
-
-def _all_gather(group: Any, outputs: Any, inputs: Any, *rest: Any) -> _Dispatched:
-    return _Dispatched("all_gather", (outputs[0], inputs[0]), {}, outputs[0])
-
-
 def _all_gather_base(group: Any, output: Any, given: Any, *rest: Any) -> _Dispatched:
     return _Dispatched("all_gather_into_tensor", (output, given), {}, output)
-
-
-def _reduce_scatter(group: Any, outputs: Any, inputs: Any, _: Any, op: Any, *rest: Any) -> _Dispatched:
-    return _Dispatched("reduce_scatter", (outputs[0], inputs[0]), {"op": _reduction(op)}, outputs[0])
 
 
 def _reduce_scatter_base(group: Any, output: Any, given: Any, _: Any, op: Any, *rest: Any) -> _Dispatched:
@@ -333,48 +297,42 @@ def _coalesced(single: Callable[..., _Dispatched], name: str) -> Callable[..., _
     return read
 
 
-def _all_to_all(group: Any, outputs: Any, inputs: Any, *rest: Any) -> _Dispatched:
-    return _Dispatched("all_to_all", (outputs, inputs), {}, outputs)
-
-
-def _all_to_all_base(group: Any, output: Any, given: Any, _: Any, to: Any, by: Any, *rest: Any) -> _Dispatched:
-    return _Dispatched("all_to_all_single", (output, given, list(to) or None, list(by) or None), {}, output)
-
-
-def _gather(group: Any, outputs: Any, inputs: Any, _: Any, root: int, *rest: Any) -> _Dispatched:
-    gathered = outputs[0] if outputs else None
-    return _Dispatched("gather", (inputs[0], gathered), {"dst": _peer(group, root)}, gathered)
-
-
-def _scatter(group: Any, outputs: Any, inputs: Any, _: Any, root: int, *rest: Any) -> _Dispatched:
-    return _Dispatched("scatter", (outputs[0], inputs[0] if inputs else None), {"src": _peer(group, root)}, outputs[0])
-
-
-def _send(group: Any, tensors: Any, _: Any, to: int, *rest: Any) -> _Dispatched:
-    return _Dispatched("send", (tensors[0], _peer(group, to)), {}, None)
-
-
-def _receive(group: Any, tensors: Any, _: Any, source: int, *rest: Any) -> _Dispatched:
-    return _Dispatched("recv", (tensors[0], _peer(group, source)), {}, tensors[0])
-
-
 _OPERATORS: Mapping[str, Callable[..., _Dispatched]] = {
-    "allreduce_": _all_reduce,
-    "broadcast_": _broadcast,
-    "reduce_": _reduce,
-    "allgather_": _all_gather,
+    "allreduce_": lambda group, tensors, *rest: _all_reduce_one(group, tensors[0], *rest),
+    "broadcast_": lambda group, tensors, _, root, *rest: _Dispatched(
+        "broadcast", (tensors[0],), {"src": _peer(group, root)}, tensors[0]
+    ),
+    "reduce_": lambda group, tensors, _, op, root, *rest: _Dispatched(
+        "reduce", (tensors[0],), {"dst": _peer(group, root), "op": _reduction(op)}, tensors[0]
+    ),
+    "allgather_": lambda group, outputs, inputs, *rest: _Dispatched(
+        "all_gather", (outputs[0], inputs[0]), {}, outputs[0]
+    ),
     "_allgather_base_": _all_gather_base,
-    "reduce_scatter_": _reduce_scatter,
+    "reduce_scatter_": lambda group, outputs, inputs, _, op, *rest: _Dispatched(
+        "reduce_scatter", (outputs[0], inputs[0]), {"op": _reduction(op)}, outputs[0]
+    ),
     "_reduce_scatter_base_": _reduce_scatter_base,
     "allreduce_coalesced_": _coalesced(_all_reduce_one, "all_reduce_coalesced"),
     "allgather_into_tensor_coalesced_": _coalesced(_all_gather_base, "all_gather_into_tensor_coalesced"),
     "reduce_scatter_tensor_coalesced_": _coalesced(_reduce_scatter_base, "reduce_scatter_tensor_coalesced"),
-    "alltoall_": _all_to_all,
-    "alltoall_base_": _all_to_all_base,
-    "gather_": _gather,
-    "scatter_": _scatter,
-    "send": _send,
-    "recv_": _receive,
+    "alltoall_": lambda group, outputs, inputs, *rest: _Dispatched("all_to_all", (outputs, inputs), {}, outputs),
+    "alltoall_base_": lambda group, output, given, _, to, by, *rest: _Dispatched(
+        "all_to_all_single", (output, given, list(to) or None, list(by) or None), {}, output
+    ),
+    "gather_": lambda group, outputs, inputs, _, root, *rest: _Dispatched(
+        "gather",
+        (inputs[0], outputs[0] if outputs else None),
+        {"dst": _peer(group, root)},
+        outputs[0] if outputs else None,
+    ),
+    "scatter_": lambda group, outputs, inputs, _, root, *rest: _Dispatched(
+        "scatter", (outputs[0], inputs[0] if inputs else None), {"src": _peer(group, root)}, outputs[0]
+    ),
+    "send": lambda group, tensors, _, to, *rest: _Dispatched("send", (tensors[0], _peer(group, to)), {}, None),
+    "recv_": lambda group, tensors, _, source, *rest: _Dispatched(
+        "recv", (tensors[0], _peer(group, source)), {}, tensors[0]
+    ),
 }
 
 

@@ -16,8 +16,8 @@ from pytest_probe.frameworks.torch.capture.device_rows import COLUMNS, SAMPLE, S
 MOST_PARTS = 512  # programs that share a tensor
 BLOCK = 1024
 _PART = 4096  # elements from which on another program helps
-# What is told of a tensor: its parameters of pytest_probe_count, as they follow one another.
-_TOLD = tl.constexpr(14)
+# The parameters of pytest_probe_count that are a tensor's own, the first ones.
+_OF_A_TENSOR = tl.constexpr(14)
 _SCALE = tl.constexpr(SCALE)
 _COLUMNS, _SAMPLE = tl.constexpr(COLUMNS), tl.constexpr(SAMPLE)
 _MOST, _A_PART = tl.constexpr(MOST_PARTS), tl.constexpr(_PART)
@@ -208,16 +208,16 @@ def pytest_probe_count_all(
     tensors: tl.int64, table: tl.int64, scratch: tl.int64, counter: tl.int64,
     dtype: tl.constexpr, extreme: tl.constexpr, coded: tl.constexpr, dense: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
-    """The rows of several tensors: at this address stands what is told of each."""
+    """The rows of several tensors: at this address stand the arguments of each, one after the other."""
     part, which = tl.program_id(0), tl.program_id(1)
-    told = tensors.to(tl.pointer_type(tl.int64)) + which * _TOLD
-    size = tl.load(told + 1)
+    given = tensors.to(tl.pointer_type(tl.int64)) + which * _OF_A_TENSOR
+    size = tl.load(given + 1)
     parts = tl.minimum((size + _A_PART - 1) // _A_PART, _MOST).to(tl.int32)
     if part < parts:
         _count(
-            tl.load(told), size, tl.load(told + 2), tl.load(told + 3), tl.load(told + 4), tl.load(told + 5),
-            tl.load(told + 6), tl.load(told + 7), tl.load(told + 8), tl.load(told + 9), tl.load(told + 10),
-            tl.load(told + 11), tl.load(told + 12), tl.load(told + 13), table,
+            tl.load(given), size, tl.load(given + 2), tl.load(given + 3), tl.load(given + 4), tl.load(given + 5),
+            tl.load(given + 6), tl.load(given + 7), tl.load(given + 8), tl.load(given + 9), tl.load(given + 10),
+            tl.load(given + 11), tl.load(given + 12), tl.load(given + 13), table,
             scratch + which * (_MOST * _COLUMNS * 8), counter + which * 4,
             part, parts, dtype, extreme, coded, dense, block,
         )  # fmt: skip

@@ -78,13 +78,11 @@ class Rows:
         # Of this module's stream, so that nothing of the program's still writes to this memory; and to be written to
         # from outside of inference mode as well.
         with torch.inference_mode(False), self._aside():
-            rows = torch.empty(self._shape, dtype=self._dtype(), device=self.device)
+            dtype = torch.float32 if self.device.type == "mps" else torch.float64
+            rows = torch.empty(self._shape, dtype=dtype, device=self.device)
             host = pinned(torch.empty(self._shape, dtype=rows.dtype, device="cpu"))
         self._pages += 1
         return _Page(rows, host, [], {})
-
-    def _dtype(self) -> torch.dtype:
-        return torch.float32 if self.device.type == "mps" else torch.float64
 
     def send(self) -> None:
         """Begin to copy the rows that are taken."""

@@ -29,8 +29,8 @@ _EXTENTS = 3  # extents of a memory with gaps that a kernel walks
 _TOGETHER = 64  # tensors that are counted in one launch
 _PLAIN = frozenset((torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.bool))
 _DENSE, _NOWHERE = (1, 1, 1, 1, 1), (0, 1, 1, 0, 0, 0)
-# Called when the program starts a kernel of its own.
-_told: weakref.WeakSet[Any] = weakref.WeakSet()
+# Whose others_wrote() is called when the program starts a kernel of its own.
+_listeners: weakref.WeakSet[Any] = weakref.WeakSet()
 # The compiled kernels, and why there are none.
 _compiled: dict[Any, Any] = {}
 _failures: set[str] = set()
@@ -68,16 +68,16 @@ class _Gathered(threading.local):
 
 
 class DeviceStatistics:
-    """Of the tensors of one device. Gradients are off. sees_others: told.others_wrote() is called before a kernel
+    """Of the tensors of one device. Gradients are off. sees_others: listener.others_wrote() is called before a kernel
     of the program's own runs."""
 
-    def __init__(self, device: torch.device, told: Any = None) -> None:
+    def __init__(self, device: torch.device, listener: Any = None) -> None:
         self._rows = Rows(device, _fill_all)
         self._device = device
         self._kernels = _kernels() if device.type in _TRITONS else None
         self._lanes: dict[int, _Lane] = {}
         self._gathered = _Gathered()
-        self.sees_others = told is not None and self._kernels is not None and tell_of_other_kernels(told)
+        self.sees_others = listener is not None and self._kernels is not None and tell_of_other_kernels(listener)
         self.settle, self.waits = self._rows.settle, self._rows.waits
 
     def count(self, tensor: torch.Tensor, seen: Seen, layout: Layout, where: Places | None) -> None:
@@ -155,16 +155,16 @@ class DeviceStatistics:
                 continue
             where = waiting.where
             sampled = _NOWHERE if where is None else (*where.shape, *where.strides)
-            told = (numbers.data_ptr(), waiting.count, *walk, *sampled, address + row * width)
-            kinds.setdefault(kind, []).append(told)
-        for kind, told_of_all in kinds.items():
+            arguments = (numbers.data_ptr(), waiting.count, *walk, *sampled, address + row * width)
+            kinds.setdefault(kind, []).append(arguments)
+        for kind, tensors_arguments in kinds.items():
             args = (_table(lane, kind[0], self._device), lane.scratch.data_ptr(), lane.counters.data_ptr())
-            parts = kernels.parts_of(max([size for _, size, *_ in told_of_all]))
-            if len(told_of_all) == 1:
-                self._run(kernels.pytest_probe_count, kind, (parts, 1, 1), told_of_all[0] + args)
+            parts = kernels.parts_of(max([size for _, size, *_ in tensors_arguments]))
+            if len(tensors_arguments) == 1:
+                self._run(kernels.pytest_probe_count, kind, (parts, 1, 1), tensors_arguments[0] + args)
             else:
-                there = pinned(torch.tensor(told_of_all, device="cpu")).to(self._device, non_blocking=True)
-                grid = (parts, len(told_of_all), 1)
+                there = pinned(torch.tensor(tensors_arguments, device="cpu")).to(self._device, non_blocking=True)
+                grid = (parts, len(tensors_arguments), 1)
                 self._run(kernels.pytest_probe_count_all, kind, grid, (there.data_ptr(), *args))
 
     def _run(
@@ -206,24 +206,24 @@ def _kernels() -> ModuleType | None:
     return device_kernel
 
 
-def tell_of_other_kernels(told: Any) -> bool:
-    """Call told.others_wrote() when the program starts a kernel that it wrote in Triton's language: it may write to
-    tensors, and torch's version counters do not see that. False where nobody can tell."""
+def tell_of_other_kernels(listener: Any) -> bool:
+    """Call listener.others_wrote() when the program starts a kernel that it wrote in Triton's language: it may write
+    to tensors, and torch's version counters do not see that. False where nobody can tell."""
     kernels = _kernels()
     if kernels is None:
         return False
-    if not _told:
+    if not _listeners:
         try:
             kernels.triton.knobs.runtime.launch_enter_hook.add(_started)
         except AttributeError:  # before Triton 3.4
             return False
-    _told.add(told)
+    _listeners.add(listener)
     return True
 
 
 def _started(launch: Any) -> None:
     if not launch.get()["name"].startswith("pytest_probe_count"):
-        for each in list(_told):
+        for each in list(_listeners):
             each.others_wrote()
 
 

@@ -225,11 +225,7 @@ class Modules(ModuleCalls):
         return self._follow(original, module, args, kwargs)
 
     def _follow(
-        self,
-        original: Callable[..., Any],
-        module: torch.nn.Module,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        self, original: Callable[..., Any], module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         if transforming():
             return original(module, *args, **kwargs)

@@ -12,7 +12,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from types import CodeType, FrameType, SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any, TypeVar
 
 import torch
@@ -23,7 +23,6 @@ from pytest_probe.capture import kernel
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.frames import ASKING_CODE, Calling, CallStacks, remove_our_frames
 from pytest_probe.capture.hooks import CallHooks, functions, modules
-from pytest_probe.capture.ranks import named_rank
 from pytest_probe.capture.recorder import Recorder, Scope
 from pytest_probe.capture.snapshot import ForwardEntry, NamedEntry, PlainEntry, Seen, Tree, seen_tensors
 from pytest_probe.frameworks.torch import own
@@ -74,10 +73,14 @@ class TorchHooks(CallHooks):
     """Sees torch's calls, the outermost ones, and the gradients that go through them."""
 
     framework = "pytorch"
+    distributed = torch.distributed if torch.distributed.is_available() else None
 
     def __init__(self, config: CaptureConfig, model: Any = None) -> None:
         self._values = Values(config)
-        super().__init__(config, self._values, _call_stacks())
+        stacks = CallStacks(
+            _OURS, lambda code: code.co_filename.endswith(_CHECKPOINT), lambda: torch._C._current_graph_task_id() >= 0
+        )
+        super().__init__(config, self._values, stacks)
         self._take: Callable[[Any], Tree] = (self._values.compiled or self._values).take
         self._uninitialised = Uninitialised()
         self._alone = self._begin, self._end
@@ -87,7 +90,7 @@ class TorchHooks(CallHooks):
         self._fired: Fire = self._fire
         mode, eager = _Mode(self, self._rules.table), config.compiled == "eager"
         self._presence = Presence(mode, self._entered_compiled, eager=eager)
-        self._modules = Modules(config, self._presence, self._values, self._stacks, self._fire)
+        self._modules = Modules(config, self._presence, self._values, self.stacks, self._fire)
         if kernel.compiled is not None and Scope(config).whole and not self._overflow:
             # The mode's method, for torch as for Python.
             vars(mode)["__torch_function__"] = calls = kernel.compiled.Calls(self._needs(mode))
@@ -100,7 +103,7 @@ class TorchHooks(CallHooks):
 
     def _needs(self, mode: _Mode) -> SimpleNamespace:
         """What the kernel's Calls work with, kernel/torch_calls.c."""
-        stacks, values, functorch = self._stacks, self._values, torch._C._functorch
+        stacks, values, functorch = self.stacks, self._values, torch._C._functorch
         return SimpleNamespace(
             mode=mode, hooks=self, values=values.compiled, table=self._rules.table, learn=self.learn,
             slow=self.call, clean=remove_our_frames, asking=HANDING_OVER, asked=self._asked, aliasing=ALIASING,
@@ -202,21 +205,19 @@ class TorchHooks(CallHooks):
         if self._recorder is not None and self._seeing and self._calls:
             self._recorder.lost(own.origin(function), getattr(function, "__qualname__", type(function).__qualname__))
 
-    def rank(self) -> int | None:
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            return torch.distributed.get_rank()
-        return named_rank()[0]
-
-    def ranks(self) -> int:
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            return torch.distributed.get_world_size()
-        return named_rank()[1]
-
     def describe(self) -> Mapping[str, str]:
         return {"torch": torch.__version__, "threads": str(torch.get_num_threads())}
 
     def overflown(self, tree: Tree) -> bool:
-        return _overflown(tree)
+        """Does a floating tensor of this snapshot hold NaN or inf? Waits once for each device."""
+        finite: defaultdict[torch.device, list[torch.Tensor]] = defaultdict(list)
+        for _, seen in seen_tensors(tree, ""):
+            data = seen.data
+            # A pair of float4 has neither, and no kernel that looks for them.
+            if data is not UNSET and data.dtype is not FLOAT4 and (data.is_floating_point() or data.is_complex()):
+                # float8 has no such kernel.
+                finite[data.device].append((data.float() if data.itemsize == 1 else data).isfinite().all())
+        return any(not bool(torch.stack(flags).all()) for flags in finite.values())
 
     def call(
         self,
@@ -346,7 +347,7 @@ class TorchHooks(CallHooks):
                 entry.body.output = trees
             if asking:
                 self._watch(entry, asking, list(wanting(outputs, "output")), start)
-            overflows = self._overflow and _overflown(trees)
+            overflows = self._overflow and self.overflown(trees)
             if self._overflow:
                 self._uninitialised.written(outputs)
             if self._forward and (overflows or not self._overflow):
@@ -359,12 +360,7 @@ class TorchHooks(CallHooks):
         return overflows
 
     def _fire(
-        self,
-        watched: Watched,
-        outs: Seats,
-        ins: Seats,
-        in_grads: tuple[Gradient, ...],
-        out_grads: tuple[Gradient, ...],
+        self, watched: Watched, outs: Seats, ins: Seats, in_grads: tuple[Gradient, ...], out_grads: tuple[Gradient, ...]
     ) -> None:
         """Autograd's hook: gradients went through a node. Of several backwards the first counts."""
         recorder = self._recorder
@@ -477,7 +473,10 @@ def _surroundings(rule: RecordedFunction, grads: bool) -> dict[str, Any]:
     """What the outcome, and the kernel, depend on apart from the arguments."""
     found: dict[str, Any] = {} if grads else {**_WITHOUT_GRADIENTS}
     if _autocasts():
-        found["autocast"] = _autocast()
+        # The dtype that autocast gives, for each kind of device where it is on.
+        kinds = {"cpu", torch.accelerator.current_accelerator().type} if torch.accelerator.is_available() else {"cpu"}  # type: ignore[union-attr]
+        on = (kind for kind in sorted(kinds) if torch.is_autocast_enabled(kind))
+        found["autocast"] = {kind: str(torch.get_autocast_dtype(kind)).removeprefix("torch.") for kind in on}
     if _default() is not torch.float32:
         found["default_dtype"] = str(_default())
     if rule.draws:
@@ -486,33 +485,6 @@ def _surroundings(rule: RecordedFunction, grads: bool) -> dict[str, Any]:
     return found
 
 
-def _autocast() -> dict[str, str]:
-    """The dtype that autocast gives, for each kind of device where it is on."""
-    kinds = {"cpu", torch.accelerator.current_accelerator().type} if torch.accelerator.is_available() else {"cpu"}  # type: ignore[union-attr]
-    on = (kind for kind in sorted(kinds) if torch.is_autocast_enabled(kind))
-    return {kind: str(torch.get_autocast_dtype(kind)).removeprefix("torch.") for kind in on}
-
-
-def _overflown(tree: Tree) -> bool:
-    """Does a floating tensor of this snapshot hold NaN or inf? Waits once for each device."""
-    finite: defaultdict[torch.device, list[torch.Tensor]] = defaultdict(list)
-    for _, seen in seen_tensors(tree, ""):
-        data = seen.data
-        # A pair of float4 has neither, and no kernel that looks for them.
-        if data is not UNSET and data.dtype is not FLOAT4 and (data.is_floating_point() or data.is_complex()):
-            # float8 has no such kernel.
-            finite[data.device].append((data.float() if data.itemsize == 1 else data).isfinite().all())
-    return any(not bool(torch.stack(flags).all()) for flags in finite.values())
-
-
 _OURS = os.path.join(os.path.dirname(__file__), "")
 # Ends of the file's name, with either separator.
 _CHECKPOINT = ("torch/utils/checkpoint.py", "torch\\utils\\checkpoint.py")
-
-
-def _call_stacks() -> CallStacks:
-    return CallStacks(_OURS, _checkpoints, lambda: torch._C._current_graph_task_id() >= 0)
-
-
-def _checkpoints(code: CodeType) -> bool:
-    return code.co_filename.endswith(_CHECKPOINT)

@@ -15,6 +15,7 @@ import torch
 
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
 from pytest_probe.capture.profiling.track import Api, Track
+from pytest_probe.frameworks.torch.capture.functions import tensors
 from pytest_probe.frameworks.torch.capture.gradients import ACCUMULATE, MOST_NODES
 
 Hooks: TypeAlias = tuple[Callable[..., None], Callable[..., None]]
@@ -154,7 +155,7 @@ class _Several:
 
 def _made(result: Any, start: int) -> Sequence[Any]:
     """The nodes between outputs and inputs."""
-    found: list[Any] = [tensor.grad_fn for tensor in _tensors(result) if tensor.grad_fn is not None]
+    found: list[Any] = [tensor.grad_fn for tensor in tensors(result) if tensor.grad_fn is not None]
     known: dict[Any, None] = {}
     while found and len(known) < MOST_NODES:
         node = found.pop()
@@ -163,11 +164,3 @@ def _made(result: Any, start: int) -> Sequence[Any]:
             known[node] = None
             found.extend(following for following, _ in node.next_functions if following is not None)
     return tuple(known)
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _tensors(one)

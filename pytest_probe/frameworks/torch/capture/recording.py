@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,15 +10,43 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.estimate import snapshot_seconds
 from pytest_probe.capture.framework import Recording
 from pytest_probe.errors import SettingsError
-from pytest_probe.frameworks.torch.capture import dropout
 from pytest_probe.frameworks.torch.capture.hooks import TorchHooks
 from pytest_probe.frameworks.torch.capture.values import Values
+
+# Dropout that keeps all elements, for programs that are compared: torch's functions, with training=False.
+_DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+
+
+class _Keeping:
+    """A dropout that gives what it gets. It is equal to torch's, by which a capture knows its name."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        functools.update_wrapper(self, function)
+
+    def __call__(self, input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+        return self.function(input, p, training=False, inplace=inplace)
+
+    def __eq__(self, other: object) -> bool:
+        return self.function == (other.function if isinstance(other, _Keeping) else other)
+
+    def __hash__(self) -> int:
+        return hash(self.function)
+
+
+def _keep_dropped(wanted: bool) -> None:
+    """From now on these functions, and the modules that call them, give what they get; not wanted: as torch has it."""
+    for name in _DROPOUTS:
+        found = getattr(F, name)
+        original = found.function if isinstance(found, _Keeping) else found
+        setattr(F, name, _Keeping(original) if wanted else original)
 
 
 @contextmanager
@@ -42,7 +71,7 @@ class TorchRecording:
     """torch, as a capture needs it."""
 
     after_optimizer_steps = staticmethod(_steps_end)
-    keep_dropped = staticmethod(dropout.keep_all)
+    keep_dropped = staticmethod(_keep_dropped)
 
     def hooks(self, config: CaptureConfig, model: Any = None) -> TorchHooks:
         if config.layout == "paddleapex":
@@ -61,6 +90,4 @@ class TorchRecording:
         torch.backends.cudnn.benchmark = False
 
 
-def made() -> Recording:
-    """See capture.framework.recording."""
-    return TorchRecording()
+made: Callable[[], Recording] = TorchRecording  # see capture.framework.recording

@@ -14,7 +14,7 @@ import torch
 
 from pytest_probe.capture import kernel
 from pytest_probe.capture.snapshot import Seen
-from pytest_probe.capture.statistics import fill_not_finite, fill_together
+from pytest_probe.capture.statistics import ROOM, ROW, ROWS, fill_not_finite, fill_together
 from pytest_probe.frameworks.torch.arrays import FLOAT4
 from pytest_probe.references.scaled import float4_codes
 
@@ -24,9 +24,6 @@ UNSIGNED = frozenset((torch.uint16, torch.uint32, torch.uint64))
 _NATIVE = frozenset((torch.float32, torch.float64))
 # The number of each code of float4: torch casts none.
 _NUMBERS = np.arange(16, dtype=np.uint8).view(ml_dtypes.float4_e2m1fn).astype(np.float32).tolist()
-_ROW = 1024  # elements whose squares are summed in float32
-_ROWS = 8192  # elements from which on that is faster
-_ROOM = 1 << 17  # elements in float64, which a cache holds
 # The compiled kernel has one thread. One of torch's took 3 to 8 times as long for its three passes, so that of large
 # tensors more threads than this may take less time.
 SHARED = 1 << 22  # elements
@@ -65,7 +62,7 @@ def decoded(tensor: torch.Tensor) -> torch.Tensor:
 class _Rooms(threading.local):
     def __init__(self) -> None:
         # Threads may have a default device of their own.
-        self.float64 = torch.empty(_ROOM, dtype=torch.float64, device="cpu")
+        self.float64 = torch.empty(ROOM, dtype=torch.float64, device="cpu")
 
 
 _rooms = _Rooms()
@@ -99,12 +96,12 @@ def _rows(flat: torch.Tensor, top: float) -> Sequence[torch.Tensor]:
     or vanish; none where that does not hold or is not faster. Where no terms cancel such a sum is right to about seven
     digits, and takes a third of the time."""
     narrow = flat.is_floating_point() and flat.dtype is not torch.float64
-    if not narrow or flat.numel() < _ROWS or not 1e-10 < top < 1e15:
+    if not narrow or flat.numel() < ROWS or not 1e-10 < top < 1e15:
         return ()
-    whole = flat.numel() // _ROW * _ROW
+    whole = flat.numel() // ROW * ROW
     if whole == flat.numel():
-        return (flat.view(-1, _ROW),)
-    return flat[:whole].view(-1, _ROW), flat[whole:].view(1, -1)
+        return (flat.view(-1, ROW),)
+    return flat[:whole].view(-1, ROW), flat[whole:].view(1, -1)
 
 
 def _total(flat: torch.Tensor, rows: Sequence[torch.Tensor]) -> float:
@@ -113,9 +110,9 @@ def _total(flat: torch.Tensor, rows: Sequence[torch.Tensor]) -> float:
         return sum(part.sum(1, dtype=torch.float32).sum(dtype=torch.float64).item() for part in rows)
     # torch would make room for all of it in float64, each time new memory: twice the time.
     room, size = _rooms.float64, flat.numel()
-    if size <= _ROOM:
+    if size <= ROOM:
         return float(room[:size].copy_(flat).sum())
-    parts = (flat[start : start + _ROOM] for start in range(0, size, _ROOM))
+    parts = (flat[start : start + ROOM] for start in range(0, size, ROOM))
     return float(sum(room[: part.numel()].copy_(part).sum().item() for part in parts))
 
 

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from pytest_probe.capture.framework import Timing
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
-from pytest_probe.capture.profiling.track import Api, DeviceClock, ShapeRows, Track, WaitingClock, now
+from pytest_probe.capture.profiling.track import Api, DeviceClock, ShapeRows, Track, WaitingClock
 from pytest_probe.frameworks.torch.capture.modes import Presence, patched
 from pytest_probe.frameworks.torch.capture.names import (
     ALIASING,
@@ -36,11 +36,7 @@ _pop = torch._C._pop_torch_function_stack
 _count = torch._C._len_torch_function_stack
 _at = torch._C._get_function_stack_at
 
-_QUESTIONS = (
-    torch._C._has_torch_function,
-    torch._C._has_torch_function_unary,
-    torch._C._has_torch_function_variadic,
-)
+_QUESTIONS = (torch._C._has_torch_function, torch._C._has_torch_function_unary, torch._C._has_torch_function_variadic)
 
 
 class _Thread(threading.local):
@@ -206,8 +202,7 @@ class TorchTiming:
         self._patches.close()
         self._presence.end()
         self._mode.idle()
-        if self._stopwatch.asynchronous:
-            self._stopwatch.waited = (self._stopwatch.waited or 0) + _waited()
+        self._stopwatch.wait(torch.accelerator.synchronize if torch.accelerator.is_available() else lambda: None)
         if self._nodes is not None:
             self._nodes.end()
 
@@ -232,9 +227,7 @@ class TorchTiming:
         track.note(self._compiled, *track.end(self._compiled))
 
 
-def made(stopwatch: Stopwatch) -> Timing:
-    """See capture.framework.timing."""
-    return TorchTiming(stopwatch)
+made: Callable[[Stopwatch], Timing] = TorchTiming  # see capture.framework.timing
 
 
 class _Mode(TorchFunctionMode):
@@ -322,14 +315,6 @@ def _clock(stopwatch: Stopwatch) -> DeviceClock | None:
     if not torch.accelerator.is_available():
         return None
     return _Issued(stopwatch) if stopwatch.asynchronous else WaitingClock(torch.accelerator.synchronize, _allocated())
-
-
-def _waited() -> int:
-    """Wait for the device; for how long, in ns."""
-    begin = now()
-    if torch.accelerator.is_available():
-        torch.accelerator.synchronize()
-    return now() - begin
 
 
 def _allocated() -> Callable[[], int] | None:

@@ -19,16 +19,7 @@ from msgspec import UNSET
 
 from pytest_probe.capture import kernel
 from pytest_probe.capture.config import CaptureConfig
-from pytest_probe.capture.frequent_values import (
-    FEW,
-    LOOKED,
-    Layout,
-    Places,
-    copy_sample,
-    layout_of,
-    places,
-    span,
-)
+from pytest_probe.capture.frequent_values import FEW, LOOKED, Layout, Places, copy_sample, layout_of, places, span
 from pytest_probe.capture.snapshot import MemoryFormat, PlainEntry, Seen, Tree
 from pytest_probe.capture.statistics import (
     HUGE,
@@ -103,17 +94,6 @@ class _Known(msgspec.Struct, gc=False):
     layout: Layout
 
 
-def _fill(seen: Seen, first: Seen) -> None:
-    seen.max, seen.min, seen.mean, seen.norm = first.max, first.min, first.mean, first.norm
-    seen.high, seen.low, seen.nan, seen.inf = first.high, first.low, first.nan, first.inf
-    seen.negative_inf, seen.zeros, seen.mode = first.negative_inf, first.zeros, first.mode
-    seen.true, seen.failed = first.true, first.failed
-    # A view of the same elements may have them in another order, and other rows.
-    if seen.stride == first.stride and tuple(seen.shape[-1:]) == tuple(first.shape[-1:]):
-        seen.constant_rows = first.constant_rows
-    seen.values = first.values if seen.stride is UNSET else UNSET
-
-
 class Values(CountedSnapshots):
     """Takes snapshots; gradients must be off, and the recording mode. Statistics of small tensors, and of those on
     other devices, are put off until `settle`."""
@@ -185,16 +165,15 @@ class Values(CountedSnapshots):
             return [self.take(member) for member in members]
 
     def other(self, value: Any) -> Tree:
-        return self._derived(value) if isinstance(value, torch.Tensor) else super().other(value)
-
-    def _derived(self, tensor: torch.Tensor) -> Tree:
-        """A tensor of a class of its own, as a plain one where it computes as that does."""
-        own: Any = type(tensor)
+        if not isinstance(value, torch.Tensor):
+            return super().other(value)
+        # One of a class of its own is as a plain one where it computes as that does.
+        own: Any = type(value)
         functions = getattr(own.__torch_function__, "__func__", own.__torch_function__) in _FUNCTIONS
         if not functions or own.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
-            return self._strange(tensor)
+            return self._strange(value)
         with torch._C.DisableTorchFunctionSubclass():
-            return self.tensor(tensor)
+            return self.tensor(value)
 
     def array(self, array: np.ndarray) -> Tree:
         """A NumPy array, whose elements count in their order."""
@@ -413,7 +392,6 @@ class Values(CountedSnapshots):
             self._memory(storage, storage.data_ptr(), 0).counted = False
 
     def forget(self) -> None:
-        """What was written since is not known, as between stop and start."""
         self._known.clear()
         self._shapes.clear()
         for key, one in list(self._memories.items()):
@@ -421,7 +399,6 @@ class Values(CountedSnapshots):
                 del self._memories[key]
 
     def settle(self) -> None:
-        """Fill in all statistics that were put off; waits once for other devices."""
         # What these are filled from was put off before them.
         twins = [self._twins.popleft() for _ in range(len(self._twins))]
         coming = [self._coming.popleft() for _ in range(len(self._coming))]
@@ -432,13 +409,19 @@ class Values(CountedSnapshots):
         for copied, seen in coming:
             seen.crc = crc(copied)
         for seen, first in twins:
-            _fill(seen, first)
+            seen.max, seen.min, seen.mean, seen.norm = first.max, first.min, first.mean, first.norm
+            seen.high, seen.low, seen.nan, seen.inf = first.high, first.low, first.nan, first.inf
+            seen.negative_inf, seen.zeros, seen.mode = first.negative_inf, first.zeros, first.mode
+            seen.true, seen.failed = first.true, first.failed
+            # A view of the same elements may have them in another order, and other rows.
+            if seen.stride == first.stride and tuple(seen.shape[-1:]) == tuple(first.shape[-1:]):
+                seen.constant_rows = first.constant_rows
+            seen.values = first.values if seen.stride is UNSET else UNSET
 
     def numbers(self, parts: Sequence[bytes], dtype: torch.dtype) -> np.ndarray:
         return to_numpy(torch.frombuffer(bytearray().join(parts), dtype=dtype))
 
     def waits(self) -> bool:
-        """Would `settle` wait for a device?"""
         return any(each.waits() for each in list(self._devices.values()))
 
     def save(self, tensor: torch.Tensor, path: Path) -> None:

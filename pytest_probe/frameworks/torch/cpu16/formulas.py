@@ -1,4 +1,8 @@
-"""PyTorch: formulas that 16-bit kernels of torch's own CPU evaluate step by step, rounding each, as those steps."""
+"""PyTorch: 16-bit kernels of torch's own CPU that round inside, as the steps between which they do: formulas that they
+evaluate step by step, rounding each, and kernels that are made of others.
+
+Most kernels compute 16-bit tensors in float32 and round once; these do not.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from typing import Any
 import torch
 
 from pytest_probe.frameworks.torch.cpu16.loops import beyond_vectors
-from pytest_probe.frameworks.torch.cpu16.sequential import lanes
+from pytest_probe.frameworks.torch.cpu16.sequential import fuses, lanes, looped
 
 ATEN = torch.ops.aten
 # torch's numbers for the reductions of a loss.
@@ -105,6 +109,44 @@ def power_by_products(x: torch.Tensor, exponent: float) -> torch.Tensor:
     return (x * x).reciprocal() if exponent == -2 else power(x, exponent)
 
 
+def rsqrt(x: torch.Tensor) -> torch.Tensor:
+    """The square root is rounded before it is inverted, where no vector holds it."""
+    root: torch.Tensor = ATEN.sqrt.default(x)
+    return torch.where(beyond_vectors(looped(), x), root.reciprocal(), torch.rsqrt(x))
+
+
+def add(x: torch.Tensor, y: torch.Tensor, alpha: float = 1) -> torch.Tensor:
+    """The factor is rounded, and what it scales where no vector holds it, or vectors do not fuse."""
+    return NotImplemented if alpha == 1 else _scaled_sum(torch.add, x, y, alpha)
+
+
+def sub(x: torch.Tensor, y: torch.Tensor, alpha: float = 1) -> torch.Tensor:
+    return NotImplemented if alpha == 1 else _scaled_sum(torch.sub, x, y, alpha)
+
+
+def _scaled_sum(join: Callable[..., torch.Tensor], x: torch.Tensor, y: torch.Tensor, alpha: float) -> torch.Tensor:
+    factor = constant(alpha)
+    if not fuses():
+        return join(x, y * factor)
+    return torch.where(beyond_vectors(looped(), x, y), join(x, y * factor), join(x, y, alpha=float(factor)))
+
+
+def rsub(x: torch.Tensor, y: torch.Tensor, alpha: float = 1) -> torch.Tensor:
+    return sub(y, x, alpha)
+
+
+def addcmul(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, *, value: float = 1) -> torch.Tensor:
+    return x + y * z * value
+
+
+def addcdiv(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, *, value: float = 1) -> torch.Tensor:
+    return x + y / z * value
+
+
+def lerp(x: torch.Tensor, end: torch.Tensor, weight: torch.Tensor | float) -> torch.Tensor:
+    return x + (end - x) * weight
+
+
 FORMULAS: Mapping[Any, Callable[..., Any]] = {
     ATEN.logit.default: logit,
     ATEN.mse_loss.default: mse,
@@ -120,4 +162,16 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
 OF_DTYPE: Mapping[torch.dtype, Mapping[Any, Callable[..., Any]]] = {
     torch.bfloat16: {ATEN.pow.Tensor_Scalar: power_by_products},
     torch.float16: {ATEN.pow.Tensor_Scalar: power, ATEN.sigmoid_backward.default: sigmoid_backward},
+}
+
+
+COMPOSED: Mapping[Any, Callable[..., Any]] = {
+    ATEN.rsqrt.default: rsqrt,
+    ATEN.add.Tensor: add,
+    ATEN.sub.Tensor: sub,
+    ATEN.rsub.Tensor: rsub,
+    ATEN.addcmul.default: addcmul,
+    ATEN.addcdiv.default: addcdiv,
+    ATEN.lerp.Scalar: lerp,
+    ATEN.lerp.Tensor: lerp,
 }

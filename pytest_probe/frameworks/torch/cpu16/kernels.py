@@ -121,7 +121,7 @@ def batch_norm(
     # Other layouts go to another kernel, which rounds at every element.
     if not training:
         return NotImplemented
-    step = functools.partial(rounded_once, dtype=dtype) if dtype is torch.bfloat16 else _as_it_is
+    step = functools.partial(rounded_once, dtype=dtype) if dtype is torch.bfloat16 else (lambda values: values)
     over, places = [dim for dim in range(x.ndim) if dim != 1], (1, -1, *[1] * (x.ndim - 2))
     count = x.new_tensor(float(x.numel() // x.shape[1]))
     mean = step(x.mean(over))
@@ -180,10 +180,6 @@ def histc(dtype: torch.dtype, x: torch.Tensor, bins: int = 100, low: float = 0, 
     places = step(step(step(inside - first) * bins) / step(last - first)).long().clamp(max=bins - 1)
     # At 2 / eps a count is so large that 1 more rounds away.
     return torch.bincount(places, minlength=bins).to(x.dtype).clamp(max=2 / torch.finfo(dtype).eps)
-
-
-def _as_it_is(values: torch.Tensor) -> torch.Tensor:
-    return values
 
 
 def trilinear(

@@ -113,7 +113,8 @@ def index_add(
     if not x.ndim or (x.ndim > 1 and alpha == 1):
         return NotImplemented
     terms = source if alpha == 1 else _scaled(dtype, source, dim, alpha)
-    total = piled(dtype, x.movedim(dim, 0), index.reshape(-1), terms.movedim(dim, 0).reshape(-1, *_slice(x, dim)))
+    rows = x.movedim(dim, 0)
+    total = piled(dtype, rows, index.reshape(-1), terms.movedim(dim, 0).reshape(-1, *rows.shape[1:]))
     return total.movedim(0, dim)
 
 
@@ -125,10 +126,6 @@ def _scaled(dtype: torch.dtype, source: torch.Tensor, dim: int, alpha: float) ->
     flat = terms.reshape(len(terms), -1)
     whole = flat.shape[1] // lanes() * lanes()
     return torch.cat([flat[:, :whole], rounded_once(flat[:, whole:], dtype)], 1).view(source.shape)
-
-
-def _slice(x: torch.Tensor, dim: int) -> torch.Size:
-    return x.movedim(dim, 0).shape[1:]
 
 
 def index_put(
@@ -261,16 +258,6 @@ def largest_backward(dtype: torch.dtype, grad: torch.Tensor, largest: torch.Tens
     return piled(dtype, grad.new_zeros(rows * width), places.reshape(-1), grad.reshape(-1)).view(rows, width)
 
 
-def in_place(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """The same for the version that writes to its first argument."""
-
-    def function(dtype: torch.dtype, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        result = kernel(dtype, x, *args, **kwargs)
-        return result if result is NotImplemented else x.copy_(result)
-
-    return function
-
-
 def scatter_add(
     dtype: torch.dtype, x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor
 ) -> torch.Tensor:
@@ -302,12 +289,7 @@ def max_pool_backward(rank: int) -> Callable[..., torch.Tensor]:
 
 
 # Sums that the CPU takes in float32, and other devices by atomic additions to the 16-bit tensor, each rounded.
-ATOMIC: Mapping[Any, Callable[..., Any]] = {
-    ATEN.scatter_add.default: scatter_add,
-    ATEN.index_add.default: rows_added,
-    ATEN.scatter_add_.default: in_place(scatter_add),
-    ATEN.index_add_.default: in_place(rows_added),
-}
+ATOMIC: Mapping[Any, Callable[..., Any]] = {ATEN.scatter_add.default: scatter_add, ATEN.index_add.default: rows_added}
 SCATTERING: Mapping[Any, Callable[..., Any]] = {
     ATEN._embedding_bag.default: embedding_bag,
     ATEN._embedding_bag_forward_only.default: embedding_bag,
@@ -320,7 +302,6 @@ SCATTERING: Mapping[Any, Callable[..., Any]] = {
     ATEN._unsafe_masked_index_put_accumulate.default: masked_put,
     ATEN.scatter_reduce.two: scatter_mean,
     ATEN.index_reduce.default: index_reduce,
-    ATEN._index_put_impl_.default: in_place(index_put),
     ATEN.max_pool2d_with_indices_backward.default: max_pool_backward(2),
     ATEN.max_pool3d_with_indices_backward.default: max_pool_backward(3),
     ATEN.adaptive_max_pool2d_backward.default: max_pool_backward(2),

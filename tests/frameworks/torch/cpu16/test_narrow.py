@@ -17,7 +17,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_probe.check import Checker, Conditions
-from pytest_probe.frameworks.torch.cpu16.narrow import in_place_twins
+from pytest_probe.frameworks.torch.cpu16 import in_place_twins
 from pytest_probe.frameworks.torch.cpu16.sequential import cascade, chain, piled
 from pytest_probe.frameworks.torch.rounding import StepsMode
 from pytest_probe.frameworks.torch.state import plain_convolutions
