@@ -14,7 +14,7 @@ from pytest_probe.check.replay import Replay, results
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import Leaf, with_leaves
 from pytest_probe.numerics.arrays import blocks
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, is_floating, widen
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, alike, is_floating, widen
 from pytest_probe.numerics.noise_ratio import root_mean_square
 from pytest_probe.user_errors import allowing_refusal
 
@@ -186,7 +186,7 @@ class _Plain(Struct, frozen=True):
         small = np.maximum(NOTHING * np.abs(first), self.nothing)
         moved: BoolArray = ~(np.abs(second - first) <= small)
         if moved.any() and not np.isfinite(first).all():
-            moved &= ~((first == second) | (np.isnan(first) & np.isnan(second)))
+            moved &= ~alike(first, second)
         return moved
 
 

@@ -20,7 +20,7 @@ from pytest_probe.model.run import (
     with_value,
 )
 from pytest_probe.numerics.dtypes import float_format, is_floating, round_to, widen
-from pytest_probe.standards.api_class import classes_of, details
+from pytest_probe.standards.tables import classes_of, details
 
 # Classes of APIs whose dtype is that of what they move, make or draw, or of their output alone.
 NO_ARITHMETIC = frozenset({"exact", "factory", "random", "uninitialised", "scaled_products"})

@@ -36,7 +36,7 @@ from pytest_probe.model.run import (
     with_leaves,
 )
 from pytest_probe.model.verdict import EMULATED
-from pytest_probe.numerics.closeness import is_reference_array, reference_array, same_bytes
+from pytest_probe.numerics.arrays import is_reference_array, reference_array, same_bytes
 from pytest_probe.numerics.dtypes import AnyArray, is_floating
 from pytest_probe.user_errors import allowing_refusal
 

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from pytest_probe.check.outcome import Checked, Measuring
     from pytest_probe.model.collective import RankPool
     from pytest_probe.model.dump import Dump
-    from pytest_probe.model.other_run import OtherRun
-    from pytest_probe.model.result import PortableId, Result
+    from pytest_probe.model.result import OtherRun, PortableId, Result
     from pytest_probe.plugin.items import NoticeItem
     from pytest_probe.plugin.judged import Judged
     from pytest_probe.plugin.reporting import Reporting

@@ -15,8 +15,8 @@ from pytest_probe.errors import ResultsError, SettingsError
 from pytest_probe.model.result import Result
 from pytest_probe.options import JUDGES, OPTIONS, OTHER_DEVICE, OTHER_ENVIRONMENT, PROJECT, SELECTS
 from pytest_probe.system import archive
+from pytest_probe.system.decoding import json_decoder, to_json
 from pytest_probe.system.files import open_regular, replacing, try_lock
-from pytest_probe.system.json_numbers import json_decoder, to_json
 from pytest_probe.system.text import printable_line
 
 SCHEMA = 1

@@ -20,14 +20,13 @@ from pytest_probe.check.large.cuts import Cut, Places
 from pytest_probe.check.replay import Reference, Replay, results
 from pytest_probe.check.structure import Sides, changed_and_not_returned, changed_on_device_alone, nearest_structure
 from pytest_probe.errors import NoReference
+from pytest_probe.inputs.draws import RandomStreams
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import Way, with_leaves
 from pytest_probe.model.verdict import Metric, OutputVerdict
-from pytest_probe.numerics.closeness import equal_in_float64, widened_dtype
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, round_to, widen
+from pytest_probe.numerics.arrays import equal_in_float64, widened_dtype
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, round_to, ulp_distance, widen
 from pytest_probe.numerics.metrics import Description
-from pytest_probe.numerics.random_streams import RandomStreams
-from pytest_probe.numerics.ulp import ulp_distance
 from pytest_probe.system.machine import in_order, usable_cores
 from pytest_probe.user_errors import allowing_refusal
 
@@ -255,7 +254,12 @@ class Pieces(Struct, frozen=True):
         if found is None or not self._writes_the_same(found):
             return None
         if number % CHECKED == 0:
-            self._check_place(window, found)
+            # A reference that runs elsewhere must give the numbers of the CPU.
+            way = self.replay.reference.way
+            wanted = found if way.place == "cpu" else self._piece(window, replace(way, place="cpu")) or {}
+            wrong = [name for name, array in found.items() if not equal_in_float64(array, wanted[name])]
+            if wrong:
+                raise NoReference(f"float64 on {way.place} gives other numbers than on the CPU: {', '.join(wrong)}")
         actual = {name: self.cut.at(name, self.actual[name], window) for name in self.names}
         # A changed argument that is returned as well counts once, as an output.
         expected = {name: array for name, array in found.items() if name in self.actual}
@@ -272,14 +276,6 @@ class Pieces(Struct, frozen=True):
         reference = self.replay.reference
         whole = [name for name in reference.changed if name in found and self.cut.axis(name) is None]
         return all(np.array_equal(found[name], reference.run.after(name)) for name in whole)
-
-    def _check_place(self, window: slice, found: Mapping[str, AnyArray]) -> None:
-        """Raises NoReference where a reference that runs elsewhere gives other numbers than on the CPU."""
-        way = self.replay.reference.way
-        wanted = found if way.place == "cpu" else self._piece(window, replace(way, place="cpu")) or {}
-        wrong = [name for name, array in found.items() if not equal_in_float64(array, wanted[name])]
-        if wrong:
-            raise NoReference(f"float64 on {way.place} gives other numbers than on the CPU: {', '.join(wrong)}")
 
     @property
     def notes(self) -> tuple[str, ...]:

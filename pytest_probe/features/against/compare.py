@@ -26,7 +26,7 @@ from pytest_probe.model.dump import Direction, Dump, Record
 from pytest_probe.model.pairing import Paired, SideName, Status
 from pytest_probe.model.verdict import SEVERITY, Verdict
 from pytest_probe.numerics.dtypes import is_floating
-from pytest_probe.standards.api_class import classes_of
+from pytest_probe.standards.tables import classes_of
 
 SIDES: tuple[SideName, ...] = ("A", "B")
 
@@ -124,7 +124,8 @@ class Comparing:
         whole = b[0] if both.ranks is not None and both.ranks.side == "A" else a[0]
         differing = _replicas(ranks, whole, lambda side: self.producers(side.dump).of(side.record).keys())
         if differing:
-            return self._differing(both, differing)
+            verdict = Verdict("error", self._standard, f"replicas differ: {differing}")
+            return Found(verdict, Paired("replicas", f"{both.records('B')[0].name}.{both.direction}"))
         one, other = self._joint(both, a, b, ranks)
         of_calls = self.is_compared_only(both.a, a[0].record) and bool(both.a.records and both.b.records)
         in_parts = both.ranks is not None or len(a) + len(b) > 2
@@ -138,10 +139,7 @@ class Comparing:
             both.match.note,
             lambda: self._difference(both),
         )
-        return self._with_leaves(judge(pair, self._standard), both, in_parts=in_parts)
-
-    def _with_leaves(self, found: Found, both: Together, *, in_parts: bool) -> Found:
-        """With the inputs that differ and that no recorded call made, as weights and data."""
+        found = judge(pair, self._standard)
         record = both.records("A")[0]
         if not found.differing or in_parts or both.direction == "backward" or self.is_compared_only(both.a, record):
             return found
@@ -221,10 +219,6 @@ class Comparing:
         if id(dump) not in self._named:
             self._named[id(dump)] = {record.name: record for record in (*dump.records, *dump.compare_only)}
         return self._named[id(dump)]
-
-    def _differing(self, both: Together, reason: str) -> Found:
-        verdict = Verdict("error", self._standard, f"replicas differ: {reason}")
-        return Found(verdict, Paired("replicas", f"{both.records('B')[0].name}.{both.direction}"))
 
     def _repeated(self, both: Together, first: Record) -> Found:
         """A call that is computed again with equal inputs gives equal outputs, but for rounding."""

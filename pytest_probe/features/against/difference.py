@@ -20,8 +20,8 @@ from pytest_probe.check.comparisons import comparisons
 from pytest_probe.errors import ProbeError
 from pytest_probe.model.comparison import NOWHERE, Assumption, Comparison
 from pytest_probe.model.device_modes import behaviour
-from pytest_probe.numerics.dtypes import AnyArray, float_format, is_floating, round_to, widen
-from pytest_probe.numerics.equality import equal_bits
+from pytest_probe.numerics.arrays import equal_bits
+from pytest_probe.numerics.dtypes import AnyArray, alike, float_format, is_floating, round_to, widen
 from pytest_probe.numerics.float32_sums import ORDERS
 
 # Of the elements, what has the run's bits: the others are ties that float32 inside decides.
@@ -78,7 +78,7 @@ class _Output(Struct, frozen=True):
     def misses(self, run: AnyArray) -> int:
         """How many elements have other bits than a run, rounded to their dtype."""
         theirs, own = widen(round_to(run, self.comparison.actual.dtype)), widen(self.comparison.actual)
-        return int(np.count_nonzero((theirs != own) & ~(np.isnan(theirs) & np.isnan(own))))
+        return int(np.count_nonzero(~alike(theirs, own)))
 
     def _of_places(self, exact: int, enough: float) -> _Manner | None:
         name, evidence = self.comparison.actual.dtype.name, self.comparison.evidence

@@ -131,7 +131,10 @@ class _Judging(Struct, frozen=True):
     def found(self) -> Found:
         inputs, outputs = self.inputs, self.outputs
         if outputs.incomparable:
-            return self._incomparable(outputs.incomparable[0])
+            name = outputs.incomparable[0]
+            tensors = self.outputs.pairs[name]
+            both = " and ".join(f"{side.dtype} {list(side.shape)}" for side in (tensors.a, tensors.b))
+            return self._not_compared(f"{name} is {both}")
         if outputs.alone and not outputs.pairs:
             return self._not_compared(f"{outputs.alone[0]} is of one side, or of one part of it, alone")
         if outputs.unknown:
@@ -141,13 +144,15 @@ class _Judging(Struct, frozen=True):
         if outputs.equal and outputs.have_values and (inputs.agree or not inputs.have_values):
             return self._made("equal" if inputs.agree else "recovers")
         if outputs.have_values and inputs.have_values:
-            return self._by_replay()
+            sides = self._own()
+            if all(verdict.verdict == "skip" for verdict in sides.values()):
+                return self._by_growth(sides["A"].reason)
+            wrong = [name for name, verdict in sides.items() if verdict.verdict == "error"]
+            if self._has_other_arguments and not wrong and not outputs.equal:
+                return self._suspected("arguments", self._other_arguments, sides)
+            status: Status = "own" if wrong else self._right
+            return self._made(status, sides, wrong, difference=self.pair.named() if status == "rounding" else "")
         return self._by_statistics()
-
-    def _incomparable(self, name: str) -> Found:
-        tensors = self.outputs.pairs[name]
-        both = " and ".join(f"{side.dtype} {list(side.shape)}" for side in (tensors.a, tensors.b))
-        return self._not_compared(f"{name} is {both}")
 
     def _not_compared(self, words: str) -> Found:
         """A side may be wrong all the same."""
@@ -158,16 +163,6 @@ class _Judging(Struct, frozen=True):
                 return self._made("own", sides, wrong, [words])
         reason = f"{self.pair.a.entry}: {words}"
         return Found(Verdict("skip", self.standard, reason, INCOMPARABLE), Paired("incomparable", self.pair.b.entry))
-
-    def _by_replay(self) -> Found:
-        sides = self._own()
-        if all(verdict.verdict == "skip" for verdict in sides.values()):
-            return self._by_growth(sides["A"].reason)
-        wrong = [name for name, verdict in sides.items() if verdict.verdict == "error"]
-        if self._has_other_arguments and not wrong and not self.outputs.equal:
-            return self._suspected("arguments", self._other_arguments, sides)
-        status: Status = "own" if wrong else self._right
-        return self._made(status, sides, wrong, difference=self.pair.named() if status == "rounding" else "")
 
     def _own(self) -> dict[str, Verdict]:
         return {"A": self.pair.own("A"), "B": self.pair.own("B")}

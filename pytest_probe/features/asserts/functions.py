@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from pytest_probe.numerics import TOLERANCES
+
 # By package, in whose module `testing` they are. The first two parameters of each are the sides.
 FUNCTIONS: Mapping[str, frozenset[str]] = {
     "torch": frozenset(("assert_close", "assertEqual")),
@@ -25,15 +27,6 @@ PREDICATES: Mapping[str, Mapping[str, float]] = {
     "allclose": {"rtol": 1e-5, "atol": 1e-8},
     "array_equal": {"rtol": 0.0, "atol": 0.0},
     "equal": {"rtol": 0.0, "atol": 0.0},
-}
-# The documented tolerances of torch.testing.assert_close, by dtype; of two dtypes the wider ones. Others are exact.
-_BY_DTYPE: Mapping[str, tuple[float, float]] = {
-    "float16": (1e-3, 1e-5),
-    "bfloat16": (1.6e-2, 1e-5),
-    "float32": (1.3e-6, 1e-5),
-    "float64": (1e-7, 1e-7),
-    "complex64": (1.3e-6, 1e-5),
-    "complex128": (1e-7, 1e-7),
 }
 # The bits of a dtype's significand that are stored.
 _BITS: Mapping[str, int] = {
@@ -70,6 +63,6 @@ def tolerance(given: Mapping[str, Any], dtypes: Iterable[str]) -> tuple[float, f
     if "rtol" in given or "atol" in given:
         return float(given.get("rtol", 0.0)), float(given.get("atol", 0.0))
     if "by_dtype" in given:
-        pairs = [_BY_DTYPE.get(dtype, (0.0, 0.0)) for dtype in names]
+        pairs = [TOLERANCES.get(dtype, (0.0, 0.0)) for dtype in names]
         return max(rtol for rtol, _ in pairs), max(atol for _, atol in pairs)
     return 0.0, 0.0

@@ -103,7 +103,7 @@ class Measured:
         self._busy = True
         try:
             result = function.function(*args, **kwargs)
-            if not function.asked or (result and _in_assert(caller)):
+            if not function.asked or (result and caller.f_lineno in _lines(caller.f_code.co_filename)):
                 given = {**function.defaults, **dict(zip(function.parameters, args, strict=False)), **kwargs}
                 self._add(function.name, given, function.parameters)
         finally:
@@ -173,11 +173,6 @@ def _wide(side: Any) -> Any:
         return side if wide else side.float()
     wide = side.dtype.kind in "fc" and side.dtype.itemsize > 2
     return side if wide else side.astype("float32")
-
-
-def _in_assert(frame: FrameType) -> bool:
-    """Does a statement that asserts something make this call?"""
-    return frame.f_lineno in _lines(frame.f_code.co_filename)
 
 
 @functools.cache

@@ -20,8 +20,8 @@ from pytest_probe.check import Case, CaseRuns, Checked
 from pytest_probe.errors import CompilerFailed, NoKernel, SettingsError
 from pytest_probe.features.compiled.device import CompiledDevice
 from pytest_probe.frameworks.base import CompiledFunction, Compiler, Framework
-from pytest_probe.model.compilation import Compilation
 from pytest_probe.model.dump import Dump
+from pytest_probe.model.measurement import Compilation
 from pytest_probe.model.result import PortableId, Result, number
 from pytest_probe.model.run import Device
 from pytest_probe.model.verdict import Verdict

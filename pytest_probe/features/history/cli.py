@@ -14,7 +14,6 @@ from pytest_probe import frameworks
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.history.file import (
     METRICS,
-    Point,
     Run,
     Worse,
     apis,
@@ -24,8 +23,7 @@ from pytest_probe.features.history.file import (
     runs,
     worse,
 )
-from pytest_probe.system.suggestions import check_name, one_of
-from pytest_probe.system.text import printable
+from pytest_probe.system.text import check_name, one_of, printable
 
 _FIRST = "noise_ratio"
 # Columns of a bar, and cases that are listed.
@@ -130,15 +128,11 @@ def _drawn(file: sqlite3.Connection, api: str, metric: str, since: str) -> Itera
     yield f"{'run':>5}  {'started':<19}  {'cases':>5} {metric:>12}"
     scale = _Scale([point.value for point in found])
     for point in found:
-        yield _drawn_point(point, scale)
+        head = f"{point.run.id:>5}  {point.run.started[:19]:<19}  {point.cases:>5,} {_number(point.value):>12}"
+        yield f"{head}  {scale.bar(point.value)}".rstrip()
     last = next((point for point in reversed(found) if point.value is not None), None)
     if last is not None:
         yield f"the largest in run {last.run.id}: {last.name}"
-
-
-def _drawn_point(point: Point, scale: _Scale) -> str:
-    head = f"{point.run.id:>5}  {point.run.started[:19]:<19}  {point.cases:>5,} {_number(point.value):>12}"
-    return f"{head}  {scale.bar(point.value)}".rstrip()
 
 
 class _Scale:

@@ -255,11 +255,12 @@ def points(file: sqlite3.Connection, api: str, metric: str, since: str = "") -> 
         WHERE {where} AND started >= :since GROUP BY run_id ORDER BY run_id
     """
     found = file.execute(query, {"api": api, "since": since}).fetchall()
-    return [Point(known[id], number, value, _name(file, case)) for id, number, value, case in found if id in known]
-
-
-def _name(file: sqlite3.Connection, case: int) -> str:
-    return str(file.execute("SELECT name FROM cases WHERE id = ?", (case,)).fetchone()[0])
+    name_of = "SELECT name FROM cases WHERE id = ?"
+    return [
+        Point(known[id], number, value, str(file.execute(name_of, (case,)).fetchone()[0]))
+        for id, number, value, case in found
+        if id in known
+    ]
 
 
 def apis(file: sqlite3.Connection) -> list[str]:

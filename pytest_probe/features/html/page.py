@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from jinja2 import Environment, StrictUndefined
@@ -155,7 +154,10 @@ class Page(Struct, frozen=True):
     def _data(self) -> Iterator[tuple[str, bytes]]:
         """The data by the id of its element, as JSON."""
         found = self.collected
-        yield "probe-names", in_script(msgspec.json.encode(self._head()))
+        names = {kind: list(each.places) for kind, each in found.names.items()}
+        names["groups"] = [found.groups.found[key].line for key in found.group_places]
+        columns = [[name, LABELS.get(name, name.replace("_", " "))] for name in found.columns.places]
+        yield "probe-names", in_script(msgspec.json.encode({"names": names, "columns": columns}))
         yield "probe-rows", b"[%s]" % b",\n".join(found.rows)
         shown = (b'"%d":%s' % (row, details) for row, details in found.details())
         yield "probe-details", b"{%s}" % b",\n".join(shown)
@@ -164,12 +166,6 @@ class Page(Struct, frozen=True):
         yield "probe-history", in_script(msgspec.json.encode(lines))
         if found.pairs.rows:
             yield "probe-against", in_script(found.pairs.data())
-
-    def _head(self) -> dict[str, Any]:
-        names = {kind: list(names.places) for kind, names in self.collected.names.items()}
-        groups = [self.collected.groups.found[key].line for key in self.collected.group_places]
-        columns = [[name, LABELS.get(name, name.replace("_", " "))] for name in self.collected.columns.places]
-        return {"names": {**names, "groups": groups}, "columns": columns}
 
 
 def _resource(name: str) -> str:

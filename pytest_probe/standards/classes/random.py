@@ -13,10 +13,10 @@ from pytest_probe.errors import NoReference, Unsupported
 from pytest_probe.model.comparison import Comparison, Evidence
 from pytest_probe.model.verdict import Outcome, OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, round_to, widen
-from pytest_probe.standards.api_class import details
 from pytest_probe.standards.classes import distributions
 from pytest_probe.standards.exact import Exact
 from pytest_probe.standards.noise.standard import NoiseStandard
+from pytest_probe.standards.tables import details
 
 # Standard deviations by which the share of dropped elements may be off: chance exceeds them in one of 10^9 outputs.
 _DROPOUT_SIGMAS = 6.0

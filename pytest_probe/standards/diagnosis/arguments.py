@@ -20,8 +20,8 @@ from pytest_probe.numerics.dtypes import (
     round_to,
     widen,
 )
-from pytest_probe.standards.api_class import details
 from pytest_probe.standards.diagnosis.failed_output import NEARLY_ALL, Cause, FailedOutput, Family
+from pytest_probe.standards.tables import details
 
 # What frameworks and models use for eps, 1e-3 to 1e-12, and an eps that was forgotten.
 _EPS_VALUES = (0.0, 1e-3, 1e-5, 1e-6, 1e-8, 1e-12)
