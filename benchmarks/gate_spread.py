@@ -31,14 +31,13 @@ from pytest_probe.features.gate.baseline import baseline_entry, signature, sprea
 from pytest_probe.features.gate.gate import CALIBRATED, rows
 from pytest_probe.model.baseline import KeptCase, KeptOutput, Spread, number
 from pytest_probe.model.case import Case, floating_dtypes
-from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.comparison import Comparison, Standard
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, round_to, widen
 from pytest_probe.numerics.metrics import relative_rmse
 from pytest_probe.records import read_dump
 from pytest_probe.selection import Selection, select
-from pytest_probe.standards.base import Standard
 
 ROOT = Path(__file__).parent.parent
 SEEDS, REPEATS = 20, 5

@@ -29,7 +29,7 @@ from pytest_probe.model.verdict import OutputVerdict  # noqa: E402
 from pytest_probe.numerics.dtypes import is_complex, is_floating  # noqa: E402
 from pytest_probe.registry import Registry  # noqa: E402
 from pytest_probe.standards import STANDARDS, Comparison  # noqa: E402
-from pytest_probe.standards.api_class import _classes  # noqa: E402
+from pytest_probe.standards.tables import _classes  # noqa: E402
 from tests.support.calls.computing import COMPUTING  # noqa: E402
 from tests.support.calls.making import Maker  # noqa: E402
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from pytest_probe.check.moved import Apart, by_blocks
+from pytest_probe.check.run_kinds import Apart, by_blocks
 from pytest_probe.frameworks.torch.signatures import bind
 from pytest_probe.inputs.generated import generate_in
 from pytest_probe.model.comparison import ComparedCase, Comparison

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+# The file of results in a folder of --probe-out.
+RESULTS = "results.jsonl"
 SIZES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
@@ -224,7 +226,7 @@ class Choice(Type):
         self._choices = choices
 
     def read(self, given: Given) -> str:
-        from pytest_probe.system.suggestions import check_name
+        from pytest_probe.system.text import check_name
 
         return check_name(given.name, given.text, self._choices)
 
@@ -251,7 +253,7 @@ class Names(Type):
         self._alone = alone
 
     def read(self, given: Given) -> tuple[str, ...]:
-        from pytest_probe.system.suggestions import check_name
+        from pytest_probe.system.text import check_name
 
         names = tuple(part.strip() for part in given.text.split(",")) if given.text else ()
         if not all(names):
@@ -323,8 +325,6 @@ class RunFolder(Place):
     """The folder of a run, which is known by its results."""
 
     def identity(self, value: Path | None) -> str | None:
-        from pytest_probe.reports.results_file import RESULTS
-
         return None if value is None else content(value / RESULTS)
 
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from pytest_probe.errors import RecordError
 from pytest_probe.model.dump import Call, Direction, Dump, Record
-from pytest_probe.system import suggestions
+from pytest_probe.system.text import closest as closest_word
 
 # Names of APIs share many letters.
 _ALIKE = 0.8
@@ -70,7 +70,7 @@ def _by_name(apis: Iterable[str]) -> Mapping[str, str]:
 def closest(name: str, apis: Iterable[str]) -> str:
     """The API that was meant, with its first part or without, as the end of a sentence; "" where none is close."""
     names = _by_name(apis)
-    found = suggestions.closest(names, name, _ALIKE)
+    found = closest_word(names, name, _ALIKE)
     return f"; did you mean {names[found]}?" if found else ""
 
 

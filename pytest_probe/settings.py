@@ -17,7 +17,7 @@ from pytest_probe.option_types import Given
 from pytest_probe.options import ACCURACY, CAPABILITIES, MEMORY, NAMED, OPTIONS, TIME, Option, Options, imported
 from pytest_probe.records import dumps_of_option
 from pytest_probe.selection import Selection
-from pytest_probe.standards.tools.project_rules import StandardsFile, read_standards_file
+from pytest_probe.standards.tools.table import StandardsFile, read_standards_file
 from pytest_probe.system.text import printable
 
 if TYPE_CHECKING:

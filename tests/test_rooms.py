@@ -12,7 +12,7 @@ import pytest
 
 import pytest_probe
 from pytest_probe.inputs.role_table import ROLES
-from pytest_probe.standards.api_class import names
+from pytest_probe.standards.tables import names
 
 ROOT = Path(pytest_probe.__file__).parent
 MODULES = [
@@ -53,10 +53,12 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "inputs/fills.py": {"what tensors are filled with": "ones zeros"},
     "features/fuzz/drawn.py": {"a layout": "contiguous"},
     "features/fuzz/from_records.py": {"a word of the table": "dim"},
-    "features/asserts/functions.py": {"an answer": "equal", "whose asserts they are": "torch"},
-    "features/asserts/measured.py": {"whose functions are replaced, and what its tensors have": "detach torch"},
+    "features/asserts/measured.py": {
+        "an answer": "equal",
+        "whose functions are replaced, and what its tensors have": "detach torch",
+    },
     "features/asserts/plugin.py": {"a value of an option": "all"},
-    "features/asserts/replacement.py": {"a cast": "to"},
+    "features/asserts/by_check.py": {"a cast": "to"},
     "features/fuzz/strategy.py": {"a layout": "contiguous"},
     "features/fuzz/templates.py": {"a word of the table": "dim"},
     "system/machine.py": {"a file of a control group": "max"},
@@ -109,8 +111,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "records/msprobe/entries.py": {"types and fields, as a dump has them": "mode torch type zeros"},
     "records/__init__.py": {"a function that wrote a file": "torch"},
     "records/named_tensors.py": {"a reader": "torch"},
-    "records/paddle.py": {"an API of Paddle's": "to"},
-    "records/paddleapex.py": {"a field of a dump": "type"},
+    "records/paddleapex.py": {"an API of Paddle's": "to", "a field of a dump": "type"},
     "records/ptdbg/__init__.py": {"prefixes of names, and the framework, as a dump has them": "torch"},
     "records/ptdbg/lines.py": {"a name, as a dump has it": "torch"},
     "features/against/compare.py": {"a class": "random", "what a pair is": "equal"},

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from pytest_probe.system import extensions
+from pytest_probe.system.process import load_extension
 
 _NAME = "pytest_probe.capture._kernel"
 # Revision of the kernel's source that this code needs; another revision takes or gives something else.
@@ -23,7 +23,7 @@ DTYPES = (
 
 def load(name: str = _NAME) -> tuple[ModuleType | None, str]:
     """The kernel, and the instructions that it uses on this CPU; or None and why there is none."""
-    return extensions.load(name, REVISION)
+    return load_extension(name, REVISION)
 
 
 # measure(address, count, dtype) gives maximum, minimum, sum and sum of squares of so many elements, 1 at least, that

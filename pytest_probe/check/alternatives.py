@@ -17,10 +17,9 @@ from pytest_probe.check.perturbed import Perturbation, PerturbedRuns
 from pytest_probe.check.replay import Reference, Replay, results
 from pytest_probe.check.run_kinds import KINDS
 from pytest_probe.model.comparison import NOWHERE, Assumption, Comparison, Evidence, RunKind
-from pytest_probe.model.device_modes import Mode
 from pytest_probe.model.dump import Direction
-from pytest_probe.model.run import Arguments, Jitter, Leaf, Steps, Way, with_leaves, with_value
-from pytest_probe.numerics.closeness import same_bytes
+from pytest_probe.model.run import Jitter, Steps, Way, with_leaves, with_value
+from pytest_probe.numerics.arrays import same_bytes
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, numpy_dtype, round_to, widen
 from pytest_probe.user_errors import allowing_refusal
 
@@ -65,7 +64,9 @@ class Alternatives(Struct):
     def _alternative(self, assumption: Assumption, roundoff: float) -> Alternative | None:
         if assumption.rounded:
             return self._rounded(assumption.rounded, roundoff)
-        mode = self._resolved(assumption.mode)
+        mode = assumption.mode
+        if mode is not None and mode.sums == "narrow":
+            mode = replace(mode, sums=self.perturbation.narrow)
         replay = self.replay
         if assumption.argument is not None:
             replay = replace(replay, reference=_with_argument(replay.reference, *assumption.argument))
@@ -83,7 +84,10 @@ class Alternatives(Struct):
         way = replace(reference.way, steps=Steps(narrow, fine=True, places=places))
         with allowing_refusal():  # a reference that shows no steps
             exact = computed(reference, direction, way, self.replay.incoming, like=reference)
-            found = {name: _narrowed(run, narrow) for name, run in exact.items()}
+            found = {
+                name: round_to(run, numpy_dtype(narrow)) if run.dtype == np.float64 else run
+                for name, run in exact.items()
+            }
             nowhere = None if places == NOWHERE else self._of_nowhere(roundoff)
             if nowhere is not None and all(same_bytes(run, nowhere.found[name]) for name, run in found.items()):
                 return None
@@ -102,11 +106,6 @@ class Alternatives(Struct):
             lambda: ("alternative", direction, way, incoming, reference.wanted, reference.changed),
             lambda: computed(reference, direction, way, incoming, like=reference),
         )
-
-    def _resolved(self, mode: Mode | None) -> Mode | None:
-        if mode is None or mode.sums != "narrow":
-            return mode
-        return replace(mode, sums=self.perturbation.narrow)
 
 
 class OutputRuns(Evidence, Struct, frozen=True):
@@ -132,10 +131,6 @@ def _array(found: Results, name: str) -> AnyArray | None:
     return widen(array) if is_floating(array.dtype) else array
 
 
-def _narrowed(run: AnyArray, dtype: str) -> AnyArray:
-    return round_to(run, numpy_dtype(dtype)) if run.dtype == np.float64 else run
-
-
 def _same(first: AnyArray, second: AnyArray) -> bool:
     """Are two references alike to float64's own rounding?"""
     # A few roundings of float64; the least that a mode changes is a roundoff of float32.
@@ -147,7 +142,14 @@ def with_arguments(replay: Replay, direction: Direction, values: Mapping[str, An
     reference = replay.reference
     if reference.is_partial:
         return {}
-    arguments, leaves = _placed(reference.candidate.arguments, values)
+    # The arguments with other values in some places, arrays where tensors stand; and the tensors.
+    arguments, leaves = reference.candidate.arguments, dict(reference.candidate.arguments.tensors)
+    for place, value in values.items():
+        if place in leaves:
+            leaves[place] = replace(leaves[place], array=value)
+        elif not place.startswith(INCOMING):
+            arguments = with_value(arguments, place, value)
+    arguments = with_leaves(arguments, leaves)
     changed = replace(reference, candidate=replace(reference.candidate, arguments=arguments), leaves=leaves)
     incoming = {name: values.get(f"{INCOMING}{name}", value) for name, value in replay.incoming.items()}
     found: dict[str, AnyArray] = {}
@@ -170,17 +172,6 @@ def computed(
     if direction == "forward":
         return results(reference.again(reference.leaves, way, None), like.changed)
     return reference.gradients_of(reference.leaves, way, incoming)
-
-
-def _placed(arguments: Arguments, values: Mapping[str, Any]) -> tuple[Arguments, dict[str, Leaf]]:
-    """The arguments with other values in some places, arrays where tensors stand; and the tensors."""
-    leaves = dict(arguments.tensors)
-    for place, value in values.items():
-        if place in leaves:
-            leaves[place] = replace(leaves[place], array=value)
-        elif not place.startswith(INCOMING):
-            arguments = with_value(arguments, place, value)
-    return with_leaves(arguments, leaves), leaves
 
 
 def _with_argument(reference: Reference, name: str, value: Any) -> Reference:

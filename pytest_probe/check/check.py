@@ -22,7 +22,7 @@ from pytest_probe.check.kept import KeptResults
 from pytest_probe.check.lost_arguments import check_complete
 from pytest_probe.check.outcome import UNDECIDED, Checked, MeasurableCall, Measuring, PreparedCall, attempt, undecided
 from pytest_probe.check.overflow import by_statistics, recorded_overflow
-from pytest_probe.check.recorded_quantizers import of_record
+from pytest_probe.check.quantizers import recorded_quantizer
 from pytest_probe.check.replay import NO_CALL, Replay
 from pytest_probe.check.runner import AdjustInputs, CaseRunner, naming_lost_arguments
 from pytest_probe.check.sources import CallerResult, replayed, settled_on_cpu
@@ -323,7 +323,7 @@ class Checker:
         if not conditions.judged and case.pair is None:
             assert conditions.measuring is not None, "a run that does not judge measures"
             return _measured_alone(case, conditions.measuring.alone(case, runner))
-        found = of_record(case, runner)
+        found = recorded_quantizer(case, runner)
         if found is not None or not conditions.judges_stored:
             return found
         told = by_statistics(case, runner) if conditions.standard == Finite.name and case.pair is None else None

@@ -21,7 +21,7 @@ from pytest_probe.model.comparison import Assumption, Choice, ComparedCase, Comp
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import Array, BoundCall, Leaf, Way, floats_of
 from pytest_probe.model.verdict import OutputVerdict
-from pytest_probe.numerics.closeness import widened_dtype
+from pytest_probe.numerics.arrays import widened_dtype
 from pytest_probe.numerics.dtypes import (
     NARROW_DTYPES,
     WIDE_DTYPES,
@@ -29,11 +29,11 @@ from pytest_probe.numerics.dtypes import (
     float_format,
     is_complex,
     is_floating,
+    is_packed,
     numpy_dtype,
     widen,
 )
-from pytest_probe.numerics.packed import is_packed
-from pytest_probe.standards.api_class import classes_of, details
+from pytest_probe.standards.tables import classes_of, details
 from pytest_probe.user_errors import allowing_refusal
 
 # u_c, the roundoff of the arithmetic inside: float32 for it and everything narrower, else float64.
@@ -133,7 +133,9 @@ def comparisons(
     by_class: the API's own judge is asked for, and not the noise standard alone.
     """
     replay, reference = sides.replay, sides.replay.reference
-    call = _with_arrays(reference.bound) if by_class else _unnamed(reference.bound)
+    call = _with_arrays(reference.bound)
+    if not by_class:  # as one of a function that nothing is known of
+        call = replace(call, api="", name="", defaults={})
     classes = classes_of(call.name)
     floats = floats_of(reference.leaves)
     made = floats or {name: value.dtype for name, value in sides.actual.items() if _is_float(value)}
@@ -224,11 +226,6 @@ def _with_arrays(bound: BoundCall) -> BoundCall:
     return bound.mapped(lambda value: value.array if isinstance(value, (Leaf, Array)) else value)
 
 
-def _unnamed(bound: BoundCall) -> BoundCall:
-    """The call as one of a function that nothing is known of."""
-    return replace(_with_arrays(bound), api="", name="", defaults={})
-
-
 def _cast(reference: Reference) -> str:
     """The dtype that a call casts its tensors to: by autocast, or by an argument."""
     return reference.autocast or cast_of(reference.candidate.name, reference.candidate.arguments)
@@ -277,15 +274,12 @@ def _as_arrays(actual: Any, expected: Any, floats: Mapping[str, np.dtype[Any]]) 
     if type(actual) is float and type(expected) is float:
         dtype = max(floats.values(), key=lambda item: item.itemsize, default=np.dtype(np.float64))
         return np.asarray(actual).astype(dtype), np.asarray(expected)
-    if all(type(side) is type(actual) and _fits(side) for side in (actual, expected)):
+    # Truth values, or integers that an array holds.
+    sides = actual, expected
+    if all(type(side) is type(actual) and isinstance(side, int) and -(2**63) <= side < 2**63 for side in sides):
         return np.asarray(actual), np.asarray(expected)
     same = type(actual) is type(expected) and actual == expected
     return np.asarray(same), np.asarray(True)
-
-
-def _fits(value: Any) -> bool:
-    """Is it a truth value, or an integer that an array holds?"""
-    return isinstance(value, int) and -(2**63) <= value < 2**63
 
 
 def _structure(name: str, actual: AnyArray, expected: AnyArray) -> OutputVerdict | None:

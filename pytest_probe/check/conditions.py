@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -225,7 +225,7 @@ class Setup:
         """What the process has set counts for nothing in here but where the device runs; NumPy and warnings raise
         nothing. Raises Unsupported where the framework cannot run here."""
         own, other = self.framework, self.reference_framework
-        return NothingRaised(own.fixed_state() if own is other else _Both(own.fixed_state(), other.fixed_state()))
+        return nothing_raised(*(framework.fixed_state() for framework in dict.fromkeys((own, other))))
 
     @cached_property
     def _reference_by(self) -> tuple[Framework, Way] | None:
@@ -264,53 +264,16 @@ class Setup:
         return {**places, **reference, "modes": modes, **emulated, **self.framework.describe()}
 
 
-class _Both:
-    """Both states hold in here."""
-
-    def __init__(self, first: AbstractContextManager[None], second: AbstractContextManager[None]) -> None:
-        self._states = first, second
-
-    def __enter__(self) -> None:
-        self._entered = ExitStack()
-        for state in self._states:
-            self._entered.enter_context(state)
-
-    def __exit__(self, *raised: object) -> None:
-        self._entered.close()
-
-
-class NothingRaised:
+@contextmanager
+def nothing_raised(*further: AbstractContextManager[None]) -> Iterator[None]:
     """NumPy's errors as by default; a warning that would be raised is shown; and what further holds in here."""
-
-    def __init__(self, further: AbstractContextManager[None]) -> None:
-        self._further = further
-
-    def __enter__(self) -> None:
-        self._numpy = np.errstate(divide="warn", over="warn", under="ignore", invalid="warn")
-        self._numpy.__enter__()
-        self._warnings = warnings.catch_warnings() if _raise_warnings() else None
-        if self._warnings is not None:
-            self._warnings.__enter__()
+    with ExitStack() as states:
+        states.enter_context(np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"))
+        if "error" in [filter[0] for filter in warnings.filters]:
+            states.enter_context(warnings.catch_warnings())
             shown = [("default" if action == "error" else action, *rest) for action, *rest in warnings.filters]
             warnings.resetwarnings()
             warnings.filters[:] = shown  # type: ignore[index]
-        try:
-            self._further.__enter__()
-        except BaseException:
-            self._put_back()
-            raise
-
-    def __exit__(self, *raised: object) -> None:
-        try:
-            self._further.__exit__(None, None, None)
-        finally:
-            self._put_back()
-
-    def _put_back(self) -> None:
-        if self._warnings is not None:
-            self._warnings.__exit__(None, None, None)
-        self._numpy.__exit__(None, None, None)
-
-
-def _raise_warnings() -> bool:
-    return "error" in [filter[0] for filter in warnings.filters]
+        for state in further:
+            states.enter_context(state)
+        yield

@@ -17,7 +17,7 @@ from pytest_probe.check.large.contractions import contraction, contraction_kind
 from pytest_probe.errors import RecordError
 from pytest_probe.model.case import Case
 from pytest_probe.model.dump import Call, Direction, Dump, Record, TensorSpec, named_tensors
-from pytest_probe.standards.api_class import classes_of
+from pytest_probe.standards.tables import classes_of
 
 T = TypeVar("T")
 # Milliseconds of one core, of the dumps in tests/data and in cases: what any case takes, each of its tensors, and each
@@ -75,7 +75,7 @@ def forward_cost(case: Case) -> float:
     classes = classes_of(signatures.canonical(case.api))
     flops = _flops(case, call, tensors, classes)
     moved = len(tensors) * TENSOR + sum(spec.size for spec in tensors) * ELEMENT
-    return CASE + moved * (SUMMED if flops or _normalises(case.api) else 1.0) + flops * FLOP
+    return CASE + moved * (SUMMED if flops or case.api.endswith("_norm") else 1.0) + flops * FLOP
 
 
 def _flops(case: Case, call: Call, tensors: list[TensorSpec], classes: frozenset[str]) -> float:
@@ -87,10 +87,6 @@ def _flops(case: Case, call: Call, tensors: list[TensorSpec], classes: frozenset
         return 0.0
     found = contraction(signatures.bind(case.api, call.args, call.kwargs))
     return 0.0 if found is None or not math.isfinite(found.flops) else found.flops
-
-
-def _normalises(api: str) -> bool:
-    return api.endswith("_norm")
 
 
 def _shapes(entry: Any) -> object:

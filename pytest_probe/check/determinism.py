@@ -12,8 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.model.verdict import NON_DETERMINISTIC, SEVERITY, Metric, OutputVerdict
-from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, widen
-from pytest_probe.numerics.ulp import ulp_distance
+from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, ulp_distance, widen
 
 
 class RunSpread(Struct):
@@ -81,14 +80,12 @@ class Repeats:
         self._seen.add(digest)
         for name, value in actual.items():
             if isinstance(value, (np.ndarray, bool, int, float)):
-                self._include(name, np.asarray(value))
+                array = np.asarray(value)
+                if name in self._spreads:
+                    self._spreads[name].add(array)
+                else:
+                    self._spreads[name] = RunSpread.of(array)
         return True
-
-    def _include(self, name: str, array: AnyArray) -> None:
-        if name in self._spreads:
-            self._spreads[name].add(array)
-        else:
-            self._spreads[name] = RunSpread.of(array)
 
     def judged(self, outputs: Iterable[OutputVerdict]) -> bool:
         """Take the verdicts on a run. Is one of them the worst so far?"""

@@ -9,7 +9,7 @@ backward.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,13 +47,10 @@ class DeviceMemory:
         self._framework = framework
         self._device = device
         self._waiting = waiting
-        self._lock = None if folder is None or device.name == "cpu" else self._lock_in(folder)
-
-    def _lock_in(self, folder: Path) -> DeviceLock | None:
-        try:
-            return DeviceLock(folder / f"{self._device.name.replace(':', '-')}.lock", self._waits)
-        except OSError:
-            return None  # without locks nobody can be alone
+        self._lock: DeviceLock | None = None
+        if folder is not None and device.name != "cpu":
+            with suppress(OSError):  # without locks nobody can be alone
+                self._lock = DeviceLock(folder / f"{device.name.replace(':', '-')}.lock", self._waits)
 
     def crowds(self, needed: Callable[[], int], share: float = KEPT) -> bool:
         """Do so many bytes leave too little of a device that several processes share?"""

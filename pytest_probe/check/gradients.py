@@ -11,13 +11,13 @@ from msgspec.structs import replace
 from pytest_probe.check.replay import Replay
 from pytest_probe.check.structure import Sides, backward_sides, named_gradients
 from pytest_probe.errors import DeviceRaised, NoKernel, NoReference, NotRecorded, Unsupported
+from pytest_probe.inputs.draws import RecordStreams
 from pytest_probe.inputs.generated import generate_in
 from pytest_probe.model.case import Case
 from pytest_probe.model.dump import Call, TensorSpec
 from pytest_probe.model.run import Arguments
 from pytest_probe.numerics.arrays import laid_out
 from pytest_probe.numerics.dtypes import AnyArray
-from pytest_probe.numerics.random_streams import RecordStreams
 from pytest_probe.user_errors import exception_line
 
 Part = TypeVar("Part")
@@ -35,15 +35,12 @@ def backward_replays(case: Case, replay: Replay, seed: int) -> Iterator[Replay]:
     if replay.reference.call.gradients == ():
         replay = replay.noted(_GENERATED)
     for part in replay.source.backward(replay):
-        yield replace(part, incoming=_incoming(case, part, seed))
-
-
-def _incoming(case: Case, replay: Replay, seed: int) -> dict[str, AnyArray]:
-    """The incoming gradients of what both sides can differentiate."""
-    reference = replay.reference
-    names = [name for name in reference.run.differentiable if name in replay.actual.differentiable]
-    every, outputs = list(reference.run.outputs), replay.actual.outputs
-    return incoming(case, reference.call, reference.candidate.arguments, names, every, outputs, seed)
+        reference = part.reference
+        names = [name for name in reference.run.differentiable if name in part.actual.differentiable]
+        every, outputs = list(reference.run.outputs), part.actual.outputs
+        yield replace(
+            part, incoming=incoming(case, reference.call, reference.candidate.arguments, names, every, outputs, seed)
+        )
 
 
 def incoming(
@@ -63,7 +60,8 @@ def incoming(
     if not names:
         raise DeviceRaised("no output of the device can be differentiated; those of the reference can")
     recorded = arguments.gradients or ()
-    given = dict(zip(_seeded(call, names, every, len(recorded)), recorded, strict=False))
+    # Where a dump does not say which outputs the recorded gradients belong to: to all, else to those that want one.
+    given = dict(zip(call.seeded or (names if len(recorded) != len(every) else every), recorded, strict=False))
     given_incoming = call.seeded is not None
     found: dict[str, AnyArray] = {}
     for name in names:
@@ -73,11 +71,6 @@ def incoming(
         elif leaf is not None or (name not in given and not given_incoming):
             found[name] = generated(case, name, output, seed)
     return found or {name: generated(case, name, outputs[name], seed) for name in names}
-
-
-def _seeded(call: Call, names: Sequence[str], every: Sequence[str], count: int) -> Sequence[str]:
-    """The outputs that the recorded gradients belong to; where a dump does not say: all, else those that want one."""
-    return call.seeded or (names if count != len(every) else every)
 
 
 def generated(case: Case, name: str, output: AnyArray, seed: int) -> AnyArray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,21 +38,19 @@ from pytest_probe.check.structure import (
 )
 from pytest_probe.errors import TooLarge
 from pytest_probe.model.case import Case
-from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.comparison import Comparison, Standard
 from pytest_probe.model.device_modes import Behaviour, behaviour
 from pytest_probe.model.run import Array, Leaf, floats_of, mapped
 from pytest_probe.model.verdict import GRANTED, SEVERITY, ArgumentRow, OutputVerdict, Verdict, conclusion
-from pytest_probe.numerics.dtypes import AnyArray, dtype_name, is_complex, widen
-from pytest_probe.numerics.packed import is_packed, unpacked
-from pytest_probe.standards.api_class import adds_products, classes_of
+from pytest_probe.numerics.dtypes import AnyArray, dtype_name, is_complex, is_packed, unpacked, widen
 from pytest_probe.standards.as_written import beside_written
 from pytest_probe.standards.auto import known_steps, opening
-from pytest_probe.standards.base import Standard
 from pytest_probe.standards.baseline_metrics import baseline_metrics, crc
 from pytest_probe.standards.device_modes import under_modes
 from pytest_probe.standards.diagnosis import Depth, diagnose
 from pytest_probe.standards.exact import correctly_rounded
 from pytest_probe.standards.noise.summed_terms import may_use_winograd
+from pytest_probe.standards.tables import adds_products, classes_of
 from pytest_probe.standards.tools import measures
 from pytest_probe.user_errors import first_line
 
@@ -142,7 +140,13 @@ class Judging(Struct, frozen=True):
         known = {name: test for name, test in tests.items() if test is not None}
         if known.keys() != tests.keys():
             return None
-        return pieces.in_reading(drawn).judged_places(drawn, known, _known_steps(verdicts))
+        # What gives the 16-bit steps of a part, by the names of the tensors whose drawn elements are just these.
+        found: dict[str, StepsOf] = {}
+        for verdict in verdicts:
+            evidence = known_steps(verdict)
+            if isinstance(evidence, OutputRuns):
+                found[verdict.name.removeprefix("grad.")] = evidence.source.steps_of
+        return pieces.in_reading(drawn).judged_places(drawn, known, found)
 
     def paired(self, case: Case, replay: Replay) -> Compared:
         """Both sides' outputs in the case's direction, or their gradients: a graph gives these once."""
@@ -172,7 +176,9 @@ class Judging(Struct, frozen=True):
 
     def judged(self, case: Case, compared: Compared) -> Judged:
         """The verdicts on all outputs; of several runs, where the device makes them."""
-        if self._runs(case, compared.replay) > 1:
+        # What draws random numbers, or leaves memory as it was, is made to differ.
+        differs = not classes_of(compared.replay.reference.candidate.name).isdisjoint(("random", "uninitialised"))
+        if self.setup.conditions.repeat > 1 and compared.replay.source.runs_again and not differs:
             return self._repeated(case, compared)
         outputs, worst = self._outputs(case, compared)
         return Judged(outputs, worst, compared.replay if len(compared.sides) > 1 else worst.replay, compared)
@@ -206,7 +212,10 @@ class Judging(Struct, frozen=True):
             if case.pair is None:
                 raise
             why = f"judged by noise, because the rule of {case.api} cannot read these arguments ({first_line(error)})"
-            judged = tuple(_with_reason(verdict, why) for verdict in self._by_rule(case, sides, by_class=False))
+            judged = tuple(
+                verdict if verdict.verdict == "pass" else replace(verdict, reason=f"{verdict.reason}; {why}")
+                for verdict in self._by_rule(case, sides, by_class=False)
+            )
         if sides.sample is not None:
             judged = tuple(map(sides.sample.placed, judged))
         return (*sides.structural, *judged)
@@ -253,11 +262,6 @@ class Judging(Struct, frozen=True):
             verdict = replace(verdict, baseline=baseline_metrics(comparison, verdict))
         return verdict
 
-    def _runs(self, case: Case, replay: Replay) -> int:
-        """How often the device runs: what draws random numbers, or leaves memory as it was, is made to differ."""
-        differs = not classes_of(replay.reference.candidate.name).isdisjoint(("random", "uninitialised"))
-        return 1 if differs or not replay.source.runs_again else self.setup.conditions.repeat
-
     def _repeated(self, case: Case, compared: Compared) -> Judged:
         """The worst verdict on each output of several runs, with how far they lie apart."""
         repeats = Repeats()
@@ -281,25 +285,11 @@ class Judging(Struct, frozen=True):
         return Compared.of(with_promises(forward_sides(replay), self.setup))
 
 
-def _known_steps(verdicts: Sequence[OutputVerdict]) -> Mapping[str, StepsOf]:
-    """What gives the 16-bit steps of a part, by the names of the tensors whose drawn elements are just these."""
-    found: dict[str, StepsOf] = {}
-    for verdict in verdicts:
-        evidence = known_steps(verdict)
-        if isinstance(evidence, OutputRuns):
-            found[verdict.name.removeprefix("grad.")] = evidence.source.steps_of
-    return found
-
-
 def _gradients_again(sides: Sides) -> Sides:
     """The gradients of another run of the device, beside the same reference."""
     replay = replace(sides.replay, actual=sides.replay.source.forward(sides.replay.reference))
     actual = named_gradients(replay.source.gradients(replay))
     return with_gradients_promised(backward_sides(replay, actual, sides.expected))
-
-
-def _with_reason(verdict: OutputVerdict, why: str) -> OutputVerdict:
-    return verdict if verdict.verdict == "pass" else replace(verdict, reason=f"{verdict.reason}; {why}")
 
 
 def _with_crc_of_whole(
@@ -329,19 +319,17 @@ def verdict_on(judged: Judged, standard: str) -> Verdict:
     reference = judged.replay.reference
     names = sorted({dtype_name(dtype) for dtype in floats_of(reference.leaves).values()})
     replaced = reference.candidate.replaced
-    notes = (*reference.notes, *judged.notes, *filter(None, [shared]), *_granted(judged))
+    # What outputs were granted, and modes that explain what a user's function gives: no flag of the framework's allows
+    # them.
+    granted = [f"{each.name}: granted {each.metrics[GRANTED]}" for each in judged.outputs if GRANTED in each.metrics]
+    modes = {str(output.metrics["mode"]) for output in judged.outputs if "mode" in output.metrics}
+    rounding = ", ".join(sorted(mode for mode in modes if not behaviour(mode).flushes))
+    if rounding and reference.of_user:
+        granted.append(
+            f"within {rounding}, which --probe-allow names: the framework's flags say nothing of this function"
+        )
+    notes = (*reference.notes, *judged.notes, *filter(None, [shared]), *granted)
     return Verdict(outcome, standard, reason, "", "+".join(names), judged.outputs, rows, notes, replaced)
-
-
-def _granted(judged: Judged) -> Iterator[str]:
-    """The words for what outputs were granted, and for modes that explain what a user's function gives: no flag of the
-    framework's allows them."""
-    yield from (f"{each.name}: granted {each.metrics[GRANTED]}" for each in judged.outputs if GRANTED in each.metrics)
-    named = {str(output.metrics["mode"]) for output in judged.outputs if "mode" in output.metrics}
-    rounding = sorted(mode for mode in named if not behaviour(mode).flushes)
-    if rounding and judged.replay.reference.of_user:
-        words = ", ".join(rounding)
-        yield f"within {words}, which --probe-allow names: the framework's flags say nothing of this function"
 
 
 def _every_bit_is_right(comparison: Comparison) -> bool:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from pytest_probe.model.case import Case
 from pytest_probe.model.run import Leaf, Run, Wanted
-from pytest_probe.numerics.closeness import is_reference_array, reference_array
+from pytest_probe.numerics.arrays import is_reference_array, reference_array
 from pytest_probe.numerics.dtypes import AnyArray
 
 if TYPE_CHECKING:

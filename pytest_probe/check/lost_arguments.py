@@ -24,7 +24,7 @@ from pytest_probe.inputs import StoredTensors
 from pytest_probe.model.case import Case
 from pytest_probe.model.dump import Call, DtypeSpec, Lost, TensorSpec, named_tensors
 from pytest_probe.model.run import Arguments, Device, Leaf, Run, map_tree, mapped, with_value
-from pytest_probe.numerics.closeness import widened_dtype
+from pytest_probe.numerics.arrays import widened_dtype
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, round_to, widen
 
 # Of an output's largest number: two implementations of a call lie nearer, other arguments seldom do. Four roundoffs of
@@ -87,7 +87,11 @@ class Completing(Struct, frozen=True):
         if not call.partial:
             return call
         check_complete(case, call)
-        stored = dict(self._stored(case, call))
+        entry = f"{case.record.name}.forward"
+        stored = {
+            name: self.files.array(value, entry, name) if isinstance(value, TensorSpec) else value
+            for name, value in call.returned()
+        }
         troubles: list[Unsupported] = []
         tried: list[str] = []
         for guess in itertools.islice(self._guesses(case, call, stored), TRIES):
@@ -97,13 +101,17 @@ class Completing(Struct, frozen=True):
             except Unsupported as error:
                 troubles.append(error)
                 continue
-            if _gives(run, stored):
+            if all(name in run.outputs and _is_near(run.outputs[name], value) for name, value in stored.items()):
                 if guess.computed and self.judges_stored:
                     wanted = f"{guess.words} was found by the stored output, and so cannot judge it"
                     raise Unsupported(f"only positional arguments were recorded, and {wanted}", LostArgument.kind)
                 # Outputs that the dump lacks are none that the call may not have.
                 outputs = call.outputs if stored.keys() == run.outputs.keys() else None
-                return replace(guess.call, outputs=outputs, notes=(_note(guess.words),))
+                tried_with = (
+                    f"{guess.words}, which was not recorded and" if guess.words else "them as they stand, which"
+                )
+                note = f"only positional arguments were recorded: run with {tried_with} gives the stored output"
+                return replace(guess.call, outputs=outputs, notes=(note,))
         always = next((error for error in troubles if isinstance(error, _ALWAYS)), None)
         if always is not None and len(troubles) == len(tried):
             raise always
@@ -114,11 +122,14 @@ class Completing(Struct, frozen=True):
         for input, source in _inputs(case, call):
             begun = call if input is None else replace(call, args=(input, *call.args[1:]))
             given = self._arguments(case, begun)
-            made = replace(begun, outputs=None, args=_without_gaps(begun.args))
+            made = replace(begun, outputs=None, args=tuple(map_tree(value, "", _filled) for value in begun.args))
             for values in self._values(case, begun, given, stored):
                 words = [source] if source else []
-                words += [f"{path.partition('.')[2]}={_word(value)}" for path, value in values.items()]
-                completed, arguments = made, mapped(given, lambda leaf, _: None if isinstance(leaf, Lost) else leaf)
+                words += [
+                    f"{path.partition('.')[2]}={value.name if isinstance(value, DtypeSpec) else repr(value)}"
+                    for path, value in values.items()
+                ]
+                completed, arguments = made, mapped(given, _filled)
                 for path, value in values.items():
                     completed = _with_value(completed, path, value)
                     arguments = with_value(arguments, path, value)
@@ -161,15 +172,10 @@ class Completing(Struct, frozen=True):
             files=self.files,
         )
 
-    def _stored(self, case: Case, call: Call) -> Iterator[tuple[str, Any]]:
-        entry = f"{case.record.name}.forward"
-        for name, value in call.returned():
-            yield name, self.files.array(value, entry, name) if isinstance(value, TensorSpec) else value
 
-
-def _without_gaps(args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _filled(value: Any, _: str) -> Any:
     """None where a value was not recorded: mostly it was that."""
-    return tuple(map_tree(value, "", lambda leaf, _: None if isinstance(leaf, Lost) else leaf) for value in args)
+    return None if isinstance(value, Lost) else value
 
 
 def _inputs(case: Case, call: Call) -> Iterator[tuple[TensorSpec | None, str]]:
@@ -213,11 +219,6 @@ def _with_value(call: Call, path: str, value: Any) -> Call:
     return call if not path else replace(call, args=(*call.args[: int(name)], value, *call.args[int(name) + 1 :]))
 
 
-def _gives(run: Run, stored: Mapping[str, Any]) -> bool:
-    """Has a run the stored outputs?"""
-    return all(name in run.outputs and _is_near(run.outputs[name], value) for name, value in stored.items())
-
-
 def _is_near(found: Any, stored: Any) -> bool:
     if not isinstance(stored, np.ndarray) or not isinstance(found, np.ndarray):
         numbers = all(isinstance(value, (bool, int, float)) for value in (found, stored))
@@ -247,15 +248,6 @@ def _within(found: AnyArray, stored: AnyArray, share: float) -> bool:
         found, stored = found[finite], stored[finite]
     with np.errstate(all="ignore"):
         return bool(np.allclose(found, stored, rtol=0.0, atol=share * scale, equal_nan=True))
-
-
-def _word(value: Any) -> str:
-    return value.name if isinstance(value, DtypeSpec) else repr(value)
-
-
-def _note(tried: str) -> str:
-    found = f"run with {tried}, which was not recorded and" if tried else "run with them as they stand, which"
-    return f"only positional arguments were recorded: {found} gives the stored output"
 
 
 def _lost(tried: list[str]) -> str:

@@ -31,8 +31,7 @@ from pytest_probe.errors import (
 )
 from pytest_probe.inputs.memory import recorded_layouts
 from pytest_probe.model.case import Case, floating_dtypes
-from pytest_probe.model.compilation import Compilation
-from pytest_probe.model.measurement import CaseMemory, CaseTime
+from pytest_probe.model.measurement import CaseMemory, CaseTime, Compilation
 from pytest_probe.model.pairing import Paired
 from pytest_probe.model.run import Leaf, floats_of
 from pytest_probe.model.verdict import Verdict

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from pytest_probe.check.borders import check_gradients_of_borders
 from pytest_probe.check.kept import Kept
-from pytest_probe.check.moved import Apart, ByValue, Range, by_blocks, moved
 from pytest_probe.check.replay import NO_CALL, Reference, Replay
-from pytest_probe.check.run_kinds import KINDS, way_of
+from pytest_probe.check.run_kinds import KINDS, Apart, ByValue, Range, by_blocks, moved, way_of
+from pytest_probe.inputs.draws import RandomStreams
 from pytest_probe.model.comparison import RunKind
 from pytest_probe.model.device_modes import Mode
 from pytest_probe.model.dump import Direction
@@ -22,7 +22,6 @@ from pytest_probe.model.run import Jitter, Kernel, Leaf, Steps, Way
 from pytest_probe.numerics import noise_ratio
 from pytest_probe.numerics.arrays import PASS
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, numpy_dtype, widen
-from pytest_probe.numerics.random_streams import RandomStreams
 from pytest_probe.user_errors import allowing_refusal
 
 Draw: TypeAlias = Callable[[AnyArray], AnyArray]
@@ -261,7 +260,7 @@ class PerturbedRuns:
         alike = how.together or kind == "moved_slightly"
         move = ByValue(int(generator.integers(2**62))) if alike else draw
         dtype = "" if KINDS[kind].on_numbers else way.dtype
-        before = untied if kind == "untied" else _as_it_is
+        before: Callable[[AnyArray], AnyArray] = untied if kind == "untied" else lambda array: array
         leaves = self._moved_leaves(reference, before, move, size, inward or how.together, dtype)
         if how.direction == "forward":
             return reference.results_of(leaves, way)
@@ -326,10 +325,6 @@ def untied(array: AnyArray) -> AnyArray:
     wide = widen(array)
     largest = np.max(np.abs(wide), initial=0.0, where=np.isfinite(wide))
     return np.where(wide == 0, UNTIED * largest, wide)
-
-
-def _as_it_is(array: AnyArray) -> AnyArray:
-    return array
 
 
 def _moved(values: AnyArray, draw: Draw, size: float, inward: bool) -> AnyArray:

@@ -1,25 +1,36 @@
-"""A quantiser, run on the device and judged by what it was given; and what scaled values stand for, of anybody's arrays
-and tensors."""
+"""A quantiser, run on the device and judged by what it was given, without a reference: what `probe.check_quantizer` is
+asked for, and recorded calls of functions that a project names as quantisers (`registry.quantizers`). And what scaled
+values stand for, of anybody's arrays and tensors."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pytest_probe import frameworks
-from pytest_probe.check.check import Checker
 from pytest_probe.check.outcome import Checked, undecided
-from pytest_probe.check.quantised import concluded, quantised
 from pytest_probe.check.sources import DeviceSource
+from pytest_probe.check.stored_outputs import StoredOutputs
 from pytest_probe.errors import BrokenCall, DeviceRaised, SettingsError, Unsupported
 from pytest_probe.model.case import Case
-from pytest_probe.model.run import Leaf, Way
+from pytest_probe.model.dump import TensorSpec
+from pytest_probe.model.run import Arguments, Leaf, Way
+from pytest_probe.model.verdict import Verdict, conclusion
 from pytest_probe.numerics import scaled
-from pytest_probe.numerics.dtypes import AnyArray, Float64Array
+from pytest_probe.numerics.dtypes import PACKED, AnyArray, Float64Array, dtype_name, is_floating, numpy_dtype, widen
 from pytest_probe.numerics.scaled import Order, is_swizzled, recipe_named
+from pytest_probe.standards.quantisers import quantiser
 from pytest_probe.standards.quantisers.quantiser import DRAWS, Quantised, Wanted
 from pytest_probe.standards.quantisers.scales import POWERS
+
+if TYPE_CHECKING:
+    from pytest_probe.check.check import Checker
+    from pytest_probe.check.runner import CaseRunner
+
+# The kind of skips of what is not judged of a record.
+_KIND = "quantiser"
 
 
 def quantizer(
@@ -48,23 +59,80 @@ def check_quantizer(checker: Checker, case: Case, wanted: Wanted) -> Checked:
     assert case.pair is not None
     (leaf,) = case.pair.arguments.tensors.values()
     with checker.making_calls(case) as setup:
+        draws = _draws(DeviceSource(setup.framework, setup.device), case.pair.function, case.pair.arguments, wanted)
         try:
-            count = DRAWS if wanted.rounding == "stochastic" else 1
-            return concluded(case, leaf.array, [_drawn(checker, case, wanted) for _ in range(count)], wanted)
-        except BrokenCall as error:
-            return concluded(case, leaf.array, error, wanted)
+            return _concluded(case, leaf.array, draws, wanted)
         except (DeviceRaised, Unsupported) as error:
             return undecided(setup, case, error)
 
 
-def _drawn(checker: Checker, case: Case, wanted: Wanted) -> Quantised:
-    """What one call gives. Raises DeviceRaised or Unsupported."""
-    setup, pair = checker.setup, case.pair
-    assert pair is not None
-    with DeviceSource(setup.framework, setup.device).running():
-        way = Way(setup.device, state="users")
-        run = setup.framework.run(pair.function, pair.arguments.args, pair.arguments.kwargs, way, None)
-    return quantised(list(run.outputs.values()), wanted)
+def recorded_quantizer(case: Case, runner: CaseRunner) -> Checked | None:
+    """The verdict on a record whose API the project named as a quantiser; None for any other case. Raises what
+    `CaseRunner` does, and Unsupported for its backward."""
+    registry = runner.setup.registry
+    wanted = registry.quantizers.get(case.api)
+    if wanted is None or case.pair is not None:
+        return None
+    if case.direction == "backward":
+        raise Unsupported(f"{case.api} is a quantiser, whose gradient follows no rule", _KIND)
+    call = case.dump.decode(case.record)
+    source, arguments = runner.source(case, call), runner.arguments(case, call)
+    # What was quantised is the first floating tensor of at least one dimension.
+    arrays = (leaf.array for leaf in arguments.tensors.values())
+    numbers = next((array for array in arrays if array.ndim and is_floating(array.dtype)), None)
+    if numbers is None:
+        raise Unsupported(f"{case.api}: no argument is a floating tensor, which a quantiser is given", _KIND)
+    draws: Iterable[Sequence[object]]
+    if isinstance(source, StoredOutputs):
+        entry, returned = f"{source.record.name}.forward", source.call.returned()
+        draws = [[source.files.array(spec, entry, name) for name, spec in returned if isinstance(spec, TensorSpec)]]
+    else:
+        function = registry.calls.get(case.api)
+        if function is None:
+            found = source.framework.candidates(case.record.namespace, case.record.api, registry.namespaces)
+            function = (found[0].on_device or found[0].lookup)()
+        made = _draws(source, function, arguments, wanted)
+        draws = ([value for value in outputs if isinstance(value, np.ndarray)] for outputs in made)
+    return _concluded(case, numbers, draws, wanted)
+
+
+def _draws(
+    source: DeviceSource, function: Callable[..., Any], arguments: Arguments, wanted: Wanted
+) -> Iterator[Sequence[object]]:
+    """The outputs of one call on the device, or of as many as stochastic rounding asks. Raises DeviceRaised or
+    Unsupported."""
+    way = Way(source.device, state="users")
+    for _ in range(DRAWS if wanted.rounding == "stochastic" else 1):
+        with source.running():
+            run = source.framework.run(function, arguments.args, arguments.kwargs, way, None)
+        yield list(run.outputs.values())
+
+
+def _concluded(case: Case, numbers: AnyArray, draws: Iterable[Sequence[object]], wanted: Wanted) -> Checked:
+    """The verdict on what a quantiser made of numbers, the outputs of each of its calls; an error where they are no
+    values and scales of its recipe."""
+    try:
+        outputs = quantiser.judge(numbers, [_quantised(each, wanted) for each in draws], wanted)
+    except BrokenCall as error:
+        return Checked(case, Verdict("error", quantiser.NAME, f"the quantiser gave {error}"), cause=error)
+    outcome, reason = conclusion(outputs)
+    return Checked(case, Verdict(outcome, quantiser.NAME, reason, "", dtype_name(numbers.dtype), outputs))
+
+
+def _quantised(outputs: Sequence[object], wanted: Wanted) -> Quantised:
+    """The outputs of one call, in their order. Bytes, which programs that know no narrower dtype have, are float4 pairs
+    as values, and E8M0 as scales. Raises BrokenCall where they are no values and scales."""
+    arrays = [value for value in outputs if isinstance(value, np.ndarray)]
+    if len(arrays) not in (2, 3) or len(arrays) != len(outputs):
+        found = [type(value).__name__ for value in outputs]
+        raise BrokenCall(f"{len(found)} outputs ({', '.join(found)}), expected values, scales, and the scale of all")
+    values, scales = (arrays[1], arrays[0]) if wanted.scales_first else arrays[:2]
+    whole = float(widen(arrays[2]).reshape(-1)[0]) if len(arrays) > 2 else 1.0
+    return Quantised(_as(values, PACKED), _as(scales, "float8_e8m0fnu"), whole)
+
+
+def _as(array: AnyArray, dtype: str) -> AnyArray:
+    return array.view(numpy_dtype(dtype)) if array.dtype == np.uint8 else array
 
 
 def dequantize(

@@ -43,9 +43,9 @@ from pytest_probe.errors import (
 )
 from pytest_probe.model.dump import Call
 from pytest_probe.model.run import Device, Run, Wanted, Way, floats_of, on_device, with_leaves
-from pytest_probe.numerics.closeness import equal_in_float64, is_reference_array, same_bytes
+from pytest_probe.numerics.arrays import equal_in_float64, is_reference_array, same_bytes
 from pytest_probe.numerics.dtypes import numpy_dtype
-from pytest_probe.standards.api_class import classes_of, details
+from pytest_probe.standards.tables import classes_of, details
 from pytest_probe.user_errors import allowing_refusal, exception_line, first_line, said
 
 if TYPE_CHECKING:

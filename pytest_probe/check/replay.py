@@ -36,7 +36,7 @@ from pytest_probe.model.run import (
     with_leaves,
 )
 from pytest_probe.model.verdict import EMULATED
-from pytest_probe.numerics.closeness import is_reference_array, reference_array, same_bytes
+from pytest_probe.numerics.arrays import is_reference_array, reference_array, same_bytes
 from pytest_probe.numerics.dtypes import AnyArray, is_floating
 from pytest_probe.user_errors import allowing_refusal
 
@@ -272,10 +272,6 @@ class Reference(Struct, frozen=True, dict=True):
             run = self.again({**self.leaves, name: replace(leaf, array=other)}, self.way, None)
             return not same_bytes(run.after(name), other)
         return False
-
-    def with_written(self, names: frozenset[str]) -> Reference:
-        """The reference of which these arguments count as changed, though they are as they were."""
-        return replace(self, run=replace(self.run, changed=self.run.changed | names))
 
     def again(self, leaves: Mapping[str, Leaf], way: Way, wanted: Wanted | None) -> Run:
         """The reference's call on other values of the same arguments."""

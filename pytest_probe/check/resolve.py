@@ -1,10 +1,12 @@
-"""Which calls a record may be: the functions that its name leads to, on arguments that float64 takes. Nothing runs."""
+"""Which calls a record may be: the functions that its name leads to, on arguments that float64 takes. Nothing runs. And
+which API a test means by the name that it gives."""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe import frameworks
+from pytest_probe.check.conditions import Setup
 from pytest_probe.check.large.contractions import Contraction, contraction, cut
 from pytest_probe.check.prepare import (
     as_tuples,
@@ -22,12 +25,13 @@ from pytest_probe.check.prepare import (
     within_float32,
 )
 from pytest_probe.check.replay import NO_CALL, Candidate
+from pytest_probe.errors import SettingsError, UnknownAPI
 from pytest_probe.frameworks.base import API, LookedUp
 from pytest_probe.model.case import Demands, Pair
 from pytest_probe.model.dump import Call, Record
 from pytest_probe.model.run import Arguments, BoundCall, with_leaves
 from pytest_probe.numerics.dtypes import float_format
-from pytest_probe.standards.api_class import classes_of
+from pytest_probe.standards.tables import classes_of, names
 from pytest_probe.user_errors import guarded
 
 if TYPE_CHECKING:
@@ -119,6 +123,7 @@ class Resolver(Struct, frozen=True):
         arguments = cast_first(name, pair.arguments if sizes_by_float(name) else with_float32(pair.arguments))
         widened = self.framework.widened(pair.reference)
         reference = self._reference_of(name, widened, arguments)
+        borders = None if pair.borders is None else self.framework.widened(pair.borders)
         candidate = Candidate(
             api,
             name,
@@ -129,18 +134,13 @@ class Resolver(Struct, frozen=True):
             False,
             constant=pair.constant,
             widened=widened,
-            borders=self._borders(pair, name, arguments),
+            borders=borders and self._reference_of(name, borders, arguments),
             inferred=pair.inferred,
         )
         return Resolved(label, NO_CALL, [candidate], pair.with_gradient, demands=pair.demands)
 
     def _bound(self, api: str, arguments: Arguments) -> BoundCall:
         return arguments.bound(api, frameworks.signatures(self.framework.name).bind)
-
-    def _borders(self, pair: Pair, name: str, arguments: Arguments) -> Callable[..., Any] | None:
-        if pair.borders is None:
-            return None
-        return self._reference_of(name, self.framework.widened(pair.borders), arguments)
 
     def _large(self, found: Contraction | None, call: Call, arguments: Arguments) -> Contraction | None:
         """The contraction that the record is, where it is above the budget."""
@@ -227,3 +227,34 @@ def _qualified_name(function: Callable[..., Any]) -> str:
         function = function.func
     named = function if hasattr(function, "__qualname__") else type(function)
     return f"{named.__module__}.{named.__qualname__}"
+
+
+def known_api(setup: Setup, given: str) -> str:
+    """An API as dumps call it ("Functional.softmax" for "torch.nn.functional.softmax"); "" for none. Raises
+    SettingsError where nothing is known of it, with the API that is meant."""
+    registry, signatures = setup.registry, frameworks.signatures(setup.framework.name)
+    api = signatures.spelled(given)
+    if not api or api in registry.calls or api in registry.references:
+        return api
+    namespace, _, name = api.partition(".")
+    try:
+        setup.framework.candidates(namespace, name, registry.namespaces)
+    except UnknownAPI:
+        # What a table says of a name counts in vendors' namespaces, too.
+        if name and not signatures.bind(api, (), {}).native and signatures.canonical(api) in names():
+            return api
+        raise SettingsError("api", given, _advice(api, {*setup.framework.apis(), *registry.references})) from None
+    return api
+
+
+def _advice(api: str, apis: Iterable[str]) -> str:
+    by_name: dict[str, str] = {}
+    for each in sorted(apis):
+        by_name.setdefault(each.partition(".")[2], each)
+        by_name[each] = each
+    short = api.rpartition(".")[2]
+    close = [short] if short in by_name else [*get_close_matches(api, by_name), *get_close_matches(short, by_name)]
+    # Swapped letters are the commonest slip, and no measure of what two words share knows them.
+    likeliest = sorted(close, key=lambda name: sorted(name.rpartition(".")[2]) != sorted(short))
+    meant = f"; did you mean {by_name[likeliest[0]]}?" if close else ""
+    return f"give an API as dumps call it, such as Functional.softmax, or leave it out{meant}"

@@ -24,7 +24,7 @@ from pytest_probe.model.dump import Call, Lost, leaves
 from pytest_probe.model.run import Arguments, floats_of
 from pytest_probe.model.verdict import EMULATED
 from pytest_probe.numerics.dtypes import NARROW_DTYPES
-from pytest_probe.standards.api_class import adds_products, classes_of
+from pytest_probe.standards.tables import adds_products, classes_of
 
 AdjustInputs = Callable[[Case, Arguments], Arguments | None]
 
@@ -65,23 +65,20 @@ class CaseRunner(Struct, frozen=True):
         # Before it runs in full that is asked again.
         inputs.check_size(call, case.dtype, self._memory, in_pieces=self.setup.conditions.judges_parts)
         self.setup.memory.check(lambda: inputs.arguments_on_device(call, case.dtype))
+        # Exact ones are for sums of products alone; others are generated then.
+        kind = self.setup.conditions.inputs
+        name = frameworks.signatures(case.dump.framework).canonical(case.api)
         arguments = case.arguments or inputs.build(
             call,
             bound=frameworks.signatures(case.dump.framework).bind(case.api, call.args, call.kwargs),
             record=case.record.name,
             dtype=case.dtype,
             seed=self.setup.conditions.seed,
-            kind=self._inputs(case),
+            kind="generated" if kind == "exact" and not adds_products(classes_of(name)) else kind,
             files=StoredTensors.of(case.dump),
         )
         adjusted = self.adjust_inputs(case, arguments) if self.adjust_inputs is not None else None
         return arguments if adjusted is None else adjusted
-
-    def _inputs(self, case: Case) -> str:
-        """Exact ones are for sums of products alone; others are generated then."""
-        kind = self.setup.conditions.inputs
-        name = frameworks.signatures(case.dump.framework).canonical(case.api)
-        return "generated" if kind == "exact" and not adds_products(classes_of(name)) else kind
 
     def resolved(self, case: Case, call: Call, arguments: Arguments) -> Resolved:
         """The functions that the case may be on these arguments."""
@@ -97,7 +94,16 @@ class CaseRunner(Struct, frozen=True):
 
     def reference(self, resolved: Resolved) -> Reference:
         """The one whose run in float64 is like the record; of a large call that can be cut, of a corner."""
-        return self._emulated(self._references.of(resolved, self.setup.device))
+        reference = self._references.of(resolved, self.setup.device)
+        if not self.setup.conditions.emulate:
+            return reference
+        sixteen = {dtype.name for dtype in floats_of(reference.leaves).values()} & set(NARROW_DTYPES)
+        if not sixteen:
+            return reference
+        if "own_dtype" in classes_of(reference.candidate.name):
+            raise NoKernel(f"{reference.candidate.path} is defined by its dtype, which is emulated")
+        note = f"{EMULATED}{', '.join(sorted(sixteen))} computed in float32 and rounded"
+        return replace(reference, notes=(*reference.notes, note))
 
     def whole(self, reference: Reference) -> Reference:
         """The reference in full of a call that was cut."""
@@ -125,18 +131,6 @@ class CaseRunner(Struct, frozen=True):
     def _memory(self) -> int:
         """Bytes that may be taken."""
         return inputs.available_memory(self.setup.conditions.workers)
-
-    def _emulated(self, reference: Reference) -> Reference:
-        """The reference, with a note where the device computes 16 bit in float32."""
-        if not self.setup.conditions.emulate:
-            return reference
-        sixteen = {dtype.name for dtype in floats_of(reference.leaves).values()} & set(NARROW_DTYPES)
-        if not sixteen:
-            return reference
-        if "own_dtype" in classes_of(reference.candidate.name):
-            raise NoKernel(f"{reference.candidate.path} is defined by its dtype, which is emulated")
-        note = f"{EMULATED}{', '.join(sorted(sixteen))} computed in float32 and rounded"
-        return replace(reference, notes=(*reference.notes, note))
 
 
 @contextmanager

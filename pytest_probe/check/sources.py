@@ -20,9 +20,9 @@ from pytest_probe.check.structure import described, dtypes_fit, outputs_agree, r
 from pytest_probe.errors import DeviceRaised, HookFailed, NoKernel, ProbeError, ReplayDiffers, Unsupported
 from pytest_probe.model.dump import Call
 from pytest_probe.model.run import Arguments, Device, Run, on_device, with_leaves
-from pytest_probe.numerics.closeness import near
+from pytest_probe.numerics.arrays import near
 from pytest_probe.numerics.dtypes import NARROW_DTYPES, AnyArray, dtype_name, is_floating
-from pytest_probe.standards.api_class import classes_of
+from pytest_probe.standards.tables import classes_of
 from pytest_probe.user_errors import allowing_refusal, ends_run, first_line, raised
 
 if TYPE_CHECKING:
@@ -173,19 +173,15 @@ def possible_autocast(call: Call, arguments: Arguments, device: str) -> str:
     device, else for the one that the capture had; where a dump does not say, where the recorded floating dtypes are
     mixed."""
     if call.surroundings is None:
-        return _suggested(call, arguments)
+        names = {dtype_name(dtype) for dtype in arguments.dtypes.values()}
+        names |= {spec.dtype for spec in call.output_specs() if is_floating(spec.dtype)}
+        narrow = [name for name in NARROW_DTYPES if name in names]
+        return narrow[0] if narrow and len(names) > 1 else ""
     known = call.surroundings.autocast
     # A dump of an accelerator may be replayed on the CPU: its autocast is meant then, before the host's.
     others = [dtype for kind, dtype in known.items() if kind != "cpu"]
     found = known.get(device.split(":", 1)[0], (others or [*known.values(), ""])[0])
     return found if found in NARROW_DTYPES else ""
-
-
-def _suggested(call: Call, arguments: Arguments) -> str:
-    names = {dtype_name(dtype) for dtype in arguments.dtypes.values()}
-    names |= {spec.dtype for spec in call.output_specs() if is_floating(spec.dtype)}
-    narrow = [name for name in NARROW_DTYPES if name in names]
-    return narrow[0] if narrow and len(names) > 1 else ""
 
 
 def with_autocast(reference: Reference, autocast: str, run: Runs, *, as_recorded: bool) -> tuple[Reference, Run]:

@@ -19,7 +19,7 @@ from pytest_probe.errors import NoReference, NotRecorded, Unsupported
 from pytest_probe.inputs import StoredTensors
 from pytest_probe.model.dump import Argument, Call, Record, SizeSpec, TensorSpec, named_tensors
 from pytest_probe.model.run import RECORDED, Run
-from pytest_probe.numerics.closeness import same_bytes
+from pytest_probe.numerics.arrays import same_bytes
 from pytest_probe.numerics.dtypes import AnyArray
 
 # The kind of such skips, by which reports group them.
@@ -55,10 +55,16 @@ class StoredOutputs(Struct, frozen=True):
         reference = replay.reference
         assert reference.wanted is not None
         # The dump tells of a gradient for an output that has none here: it is another call.
-        strange = sorted(_seeded_outputs(self.call) - set(reference.run.differentiable))
+        pairs = zip(self.call.seeded or (), self.call.gradients or (), strict=True)
+        strange = sorted({name for name, spec in pairs if spec is not None} - set(reference.run.differentiable))
         if strange:
             raise NoReference(f"{', '.join(strange)} of the reference cannot be differentiated")
-        names = reference.wanted.names & _judged_gradients(self.call)
+        # Of a tensor that stands at several places autograd may give the whole gradient to one.
+        same = Counter(_identity(spec) for _, spec in _arguments(self.call))
+        once = {name for name, spec in _arguments(self.call) if same[_identity(spec)] == 1 or spec.address is None}
+        names = reference.wanted.names & {
+            name for name, spec in (self.call.outgoing or {}).items() if spec is not None and name in once
+        }
         if not names:
             raise Unsupported("no stored gradient belongs to one argument alone", NOT_STORED)
         notes = reference.notes
@@ -71,7 +77,12 @@ class StoredOutputs(Struct, frozen=True):
     def gradients(self, replay: Replay) -> dict[str, AnyArray]:
         wanted = replay.reference.wanted
         names = frozenset() if wanted is None else wanted.names
-        return _stored_gradients(self.record, self.call, names, self.files)
+        entry = f"{self.record.name}.backward"
+        return {
+            name: self.files.array(spec, entry, f"output.{place}")
+            for place, (name, spec) in enumerate((self.call.outgoing or {}).items())
+            if spec is not None and name in names
+        }
 
 
 def _as_stored(reference: Reference, call: Call) -> Reference:
@@ -101,30 +112,6 @@ def check_gradients(call: Call) -> None:
             raise Unsupported(
                 f"{place}: no gradient was stored, and --probe-device=recorded judges stored ones", NOT_STORED
             )
-
-
-def _judged_gradients(call: Call) -> frozenset[str]:
-    """The arguments whose stored gradients are theirs alone: of a tensor that stands at several places autograd may
-    give the whole gradient to one."""
-    same = Counter(_identity(spec) for _, spec in _arguments(call))
-    once = {name for name, spec in _arguments(call) if same[_identity(spec)] == 1 or spec.address is None}
-    return frozenset(name for name, spec in (call.outgoing or {}).items() if spec is not None and name in once)
-
-
-def _seeded_outputs(call: Call) -> frozenset[str]:
-    """The outputs to which a gradient came."""
-    pairs = zip(call.seeded or (), call.gradients or (), strict=True)
-    return frozenset(name for name, spec in pairs if spec is not None)
-
-
-def _stored_gradients(record: Record, call: Call, names: frozenset[str], files: StoredTensors) -> dict[str, AnyArray]:
-    """The gradients that the arguments of these names got. Raises RecordError for a file that cannot be used."""
-    entry = f"{record.name}.backward"
-    return {
-        name: files.array(spec, entry, f"output.{place}")
-        for place, (name, spec) in enumerate((call.outgoing or {}).items())
-        if spec is not None and name in names
-    }
 
 
 def _arguments(call: Call) -> Iterator[tuple[str, TensorSpec]]:

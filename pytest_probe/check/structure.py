@@ -26,7 +26,7 @@ from pytest_probe.model.case import Demands
 from pytest_probe.model.dump import Call, TensorSpec
 from pytest_probe.model.run import Device, Layout, Returned, Run, floats_of
 from pytest_probe.model.verdict import OutputVerdict
-from pytest_probe.numerics.closeness import distance, reference_array, same_bytes, widened_dtype
+from pytest_probe.numerics.arrays import distance, reference_array, same_bytes, widened_dtype
 from pytest_probe.numerics.dtypes import AnyArray, dtype_name, is_complex, is_floating, numpy_dtype
 from pytest_probe.user_errors import allowing_refusal
 
@@ -102,7 +102,9 @@ def forward_sides(replay: Replay) -> Sides:
     changed = tuple(changed_on_device_alone(replay))
     written = frozenset(name for name in changed if replay.reference.writes(name))
     if written:
-        replay = replace(replay, reference=replay.reference.with_written(written))
+        # They count as changed, though they are as they were.
+        run = replay.reference.run
+        replay = replace(replay, reference=replace(replay.reference, run=replace(run, changed=run.changed | written)))
     reference = replay.reference
     actual, expected = dict(replay.actual.outputs), dict(reference.run.outputs)
     beside = sorted(changed_and_not_returned(replay))
@@ -312,23 +314,16 @@ def _promises(reference: Reference, demands: Demands, device: Device) -> Iterato
     if not demands.own:
         return
     if demands.drawn:
-        yield _as_reference(reference)
+        # The strides of the reference's own run, which cost nothing, in the one floating dtype of the arguments.
+        dtypes = {dtype.name for dtype in floats_of(reference.leaves).values()}
+        layouts = reference.framework.returned(reference.run).layouts
+        one = dtypes if len(dtypes) == 1 else ()
+        yield {name: replace(layout, dtype=dtype) for dtype in one for name, layout in layouts.items()}
     yield _returned(reference, device, computed=False)
     if reference.autocast:  # which the record had, and the caller need not have
         yield _returned(replace(reference, autocast=""), device, computed=False)
     yield _returned(reference, device, computed=True)
     yield _returned(reference, reference.framework.host(), computed=True)
-
-
-def _as_reference(reference: Reference) -> Mapping[str, Layout]:
-    """The strides of the reference's own run, which cost nothing, in the one floating dtype of the arguments."""
-    dtypes = {dtype.name for dtype in floats_of(reference.leaves).values()}
-    layouts = reference.framework.returned(reference.run).layouts
-    return (
-        {name: replace(layout, dtype=dtype) for dtype in dtypes for name, layout in layouts.items()}
-        if len(dtypes) == 1
-        else {}
-    )
 
 
 def _returned(reference: Reference, device: Device, *, computed: bool) -> Mapping[str, Layout]:

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, convert
 from msgspec.structs import asdict
 
+from pytest_probe import frameworks, inputs
 from pytest_probe.check import Case, preview
-from pytest_probe.cli import blocks
-from pytest_probe.errors import RecordError
+from pytest_probe.errors import ProbeError, RecordError
 from pytest_probe.model.dump import Call, Dump, Frame, Gradients, Lost, Record, TensorSpec, leaves
 from pytest_probe.model.result import plain
+from pytest_probe.model.run import BoundCall
+from pytest_probe.model.scaled_product import operands
+from pytest_probe.numerics.block_statistics import BlockStatistics
 from pytest_probe.records import user_frame
 from pytest_probe.registry import Registry
+from pytest_probe.standards.tables import classes_of
 from pytest_probe.system import archive
 
 # Records before and after that are named.
@@ -38,6 +42,7 @@ _PARTIAL = (
     "only positional arguments were recorded: a replay runs with what gives the stored output, as they stand or with "
     "values for what is missing"
 )
+_OPERANDS = ("input", "mat2")
 _COMPARED = "it is compared with another dump's, and not replayed"
 _NODE = "the gradients are those of the last autograd node, which are compared and not replayed"
 
@@ -79,7 +84,7 @@ class Described(Struct, frozen=True):
             "stack": [_frame(frame) for frame in reversed(frames)],
             "modules": [*reversed(dump.modules(entry))],
             **self._values(call, gradients or {}),
-            "blocks": blocks.of_record(dump, record, call) if call is not None else [],
+            "blocks": _blocks(dump, record, call) if call is not None else [],
             "replay": list(self._replay(record)) if replayed else [],
             "notes": [*_notes(call, record), *([] if replayed else [_COMPARED])],
             "troubles": [*dict.fromkeys(troubles)],
@@ -140,9 +145,11 @@ def text(found: Mapping[str, Any]) -> Iterator[str]:
             yield from _rows(found[word])
     if found["blocks"]:
         yield "  blocks:"
-        yield from blocks.lines(found["blocks"])
+        yield from map(block_line, found["blocks"])
     for each in found["replay"]:
-        yield f"  replay {each['direction']}: " + ("runs" if each["verdict"] == "run" else _skip(each))
+        yield f"  replay {each['direction']}: " + (
+            "runs" if each["verdict"] == "run" else f"skip: {each['kind']}: {each['reason']}"
+        )
     for word in ("notes", "troubles"):
         yield from (f"  {word.removesuffix('s')}: {each}" for each in found[word])
     if found["stack"]:
@@ -154,14 +161,10 @@ def text(found: Mapping[str, Any]) -> Iterator[str]:
 
 def _rows(values: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     names = [each["name"] for each in values]
-    kinds = [_kind(each) for each in values]
+    kinds = [f"{each['dtype']}{each['shape']}" if "dtype" in each else each["type"] for each in values]
     name_width, kind_width = (min(max(map(len, column)), 40) for column in (names, kinds))
     for each, name, kind in zip(values, names, kinds, strict=True):
         yield f"    {name:<{name_width}}  {kind:<{kind_width}}  {_statistics(each)}".rstrip()
-
-
-def _kind(value: Mapping[str, Any]) -> str:
-    return f"{value['dtype']}{value['shape']}" if "dtype" in value else value["type"]
 
 
 def _statistics(value: Mapping[str, Any]) -> str:
@@ -173,10 +176,6 @@ def _statistics(value: Mapping[str, Any]) -> str:
     if "file" in value:
         words.append(f"file {value['file']}" + ("" if value["stored"] else " (missing)"))
     return "  ".join(words)
-
-
-def _skip(replay: Mapping[str, str]) -> str:
-    return f"skip: {replay['kind']}: {replay['reason']}"
 
 
 def _notes(call: Call | None, record: Record) -> Iterator[str]:
@@ -217,3 +216,36 @@ def _word(value: Any) -> Any:
         return plain(value)
     named = getattr(value, "name", None) or getattr(value, "shape", None)
     return str(value) if named is None else _number(named)
+
+
+def _blocks(dump: Dump, record: Record, call: Call) -> list[dict[str, Any]]:
+    """What the blocks of both operands hold, or of values that a call gave; nothing for any other call, for one whose
+    scales are none of its recipe's, which a run says, and where a dump has neither statistics of them nor tensors."""
+    signatures, api = frameworks.signatures(dump.framework), f"{record.namespace}.{record.api}"
+    found = dict(_recorded_blocks(call.returned()))
+    if "short_sums" in classes_of(signatures.canonical(api)):
+        bound = signatures.bind(api, call.args, call.kwargs)
+        found |= dict(_recorded_blocks([(name, bound.argument(name)) for name in _OPERANDS]))
+        found = found or _stored_blocks(dump, record, call, bound)
+    return [{"name": name, **asdict(statistics)} for name, statistics in found.items()]
+
+
+def block_line(found: Mapping[str, Any]) -> str:
+    return f"    {found['name']}  {convert({**found}, BlockStatistics).words()}"
+
+
+def _recorded_blocks(values: Sequence[tuple[str, Any]]) -> Iterator[tuple[str, BlockStatistics]]:
+    for name, value in values:
+        if isinstance(value, TensorSpec) and value.blocks is not None:
+            yield name, value.blocks
+
+
+def _stored_blocks(dump: Dump, record: Record, call: Call, bound: BoundCall) -> dict[str, BlockStatistics]:
+    """From the tensors of a product of two matrices; nothing where they were not stored."""
+    try:
+        files = inputs.StoredTensors.of(dump)
+        arguments = inputs.build(call, bound=bound, record=record.name, dtype=None, seed=0, kind="stored", files=files)
+        both = operands(arguments.bound(bound.api, frameworks.signatures(dump.framework).bind))
+    except ProbeError:
+        return {}
+    return {name: each.blocks() for name, each in zip(_OPERANDS, both, strict=True) if each.matrix.size}

@@ -31,9 +31,8 @@ from pytest_probe.registry import Registry
 from pytest_probe.reports.terminal import WIDTH, holds
 from pytest_probe.reports.weak_cases import WeakCases
 from pytest_probe.selection import Selection, apis_of, closest, matches, select
-from pytest_probe.standards.api_class import classes_of
-from pytest_probe.system.suggestions import check_name
-from pytest_probe.system.text import printable
+from pytest_probe.standards.tables import classes_of
+from pytest_probe.system.text import check_name, printable
 from pytest_probe.user_errors import allowing_refusal
 
 _SIZES = ((1_000, "up to 1,000 elements"), (1_000_000, "up to 1,000,000"), (1_000_000_000, "up to 1,000,000,000"))
@@ -85,19 +84,16 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def _selection(arguments: argparse.Namespace) -> Selection:
+def run(arguments: argparse.Namespace) -> int:
+    """The exit status. Raises SettingsError, or DumpError for a path that leads to no dump."""
     dtypes = [check_name("--dtype", dtype.strip(), DTYPE_CHOICES) for dtype in arguments.dtype.split(",")]
-    return Selection(
+    selection = Selection(
         apis=tuple(map(frameworks.signatures().spelled, arguments.api or ())),
         skip_apis=tuple(map(frameworks.signatures().spelled, arguments.skip_api or ())),
         directions=DIRECTION_CHOICES[check_name("--direction", arguments.direction, DIRECTION_CHOICES)],
         dtypes=tuple(None if dtype == "recorded" else dtype for dtype in dtypes),
     )
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """The exit status. Raises SettingsError, or DumpError for a path that leads to no dump."""
-    selection, asked = _selection(arguments), _Asked(Registry.default())
+    asked = _Asked(Registry.default())
     paths, names = asked.split(arguments.dumps)
     named = labels(paths)
     if names or arguments.json:

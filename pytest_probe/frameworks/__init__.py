@@ -21,8 +21,7 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorT
 from typing import TYPE_CHECKING, Any
 
 from pytest_probe.errors import FrameworkTooOld, SettingsError, Unsupported
-from pytest_probe.system.import_noise import hidden_noise
-from pytest_probe.system.process import paused_gc
+from pytest_probe.system.process import hidden_noise, paused_gc
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,9 +14,8 @@ from msgspec import Struct, field
 
 from pytest_probe.errors import ProbeError
 from pytest_probe.model.comparison import Choice, Comparison, KnownFinding
-from pytest_probe.model.compilation import Compilation
 from pytest_probe.model.dump import Argument
-from pytest_probe.model.measurement import Clock
+from pytest_probe.model.measurement import Clock, Compilation
 from pytest_probe.model.run import (
     Arguments,
     BoundCall,

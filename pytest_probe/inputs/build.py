@@ -16,8 +16,8 @@ import numpy as np
 from msgspec import Struct, field
 
 from pytest_probe.errors import LostArgument, RecordError, Unsupported
-from pytest_probe.inputs.draws import round_to_dtype
-from pytest_probe.inputs.exact import exact_values, is_exact
+from pytest_probe.inputs.draws import RecordStreams, round_to_dtype
+from pytest_probe.inputs.fills import exact_values, is_exact
 from pytest_probe.inputs.generated import draw, generate_in, kind_of
 from pytest_probe.inputs.memory import is_layout, offset, without_repeats
 from pytest_probe.inputs.planted import plant, supposed
@@ -27,7 +27,6 @@ from pytest_probe.model.dump import FIELDS, Argument, Call, Dump, TensorSpec, na
 from pytest_probe.model.run import Arguments, Array, BoundCall, Leaf, map_tree
 from pytest_probe.numerics.arrays import contiguous
 from pytest_probe.numerics.dtypes import PACKED, AnyArray, dtype_name, is_floating, numpy_dtype
-from pytest_probe.numerics.random_streams import RecordStreams
 from pytest_probe.system import archive
 from pytest_probe.system.files import open_regular
 from pytest_probe.system.tensor_files import StoredTensor, paddle_pickle, stored_tensors, torch_zip
@@ -83,7 +82,13 @@ class StoredTensors(Struct, frozen=True):
         dtype = _dtype(spec, error)
         path = self._find(spec, self._folders(entry), error)
         if not spec.data_key:
-            _check_size(path, spec, dtype, error)
+            # A file of this tensor alone is neither empty, nor too large for it.
+            size, allowed = archive.size(path), _FILE_FACTOR * spec.size * dtype.itemsize + _FILE_EXTRA
+            if not size:
+                raise error(f"{path}, which is empty", f"a stored tensor; {_GENERATE}")
+            if size > allowed:
+                most = f"at most {allowed} for {spec.dtype} of shape {spec.shape}"
+                raise error(f"a file of {size} bytes, {path}", most)
         array = self._read(path, spec.data_key, error)
         if array.shape != spec.shape:
             raise error(f"shape {array.shape} in {path}", f"shape {spec.shape} as recorded; {_GENERATE}")
@@ -155,17 +160,6 @@ def _below(inner: Path, folder: Path) -> bool:
 @functools.lru_cache(64)
 def _resolved(folder: Path) -> Path:
     return folder.resolve()
-
-
-def _check_size(
-    path: Path, spec: TensorSpec, dtype: np.dtype[np.generic], error: Callable[[str, str], RecordError]
-) -> None:
-    """Raises RecordError where the file of this tensor alone is empty, or too large for it."""
-    size, allowed = archive.size(path), _FILE_FACTOR * spec.size * dtype.itemsize + _FILE_EXTRA
-    if not size:
-        raise error(f"{path}, which is empty", f"a stored tensor; {_GENERATE}")
-    if size > allowed:
-        raise error(f"a file of {size} bytes, {path}", f"at most {allowed} for {spec.dtype} of shape {spec.shape}")
 
 
 def stored_array(path: Path, key: str) -> AnyArray:
@@ -276,14 +270,10 @@ def build(
     Raises RecordError where a tensor cannot be had, Unsupported where kind is "stored" and the dump has only
     statistics.
     """
-    _check_dtypes(call, record, files)
-    return _Builder(call, bound, record, dtype, seed, kind, files).arguments()
-
-
-def _check_dtypes(call: Call, record: str, files: StoredTensors) -> None:
     for root, tree in (("input", call.args), ("kwargs", call.kwargs), ("grad", call.gradients)):
         for path, spec in named_tensors(tree, root):
             _check_dtype(spec, *files.place(record, path), files)
+    return _Builder(call, bound, record, dtype, seed, kind, files).arguments()
 
 
 def _check_dtype(spec: TensorSpec, entry: str, field: str, files: StoredTensors) -> None:
@@ -300,11 +290,6 @@ def _stream(path: str) -> str:
     return f"args.{rest}" if root == "input" else path
 
 
-def _within(path: str, place: str) -> bool:
-    """Is it the argument at a place, or in a list there?"""
-    return path == place or path.startswith(f"{place}.")
-
-
 class _Builder:
     def __init__(
         self, call: Call, bound: BoundCall, record: str, dtype: str | None, seed: int, kind: str, files: StoredTensors
@@ -313,7 +298,18 @@ class _Builder:
         self._bound = bound
         self._streams = RecordStreams(record, seed)
         self._roles: Mapping[str, Role] = {} if kind == "stored" else roles(bound, call)
-        self._first = self._same_tensors()
+        # For each argument that is the same tensor as another, the one whose values both have: the first that has a
+        # role, else the first.
+        first: dict[object, str] = {}
+        found: dict[str, object] = {}
+        for root, tree in (("input", call.args), ("kwargs", call.kwargs)):
+            for path, spec in named_tensors(tree, root):
+                if spec.address and spec.size:
+                    found[path] = key = (spec.address, spec.dtype, spec.shape, spec.stride)
+                    # An index that is passed twice must be one in both places.
+                    if key not in first or (path in self._roles and first[key] not in self._roles):
+                        first[key] = path
+        self._first = {path: first[key] for path, key in found.items()}
         self._made: dict[str, AnyArray] = {}
 
     def arguments(self) -> Arguments:
@@ -350,7 +346,9 @@ class _Builder:
 
     def _values(self, spec: TensorSpec, path: str, dtype: str) -> AnyArray:
         if self._kind == "exact" and is_exact(spec) and path not in self._roles:
-            parameter = next((name for name, place in self._bound.paths.items() if _within(path, place)), "")
+            # The argument at this place, or in whose list it is.
+            places = self._bound.paths.items()
+            parameter = next((name for name, place in places if f"{path}.".startswith(f"{place}.")), "")
             stream = self._streams.at(_stream(path))
             return exact_values(spec, dtype, stream, scales=parameter.startswith("scale_"))
         if self._kind != "generated" and spec.data_name is not None:
@@ -383,17 +381,3 @@ class _Builder:
             entry, field = self._files.place(self._record, path)
             found, wanted = "a tensor whose values were not stored", "its values, which are a size"
             raise LostArgument(self._files.dump_path, entry, field, found, wanted) from error
-
-    def _same_tensors(self) -> dict[str, str]:
-        """For each argument that is the same tensor as another, the one whose values both have: the first that has a
-        role, else the first."""
-        first: dict[object, str] = {}
-        found: dict[str, object] = {}
-        for root, tree in (("input", self._call.args), ("kwargs", self._call.kwargs)):
-            for path, spec in named_tensors(tree, root):
-                if spec.address and spec.size:
-                    found[path] = key = (spec.address, spec.dtype, spec.shape, spec.stride)
-                    # An index that is passed twice must be one in both places.
-                    if key not in first or (path in self._roles and first[key] not in self._roles):
-                        first[key] = path
-        return {path: first[key] for path, key in found.items()}

@@ -43,9 +43,9 @@ from pytest_probe.numerics.dtypes import (
     is_complex,
     is_floating,
     numpy_dtype,
+    packed,
     round_to,
 )
-from pytest_probe.numerics.packed import packed
 
 # Shares may come from a sample: if zeros and the mode are more than this, the mean gives their numbers better.
 _TWO_VALUES = 0.95
@@ -193,7 +193,10 @@ def draw(spec: TensorSpec, rng: np.random.Generator, dtype: str = "") -> Numbers
     if kind == "float":
         return _floats(spec, rng, dtype or "float64")
     if kind == "packed":
-        return _packed(spec, rng)
+        if spec.max is None or spec.min is None:
+            return rng.integers(256, size=spec.size).astype(np.float64)
+        numbers = _floats(replace(spec, dtype="float32", shape=(2 * spec.size,)), rng)
+        return packed(round_to(whole(numbers), "float4_e2m1fn")).view(np.uint8).astype(np.float64)
     return _booleans(spec, rng) if kind == "bool" else _complex(spec, rng)
 
 
@@ -223,12 +226,21 @@ def _booleans(spec: TensorSpec, rng: np.random.Generator) -> BoolArray:
 def _floats(spec: TensorSpec, rng: np.random.Generator, dtype: str = "float64") -> Numbers:
     top, bottom = spec.max, spec.min
     if top is None or bottom is None:
-        return _unknown_floats(spec, rng, dtype)
+        if spec.dtype == "float8_e8m0fnu":  # powers of two, without sign
+            return np.exp2(np.rint(rng.standard_normal(spec.size)))
+        return written(spec.size, dtype, rng.standard_normal)
     top, bottom = float(top), float(bottom)
     if spec.size < 2 or top == bottom:
         return constant(spec.size, top)
     if not (math.isfinite(top) and math.isfinite(bottom)):
-        return _with_special_values(spec, rng, bottom, top)
+        # With inf of the recorded signs and NaN among finite values, as many as were recorded, else one of each.
+        if _finite(top) is not None and bottom == -math.inf:
+            return _masked(spec, rng, bottom, _finite_part(spec, rng, bottom, top))
+        values = whole(_finite_part(spec, rng, bottom, top))
+        special = _special_values(spec, bottom, top)
+        places = rng.choice(spec.size, min(len(special), spec.size), replace=False)
+        values[places] = special[: places.size]
+        return values
     form = _float_format(spec.dtype)
     # A mask's fill value and usual numbers: one distribution for both would spread over the whole range.
     if bottom <= -_LOWEST * form.max and abs(top) < math.sqrt(form.max):
@@ -241,47 +253,17 @@ def _floats(spec: TensorSpec, rng: np.random.Generator, dtype: str = "float64") 
 _float_format = cache(float_format)  # a look-up by name instead of a NumPy dtype's slow name
 
 
-def _unknown_floats(spec: TensorSpec, rng: np.random.Generator, dtype: str) -> AnyArray:
-    if spec.dtype == "float8_e8m0fnu":  # powers of two, without sign
-        return np.exp2(np.rint(rng.standard_normal(spec.size)))
-    return written(spec.size, dtype, rng.standard_normal)
-
-
-def _packed(spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
-    """Bytes of pairs of float4 numbers, whose statistics the recorded ones are: all 256 where none are known."""
-    if spec.max is None or spec.min is None:
-        return rng.integers(256, size=spec.size).astype(np.float64)
-    numbers = _floats(replace(spec, dtype="float32", shape=(2 * spec.size,)), rng)
-    return packed(round_to(whole(numbers), "float4_e2m1fn")).view(np.uint8).astype(np.float64)
-
-
 def _complex(spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
     """Recorded statistics are of the modulus; the phase is uniform. inf and NaN are in the real part."""
     if spec.max is None or spec.min is None:
         parts = rng.standard_normal((2, spec.size)) / math.sqrt(2)
         return np.asarray(parts[0] + 1j * parts[1])
-    modulus = whole(_floats(_modulus_spec(spec), rng))
+    modulus = whole(_floats(replace(spec, dtype="float32" if spec.dtype == "complex64" else "float64"), rng))
     values: AnyArray = np.exp(2j * math.pi * rng.random(spec.size))
     # inf times a phase would be NaN in one part.
     usual = np.isfinite(modulus)
     values[usual] *= modulus[usual]
     values[~usual] = modulus[~usual]
-    return values
-
-
-def _modulus_spec(spec: TensorSpec) -> TensorSpec:
-    return replace(spec, dtype="float32" if spec.dtype == "complex64" else "float64")
-
-
-def _with_special_values(spec: TensorSpec, rng: np.random.Generator, bottom: float, top: float) -> Numbers:
-    """Finite values, with inf of the recorded signs and NaN among them, as many as were recorded, else one of each.
-    bottom or top is not finite."""
-    if _finite(top) is not None and bottom == -math.inf:
-        return _masked(spec, rng, bottom, _finite_part(spec, rng, bottom, top))
-    values = whole(_finite_part(spec, rng, bottom, top))
-    special = _special_values(spec, bottom, top)
-    places = rng.choice(spec.size, min(len(special), spec.size), replace=False)
-    values[places] = special[: places.size]
     return values
 
 
@@ -337,8 +319,14 @@ def _masked(spec: TensorSpec, rng: np.random.Generator, hidden: float, values: N
     if shared is not None and math.isfinite(shared):
         values = put(values, whole_rows, shared)
     hideable &= ~whole_rows
-    top = values.part(0, 1)[0] if isinstance(values, Draw) else values[largest]
-    left = _hidden_count(spec, hidden, float(top))
+    top = float(values.part(0, 1)[0] if isinstance(values, Draw) else values[largest])
+    # How many elements the mask hides, 1 at least.
+    mean, share = _finite(spec.mean), 0.5
+    if spec.inf is not None and math.isinf(hidden):
+        share = min(spec.inf / spec.size, 1.0)
+    elif mean is not None and math.isfinite(hidden):
+        share = min(max((top - mean) / (top - hidden), 0.0), 1.0)
+    left = max(round(share * spec.size), 1)
     if shared == hidden:
         values = put(values, whole_rows, hidden)
         left -= int(np.count_nonzero(whole_rows))
@@ -353,16 +341,6 @@ def _constant_places(spec: TensorSpec, rng: np.random.Generator) -> BoolArray:
         return np.zeros(spec.size, bool)
     rows = constant_rows(spec, rng)
     return np.repeat(rows, spec.size // rows.size)
-
-
-def _hidden_count(spec: TensorSpec, hidden: float, top: float) -> int:
-    """How many elements a mask hides, 1 at least."""
-    mean, share = _finite(spec.mean), 0.5
-    if spec.inf is not None and math.isinf(hidden):
-        share = min(spec.inf / spec.size, 1.0)
-    elif mean is not None and math.isfinite(hidden):
-        share = min(max((top - mean) / (top - hidden), 0.0), 1.0)
-    return max(round(share * spec.size), 1)
 
 
 def _finite(number: float | None) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
@@ -145,8 +145,17 @@ def check_size(call: Call, dtype: str | None, available: int, *, in_pieces: bool
     needed = memory_needed(call, dtype, in_pieces=in_pieces)
     if needed <= available:
         return
-    field, spec = max(_all_tensors(call), key=lambda item: _extent(item[1]))
-    found = f"{spec.dtype} of shape {list(spec.shape)}{_strided(spec)}"
+    # Every tensor, with its path as dumps write it.
+    trees = (
+        ("input_args", call.args),
+        ("input_kwargs", call.kwargs),
+        ("output", call.outputs),
+        ("input", call.gradients),
+    )
+    tensors = (each for root, tree in trees for each in named_tensors(tree, root))
+    field, spec = max(tensors, key=lambda item: _extent(item[1]))
+    found = f"{spec.dtype} of shape {list(spec.shape)}"
+    found += f" and stride {list(spec.stride)}" if spec.stride is not None else ""
     raise TooLarge(
         f"{field}: found {found}; checking the call takes about {_gigabytes(needed)}, more than the "
         f"{_gigabytes(available)} of memory that may be taken here"
@@ -182,21 +191,9 @@ def _gigabytes(count: int) -> str:
     return f"{count / 1e9:,.1f} GB"
 
 
-def _all_tensors(call: Call) -> Iterator[tuple[str, TensorSpec]]:
-    """Every tensor of a call, with its path as dumps write it."""
-    yield from named_tensors(call.args, "input_args")
-    yield from named_tensors(call.kwargs, "input_kwargs")
-    yield from named_tensors(call.outputs, "output")
-    yield from named_tensors(call.gradients, "input")
-
-
 def _extent(spec: TensorSpec) -> int:
     """Elements in memory: an expanded tensor is also had in full."""
     return spec.size if spec.stride is None else max(spec.size, spec.span)
-
-
-def _strided(spec: TensorSpec) -> str:
-    return f" and stride {list(spec.stride)}" if spec.stride is not None else ""
 
 
 @functools.cache

@@ -38,7 +38,12 @@ def _subscript_roles(
     """
     if not isinstance(tensor, TensorSpec):
         return
-    items = _items(tensor, subscript, path)
+    if isinstance(subscript, (list, tuple)):
+        parts = [(value, f"{path}.{place}") for place, value in enumerate(subscript)]
+    else:
+        parts = [(subscript, path)]
+    rest = len(tensor.shape) - sum(_takes(value) for value, _ in parts)
+    items = [_item(value, where, max(rest, 0)) for value, where in parts]
     chosen = _selected_count(tensor, items, selection)
     spread = overwrites and isinstance(selection, TensorSpec)
     axis = 0
@@ -57,15 +62,6 @@ def _index_role(spec: TensorSpec, extent: int, spread: bool) -> Index:
     decisive = spec.max if spread else spec.min
     negative = decisive is not None and decisive < 0
     return Index(extent, low=-extent if negative else 0, axis="all" if spread else None)
-
-
-def _items(tensor: TensorSpec, subscript: Argument, path: str) -> list[_Item]:
-    if isinstance(subscript, (list, tuple)):
-        parts = [(value, f"{path}.{place}") for place, value in enumerate(subscript)]
-    else:
-        parts = [(subscript, path)]
-    rest = len(tensor.shape) - sum(_takes(value) for value, _ in parts)
-    return [_item(value, where, max(rest, 0)) for value, where in parts]
 
 
 def _item(value: Argument, path: str, rest: int) -> _Item:

@@ -55,7 +55,9 @@ class Index(Struct, frozen=True):
         else:
             values = moments.integers(rng, spec.size, low, high).reshape(spec.shape)
         if self._keeps_ignored(spec):
-            values[moments.choice(rng, spec.size, self._ignored_count(spec)).reshape(spec.shape)] = self.ignored
+            # No statistic gives the number of ignored ones. Chosen: a tenth, so that most targets count.
+            count = spec.size if spec.min == spec.max else max(1, spec.size // 10)
+            values[moments.choice(rng, spec.size, count).reshape(spec.shape)] = self.ignored
         return values
 
     def _range(self, spec: TensorSpec) -> tuple[int, int]:
@@ -80,10 +82,6 @@ class Index(Struct, frozen=True):
             self.ignored < self.low or (self.stop is not None and self.ignored >= self.stop)
         )
         return outside and self.ignored in (spec.min, spec.max)
-
-    def _ignored_count(self, spec: TensorSpec) -> int:
-        # No statistic gives the number of ignored ones. Chosen: a tenth, so that most targets count.
-        return spec.size if spec.min == spec.max else max(1, spec.size // 10)
 
 
 def _distinct(spec: TensorSpec, rng: np.random.Generator, length: int, low: int, high: int, axis: int) -> AnyArray:
@@ -165,11 +163,9 @@ class Count(Struct, frozen=True):
         order = np.argsort(np.abs(values), kind="stable")
         zeros, others = order[: spec.size - chosen], order[spec.size - chosen :]
         values[zeros] = 0
-        values[others[values[others] == 0]] = self._not_zero(spec)
+        extremes = (extreme for extreme in (spec.max, spec.min) if extreme and math.isfinite(extreme))
+        values[others[values[others] == 0]] = next(extremes, 1)
         return values.reshape(spec.shape)
-
-    def _not_zero(self, spec: TensorSpec) -> float:
-        return next((extreme for extreme in (spec.max, spec.min) if extreme and math.isfinite(extreme)), 1)
 
 
 class Mask(Struct, frozen=True):

@@ -1,9 +1,10 @@
-"""What a standard judges: one output of a case, actual and expected side by side, with the evidence it may ask for."""
+"""What a standard is, and what it judges: one output of a case, actual and expected side by side, with the evidence
+that it may ask for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 from msgspec import Struct, field
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 from pytest_probe.model.device_modes import Mode
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import PRODUCTS, BoundCall, Composition
+from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.numerics.float32_sums import Order
 
@@ -364,3 +366,13 @@ class KnownFinding(Struct, frozen=True):
 
     words: str
     elements: AnyArray
+
+
+class Standard(Protocol):
+    """A rule that turns one output's metrics into a verdict."""
+
+    @property
+    def name(self) -> str: ...
+
+    def judge(self, comparison: Comparison) -> OutputVerdict:
+        """The verdict. Raises Unsupported where the standard has none for such an output."""

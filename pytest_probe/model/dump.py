@@ -222,8 +222,13 @@ class Frame(Struct, frozen=True):
     code: str
 
 
-def _no_modules(entry: str) -> tuple[str, ...]:
-    """Most formats tell of none."""
+def no_modules(entry: str) -> tuple[str, ...]:
+    """Most formats tell of none, and on a cluster's node they go with the cases."""
+    return ()
+
+
+def no_frames(entry: str) -> tuple[Frame, ...]:
+    """The same of a format without stacks."""
     return ()
 
 
@@ -260,7 +265,7 @@ class Dump(Struct, frozen=True):
     skipped: Mapping[str, int] = field(default_factory=dict)
     fields: Mapping[str, str] = field(default_factory=lambda: FIELDS)
     observed: Callable[[Record], Gradients] | None = None
-    modules: Callable[[str], tuple[str, ...]] = _no_modules
+    modules: Callable[[str], tuple[str, ...]] = no_modules
     statistics: re.Pattern[bytes] | None = None
 
     def gradients(self, record: Record) -> Gradients:

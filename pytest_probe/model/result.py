@@ -1,31 +1,34 @@
-"""What is kept of a case: its name and its result, plain data for JSON, junit and a process boundary."""
+"""What is kept of a case: its name and its result, plain data for JSON, junit and a process boundary. And another run
+that this one is compared with."""
 
 from __future__ import annotations
 
 import math
 import re
-from typing import Any, TypeAlias
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
 
 import msgspec
+from msgspec import Struct
 
-from pytest_probe.model.baseline import Compared
-from pytest_probe.model.compilation import Compilation
+from pytest_probe.model.baseline import Compared, KeptCase
 from pytest_probe.model.details import Details
 from pytest_probe.model.dump import Direction
-from pytest_probe.model.measurement import CaseMemory, CaseTime
+from pytest_probe.model.measurement import CaseMemory, CaseTime, Compilation
 from pytest_probe.model.pairing import Paired
 from pytest_probe.model.verdict import (
     EMULATED,
     RELATION,
     SEVERITY,
     SLOWER,
+    Detects,
     Diagnosis,
     Element,
     Outcome,
     OutputVerdict,
     Verdict,
+    Worth,
 )
-from pytest_probe.model.worth import Detects, Worth
 from pytest_probe.system.text import printable, printable_line
 
 # A number as a result holds it: one that is not finite is the text "nan", "inf" or "-inf", which JSON takes.
@@ -337,3 +340,14 @@ class FatalCall(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.call}: {self.reason}"
+
+
+class OtherRun(Struct, frozen=True):
+    """A benchmark, or what a baseline keeps: its cases by their ids. same_device: is it of this run's device? limits:
+    may a case fail, since it takes longer than there?"""
+
+    kind: Literal["benchmark", "baseline"]
+    name: str
+    cases: Mapping[str, Result | KeptCase]
+    same_device: bool = True
+    limits: bool = True

@@ -1,13 +1,15 @@
-"""Arrays in memory: contiguous copies, and matching pieces that fit in a core's cache."""
+"""Arrays in memory: contiguous copies, and matching pieces that fit in a core's cache. And two arrays side by side: are
+they the same, in bits or values, as near as one rounding leaves them, or within the tolerances of torch.testing?"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from pytest_probe.numerics.dtypes import AnyArray
+from pytest_probe.numerics import TOLERANCES
+from pytest_probe.numerics.dtypes import AnyArray, alike, is_complex, is_floating, ulp, widen
 
 
 def contiguous(array: np.ndarray) -> np.ndarray:
@@ -80,3 +82,117 @@ def in_blocks(compute: Callable[..., AnyArray], *arrays: AnyArray) -> AnyArray:
     for start in range(0, out.size, PASS):
         out[start : start + PASS] = compute(*(array[start : start + PASS] for array in flat))
     return found
+
+
+# Share of the largest element: two float32 runs differ by less, 16-bit steps inside by more.
+CLOSE_SHARE = 2.0**-18
+# Elements of a piece whose bits are compared: it stays in a core's cache.
+_BYTES = 1 << 15
+_WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.uint64}
+
+
+def widened_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The reference's dtype for this dtype: float64, complex128, or itself."""
+    if is_complex(dtype):
+        return np.dtype(np.complex128)
+    return np.dtype(np.float64) if is_floating(dtype) else dtype
+
+
+def reference_array(array: AnyArray) -> AnyArray:
+    """An argument's values in the reference's dtype."""
+    return array.astype(widened_dtype(array.dtype), copy=False)
+
+
+def is_reference_array(found: AnyArray, array: AnyArray) -> bool:
+    """Has an array the bits that an argument has in the reference's dtype?"""
+    if found.shape != array.shape or found.dtype != widened_dtype(array.dtype):
+        return False
+    return all(same_bytes(one, reference_array(other)) for one, other in blocks(found, array, _BYTES))
+
+
+def same_bytes(first: AnyArray, second: AnyArray) -> bool:
+    """Have two arrays the same dtype, shape and bits?"""
+    if first.shape != second.shape or first.dtype != second.dtype:
+        return False
+    # Copies of small arrays cost less than views of them; large ones are compared where they are.
+    if first.size < 4096:
+        return first.tobytes() == second.tobytes()
+    return all(np.array_equal(_bits(one), _bits(other)) for one, other in blocks(first, second, _BYTES))
+
+
+def _bits(array: AnyArray) -> AnyArray:
+    """The bits of a piece, in the widest words that it has."""
+    return np.ascontiguousarray(array).view(np.uint64 if array.nbytes % 8 == 0 else np.uint8)
+
+
+def equal_in_float64(first: AnyArray, second: AnyArray) -> bool:
+    """Do two float64 results agree but for their own rounding?"""
+    # Chosen: far above what float64 loses in a sum, far below what two different functions differ by.
+    return np.allclose(first, second, rtol=1e-9, atol=1e-12, equal_nan=True)
+
+
+def near(first: AnyArray, second: AnyArray) -> bool:
+    """Are two arrays the same, or nearer than any 16-bit rounding inside the call leaves them?"""
+    if first.shape != second.shape or first.dtype != second.dtype:
+        return False
+    if same_bytes(first, second):
+        return True
+    wide = (widen(one) for one, _ in blocks(first, second))
+    tops = (float(np.max(np.abs(each), initial=0.0, where=np.isfinite(each))) for each in wide)
+    allowed = CLOSE_SHARE * max(tops, default=0.0)
+    pairs = ((widen(one), widen(other)) for one, other in blocks(first, second))
+    return all(np.allclose(one, other, rtol=0.0, atol=allowed, equal_nan=True) for one, other in pairs)
+
+
+def distance(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:
+    """The sum of the differences between two sides beyond half an ulp of the first's dtype, which its own rounding
+    explains; inf where NaN or shapes differ."""
+    total = 0.0
+    for name in first.keys() & second.keys():
+        if not all(isinstance(side[name], (np.ndarray, float)) for side in (first, second)):
+            continue
+        one, other = np.asarray(first[name]), np.asarray(second[name])
+        if one.shape != other.shape:
+            return np.inf
+        with np.errstate(invalid="ignore", over="ignore"):
+            total += sum(_beyond_rounding(*pair) for pair in blocks(one, other))
+    return total
+
+
+def _beyond_rounding(first: AnyArray, second: AnyArray) -> float:
+    one, other = widen(first), widen(second)
+    half = ulp(other, first.dtype) / 2 if is_floating(first.dtype) or is_complex(first.dtype) else 0.0
+    apart = np.where(alike(one, other), 0.0, np.abs(one - other) - half).clip(min=0.0)
+    return float(np.sum(np.where(np.isnan(apart), np.inf, apart)))
+
+
+def not_close(a: AnyArray, b: AnyArray, dtypes: Iterable[str]) -> str:
+    """How many elements have |A - B| > atol + rtol |B|, with the larger tolerances of both dtypes, of two devices where
+    nobody knows which one is right; "" where none has. NaN is close to NaN."""
+    rtol, atol = (max(values) for values in zip(*(TOLERANCES.get(name, (0.0, 0.0)) for name in dtypes), strict=True))
+    far = 0
+    for one, other in blocks(a, b, PASS):
+        close = np.isclose(widen(one), widen(other), rtol=rtol, atol=atol, equal_nan=True)
+        far += int(np.count_nonzero(~close))
+    return f"{far:,} of {a.size:,} elements are not close (rtol {rtol:g}, atol {atol:g})" if far else ""
+
+
+def equal_bits(a: AnyArray, b: AnyArray) -> float:
+    """The share of elements that have the same bits; of two dtypes, of those that have the same value. 1 of none."""
+    if not a.size:
+        return 1.0
+    same = 0
+    for one, other in blocks(a, b, PASS):
+        same += int(np.count_nonzero((_same_bits if a.dtype == b.dtype else same_value)(one, other)))
+    return same / a.size
+
+
+def _same_bits(one: AnyArray, other: AnyArray) -> AnyArray:
+    first, second = (np.ascontiguousarray(side).view(_WORDS[side.dtype.itemsize]) for side in (one, other))
+    same = first == second
+    return np.asarray(same if same.size == one.size else same.reshape(one.size, -1).all(axis=1))
+
+
+def same_value(one: AnyArray, other: AnyArray) -> AnyArray:
+    """Equal numbers, or NaN twice."""
+    return alike(widen(one), widen(other))

@@ -77,7 +77,7 @@ def rescaled(actual: AnyArray, expected: AnyArray, size: int) -> Vectors:
     underflow. Reads the arrays twice."""
     tops = [0.0, 0.0]
     for pair in blocks(actual, expected, size):
-        tops = [max(top, _largest(side)) for top, side in zip(tops, _finite(*pair), strict=True)]
+        tops = [max(top, float(np.abs(side).max(initial=0.0))) for top, side in zip(tops, _finite(*pair), strict=True)]
     # Of subnormal numbers the power itself would overflow.
     scales = [math.ldexp(1.0, -max(math.frexp(top)[1], -1020)) if top else 1.0 for top in tops]
     found = Vectors()
@@ -93,7 +93,3 @@ def _finite(a: AnyArray, b: AnyArray) -> tuple[Float64Array, Float64Array]:
     kind = np.result_type(a, b)
     first, second = (np.ascontiguousarray(np.where(both, side, 0.0), dtype=kind).view(np.float64) for side in (a, b))
     return first, second
-
-
-def _largest(values: Float64Array) -> float:
-    return float(np.abs(values).max(initial=0.0))

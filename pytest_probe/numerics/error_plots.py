@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from pytest_probe.numerics.dtypes import AnyArray, Float64Array, is_complex, is_floating, widen
-from pytest_probe.numerics.ulp import ulp_distance
+from pytest_probe.numerics.dtypes import AnyArray, Float64Array, is_complex, is_floating, ulp_distance, widen
 
 # The range of the bins: below 2**-16 units a distance is none, and from 2**63 on all are alike. Of numbers that are no
 # distances only 0 is none.
@@ -99,7 +98,13 @@ def sample(actual: AnyArray, expected: AnyArray) -> tuple[AnyArray, AnyArray]:
 
 def points(actual: AnyArray, expected: AnyArray, errors: Float64Array) -> Points:
     """The points of vectors of both sides, and their errors."""
-    order = _largest(np.where(np.isnan(errors), np.inf, errors))
+    # The places of the largest errors, the largest first, and of equal ones the first.
+    sizes, places = np.where(np.isnan(errors), np.inf, errors), np.arange(errors.size)
+    if errors.size > _WORST_POINTS:
+        least = np.partition(sizes, -_WORST_POINTS)[-_WORST_POINTS]
+        above, equal = np.flatnonzero(sizes > least), np.flatnonzero(sizes == least)
+        places = np.concatenate([above, equal[: _WORST_POINTS - above.size]])
+    order = places[np.argsort(-sizes[places], kind="stable")]
     others = np.linspace(0, errors.size - 1, min(_OTHER_POINTS, errors.size)).astype(np.int64)
     right, given = (_plain(side[np.concatenate([order, others])]) for side in (expected, actual))
     more = given - right
@@ -118,35 +123,17 @@ def error_map(actual: AnyArray, expected: AnyArray, worst: tuple[int, ...]) -> E
     step = max(1, math.ceil(math.sqrt(extents[0] * extents[1] / _SLICE_ELEMENTS)))
     every: Any = (*index, slice(worst[-2] % step, None, step), slice(worst[-1] % step, None, step))
     errors = errors_of(actual[every], expected[every])
-    cells = _largest_in_cells(np.where(np.isnan(errors), np.inf, errors))
-    letters = _LETTER_CODES[_levels(cells)].tobytes().decode()
-    return ErrorMap(tuple(map(int, index)), extents, cells.shape[1], letters)
-
-
-def _largest(errors: Float64Array) -> AnyArray:
-    """The places of the largest errors, the largest first, and of equal ones the first."""
-    if errors.size > _WORST_POINTS:
-        least = np.partition(errors, -_WORST_POINTS)[-_WORST_POINTS]
-        above, equal = np.flatnonzero(errors > least), np.flatnonzero(errors == least)
-        places = np.concatenate([above, equal[: _WORST_POINTS - above.size]])
-    else:
-        places = np.arange(errors.size)
-    return places[np.argsort(-errors[places], kind="stable")]
-
-
-def _largest_in_cells(errors: Float64Array) -> Float64Array:
+    # The largest error in each cell.
+    cells = np.where(np.isnan(errors), np.inf, errors)
     for axis, most in ((0, _ROWS), (1, _COLUMNS)):
-        starts = np.unique(np.linspace(0, errors.shape[axis], most + 1)[:-1].astype(np.int64))
-        errors = np.maximum.reduceat(errors, starts, axis=axis)
-    return errors
-
-
-def _levels(errors: Float64Array) -> AnyArray:
-    """The place of each error in LETTERS."""
-    _, exponents = np.frexp(errors)
+        starts = np.unique(np.linspace(0, cells.shape[axis], most + 1)[:-1].astype(np.int64))
+        cells = np.maximum.reduceat(cells, starts, axis=axis)
+    # The place of each error in LETTERS.
+    _, exponents = np.frexp(cells)
     last = len(LETTERS) - 1
     levels = np.clip(exponents - LOWEST, 1, last - 1)
-    return np.where(errors == 0, 0, np.where(np.isfinite(errors), levels, last))
+    letters = _LETTER_CODES[np.where(cells == 0, 0, np.where(np.isfinite(cells), levels, last))].tobytes().decode()
+    return ErrorMap(tuple(map(int, index)), extents, cells.shape[1], letters)
 
 
 def _plain(values: AnyArray) -> Float64Array:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, FloatFormat, dtype_name
-from pytest_probe.system.extensions import load
+from pytest_probe.system.process import load_extension
 
 # Revision of the kernel's source that this code needs; another revision takes or gives something else.
 REVISION = 4
@@ -19,7 +19,7 @@ DTYPES = {"bfloat16": 0, "float16": 1, "float32": 2, "float64": 3}
 # Those that it rounds to.
 WRITTEN = ("bfloat16", "float32", "float64")
 
-compiled, _ = load("pytest_probe.numerics._kernel", REVISION)
+compiled, _ = load_extension("pytest_probe.numerics._kernel", REVISION)
 
 
 def describe(

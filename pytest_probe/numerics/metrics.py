@@ -18,11 +18,12 @@ from pytest_probe.numerics.dtypes import (
     BoolArray,
     Float64Array,
     FloatFormat,
+    alike,
     float_format,
+    nonfinite_distance,
     round_to_spacing,
     widen,
 )
-from pytest_probe.numerics.ulp import alike, nonfinite_distance
 
 
 def describe(actual: npt.ArrayLike, expected: npt.ArrayLike) -> dict[str, float | int]:
@@ -38,7 +39,12 @@ def describe(actual: npt.ArrayLike, expected: npt.ArrayLike) -> dict[str, float 
     if values.shape != wanted.shape:
         raise ValueError(f"actual has shape {values.shape}, expected {wanted.shape}")
     if values.dtype.kind in "iub":
-        return _describe_discrete(values, wanted)
+        largest: float | int = 0
+        differing = 0
+        for one, other in blocks(values, wanted):
+            differing += int(np.count_nonzero(one != other))
+            largest = max(largest, _largest_difference(one, other))
+        return {"max_abs": largest, "mismatch": differing / max(values.size, 1)}
     return Description.of(values, wanted).metrics()
 
 
@@ -159,15 +165,6 @@ def _largest_relative(gap: Float64Array, magnitude: Float64Array) -> float:
         # NaN comes from NaN or inf on either side, where the gap is 0 or inf already.
         largest = float(np.where(np.isnan(ratio), gap, ratio).max())
     return largest
-
-
-def _describe_discrete(actual: AnyArray, expected: AnyArray) -> dict[str, float | int]:
-    largest: float | int = 0
-    differing = 0
-    for values, wanted in blocks(actual, expected):
-        differing += int(np.count_nonzero(values != wanted))
-        largest = max(largest, _largest_difference(values, wanted))
-    return {"max_abs": largest, "mismatch": differing / max(actual.size, 1)}
 
 
 def _largest_difference(actual: AnyArray, expected: AnyArray) -> float | int:

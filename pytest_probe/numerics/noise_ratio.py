@@ -17,9 +17,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.numerics.arrays import BLOCK, PASS, in_blocks
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, FloatFormat, float_format, widen
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, FloatFormat, alike, float_format, ulp, widen
 from pytest_probe.numerics.statistics import stable_order
-from pytest_probe.numerics.ulp import ulp
 
 # Noise ratios, in units of the allowed scale. Healthy kernels reach 37 and 7 where terms are summed, 3 and 1 element by
 # element; planted faults begin at 1,500 and 430 (docs/evidence.md). The limits lie between, nearer to the healthy.
@@ -283,8 +282,7 @@ def nearest_run(actual: AnyArray, runs: list[AnyArray]) -> AnyArray:
     found, wide = runs[0], widen(actual)
     with np.errstate(invalid="ignore"):
         for run in runs[1:]:
-            same = (run == wide) | (np.isnan(run) & np.isnan(wide))
-            closer = same | (np.abs(wide - run) < np.abs(wide - found))
+            closer = alike(run, wide) | (np.abs(wide - run) < np.abs(wide - found))
             found = np.where(closer & (found != wide), run, found)
     return found
 
@@ -513,8 +511,7 @@ def _distance_of_block(dtype: npt.DTypeLike, run: AnyArray, expected: AnyArray) 
             distance = np.where(finite, np.maximum(distance - np.maximum(beyond, 0.0), 0.0), distance)
     if finite.all():
         return np.asarray(distance)
-    same = (run == expected) | (np.isnan(run) & np.isnan(expected))
-    return np.asarray(np.where(finite, distance, np.where(same, 0.0, np.nan)))
+    return np.asarray(np.where(finite, distance, np.where(alike(run, expected), 0.0, np.nan)))
 
 
 def scatters(errors: AnyArray) -> bool:

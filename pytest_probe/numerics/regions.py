@@ -56,7 +56,9 @@ def describe(mask: BoolArray, names: Mapping[int, str] = NAMES) -> str:
         return _elements(mask)
     if total >= COVERAGE * mask.size:
         return "everywhere"
-    found = [region for region in _regions(mask, total, names) if region.size < mask.size]
+    boxes = list(_boxes(mask, total, names))
+    regions = (*boxes, *_flat(mask, total), *_borders(mask, total), *_triangles(mask, total))
+    found = [region for region in regions if region.size < mask.size]
     dense = [
         region
         for region in found
@@ -64,27 +66,16 @@ def describe(mask: BoolArray, names: Mapping[int, str] = NAMES) -> str:
     ]
     if dense:
         return min(dense, key=lambda region: (region.size, region.effort)).words
-    thin = [region for region in _boxes(mask, total, names) if region.size <= mask.size / 2]
+    thin = [region for region in boxes if region.size <= mask.size / 2]
     if thin:
         region = min(thin, key=lambda region: (region.size, region.effort))
-        return f"{region.words}, {_percent(region.true, region.size)} of it"
+        return f"{region.words}, {100 * region.true / region.size:.2g} % of it"
     return "scattered"
 
 
 def _elements(mask: BoolArray) -> str:
     places = ", ".join(f"[{', '.join(map(str, place))}]" for place in np.argwhere(mask).tolist())
     return f"element {places}" if np.count_nonzero(mask) == 1 else f"elements {places}"
-
-
-def _percent(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.2g} %"
-
-
-def _regions(mask: BoolArray, total: int, names: Mapping[int, str]) -> Iterator[Region]:
-    yield from _boxes(mask, total, names)
-    yield from _flat(mask, total)
-    yield from _borders(mask, total)
-    yield from _triangles(mask, total)
 
 
 def _boxes(mask: BoolArray, total: int, names: Mapping[int, str]) -> Iterator[Region]:
@@ -107,16 +98,14 @@ def _boxes(mask: BoolArray, total: int, names: Mapping[int, str]) -> Iterator[Re
 
 def _box(mask: BoolArray, spans: list[Span]) -> Region:
     held = mask[np.ix_(*(span.indices for span in spans))]
-    return Region(held.size, int(np.count_nonzero(held)), _box_words(spans), sum(bool(span.words) for span in spans))
-
-
-def _box_words(spans: list[Span]) -> str:
     parts = [span.words for span in spans]
     if len(spans) > 1 and spans[-1].window and spans[-2].window:
         extents = " x ".join(str(span.indices.size) for span in spans[-2:])
         place = ", ".join(str(int(span.indices[0])) for span in spans[-2:])
         parts[-2:] = [f"tile of {extents} at ({place})"]
-    return ", ".join(filter(None, parts))
+    return Region(
+        held.size, int(np.count_nonzero(held)), ", ".join(filter(None, parts)), sum(bool(span.words) for span in spans)
+    )
 
 
 def _span(counts: Counts, need: float, axis: int, rank: int, names: Mapping[int, str]) -> Span:
@@ -197,26 +186,19 @@ def _borders(mask: BoolArray, total: int) -> Iterator[Region]:
     spatial = mask.shape[-rank:]
     if mask.ndim < 2 or min(spatial) < 4:
         return
-    distance = _distance_to_border(spatial)
+    # How far each place is from the nearest border.
+    distance = np.full(spatial, max(spatial))
+    for axis, size in enumerate(spatial):
+        ends = np.minimum(np.arange(size), np.arange(size)[::-1])
+        distance = np.minimum(distance, ends.reshape([-1 if axis == other else 1 for other in range(rank)]))
     inside = np.bincount(distance.ravel(), mask.reshape(-1, *spatial).sum(axis=0).ravel().astype(np.float64))
     extent = np.bincount(distance.ravel()) * (mask.size // distance.size)
     for width in range(1, min(WIDEST_BORDER, min(spatial) // 2 - 1) + 1):
         true = int(inside[:width].sum())
         if true >= COVERAGE * total:
-            yield Region(int(extent[:width].sum()), true, f"outer {width} of the last {_dims(rank)}", 1)
+            dims = "dim" if rank == 1 else f"{rank} dims"
+            yield Region(int(extent[:width].sum()), true, f"outer {width} of the last {dims}", 1)
             return
-
-
-def _dims(rank: int) -> str:
-    return "dim" if rank == 1 else f"{rank} dims"
-
-
-def _distance_to_border(spatial: tuple[int, ...]) -> npt.NDArray[np.int64]:
-    distance = np.full(spatial, max(spatial))
-    for axis, extent in enumerate(spatial):
-        ends = np.minimum(np.arange(extent), np.arange(extent)[::-1])
-        distance = np.minimum(distance, ends.reshape([-1 if axis == other else 1 for other in range(len(spatial))]))
-    return distance
 
 
 def _triangles(mask: BoolArray, total: int) -> Iterator[Region]:

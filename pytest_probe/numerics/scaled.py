@@ -16,8 +16,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from pytest_probe.errors import BrokenCall
-from pytest_probe.numerics.dtypes import AnyArray, Float64Array, dtype_name, widen
-from pytest_probe.numerics.packed import is_packed, unpacked
+from pytest_probe.numerics.dtypes import AnyArray, Float64Array, dtype_name, is_packed, unpacked, widen
 
 IntArray: TypeAlias = npt.NDArray[np.int64]
 # How the scales of one operand lie. grid: row by row; columns first: transposed, as torch has those of 128 x 128 blocks
@@ -135,7 +134,11 @@ def check_scales(recipe: Recipe, shape: tuple[int, int], order: Order, found: tu
     if order == "columns first":
         counts.add(rows * columns)
     along = columns if order == "columns first" else rows
-    whole = order == "swizzled" or 1 in (rows, columns) or (found[:1] and found[0] in (along, _padded(along)))
+    whole = (
+        order == "swizzled"
+        or 1 in (rows, columns)
+        or (found[:1] and found[0] in (along, _blocks(along, _PADDED) * _PADDED))
+    )
     if math.prod(found) not in counts or not whole:
         wanted = " or ".join(f"{count:,}" for count in sorted(counts))
         grid = f"{columns} x {rows}" if order == "columns first" else f"{rows} x {columns}"
@@ -144,10 +147,6 @@ def check_scales(recipe: Recipe, shape: tuple[int, int], order: Order, found: tu
             f"{recipe.name}: scales of shape {list(found)}, {math.prod(found):,} in all, expected {wanted} for a "
             f"matrix of {shape[0]} rows of {shape[1]} numbers: a grid of {grid}{tiles}"
         )
-
-
-def _padded(count: int) -> int:
-    return _blocks(count, _PADDED) * _PADDED
 
 
 def _blocks(extent: int, size: int) -> int:
@@ -181,10 +180,8 @@ def dequantized(
     matrix = numbers.reshape(-1, numbers.shape[-1])
     first: Order = "swizzled" if is_swizzled(swizzle) else "columns first" if columns_first else "grid"
     for place, (name, own) in enumerate(zip(recipes, given, strict=True)):
-        matrix = matrix * _of_numbers(recipe_named(name), np.asarray(own), matrix.shape, "grid" if place else first)
+        recipe, stored = recipe_named(name), np.asarray(own)
+        order: Order = "grid" if place else first
+        check_scales(recipe, matrix.shape, order, stored.shape, dtype_name(stored.dtype))
+        matrix = matrix * expanded(widen(laid_out(stored, recipe, matrix.shape, order)), recipe, matrix.shape)
     return np.asarray(matrix.reshape(numbers.shape))
-
-
-def _of_numbers(recipe: Recipe, stored: AnyArray, shape: tuple[int, int], order: Order) -> Float64Array:
-    check_scales(recipe, shape, order, stored.shape, dtype_name(stored.dtype))
-    return expanded(widen(laid_out(stored, recipe, shape, order)), recipe, shape)

@@ -13,15 +13,15 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_probe.check import Case, Checked, Checker, PreparedCall
-from pytest_probe.check.api_names import known_api
 from pytest_probe.check.quantizers import check_quantizer, quantizer
+from pytest_probe.check.resolve import known_api
 from pytest_probe.errors import NoKernel, ProbeError, SettingsError, UnsupportedDtype
+from pytest_probe.inputs.draws import RecordStreams
 from pytest_probe.model.case import Demands
 from pytest_probe.model.dump import Direction, Record
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.run import Way
 from pytest_probe.model.verdict import Verdict
-from pytest_probe.numerics.random_streams import RecordStreams
 from pytest_probe.options import COLLECTIVES, RELATIONS, TWO_CALLS, imported
 from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.marker import Marked

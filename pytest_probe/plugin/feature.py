@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from pytest_probe.check.outcome import Checked
     from pytest_probe.model.collective import RankPool
     from pytest_probe.model.dump import Dump
-    from pytest_probe.model.other_run import OtherRun
-    from pytest_probe.model.result import Result
+    from pytest_probe.model.result import OtherRun, Result
     from pytest_probe.plugin.collectors import ProbeFile
     from pytest_probe.plugin.items import NoticeItem
     from pytest_probe.plugin.judged import Judged

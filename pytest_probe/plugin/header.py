@@ -14,7 +14,7 @@ from pytest_probe.plugin.session import Probe
 from pytest_probe.reports import terminal
 from pytest_probe.selection import Selection, apis_of, closest, matches, nearest
 from pytest_probe.settings import Settings
-from pytest_probe.standards.api_class import classes_of
+from pytest_probe.standards.tables import classes_of
 from pytest_probe.standards.tools.table import BENCHMARK, packaged
 
 # What our own standards judge by; those of tools have a line of help.

@@ -18,8 +18,7 @@ from pytest_probe import frameworks
 from pytest_probe.errors import ProbeError, SettingsError, Unsupported
 from pytest_probe.model.case import Case
 from pytest_probe.model.dump import Dump
-from pytest_probe.model.other_run import OtherRun
-from pytest_probe.model.result import AnnouncedCall
+from pytest_probe.model.result import AnnouncedCall, OtherRun
 from pytest_probe.options import FEATURES, SELF, imported
 from pytest_probe.plugin.feature import Feature, Machines, Trait
 from pytest_probe.plugin.item_hooks import ItemHooks
@@ -29,7 +28,7 @@ from pytest_probe.reports.running import FOLDER
 from pytest_probe.settings import Settings, parse
 from pytest_probe.standards import standards
 from pytest_probe.standards.tools.table import packaged
-from pytest_probe.system.suggestions import check_name
+from pytest_probe.system.text import check_name
 from pytest_probe.user_errors import reporting_failures_of
 
 if TYPE_CHECKING:

@@ -34,8 +34,8 @@ from pytest_probe.records.paddleapex import PaddleApexReader, whole_of, without_
 from pytest_probe.records.ptdbg import PtdbgReader
 from pytest_probe.system import archive
 from pytest_probe.system.files import special_kind
-from pytest_probe.system.suggestions import closest
 from pytest_probe.system.tensor_files.torch_zip import first_pickle
+from pytest_probe.system.text import closest
 from pytest_probe.user_errors import reporting_failures_of
 
 READERS: tuple[Reader, ...] = (
@@ -141,7 +141,12 @@ def find_dumps(path: Path, readers: Sequence[Reader] = READERS) -> list[Path]:
         return _in_archive(path, "", readers)
     if not os.path.isdir(path):
         return [path]
-    found = [file for file in _files_in(path) if is_recognised(file, readers) or _is_damaged(file)]
+    # A damaged dump is known by its name.
+    found = [
+        file
+        for file in _files_in(path)
+        if is_recognised(file, readers) or (file.name in ("dump.json", "dump.json.gz") and file.is_file())
+    ]
     found = found or [file for file in _files_in(path, _TENSOR_SUFFIXES) if is_recognised(file, readers)]
     if not found:
         raise DumpError(path, "the folder holds no dump", "give one that holds a dump.json")
@@ -229,11 +234,6 @@ def read_dump(path: Path, readers: Sequence[Reader] = READERS) -> Dump:
     except OSError as error:
         raise DumpError(path, f"cannot be read ({error.strerror or error})") from None
     raise DumpError(path, *_unrecognised(head))
-
-
-def _is_damaged(file: Path) -> bool:
-    """Is this the file of a dump by its name?"""
-    return file.name in ("dump.json", "dump.json.gz") and file.is_file()
 
 
 def _files_in(folder: Path, suffixes: tuple[str, ...] = (*_SUFFIXES, ".json.gz")) -> Iterator[Path]:

@@ -29,14 +29,6 @@ from pytest_probe.system.process import paused_gc
 from pytest_probe.system.tensor_files import torch_zip
 from pytest_probe.system.text import printable_line
 
-
-def _stored_dtype_and_shape(path: Path) -> tuple[str, list[int]]:
-    """Bare dtype and shape of the tensor in a file. Raises OSError, or ValueError for what is no such file."""
-    with archive.open_file(path) as file:
-        found = torch_zip.read_one(file)
-    return found.dtype, list(found.shape)
-
-
 _TENSOR = "torch.Tensor"
 _FILE = "datapath"
 
@@ -118,10 +110,11 @@ class _EntryFields(ArgumentFields):
         if path is None or not path.resolve().is_relative_to(self.path.parent.resolve()):
             raise self.error(place, f"no file {name!r} in {_folder_names(self.folders)}", "the stored tensor there")
         try:
-            dtype, shape = _stored_dtype_and_shape(path)
+            with archive.open_file(path) as file:
+                stored = torch_zip.read_one(file)
         except (OSError, ValueError) as error:
             raise self.error(place, f"{path}, which cannot be read ({error})", "a stored tensor") from error
-        return {**found, "dtype": dtype, "shape": shape}
+        return {**found, "dtype": stored.dtype, "shape": list(stored.shape)}
 
     def bare_name(self, text: str, field: str) -> str:
         """The file's name without the folders of the machine that wrote the dump."""

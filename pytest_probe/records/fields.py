@@ -20,6 +20,7 @@ from pytest_probe.errors import NotRebuilt, RecordError
 from pytest_probe.model.dump import Argument, Number
 from pytest_probe.numerics.dtypes import PACKED
 from pytest_probe.records.raw_json import TOKENS
+from pytest_probe.system.tensor_files.base import MAX_EMPTY, MAX_EXTENT, MAX_RANK
 
 LeafReader: TypeAlias = Callable[["Fields", Mapping[str, Any], str], Argument]
 
@@ -36,10 +37,6 @@ _NO_NUMPY_DTYPE = re.compile(r"q?u?int\d+(x\d)?|bits\d.*|complex32|float4.*")
 _KNOWN_KINDS = "a tensor, an array, a number, text, a dtype, a range or slice, or lists, tuples and dicts of them"
 # Words for numbers that are not finite: quoted in place by `lazy_json`, or as strings by some versions of msprobe.
 _NONFINITE: Mapping[str, float] = {**TOKENS, "NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-MAX_RANK = 64  # of torch and of NumPy
-# Frameworks' sizes are int64.
-MAX_EXTENT = 2**63
-MAX_EMPTY = 2**59  # elements of complex128, the widest dtype, whose bytes NumPy can count
 # Bytes of an entry of an untrusted dump, enough for 20,000 tensors in one call. Decoded, it takes ten times as much.
 MAX_ENTRY = 1 << 24
 MAX_TEXT = 1 << 16  # characters of a text
@@ -141,13 +138,10 @@ class Fields:
     def tensor_shape(self, value: Mapping[str, Any], field: str) -> tuple[int, ...]:
         """A tensor's shape. NumPy refuses an empty array whose other sizes overflow; memory bounds all others."""
         shape = self.shape(value, "shape", field)
-        self.check_empty(shape, f"{field}.shape")
-        return shape
-
-    def check_empty(self, shape: tuple[int, ...], field: str) -> None:
         if 0 in shape and math.prod(filter(None, shape)) >= MAX_EMPTY:
             found = f"the sizes {', '.join(map(str, shape))}"
-            raise self.error(field, found, "sizes whose product, zeros left out, is below 2**59")
+            raise self.error(f"{field}.shape", found, "sizes whose product, zeros left out, is below 2**59")
+        return shape
 
     def file_name(self, value: Mapping[str, Any], key: str, field: str) -> str | None:
         """The bare name of a file; None where there is none."""
@@ -174,7 +168,11 @@ class Fields:
         """A statistic: a number that float64 holds, true or false, null, or a word for one that is not finite."""
         number = value.get(key)
         if isinstance(number, int):
-            self._check_magnitude(number, f"{field}.{key}")
+            # JSON's integers may have any number of digits.
+            try:
+                float(number)
+            except OverflowError:
+                raise self.error(f"{field}.{key}", quoted(number), "a number that float64 holds") from None
         if number is None or isinstance(number, int | float):
             return number
         if isinstance(number, str) and number in _NONFINITE:
@@ -199,13 +197,6 @@ class Fields:
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
             raise self.error(field, quoted(share), "a share, from 0 to 1")
         return float(share)
-
-    def _check_magnitude(self, number: int, field: str) -> None:
-        """JSON's integers may have any number of digits."""
-        try:
-            float(number)
-        except OverflowError:
-            raise self.error(field, quoted(number), "a number that float64 holds") from None
 
 
 class ArgumentFields(Fields, ABC):

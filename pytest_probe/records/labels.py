@@ -6,7 +6,7 @@ import glob
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pytest_probe.system import archive
@@ -65,8 +65,16 @@ def labels(paths: Sequence[Path]) -> dict[Path, str]:
 
     Process numbers, which change from capture to capture, are left out as in `stable`.
     """
-    given = _siblings({Path(os.path.abspath(path)) for path in paths})
-    parts = {path: _portable(Path(os.path.abspath(path)), given) for path in paths}
+    # The names in each folder that these paths lead through.
+    given: defaultdict[Path, set[str]] = defaultdict(set)
+    for path in {Path(os.path.abspath(each)) for each in paths}:
+        for inner in (path, *path.parents):
+            given[inner.parent].add(inner.name)
+    parts = {}
+    for path in paths:
+        whole = Path(os.path.abspath(path))
+        drive = [whole.drive.rstrip(":")] if whole.drive else []
+        parts[path] = (*drive, *stable_path(whole, given).parts[1:])
     pending = dict(parts)
     found: dict[Path, str] = {}
     depth = 0
@@ -116,17 +124,3 @@ def _names(folder: Path) -> list[str]:
         return os.listdir(folder)
     except OSError:
         return archive.list_folder(folder)
-
-
-def _siblings(paths: Iterable[Path]) -> dict[Path, set[str]]:
-    """The names in each folder that these paths lead through."""
-    found: defaultdict[Path, set[str]] = defaultdict(set)
-    for path in paths:
-        for each in (path, *path.parents):
-            found[each.parent].add(each.name)
-    return found
-
-
-def _portable(path: Path, given: Mapping[Path, set[str]]) -> tuple[str, ...]:
-    drive = [path.drive.rstrip(":")] if path.drive else []
-    return (*drive, *stable_path(path, given).parts[1:])

@@ -15,9 +15,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from pytest_probe.errors import DumpError
-from pytest_probe.model.dump import TENSOR_FOLDER, Argument, Call, Dump, Gradients, Lost, Record, TensorSpec
+from pytest_probe.model.dump import TENSOR_FOLDER, Argument, Call, Dump, Gradients, Lost, Record, TensorSpec, no_frames
 from pytest_probe.records.labels import natural_order
-from pytest_probe.records.paddle import no_frames
 from pytest_probe.records.raw_json import ADVICE
 from pytest_probe.system import archive
 from pytest_probe.system.tensor_files import StoredTensor, stored_tensors

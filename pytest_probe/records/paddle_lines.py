@@ -18,22 +18,25 @@ from typing import NoReturn
 from msgspec import Struct
 
 from pytest_probe.errors import LostArgument, RecordError
-from pytest_probe.model.dump import Argument, Call, DtypeSpec, Dump, Lost, Record, Surroundings, TensorSpec, leaves
-from pytest_probe.numerics.dtypes import is_complex, is_floating
-from pytest_probe.records import paddle, raw_json
-from pytest_probe.records.fields import (
-    DUMP_DTYPES,
-    LARGEST,
-    LEAST,
-    MAX_EMPTY,
-    MAX_ENTRY,
-    MAX_EXTENT,
-    MAX_RANK,
-    MAX_TEXT,
+from pytest_probe.model.dump import (
+    Argument,
+    Call,
+    DtypeSpec,
+    Dump,
+    Lost,
+    Record,
+    Surroundings,
+    TensorSpec,
+    leaves,
+    no_frames,
 )
-from pytest_probe.records.paddle import has_gradient, no_frames
+from pytest_probe.numerics.dtypes import is_complex, is_floating
+from pytest_probe.records import raw_json
+from pytest_probe.records.fields import DUMP_DTYPES, LARGEST, LEAST, MAX_ENTRY, MAX_TEXT
+from pytest_probe.records.paddleapex import bare_dtype, has_gradient, text_or_dtype
 from pytest_probe.records.raw_json import without_mark
 from pytest_probe.system.process import paused_gc
+from pytest_probe.system.tensor_files.base import MAX_EMPTY, MAX_EXTENT, MAX_RANK
 
 _NAME = r"[A-Za-z_]\w*"
 _API = re.compile(rf"\s*({_NAME}(?:\.{_NAME})+)\(", re.ASCII)
@@ -157,7 +160,10 @@ class _Line:
             items.append(self.value())
             self.separate(closing)
         if not self._indexes and any(type(item) is int for item in items):
-            items = [self.lost() if _is_size(item) else item for item in items]
+            # A tensor of one integer in a list of integers gives a size.
+            for place, item in enumerate(items):
+                if isinstance(item, TensorSpec) and item.size == 1 and not item.requires_grad:
+                    items[place] = self.lost()
         return items if opening == "[" else tuple(items)
 
     def tensor(self, match: re.Match[str]) -> TensorSpec:
@@ -181,7 +187,7 @@ class _Line:
         if len(match[1]) > MAX_TEXT:
             raise Unparsed(self.at + 1, f"a text of {len(match[1]):,} characters", f"at most {MAX_TEXT:,}")
         self.at = match.end()
-        return paddle.text_or_dtype(match[1])
+        return text_or_dtype(match[1])
 
     def number(self, match: re.Match[str]) -> int | float:
         text = match[0]
@@ -225,7 +231,7 @@ class _Line:
 
     def dtype(self) -> Argument:
         match = _DTYPE.match(self.text, self.at + 1)
-        name = _TYPES.get(match[1]) or paddle.bare_dtype(match[1]) if match else ""
+        name = _TYPES.get(match[1]) or bare_dtype(match[1]) if match else ""
         if match is None or name not in DUMP_DTYPES:
             self.at += 1
             self.fail(f"a dtype: one of {', '.join(DUMP_DTYPES)}")
@@ -275,15 +281,10 @@ def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
     return match.end() if match else at
 
 
-def _is_size(item: Argument) -> bool:
-    """Is it a tensor of one integer? In a list of integers it gives a size."""
-    return isinstance(item, TensorSpec) and item.size == 1 and not item.requires_grad
-
-
 @lru_cache(maxsize=4096)
 def _tensor(sizes: str, dtype: str) -> TensorSpec:
     """Raises ValueError with what was found and what was expected."""
-    name = paddle.bare_dtype(dtype)
+    name = bare_dtype(dtype)
     if name not in DUMP_DTYPES:
         raise ValueError(f"the unknown dtype {dtype!r}", f"one of {', '.join(DUMP_DTYPES)}")
     parts = [part.strip() for part in sizes.split(",")]

@@ -1,7 +1,7 @@
 """The dumps of PaddleAPEX, of Paddle 2 and 3.
 
 In: forward_rank*.json and the files of tensors in the same folder. Out: a `Dump` of undecoded records, and each as a
-`Call`.
+`Call`. And what the formats of Paddle share: how they name dtypes, and which of their APIs have no gradient.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any, ClassVar
 import msgspec
 
 from pytest_probe.errors import LostArgument
-from pytest_probe.model.dump import Argument, Call, DeviceSpec, DtypeSpec, Dump, Number, Record, TensorSpec
+from pytest_probe.model.dump import Argument, Call, DeviceSpec, DtypeSpec, Dump, Number, Record, TensorSpec, no_frames
 from pytest_probe.numerics.dtypes import float_format, is_complex, is_floating, numpy_dtype
-from pytest_probe.records import paddle, raw_json
+from pytest_probe.records import raw_json
 from pytest_probe.records.fields import (
     DUMP_DTYPES,
     MAX_ENTRY,
@@ -31,9 +31,51 @@ from pytest_probe.records.fields import (
     limited_depth,
     quoted,
 )
-from pytest_probe.records.paddle import has_gradient
 from pytest_probe.system.process import paused_gc
 from pytest_probe.system.text import printable_line
+
+# Paddle 2 has short names (FP32) where Paddle 3 has NumPy's (FLOAT32).
+_SHORT = re.compile(r"(b?)fp(\d+)")
+_LONG = {"bf16": "bfloat16"}
+
+
+def bare_dtype(text: str) -> str:
+    """The name of a dtype as NumPy and ml_dtypes have it, where there is one: float32 of FP32, FLOAT32,
+    paddle.float32 and VarType.FP32."""
+    name = text.rpartition(".")[2].lower().rstrip("_")  # NumPy writes bool_
+    return _LONG.get(name) or _SHORT.sub(r"\1float\2", name)
+
+
+def text_or_dtype(text: str) -> str | DtypeSpec:
+    """A text argument; as a dtype where it names one, since Paddle accepts names for dtypes."""
+    name = text.removeprefix("paddle.")
+    return DtypeSpec(name) if name in DUMP_DTYPES else text
+
+
+# Paddle's tools record no outputs, which would show it: APIs whose results are booleans, integers, shapes, Python
+# numbers or constants, by the last part of the name. APIs that are missing here are run, and fail at the backward.
+_NO_GRADIENT = frozenset(
+    "equal not_equal less less_than less_equal greater greater_than greater_equal equal_all allclose isclose "
+    "logical_and logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_invert "
+    "isnan isinf isfinite isneginf isposinf isreal isin is_empty is_tensor is_complex is_floating_point is_integer "
+    "argmax argmin argsort searchsorted bucketize nonzero count_nonzero any all numel shape rank matrix_rank signbit "
+    "unique unique_consecutive floor_divide __floordiv__ nextafter standard_gamma poisson binomial "
+    "nms matrix_nms generate_proposals distribute_fpn_proposals histogram_bin_edges histogram histogramdd bincount "
+    "item tolist numpy dim ndimension size element_size detach "
+    "zeros_like ones_like full_like empty_like rand_like randn_like randint_like bernoulli multinomial "
+    "__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __bool__ __nonzero__ __int__ __float__ __index__ __len__ "
+    "__setitem__".split()
+)
+_CASTS = ("astype", "cast", "to")
+# An argument that names an integer dtype; a tensor's own dtype is written differently.
+_NO_FLOAT = re.compile(rb'["(.](?:u?int\d*|bool_?)["\s)]')
+
+
+def has_gradient(api: str, entry: Any) -> bool:
+    """May a call of this API with a floating argument have a gradient? entry is the bytes that describe the call."""
+    name = api.rpartition(".")[2]
+    return name not in _NO_GRADIENT and not (name in _CASTS and bool(_NO_FLOAT.search(entry)))
+
 
 # What PaddleAPEX writes for Max and Min where Paddle's kernel raised.
 _UNKNOWN = (1, 0)
@@ -129,7 +171,7 @@ def _tensor_objects(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def _wants_gradient(tensor: Mapping[str, Any]) -> bool:
-    dtype = paddle.bare_dtype(str(tensor.get("dtype")))
+    dtype = bare_dtype(str(tensor.get("dtype")))
     return tensor.get("stop_gradient") is False and dtype in DUMP_DTYPES and (is_floating(dtype) or is_complex(dtype))
 
 
@@ -142,7 +184,7 @@ class _EntryFields(ArgumentFields):
 
     @staticmethod
     def bare(text: str) -> str:
-        return paddle.bare_dtype(text)
+        return bare_dtype(text)
 
     def call(self, body: Mapping[str, Any], backward: bool) -> Call:
         """backward: the record has one."""
@@ -185,7 +227,7 @@ class _EntryFields(ArgumentFields):
 
     def leaf(self, kind: str, value: Mapping[str, Any], field: str) -> Argument:
         found = super().leaf(kind, value, field)
-        return paddle.text_or_dtype(found) if isinstance(found, str) else found
+        return text_or_dtype(found) if isinstance(found, str) else found
 
     def sizes(self, values: list[Argument], field: str) -> list[Argument]:
         """A list of integers and tensors gives sizes, so that such a tensor's value must be known."""
@@ -233,7 +275,7 @@ class PaddleApexReader:
             level="",
             records=records,
             decode=partial(decode, path),
-            stack=paddle.no_frames,
+            stack=no_frames,
             data_dirs=(path.parent,),
             fields={"input": "args", "kwargs": "kwargs", "grad": "dout_list"},
             notes=tuple(notes),

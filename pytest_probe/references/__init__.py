@@ -12,14 +12,11 @@ shapes that contradict it raise `BrokenCall`.
 
 from __future__ import annotations
 
-from pytest_probe.references.activations import fast_gelu, swiglu
-from pytest_probe.references.attention import attention, band_mask, scaled_masked_softmax
+from pytest_probe.references.attention import attention, band_mask, rotary, scaled_masked_softmax
 from pytest_probe.references.boxes import complete_iou, distance_iou, generalized_iou
-from pytest_probe.references.norms import add_rms_norm, group_norm_silu, rms_norm
+from pytest_probe.references.norms import add_rms_norm, fast_gelu, group_norm_silu, rms_norm, swiglu
 from pytest_probe.references.optimizers import adam, adamw
-from pytest_probe.references.products import grouped_matmul
-from pytest_probe.references.rotary import rotary
-from pytest_probe.references.routing import top_k_gating
+from pytest_probe.references.routing import grouped_matmul, top_k_gating
 from pytest_probe.references.scaled import scaled_matmul
 
 __all__ = [

@@ -13,14 +13,15 @@ from msgspec import Struct
 
 from pytest_probe.errors import ResultsError, SettingsError
 from pytest_probe.model.result import Result
+from pytest_probe.option_types import RESULTS as RESULTS
 from pytest_probe.options import JUDGES, OPTIONS, OTHER_DEVICE, OTHER_ENVIRONMENT, PROJECT, SELECTS
 from pytest_probe.system import archive
+from pytest_probe.system.decoding import json_decoder, to_json
 from pytest_probe.system.files import open_regular, replacing, try_lock
-from pytest_probe.system.json_numbers import json_decoder, to_json
 from pytest_probe.system.text import printable_line
 
 SCHEMA = 1
-RESULTS, RUN = "results.jsonl", "run.json"
+RUN = "run.json"
 _RESULTS = json_decoder(Result)
 # The kind of an error in the place of a result that cannot be written, and the fields that both have.
 UNWRITTEN, _NAMES = "result not written", ("id", "api", "direction", "dtype", "device")

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.comparison import Comparison, Standard
 from pytest_probe.standards.auto import Auto, OneRule
-from pytest_probe.standards.base import Standard
 from pytest_probe.standards.exact import Exact
 from pytest_probe.standards.finite import Finite
 from pytest_probe.standards.noise.standard import NoiseStandard

@@ -11,12 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.comparison import Comparison, Standard
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics import noise_ratio
-from pytest_probe.numerics.closeness import same_bytes
+from pytest_probe.numerics.arrays import same_bytes
 from pytest_probe.numerics.dtypes import AnyArray, float_format, round_to
-from pytest_probe.standards.base import Standard
 from pytest_probe.standards.noise import steps
 from pytest_probe.standards.noise.standard import decided
 

@@ -9,15 +9,12 @@ from functools import partial
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_probe.model.comparison import Comparison, Evidence
+from pytest_probe.model.comparison import Comparison, Evidence, Standard
 from pytest_probe.model.run import BoundCall
 from pytest_probe.model.verdict import TABLE_METRIC, OutputVerdict
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, dtype_name, float_format, widen
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, dtype_name, float_format, ulp, widen
 from pytest_probe.numerics.noise_ratio import FAN_IN_CAP, FAN_IN_START, nearest_run
-from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards import exact
-from pytest_probe.standards.api_class import details
-from pytest_probe.standards.base import Standard
 from pytest_probe.standards.classes.discrete import Discrete, OwnIntegers, SelectionStandard, is_index
 from pytest_probe.standards.classes.factorisation import Factorisation
 from pytest_probe.standards.classes.indexed_writes import Writes
@@ -30,6 +27,7 @@ from pytest_probe.standards.noise.opening import Opening
 from pytest_probe.standards.noise.stages import BETWEEN_STEPS, Stage
 from pytest_probe.standards.noise.standard import NoiseStandard, by_one_run_of_steps
 from pytest_probe.standards.noise.summed_terms import summed_terms
+from pytest_probe.standards.tables import details
 from pytest_probe.standards.tools.release import RuleVerdict
 from pytest_probe.standards.tools.table import BENCHMARK, Rule, Table, packaged
 from pytest_probe.standards.tools.tool import differing, is_float, justification, justified, measured_for, ruled
@@ -65,9 +63,21 @@ class Auto:
     def judge(self, comparison: Comparison) -> OutputVerdict:
         judge = _by_arguments(comparison) if comparison.direction == "forward" else None
         verdict = judged_apart(judge or _by_class(comparison), comparison)
-        if verdict.verdict == "pass" and verdict.standard == "noise":
-            return _with_table(comparison, verdict, self.table, self.name)
-        return verdict
+        if verdict.verdict != "pass" or verdict.standard != "noise" or _is_right(comparison, verdict):
+            return verdict
+        rule = self.table.rule(comparison.call.api, dtype_name(comparison.actual.dtype))
+        if comparison.allowance.emulated or not is_float(comparison) or not _asked(rule, comparison):
+            return verdict
+        found = _judged(comparison, rule)
+        # A table that fails the right result as well says nothing of this one.
+        rights = (replace(comparison, actual=right) for right in _right(comparison, verdict))
+        if found.verdict != "error" or any(_judged(right, rule).verdict == "error" for right in rights):
+            return verdict
+        # A warning that names the table's metric.
+        reason = f"noise passes it, msprobe's table for the API does not: {found.reason}"
+        more = {TABLE_METRIC: rule.name, **justification(rule)}
+        warned = replace(verdict, verdict="warning", standard=self.name, reason=reason)
+        return replace(warned, metrics={**verdict.metrics, **more}, worst=differing(comparison))
 
 
 class OneRule:
@@ -131,7 +141,8 @@ def _by_arguments(comparison: Comparison) -> Standard | None:
         return SelectionStandard()
     if f"bin_edges@{comparison.name}" in classes:
         return _BinEdges()
-    if "noise_of_complex" in classes and _is_of_complex(comparison):
+    values = comparison.call.argument("input")
+    if "noise_of_complex" in classes and isinstance(values, np.ndarray) and values.dtype.kind == "c":
         return NoiseStandard()
     if "nearest" in classes:
         return Neighbours()
@@ -148,11 +159,6 @@ def _is_given(call: BoundCall, condition: str) -> bool:
     return value == wanted if wanted else isinstance(value, np.ndarray) or bool(value)
 
 
-def _is_of_complex(comparison: Comparison) -> bool:
-    values = comparison.call.argument("input")
-    return isinstance(values, np.ndarray) and values.dtype.kind == "c"
-
-
 def _by_class(comparison: Comparison) -> Standard:
     judges = _FORWARD if comparison.direction == "forward" else _BACKWARD
     return next((judge for kind, judge in judges if kind in comparison.classes), NoiseStandard())
@@ -163,28 +169,6 @@ _CHECK_RUNS = 2
 # Rules that may warn of what noise passes. `thousandth` fails healthy 16-bit numbers, `accumulative` small ones, and
 # `benchmark` needs another run.
 _WARN = ("absolute_threshold", "ulp", "binary")
-
-
-def _with_table(comparison: Comparison, verdict: OutputVerdict, table: Table, standard: str) -> OutputVerdict:
-    """The verdict, or a warning that names the table's metric."""
-    if _is_right(comparison, verdict):
-        return verdict
-    rule = table.rule(comparison.call.api, dtype_name(comparison.actual.dtype))
-    if comparison.allowance.emulated or not is_float(comparison) or not _asked(rule, comparison):
-        return verdict
-    found = _judged(comparison, rule)
-    if found.verdict != "error":
-        return verdict
-    # A table that fails the right result as well says nothing of this one.
-    if any(
-        _judged(replace(comparison, actual=right), rule).verdict == "error" for right in _right(comparison, verdict)
-    ):
-        return verdict
-    reason = f"noise passes it, msprobe's table for the API does not: {found.reason}"
-    metrics = {**verdict.metrics, TABLE_METRIC: rule.name, **justification(rule)}
-    return replace(
-        verdict, verdict="warning", standard=standard, reason=reason, metrics=metrics, worst=differing(comparison)
-    )
 
 
 def _is_right(comparison: Comparison, verdict: OutputVerdict) -> bool:

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.comparison import Comparison, Standard
 from pytest_probe.model.verdict import UNDECIDED, OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, dtype_name, float_format, is_complex, is_floating, widen
-from pytest_probe.standards.base import Standard
 from pytest_probe.standards.exact import correctly_rounded, elements
 
 NAME = "equal inputs"

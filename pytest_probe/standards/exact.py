@@ -8,8 +8,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Comparison
-from pytest_probe.model.verdict import Basis, Element, Metric, OutputVerdict
-from pytest_probe.model.worth import Detects
+from pytest_probe.model.verdict import Basis, Detects, Element, Metric, OutputVerdict
 from pytest_probe.numerics import metrics
 from pytest_probe.numerics.arrays import BLOCK, blocks
 from pytest_probe.numerics.dtypes import (
@@ -20,8 +19,8 @@ from pytest_probe.numerics.dtypes import (
     is_complex,
     is_floating,
     round_to,
+    ulp_distance,
 )
-from pytest_probe.numerics.ulp import ulp_distance
 
 
 class Exact:

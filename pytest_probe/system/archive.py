@@ -133,9 +133,13 @@ def open_file(path: Path) -> BinaryIO:
     if file.read(2) != _GZIP:
         file.seek(0)
         return file
+    allowed = _allowed(path)
     with file:
         file.seek(0)
-        return BytesIO(_gunzipped(path, file))
+        content = _prefix(file, allowed + 1)
+    if len(content) > allowed:
+        raise _error(path, f"it unpacks to more than {allowed:,} bytes; {_UNPACK}")
+    return BytesIO(content)
 
 
 def _read(path: Path, archive: Path, name: str) -> bytes:
@@ -151,15 +155,6 @@ def _read(path: Path, archive: Path, name: str) -> bytes:
         return held.read(name)
     except _DAMAGED as error:
         raise _error(path, f"the archive is damaged: {error}") from error
-
-
-def _gunzipped(path: Path, file: BinaryIO) -> bytes:
-    """What gzip packed; from a truncated file, what comes before the cut."""
-    allowed = _allowed(path)
-    content = _prefix(file, allowed + 1)
-    if len(content) > allowed:
-        raise _error(path, f"it unpacks to more than {allowed:,} bytes; {_UNPACK}")
-    return content
 
 
 def _prefix(file: BinaryIO, count: int) -> bytes:

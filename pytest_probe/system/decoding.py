@@ -1,4 +1,5 @@
 """Files of settings and arguments, decoded into msgspec Structs; what does not fit is a SettingsError that says why.
+And JSON of plain data in which a number that is not finite is the text "nan", "inf" or "-inf".
 
 A Struct's annotations define what is accepted: Literal the known words, Meta the bounds, and Meta's description the
 advice in an error. Structs forbid unknown fields. A Struct's field may be a Struct, but not a list or mapping of them.
@@ -6,6 +7,7 @@ advice in an error. Structs forbid unknown fields. A Struct's field may be a Str
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias, TypeVar, get_args, get_origin
@@ -13,7 +15,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args, get_origin
 import msgspec
 
 from pytest_probe.errors import SettingsError, UnknownKey
-from pytest_probe.system.suggestions import known_keys, one_of
+from pytest_probe.system.text import known_keys, one_of
 
 T = TypeVar("T")
 Steps: TypeAlias = tuple[str | int, ...]
@@ -74,7 +76,8 @@ def _refusal(
             return UnknownKey(": ".join(where), step, known_keys(fields, step))
         where.append(step)
         found, annotation = found.get(step), fields[step].type
-    words, description = _words(annotation), _description(annotation)
+    metas = getattr(annotation, "__metadata__", ())
+    words, description = _words(annotation), next((meta.description for meta in metas if meta.description), None)
     item = bool(steps) and isinstance(steps[-1], int)
     wanted = one_of(words, str(found)) if words and (item or not description) else description
     return SettingsError(": ".join(where), found, wanted or MAPPING)
@@ -91,6 +94,26 @@ def _words(annotation: Any) -> tuple[str, ...]:
     return parts if get_origin(annotation) is Literal else tuple(word for part in parts for word in _words(part))
 
 
-def _description(annotation: Any) -> str | None:
-    metas = getattr(annotation, "__metadata__", ())
-    return next((meta.description for meta in metas if meta.description), None)
+_ENCODER = msgspec.json.Encoder()
+
+
+def to_json(value: Any) -> bytes:
+    """Raises TypeError, ValueError or RecursionError for what JSON does not take."""
+    line = _ENCODER.encode(value)
+    # JSON has null for what is not finite, and for None.
+    if b"null" in line:
+        line = _ENCODER.encode(_with_texts(msgspec.to_builtins(value)))
+    return line
+
+
+def json_decoder(type: type[T]) -> msgspec.json.Decoder[T]:
+    """Reads what to_json made: a text is taken for a number where a number is wanted."""
+    return msgspec.json.Decoder(type, strict=False)
+
+
+def _with_texts(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_texts(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_texts(each) for each in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,15 +1,19 @@
-"""This process: its garbage collection, its idle threads, the frames that a crash prints, and its end."""
+"""This process: its garbage collection, its idle threads, its memory, what it writes to stderr, its extensions in C,
+the frames that a crash prints, and its end."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
+import importlib
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from types import FunctionType
+from functools import cache
+from types import FunctionType, ModuleType
 from typing import Any, TypeVar
 
 
@@ -63,3 +67,69 @@ def die_with_parent() -> None:
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+@contextmanager
+def hidden_noise() -> Iterator[None]:
+    """What Python and C++ write to stderr in here is shown only where it ends in an error: MindSpore, built for NumPy
+    1, writes much while it is imported and makes its first tensor."""
+    import tempfile
+
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as file:
+        shown = True
+        os.dup2(file.fileno(), 2)
+        try:
+            with contextlib.redirect_stderr(os.fdopen(os.dup(2), "w", encoding="utf-8")) as text:
+                yield
+                text.close()
+            shown = False
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            if shown:
+                file.seek(0)
+                os.write(2, file.read())
+
+
+# Bytes that make a large number of either sign in each floating dtype: -1.2e30 and 1.2e30 in float32.
+NEGATIVE, POSITIVE = 0xF1, 0x71
+# glibc's M_PERTURB: from then on malloc fills what it gives with the byte's complement; 0 ends that.
+_PERTURB, _WHOLE = -6, 0xFF
+
+
+@contextmanager
+def filled_allocations(byte: int) -> Iterator[None]:
+    """What malloc gives in here is full of a byte, other than 255; as it is where the C library cannot do that."""
+    set_option = _mallopt()
+    if set_option is None:
+        yield
+        return
+    set_option(_PERTURB, byte ^ _WHOLE)
+    try:
+        yield
+    finally:
+        set_option(_PERTURB, 0)
+
+
+@cache
+def _mallopt() -> Callable[[int, int], Any] | None:
+    with suppress(AttributeError, OSError, TypeError):
+        found: Callable[[int, int], Any] = ctypes.CDLL(None).mallopt
+        return found
+    return None
+
+
+def load_extension(name: str, revision: int) -> tuple[ModuleType | None, str]:
+    """The extension in C that a wheel may have, of a revision of its source, and the instructions that it uses on this
+    CPU; or None and why there is none."""
+    try:
+        found = importlib.import_module(name)
+    except ModuleNotFoundError:
+        return None, "none was built for this Python"
+    except Exception as error:  # another platform's, or a damaged one
+        return None, f"it cannot be loaded: {error}"
+    if getattr(found, "REVISION", None) != revision:
+        return None, "it was built from another source; install pytest-probe again"
+    return found, found.INSTRUCTIONS

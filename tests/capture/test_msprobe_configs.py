@@ -16,7 +16,7 @@ import pytest
 
 from pytest_probe.capture.config import CaptureConfig, read_config
 from pytest_probe.errors import SettingsError
-from pytest_probe.standards.tools.project_rules import read_standards_file
+from pytest_probe.standards.tools.table import read_standards_file
 from tests.support.dumps import DATA
 
 # What no capture of ours does, and the words that name it.

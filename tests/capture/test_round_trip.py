@@ -27,8 +27,7 @@ from pytest_probe.model.dump import (
     Surroundings,
     TensorSpec,
 )
-from pytest_probe.numerics.dtypes import PACKED, numpy_dtype, widen
-from pytest_probe.numerics.packed import unpacked
+from pytest_probe.numerics.dtypes import PACKED, numpy_dtype, unpacked, widen
 from pytest_probe.records.fields import DUMP_DTYPES
 from pytest_probe.records.msprobe.entries import decode
 from pytest_probe.records.raw_json import quote_tokens

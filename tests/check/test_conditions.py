@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from pytest_probe.check.conditions import Conditions, NothingRaised, Setup
+from pytest_probe.check.conditions import Conditions, Setup, nothing_raised
 from pytest_probe.errors import SettingsError
 from pytest_probe.model.verdict import Diagnosis
 from pytest_probe.registry import Registry
@@ -85,7 +85,7 @@ def failing(entered: bool) -> Iterator[None]:
 def test_numpy_and_warnings_raise_nothing_inside() -> None:
     with np.errstate(all="raise"), warnings.catch_warnings(record=True) as shown:
         warnings.simplefilter("error")
-        with NothingRaised(nullcontext()):
+        with nothing_raised(nullcontext()):
             assert np.geterr() == {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
             warnings.warn("shown", stacklevel=1)
         assert [str(warning.message) for warning in shown] == ["shown"]
@@ -98,7 +98,7 @@ def test_error_settings_and_warning_filters_are_restored(further: AbstractContex
     with np.errstate(all="raise"), warnings.catch_warnings():
         warnings.simplefilter("error")
         before = list(warnings.filters)
-        with suppress(OSError), NothingRaised(further):
+        with suppress(OSError), nothing_raised(further):
             pass
         assert set(np.geterr().values()) == {"raise"}
         assert list(warnings.filters) == before

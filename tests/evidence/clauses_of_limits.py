@@ -14,13 +14,13 @@ from msgspec.structs import replace
 from pytest_probe.check import comparisons, judging, resolve, sources, structure
 from pytest_probe.check.large import cuts
 from pytest_probe.model.comparison import Comparison
-from pytest_probe.numerics import closeness, noise_ratio
+from pytest_probe.numerics import arrays, noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, round_to, widen
 from pytest_probe.numerics.noise_ratio import Bias
-from pytest_probe.standards.api_class import classes_of
 from pytest_probe.standards.noise import edges, stages, steps, summed_terms
 from pytest_probe.standards.noise import standard as rule
 from pytest_probe.standards.noise.summed_terms import Terms
+from pytest_probe.standards.tables import classes_of
 from tests.evidence.clause import Clause, Off, normal, without_runs
 from tests.evidence.kernels import KERNELS
 from tests.evidence.winograd import winograd
@@ -215,7 +215,7 @@ def overflowing_weights() -> list[Any]:
 
 
 def nearest_alone(sides: list[structure.Sides]) -> structure.Sides:
-    return min(sides, key=lambda item: closeness.distance(item.actual, item.expected))
+    return min(sides, key=lambda item: arrays.distance(item.actual, item.expected))
 
 
 @torch.library.custom_op("evidence::nan_in_half", mutates_args=(), schema="(Tensor x) -> Tensor")

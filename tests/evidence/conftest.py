@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 
 from pytest_probe.check import judging
-from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.comparison import Comparison, Standard
 from pytest_probe.model.verdict import Diagnosis, OutputVerdict
-from pytest_probe.standards.base import Standard
 from pytest_probe.standards.diagnosis import Depth, diagnose
 
 

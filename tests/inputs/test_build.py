@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from pytest_probe.errors import RecordError, Unsupported
+from pytest_probe.inputs.draws import RecordStreams
 from pytest_probe.model.dump import DtypeSpec, SizeSpec, TensorSpec
 from pytest_probe.model.run import Array, Leaf
-from pytest_probe.numerics.random_streams import RecordStreams
 from tests.inputs.conftest import Build
 
 NORMAL = TensorSpec("float32", (4, 25), 2.5, -2.25, 0.05, 10.0)

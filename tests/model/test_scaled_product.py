@@ -6,7 +6,7 @@ import pytest
 
 from pytest_probe.model.scaled_product import Operand, Scaling
 from pytest_probe.numerics.block_statistics import BlockStatistics
-from pytest_probe.numerics.packed import packed
+from pytest_probe.numerics.dtypes import packed
 from pytest_probe.numerics.scaled import RECIPES
 
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from pytest_probe.errors import BrokenCall
-from pytest_probe.numerics.dtypes import numpy_dtype, widen
-from pytest_probe.numerics.packed import packed
+from pytest_probe.numerics.dtypes import numpy_dtype, packed, widen
 from pytest_probe.numerics.scaled import RECIPES, Recipe, dequantized, places, stored_count
 
 # Rows and blocks of columns: on, below and beyond the borders of tiles.

@@ -11,6 +11,7 @@ from pytest_probe.errors import DumpError, LostArgument, NotRebuilt, RecordError
 from pytest_probe.inputs import StoredTensors
 from pytest_probe.model.dump import Call, DeviceSpec, DtypeSpec, TensorSpec
 from pytest_probe.records import find_dumps, is_part, read_dump
+from pytest_probe.records.paddleapex import has_gradient
 from tests.support.paddle_dumps import LINES, STATISTICS, entry, tensor, unpack, unpack_real, value, write
 
 
@@ -404,3 +405,25 @@ def test_an_archive_of_a_folder(tmp_path: Path) -> None:
     files = StoredTensors.of(dump)
     (record,) = (record for record in dump.records if record.name == "paddle.reshape.0")
     assert files.array(dump.decode(record).args[1][0], record.name, "args.1.0").tolist() == 3
+
+
+@pytest.mark.parametrize(
+    ("api", "line", "gradient"),
+    [
+        ("add", 'Tensor([2],"float32"), 1, ', True),
+        ("argmax", 'Tensor([2],"float32"), axis=0, ', False),
+        ("Tensor.argmax", 'Tensor([2],"float32"), ', False),
+        ("Tensor.__ne__", 'Tensor([2],"float32"), 1.0, ', False),
+        ("Tensor.__setitem__", 'Tensor([2],"float32"), 0, 1.0, ', False),
+        ("cast", 'Tensor([2],"float32"), "float64", ', True),
+        ("cast", 'Tensor([2],"float32"), "int64", ', False),
+        ("Tensor.astype", 'Tensor([2],"float32"), Dtype(bool), ', False),
+        ("Tensor.astype", 'Tensor([2],"float32"), Dtype(paddle.uint8), ', False),
+        ("Tensor.astype", '"args": [{"dtype": "FLOAT32"}, "paddle.int32"]', False),
+        ("Tensor.astype", '"args": [{"dtype": "FLOAT32"}, {"type": "str", "value": "int32"}]', False),
+        ("Tensor.astype", '"args": [{"dtype": "FLOAT32"}, {"type": "str", "value": "float16"}]', True),
+        ("sum", 'Tensor([2],"float32"), dtype="int64", ', True),
+    ],
+)
+def test_which_calls_may_have_a_gradient(api: str, line: str, gradient: bool) -> None:
+    assert has_gradient(api, line.encode()) == gradient

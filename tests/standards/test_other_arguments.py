@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from pytest_probe.check import Checker, Conditions, judging
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
-from pytest_probe.standards.api_class import classes_of, names
 from pytest_probe.standards.diagnosis import diagnose
+from pytest_probe.standards.tables import classes_of, names
 from tests.support.calls.making import place_of
 
 X = torch.tensor([[[1.25, -2.5, 1.25, 3.0], [0.5, 0.5, -1.0, 7.0]]])

@@ -12,8 +12,8 @@ from pytest_probe.frameworks.torch.signatures import bind
 from pytest_probe.model.comparison import Allowance, Assumption, ComparedCase, Comparison, Evidence, OwnResult, RunKind
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype, round_to
-from pytest_probe.standards.api_class import classes_of
 from pytest_probe.standards.noise.standard import NoiseStandard
+from pytest_probe.standards.tables import classes_of
 
 SINGLE, DOUBLE = 2.0**-24, 2.0**-53
 ULP = 2.0**-23  # of float32 at 1

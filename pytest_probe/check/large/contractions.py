@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from pytest_probe.model.run import BoundCall
 from pytest_probe.numerics.dtypes import AnyArray
-from pytest_probe.standards.api_class import classes_of, details
+from pytest_probe.standards.tables import classes_of, details
 
 # One index a dimension; None for a dimension that cannot be cut (the window of a convolution), or is broadcast.
 Indices: TypeAlias = tuple[str | None, ...]

@@ -18,10 +18,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.check.replay import changed_by
+from pytest_probe.inputs.draws import RandomStreams
 from pytest_probe.model.dump import TensorSpec
 from pytest_probe.model.run import Leaf, Run, Wanted, Way, with_leaves
 from pytest_probe.numerics.dtypes import AnyArray, widen
-from pytest_probe.numerics.random_streams import RandomStreams
 from pytest_probe.user_errors import allowing_refusal
 
 if TYPE_CHECKING:

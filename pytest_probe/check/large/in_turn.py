@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
-from msgspec import Struct
 
+from pytest_probe.inputs.draws import RandomStreams
 from pytest_probe.model.run import Leaf, Steps, Way
 from pytest_probe.numerics.dtypes import AnyArray
-from pytest_probe.numerics.random_streams import RandomStreams
 
 if TYPE_CHECKING:
     from pytest_probe.check.large.cuts import Cut
@@ -32,7 +31,7 @@ def gradients_in_turn(
     given = {
         name: _STREAMS.at(name).standard_normal(corner.run.outputs[name].shape) for name in corner.run.differentiable
     }
-    tried = _InTurn(reference, corner.own, way).gradients(corner.leaves, given, places)
+    tried = _gradients(reference, corner.own, way, corner.leaves, given, places)
     if tried is None:
         return None
     run = reference.again(corner.leaves, way, reference.wanted)
@@ -40,7 +39,7 @@ def gradients_in_turn(
     if not all(np.array_equal(array, whole[name]) for name, array in tried.items()):
         return None
     windows = corner.cut.windows({name: leaf.array for name, leaf in leaves.items()})
-    return _InTurn(reference, corner.cut, way).gradients(leaves, incoming, windows)
+    return _gradients(reference, corner.cut, way, leaves, incoming, windows)
 
 
 def _rounds_alike(way: Way) -> bool:
@@ -51,25 +50,23 @@ def _rounds_alike(way: Way) -> bool:
     return steps == Steps(steps.dtype, fine=False, wide=steps.wide, kernels=steps.kernels)
 
 
-class _InTurn(Struct, frozen=True):
-    """A reference whose call is cut, in runs of one kind."""
-
-    reference: Reference
-    cut: Cut
-    way: Way
-
-    def gradients(
-        self, leaves: Mapping[str, Leaf], incoming: Mapping[str, AnyArray], windows: Iterable[slice]
-    ) -> dict[str, AnyArray] | None:
-        """None where anything that pieces add up to is no sum that the kernels took on from piece to piece."""
-        sums: dict[str, AnyArray] = {}
-        framework = self.reference.framework
-        with framework.rows_in_turn(self.cut.extent) as turn:
-            for window in windows:
-                if turn is None or any(array.any() for array in sums.values()):
-                    return None
-                turn.begin(window)
-                run = self.reference.again(self.cut.leaves_at(leaves, window), self.way, self.reference.wanted)
-                found = framework.gradients(run, self.cut.incoming_at(incoming, window))
-                self.cut.add(sums, found, window)
-            return sums if sums and turn is not None and all(map(turn.has_given, sums.values())) else None
+def _gradients(
+    reference: Reference,
+    cut: Cut,
+    way: Way,
+    leaves: Mapping[str, Leaf],
+    incoming: Mapping[str, AnyArray],
+    windows: Iterable[slice],
+) -> dict[str, AnyArray] | None:
+    """Of a reference whose call is cut; None where anything that pieces add up to is no sum that the kernels took on
+    from piece to piece."""
+    sums: dict[str, AnyArray] = {}
+    framework = reference.framework
+    with framework.rows_in_turn(cut.extent) as turn:
+        for window in windows:
+            if turn is None or any(array.any() for array in sums.values()):
+                return None
+            turn.begin(window)
+            run = reference.again(cut.leaves_at(leaves, window), way, reference.wanted)
+            cut.add(sums, framework.gradients(run, cut.incoming_at(incoming, window)), window)
+        return sums if sums and turn is not None and all(map(turn.has_given, sums.values())) else None

@@ -20,14 +20,13 @@ from pytest_probe.check.large.cuts import Cut, Places
 from pytest_probe.check.replay import Reference, Replay, results
 from pytest_probe.check.structure import Sides, changed_and_not_returned, changed_on_device_alone, nearest_structure
 from pytest_probe.errors import NoReference
+from pytest_probe.inputs.draws import RandomStreams
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import Way, with_leaves
 from pytest_probe.model.verdict import Metric, OutputVerdict
-from pytest_probe.numerics.closeness import equal_in_float64, widened_dtype
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, round_to, widen
+from pytest_probe.numerics.arrays import equal_in_float64, widened_dtype
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, round_to, ulp_distance, widen
 from pytest_probe.numerics.metrics import Description
-from pytest_probe.numerics.random_streams import RandomStreams
-from pytest_probe.numerics.ulp import ulp_distance
 from pytest_probe.system.machine import in_order, usable_cores
 from pytest_probe.user_errors import allowing_refusal
 
@@ -138,7 +137,12 @@ class Pieces(Struct, frozen=True):
         does not give them."""
         generator = _STREAMS.at(f"places\0{self.key}\0{self.direction}")
         if not self.cut.spans:
-            return self._sides(_distinct([generator.integers(self.cut.extent, size=self._count)]))
+            # As many places as have the elements that shall be drawn.
+            extent = self.cut.extent
+            by_largest = math.ceil(DRAWN * extent / max(array.size for array in self._arrays.values()))
+            smallest = min((self.actual[name].size for name in self.names), default=1)
+            count = max(1, by_largest, min(math.ceil(FEWEST * extent / smallest), extent // 16))
+            return self._sides(_distinct([generator.integers(extent, size=count)]))
         # Each tensor of a list is judged by itself.
         found = [self._drawn_of(generator, *span) for span in sorted(set(self.cut.spans.values()))]
         return self._sides(_distinct(found))
@@ -146,13 +150,6 @@ class Pieces(Struct, frozen=True):
     def _drawn_of(self, generator: np.random.Generator, start: int, stop: int) -> AnyArray:
         count = max(FEWEST, DRAWN * (stop - start) // self.cut.extent)
         return np.arange(start, stop) if stop - start <= count else generator.integers(start, stop, size=count)
-
-    @property
-    def _count(self) -> int:
-        """How many places have as many elements as shall be drawn."""
-        by_largest = math.ceil(DRAWN * self.cut.extent / max(array.size for array in self._arrays.values()))
-        smallest = min((self.actual[name].size for name in self.names), default=1)
-        return max(1, by_largest, min(math.ceil(FEWEST * self.cut.extent / smallest), self.cut.extent // 16))
 
     @property
     def _arrays(self) -> dict[str, AnyArray]:
@@ -208,7 +205,7 @@ class Pieces(Struct, frozen=True):
         looked = {
             name: _Looked(self.cut, name, tests[name], self.actual[name].shape, steps.get(name)) for name in self.names
         }
-        scan = _Scan(self.cut, looked, self._most)
+        scan = _Scan(self.cut, looked, int(MOST * self.cut.extent))
         if not self._looked_through(scan) or self.actual.keys() != scan.sums.keys() | scan.looked.keys():
             return None
         sums = (self._sums(scan.sums),) if scan.sums else ()
@@ -220,10 +217,6 @@ class Pieces(Struct, frozen=True):
         described = {name: looked.metrics() for name, looked in scan.looked.items()}
         sides = self._sides(places, described, further)
         return None if sides is None else (sides, *sums)
-
-    @property
-    def _most(self) -> int:
-        return int(MOST * self.cut.extent)
 
     def _looked_through(self, scan: _Scan) -> bool:
         """Does the scan of all pieces leave few places open?"""
@@ -255,7 +248,12 @@ class Pieces(Struct, frozen=True):
         if found is None or not self._writes_the_same(found):
             return None
         if number % CHECKED == 0:
-            self._check_place(window, found)
+            # A reference that runs elsewhere must give the numbers of the CPU.
+            way = self.replay.reference.way
+            wanted = found if way.place == "cpu" else self._piece(window, replace(way, place="cpu")) or {}
+            wrong = [name for name, array in found.items() if not equal_in_float64(array, wanted[name])]
+            if wrong:
+                raise NoReference(f"float64 on {way.place} gives other numbers than on the CPU: {', '.join(wrong)}")
         actual = {name: self.cut.at(name, self.actual[name], window) for name in self.names}
         # A changed argument that is returned as well counts once, as an output.
         expected = {name: array for name, array in found.items() if name in self.actual}
@@ -272,14 +270,6 @@ class Pieces(Struct, frozen=True):
         reference = self.replay.reference
         whole = [name for name in reference.changed if name in found and self.cut.axis(name) is None]
         return all(np.array_equal(found[name], reference.run.after(name)) for name in whole)
-
-    def _check_place(self, window: slice, found: Mapping[str, AnyArray]) -> None:
-        """Raises NoReference where a reference that runs elsewhere gives other numbers than on the CPU."""
-        way = self.replay.reference.way
-        wanted = found if way.place == "cpu" else self._piece(window, replace(way, place="cpu")) or {}
-        wrong = [name for name, array in found.items() if not equal_in_float64(array, wanted[name])]
-        if wrong:
-            raise NoReference(f"float64 on {way.place} gives other numbers than on the CPU: {', '.join(wrong)}")
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -22,12 +22,12 @@ from pytest_probe.check.reference import other_reading
 from pytest_probe.check.replay import Replay
 from pytest_probe.check.structure import Compared, Sides, changed_arguments, nearest_structure
 from pytest_probe.errors import NoReference
+from pytest_probe.inputs.draws import RecordStreams
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import Run, Wanted, with_leaves
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, widen
 from pytest_probe.numerics.noise_ratio import root_mean_square
-from pytest_probe.numerics.random_streams import RecordStreams
 from pytest_probe.user_errors import exception_line
 
 # Elements: 32 MiB of float64, where a wide copy of the whole would be gigabytes.

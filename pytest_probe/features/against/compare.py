@@ -26,7 +26,7 @@ from pytest_probe.model.dump import Direction, Dump, Record
 from pytest_probe.model.pairing import Paired, SideName, Status
 from pytest_probe.model.verdict import SEVERITY, Verdict
 from pytest_probe.numerics.dtypes import is_floating
-from pytest_probe.standards.api_class import classes_of
+from pytest_probe.standards.tables import classes_of
 
 SIDES: tuple[SideName, ...] = ("A", "B")
 
@@ -124,7 +124,8 @@ class Comparing:
         whole = b[0] if both.ranks is not None and both.ranks.side == "A" else a[0]
         differing = _replicas(ranks, whole, lambda side: self.producers(side.dump).of(side.record).keys())
         if differing:
-            return self._differing(both, differing)
+            verdict = Verdict("error", self._standard, f"replicas differ: {differing}")
+            return Found(verdict, Paired("replicas", f"{both.records('B')[0].name}.{both.direction}"))
         one, other = self._joint(both, a, b, ranks)
         of_calls = self.is_compared_only(both.a, a[0].record) and bool(both.a.records and both.b.records)
         in_parts = both.ranks is not None or len(a) + len(b) > 2
@@ -138,10 +139,7 @@ class Comparing:
             both.match.note,
             lambda: self._difference(both),
         )
-        return self._with_leaves(judge(pair, self._standard), both, in_parts=in_parts)
-
-    def _with_leaves(self, found: Found, both: Together, *, in_parts: bool) -> Found:
-        """With the inputs that differ and that no recorded call made, as weights and data."""
+        found = judge(pair, self._standard)
         record = both.records("A")[0]
         if not found.differing or in_parts or both.direction == "backward" or self.is_compared_only(both.a, record):
             return found
@@ -222,10 +220,6 @@ class Comparing:
             self._named[id(dump)] = {record.name: record for record in (*dump.records, *dump.compare_only)}
         return self._named[id(dump)]
 
-    def _differing(self, both: Together, reason: str) -> Found:
-        verdict = Verdict("error", self._standard, f"replicas differ: {reason}")
-        return Found(verdict, Paired("replicas", f"{both.records('B')[0].name}.{both.direction}"))
-
     def _repeated(self, both: Together, first: Record) -> Found:
         """A call that is computed again with equal inputs gives equal outputs, but for rounding."""
         side: SideName = "A" if both.match.a else "B"
@@ -260,14 +254,11 @@ class Comparing:
 
     def _difference(self, both: Together) -> str:
         """The name of what both sides differ by, where each is one record, which has just been judged."""
-        a, b = (self._check_of(both, side) for side in SIDES)
-        return "" if a is None or b is None else joined_names(differences(self._checker, a, b))
-
-    def _check_of(self, both: Together, side: SideName) -> Checked | None:
-        found = self._runs[side].last
-        if found is None or both.ranks is not None or found.case.direction != both.direction:
-            return None
-        return found if [found.case.record] == both.records(side) else None
+        last = ((self._runs[side].last, both.records(side)) for side in SIDES)
+        checks = [found for found, records in last if found is not None and [found.case.record] == records]
+        if both.ranks is not None or len(checks) < 2 or any(each.case.direction != both.direction for each in checks):
+            return ""
+        return joined_names(differences(self._checker, *checks))
 
     def _checked(self, dump: Dump, record: Record, direction: Direction, side: SideName) -> Checked:
         case = Case(dump, record, direction)

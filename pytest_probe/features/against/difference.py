@@ -20,8 +20,8 @@ from pytest_probe.check.comparisons import comparisons
 from pytest_probe.errors import ProbeError
 from pytest_probe.model.comparison import NOWHERE, Assumption, Comparison
 from pytest_probe.model.device_modes import behaviour
-from pytest_probe.numerics.dtypes import AnyArray, float_format, is_floating, round_to, widen
-from pytest_probe.numerics.equality import equal_bits
+from pytest_probe.numerics.arrays import equal_bits
+from pytest_probe.numerics.dtypes import AnyArray, alike, float_format, is_floating, round_to, widen
 from pytest_probe.numerics.float32_sums import ORDERS
 
 # Of the elements, what has the run's bits: the others are ties that float32 inside decides.
@@ -73,12 +73,16 @@ class _Output(Struct, frozen=True):
         if exact < TOLD:
             return None
         enough = min((1 - NEARLY_ALL) * expected.size, LEFT * exact)
-        return self._of_places(exact, enough) if float_format(dtype).precision < 24 else self._of_sums(enough)
+        if float_format(dtype).precision < 24:
+            return self._of_places(exact, enough)
+        runs = (self.comparison.evidence.added(order) for order in ORDERS)
+        alike = (run for run in runs if run is not None and self.misses(run) <= enough)
+        return next((_Manner("as a sum in another order", run) for run in alike), None)
 
     def misses(self, run: AnyArray) -> int:
         """How many elements have other bits than a run, rounded to their dtype."""
         theirs, own = widen(round_to(run, self.comparison.actual.dtype)), widen(self.comparison.actual)
-        return int(np.count_nonzero((theirs != own) & ~(np.isnan(theirs) & np.isnan(own))))
+        return int(np.count_nonzero(~alike(theirs, own)))
 
     def _of_places(self, exact: int, enough: float) -> _Manner | None:
         name, evidence = self.comparison.actual.dtype.name, self.comparison.evidence
@@ -116,11 +120,6 @@ class _Output(Struct, frozen=True):
     def _rounded(self, places: frozenset[int]) -> AnyArray:
         found = self.comparison.evidence.alternative(self.comparison, Assumption(rounded=places))
         return self.comparison.expected if found is None else found.expected
-
-    def _of_sums(self, enough: float) -> _Manner | None:
-        runs = (self.comparison.evidence.added(order) for order in ORDERS)
-        alike = (run for run in runs if run is not None and self.misses(run) <= enough)
-        return next((_Manner("as a sum in another order", run) for run in alike), None)
 
 
 def _name(a: _Output, b: _Output) -> str:

@@ -75,11 +75,6 @@ class Values(Struct, frozen=True):
         return all(pair.basis == "values" for pair in self.pairs.values())
 
     @property
-    def have_files(self) -> bool:
-        """Has each side the values of all, comparable or not?"""
-        return all(pair.a.has_values and pair.b.has_values for pair in self.pairs.values())
-
-    @property
     def incomparable(self) -> list[str]:
         return [name for name, pair in self.pairs.items() if pair.basis in ("shapes", "dtypes")]
 
@@ -131,7 +126,10 @@ class _Judging(Struct, frozen=True):
     def found(self) -> Found:
         inputs, outputs = self.inputs, self.outputs
         if outputs.incomparable:
-            return self._incomparable(outputs.incomparable[0])
+            name = outputs.incomparable[0]
+            tensors = self.outputs.pairs[name]
+            both = " and ".join(f"{side.dtype} {list(side.shape)}" for side in (tensors.a, tensors.b))
+            return self._not_compared(f"{name} is {both}")
         if outputs.alone and not outputs.pairs:
             return self._not_compared(f"{outputs.alone[0]} is of one side, or of one part of it, alone")
         if outputs.unknown:
@@ -141,33 +139,27 @@ class _Judging(Struct, frozen=True):
         if outputs.equal and outputs.have_values and (inputs.agree or not inputs.have_values):
             return self._made("equal" if inputs.agree else "recovers")
         if outputs.have_values and inputs.have_values:
-            return self._by_replay()
+            sides = self._own()
+            if all(verdict.verdict == "skip" for verdict in sides.values()):
+                return self._by_growth(sides["A"].reason)
+            wrong = [name for name, verdict in sides.items() if verdict.verdict == "error"]
+            if self._has_other_arguments and not wrong and not outputs.equal:
+                return self._suspected("arguments", self._other_arguments, sides)
+            status: Status = "own" if wrong else self._right
+            return self._made(status, sides, wrong, difference=self.pair.named() if status == "rounding" else "")
         return self._by_statistics()
-
-    def _incomparable(self, name: str) -> Found:
-        tensors = self.outputs.pairs[name]
-        both = " and ".join(f"{side.dtype} {list(side.shape)}" for side in (tensors.a, tensors.b))
-        return self._not_compared(f"{name} is {both}")
 
     def _not_compared(self, words: str) -> Found:
         """A side may be wrong all the same."""
-        if self.inputs.have_values and self.outputs.have_files and self.standard not in CLOSENESS:
+        # Has each side the values of all outputs, comparable or not?
+        have_files = all(pair.a.has_values and pair.b.has_values for pair in self.outputs.pairs.values())
+        if self.inputs.have_values and have_files and self.standard not in CLOSENESS:
             sides = self._own()
             wrong = [name for name, verdict in sides.items() if verdict.verdict == "error"]
             if wrong:
                 return self._made("own", sides, wrong, [words])
         reason = f"{self.pair.a.entry}: {words}"
         return Found(Verdict("skip", self.standard, reason, INCOMPARABLE), Paired("incomparable", self.pair.b.entry))
-
-    def _by_replay(self) -> Found:
-        sides = self._own()
-        if all(verdict.verdict == "skip" for verdict in sides.values()):
-            return self._by_growth(sides["A"].reason)
-        wrong = [name for name, verdict in sides.items() if verdict.verdict == "error"]
-        if self._has_other_arguments and not wrong and not self.outputs.equal:
-            return self._suspected("arguments", self._other_arguments, sides)
-        status: Status = "own" if wrong else self._right
-        return self._made(status, sides, wrong, difference=self.pair.named() if status == "rounding" else "")
 
     def _own(self) -> dict[str, Verdict]:
         return {"A": self.pair.own("A"), "B": self.pair.own("B")}
@@ -273,6 +265,7 @@ class _Judging(Struct, frozen=True):
             output.name: output for verdict in of_wrong for output in verdict.outputs if output.verdict == "error"
         }
         warned = [name for name, verdict in sides.items() if verdict.verdict == "warning" and not wrong]
+        unsure = [f"{name} alone: skip, {each.headline}" for name, each in sides.items() if each.verdict == "skip"]
         verdict = Verdict(
             "error" if wrong else "warning" if warned else "pass",
             self.standard,
@@ -283,7 +276,7 @@ class _Judging(Struct, frozen=True):
             dtype=next((verdict.dtype for verdict in sides.values() if verdict.dtype), ""),
             outputs=tuple(self._rows(failed)),
             arguments=next((verdict.arguments for verdict in of_wrong), ()),
-            notes=(*said(paired), *filter(None, (self.pair.note, *notes)), *_unsure(sides), *self._remarks()),
+            notes=(*said(paired), *filter(None, (self.pair.note, *notes)), *unsure, *self._remarks()),
         )
         return Found(verdict, paired)
 
@@ -326,12 +319,6 @@ def said(paired: Paired) -> Iterator[str]:
     named = f"; {paired.difference}" if paired.difference else ""
     own = f" error of {paired.suspect}" if paired.suspect else ""
     yield f"{paired.status}{own}, beside {paired.other}{near}{named}"
-
-
-def _unsure(sides: Mapping[str, Verdict]) -> Iterator[str]:
-    for name, verdict in sides.items():
-        if verdict.verdict == "skip":
-            yield f"{name} alone: skip, {verdict.headline}"
 
 
 def noise_of(verdict: Verdict) -> float | None:

@@ -148,7 +148,14 @@ class Side(Struct, frozen=True):
     def of(cls, dump: Dump, record: Record, direction: Direction, files: StoredTensors) -> Side:
         """Raises RecordError for a broken record."""
         call = dump.decode(record)
-        inputs, outputs = _forward(record, call, files)
+        entry = f"{record.name}.forward"
+        trees = (("input", call.args), ("kwargs", call.kwargs))
+        inputs = {
+            name: _value(value, files, *files.place(record.name, name))
+            for root, tree in trees
+            for name, value in leaves(tree, root)
+        }
+        outputs = {name: _value(value, files, entry, name) for name, value in call.returned()}
         if direction == "backward":
             # A gradient follows from the forward's inputs as well.
             incoming, outputs = _gradients(dump, record, call, files)
@@ -158,17 +165,6 @@ class Side(Struct, frozen=True):
     @property
     def entry(self) -> str:
         return f"{self.record.name}.{self.direction}"
-
-
-def _forward(record: Record, call: Call, files: StoredTensors) -> tuple[dict[str, Any], dict[str, Any]]:
-    entry = f"{record.name}.forward"
-    trees = (("input", call.args), ("kwargs", call.kwargs))
-    inputs = {
-        name: _value(value, files, *files.place(record.name, name))
-        for root, tree in trees
-        for name, value in leaves(tree, root)
-    }
-    return inputs, {name: _value(value, files, entry, name) for name, value in call.returned()}
 
 
 def _gradients(dump: Dump, record: Record, call: Call, files: StoredTensors) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -8,8 +8,8 @@ from typing import Protocol
 from pytest_probe.features.against.sides import STATISTICS_ROUNDOFFS, TensorPair
 from pytest_probe.features.against.tool_columns import Columns, accuracy, newer, older
 from pytest_probe.model.verdict import Outcome
+from pytest_probe.numerics.arrays import not_close
 from pytest_probe.numerics.dtypes import AnyArray
-from pytest_probe.standards.closeness import not_close
 
 
 class Closeness(Protocol):

@@ -296,14 +296,10 @@ def _table(tool: _Tool, calls: Sequence[_Call], by_values: bool, stack: _Stack) 
 
 
 def _matched(tool: _Tool, call: _Call) -> Iterator[tuple[TableRow, TableTensor | None]]:
-    """The rows of a call, each with what the tool takes for its counterpart."""
-    matched = _are_matched(call.rows, strictly=not tool.is_older)
+    """The rows of a call, each with what the tool takes for its counterpart: for all but the older ones shapes and
+    dtypes count."""
+    matched = all(row.b is not None and (tool.is_older or _are_alike(row.a, row.b)) for row in call.rows)
     return ((row, row.b if matched else None) for row in call.rows)
-
-
-def _are_matched(rows: Sequence[TableRow], *, strictly: bool) -> bool:
-    """Do tools match a call with that of B? strictly: shapes and dtypes count."""
-    return all(row.b is not None and (not strictly or _are_alike(row.a, row.b)) for row in rows)
 
 
 def _are_alike(a: TableTensor, b: TableTensor) -> bool:

@@ -18,7 +18,7 @@ from pytest_probe.model.pairing import Paired, Status
 from pytest_probe.model.result import number, plain
 from pytest_probe.model.verdict import SEVERITY, Metric, Outcome, OutputVerdict, Verdict
 from pytest_probe.numerics.dtypes import AnyArray
-from pytest_probe.standards.api_class import classes_of
+from pytest_probe.standards.tables import classes_of
 
 
 class TwoCalls(Question):

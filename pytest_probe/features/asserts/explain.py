@@ -24,15 +24,18 @@ from pytest_probe.numerics.dtypes import (
     AnyArray,
     BoolArray,
     Float64Array,
+    alike,
     float_format,
     is_complex,
     is_floating,
     numpy_dtype,
     round_to,
+    truncated,
+    ulp,
+    ulp_distance,
     widen,
 )
 from pytest_probe.numerics.statistics import has_distinct
-from pytest_probe.numerics.ulp import alike, truncated, ulp, ulp_distance
 from pytest_probe.standards import diagnosis
 from pytest_probe.standards.diagnosis.failed_output import (
     MIN_WRONG_ELEMENTS,
@@ -90,28 +93,23 @@ def explain(actual: AnyArray, expected: AnyArray, beyond: BoolArray) -> Explaine
         wrong, found = _diagnosis(comparison, differ, beyond)
         gap = widen(actual) - comparison.expected
     finite = gap[np.isfinite(gap)]
-    size, distances = _rms(finite), _distances(comparison)
-    floating = comparison.precision.kind not in "iub"
+    size, floating = _rms(finite), comparison.precision.kind not in "iub"
+    # In ulps of the narrower dtype; of integers their differences.
+    distances = (
+        ulp_distance(comparison.actual, comparison.expected, comparison.precision)
+        if floating
+        else _distance(comparison)
+    )
+    three = float(distances.max()), float(distances.mean()), float(np.quantile(distances, 0.99, method="nearest"))
     return Explained(
         comparison.precision.name,
         1 - float(np.mean(differ)),
-        _three(distances) if floating else None,
+        three if floating else None,
         metrics.relative_rmse(actual, comparison.expected).value,
         float(np.abs(finite.mean())) / size if size else 0.0,
         replace(found, errors=f"{statistics.spread_line(distances)}{' ULP' if floating else ''}"),
         tuple(replace(each, ulp=float(distances[each.index])) for each in elements(comparison, wrong)),
     )
-
-
-def _distances(comparison: Comparison) -> Float64Array:
-    """In ulps of the narrower dtype; of integers their differences."""
-    if comparison.precision.kind in "iub":
-        return _distance(comparison)
-    return ulp_distance(comparison.actual, comparison.expected, comparison.precision)
-
-
-def _three(distances: Float64Array) -> tuple[float, float, float]:
-    return float(distances.max()), float(distances.mean()), float(np.quantile(distances, 0.99, method="nearest"))
 
 
 def _comparison(actual: AnyArray, expected: AnyArray) -> Comparison:
@@ -239,14 +237,19 @@ class Rounding:
         rms = _rms(failed.expected)
         once = np.maximum(ulp(failed.expected, narrow), _CANCELLED * rms if narrow.itemsize < 4 else 0.0)
         if not np.all((gap <= once) | alike(failed.actual, failed.expected)):
-            return self._in_another_order(failed, gap, rms)
+            # Sums in the arithmetic's own precision.
+            step = failed.comparison.roundoff * 2 * rms
+            if failed.comparison.precision.itemsize < 4 or not np.isfinite(gap).all():
+                return None
+            if gap.max() > _ORDERS_MOST * step or _rms(gap) > _ORDERS * step or failed.confined or _directed(failed):
+                return None
+            name = failed.comparison.precision.name
+            words = f"at most {gap.max() / step:.2g} ulp of the RMS, as sums in another order have"
+            return Cause("precision", f"{name} roundings: {words}")
         if rounded or not _directed(failed):
             return Cause("precision", f"one {narrow.name} rounding explains it")
         if np.all(truncated(failed.expected, narrow) == failed.actual):
             return Cause("precision", f"cut towards zero to {narrow.name}, not rounded")
-        return self._one_step(failed)
-
-    def _one_step(self, failed: FailedOutput) -> Cause | None:
         differ = failed.actual != failed.expected
         larger = (np.abs(failed.actual) > np.abs(failed.expected))[differ]
         share, name = float(np.mean(larger)), failed.comparison.precision.name
@@ -254,17 +257,6 @@ class Rounding:
             if found >= NEARLY_ALL:
                 return Cause("precision", f"at most one step of {name}, always {words} zero: cut, or a factor near 1")
         return None
-
-    def _in_another_order(self, failed: FailedOutput, gap: Float64Array, rms: float) -> Cause | None:
-        """Sums in the arithmetic's own precision."""
-        step = failed.comparison.roundoff * 2 * rms
-        if failed.comparison.precision.itemsize < 4 or not np.isfinite(gap).all():
-            return None
-        if gap.max() > _ORDERS_MOST * step or _rms(gap) > _ORDERS * step or failed.confined or _directed(failed):
-            return None
-        name = failed.comparison.precision.name
-        words = f"at most {gap.max() / step:.2g} ulp of the RMS, as sums in another order have"
-        return Cause("precision", f"{name} roundings: {words}")
 
 
 def _directed(failed: FailedOutput) -> bool:

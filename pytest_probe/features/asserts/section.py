@@ -10,15 +10,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe import frameworks
-from pytest_probe.features.asserts.by_check import cause_by_check
+from pytest_probe.features.asserts.by_check import cause_by_check, replacement
 from pytest_probe.features.asserts.explain import Explained, explain, held_dtype
 from pytest_probe.features.asserts.failed import FailedAssert
-from pytest_probe.features.asserts.functions import tolerance
-from pytest_probe.features.asserts.replacement import replacement
-from pytest_probe.model.verdict import Element
+from pytest_probe.features.asserts.measured import tolerance
 from pytest_probe.numerics.arrays import contiguous
-from pytest_probe.numerics.dtypes import AnyArray, Float64Array, is_complex, is_floating, widen
-from pytest_probe.numerics.ulp import alike
+from pytest_probe.numerics.dtypes import AnyArray, Float64Array, alike, is_complex, is_floating, widen
 from pytest_probe.reports.terminal import count, element_lines, shape_text, wrap
 from pytest_probe.standards.diagnosis.failed_output import is_confined
 
@@ -84,7 +81,13 @@ def _lines(pair: _Pair, failed: FailedAssert, *, strict: bool) -> list[str]:
     if same_dtype and not (times > 1 if strict else times > 0).any():
         return [] if strict else _nothing(actual, head, step)
     found = explain(contiguous(actual), contiguous(expected), times > 1)
-    worst = _in_whole(found, step, shapes[0][step[0]] if step[1] > 1 else 1)
+    # The worst elements, by their places in the whole tensor.
+    (dim, every), worst = step, []
+    for element in found.worst:
+        place = list(element.index)
+        if every > 1:
+            place[dim] = (shapes[0][dim] - 1) % every + every * place[dim]
+        worst.append(replace(element, index=tuple(place)))
     what = found.diagnosis
     by_check = cause_by_check(failed) if what is not None and not pair.path else ""
     return [*head, *_sampled(step), *_found(found, by_check, times, rtol, atol), *element_lines(worst)]
@@ -133,17 +136,6 @@ def _dtype(side: AnyArray) -> str:
 def _sampled(step: tuple[int, int]) -> Iterator[str]:
     if step[1] > 1:
         yield from wrap(f"a sample: 1 of {step[1]} indices of dim {step[0]}; places are places in the sample", "", "  ")
-
-
-def _in_whole(found: Explained, step: tuple[int, int], extent: int) -> Sequence[Element]:
-    """The worst elements, by their places in the whole tensor."""
-    (dim, every), elements = step, []
-    for element in found.worst:
-        place = list(element.index)
-        if every > 1:
-            place[dim] = (extent - 1) % every + every * place[dim]
-        elements.append(replace(element, index=tuple(place)))
-    return elements
 
 
 def _found(found: Explained, by_check: str, times: Float64Array, rtol: float, atol: float) -> Iterator[str]:

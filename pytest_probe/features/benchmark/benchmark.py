@@ -17,7 +17,7 @@ from pytest_probe.model.result import OutputResult, PortableId, Result
 from pytest_probe.model.verdict import OutputVerdict, Verdict, conclusion
 from pytest_probe.reports.results_file import RESULTS, RUN, Identity, check, read_results
 from pytest_probe.reports.selected import RunEnd, check_results
-from pytest_probe.standards.api_class import classes_of
+from pytest_probe.standards.tables import classes_of
 from pytest_probe.standards.tools import COMPARES, DEFAULT
 from pytest_probe.standards.tools.tool import Decision
 from pytest_probe.system.files import open_regular

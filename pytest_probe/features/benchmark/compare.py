@@ -32,7 +32,7 @@ from pytest_probe.features.msprobe_csv.rows import (
 from pytest_probe.model.verdict import Outcome
 from pytest_probe.numerics.tool_metrics import Measures
 from pytest_probe.standards import STANDARDS
-from pytest_probe.standards.api_class import classes_of
+from pytest_probe.standards.tables import classes_of
 from pytest_probe.standards.tools import COMPARES, DEFAULT
 from pytest_probe.standards.tools.release import RuleVerdict
 from pytest_probe.standards.tools.tool import UNSUPPORTED, Decision

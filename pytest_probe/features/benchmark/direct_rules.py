@@ -12,10 +12,9 @@ from msgspec.structs import replace
 from pytest_probe.features.benchmark.output_folders import Tensor
 from pytest_probe.features.msprobe_csv.rows import COSINE, MEASURED, OF_RULE
 from pytest_probe.model.result import number
+from pytest_probe.numerics.arrays import equal_bits, not_close
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype
-from pytest_probe.numerics.equality import equal_bits
 from pytest_probe.numerics.tool_metrics import Measures
-from pytest_probe.standards.closeness import not_close
 from pytest_probe.standards.tools import TOOLS, Tool
 from pytest_probe.standards.tools.release import PASS, RuleVerdict, zeros
 from pytest_probe.standards.tools.tool import status

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from pytest_probe.features.benchmark.benchmark import MISSING, NOTHING, Benchmark
-from pytest_probe.model.other_run import OtherRun
-from pytest_probe.model.result import PortableId, Result
+from pytest_probe.model.result import OtherRun, PortableId, Result
 from pytest_probe.plugin.feature import Feature, Summary
 from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.reporting import Reporting

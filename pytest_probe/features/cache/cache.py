@@ -124,19 +124,16 @@ class _CachedResults:
         if before != self._drawn() or entered.kept_back or entered.foreign:
             self._leave()
         if not self._unkept:
-            self._add_witness(entered)
+            codes = frozenset(entered.codes)
+            try:
+                if codes not in self._witnesses:
+                    self._witnesses[codes] = witness(entered.codes, self.package)
+            except Unkeyed:
+                self._leave()
         if not self._unkept:
             self._pending.append((label, partial(keep, made)))
             self._write_pending()
         return made
-
-    def _add_witness(self, entered: Entered) -> None:
-        codes = frozenset(entered.codes)
-        try:
-            if codes not in self._witnesses:
-                self._witnesses[codes] = witness(entered.codes, self.package)
-        except Unkeyed:
-            self._leave()
 
     def _write_pending(self) -> None:
         """What a case computes is written at once, so that no run is held longer than its judge holds it."""
@@ -197,16 +194,13 @@ class Cache:
         kernels = setup.framework.registered_kernels(setup.reference.place)
         if kernels is None:
             return None
-        begins = digest((*self._environment(setup), kernels, case.direction), digest_of_array)
-        package = setup.framework.package
-        return _CachedResults(self._folder, self._digests, begins, setup.framework.random_state, package)
-
-    def _environment(self, setup: Setup) -> tuple[Any, ...]:
-        """What numbers of the reference depend on in addition to the call: float64's last digits differ between
-        processors, and with the number of threads. It is read again for each case, since a user's hook may set
-        threads."""
+        # What numbers of the reference depend on in addition to the call: float64's last digits differ between
+        # processors, and with the number of threads. It is read again for each case, since a hook may set threads.
         framework = setup.framework.describe()
         framework_facts = [framework.get(name, "") for name in ("framework", "version", "threads")]
         places = [setup.framework.hardware(place) for place in ("cpu", setup.reference.place)]
-        build = build_of(setup.framework.package)
-        return package_digest(), np.__version__, ml_dtypes.__version__, framework_facts, places, self._variables, build
+        package = setup.framework.package
+        libraries = package_digest(), np.__version__, ml_dtypes.__version__
+        facts = *libraries, framework_facts, places, self._variables, build_of(package)
+        begins = digest((*facts, kernels, case.direction), digest_of_array)
+        return _CachedResults(self._folder, self._digests, begins, setup.framework.random_state, package)

@@ -220,20 +220,17 @@ class Folder(Struct):
         self._written += added
         self._total = None if self._total is None else self._total + added
         if self._total is None or self._total > self.size or self._written > self.size * _COUNTED_AFTER:
-            self._total, self._written = self._bound(), 0
+            # Count the folder, and remove what is too much.
+            files = sorted(self._files())
+            total = sum(file.size for file in files)
+            for file in files if total > self.size else ():
+                if total <= self.size * _LEFT:
+                    break
+                total -= file.size if _removed(file.path) else 0
+            self._total, self._written = total, 0
 
     def _path(self, name: str) -> Path:
         return self.path / f"{name}{_SUFFIX}"
-
-    def _bound(self) -> int:
-        """Count the folder, and remove what is too much. Gives the bytes that are left."""
-        files = sorted(self._files())
-        total = sum(file.size for file in files)
-        for file in files if total > self.size else ():
-            if total <= self.size * _LEFT:
-                break
-            total -= file.size if _removed(file.path) else 0
-        return total
 
     def _files(self) -> Iterator[_File]:
         """The complete files; removes incomplete ones that nobody writes any more."""

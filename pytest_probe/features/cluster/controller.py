@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from pytest_probe.errors import OutOfMemory
 from pytest_probe.features.cluster.messages import (
     Death,
-    Event,
     ItemReports,
     NodeLost,
     Outcome,
@@ -141,22 +140,25 @@ class Cluster:
         """Processes of ranks on the devices of its hosts."""
         return self._pool.ranks
 
-    def _known_devices(self) -> list[dict[str, str]]:
-        """What all hosts so far have said of their devices, each once, with its node."""
-        return list({str(device): device for host in self._hosts.values() for device in host.devices}.values())
-
     @pytest.hookimpl
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         if session.testsfailed and not session.config.option.continue_on_collection_errors:
             return None  # pytest's own loop says so
         remote = [item for item in session.items if isinstance(item, ProbeItem) and item.question is None]
         sent = frozenset(remote)
-        self._run_here(session, [item for item in session.items if item not in sent])
+        # Tests of the user's own, questions, and what is wrong with dumps as a whole, run here.
+        here = [item for item in session.items if item not in sent]
+        for item, after in pairwise([*here, None]):
+            assert item is not None
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+            _raise_stop(session)
         try:
             if remote:
                 self._run_there(session, remote)
         finally:
-            self._reporting.know(nodes=self._known_devices())
+            # What all hosts have said of their devices, each once, with its node.
+            nodes = {str(device): device for host in self._hosts.values() for device in host.devices}
+            self._reporting.know(nodes=list(nodes.values()))
             self._pool.end()
         _raise_stop(session)
         return True
@@ -174,34 +176,12 @@ class Cluster:
         """Has no host remained?"""
         return all(host.gone for host in self._hosts.values())
 
-    def _run_here(self, session: pytest.Session, items: Sequence[pytest.Item]) -> None:
-        """Tests of the user's own, and what is wrong with dumps as a whole."""
-        for item, after in pairwise([*items, None]):
-            assert item is not None
-            item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
-            _raise_stop(session)
-
     def _run_there(self, session: pytest.Session, items: Sequence[ProbeItem]) -> None:
         self._groups: list[list[ProbeItem]] = sharing_runs(items)  # type: ignore[assignment]
         self._sizes = sizes_of(self._groups)
         self._dealing = Dealing(costs_of(self._groups), self._sizes)
         self._waiting = len(self._groups)
-        self._skip_too_large()
-        if workers_describe_devices(self._probe) and self._waiting:
-            self._reporting.know_devices(self.devices())
-        while self._waiting and not (session.shouldstop or session.shouldfail):
-            if self._is_left_alone:
-                self._end_without_hosts(session)
-                break
-            self._feed()
-            self._wait()
-
-    def _wait(self) -> None:
-        for event in self._pool.wait(_WAIT_SECONDS):
-            self._take(event)
-
-    def _skip_too_large(self) -> None:
-        """Skip groups that need more memory than any node has."""
+        # Groups that need more memory than any node has are skipped.
         largest = max(self._pool.memory.values(), default=0.0)
         for group in self._dealing.drop(larger_than=largest):
             for item in self._groups[group]:
@@ -211,16 +191,30 @@ class Cluster:
                 )
                 self._reports.decided(item, Verdict("skip", "", reason, OutOfMemory.kind), None)
             self._waiting -= 1
+        if workers_describe_devices(self._probe) and self._waiting:
+            self._reporting.know_devices(self.devices())
+        while self._waiting and not (session.shouldstop or session.shouldfail):
+            if self._is_left_alone:
+                items = [item for group in self._dealing.left() for item in self._groups[group]]
+                named = "".join(f"\n  {item.nodeid}" for item in items[:_MAX_NAMED])
+                more = f"\n  and {len(items) - _MAX_NAMED} more" if len(items) > _MAX_NAMED else ""
+                self._reporting.trouble(
+                    f"no host of the cluster is left; {count(len(items), 'case')} did not run:{named}{more}"
+                )
+                session.shouldstop = "no host of the cluster is left"
+                break
+            self._feed()
+            self._wait()
 
-    def _take(self, event: Event) -> None:
-        number, part, what = event
-        host = self._hosts[number]
-        if isinstance(what, Ready):
-            self._begin(host, what)
-        elif isinstance(what, NodeLost):
-            self._lost(number, host, part)
-        elif part is not None:
-            self._ended(host, host.parts.pop(part), what)
+    def _wait(self) -> None:
+        for number, part, what in self._pool.wait(_WAIT_SECONDS):
+            host = self._hosts[number]
+            if isinstance(what, Ready):
+                self._begin(host, what)
+            elif isinstance(what, NodeLost):
+                self._lost(number, host, part)
+            elif part is not None:
+                self._ended(host, host.parts.pop(part), what)
 
     def _begin(self, host: HostState, ready: Ready) -> None:
         """A host can run cases."""
@@ -250,7 +244,10 @@ class Cluster:
         items = [item for group in groups for item in self._groups[group]]
         if not host.informed:
             host.informed = True
-            self._pool.tell(number, replace(self._what_is_known(), remark=self._remark(host)))
+            # Where a node has another device than the first that was ready, each of its results says so.
+            theirs, first = _names(host.devices), _names(self._devices)
+            remark = f"ran on node {host.place.name}, whose device is {theirs}; the first is {first}"
+            self._pool.tell(number, replace(self._what_is_known(), remark="" if theirs == first else remark))
         self._number += 1
         host.parts[self._number] = groups
         cases = pickle.dumps([self._sending.case(item) for item in items], pickle.HIGHEST_PROTOCOL)
@@ -262,13 +259,6 @@ class Cluster:
         run = None if out is None else out / RUN
         given = {key: value for feature in self._probe.features for key, value in feature.for_workers().items()}
         return RunFacts(given, None if run is None else (run, run.read_bytes()))
-
-    def _remark(self, host: HostState) -> str:
-        """Where a node has another device than the first that was ready, each of its results says so."""
-        theirs, first = _names(host.devices), _names(self._devices)
-        return (
-            "" if theirs == first else f"ran on node {host.place.name}, whose device is {theirs}; the first is {first}"
-        )
 
     def _room(self, node: str) -> float:
         """Bytes that are left of a node's memory: each of its hosts may run the largest of what it has."""
@@ -286,7 +276,12 @@ class Cluster:
         for content in outcome.ran:
             ran: ItemReports = pickle.loads(content)
             group, item = left.pop(ran.item)
-            self._keep(ran.files)
+            out = self._probe.settings.out
+            for name, written in ran.files.items():
+                assert out is not None
+                path = out / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(written)
             self._reports.ran(item, ran)
         if outcome.death is not None:
             self._died(host, left, outcome.death)
@@ -336,24 +331,6 @@ class Cluster:
             reason = "the node went away twice while it had this case, which is not run again"
             self._reports.decided(item, Verdict("error", "", reason, CRASH), host.device)
         return True
-
-    def _end_without_hosts(self, session: pytest.Session) -> None:
-        items = [item for group in self._dealing.left() for item in self._groups[group]]
-        named = "".join(f"\n  {item.nodeid}" for item in items[:_MAX_NAMED])
-        more = f"\n  and {len(items) - _MAX_NAMED} more" if len(items) > _MAX_NAMED else ""
-        self._reporting.trouble(
-            f"no host of the cluster is left; {count(len(items), 'case')} did not run:{named}{more}"
-        )
-        session.shouldstop = "no host of the cluster is left"
-
-    def _keep(self, files: Mapping[str, bytes]) -> None:
-        """Write what a process could not write into --probe-out."""
-        out = self._probe.settings.out
-        for name, content in files.items():
-            assert out is not None
-            path = out / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
 
     def _say(self, text: str) -> None:
         """Print to stderr, as a worker on this machine would."""

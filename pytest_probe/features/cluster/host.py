@@ -59,15 +59,12 @@ class Host:
     def ready(self) -> Ready:
         """What the process says of its device, once it can run cases."""
         if self._ready is None:
-            self._ready = self._received()
+            try:
+                found: Ready = self._channel.receive()
+            except EOFError:
+                found = Ready(trouble=f"its process died {self._death().ending.words} while it started", broken=True)
+            self._ready = replace(found, trouble=f"{found.trouble}\n{self._said()}".strip()) if found.broken else found
         return self._ready
-
-    def _received(self) -> Ready:
-        try:
-            found: Ready = self._channel.receive()
-        except EOFError:
-            found = Ready(trouble=f"its process died {self._death().ending.words} while it started", broken=True)
-        return replace(found, trouble=f"{found.trouble}\n{self._said()}".strip()) if found.broken else found
 
     def tell(self, facts: RunFacts) -> None:
         """Each process gets these facts before it gets cases."""

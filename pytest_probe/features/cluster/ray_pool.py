@@ -28,8 +28,7 @@ from ray.exceptions import RayError, RayTaskError, RuntimeEnvSetupError
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.cluster.host import Host
 from pytest_probe.features.cluster.messages import Event, NodeLost, Place, RunFacts, Start
-from pytest_probe.features.cluster.ray_actors import BESIDE, end_actors, last_line, on_node
-from pytest_probe.features.cluster.ray_ranks import HostDevice, RayRanks
+from pytest_probe.features.cluster.ray_ranks import BESIDE, HostDevice, RayRanks, end_actors, last_line, on_node
 from pytest_probe.model.collective import RankPool
 from pytest_probe.options import NAMED
 from pytest_probe.system import archive
@@ -94,7 +93,13 @@ class RayPool:
                 wanted = f"no node of the cluster has it; there are {known}"
                 raise SettingsError(_OPTION, self._resource, wanted)
             self._one = one_a_node and self._resource == _CPU
-            self._nodes = [*self._found_nodes()]
+            self._nodes: list[_Node] = []
+            for node in ray.nodes():  # type: ignore[no-untyped-call]
+                has = node["Resources"]
+                if node["Alive"] and has.get(self._resource, 0) >= 1:
+                    name = node.get("NodeName") or node["NodeManagerAddress"]
+                    memory, count = has.get("memory", math.inf), int(has[self._resource])
+                    self._nodes.append(_Node(node["NodeID"], name, memory, count))
         except BaseException:
             self.end()
             raise
@@ -213,13 +218,6 @@ class RayPool:
             return {"num_cpus": 0, "num_gpus": 1}
         return {"num_cpus": 0, "resources": {self._resource: 1}}
 
-    def _found_nodes(self) -> Iterator[_Node]:
-        for node in ray.nodes():  # type: ignore[no-untyped-call]
-            has = node["Resources"]
-            if node["Alive"] and has.get(self._resource, 0) >= 1:
-                name = node.get("NodeName") or node["NodeManagerAddress"]
-                yield _Node(node["NodeID"], name, has.get("memory", math.inf), int(has[self._resource]))
-
     def _answer(self, node: _Node, ref: Any) -> tuple[dict[str, str], list[str]] | None:
         """A node's facts; None where the node has died. Raises SettingsError where it cannot run what it was sent."""
         try:
@@ -241,7 +239,12 @@ class RayPool:
         end = time.monotonic() + _ANSWERS
         place = re.fullmatch(r"(ray://)?\[?([^\s/]+?)\]?:([0-9]{1,5})", given)
         if place is not None:
-            self._reach(place[2], int(place[3]), given, end)
+            at = place[2], int(place[3])
+            # Does anything answer at this port?
+            while (why := _failure(lambda: socket.create_connection(at, _ANSWERS).close())) is not None:
+                if time.monotonic() > end - 1:
+                    self._refuse(given, why)
+                time.sleep(1)
         if place is not None and not place[1]:
             self._check_health(given, end)
         # GPUs of a task that asks for none stay visible, which Ray would otherwise say at length.
@@ -252,13 +255,6 @@ class RayPool:
             failure = _within(end - time.monotonic(), init) if place is not None and place[1] else _failure(init)
         if failure is not None:
             self._refuse(given or "this machine", failure)
-
-    def _reach(self, host: str, port: int, given: str, end: float) -> None:
-        """Does anything answer at this port?"""
-        while (why := _failure(lambda: socket.create_connection((host, port), _ANSWERS).close())) is not None:
-            if time.monotonic() > end - 1:
-                self._refuse(given, why)
-            time.sleep(1)
 
     def _check_health(self, given: str, end: float) -> None:
         """Is it Ray? Asked in a separate process, because Ray ends the process if it is not."""

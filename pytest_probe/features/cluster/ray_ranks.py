@@ -1,4 +1,5 @@
-"""Processes of ranks on the devices of a cluster's hosts, each kept by an actor of Ray's."""
+"""Processes of ranks on the devices of a cluster's hosts, each kept by an actor of Ray's; and what those actors have in
+common with the ones of hosts."""
 
 from __future__ import annotations
 
@@ -17,13 +18,40 @@ import ray
 from msgspec import Struct
 from msgspec.structs import replace
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pytest_probe.errors import NoKernel
 from pytest_probe.features.cluster.host import variables
-from pytest_probe.features.cluster.ray_actors import BESIDE, end_actors, last_line, on_node
 from pytest_probe.features.collectives.rank_process import RankAnswers, RankProcess
 from pytest_probe.model.collective import RankAnswer, RankCall, RankStart
 from pytest_probe.user_errors import first_line
+
+# Methods of this group run while another method of the actor waits: it can be closed, or asked, meanwhile.
+BESIDE = "beside"
+# Seconds that actors have to clean up behind them.
+_CLOSES = 5.0
+
+
+def on_node(node: str) -> NodeAffinitySchedulingStrategy:
+    return NodeAffinitySchedulingStrategy(node_id=node, soft=False)
+
+
+def end_actors(actors: Sequence[Any]) -> None:
+    """Let each close what it keeps, and end it."""
+    if not actors:  # Ray would begin again to wait for none
+        return
+    with suppress(RayError, RuntimeError):
+        closed = [actor.close.remote() for actor in actors]
+        ray.wait(closed, num_returns=len(closed), timeout=_CLOSES)
+    for actor in actors:
+        with suppress(RayError, RuntimeError):
+            ray.kill(actor)
+
+
+def last_line(error: BaseException) -> str:
+    """The last line of an error on a node, whose first lines are a traceback."""
+    return next(line for line in reversed(str(error).splitlines() or [type(error).__name__]) if line.strip())
+
 
 # Seconds that hosts have to start; those that others keep busy have no rank then.
 _STARTS = 30.0
@@ -66,19 +94,15 @@ class RayRanks:
         for place in places:
             wanted = {"num_cpus": 0, "max_restarts": 0, "scheduling_strategy": on_node(devices[place].node)}
             self._actors.append(kind.options(**wanted).remote(devices[place], self._environment))
-        meeting = self._meeting()
+        # Where the first rank listens.
+        try:
+            meeting: str = ray.get(self._actors[0].meeting.remote(), timeout=_ANSWERS)
+        except RayError as error:
+            raise NoKernel(f"ranks cannot meet at the node of rank 0: {_words(error)}") from None
         for rank, (place, actor) in enumerate(zip(places, self._actors, strict=True)):
             device = None if place in places[:rank] else devices[place].slot
             start = RankStart(rank, ranks, backend, device, meeting, "", masked=True)
             self._waiting[actor.begin.remote(program, start)] = rank
-
-    def _meeting(self) -> str:
-        """Where the first rank listens. Raises NoKernel."""
-        try:
-            found: str = ray.get(self._actors[0].meeting.remote(), timeout=_ANSWERS)
-        except RayError as error:
-            raise NoKernel(f"ranks cannot meet at the node of rank 0: {_words(error)}") from None
-        return found
 
     def send(self, rank: int, call: RankCall) -> None:
         self._waiting[self._actors[rank].make.remote(call)] = rank

@@ -17,7 +17,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from pytest_probe import inputs
@@ -25,7 +24,7 @@ from pytest_probe.check.cost import ByShapes
 from pytest_probe.errors import RecordError
 from pytest_probe.features.cluster.messages import SentCase, SentDump, Start
 from pytest_probe.model.case import Case
-from pytest_probe.model.dump import Call, Dump, Frame, Record, TensorSpec, named_tensors
+from pytest_probe.model.dump import Call, Dump, Record, TensorSpec, named_tensors, no_frames, no_modules
 from pytest_probe.plugin.items import ProbeItem
 from pytest_probe.plugin.session import Probe
 from pytest_probe.system import archive
@@ -118,6 +117,13 @@ def start_of(probe: Probe) -> Start:
         if os.path.basename(getattr(plugin, "__file__", None) or "") == "conftest.py"
     ]
     pytests = {key: value for key, value in os.environ.items() if key.startswith(("PYTEST_", "PYTHONPATH"))}
+    # What pytest-xdist would send its workers, with what other plugins would add.
+    node = SimpleNamespace(workerinput={}, config=config, gateway=None)
+    given: dict[str, Any] = node.workerinput
+    given["testrunuid"] = uuid.uuid4().hex
+    given["mainargv"] = list(sys.argv)
+    if hasattr(config.hook, "pytest_configure_node"):
+        config.hook.pytest_configure_node(node=node)
     return Start(
         tuple(map(str, config.invocation_params.args)),
         str(config.invocation_params.dir),
@@ -127,19 +133,8 @@ def start_of(probe: Probe) -> Start:
         {**pytests, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS")},
         # Dumps go with the cases, and only the controller resumes an earlier run.
         replace(probe.settings, values={**probe.settings.values, "dumps": (), "resume": False}, dump_files=()),
-        _told_workers(config),
+        given,
     )
-
-
-def _told_workers(config: pytest.Config) -> dict[str, Any]:
-    """What pytest-xdist would send its workers, with what other plugins would add."""
-    node = SimpleNamespace(workerinput={}, config=config, gateway=None)
-    given: dict[str, Any] = node.workerinput
-    given["testrunuid"] = uuid.uuid4().hex
-    given["mainargv"] = list(sys.argv)
-    if hasattr(config.hook, "pytest_configure_node"):
-        config.hook.pytest_configure_node(node=node)
-    return given
 
 
 def sizes_of(groups: Iterable[Iterable[ProbeItem]]) -> list[int]:
@@ -159,16 +154,6 @@ def _needed(case: Case) -> int:
         return inputs.memory_needed(case.dump.decode(case.record), case.dtype)
     except RecordError:
         return 0
-
-
-def no_frames(entry: str) -> tuple[Frame, ...]:
-    """Replaces a dump's frames on a node: frames go with the cases."""
-    return ()
-
-
-def no_modules(entry: str) -> tuple[str, ...]:
-    """Replaces a dump's modules on a node: modules go with the cases."""
-    return ()
 
 
 def _decoded_here(record: Record) -> Call:

@@ -135,7 +135,11 @@ class _Worker:
         for number, (item, after) in enumerate(pairwise([*items, None])):
             assert item is not None
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
-            self._channel.send(self._ran(item.config, number))
+            reports, self._reports = self._reports, []
+            serialised = [
+                item.config.hook.pytest_report_to_serializable(config=item.config, report=each) for each in reports
+            ]
+            self._channel.send(ItemReports(number, serialised, self._taken()))
 
     def _items(self, session: pytest.Session, probe: Probe, cases: Sequence[SentCase]) -> Iterator[ProbeItem]:
         """The item of each case. Cases of one record share the record, and so what the forward left."""
@@ -168,11 +172,6 @@ class _Worker:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._reports.append(report)
-
-    def _ran(self, config: pytest.Config, number: int) -> ItemReports:
-        reports, self._reports = self._reports, []
-        serialised = [config.hook.pytest_report_to_serializable(config=config, report=each) for each in reports]
-        return ItemReports(number, serialised, self._taken())
 
     def _taken(self) -> dict[str, bytes]:
         """The files that this item wrote apart, by their path in --probe-out."""

@@ -13,12 +13,12 @@ from pytest_probe.errors import RecordError, Unsupported
 from pytest_probe.features.collectives.judging import STANDARD, Exchanged, exchange_verdicts, flat, skipped
 from pytest_probe.features.collectives.matching import ALONE, NOTHING, Match, Part
 from pytest_probe.features.collectives.processes import Processes, RanksFailed
+from pytest_probe.inputs.draws import RecordStreams
 from pytest_probe.inputs.generated import generate_in
 from pytest_probe.model.collective import Collective, Piece, RankCall
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.numerics.dtypes import AnyArray
-from pytest_probe.numerics.random_streams import RecordStreams
 
 # Words of backends that have no kernel for it.
 _UNSUPPORTED = ("not support", "unsupported", "not implemented", "Invalid scalar type", "Cannot use ReduceOp")

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from pytest_probe.check import Case, CaseRuns, Checked, Checker, Question
 from pytest_probe.errors import CompilerFailed, NoKernel, NotCompilable
 from pytest_probe.frameworks.base import CompiledFunction, Compiler, Framework
-from pytest_probe.model.compilation import Compilation
+from pytest_probe.model.measurement import Compilation
 from pytest_probe.model.result import number
 from pytest_probe.model.run import Device
 from pytest_probe.model.verdict import Verdict

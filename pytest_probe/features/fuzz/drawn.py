@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from pytest_probe.features.fuzz import scaled
 from pytest_probe.features.fuzz.regimes import Limits, floats
 from pytest_probe.frameworks.base import Signatures
-from pytest_probe.inputs.draws import round_to_dtype
+from pytest_probe.inputs.draws import RecordStreams, round_to_dtype
 from pytest_probe.inputs.fills import resize
 from pytest_probe.inputs.generated import generate, kind_of
 from pytest_probe.inputs.memory import layout_strides
@@ -22,7 +22,6 @@ from pytest_probe.inputs.roles import Role
 from pytest_probe.model.dump import Call, Surroundings, TensorSpec
 from pytest_probe.model.run import Arguments, Leaf, map_tree, mapped
 from pytest_probe.numerics.dtypes import dtype_name
-from pytest_probe.numerics.random_streams import RecordStreams
 
 # A view of memory that begins one element after an aligned address, as a layout in addition to those of `strides`.
 _OFFSET = "offset"

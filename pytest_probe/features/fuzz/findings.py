@@ -54,16 +54,6 @@ class Finding(Struct, frozen=True):
         return arguments_text(self.api, self.arguments)
 
 
-def _of_numbers(target: Target, found: Judged) -> Finding:
-    """The finding of a call that was judged, and has wrong numbers."""
-    failing = found.failing
-    assert failing is not None
-    incoming = failing.worst.replay.incoming if failing.worst is not None else {}
-    title = f"{failing.case.id}: {failing.verdict.reason}"
-    direction, script = failing.case.direction, _script_with_outputs(failing, title)
-    return Finding(target.api, found.arguments, direction, failing.verdict, incoming, script)
-
-
 def _of_contract(checker: Checker, target: Target, found: Judged) -> Finding:
     """The finding of a call that was judged, and breaks a contract."""
     direction: Direction = "backward" if len(found.checked) > 1 else "forward"
@@ -136,7 +126,14 @@ def search_result(trials: Trials, templates: Sequence[Template], effort: Effort,
     findings = Search(trials, templates).run(effort)
     numbers = None
     if findings.failed is not None:
-        numbers = _of_numbers(target, shrink(trials, findings.failed[1], wrong, shown))
+        # A call that has wrong numbers.
+        found = shrink(trials, findings.failed[1], wrong, shown)
+        failing = found.failing
+        assert failing is not None
+        incoming = failing.worst.replay.incoming if failing.worst is not None else {}
+        direction, verdict = failing.case.direction, failing.verdict
+        script = _script_with_outputs(failing, f"{failing.case.id}: {verdict.reason}")
+        numbers = Finding(target.api, found.arguments, direction, verdict, incoming, script)
     contracts = [
         _of_contract(shown, target, _breaking(trials, templates, effort, shown, kind, first))
         for kind, first in list(findings.contracts.items())[:_CONTRACTS]
@@ -208,8 +205,15 @@ def append(path: Path, found: Finding, framework: str) -> str:
         api, data = found.api, content["data"]
         number = sum(name.startswith(f"{api}.") and name.endswith(".forward") for name in data)
         name = f"{api}.{number}"
-        for direction, entry in _entries(_Writer(file, name, framework), found):
-            data[f"{name}.{direction}"] = entry
+        writer = _Writer(file, name, framework)
+        arguments = found.arguments
+        args = [writer.value(value, f"forward.input.{place}") for place, value in enumerate(arguments.args)]
+        kwargs = {key: writer.value(value, f"forward.kwargs.{key}") for key, value in arguments.kwargs.items()}
+        probe = {"tuples": writer.tuples}
+        data[f"{name}.forward"] = {"input_args": args, "input_kwargs": kwargs, "probe": probe}
+        if found.direction == "backward":
+            incoming = [writer.tensor(Leaf(array), f"backward.{place}") for place, array in found.incoming.items()]
+            data[f"{name}.backward"] = {"input": incoming, "output": []}
         with replacing(file) as temporary:
             temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
     return name
@@ -226,17 +230,6 @@ def _read(file: Path, framework: str) -> dict[str, Any]:
     if recorded != framework:
         raise DumpError(file, f"it holds calls of {recorded}, and this is one of {framework}", "give another folder")
     return content
-
-
-def _entries(writer: _Writer, found: Finding) -> list[tuple[str, dict[str, Any]]]:
-    arguments = found.arguments
-    args = [writer.value(value, f"forward.input.{place}") for place, value in enumerate(arguments.args)]
-    kwargs = {key: writer.value(value, f"forward.kwargs.{key}") for key, value in arguments.kwargs.items()}
-    entries = [("forward", {"input_args": args, "input_kwargs": kwargs, "probe": {"tuples": writer.tuples}})]
-    if found.direction == "backward":
-        incoming = [writer.tensor(Leaf(array), f"backward.{place}") for place, array in found.incoming.items()]
-        entries.append(("backward", {"input": incoming, "output": []}))
-    return entries
 
 
 class _Writer:

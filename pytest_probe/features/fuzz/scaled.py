@@ -10,8 +10,7 @@ import numpy as np
 from pytest_probe.errors import BrokenCall
 from pytest_probe.model.run import BoundCall
 from pytest_probe.model.scaled_product import operands
-from pytest_probe.numerics.dtypes import PACKED, AnyArray, Float64Array, dtype_name, float_format
-from pytest_probe.numerics.packed import is_packed
+from pytest_probe.numerics.dtypes import PACKED, AnyArray, Float64Array, dtype_name, float_format, is_packed
 from pytest_probe.numerics.scaled import places
 
 _E8M0 = "float8_e8m0fnu"
@@ -49,16 +48,12 @@ def changed(kind: str, values: Any, dtype: str, rng: np.random.Generator) -> Any
     if not values.size:
         return values
     if kind == "ends":
-        return _ends(values, rng)
+        found = np.array(values)
+        if found.size > 1 and rng.random() < _OFTEN:
+            place = int(rng.integers(found.size - 1))
+            found[place] = found[place - 1] if place else 0
+        return found
     return _scales(values, dtype, rng) if kind == "scales" else _numbers(values, dtype, rng)
-
-
-def _ends(values: AnyArray, rng: np.random.Generator) -> AnyArray:
-    found = np.array(values)
-    if found.size > 1 and rng.random() < _OFTEN:
-        place = int(rng.integers(found.size - 1))
-        found[place] = found[place - 1] if place else 0
-    return found
 
 
 def _scales(values: AnyArray, dtype: str, rng: np.random.Generator) -> Float64Array:

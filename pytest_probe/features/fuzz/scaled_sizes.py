@@ -35,7 +35,10 @@ def fitted(drawn: DrawnCall) -> DrawnCall:
         shapes[bound.paths["bias"]] = (columns,)
     try:
         for side, matrix, rows in (("a", a, a.shape[0]), ("b", b, columns)):
-            shapes |= _of_scales(drawn, bound, side, _recorded_shape(matrix, side), (rows, _numbers(matrix, inner)))
+            # Rows of numbers that a product adds up, as the record had them.
+            assert matrix.recorded is not None
+            first, second = matrix.recorded.shape if side == "a" else matrix.recorded.shape[::-1]
+            shapes |= _of_scales(drawn, bound, side, (first, _numbers(matrix, second)), (rows, _numbers(matrix, inner)))
     except BrokenCall:
         return drawn
     args, kwargs = (
@@ -51,13 +54,6 @@ def _whole(extent: int) -> int:
 
 def _numbers(matrix: DrawnTensor, extent: int) -> int:
     return extent * 2 if matrix.dtype == PACKED else extent
-
-
-def _recorded_shape(matrix: DrawnTensor, side: str) -> tuple[int, int]:
-    """Rows of numbers that a product adds up, as the record had them."""
-    assert matrix.recorded is not None
-    first, second = matrix.recorded.shape if side == "a" else matrix.recorded.shape[::-1]
-    return first, _numbers(matrix, second)
 
 
 def _reshaped(value: Any, shape: _Shape | None) -> Any:

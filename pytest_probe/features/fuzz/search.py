@@ -116,18 +116,15 @@ class Search:
         test = self._test(effort)
         try:
             with suppress(_Rejected):
-                self._try_every_input()
+                # A function of one tensor of 16 bit is called on all numbers that the dtype has.
+                for drawn, arguments in _calls_on_all_numbers(self._templates):
+                    self._judge(drawn, self._trials.judged(drawn.call(), arguments, drawn.with_seed))
             test()
         except (_Found, Flaky):
             assert self.findings.failed is not None
         except Unsatisfiable:
             pass  # all were rejected: the findings say why
         return self.findings
-
-    def _try_every_input(self) -> None:
-        """A function of one tensor of 16 bit is called on all numbers that the dtype has."""
-        for drawn, arguments in _calls_on_all_numbers(self._templates):
-            self._judge(drawn, self._trials.judged(drawn.call(), arguments, drawn.with_seed))
 
     def _test(self, effort: Effort) -> Callable[[], None]:
         def example(drawn: DrawnCall) -> None:

@@ -6,6 +6,7 @@ Its tensors are cut to parts, regions of them are zeroed, and their numbers roun
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -162,7 +163,7 @@ def _simplify_values(arguments: Arguments, fails: Callable[[Arguments], bool]) -
         if not is_floating(leaf.array.dtype):
             continue
         arguments = _zeroed(arguments, name, leaf, still_fails)
-        for change in (np.sign, _clipped, np.rint, _one_digit, _two_digits):
+        for change in (np.sign, _clipped, np.rint, partial(_digits, digits=1), partial(_digits, digits=2)):
             current = arguments.tensors[name]
             arguments = _changed(arguments, name, current, change, still_fails)
         arguments = _halved(arguments, name, still_fails)
@@ -226,11 +227,3 @@ def _clipped(values: AnyArray) -> AnyArray:
 def _digits(values: AnyArray, digits: int) -> AnyArray:
     power = 10.0 ** (np.floor(np.log10(np.where(values == 0, 1.0, np.abs(values)))) - digits + 1)
     return np.asarray(np.rint(values / power) * power)
-
-
-def _one_digit(values: AnyArray) -> AnyArray:
-    return _digits(values, 1)
-
-
-def _two_digits(values: AnyArray) -> AnyArray:
-    return _digits(values, 2)

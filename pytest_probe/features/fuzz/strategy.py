@@ -110,7 +110,7 @@ class _Drawing:
         template = self._template
         # First: hypothesis begins with calls in which only what is drawn first varies, and all else is as simple as can
         # be. So small calls of each regime come soon.
-        self._regime = self._drawn_regime(_has_statistics(template))
+        self._regime = self._drawn_regime(any(slot.recorded is not None for slot in template.tensors.values()))
         self._alike = not self._coin()
         self._dtype = self._one_of(template.dtypes or ("",))
         self._largest = min(self._one_of(_ROOMS), template.elements or _HUGE)
@@ -238,10 +238,6 @@ class _Drawing:
             size = self._sizes[slot.symbol]
             return list(size) if slot.as_list and isinstance(size, tuple) else size
         assert isinstance(slot, DimOf)
-        return self._dim(slot)
-
-    def _dim(self, slot: DimOf) -> Any:
-        # A number without dimensions has one all the same.
         shape = self._shapes[slot.tensor] or (1,)
         rank = len(shape)
         if slot.kind == "dims" and self._coin():
@@ -262,10 +258,6 @@ class _Omitted:
 
 
 _OMITTED = _Omitted()
-
-
-def _has_statistics(template: Template) -> bool:
-    return any(slot.recorded is not None for slot in template.tensors.values())
 
 
 @functools.cache

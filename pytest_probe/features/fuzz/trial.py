@@ -22,8 +22,7 @@ from pytest_probe.model.dump import Call, Direction, Dump, Record
 from pytest_probe.model.result import AnnouncedCall, FatalCall
 from pytest_probe.model.run import Arguments, Leaf, mapped
 from pytest_probe.model.verdict import OutputVerdict, Verdict
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, dtype_name, float_format, is_floating, widen
-from pytest_probe.numerics.ulp import ulp_distance
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, dtype_name, float_format, is_floating, ulp_distance, widen
 
 # What is required of the outputs of a drawn call, other than their numbers.
 _DEMANDS = Demands(dtype=True, strides=True, drawn=True)
@@ -65,7 +64,8 @@ class Judged(Struct, frozen=True):
     @property
     def failing(self) -> Checked | None:
         """What has a wrong number, or met code of the project's that raised; None where all is right."""
-        return next((each for each in self.checked if _fails(each)), None)
+        found = (each for each in self.checked if _wrong_numbers(each.verdict) or isinstance(each.forward, HookFailed))
+        return next(found, None)
 
     @property
     def known(self) -> Verdict | None:
@@ -98,22 +98,27 @@ class Trials(Struct, frozen=True):
         dtype and shape."""
         key = _key_of(arguments)
         if key in self.fatal:
-            return self._passed_over(Judged(call, arguments, fatal=self.fatal[key]), key)
+            fatal = self.fatal[key]
+            self.met[key] = Judged(call, arguments, fatal=fatal)
+            # A call that ends the reference's process says nothing about the device.
+            if fatal.kind == NoReference.kind:
+                return Judged(call, arguments, rejected=f"{fatal.kind}: {fatal.reason}")
+            return self.met[key]
         announced = AnnouncedCall(key, text or arguments_text(self.target.api, arguments))
-        forward = self._forward(call, arguments, announced)
+        with self.announced(announced):
+            forward = self.further(self.checker.run(self.target.case(call, arguments, "forward")))
+        forward = forward if self.target.ulp is None else _by_ulp(forward, self.target.ulp)
         if forward.verdict.verdict == "skip":
-            return _rejected(call, arguments, forward.verdict)
+            kind, reason = forward.verdict.kind, forward.verdict.reason
+            broken = f"the device accepts what the reference rejects: {reason}" if kind == NoReference.kind else ""
+            return Judged(call, arguments, rejected=f"{kind}: {reason}", contract=broken)
         checked: tuple[Checked, ...] = (forward,)
         if "backward" in self.target.directions and not _broken_contract(forward.verdict):
             checked += self._backward(forward, announced)
         if "forward" not in self.target.directions:
             checked = checked[1:]
-        return Judged(call, arguments, checked, contract=_contract(checked))
-
-    def _forward(self, call: Call, arguments: Arguments, announced: AnnouncedCall) -> Checked:
-        with self.announced(announced):
-            found = self.further(self.checker.run(self.target.case(call, arguments, "forward")))
-        return found if self.target.ulp is None else _by_ulp(found, self.target.ulp)
+        contracts = (_broken_contract(each.verdict) for each in checked)
+        return Judged(call, arguments, checked, contract=next(filter(None, contracts), ""))
 
     def _backward(self, forward: Checked, announced: AnnouncedCall) -> tuple[Checked, ...]:
         """The backward of a call that has one."""
@@ -122,14 +127,6 @@ class Trials(Struct, frozen=True):
         with self.announced(replace(announced, direction="backward")):
             found = self.further(self.checker.run(structs.replace(forward.case, direction="backward"), forward))
         return () if found.verdict.verdict == "skip" else (found,)
-
-    def _passed_over(self, found: Judged, key: str) -> Judged:
-        assert found.fatal is not None
-        self.met[key] = found
-        # A call that ends the reference's process says nothing about the device.
-        if found.fatal.kind == NoReference.kind:
-            return Judged(found.call, found.arguments, rejected=f"{found.fatal.kind}: {found.fatal.reason}")
-        return found
 
 
 def _key_of(arguments: Arguments) -> str:
@@ -148,16 +145,6 @@ def _key_of(arguments: Arguments) -> str:
     return digest.hexdigest()
 
 
-def _rejected(call: Call, arguments: Arguments, verdict: Verdict) -> Judged:
-    accepted = verdict.kind == NoReference.kind
-    contract = f"the device accepts what the reference rejects: {verdict.reason}" if accepted else ""
-    return Judged(call, arguments, rejected=f"{verdict.kind}: {verdict.reason}", contract=contract)
-
-
-def _fails(checked: Checked) -> bool:
-    return _wrong_numbers(checked.verdict) or isinstance(checked.forward, HookFailed)
-
-
 def _wrong_numbers(verdict: Verdict) -> bool:
     """Is it an error that is more than one of shapes, dtypes, strides and exceptions?"""
     return any(output.verdict == "error" and output.standard != "structure" for output in verdict.outputs)
@@ -174,10 +161,6 @@ def _broken_contract(verdict: Verdict) -> str:
         return verdict.reason
     broken = (each for each in verdict.outputs if each.verdict == "error" and each.standard == "structure")
     return next((f"{each.name}: {each.reason}" for each in broken), "")
-
-
-def _contract(checked: tuple[Checked, ...]) -> str:
-    return next(filter(None, (_broken_contract(each.verdict) for each in checked)), "")
 
 
 def _share(output: OutputVerdict) -> float:

@@ -21,8 +21,8 @@ from pytest_probe.model.verdict import Verdict
 from pytest_probe.numerics.dtypes import dtype_name
 from pytest_probe.reports.results_file import Identity
 from pytest_probe.reports.results_file import differences as unequal
+from pytest_probe.system.decoding import json_decoder, to_json
 from pytest_probe.system.files import open_regular
-from pytest_probe.system.json_numbers import json_decoder, to_json
 
 _PLAIN = (type(None), bool, int, float, complex, str, slice, type(...), DtypeSpec, MemoryFormatSpec, SizeSpec)
 # A spread beyond this says that luck decides.
@@ -123,7 +123,14 @@ class Header(msgspec.Struct, frozen=True):
         dumps = {dump["label"]: dump["digest"] for dump in run["dumps"]}
         devices: list[dict[str, str]] = []
         for device in run["devices"]:
-            environment = _environment(device, workers)
+            # The facts that may change numbers: not the number of one among several alike devices, and that of threads
+            # on a CPU only.
+            environment = dict(device)
+            if "hardware" in environment:
+                environment["device"] = environment["device"].partition(":")[0]
+            threads = environment.pop("threads", "")
+            if threads and environment["device"] == "cpu":
+                environment["threads"] = str(max(1, int(threads) // workers))
             if environment not in devices:
                 devices.append(environment)
         return cls(
@@ -141,18 +148,6 @@ class Header(msgspec.Struct, frozen=True):
     def identity(self) -> Identity:
         """What another run must have in common, by the fields of a run's identity."""
         return {"seed": self.seed, "inputs": self.inputs, "standard": self.standard}
-
-
-def _environment(device: Mapping[str, str], workers: int) -> dict[str, str]:
-    """The facts about a device that may change its numbers. The number of one among several alike devices does not
-    count, and the number of threads counts on a CPU only."""
-    found = dict(device)
-    if "hardware" in found:
-        found["device"] = found["device"].partition(":")[0]
-    threads = found.pop("threads", "")
-    if threads and found["device"] == "cpu":
-        found["threads"] = str(max(1, int(threads) // workers))
-    return found
 
 
 class Baseline(Struct, frozen=True):

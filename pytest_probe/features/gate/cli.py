@@ -7,9 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
-
-from pytest_probe.features.gate.baseline import Baseline, comparable, differences
+from pytest_probe.features.gate.baseline import Baseline, Header, comparable, differences
 from pytest_probe.features.gate.gate import Gate
 from pytest_probe.features.gate.report import COUNTED
 from pytest_probe.model.baseline import Compared
@@ -37,57 +35,34 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """The exit status. Raises SettingsError."""
-    found = _Difference(Baseline.read(arguments.before, "A"), Baseline.read(arguments.after, "B"))
-    print(printable("\n".join(found.lines())))
-    return _WORSE if found.is_worse else 0
+    before, after = Baseline.read(arguments.before, "A"), Baseline.read(arguments.after, "B")
+    gate = Gate(before, comparable(before.header, after.header))
+    # Each case of the newer one is compared with the same case of the older one.
+    compared = [gate.judge(case).compared for _, case in sorted(after.cases.items())]
+    vanished = sorted(before.cases.keys() - after.cases.keys())
+    print(printable("\n".join(_lines(before.header, after.header, compared, vanished))))
+    return _WORSE if any(each.change == "worse" for each in compared) else 0
 
 
-class _Difference(Struct, frozen=True):
-    """Two baselines: each case of the newer one is compared with the same case of the older one."""
-
-    before: Baseline
-    after: Baseline
-
-    @property
-    def compared(self) -> Sequence[Compared]:
-        gate = Gate(self.before, comparable(self.before.header, self.after.header))
-        return [gate.judge(case).compared for _, case in sorted(self.after.cases.items())]
-
-    @property
-    def vanished(self) -> Sequence[str]:
-        return sorted(self.before.cases.keys() - self.after.cases.keys())
-
-    @property
-    def is_worse(self) -> bool:
-        return any(each.change == "worse" for each in self.compared)
-
-    def lines(self) -> Iterator[str]:
-        """The environments, the counts, and every case that is not as before."""
-        old, new = self.before.header, self.after.header
-        for name in ("seed", "inputs", "standard"):
-            if getattr(old, name) != getattr(new, name):
-                yield f"{name}: {getattr(old, name)} in A, {getattr(new, name)} in B: bits are not compared"
-        for text in differences(old, new):
-            yield f"environment: {text}"
-        compared, vanished = self.compared, self.vanished
-        yield ", ".join(_counts(compared, vanished))
-        bits, same = sum(each.bits for each in compared), sum(each.same_bits for each in compared)
-        if bits:
-            yield f"bits: {same:,} of {bits:,} outputs as before"
-        for change, (words, _) in COUNTED.items():
-            if change != "same":
-                yield from _listing(words, [(each.case.id, each.reason) for each in compared if each.change == change])
-        yield from _listing("only in A", [(id, "") for id in vanished])
-
-
-def _counts(compared: Sequence[Compared], vanished: Sequence[str]) -> Iterator[str]:
-    yield f"{len(compared):,} cases" if len(compared) != 1 else "1 case"
+def _lines(old: Header, new: Header, compared: Sequence[Compared], vanished: Sequence[str]) -> Iterator[str]:
+    """The environments, the counts, and every case that is not as before."""
+    for name in ("seed", "inputs", "standard"):
+        if getattr(old, name) != getattr(new, name):
+            yield f"{name}: {getattr(old, name)} in A, {getattr(new, name)} in B: bits are not compared"
+    for text in differences(old, new):
+        yield f"environment: {text}"
+    counts = [f"{len(compared):,} cases" if len(compared) != 1 else "1 case"]
     for change, (words, _) in COUNTED.items():
         number = sum(each.change == change for each in compared)
-        if number:
-            yield f"{number:,} {words}"
-    if vanished:
-        yield f"{len(vanished):,} only in A"
+        counts += [f"{number:,} {words}"] if number else []
+    yield ", ".join([*counts, f"{len(vanished):,} only in A"] if vanished else counts)
+    bits, same = sum(each.bits for each in compared), sum(each.same_bits for each in compared)
+    if bits:
+        yield f"bits: {same:,} of {bits:,} outputs as before"
+    for change, (words, _) in COUNTED.items():
+        if change != "same":
+            yield from _listing(words, [(each.case.id, each.reason) for each in compared if each.change == change])
+    yield from _listing("only in A", [(id, "") for id in vanished])
 
 
 def _listing(title: str, found: Sequence[tuple[str, str]]) -> Iterator[str]:

@@ -160,10 +160,14 @@ class Gate(Struct, frozen=True):
 
     def _change(self, before: KeptCase, now: KeptCase, outputs: Sequence[OutputRows]) -> tuple[Change, str]:
         if now.verdict == "skip" or before.verdict == "skip":
-            return _of_skips(before.verdict, now.verdict)
+            if before.verdict == now.verdict:
+                return "same", ""
+            if now.verdict != "skip":
+                return "new", ""
+            return "gone", f"it was judged before ({before.verdict}), and now it is a skip"
         if SEVERITY[now.verdict] > SEVERITY[before.verdict]:
             return "worse", f"the verdict was {before.verdict}, now it is {now.verdict}"
-        lost = [name for name in _broken(now) if before.relations.get(name) == "pass"]
+        lost = [name for name, held in now.relations.items() if held != "pass" and before.relations.get(name) == "pass"]
         if lost:
             return "worse", f"the relation {lost[0]} held, now it does not"
         found = next(((output, output.worst) for output in outputs if output.worst is not None), None)
@@ -189,23 +193,12 @@ class Gate(Struct, frozen=True):
         return outcome == "error" or (outcome == "warning" and self.strict)
 
 
-def _broken(case: KeptCase) -> list[str]:
-    """The relations that do not hold."""
-    return [name for name, outcome in case.relations.items() if outcome != "pass"]
-
-
 def _change_text(row: Row) -> str:
     """ "3 times the relative RMSE: 3.1e-08 before, 9.3e-08 now; the limit is 1.8 times"."""
     if not row.before or math.isinf(row.factor):
         return f"{row.metric}: {row.before:.3g} before, {row.now:.3g} now"
     numbers = f"{row.before:.3g} before, {row.now:.3g} now"
     return f"{row.factor:.3g} times the {row.metric}: {numbers}; the limit is {row.limit:.3g} times"
-
-
-def _of_skips(before: Outcome, now: Outcome) -> tuple[Change, str]:
-    if before == now:
-        return "same", ""
-    return ("gone", f"it was judged before ({before}), and now it is a skip") if now == "skip" else ("new", "")
 
 
 def _outputs(before: KeptCase, now: KeptCase, bits: bool) -> Iterator[OutputRows]:

@@ -14,8 +14,7 @@ from pytest_probe.features.gate.gate import Gate
 from pytest_probe.features.gate.report import SHORT, heading, table
 from pytest_probe.features.gate.run import GateRun, gate_in_worker
 from pytest_probe.model.case import Case
-from pytest_probe.model.other_run import OtherRun
-from pytest_probe.model.result import Result
+from pytest_probe.model.result import OtherRun, Result
 from pytest_probe.model.verdict import SEVERITY, Verdict
 from pytest_probe.plugin.feature import Feature, Summary, Trait
 from pytest_probe.plugin.judged import Judged, Regression

@@ -116,7 +116,9 @@ class HistoryRun(Struct):
     def add(self, result: Result) -> None:
         """Take in a case."""
         numbers = dict(metrics_of(result))
-        metrics = (_real(numbers.get(name)) for name in METRICS)
+        # SQLite makes NULL of NaN, which would say that there is no such metric.
+        values = map(numbers.get, METRICS)
+        metrics = (math.inf if value is not None and math.isnan(value) else value for value in values)
         case = (result.id, intern(result.api), intern(result.direction))
         self._rows.append((case, intern(result.verdict), intern(result.dtype), intern(result.device), *metrics))
         self._verdicts[result.verdict] += 1
@@ -190,11 +192,6 @@ def _ids(file: sqlite3.Connection, case: tuple[str, str, str]) -> tuple[int, int
     return int(api_id), int(added.lastrowid or 0)
 
 
-def _real(value: float | None) -> float | None:
-    """SQLite makes NULL of NaN, which would say that there is no such metric."""
-    return math.inf if value is not None and math.isnan(value) else value
-
-
 class Run(Struct, frozen=True):
     """One run, with the counts of its verdicts."""
 
@@ -255,11 +252,12 @@ def points(file: sqlite3.Connection, api: str, metric: str, since: str = "") -> 
         WHERE {where} AND started >= :since GROUP BY run_id ORDER BY run_id
     """
     found = file.execute(query, {"api": api, "since": since}).fetchall()
-    return [Point(known[id], number, value, _name(file, case)) for id, number, value, case in found if id in known]
-
-
-def _name(file: sqlite3.Connection, case: int) -> str:
-    return str(file.execute("SELECT name FROM cases WHERE id = ?", (case,)).fetchone()[0])
+    name_of = "SELECT name FROM cases WHERE id = ?"
+    return [
+        Point(known[id], number, value, str(file.execute(name_of, (case,)).fetchone()[0]))
+        for id, number, value, case in found
+        if id in known
+    ]
 
 
 def apis(file: sqlite3.Connection) -> list[str]:

@@ -1,4 +1,5 @@
-"""What the page shows of each case, taken in one at a time and kept as JSON already.
+"""What the page shows of each case, taken in one at a time and kept as JSON already; and of the sides of
+--probe-against, a row for each pair, which refers to that of its case.
 
 So the process that reports holds bytes, and a page of 20,000 cases is written in 85 MB.
 """
@@ -10,15 +11,16 @@ from collections.abc import Iterator
 from heapq import heappush, heapreplace
 from typing import Any
 
-from pytest_probe.features.html.pairs import Pairs
+import msgspec
+
 from pytest_probe.model.details import limit_share
-from pytest_probe.model.result import ElementResult, OutputResult, Result
+from pytest_probe.model.pairing import Paired
+from pytest_probe.model.result import ElementResult, OutputResult, Result, number
 from pytest_probe.model.verdict import PASS_SELF, SEVERITY
-from pytest_probe.model.worth import Worth
 from pytest_probe.numerics.error_plots import round_digits
 from pytest_probe.reports.case_metrics import LABELS, SHARE, metrics_of, short
 from pytest_probe.reports.groups import GroupKey, GroupMember, Groups, cause_of, place_of
-from pytest_probe.system.json_numbers import to_json
+from pytest_probe.system.decoding import to_json
 
 # Bytes of a case that is not shown in detail, without its line over the runs of a history; and of an error or a
 # warning, whose reason a table shows.
@@ -102,6 +104,8 @@ class Collected:
         most = LONG_ROW if result.verdict in ("error", "warning") else ROW
         identity, place = result.portable_id, self._place
         name = identity.name
+        # The kind of cause that an error looks like.
+        families = (output.diagnosis.family for output in result.outputs if output.diagnosis is not None)
         row = [
             place("labels", identity.label),
             _short_name(name),
@@ -112,19 +116,21 @@ class Collected:
             place("verdicts", result.verdict),
             -1 if result.place is None else result.place,
             place("modules", result.module),
-            place("kinds", result.kind or _family(result)),
+            place("kinds", result.kind or next(filter(None, families), "")),
             place("causes", cause_of(result)),
             place("places", place_of(result) if member is None else member.place),
-            -1 if member is None else self._group(member),
+            -1 if member is None else self.group_places.setdefault(member.key, len(self.group_places)),
             "",
             *self._numbers(numbers),
         ]
         reason = (result.reason or result.kind) if member is None else member.why
         row[FIXED - 1] = _fitting(reason, most - len(_encoded(row)))
-        return _fits(row, most)
-
-    def _group(self, member: GroupMember) -> int:
-        return self.group_places.setdefault(member.key, len(self.group_places))
+        # Without its last numbers where it is too long.
+        encoded = _encoded(row)
+        while len(encoded) > most and len(row) > FIXED:
+            row.pop()
+            encoded = _encoded(row)
+        return encoded
 
     def _place(self, kind: str, text: str) -> int:
         return self.names[kind].place(text)
@@ -142,21 +148,6 @@ class Collected:
     def details(self) -> Iterator[tuple[int, bytes]]:
         """The cases in detail, each with its row, in the order of the rows."""
         yield from sorted(self._details.items())
-
-
-def _family(result: Result) -> str:
-    """The kind of cause that an error looks like, "" where none was found."""
-    families = (output.diagnosis.family for output in result.outputs if output.diagnosis is not None)
-    return next(filter(None, families), "")
-
-
-def _fits(row: list[Any], most: int) -> bytes:
-    """The row in so many bytes, without its last numbers where it is too long."""
-    encoded = _encoded(row)
-    while len(encoded) > most and len(row) > FIXED:
-        row.pop()
-        encoded = _encoded(row)
-    return encoded
 
 
 def _short_name(name: str) -> str:
@@ -201,7 +192,9 @@ _ESCAPES = (
 
 
 def _details(result: Result) -> bytes:
-    outputs = sorted(result.outputs, key=_badness, reverse=True)
+    outputs = sorted(
+        result.outputs, key=lambda each: (SEVERITY[each.verdict], limit_share(each.metrics) or 0.0), reverse=True
+    )
     found: dict[str, Any] = {
         "reason": _text(result.reason),
         "standard": result.standard,
@@ -213,23 +206,15 @@ def _details(result: Result) -> bytes:
     if result.gate is not None:
         found["gate"] = {"change": result.gate.change, "reason": _text(result.gate.reason)}
     if result.worth is not None:
-        found["worth"] = _worth(result.worth)
+        # Which faults would have passed, and why the case proves little.
+        missed = [name for name, (caught, planted) in result.worth.faults.items() if caught < planted]
+        faults = f"{len(result.worth.faults) - len(missed)} of {len(result.worth.faults)} planted faults would be found"
+        lines = [f"{faults}; not in all outputs: {', '.join(missed)}" if missed else faults]
+        found["worth"] = [f"proves little or nothing: {result.worth.weak}", *lines] if result.worth.weak else lines
     for name in ("details", "time", "memory"):
         if getattr(result, name) is not None:
             found[name] = getattr(result, name)
     return _encoded(found)
-
-
-def _worth(worth: Worth) -> list[str]:
-    """Which faults would have passed, and why the case proves little."""
-    missed = [name for name, (caught, planted) in worth.faults.items() if caught < planted]
-    faults = f"{len(worth.faults) - len(missed)} of {len(worth.faults)} planted faults would be found"
-    lines = [f"{faults}; not in all outputs: {', '.join(missed)}" if missed else faults]
-    return [f"proves little or nothing: {worth.weak}", *lines] if worth.weak else lines
-
-
-def _badness(output: OutputResult) -> tuple[int, float]:
-    return SEVERITY[output.verdict], limit_share(output.metrics) or 0.0
 
 
 def _output(output: OutputResult) -> dict[str, Any]:
@@ -263,3 +248,42 @@ def _rounded(value: Any) -> Any:
 
 def _text(text: str) -> str:
     return text if len(text) <= _TEXT else f"{text[:_TEXT]}…"
+
+
+# Letters of a name or a sentence that are shown.
+_SHOWN = 300
+
+
+class Pairs:
+    """The pairs of a run, as JSON; none where it compares no dumps."""
+
+    def __init__(self) -> None:
+        self.rows: list[bytes] = []
+        self._statuses: dict[str, int] = {}
+
+    def add(self, row: int, result: Result) -> None:
+        """row: that of the case."""
+        paired = result.against
+        if paired is None:
+            return
+        status = self._statuses.setdefault(paired.status, len(self._statuses))
+        told = _told(paired, result.portable_id.entry)
+        while told and told[-1] in ("", 0):
+            told.pop()
+        self.rows.append(msgspec.json.encode([row, status, *told]))
+
+    def data(self) -> bytes:
+        statuses = msgspec.json.encode([*self._statuses])
+        return b'{"statuses":%s,"rows":[%s]}' % (statuses, b",\n".join(self.rows))
+
+
+def _told(paired: Paired, entry: str) -> list[Any]:
+    """In the order of script/pairs.js; B's entry only where it is another than A's."""
+    ratios = ("" if value is None else short(number(value)) for value in (paired.noise_a, paired.noise_b))
+    other = "" if paired.other == entry else paired.other
+    texts = (other, paired.suspect, paired.difference, paired.sources)
+    return [short(number(paired.gap)), paired.nearer, *ratios, *map(_cut, texts)]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -108,18 +108,12 @@ class OtherRun(Struct):
         return self._in_any_dtype.get(PortableId.parse(id).in_any_dtype)
 
 
-class _Move(Struct, frozen=True):
-    row: int
-    score: float
-    shown: list[Any]
-
-
 class Comparison:
     """The cases of this run compared with the other run's."""
 
     def __init__(self, other: OtherRun) -> None:
         self.other = other
-        self._moves: list[_Move] = []
+        self._moves: list[tuple[float, int, list[Any]]] = []
         self._own: list[int] = []
         self._met: set[str] = set()
 
@@ -136,11 +130,11 @@ class Comparison:
         if changed or any(map(_moved, factors, _MIN_FACTORS)):
             shown = [row, before.verdict, *(_shown(before.numbers, name) for name in COMPARED_METRICS)]
             shown += [_shown(now.numbers, name) for name in COMPARED_METRICS]
-            self._moves.append(_Move(row, _score(factors[:3]) + 1e6 * changed, shown))
+            self._moves.append((-_score(factors[:3]) - 1e6 * changed, row, shown))
 
     def data(self) -> dict[str, Any]:
         """For the page: the cases that moved most, and the cases of one run only."""
-        moves = sorted(self._moves, key=lambda move: (-move.score, move.row))
+        moves = sorted(self._moves, key=lambda move: move[:2])
         there = [id for id in self.other.cases if id not in self._met]
         found: dict[str, Any] = {
             "name": self.other.name,
@@ -150,16 +144,16 @@ class Comparison:
             "metrics": COMPARED_METRICS,
             "common": len(self._met),
             "moved": len(moves),
-            "moves": [move.shown for move in moves[:_MOVED]],
+            "moves": [shown for *_, shown in moves[:_MOVED]],
             "only_here": len(self._own),
             "only_there": len(there),
             "here": self._own[:_LISTED],
-            "there": [[id, self.other.cases[id].verdict, *self._metrics(id)] for id in there[:_LISTED]],
+            "there": [
+                [id, case.verdict, *(_shown(case.numbers, name) for name in COMPARED_METRICS[:2])]
+                for id, case in ((id, self.other.cases[id]) for id in there[:_LISTED])
+            ],
         }
         return found
-
-    def _metrics(self, id: str) -> Iterable[Any]:
-        return (_shown(self.other.cases[id].numbers, name) for name in COMPARED_METRICS[:2])
 
 
 def _shown(numbers: Mapping[str, float], name: str) -> Any:

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from jinja2 import Environment, StrictUndefined
@@ -50,7 +49,9 @@ class _Tile(Struct, frozen=True):
 
 def tiles(run: RunFacts, seconds: float) -> Iterator[_Tile]:
     """seconds: what the cases took in all."""
-    yield _devices(run)
+    names = list(dict.fromkeys(device.get("device", "") for device in run.devices))
+    more = dict.fromkeys(line for device in run.devices for line in _device(device))
+    yield _Tile("Device" if len(names) == 1 else "Devices", ", ".join(names) or "unknown", list(more))
     yield _versions(run)
     yield _standard(run)
     runs = run.settings.get("repeat", 1)
@@ -58,12 +59,6 @@ def tiles(run: RunFacts, seconds: float) -> Iterator[_Tile]:
     yield _dumps(run)
     started = run.started.replace("T", " ").replace("+00:00", " UTC")
     yield _Tile("Time", _taken(run), [f"started {started}", f"all cases together {seconds:.3g} s"])
-
-
-def _devices(run: RunFacts) -> _Tile:
-    names = list(dict.fromkeys(device.get("device", "") for device in run.devices))
-    more = dict.fromkeys(line for device in run.devices for line in _device(device))
-    return _Tile("Device" if len(names) == 1 else "Devices", ", ".join(names) or "unknown", list(more))
 
 
 def _device(device: Mapping[str, str]) -> Iterator[str]:
@@ -131,7 +126,8 @@ class Page(Struct, frozen=True):
     def _text(self) -> Iterator[str]:
         # Not with loader and folders: a package may lie in an archive.
         environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-        script, style = _script(), _resource(_STYLE)
+        parts = "\n".join(_resource(f"{_SCRIPTS}/{name}.js") for name in PARTS)
+        script, style = (f'(() => {{\n"use strict";\n{parts}}})();\n'), _resource(_STYLE)
         found = self.collected
         listed = sorted(found.listed, key=lambda each: _VERDICTS.index(each[0]))
         return environment.from_string(_resource(_TEMPLATE)).generate(
@@ -155,7 +151,10 @@ class Page(Struct, frozen=True):
     def _data(self) -> Iterator[tuple[str, bytes]]:
         """The data by the id of its element, as JSON."""
         found = self.collected
-        yield "probe-names", in_script(msgspec.json.encode(self._head()))
+        names = {kind: list(each.places) for kind, each in found.names.items()}
+        names["groups"] = [found.groups.found[key].line for key in found.group_places]
+        columns = [[name, LABELS.get(name, name.replace("_", " "))] for name in found.columns.places]
+        yield "probe-names", in_script(msgspec.json.encode({"names": names, "columns": columns}))
         yield "probe-rows", b"[%s]" % b",\n".join(found.rows)
         shown = (b'"%d":%s' % (row, details) for row, details in found.details())
         yield "probe-details", b"{%s}" % b",\n".join(shown)
@@ -165,20 +164,9 @@ class Page(Struct, frozen=True):
         if found.pairs.rows:
             yield "probe-against", in_script(found.pairs.data())
 
-    def _head(self) -> dict[str, Any]:
-        names = {kind: list(names.places) for kind, names in self.collected.names.items()}
-        groups = [self.collected.groups.found[key].line for key in self.collected.group_places]
-        columns = [[name, LABELS.get(name, name.replace("_", " "))] for name in self.collected.columns.places]
-        return {"names": {**names, "groups": groups}, "columns": columns}
-
 
 def _resource(name: str) -> str:
     return (files(__package__) / name).read_text(encoding="utf-8")
-
-
-def _script() -> str:
-    parts = "\n".join(_resource(f"{_SCRIPTS}/{name}.js") for name in PARTS)
-    return f'(() => {{\n"use strict";\n{parts}}})();\n'
 
 
 def _policy(script: str, style: str) -> str:

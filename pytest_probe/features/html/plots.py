@@ -17,10 +17,9 @@ from pytest_probe.errors import BrokenCall
 from pytest_probe.model.details import OperandPlot, Plots, limit_share
 from pytest_probe.model.scaled_product import Operand, operands
 from pytest_probe.model.verdict import SEVERITY, ArgumentRow, OutputVerdict, Verdict
-from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating
+from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, is_packed, unpacked
 from pytest_probe.numerics.error_plots import LEAST_OF_ALL, error_map, errors_of, histogram, points, sample
-from pytest_probe.numerics.packed import is_packed, unpacked
-from pytest_probe.standards.api_class import classes_of
+from pytest_probe.standards.tables import classes_of
 
 # Numbers of an operand that are decoded, in float64, about: of a larger one evenly spaced rows.
 _DECODED = 1 << 22
@@ -62,15 +61,11 @@ def plots_of(checked: Checked, verdict: Verdict) -> Plots | None:
     found = [output for output in verdict.outputs if output.name in sides.actual and output.name in sides.expected]
     if not found:
         return None
-    worst = max(found, key=_badness)
+    worst = max(found, key=lambda each: (SEVERITY[each.verdict], limit_share(each.metrics) or 0.0))
     actual, expected = _array(sides.actual[worst.name]), _array(sides.expected[worst.name])
     if actual is None or expected is None or actual.shape != expected.shape or not actual.size:
         return None
     return _plots(worst, actual, expected)
-
-
-def _badness(output: OutputVerdict) -> tuple[int, float]:
-    return SEVERITY[output.verdict], limit_share(output.metrics) or 0.0
 
 
 def _plots(output: OutputVerdict, actual: AnyArray, expected: AnyArray) -> Plots:

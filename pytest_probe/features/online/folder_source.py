@@ -220,7 +220,13 @@ class FolderSource:
                 if file.run not in self.senders.goodbyes and (message := self._read(file, file.name)):
                     self.senders.ended(message)  # type: ignore[arg-type]
             elif file.state and file.checker not in living:
-                self._take_over(file)
+                # What a checker had that died. It may have died between a result and the name that says so.
+                if file.state == "claimed" and file.number not in self.done(file.run):
+                    self._renamed(file.name, file.plain)
+                elif file.direction == "backward":
+                    self._unlink(file.name)
+                else:
+                    self._hold(file)
         self._listed = [
             file for file in files if not file.state and file.direction != "goodbye" and file.call not in elsewhere
         ]
@@ -244,15 +250,6 @@ class FolderSource:
             self._unlink(name)
             return None
         return message
-
-    def _take_over(self, file: _File) -> None:
-        """What a checker had that died. It may have died between a result and the name that says so."""
-        if file.state == "claimed" and file.number not in self.done(file.run):
-            self._renamed(file.name, file.plain)
-        elif file.direction == "backward":
-            self._unlink(file.name)
-        else:
-            self._hold(file)
 
     def _taken(self, file: _File) -> Received | None:
         """The entry of a file, which is this process's from now on; None where another one was faster."""

@@ -15,7 +15,7 @@ from pytest_probe.features.relations.relation import Found, left_out
 from pytest_probe.features.relations.table import row_axes
 from pytest_probe.model.run import with_leaves
 from pytest_probe.model.verdict import Outcome
-from pytest_probe.numerics.closeness import equal_in_float64
+from pytest_probe.numerics.arrays import equal_in_float64
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.user_errors import allowing_refusal, first_line
 

@@ -14,8 +14,8 @@ from pytest_probe.model.result import Result
 from pytest_probe.reports.results_file import Identity, check
 from pytest_probe.reports.running import TIMEOUT
 from pytest_probe.reports.selected import ITEMS, Items, RunEnd, fault_lines, faults, ids_in, is_of_test, read_items
+from pytest_probe.system.decoding import json_decoder
 from pytest_probe.system.files import open_regular, temporary_path, try_lock
-from pytest_probe.system.json_numbers import json_decoder
 
 _OPTION = "--probe-resume"
 _ADVICE = "give the same, or a new folder"

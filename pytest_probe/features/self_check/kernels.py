@@ -15,7 +15,7 @@ from pytest_probe.check.device_memory import noting_device_memory
 from pytest_probe.errors import NoKernel
 from pytest_probe.model.dump import DtypeSpec
 from pytest_probe.model.run import Arguments, BoundCall, Device, Leaf, Returned, Run, Wanted, Way, mapped, on_device
-from pytest_probe.numerics.closeness import reference_array
+from pytest_probe.numerics.arrays import reference_array
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, numpy_dtype
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from pytest_probe.features.self_check.checks import SelfChecks
 from pytest_probe.features.self_check.smooth import JUMP, STEPS, WITH_STEPS
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.registry import Registry
-from pytest_probe.standards.api_class import classes_of
+from pytest_probe.standards.tables import classes_of
 from pytest_probe.system.decoding import decode
 
 _log = logging.getLogger("pytest_probe")

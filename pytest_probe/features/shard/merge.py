@@ -125,9 +125,15 @@ class Shard(Struct, frozen=True, dict=True):
 
 def check(shards: Sequence[Shard], *, partial: bool) -> None:
     """Can they be joined? Raises SettingsError. partial: some may be missing, or have ended early."""
+    one = shards[0]
     for other in shards[1:]:
-        _check_same(shards[0], other)
-    parts = shards[0].parts
+        if one.parts != other.parts:
+            wanted = f"it is one of {other.parts} shards, {one.folder} is one of {one.parts}; give shards of one run"
+            raise SettingsError(_COMMAND, str(other.folder), wanted)
+        for found in differences(other.run.identity, one.run.identity, "merge"):
+            difference = f"its run has {found.field} {found.before}, that of {one.folder} has {found.now}"
+            raise SettingsError(_COMMAND, str(other.folder), f"{difference}; give shards of one run")
+    parts = one.parts
     seen: dict[int, Shard] = {}
     early: dict[int, str] = {}
     for shard in shards:
@@ -146,15 +152,6 @@ def check(shards: Sequence[Shard], *, partial: bool) -> None:
         if early[shard.number]:
             wanted = f"{early[shard.number]}; go on with --probe-resume, or add --partial"
             raise SettingsError(_COMMAND, str(shard.folder), wanted)
-
-
-def _check_same(one: Shard, other: Shard) -> None:
-    if one.parts != other.parts:
-        wanted = f"it is one of {other.parts} shards, {one.folder} is one of {one.parts}; give shards of one run"
-        raise SettingsError(_COMMAND, str(other.folder), wanted)
-    for found in differences(other.run.identity, one.run.identity, "merge"):
-        difference = f"its run has {found.field} {found.before}, that of {one.folder} has {found.now}"
-        raise SettingsError(_COMMAND, str(other.folder), f"{difference}; give shards of one run")
 
 
 def joined(shards: Sequence[Shard]) -> list[tuple[SelectedItem, Result]]:

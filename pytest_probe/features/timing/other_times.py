@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from pytest_probe.errors import SettingsError
 from pytest_probe.model.baseline import KeptCase, KeptTime
 from pytest_probe.model.measurement import CaseMemory, CaseTime, TimeBeside, microseconds
-from pytest_probe.model.other_run import OtherRun
-from pytest_probe.model.result import PortableId, Result
+from pytest_probe.model.result import OtherRun, PortableId, Result
 from pytest_probe.model.verdict import SLOWER, Verdict
 from pytest_probe.options import NAMED
 
@@ -103,10 +102,7 @@ def check_benchmark(folder: Path | None, others: Iterable[OtherRun]) -> None:
     """Raises SettingsError where a benchmark, which is in this folder, has no times."""
     for other in others:
         results = [case for case in other.cases.values() if isinstance(case, Result)]
-        if other.kind == "benchmark" and not _any_time(result.time for result in results):
+        timed = any(each.time is not None and each.time.median_us is not None for each in results)
+        if other.kind == "benchmark" and not timed:
             wanted = "its results have no times; make it with --probe-mode=acc,time"
             raise SettingsError(NAMED["benchmark"].flag, str(folder), wanted)
-
-
-def _any_time(times: Iterable[CaseTime | None]) -> bool:
-    return any(time is not None and time.median_us is not None for time in times)

@@ -7,6 +7,7 @@ PaddleAPEX, -1 is a time that nobody knows. UTF-8 with a byte order mark.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 from pytest_probe.model.measurement import Shape
@@ -36,13 +37,8 @@ def write_measurements(folder: Path) -> list[Path]:
         (MEMORY, MEMORY_COLUMNS, memory_row),
     ):
         if next(_rows(folder, row), None) is not None:
-            found.append(write_rows(folder / name, _with_header(columns, _rows(folder, row))))
+            found.append(write_rows(folder / name, chain([columns], _rows(folder, row))))
     return found
-
-
-def _with_header(columns: _Row, rows: Iterator[_Row]) -> Iterator[_Row]:
-    yield columns
-    yield from rows
 
 
 def _rows(folder: Path, row: Callable[[Result], _Row | None]) -> Iterator[_Row]:

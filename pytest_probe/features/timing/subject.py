@@ -24,6 +24,7 @@ from pytest_probe.check.runner import CaseRunner
 from pytest_probe.check.structure import described, dtypes_fit, recorded, shapes_fit
 from pytest_probe.errors import DeviceRaised, NoKernel, NotMeasured, ReplayDiffers
 from pytest_probe.frameworks.base import looked_up
+from pytest_probe.inputs.draws import RecordStreams
 from pytest_probe.model.case import Case
 from pytest_probe.model.dump import Call
 from pytest_probe.model.measurement import Shape
@@ -39,10 +40,9 @@ from pytest_probe.model.run import (
     floats_of,
     with_leaves,
 )
-from pytest_probe.numerics.closeness import same_bytes
+from pytest_probe.numerics.arrays import same_bytes
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, round_to, widen
-from pytest_probe.numerics.random_streams import RecordStreams
-from pytest_probe.standards.api_class import classes_of
+from pytest_probe.standards.tables import classes_of
 
 if TYPE_CHECKING:
     from pytest_probe.frameworks.base import Calls

@@ -153,7 +153,7 @@ class Folds(Struct):
             self._take(fold, dump.decode(record))
 
     def _put(self, dump: Dump, record: Record, call: Call) -> Fold:
-        key = _digest(self._key(dump, record, call))
+        key = hashlib.blake2b(repr(self._key(dump, record, call)).encode(errors="replace"), digest_size=16).digest()
         fold = self._first[id(record)] = self._by_key.setdefault(key, Fold(dump, record))
         if fold.record is not record:
             fold.others += 1
@@ -166,14 +166,14 @@ class Folds(Struct):
 
     def folded(self, dump: Dump) -> Dump:
         """The dump, with each first record's call replaced by that of its fold."""
-        return replace(dump, decode=self._decoding(dump.decode))
 
-    def _decoding(self, decode: Callable[[Record], Call]) -> Callable[[Record], Call]:
         def decoded(record: Record) -> Call:
             fold = self.of(record)
-            return decode(record) if fold is None or fold.record is not record or fold.call is None else fold.call
+            if fold is None or fold.record is not record or fold.call is None:
+                return dump.decode(record)
+            return fold.call
 
-        return decoded
+        return replace(dump, decode=decoded)
 
     def _take(self, fold: Fold, call: Call) -> None:
         before = fold.call if fold.call is not None else fold.dump.decode(fold.record)
@@ -182,7 +182,12 @@ class Folds(Struct):
             if _norm(call) > fold.norm:
                 fold.call, fold.norm = call, _norm(call)
             return
-        fold.call = _widened(before, call)
+        # For each tensor the one of larger norm, with the larger Max and the smaller Min of both.
+        gradients = before.gradients
+        if before.gradients is not None and call.gradients is not None:
+            gradients = _widest_bytes(before.gradients, call.gradients)
+        args, kwargs = _widest_bytes(before.args, call.args), _widest_bytes(dict(before.kwargs), dict(call.kwargs))
+        fold.call = replace(before, args=args, kwargs=kwargs, gradients=gradients)
 
     def _key(self, dump: Dump, record: Record, call: Call) -> tuple[Any, ...]:
         place = (str(dump.path),) if self.stored and _is_stored(call) else ()
@@ -247,16 +252,6 @@ class _Fingerprint:
         return (finite, tuple(odd) if not finite and spec.nan is None else (), *counts, *masses)
 
 
-def _widened(one: Call, other: Call) -> Call:
-    """The call that represents two calls that are alike: for each tensor the one of larger norm, with the larger Max
-    and the smaller Min of both."""
-    gradients = one.gradients
-    if one.gradients is not None and other.gradients is not None:
-        gradients = _widest_bytes(one.gradients, other.gradients)
-    args, kwargs = _widest_bytes(one.args, other.args), _widest_bytes(dict(one.kwargs), dict(other.kwargs))
-    return replace(one, args=args, kwargs=kwargs, gradients=gradients)
-
-
 def _widest_bytes(one: Argument, other: Argument) -> Any:
     if isinstance(one, (list, tuple)):
         return type(one)([_widest_bytes(*pair) for pair in zip(one, other, strict=True)])
@@ -304,7 +299,3 @@ def _norm(call: Call) -> float:
 
 def _floats(spec: TensorSpec) -> bool:
     return is_floating(spec.dtype) or is_complex(spec.dtype)
-
-
-def _digest(key: tuple[Any, ...]) -> bytes:
-    return hashlib.blake2b(repr(key).encode(errors="replace"), digest_size=16).digest()

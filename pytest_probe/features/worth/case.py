@@ -19,7 +19,7 @@ from pytest_probe.check.weak import Extremes, choosing, hidden_by, one_choice
 from pytest_probe.errors import HookFailed
 from pytest_probe.features.worth.faults import COARSE, SCALE, Output, spoiled
 from pytest_probe.model.comparison import Comparison
-from pytest_probe.model.worth import Worth
+from pytest_probe.model.verdict import Worth
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating
 from pytest_probe.standards.noise.summed_terms import summed_terms
 

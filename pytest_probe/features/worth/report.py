@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from pytest_probe.model.result import Result
-from pytest_probe.model.worth import WORTH_SCALE
+from pytest_probe.model.verdict import WORTH_SCALE
 from pytest_probe.reports.csv_file import write_rows
 from pytest_probe.reports.results_file import RESULTS, read_results
 from pytest_probe.reports.terminal import count, wrap

@@ -19,7 +19,7 @@ from pytest_probe.frameworks.mindspore.devices import memory_errors
 from pytest_probe.frameworks.python.calls import Binder, BoundTensors, PythonCalls, Results
 from pytest_probe.model.dump import DeviceSpec, DtypeSpec, SizeSpec
 from pytest_probe.model.run import Array, Device, Layout, Leaf, MeasuredCall, Run, Wanted, Way, map_tree
-from pytest_probe.numerics.closeness import same_bytes
+from pytest_probe.numerics.arrays import same_bytes
 from pytest_probe.numerics.dtypes import numpy_dtype
 
 

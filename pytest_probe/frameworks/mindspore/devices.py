@@ -11,7 +11,7 @@ import numpy as np
 
 from pytest_probe.frameworks.python.framework import PythonDevice
 from pytest_probe.model.measurement import Clock, HostClock
-from pytest_probe.system.import_noise import hidden_noise
+from pytest_probe.system.process import hidden_noise
 from pytest_probe.user_errors import MemoryErrors, said
 
 CPU = "CPU"

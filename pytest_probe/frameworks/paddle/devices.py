@@ -13,7 +13,7 @@ import paddle
 from pytest_probe.frameworks.paddle.arrays import SIZES, Tensor, name_of, to_array, to_tensor
 from pytest_probe.model.measurement import Clock, EventClock, HostClock
 from pytest_probe.model.run import Device, MemoryUse
-from pytest_probe.numerics.closeness import same_bytes
+from pytest_probe.numerics.arrays import same_bytes
 from pytest_probe.numerics.dtypes import numpy_dtype
 from pytest_probe.system.machine import processor
 from pytest_probe.user_errors import MemoryErrors, causes, said

@@ -11,7 +11,7 @@ import paddle
 
 from pytest_probe.frameworks.paddle.arrays import COMPLEX, FLOATS, Tensor, to_array, to_tensor
 from pytest_probe.numerics.dtypes import float_format
-from pytest_probe.system.allocator import NEGATIVE, POSITIVE, filled_allocations
+from pytest_probe.system.process import NEGATIVE, POSITIVE, filled_allocations
 
 # What the start of a tensor's memory is a multiple of, in bytes.
 _ALIGNMENT = 64

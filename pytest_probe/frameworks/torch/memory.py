@@ -15,7 +15,7 @@ import torch
 
 from pytest_probe.frameworks.torch.arrays import to_tensor
 from pytest_probe.frameworks.torch.dispatch import DispatchMode
-from pytest_probe.system.allocator import NEGATIVE, POSITIVE, filled_allocations
+from pytest_probe.system.process import NEGATIVE, POSITIVE, filled_allocations
 
 # What a tensor's own start is a multiple of, as torch's allocators have it, in bytes.
 _ALIGNMENT = 64

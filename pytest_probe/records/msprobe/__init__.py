@@ -12,21 +12,61 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
+from msgspec.structs import replace
 
 from pytest_probe.errors import DumpError
-from pytest_probe.model.dump import TENSOR_FOLDER, Dump, Record
+from pytest_probe.model.dump import TENSOR_FOLDER, Call, DtypeSpec, Dump, Record, TensorSpec, named_tensors
 from pytest_probe.numerics.block_statistics import SHARES, BlockStatistics
 from pytest_probe.records import raw_json
-from pytest_probe.records.fields import quoted
+from pytest_probe.records.fields import LeafReader, quoted
 from pytest_probe.records.msprobe.call_sites import MODULES, ConstructFile, StackFile, is_of_parameters
-from pytest_probe.records.msprobe.entries import Entry, decode, gradients
-from pytest_probe.records.msprobe.mindspore import FRAMEWORK, NO_CALLS, MindSporeEntry, is_of_mindspore
+from pytest_probe.records.msprobe.entries import Entry, decode, gradients, tensor
 from pytest_probe.system import archive
 from pytest_probe.system.process import paused_gc
 from pytest_probe.system.text import printable_line
+
+# What is different in the entries of a dump of MindSpore: names of types and dtypes, and whose the gradients are.
+FRAMEWORK = "mindspore"
+# Entries that no item replays, by their first part; those of cells are counted as those of modules are.
+NO_CALLS = ("Jit", "Distributed", "MintDistributed")
+# How an entry tells that the dump is MindSpore's, where an old file does not name the framework.
+_OWN_TYPE = re.compile(rb'"type"\s*:\s*"mindspore\.')
+# MindSpore's names of dtypes ("BFloat16") are the usual ones with capitals, but for these.
+_FLOAT8 = {"Float8E4M3FN": "float8_e4m3fn", "Float8E5M2": "float8_e5m2"}
+
+
+class MindSporeEntry(Entry):
+    """A backward entry has one gradient for each output, and one for each positional argument that is a tensor, in
+    their order; null where there was none. msprobe 1.2.2 writes null for a list of tensors as well."""
+
+    leaves: ClassVar[Mapping[str, LeafReader]] = {
+        **Entry.leaves,
+        "mindspore.Tensor": tensor,
+        "mindspore.dtype": lambda fields, value, field: DtypeSpec(fields.dtype(value, "value", field)),
+    }
+
+    @staticmethod
+    def bare(text: str) -> str:
+        return _FLOAT8.get(text, text.lower())
+
+    def assigned(self, call: Call) -> Call:
+        if "inputs" in self.probe:
+            return super().assigned(call)
+        gradients, outgoing = self.gradients("input"), self.gradients("output")
+        outputs = tuple(name for name, value in call.returned() if isinstance(value, TensorSpec))
+        tensors = [place for place, value in enumerate(call.args) if isinstance(value, TensorSpec)]
+        with_lists = [place for place, value in enumerate(call.args) if any(named_tensors(value))]
+        places = next((found for found in (tensors, with_lists) if len(found) == len(outgoing)), None)
+        if len(gradients) != len(outputs) or places is None:
+            found = f"{len(gradients)} incoming gradients and {len(outgoing)} of arguments"
+            wanted = f"one for each of {len(outputs)} outputs and of {len(tensors)} tensors among the arguments"
+            return replace(call, gradients=(), unrecorded=str(self.error("", found, wanted)))
+        named = {f"input.{place}": spec for place, spec in zip(places, outgoing, strict=True) if place in tensors}
+        return replace(call, gradients=gradients, seeded=outputs, outgoing=named or None)
+
 
 _COLON, _COMMA, _END = rb'"\s*:\s*', rb"\s*,\s*", rb"(?=\s*[,}])"
 # At most as many digits as float64 surely holds.
@@ -87,7 +127,9 @@ class MsprobeReader:
     def sniff(self, path: Path, head: bytes) -> bool:
         """Is this a JSON object with entries under "data"?"""
         start = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
-        return start == b"{" and bool(_DATA.search(head)) and bool(_has_header(head) or _ENTRY_BYTES.search(head))
+        task = _TASK.search(head)
+        has_header = task is not None and _LEVEL.search(head, task.end()) is not None
+        return start == b"{" and bool(_DATA.search(head)) and (has_header or bool(_ENTRY_BYTES.search(head)))
 
     def read(self, path: Path) -> Dump:
         """Read the dump. Raises DumpError where no entry can be found in it."""
@@ -118,11 +160,6 @@ class MsprobeReader:
             skipped=dict(skipped),
             statistics=_STATISTICS,
         )
-
-
-def _has_header(head: bytes) -> bool:
-    task = _TASK.search(head)
-    return task is not None and _LEVEL.search(head, task.end()) is not None
 
 
 def _load(path: Path) -> tuple[dict[str, Any], dict[str, msgspec.Raw], list[str], tuple[str, ...]]:
@@ -216,7 +253,7 @@ def _split_module_name(entry: str) -> tuple[str, str, str, str, int] | None:
 
 def _framework(header: Mapping[str, Any], entries: Mapping[str, msgspec.Raw], notes: list[str]) -> str:
     """The framework's name. Old files have none: then the entries tell."""
-    if "framework" not in header and is_of_mindspore(entries.values()):
+    if "framework" not in header and any(_OWN_TYPE.search(memoryview(raw)) for raw in entries.values()):
         return FRAMEWORK
     return _text(header, "framework", "pytorch", notes)
 

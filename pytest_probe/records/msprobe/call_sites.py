@@ -61,7 +61,7 @@ class StackFile:
         if raw is None and entry.endswith(".backward"):
             raw = self._raw.get(as_written(f"{entry.removesuffix('.backward')}.forward"))
         lines = None if raw is None else _decode(raw, list[Any])
-        return tuple(frame for line in lines or () if (frame := _frame(line)))
+        return tuple(frame for line in lines or () if isinstance(line, str) and (frame := _frame_of(line)))
 
     @cached_property
     def _raw(self) -> Mapping[str, msgspec.Raw]:
@@ -94,10 +94,6 @@ def _decode(raw: msgspec.Raw, kind: Any) -> Any:
         return msgspec.json.decode(raw, type=kind)
     except (ValueError, RecursionError):
         return None
-
-
-def _frame(line: object) -> Frame | None:
-    return _frame_of(line) if isinstance(line, str) else None
 
 
 @lru_cache(_CACHED_FRAMES)

@@ -226,7 +226,8 @@ class Entry(ArgumentFields):
             raise NotRecorded(path, name, "", f"that the capture could not record it ({reason})", "what was called")
         tuples = self.optional(self.probe, "tuples", "probe", list, "a list of places")
         self._tuples = frozenset(
-            f"input_{'args' if root == 'input' else root}.{rest}" for root, rest in map(_split, tuples)
+            f"input_{'args' if root == 'input' else root}.{rest}"
+            for root, _, rest in (str(place).partition(".") for place in tuples)
         )
 
     def call(self) -> Call:
@@ -404,9 +405,3 @@ def _kinds(value: Any) -> Iterator[str]:
             yield from _kinds(item)
     elif isinstance(value, dict) and isinstance(value.get("type"), str):
         yield value["type"].removeprefix("numpy.")
-
-
-def _split(place: object) -> tuple[str, str]:
-    """Root and rest of a place ("input", "1.0")."""
-    root, _, rest = str(place).partition(".")
-    return root, rest

@@ -153,7 +153,9 @@ def _add_line(found: SortedLines, line: bytes, number: int) -> None:
     match = _NAMED.match(line)
     if match is None:
         if line and not line.isspace():
-            found.broken.append(f"line {number}: {_instead(line)}")
+            text = printable(line.strip()[:60].decode("utf-8", "replace"))
+            wanted = f"expected {_WANTED}, with a name first, {_EXAMPLE}"
+            found.broken.append(f"line {number}: found {text!r}, {wanted}")
         return
     _, prefix, _, _, direction, part, _ = match.groups()
     if prefix is None:
@@ -235,11 +237,6 @@ def wrong(line: bytes) -> tuple[str, str]:
 
 def _elements_found(count: int) -> str:
     return "no JSON" if count < 0 else f"{count} elements"
-
-
-def _instead(line: bytes) -> str:
-    text = printable(line.strip()[:60].decode("utf-8", "replace"))
-    return f"found {text!r}, expected {_WANTED}, with a name first, {_EXAMPLE}"
 
 
 _MAX_LINE = 999_999_999  # more than any file has lines

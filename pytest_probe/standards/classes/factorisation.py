@@ -99,19 +99,18 @@ def _same_factors(comparison: Comparison) -> bool:
     chosen = comparison.case.incoming.keys() & comparison.case.reference.keys()
     pairs = [(comparison.case.forward.get(name), comparison.case.reference[name]) for name in chosen]
     arrays = [(actual, value) for actual, value in pairs if isinstance(actual, np.ndarray)]
-    return bool(arrays) and all(_agree(actual, value, _unit(comparison) ** 0.5) for actual, value in arrays)
+    share = _unit(comparison) ** 0.5
+    return bool(arrays) and all(
+        actual.shape == np.shape(value)
+        and bool(np.all(np.abs(widen(actual) - value) <= share * np.max(np.abs(value), initial=0.0)))
+        for actual, value in arrays
+    )
 
 
 def _unit(comparison: Comparison) -> float:
     """u: factors of 16 bit are rounded to that, however they were computed."""
     actual = comparison.actual.dtype
     return max(comparison.roundoff, float_format(actual).roundoff if is_floating(actual) else 0.0)
-
-
-def _agree(actual: AnyArray, expected: AnyArray, share: float) -> bool:
-    if actual.shape != np.shape(expected):
-        return False
-    return bool(np.all(np.abs(widen(actual) - expected) <= share * np.max(np.abs(expected), initial=0.0)))
 
 
 def _errors(comparison: Comparison, matrix: AnyArray) -> Mapping[str, float]:
@@ -144,7 +143,13 @@ def _absolute(comparison: Comparison, matrix: AnyArray, factors: list[AnyArray])
     """The largest absolute errors of each matrix of a batch."""
     name = comparison.call.name
     if name == "svd" and len(factors) == 3 and comparison.call.argument("compute_uv") is not False:
-        return _svd(matrix, factors, _factors(comparison.case.reference))
+        # torch.svd gives V, torch.linalg.svd its conjugate transpose: the reference's factors show which.
+        u, s, v = factors
+        known = _factors(comparison.case.reference) or factors
+        sizes = [_largest(_rest(matrix, *known, turned=turned)) for turned in (False, True)]
+        turned = sizes[1] < sizes[0]
+        skew = _skew(v) if turned else _skew(_adjoint(v))
+        return {"residual": _rest(matrix, u, s, v, turned=turned), "orthogonality": np.maximum(_skew(u), skew)}
     if name == "eigh" and len(factors) == 2:
         matrix = _hermitian(matrix, comparison.call.argument("UPLO"))
         return {"residual": _eigen(matrix, *factors), "orthogonality": _skew(factors[1])}
@@ -163,15 +168,6 @@ def _absolute(comparison: Comparison, matrix: AnyArray, factors: list[AnyArray])
 
 def _eigen(matrix: AnyArray, values: AnyArray, vectors: AnyArray) -> AnyArray:
     return _worst(matrix @ vectors - vectors * values[..., None, :])
-
-
-def _svd(matrix: AnyArray, factors: list[AnyArray], known: list[AnyArray]) -> dict[str, AnyArray]:
-    """torch.svd gives V, torch.linalg.svd its conjugate transpose: the reference's factors show which."""
-    u, s, v = factors
-    sizes = [_largest(_rest(matrix, *(known or factors), turned=turned)) for turned in (False, True)]
-    turned = sizes[1] < sizes[0]
-    skew = _skew(v) if turned else _skew(_adjoint(v))
-    return {"residual": _rest(matrix, u, s, v, turned=turned), "orthogonality": np.maximum(_skew(u), skew)}
 
 
 def _rest(matrix: AnyArray, u: AnyArray, s: AnyArray, v: AnyArray, *, turned: bool) -> AnyArray:

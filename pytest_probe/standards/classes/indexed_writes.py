@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray
-from pytest_probe.standards.api_class import details
 from pytest_probe.standards.exact import Exact, correctly_rounded, identical
+from pytest_probe.standards.tables import details
 
 # Flat places, and the value for each.
 _PlacedValues: TypeAlias = "tuple[AnyArray, AnyArray]"

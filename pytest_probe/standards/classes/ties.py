@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, widen
-from pytest_probe.standards.api_class import details
 from pytest_probe.standards.noise.standard import NoiseStandard
+from pytest_probe.standards.tables import details
 
 
 def tie_groups(comparison: Comparison, values: AnyArray) -> AnyArray:
@@ -24,7 +24,13 @@ def tie_groups(comparison: Comparison, values: AnyArray) -> AnyArray:
     if rank:
         plane = math.prod(values.shape[values.ndim - rank :])
         return _of_windows(widen(values).reshape(-1, plane), pooling_windows(comparison, values.shape))
-    return _of_rows(values, _dimensions(comparison, values.ndim))
+    # Equal values along the dimensions.
+    dims = _dimensions(comparison, values.ndim)
+    others = [dim for dim in range(values.ndim) if dim not in dims]
+    shape = tuple(extent if dim in others else 1 for dim, extent in enumerate(values.shape))
+    rows = np.broadcast_to(np.arange(math.prod(shape)).reshape(shape), values.shape)
+    pairs = np.stack([rows.ravel().astype(np.float64), widen(values).ravel()], axis=1)
+    return np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1)
 
 
 def _window_rank(comparison: Comparison) -> int:
@@ -37,15 +43,6 @@ def _dimensions(comparison: Comparison, rank: int) -> Sequence[int]:
     if isinstance(given, np.ndarray) or given is None or given == ():
         return range(rank)
     return [int(dim) % max(rank, 1) for dim in (given if isinstance(given, (list, tuple)) else [given])]
-
-
-def _of_rows(values: AnyArray, dims: Sequence[int]) -> AnyArray:
-    """Equal values along dims."""
-    others = [dim for dim in range(values.ndim) if dim not in dims]
-    shape = tuple(extent if dim in others else 1 for dim, extent in enumerate(values.shape))
-    rows = np.broadcast_to(np.arange(math.prod(shape)).reshape(shape), values.shape)
-    pairs = np.stack([rows.ravel().astype(np.float64), widen(values).ravel()], axis=1)
-    return np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1)
 
 
 def _of_windows(planes: AnyArray, members: AnyArray) -> AnyArray:

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from pytest_probe.model.comparison import Assumption, Comparison, Evidence, RunKind
 from pytest_probe.model.device_modes import Behaviour, Mode
 from pytest_probe.numerics import noise_ratio
-from pytest_probe.numerics.dtypes import AnyArray, round_to, widen
-from pytest_probe.numerics.ulp import ulp
+from pytest_probe.numerics.dtypes import AnyArray, round_to, ulp, widen
 from pytest_probe.standards.device_modes.signature import MOST_LOST, fitted_factor, share
 from pytest_probe.standards.exact import correctly_rounded
 
@@ -50,7 +49,9 @@ class SampledEvidence(Evidence, Struct, frozen=True):
 
 def of_sampled_rounding(comparison: Comparison, behaviour: Behaviour) -> Iterator[Comparison]:
     """The comparison with the mode's own rounding among its runs, and limits as close as sampled rounding deserves."""
-    scaled, variants = _is_scaled(comparison), behaviour.variants
+    # Is the output the reference times a number that is not 1, beyond what chance gives?
+    factor, error = fitted_factor(comparison)
+    scaled, variants = abs(factor - 1) > _SCALED_T * error, behaviour.variants
     if scaled and not behaviour.centred and not all(mode.approximate for mode in variants):
         return
     samples = samples_of(comparison, variants)
@@ -120,9 +121,3 @@ def _approximated(comparison: Comparison, samples: Sequence[AnyArray]) -> bool:
         errors = [np.abs(sample / comparison.expected - 1)[usable] for sample in samples]
     usual = noise_ratio.root_mean_square(np.concatenate(errors))
     return abs(fitted_factor(comparison)[0] - 1) <= usual
-
-
-def _is_scaled(comparison: Comparison) -> bool:
-    """Is the output the reference times a number that is not 1, beyond what chance gives?"""
-    factor, error = fitted_factor(comparison)
-    return abs(factor - 1) > _SCALED_T * error

@@ -48,7 +48,9 @@ class Moved:
         return Cause("moved", words) if words else None
 
     def _all(self, failed: FailedOutput) -> str:
-        for words, values, allowed, stayed in _orders(failed.expected, failed.allowed):
+        # Shifted, reversed, transposed; and where nothing came round from the other end.
+        for words, change, stayed in _changes(failed.expected.shape):
+            values, allowed = change(failed.expected), change(failed.allowed)
             if failed.explained(values, allowed, among=stayed) and failed.by_chance(values) < _CHANCE:
                 return words
         return ""
@@ -66,14 +68,6 @@ class Moved:
         if not failed.explained(values, allowed) or failed.by_chance(values) >= _CHANCE:
             return ""
         return _map_words(found, axis, failed.wrong.ndim)
-
-
-def _orders(
-    expected: Float64Array, allowed: Float64Array
-) -> Iterator[tuple[str, Float64Array, Float64Array, BoolArray]]:
-    """The reference shifted, reversed, transposed; and where nothing came round from the other end."""
-    for words, change, stayed in _changes(expected.shape):
-        yield words, change(expected), change(allowed), stayed
 
 
 def _changes(shape: tuple[int, ...]) -> Iterator[tuple[str, _Change, BoolArray]]:

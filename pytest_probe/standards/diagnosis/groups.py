@@ -30,7 +30,12 @@ class WrongGroups:
             return None
         a, b, offs = arrays["input"], arrays["mat2"], arrays["offs"]
         if a.ndim == b.ndim:
-            return _other_ends(failed, offs)
+            # Groups of what is added up: an end, or all of them, one place late or early.
+            for words, ends in _moved_ends(offs):
+                found = _computed(failed, {"offs": ends})
+                if found is not None and failed.explained(found):
+                    return Cause("groups", words)
+            return None
         return _other_matrices(failed, offs, "mat2" if a.ndim == 2 else "input")
 
 
@@ -39,15 +44,6 @@ def _computed(failed: FailedOutput, values: Mapping[str, AnyArray]) -> Float64Ar
     paths = failed.comparison.call.paths
     found = failed.comparison.evidence.with_arguments({paths.get(name, name): value for name, value in values.items()})
     return None if found is None or found.shape != failed.wrong.shape else widen(found).astype(np.float64)
-
-
-def _other_ends(failed: FailedOutput, offs: AnyArray) -> Cause | None:
-    """Groups of what is added up: an end, or all of them, one place late or early."""
-    for words, ends in _moved_ends(offs):
-        found = _computed(failed, {"offs": ends})
-        if found is not None and failed.explained(found):
-            return Cause("groups", words)
-    return None
 
 
 def _moved_ends(offs: AnyArray) -> Iterator[tuple[str, AnyArray]]:

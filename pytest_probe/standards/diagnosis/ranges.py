@@ -111,7 +111,13 @@ class Constant:
         if not _nearly_all(np.abs(actual) == value):
             return None
         if value == 0:
-            return self._zeros(failed)
+            if _nearly_all((failed.actual == 0)[failed.expected != 0]):
+                return Cause("unwritten", "zeros everywhere")
+            # A zero is not wrong where the right number is next to zero.
+            where = _separating(failed, failed.actual == 0)
+            if where:
+                return Cause("range", f"zero wherever {where}")
+            return Cause("unwritten", "zeros, as memory that nothing was written to" if failed.confined else "zeros")
         # A clamp keeps values inside its limits, and the sign of those outside.
         outside = np.abs(failed.expected) >= value
         clamped = np.copysign(value, expected) == actual
@@ -125,15 +131,6 @@ class Constant:
         if where:
             return Cause("range", f"{actual[0]:.6g} wherever {where}")
         return Cause("unwritten", f"the number {actual[0]:.6g} in all of them: filled, or one result for all")
-
-    def _zeros(self, failed: FailedOutput) -> Cause:
-        if _nearly_all((failed.actual == 0)[failed.expected != 0]):
-            return Cause("unwritten", "zeros everywhere")
-        # A zero is not wrong where the right number is next to zero.
-        where = _separating(failed, failed.actual == 0)
-        if where:
-            return Cause("range", f"zero wherever {where}")
-        return Cause("unwritten", "zeros, as memory that nothing was written to" if failed.confined else "zeros")
 
 
 def _near_limit(failed: FailedOutput, value: float) -> BoolArray:

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from pytest_probe.errors import BrokenCall
 from pytest_probe.model.scaled_product import Operand, operands
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, Float64Array, widen
-from pytest_probe.numerics.packed import is_packed
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, Float64Array, is_packed, widen
 from pytest_probe.numerics.scaled import TILE_COLUMNS, TILE_ROWS, Recipe, places
 from pytest_probe.standards.diagnosis.failed_output import MIN_WRONG_ELEMENTS, NEARLY_ALL, Cause, FailedOutput
 

@@ -13,10 +13,9 @@ from msgspec import Struct
 
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.numerics import noise_ratio
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, widen
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, ulp, widen
 from pytest_probe.numerics.float32_sums import Order
 from pytest_probe.numerics.noise_ratio import Limits, Noise
-from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.noise.summed_terms import summed_terms
 
 # Orders of kernels that the framework has for the CPU: they count where such a kernel errs alike.
@@ -64,7 +63,9 @@ def added_in_order(comparison: Comparison, noise: Noise, limits: Limits, scale: 
         ratios = np.where(alike, 0.0, noise.ratios)
         others = noise_ratio.noise_of_ratios(ratios, expected, noise.undecided, comparison.weights)
         if others.within(limits):
-            return Added(terms, _share(error, expected, wrong), _of_pairwise(comparison, wrong))
+            run = comparison.evidence.added("pairs")
+            pairwise = None if run is None else _share(run - expected, expected, wrong)
+            return Added(terms, _share(error, expected, wrong), pairwise)
     return None
 
 
@@ -141,8 +142,3 @@ def _share(error: AnyArray, expected: AnyArray, wrong: BoolArray) -> float:
     """The largest error of an element, of the elements that are wrong, as a share of it."""
     with np.errstate(divide="ignore"):
         return float(np.max(np.abs(error / expected)[wrong], initial=0.0))
-
-
-def _of_pairwise(comparison: Comparison, wrong: BoolArray) -> float | None:
-    run = comparison.evidence.added("pairs")
-    return None if run is None else _share(run - comparison.expected, comparison.expected, wrong)

@@ -13,8 +13,8 @@ from pytest_probe.model.comparison import Comparison
 from pytest_probe.numerics import noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, widen
 from pytest_probe.numerics.noise_ratio import Spread, root_mean_square, spread_of
-from pytest_probe.standards.api_class import details
 from pytest_probe.standards.noise.stages import STAGES, Stage
+from pytest_probe.standards.tables import details
 
 # Roundoffs of the element, or of the output's RMS. What crosses an edge moves by more, and rounding by less.
 FAR = 64.0

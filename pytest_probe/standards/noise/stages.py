@@ -242,7 +242,10 @@ def between_steps(comparison: Comparison, runs: list[AnyArray], limits: Limits) 
     center = nearest_sample(comparison, [comparison.expected, *sampled]) if sampled else comparison.expected
     measured = noise_of(replace(comparison, expected=center), spread)
     by_chance = STEPS.rms * noise_ratio.by_chance(measured.count)
-    close = Limits(_outlying(measured), max(STEPS_OF_MANY, by_chance))
+    # The largest ratio goes with what the other elements show.
+    close = Limits(
+        min(STEPS.largest, max(STEPS_LEAST, STEPS_SHARE * rms_of_others(measured))), max(STEPS_OF_MANY, by_chance)
+    )
     return Stage(measured, close, STAGES[-1], BETWEEN_STEPS, spread, center)
 
 
@@ -279,11 +282,6 @@ def nearest_sample(comparison: Comparison, sampled: list[AnyArray]) -> AnyArray:
         sampled = [right, exact, *(np.where(pole & np.isnan(run), right, run) for run in moved)]
     lost &= np.isnan(comparison.expected)
     return np.asarray(np.where(lost, comparison.expected, noise_ratio.nearest_run(comparison.actual, sampled)))
-
-
-def _outlying(measured: Noise) -> float:
-    """The largest ratio that goes with what the other elements show."""
-    return min(STEPS.largest, max(STEPS_LEAST, STEPS_SHARE * rms_of_others(measured)))
 
 
 def rms_of_others(measured: Noise) -> float:

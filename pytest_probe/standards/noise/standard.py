@@ -14,16 +14,15 @@ from msgspec.structs import replace
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import UNDECIDED, Basis, Metric, Outcome, OutputVerdict
 from pytest_probe.numerics import metrics, noise_ratio
-from pytest_probe.numerics.closeness import same_bytes
+from pytest_probe.numerics.arrays import same_bytes
 from pytest_probe.numerics.dtypes import AnyArray, dtype_name, float_format, round_to, widen
 from pytest_probe.numerics.error_plots import histogram
 from pytest_probe.numerics.noise_ratio import Bias, Noise, Spread
 from pytest_probe.standards.exact import Exact, elements
 from pytest_probe.standards.noise import edges, far_off, other_terms, stages, steps
 from pytest_probe.standards.noise.added_in_order import Added, added_in_order
-from pytest_probe.standards.noise.detects import detects_of
+from pytest_probe.standards.noise.detects import detects_of, with_grant
 from pytest_probe.standards.noise.edges import is_smooth, unstable
-from pytest_probe.standards.noise.granted import with_grant
 from pytest_probe.standards.noise.stages import AMONG_THEMSELVES, BETWEEN_STEPS, EQUAL_TERMS, STAGES, Measured, Stage
 from pytest_probe.standards.noise.summed_terms import summed_terms
 
@@ -161,7 +160,9 @@ def _decided(comparison: Comparison, known: Measured) -> tuple[Stage, Outcome, s
     if trouble is None:
         trouble = edges.crossed(comparison, stage) or edges.unbalanced(comparison, stage)
         return (stage, "error", trouble) if trouble else (stage, *_share_judged(stage))
-    return _explained(comparison, stage, trouble)
+    # What rounding to 16 bit explains, of an output that is above the limits or biased.
+    found, outcome, reason = _explained_by_steps(comparison, stage, trouble)
+    return (found, outcome, reason) if outcome != "error" else _explained_by_borders(comparison, stage, reason)
 
 
 def _matters(comparison: Comparison, stage: Stage) -> bool:
@@ -175,12 +176,6 @@ def of_few_terms(comparison: Comparison) -> Comparison:
     if not summed_terms(comparison).assumed:
         return comparison
     return replace(comparison, terms=noise_ratio.FAN_IN_START if "attention" in comparison.classes else 1)
-
-
-def _explained(comparison: Comparison, stage: Stage, trouble: str) -> tuple[Stage, Outcome, str]:
-    """What rounding to 16 bit explains, of an output that is above the limits or biased."""
-    found, outcome, reason = _explained_by_steps(comparison, stage, trouble)
-    return (found, outcome, reason) if outcome != "error" else _explained_by_borders(comparison, stage, reason)
 
 
 def _explained_by_borders(comparison: Comparison, stage: Stage, trouble: str) -> tuple[Stage, Outcome, str]:

@@ -13,7 +13,7 @@ import numpy as np
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.run import PRODUCTS, Composition
 from pytest_probe.numerics import noise_ratio
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, round_to, widen
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, alike, float_format, round_to, truncated, ulp, widen
 from pytest_probe.numerics.noise_ratio import Noise
 from pytest_probe.numerics.rounding_signature import (
     SIZE_LARGEST,
@@ -22,7 +22,6 @@ from pytest_probe.numerics.rounding_signature import (
     direction,
     unlike_rounding,
 )
-from pytest_probe.numerics.ulp import truncated, ulp
 from pytest_probe.standards.noise import added_in_order, stages
 from pytest_probe.standards.noise.stages import Stage
 
@@ -129,7 +128,8 @@ def _unlike(comparison: Comparison, stage: Stage, samples: Sequence[AnyArray], s
     if not (usable | _right_at_poles(comparison, stage, samples)).all():
         return "another value where the reference has an infinity or NaN"
     lost = usable & ~np.isfinite(wide)
-    if (lost & ~_overflows_too(wide, samples)).any():
+    # A sample may overflow to the same infinity, or to two whose difference is NaN.
+    if (lost & ~np.logical_or.reduce([alike(sample, wide) for sample in samples])).any():
         return "not finite where the reference is"
     usable &= ~lost
     errors = [_error(comparison, run, usable) for run in (wide, *samples)]
@@ -174,7 +174,7 @@ def _drawn(comparison: Comparison, rounded: AnyArray, plain: AnyArray) -> AnyArr
         share = np.where(last, np.minimum(1.0, ulp(expected, dtype) / ulp(plain, dtype)), 1.0)
         drawn = np.where(np.isfinite(expected), expected + error * share, rounded)
         # Equal infinities have no difference, and two numbers say nothing of a pole.
-        same = (rounded == plain) | (np.isnan(rounded) & np.isnan(plain))
+        same = alike(rounded, plain)
         same |= np.isfinite(error) & ~np.isfinite(expected)
         return np.asarray(np.where(same, expected, drawn))
 
@@ -210,12 +210,6 @@ def _too_few_rounded(comparison: Comparison, wide: AnyArray, samples: Sequence[A
     if found >= RARE * usual or not _off_by(comparison, wide, PLAIN).any():
         return ""
     return f"{found:,} of {wide.size:,} elements are off by more than one rounding, rounding inside gives {usual:,}"
-
-
-def _overflows_too(wide: AnyArray, samples: Sequence[AnyArray]) -> BoolArray:
-    """Where a sample overflows to the same infinity, or to two whose difference is NaN."""
-    alike = [(sample == wide) | (np.isnan(sample) & np.isnan(wide)) for sample in samples]
-    return np.asarray(~np.isfinite(wide) & np.logical_or.reduce(alike))
 
 
 def _error(comparison: Comparison, run: AnyArray, usable: BoolArray) -> AnyArray:

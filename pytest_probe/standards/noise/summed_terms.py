@@ -8,9 +8,8 @@ import numpy as np
 from msgspec import Struct
 
 from pytest_probe.model.comparison import Comparison
-from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
-from pytest_probe.numerics.packed import is_packed
-from pytest_probe.standards.api_class import details
+from pytest_probe.numerics.dtypes import AnyArray, is_floating, is_packed, widen
+from pytest_probe.standards.tables import details
 
 # How often a number stands in a tensor whose copies are equal terms of a sum; half of all are such copies, or more.
 REPEATED = 8

@@ -7,8 +7,16 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from pytest_probe.numerics.dtypes import BoolArray, Float64Array, FloatFormat, float_format, round_to, widen
-from pytest_probe.numerics.ulp import truncated
+from pytest_probe.numerics.dtypes import (
+    BoolArray,
+    Float64Array,
+    FloatFormat,
+    alike,
+    float_format,
+    round_to,
+    truncated,
+    widen,
+)
 
 # Bins of the probability to round up, each tested by itself, and standard errors beyond which a mean is off: a healthy
 # quantiser is flagged once in 10^7 tests.
@@ -42,16 +50,12 @@ def others(values: Float64Array, form: FloatFormat) -> Mapping[str, Float64Array
     }
 
 
-def same(first: Float64Array, second: Float64Array) -> BoolArray:
-    return np.asarray((first == second) | (np.isnan(first) & np.isnan(second)))
-
-
 def right(
     found: Float64Array, values: Float64Array, form: FloatFormat, *, saturate: bool, near: Float64Array
 ) -> BoolArray:
     """Where elements are right; near: the share of itself by which each quotient may be off."""
     moved = (values, values * (1 - near), values * (1 + near))
-    return np.asarray(np.logical_or.reduce([same(found, nearest(each, form, saturate=saturate)) for each in moved]))
+    return np.asarray(np.logical_or.reduce([alike(found, nearest(each, form, saturate=saturate)) for each in moved]))
 
 
 def neighbours(values: Float64Array, form: FloatFormat) -> tuple[Float64Array, Float64Array]:

@@ -9,8 +9,17 @@ from msgspec import Struct
 
 from pytest_probe.errors import BrokenCall
 from pytest_probe.model.verdict import Metric, Outcome, OutputVerdict
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, Float64Array, FloatFormat, dtype_name, widen
-from pytest_probe.numerics.packed import is_packed, unpacked
+from pytest_probe.numerics.dtypes import (
+    AnyArray,
+    BoolArray,
+    Float64Array,
+    FloatFormat,
+    alike,
+    dtype_name,
+    is_packed,
+    unpacked,
+    widen,
+)
 from pytest_probe.numerics.scaled import Order, Recipe, check_scales, expanded, laid_out
 from pytest_probe.standards.quantisers import elements
 from pytest_probe.standards.quantisers.scales import NEAR, SMALLEST, Followed, followed, rules
@@ -58,8 +67,10 @@ def judge(numbers: AnyArray, draws: Sequence[Quantised], wanted: Wanted) -> tupl
     blocks = _blocks(matrix, wanted.recipe)
     grid = _grid(first, wanted, shape)
     usual = ~blocks.lost & (blocks.largest >= SMALLEST)
-    found = _rules(first, grid, blocks, form, usual)
-    best = _best(found, wanted)
+    known = rules(dtype_name(first.scales.dtype))
+    found = {name: followed(rule, grid, blocks.largest / first.whole, form, usual) for name, rule in known.items()}
+    # The rule that was asked for, or the one that most blocks follow.
+    best = found[wanted.rule] if wanted.rule else max(found.values(), key=lambda each: each.share)
     scales = _of_scales(first, wanted, found, best, grid, blocks)
     # Two rules may agree on scales, and not on what becomes of elements. Of those that agree the first is named.
     fitting = [best] if wanted.rule or not best.all else [each for each in found.values() if each.all]
@@ -100,20 +111,6 @@ def _numbers(found: Quantised, shape: tuple[int, ...]) -> Float64Array:
             f"rows of {shape[1]}"
         )
     return own.reshape(shape)
-
-
-def _rules(
-    found: Quantised, grid: Float64Array, blocks: _Blocks, form: FloatFormat, usual: BoolArray
-) -> Mapping[str, Followed]:
-    known = rules(dtype_name(found.scales.dtype))
-    return {name: followed(rule, grid, blocks.largest / found.whole, form, usual) for name, rule in known.items()}
-
-
-def _best(found: Mapping[str, Followed], wanted: Wanted) -> Followed:
-    """The rule that was asked for, or the one that most blocks follow."""
-    if wanted.rule:
-        return found[wanted.rule]
-    return max(found.values(), key=lambda each: each.share)
 
 
 def _of_scales(
@@ -201,7 +198,7 @@ def _unlike(
     row, column = np.argwhere(wrong)[0]
     ways = elements.others(quotients, form)
     right = elements.nearest(quotients, form, saturate=wanted.saturate)
-    named = [name for name, way in ways.items() if elements.same(found, way)[judged].all()]
+    named = [name for name, way in ways.items() if alike(found, way)[judged].all()]
     what = f"elements {named[0]}" if named else "elements are not x / scale rounded to nearest even"
     return (
         f"{what}: {np.count_nonzero(wrong):,} of {wrong.size:,} are wrong; [{row}, {column}] is "

@@ -1,16 +1,32 @@
-"""Which rule judges an API in a dtype, and with which limits: msprobe's tables, and a project's own before them."""
+"""Which rule judges an API in a dtype, and with which limits: msprobe's tables, and before them a project's own file of
+rules and limits, or msprobe's config.json with its lists of APIs to run.
+
+    apis:
+      Functional.linear:            # or a glob
+        bfloat16:                   # or "*"
+          standard: ulp
+          over_ratio: 0.01
+          justification: the kernel accumulates in bfloat16 by design
+
+Every error names file, line and key.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TypeAlias, TypeVar
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast
 
-from msgspec import Struct
+from msgspec import UNSET, Meta, Struct, UnsetType, defstruct, field
 from msgspec.structs import replace
 
+from pytest_probe.errors import SettingsError
 from pytest_probe.standards.tables import packaged_table
+from pytest_probe.system.decoding import MAPPING
+from pytest_probe.system.yaml_file import YamlFile, read_yaml
 
 T = TypeVar("T")
 RuleLimits: TypeAlias = Mapping[str, float]
@@ -64,7 +80,9 @@ class Table(Struct, frozen=True):
         entries = [entry for entry in self.entries if entry.matches(api, dtype)]
         if entries:
             return self._of(max(reversed(entries), key=lambda entry: entry.rank(api)), dtype)
-        return self._listed(api, dtype)
+        name = self.listing(api)
+        limits = self.limits_of(name, dtype)
+        return Rule(BENCHMARK, {}) if limits is None else Rule(name, limits)
 
     def limits_of(self, rule: str, dtype: str) -> RuleLimits | None:
         """The rule's own limits for a dtype; None where it has none."""
@@ -80,11 +98,6 @@ class Table(Struct, frozen=True):
     def listing(self, api: str) -> str:
         """The rule whose list has the API; `benchmark` where none has."""
         return next((name for name in RULES if _bare(api) in self.apis[name]), BENCHMARK)
-
-    def _listed(self, api: str, dtype: str) -> Rule:
-        name = self.listing(api)
-        limits = self.limits_of(name, dtype)
-        return Rule(BENCHMARK, {}) if limits is None else Rule(name, limits)
 
     def _of(self, entry: Entry, dtype: str) -> Rule:
         base = self.limits_of(entry.rule, dtype) or self.limits_of(entry.rule, "float32") or {}
@@ -116,3 +129,113 @@ def packaged() -> Table:
         {name: frozenset(" ".join(rules[name].apis).split()) for name in RULES},
         {name: rules[name].limits for name in RULES},
     )
+
+
+_Keys: TypeAlias = tuple[str, ...]
+Names: TypeAlias = Annotated[tuple[str, ...], Meta(description="give a list of APIs' names, as [conv2d, linear]")]
+_Limit: TypeAlias = Annotated[
+    Annotated[float, Meta(ge=0, le=sys.float_info.max)] | UnsetType, Meta(description="give a number, 0 or more")
+]
+# They hold the lists where a file is for all of msprobe's tasks.
+_SECTIONS = ("acc_check", "run_ut")
+
+
+class StandardsFile(Struct, frozen=True):
+    """The lists hold APIs' own names, as msprobe has them: "conv2d". decimals are those of numbers in its CSV files,
+    saved is where tensors of --probe-save go; None: not said."""
+
+    entries: tuple[Entry, ...] = ()
+    white_list: tuple[str, ...] = ()
+    black_list: tuple[str, ...] = ()
+    decimals: int | None = None
+    saved: Path | None = None
+
+
+class _File(Struct, frozen=True, forbid_unknown_fields=True):
+    """Behind the lists what else msprobe's checker finds there."""
+
+    apis: Annotated[dict[str, Any], Meta(description=MAPPING)] = {}
+    white_list: Names = ()
+    black_list: Names = ()
+    error_data_path: Annotated[str | None, Meta(description="give the path of a folder")] = None
+    precision: Annotated[
+        Annotated[int, Meta(ge=0, le=20)] | None, Meta(description="give a number of decimals, from 0 to 20")
+    ] = None
+    is_online: Any = None
+    is_benchmark_log: Any = None
+    nfs_path: Any = None
+    host: Any = None
+    port: Any = None
+    rank_list: Any = None
+    tls_path: Any = None
+
+
+class _Dtypes(Struct, frozen=True, forbid_unknown_fields=True):
+    """An API's entries, in the dtypes that may have one."""
+
+    float64: Any = UNSET
+    float32: Any = UNSET
+    float16: Any = UNSET
+    bfloat16: Any = UNSET
+    float8_e4m3fn: Any = UNSET
+    float8_e5m2: Any = UNSET
+    complex64: Any = UNSET
+    complex128: Any = UNSET
+    all: Any = field(default=UNSET, name=ANY)
+
+
+class _Standard(Struct, frozen=True):
+    """The key that decides which others an entry may have."""
+
+    standard: Literal[(*RULES, BENCHMARK)] | None = None  # type: ignore[valid-type]
+
+
+class _Entry(_Standard, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    justification: Annotated[
+        Annotated[str, Meta(pattern=r"\S")], Meta(description="add justification, a text that says why")
+    ]
+
+
+def _entry_of(rule: str) -> type[_Entry]:
+    """With the rule's limits."""
+    limits = [(limit, _Limit, UNSET) for limit in RULES.get(rule, ())]
+    return cast(type[_Entry], defstruct("_Entry", limits, bases=(_Entry,), frozen=True, kw_only=True))
+
+
+_ENTRIES = {rule: _entry_of(rule) for rule in (*RULES, BENCHMARK)}
+
+
+def read_standards_file(path: Path) -> StandardsFile:
+    """Raises SettingsError."""
+    file = read_yaml(path, "rules")
+    return StandardsFile() if file is None else _Reader(file).read()
+
+
+class _Reader(Struct, frozen=True):
+    yaml: YamlFile
+
+    def read(self) -> StandardsFile:
+        content = self.yaml.content
+        section = [name for name in _SECTIONS if isinstance(content, dict) and name in content][:1]
+        file = self.yaml.decoded(content[section[0]] if section else content, _File, tuple(section))
+        entries = tuple(self._entries(file.apis, (*section, "apis")))
+        saved = Path(file.error_data_path or ".")
+        # msprobe's files have "./" where nobody chose a folder.
+        chosen = None if saved == Path(".") else saved
+        return StandardsFile(entries, file.white_list, file.black_list, file.precision, chosen)
+
+    def _entries(self, apis: Mapping[str, Any], keys: _Keys) -> Iterator[Entry]:
+        for pattern, dtypes in apis.items():
+            self.yaml.decoded(dtypes, _Dtypes, (*keys, pattern))
+            for dtype, entry in dtypes.items():
+                yield self._entry(pattern, dtype, entry, (*keys, pattern, dtype))
+
+    def _entry(self, pattern: str, dtype: str, content: Any, keys: _Keys) -> Entry:
+        named = self.yaml.decoded(content, _Standard, keys).standard
+        rule = named or packaged().listing(pattern)
+        if named is None and rule == BENCHMARK:
+            wanted = "msprobe's lists do not have it: add standard"
+            raise SettingsError(self.yaml.place(keys), f"{pattern}: {dtype}", wanted)
+        entry = self.yaml.decoded(content, _ENTRIES[rule], keys)
+        limits = {key: value for key in RULES.get(rule, ()) if (value := getattr(entry, key)) is not UNSET}
+        return Entry(pattern, dtype, rule, limits, " ".join(entry.justification.split()))

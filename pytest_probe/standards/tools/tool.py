@@ -68,7 +68,11 @@ def is_dropout(api: str) -> bool:
 def against_reference(comparison: Comparison, release: Release) -> Measures:
     """Against the reference in the dtype that the tool computes it in."""
     if not is_float(comparison):
-        return _of_integers(comparison, release)
+        # Integers and bool are numbers to the tools that compare them as floats.
+        if release.status.integers == "exact":
+            return measure(comparison.actual, comparison.expected, Convention())
+        actual, expected = (np.asarray(side, np.float64) for side in (comparison.actual, comparison.expected))
+        return measure(actual, expected, release.convention_of("float64"))
     reference = _reference(comparison, release.status)
     with np.errstate(over="ignore"):
         expected = comparison.expected
@@ -78,14 +82,6 @@ def against_reference(comparison: Comparison, release: Release) -> Measures:
         if reference != "float64" and not is_complex(comparison.actual.dtype):
             expected = round_to(expected, reference)
         return measure(comparison.actual, expected, release.convention_of(comparison.actual.dtype, reference))
-
-
-def _of_integers(comparison: Comparison, release: Release) -> Measures:
-    """Integers and bool are numbers to the tools that compare them as floats."""
-    if release.status.integers == "exact":
-        return measure(comparison.actual, comparison.expected, Convention())
-    actual, expected = (np.asarray(side, np.float64) for side in (comparison.actual, comparison.expected))
-    return measure(actual, expected, release.convention_of("float64"))
 
 
 def _reference(comparison: Comparison, how: Status) -> str:
@@ -281,7 +277,15 @@ def status(how: Status, dtype: str, measures: Measures) -> RuleVerdict:
 def _trouble(check: Check, measures: Measures, *, nan_passes: bool) -> str | None:
     """Why a metric is not as the check wants it; "" where it is, None where it does not apply."""
     if check.metric == "cosine":
-        return _cosine_trouble(check, measures, nan_passes=nan_passes)
+        # None for one element, and for zeros twice; a side of zeros alone is one.
+        distance = measures.cosine_distance
+        if distance is not None:
+            fine = check.holds(1 - distance) or (nan_passes and math.isnan(distance))
+            return "" if fine else f"cosine {1 - distance:.6g}, must be {check.side} {check.limit}"
+        actual, expected = measures.actual_magnitude, measures.expected_magnitude
+        if measures.count == 1 or actual is None or expected is None or (actual <= _ZERO) == (expected <= _ZERO):
+            return None
+        return f"all of the {'output' if actual <= _ZERO else 'reference'} is zero, and the other side is not"
     value: float | None = getattr(measures, check.metric)
     if value is None or check.holds(value):
         return None if value is None else ""
@@ -289,18 +293,6 @@ def _trouble(check: Check, measures: Measures, *, nan_passes: bool) -> str | Non
         near = f"{percent(value)} of the elements are within {_WITHIN[check.metric]:g}"
         return f"{near}, must be {'more' if check.side == 'above' else 'less'} than {percent(check.limit)}"
     return f"{NAMES.get(check.metric, check.metric)} {value:.3g}, must be {check.side} {check.limit}"
-
-
-def _cosine_trouble(check: Check, measures: Measures, *, nan_passes: bool) -> str | None:
-    """None for one element, and for zeros twice; a side of zeros alone is one."""
-    distance = measures.cosine_distance
-    if distance is not None:
-        fine = check.holds(1 - distance) or (nan_passes and math.isnan(distance))
-        return "" if fine else f"cosine {1 - distance:.6g}, must be {check.side} {check.limit}"
-    actual, expected = measures.actual_magnitude, measures.expected_magnitude
-    if measures.count == 1 or actual is None or expected is None or (actual <= _ZERO) == (expected <= _ZERO):
-        return None
-    return f"all of the {'output' if actual <= _ZERO else 'reference'} is zero, and the other side is not"
 
 
 # The three-party verdict: a device's row and a benchmark's, both measured against the same reference. It comes of the

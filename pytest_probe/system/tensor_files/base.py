@@ -10,9 +10,9 @@ from msgspec import Struct
 
 # Characters of a name: module paths have 100.
 MAX_NAME = 1000
-_MAX_RANK = 64  # of torch and of NumPy
-_MAX_EXTENT = 2**63
-_MAX_EMPTY = 2**59  # elements of the widest dtype whose bytes NumPy can count
+MAX_RANK = 64  # of torch and of NumPy
+MAX_EXTENT = 2**63  # frameworks' sizes are int64
+MAX_EMPTY = 2**59  # elements of complex128, the widest dtype, whose bytes NumPy can count
 # What torch writes down and computes when a tensor is read: its numbers are these ones of those in the file.
 VIEWS = ("conj", "neg")
 _DIGITS = re.compile(r"\d+")
@@ -48,11 +48,11 @@ def itemsize(dtype: str) -> int:
 
 def shape_trouble(shape: tuple[int, ...]) -> str:
     """Why no array has this shape; "" where one may."""
-    if len(shape) > _MAX_RANK:
-        return f"it has {len(shape)} dimensions, expected at most {_MAX_RANK}"
-    if any(type(extent) is not int or not 0 <= extent < _MAX_EXTENT for extent in shape):
+    if len(shape) > MAX_RANK:
+        return f"it has {len(shape)} dimensions, expected at most {MAX_RANK}"
+    if any(type(extent) is not int or not 0 <= extent < MAX_EXTENT for extent in shape):
         return "its shape has something else than integers from 0 on, below 2**63"
-    if 0 in shape and math.prod(filter(None, shape)) >= _MAX_EMPTY:
+    if 0 in shape and math.prod(filter(None, shape)) >= MAX_EMPTY:
         return "its sizes without zeros have a product of 2**59 or more"
     return ""
 

@@ -15,8 +15,7 @@ from msgspec.structs import replace
 from pytest_probe import records
 from pytest_probe.features.cluster.host import Host
 from pytest_probe.features.cluster.messages import ItemReports, Outcome, Place, RunFacts, SentCase, SentDump, Start
-from pytest_probe.features.cluster.sending import no_frames, no_modules
-from pytest_probe.model.dump import Dump
+from pytest_probe.model.dump import Dump, no_frames, no_modules
 from tests.acceptance.conftest import entries
 from tests.support.settings import settings_of
 

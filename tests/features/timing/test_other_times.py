@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from pytest_probe.features.timing.other_times import OtherTimes, limit_of, slower
 from pytest_probe.model.baseline import KeptCase, KeptTime
 from pytest_probe.model.measurement import CaseMemory, CaseTime, TimeBeside, microseconds
-from pytest_probe.model.other_run import OtherRun
-from pytest_probe.model.result import PortableId, Result
+from pytest_probe.model.result import OtherRun, PortableId, Result
 from pytest_probe.model.verdict import Verdict
 
 ID = PortableId("dump.json", "Torch.exp.0.forward")

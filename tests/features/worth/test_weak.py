@@ -12,9 +12,9 @@ from pytest_probe import frameworks
 from pytest_probe.check.weak import predicted
 from pytest_probe.features.worth.case import ONE_TERM, UNSEEN, Spoiling
 from pytest_probe.model.dump import Direction
-from pytest_probe.model.worth import Worth
+from pytest_probe.model.verdict import Worth
 from pytest_probe.registry import Registry
-from pytest_probe.standards.api_class import classes_of
+from pytest_probe.standards.tables import classes_of
 from tests.check.conftest import Bench, Make, normal
 from tests.support.devices import Emulated
 

@@ -21,10 +21,10 @@ from pytest_probe.model.verdict import OutputVerdict, Verdict
 from pytest_probe.numerics.dtypes import round_to, widen
 from pytest_probe.registry import Registry
 from pytest_probe.standards import STANDARDS, Comparison
-from pytest_probe.standards.api_class import _classes
 from pytest_probe.standards.exact import correctly_rounded, identical
 from pytest_probe.standards.noise import far_off, stages
 from pytest_probe.standards.noise.standard import OWN_KERNEL
+from pytest_probe.standards.tables import _classes
 from tests.support.calls.computing import COMPUTING
 from tests.support.calls.making import Call, Maker, Table
 from tests.support.calls.moving import KINKS, LABELS, MOVING, RANDOM

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pytest_probe.errors import BrokenCall
-from pytest_probe.numerics.packed import packed
+from pytest_probe.numerics.dtypes import packed
 from pytest_probe.numerics.scaled import RECIPES
 from pytest_probe.standards.quantisers.quantiser import Quantised, Wanted, judge
 from tests.support.scaled import swizzled

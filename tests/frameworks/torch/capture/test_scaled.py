@@ -14,7 +14,7 @@ import torch
 import pytest_probe
 from pytest_probe.capture.snapshot import Tree
 from pytest_probe.cli import main
-from pytest_probe.cli.blocks import lines
+from pytest_probe.cli.record import block_line
 from pytest_probe.frameworks.torch.arrays import to_array
 from pytest_probe.frameworks.torch.capture.scaled import Blocks, of_operands, of_results
 from pytest_probe.frameworks.torch.signatures import bind
@@ -207,4 +207,4 @@ def test_what_the_dump_has_is_shown(tmp_path: Path, capsys: pytest.CaptureFixtur
     (of_values,) = found["Mine.quantised.0"]
     assert of_values == {**found["Torch._scaled_mm.0"][0], "name": "output.0"}
     assert found["Tensor.clone.0"] == []
-    assert next(lines([of_values])).startswith("    output.0  32 scales over ")
+    assert block_line(of_values).startswith("    output.0  32 scales over ")

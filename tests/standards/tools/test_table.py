@@ -11,8 +11,7 @@ import pytest
 from pytest_probe.errors import SettingsError
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.standards import standards
-from pytest_probe.standards.tools.project_rules import StandardsFile, read_standards_file
-from pytest_probe.standards.tools.table import Entry, Table, packaged
+from pytest_probe.standards.tools.table import Entry, StandardsFile, Table, packaged, read_standards_file
 from tests.support.asking import comparison
 
 WHY = "the kernel rounds by design"

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from pytest_probe.check import perturbed as perturbing
-from pytest_probe.check.moved import Apart, ByValue, Range, by_blocks
 from pytest_probe.check.perturbed import perturbed
+from pytest_probe.check.run_kinds import Apart, ByValue, Range, by_blocks
 from pytest_probe.inputs import draws
 from pytest_probe.numerics import kernel
 from pytest_probe.numerics.dtypes import AnyArray, numpy_dtype, round_to

@@ -11,7 +11,7 @@ from pytest_probe.frameworks.paddle import signatures as of_paddle
 from pytest_probe.frameworks.python.binding import Signature
 from pytest_probe.frameworks.torch.npu import OPERATORS
 from pytest_probe.frameworks.torch.signatures import SIGNATURES, canonical
-from pytest_probe.standards.api_class import _classes, classes_of, details, names
+from pytest_probe.standards.tables import _classes, classes_of, details, names
 
 FORWARD = ("uninitialised", "random", "discrete", "selection", "factorisation", "own_dtype", "exact", "factory")
 BACKWARD = ("random", "ties", "factorisation", "exact_backward")
