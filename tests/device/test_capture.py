@@ -259,9 +259,9 @@ pretend.load({str(library)!r})
 counted = []
 
 class Counted(values.DeviceStatistics):
-    def __init__(self, device, told):
-        super().__init__(device, told)
-        device_statistics._told.add(told)
+    def __init__(self, device, listener):
+        super().__init__(device, listener)
+        device_statistics._listeners.add(listener)
         self.sees_others = True
 
     def count(self, tensor, *args):
