@@ -53,8 +53,10 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "inputs/fills.py": {"what tensors are filled with": "ones zeros"},
     "features/fuzz/drawn.py": {"a layout": "contiguous"},
     "features/fuzz/from_records.py": {"a word of the table": "dim"},
-    "features/asserts/functions.py": {"an answer": "equal", "whose asserts they are": "torch"},
-    "features/asserts/measured.py": {"whose functions are replaced, and what its tensors have": "detach torch"},
+    "features/asserts/measured.py": {
+        "an answer": "equal",
+        "whose functions are replaced, and what its tensors have": "detach torch",
+    },
     "features/asserts/plugin.py": {"a value of an option": "all"},
     "features/asserts/by_check.py": {"a cast": "to"},
     "features/fuzz/strategy.py": {"a layout": "contiguous"},

@@ -1,5 +1,5 @@
 /* Numbers that are interpolated in a table at uniform places, then mapped: what inputs/curves.py does with NumPy, with
- * the same bits; and values that move by uniform numbers, as check/moved.py moves them. The uniform ones are those of
+ * the same bits; and values that move by uniform numbers, as check/run_kinds.py moves them. The uniform ones are those of
  * NumPy's Philox generator, which counts, so that each block is drawn without those before it. */
 #include "reading.h"
 #include <math.h>

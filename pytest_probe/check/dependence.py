@@ -88,7 +88,10 @@ class Dependence(Struct):
         """
         plain = {name: _Plain.of(array) for name, array in self._run({}, None).items()}
         counts = {name: Counts() for name in plain}
-        for argument, array in sorted(self._arrays().items(), key=_order):
+        arrays = {name: leaf.array for name, leaf in self.replay.reference.leaves.items()}
+        incoming = self.replay.incoming if self.direction == "backward" else {}
+        arrays |= {f"grad.{name}": array for name, array in incoming.items()}
+        for argument, array in sorted(arrays.items(), key=_order):
             least = array.size if is_floating(array.dtype) else math.inf
             asked = [name for name, one in counts.items() if not one.is_settled(least)]
             for axis, size in enumerate(array.shape):
@@ -102,13 +105,6 @@ class Dependence(Struct):
                             counts.pop(name)
                     asked = [name for name in asked if name in counts]
         return counts
-
-    def _arrays(self) -> dict[str, AnyArray]:
-        incoming = self.replay.incoming if self.direction == "backward" else {}
-        return {
-            **{name: leaf.array for name, leaf in self.replay.reference.leaves.items()},
-            **{f"grad.{name}": array for name, array in incoming.items()},
-        }
 
     def _run(self, changed: Mapping[str, AnyArray], asked: Sequence[str] | None) -> Found:
         """The results of a run on changed arguments; of those that the call writes to only the asked ones, if any are

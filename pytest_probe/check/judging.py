@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -319,19 +319,17 @@ def verdict_on(judged: Judged, standard: str) -> Verdict:
     reference = judged.replay.reference
     names = sorted({dtype_name(dtype) for dtype in floats_of(reference.leaves).values()})
     replaced = reference.candidate.replaced
-    notes = (*reference.notes, *judged.notes, *filter(None, [shared]), *_granted(judged))
+    # What outputs were granted, and modes that explain what a user's function gives: no flag of the framework's allows
+    # them.
+    granted = [f"{each.name}: granted {each.metrics[GRANTED]}" for each in judged.outputs if GRANTED in each.metrics]
+    modes = {str(output.metrics["mode"]) for output in judged.outputs if "mode" in output.metrics}
+    rounding = ", ".join(sorted(mode for mode in modes if not behaviour(mode).flushes))
+    if rounding and reference.of_user:
+        granted.append(
+            f"within {rounding}, which --probe-allow names: the framework's flags say nothing of this function"
+        )
+    notes = (*reference.notes, *judged.notes, *filter(None, [shared]), *granted)
     return Verdict(outcome, standard, reason, "", "+".join(names), judged.outputs, rows, notes, replaced)
-
-
-def _granted(judged: Judged) -> Iterator[str]:
-    """The words for what outputs were granted, and for modes that explain what a user's function gives: no flag of the
-    framework's allows them."""
-    yield from (f"{each.name}: granted {each.metrics[GRANTED]}" for each in judged.outputs if GRANTED in each.metrics)
-    named = {str(output.metrics["mode"]) for output in judged.outputs if "mode" in output.metrics}
-    rounding = sorted(mode for mode in named if not behaviour(mode).flushes)
-    if rounding and judged.replay.reference.of_user:
-        words = ", ".join(rounding)
-        yield f"within {words}, which --probe-allow names: the framework's flags say nothing of this function"
 
 
 def _every_bit_is_right(comparison: Comparison) -> bool:

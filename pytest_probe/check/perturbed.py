@@ -260,7 +260,7 @@ class PerturbedRuns:
         alike = how.together or kind == "moved_slightly"
         move = ByValue(int(generator.integers(2**62))) if alike else draw
         dtype = "" if KINDS[kind].on_numbers else way.dtype
-        before = untied if kind == "untied" else _as_it_is
+        before: Callable[[AnyArray], AnyArray] = untied if kind == "untied" else lambda array: array
         leaves = self._moved_leaves(reference, before, move, size, inward or how.together, dtype)
         if how.direction == "forward":
             return reference.results_of(leaves, way)
@@ -325,10 +325,6 @@ def untied(array: AnyArray) -> AnyArray:
     wide = widen(array)
     largest = np.max(np.abs(wide), initial=0.0, where=np.isfinite(wide))
     return np.where(wide == 0, UNTIED * largest, wide)
-
-
-def _as_it_is(array: AnyArray) -> AnyArray:
-    return array
 
 
 def _moved(values: AnyArray, draw: Draw, size: float, inward: bool) -> AnyArray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -118,20 +118,17 @@ def python_numbers(arguments: Arguments, dtype: np.dtype[Any]) -> frozenset[str]
     """The tensors without dimensions that are wider than the dtype of those that have some: they promote nothing, so
     that a kernel may read them as that dtype, like a Python float. Those in lists count for themselves."""
     least = float_format(dtype).precision
+    # The arguments that stand in no list.
+    direct = {f"input.{index}": value for index, value in enumerate(arguments.args)}
+    direct |= {f"kwargs.{key}": value for key, value in arguments.kwargs.items()}
     return frozenset(
         name
-        for name, value in _direct(arguments)
+        for name, value in direct.items()
         if isinstance(value, Leaf)
         and not value.array.ndim
         and is_floating(value.array.dtype)
         and float_format(value.array.dtype).precision > least
     )
-
-
-def _direct(arguments: Arguments) -> Iterator[tuple[str, Any]]:
-    """The arguments that stand in no list."""
-    yield from ((f"input.{index}", value) for index, value in enumerate(arguments.args))
-    yield from ((f"kwargs.{key}", value) for key, value in arguments.kwargs.items())
 
 
 def with_rounded_floats(

@@ -273,10 +273,6 @@ class Reference(Struct, frozen=True, dict=True):
             return not same_bytes(run.after(name), other)
         return False
 
-    def with_written(self, names: frozenset[str]) -> Reference:
-        """The reference of which these arguments count as changed, though they are as they were."""
-        return replace(self, run=replace(self.run, changed=self.run.changed | names))
-
     def again(self, leaves: Mapping[str, Leaf], way: Way, wanted: Wanted | None) -> Run:
         """The reference's call on other values of the same arguments."""
         arguments = with_leaves(self.candidate.arguments, leaves)

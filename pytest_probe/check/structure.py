@@ -102,7 +102,9 @@ def forward_sides(replay: Replay) -> Sides:
     changed = tuple(changed_on_device_alone(replay))
     written = frozenset(name for name in changed if replay.reference.writes(name))
     if written:
-        replay = replace(replay, reference=replay.reference.with_written(written))
+        # They count as changed, though they are as they were.
+        run = replay.reference.run
+        replay = replace(replay, reference=replace(replay.reference, run=replace(run, changed=run.changed | written)))
     reference = replay.reference
     actual, expected = dict(replay.actual.outputs), dict(reference.run.outputs)
     beside = sorted(changed_and_not_returned(replay))

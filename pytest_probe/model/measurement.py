@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 ClockName: TypeAlias = Literal["host", "events"]
 # Seconds that the marks around a block of calls vanish in.
@@ -191,33 +192,18 @@ class Compilation(Struct, frozen=True, omit_defaults=True):
 
     def since(self, before: Compilation) -> Compilation:
         """What was compiled after another count."""
-        return Compilation(
-            self.backend,
-            _difference(self.graphs, before.graphs),
-            _difference(self.kernels, before.kernels),
-            _difference(self.external, before.external),
-            self.seconds - before.seconds,
-        )
+        counts = {name: None if None in pair else pair[0] - pair[1] for name, pair in self._pairs(before)}
+        return replace(self, seconds=self.seconds - before.seconds, **counts)
 
     def with_more(self, more: Compilation) -> Compilation:
         """Both together; the time is that of the second."""
-        return Compilation(
-            more.backend,
-            _sum(self.graphs, more.graphs),
-            _sum(self.kernels, more.kernels),
-            _sum(self.external, more.external),
-            more.seconds,
-        )
+        counts = {name: pair[1] if None in pair else sum(pair) for name, pair in self._pairs(more)}
+        return replace(more, **counts)
+
+    def _pairs(self, other: Compilation) -> Iterator[tuple[str, tuple[Any, Any]]]:
+        return ((name, (getattr(self, name), getattr(other, name))) for name in ("graphs", "kernels", "external"))
 
     def __str__(self) -> str:
         counted = (("graph", self.graphs), ("kernel", self.kernels), ("external call", self.external))
         words = [f"{count:,} {name}{'s' * (count != 1)}" for name, count in counted if count]
         return f"compiled by {self.backend}{': ' * bool(words)}{', '.join(words)}"
-
-
-def _difference(count: int | None, before: int | None) -> int | None:
-    return None if count is None or before is None else count - before
-
-
-def _sum(count: int | None, more: int | None) -> int | None:
-    return more if count is None or more is None else count + more

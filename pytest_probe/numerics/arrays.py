@@ -137,13 +137,11 @@ def near(first: AnyArray, second: AnyArray) -> bool:
         return False
     if same_bytes(first, second):
         return True
-    allowed = CLOSE_SHARE * max((_largest(widen(one)) for one, _ in blocks(first, second)), default=0.0)
+    wide = (widen(one) for one, _ in blocks(first, second))
+    tops = (float(np.max(np.abs(each), initial=0.0, where=np.isfinite(each))) for each in wide)
+    allowed = CLOSE_SHARE * max(tops, default=0.0)
     pairs = ((widen(one), widen(other)) for one, other in blocks(first, second))
     return all(np.allclose(one, other, rtol=0.0, atol=allowed, equal_nan=True) for one, other in pairs)
-
-
-def _largest(values: AnyArray) -> float:
-    return float(np.max(np.abs(values), initial=0.0, where=np.isfinite(values)))
 
 
 def distance(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:

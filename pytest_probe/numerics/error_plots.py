@@ -128,16 +128,12 @@ def error_map(actual: AnyArray, expected: AnyArray, worst: tuple[int, ...]) -> E
     for axis, most in ((0, _ROWS), (1, _COLUMNS)):
         starts = np.unique(np.linspace(0, cells.shape[axis], most + 1)[:-1].astype(np.int64))
         cells = np.maximum.reduceat(cells, starts, axis=axis)
-    letters = _LETTER_CODES[_levels(cells)].tobytes().decode()
-    return ErrorMap(tuple(map(int, index)), extents, cells.shape[1], letters)
-
-
-def _levels(errors: Float64Array) -> AnyArray:
-    """The place of each error in LETTERS."""
-    _, exponents = np.frexp(errors)
+    # The place of each error in LETTERS.
+    _, exponents = np.frexp(cells)
     last = len(LETTERS) - 1
     levels = np.clip(exponents - LOWEST, 1, last - 1)
-    return np.where(errors == 0, 0, np.where(np.isfinite(errors), levels, last))
+    letters = _LETTER_CODES[np.where(cells == 0, 0, np.where(np.isfinite(cells), levels, last))].tobytes().decode()
+    return ErrorMap(tuple(map(int, index)), extents, cells.shape[1], letters)
 
 
 def _plain(values: AnyArray) -> Float64Array:

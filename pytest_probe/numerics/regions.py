@@ -98,16 +98,14 @@ def _boxes(mask: BoolArray, total: int, names: Mapping[int, str]) -> Iterator[Re
 
 def _box(mask: BoolArray, spans: list[Span]) -> Region:
     held = mask[np.ix_(*(span.indices for span in spans))]
-    return Region(held.size, int(np.count_nonzero(held)), _box_words(spans), sum(bool(span.words) for span in spans))
-
-
-def _box_words(spans: list[Span]) -> str:
     parts = [span.words for span in spans]
     if len(spans) > 1 and spans[-1].window and spans[-2].window:
         extents = " x ".join(str(span.indices.size) for span in spans[-2:])
         place = ", ".join(str(int(span.indices[0])) for span in spans[-2:])
         parts[-2:] = [f"tile of {extents} at ({place})"]
-    return ", ".join(filter(None, parts))
+    return Region(
+        held.size, int(np.count_nonzero(held)), ", ".join(filter(None, parts)), sum(bool(span.words) for span in spans)
+    )
 
 
 def _span(counts: Counts, need: float, axis: int, rank: int, names: Mapping[int, str]) -> Span:

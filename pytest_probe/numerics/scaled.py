@@ -180,10 +180,8 @@ def dequantized(
     matrix = numbers.reshape(-1, numbers.shape[-1])
     first: Order = "swizzled" if is_swizzled(swizzle) else "columns first" if columns_first else "grid"
     for place, (name, own) in enumerate(zip(recipes, given, strict=True)):
-        matrix = matrix * _of_numbers(recipe_named(name), np.asarray(own), matrix.shape, "grid" if place else first)
+        recipe, stored = recipe_named(name), np.asarray(own)
+        order: Order = "grid" if place else first
+        check_scales(recipe, matrix.shape, order, stored.shape, dtype_name(stored.dtype))
+        matrix = matrix * expanded(widen(laid_out(stored, recipe, matrix.shape, order)), recipe, matrix.shape)
     return np.asarray(matrix.reshape(numbers.shape))
-
-
-def _of_numbers(recipe: Recipe, stored: AnyArray, shape: tuple[int, int], order: Order) -> Float64Array:
-    check_scales(recipe, shape, order, stored.shape, dtype_name(stored.dtype))
-    return expanded(widen(laid_out(stored, recipe, shape, order)), recipe, shape)

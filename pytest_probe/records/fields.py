@@ -138,13 +138,10 @@ class Fields:
     def tensor_shape(self, value: Mapping[str, Any], field: str) -> tuple[int, ...]:
         """A tensor's shape. NumPy refuses an empty array whose other sizes overflow; memory bounds all others."""
         shape = self.shape(value, "shape", field)
-        self.check_empty(shape, f"{field}.shape")
-        return shape
-
-    def check_empty(self, shape: tuple[int, ...], field: str) -> None:
         if 0 in shape and math.prod(filter(None, shape)) >= MAX_EMPTY:
             found = f"the sizes {', '.join(map(str, shape))}"
-            raise self.error(field, found, "sizes whose product, zeros left out, is below 2**59")
+            raise self.error(f"{field}.shape", found, "sizes whose product, zeros left out, is below 2**59")
+        return shape
 
     def file_name(self, value: Mapping[str, Any], key: str, field: str) -> str | None:
         """The bare name of a file; None where there is none."""

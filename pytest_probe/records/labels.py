@@ -70,7 +70,11 @@ def labels(paths: Sequence[Path]) -> dict[Path, str]:
     for path in {Path(os.path.abspath(each)) for each in paths}:
         for inner in (path, *path.parents):
             given[inner.parent].add(inner.name)
-    parts = {path: _portable(Path(os.path.abspath(path)), given) for path in paths}
+    parts = {}
+    for path in paths:
+        whole = Path(os.path.abspath(path))
+        drive = [whole.drive.rstrip(":")] if whole.drive else []
+        parts[path] = (*drive, *stable_path(whole, given).parts[1:])
     pending = dict(parts)
     found: dict[Path, str] = {}
     depth = 0
@@ -120,8 +124,3 @@ def _names(folder: Path) -> list[str]:
         return os.listdir(folder)
     except OSError:
         return archive.list_folder(folder)
-
-
-def _portable(path: Path, given: Mapping[Path, set[str]]) -> tuple[str, ...]:
-    drive = [path.drive.rstrip(":")] if path.drive else []
-    return (*drive, *stable_path(path, given).parts[1:])

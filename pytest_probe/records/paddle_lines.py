@@ -160,7 +160,10 @@ class _Line:
             items.append(self.value())
             self.separate(closing)
         if not self._indexes and any(type(item) is int for item in items):
-            items = [self.lost() if _is_size(item) else item for item in items]
+            # A tensor of one integer in a list of integers gives a size.
+            for place, item in enumerate(items):
+                if isinstance(item, TensorSpec) and item.size == 1 and not item.requires_grad:
+                    items[place] = self.lost()
         return items if opening == "[" else tuple(items)
 
     def tensor(self, match: re.Match[str]) -> TensorSpec:
@@ -276,11 +279,6 @@ _READ: dict[str, Callable[[_Line], Argument]] = {
 def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
     match = pattern.match(text, at)
     return match.end() if match else at
-
-
-def _is_size(item: Argument) -> bool:
-    """Is it a tensor of one integer? In a list of integers it gives a size."""
-    return isinstance(item, TensorSpec) and item.size == 1 and not item.requires_grad
 
 
 @lru_cache(maxsize=4096)

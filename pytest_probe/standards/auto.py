@@ -141,7 +141,8 @@ def _by_arguments(comparison: Comparison) -> Standard | None:
         return SelectionStandard()
     if f"bin_edges@{comparison.name}" in classes:
         return _BinEdges()
-    if "noise_of_complex" in classes and _is_of_complex(comparison):
+    values = comparison.call.argument("input")
+    if "noise_of_complex" in classes and isinstance(values, np.ndarray) and values.dtype.kind == "c":
         return NoiseStandard()
     if "nearest" in classes:
         return Neighbours()
@@ -156,11 +157,6 @@ def _is_given(call: BoundCall, condition: str) -> bool:
     name, _, wanted = condition.partition("=")
     value = call.argument(name)
     return value == wanted if wanted else isinstance(value, np.ndarray) or bool(value)
-
-
-def _is_of_complex(comparison: Comparison) -> bool:
-    values = comparison.call.argument("input")
-    return isinstance(values, np.ndarray) and values.dtype.kind == "c"
 
 
 def _by_class(comparison: Comparison) -> Standard:

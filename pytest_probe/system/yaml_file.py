@@ -57,7 +57,9 @@ def read_yaml(path: Path, what: str) -> YamlFile | None:
     if len(text) > _LARGEST:
         raise SettingsError(str(path), "the file", f"it has more than {_LARGEST:,} bytes: it is not a file of {what}")
     # PyYAML's time grows with the square of the depth.
-    if _depth(text) > _DEEPEST:
+    # How deep brackets are nested, those in texts included.
+    steps = (1 if bracket in "[{" else -1 for bracket in re.findall(r"[\[\]{}]", text))
+    if max(itertools.accumulate(steps), default=0) > _DEEPEST:
         raise SettingsError(str(path), "the file", too_deep)
     try:
         # JSON is YAML but for tabs between its tokens.
@@ -70,12 +72,6 @@ def read_yaml(path: Path, what: str) -> YamlFile | None:
         raise SettingsError(str(path), "the file", f"it is not YAML or JSON: {error}") from None
     except RecursionError:
         raise SettingsError(str(path), "the file", too_deep) from None
-
-
-def _depth(text: str) -> int:
-    """How deep brackets are nested, those in texts included."""
-    steps = (1 if bracket in "[{" else -1 for bracket in re.findall(r"[\[\]{}]", text))
-    return max(itertools.accumulate(steps), default=0)
 
 
 class _Texts(BaseConstructor):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from pytest_probe.check.conditions import Conditions, nothing_raised, Setup
+from pytest_probe.check.conditions import Conditions, Setup, nothing_raised
 from pytest_probe.errors import SettingsError
 from pytest_probe.model.verdict import Diagnosis
 from pytest_probe.registry import Registry

@@ -137,7 +137,12 @@ class Pieces(Struct, frozen=True):
         does not give them."""
         generator = _STREAMS.at(f"places\0{self.key}\0{self.direction}")
         if not self.cut.spans:
-            return self._sides(_distinct([generator.integers(self.cut.extent, size=self._count)]))
+            # As many places as have the elements that shall be drawn.
+            extent = self.cut.extent
+            by_largest = math.ceil(DRAWN * extent / max(array.size for array in self._arrays.values()))
+            smallest = min((self.actual[name].size for name in self.names), default=1)
+            count = max(1, by_largest, min(math.ceil(FEWEST * extent / smallest), extent // 16))
+            return self._sides(_distinct([generator.integers(extent, size=count)]))
         # Each tensor of a list is judged by itself.
         found = [self._drawn_of(generator, *span) for span in sorted(set(self.cut.spans.values()))]
         return self._sides(_distinct(found))
@@ -145,13 +150,6 @@ class Pieces(Struct, frozen=True):
     def _drawn_of(self, generator: np.random.Generator, start: int, stop: int) -> AnyArray:
         count = max(FEWEST, DRAWN * (stop - start) // self.cut.extent)
         return np.arange(start, stop) if stop - start <= count else generator.integers(start, stop, size=count)
-
-    @property
-    def _count(self) -> int:
-        """How many places have as many elements as shall be drawn."""
-        by_largest = math.ceil(DRAWN * self.cut.extent / max(array.size for array in self._arrays.values()))
-        smallest = min((self.actual[name].size for name in self.names), default=1)
-        return max(1, by_largest, min(math.ceil(FEWEST * self.cut.extent / smallest), self.cut.extent // 16))
 
     @property
     def _arrays(self) -> dict[str, AnyArray]:
@@ -207,7 +205,7 @@ class Pieces(Struct, frozen=True):
         looked = {
             name: _Looked(self.cut, name, tests[name], self.actual[name].shape, steps.get(name)) for name in self.names
         }
-        scan = _Scan(self.cut, looked, self._most)
+        scan = _Scan(self.cut, looked, int(MOST * self.cut.extent))
         if not self._looked_through(scan) or self.actual.keys() != scan.sums.keys() | scan.looked.keys():
             return None
         sums = (self._sums(scan.sums),) if scan.sums else ()
@@ -219,10 +217,6 @@ class Pieces(Struct, frozen=True):
         described = {name: looked.metrics() for name, looked in scan.looked.items()}
         sides = self._sides(places, described, further)
         return None if sides is None else (sides, *sums)
-
-    @property
-    def _most(self) -> int:
-        return int(MOST * self.cut.extent)
 
     def _looked_through(self, scan: _Scan) -> bool:
         """Does the scan of all pieces leave few places open?"""

@@ -254,14 +254,11 @@ class Comparing:
 
     def _difference(self, both: Together) -> str:
         """The name of what both sides differ by, where each is one record, which has just been judged."""
-        a, b = (self._check_of(both, side) for side in SIDES)
-        return "" if a is None or b is None else joined_names(differences(self._checker, a, b))
-
-    def _check_of(self, both: Together, side: SideName) -> Checked | None:
-        found = self._runs[side].last
-        if found is None or both.ranks is not None or found.case.direction != both.direction:
-            return None
-        return found if [found.case.record] == both.records(side) else None
+        last = ((self._runs[side].last, both.records(side)) for side in SIDES)
+        checks = [found for found, records in last if found is not None and [found.case.record] == records]
+        if both.ranks is not None or len(checks) < 2 or any(each.case.direction != both.direction for each in checks):
+            return ""
+        return joined_names(differences(self._checker, *checks))
 
     def _checked(self, dump: Dump, record: Record, direction: Direction, side: SideName) -> Checked:
         case = Case(dump, record, direction)

@@ -73,7 +73,11 @@ class _Output(Struct, frozen=True):
         if exact < TOLD:
             return None
         enough = min((1 - NEARLY_ALL) * expected.size, LEFT * exact)
-        return self._of_places(exact, enough) if float_format(dtype).precision < 24 else self._of_sums(enough)
+        if float_format(dtype).precision < 24:
+            return self._of_places(exact, enough)
+        runs = (self.comparison.evidence.added(order) for order in ORDERS)
+        alike = (run for run in runs if run is not None and self.misses(run) <= enough)
+        return next((_Manner("as a sum in another order", run) for run in alike), None)
 
     def misses(self, run: AnyArray) -> int:
         """How many elements have other bits than a run, rounded to their dtype."""
@@ -116,11 +120,6 @@ class _Output(Struct, frozen=True):
     def _rounded(self, places: frozenset[int]) -> AnyArray:
         found = self.comparison.evidence.alternative(self.comparison, Assumption(rounded=places))
         return self.comparison.expected if found is None else found.expected
-
-    def _of_sums(self, enough: float) -> _Manner | None:
-        runs = (self.comparison.evidence.added(order) for order in ORDERS)
-        alike = (run for run in runs if run is not None and self.misses(run) <= enough)
-        return next((_Manner("as a sum in another order", run) for run in alike), None)
 
 
 def _name(a: _Output, b: _Output) -> str:

@@ -75,11 +75,6 @@ class Values(Struct, frozen=True):
         return all(pair.basis == "values" for pair in self.pairs.values())
 
     @property
-    def have_files(self) -> bool:
-        """Has each side the values of all, comparable or not?"""
-        return all(pair.a.has_values and pair.b.has_values for pair in self.pairs.values())
-
-    @property
     def incomparable(self) -> list[str]:
         return [name for name, pair in self.pairs.items() if pair.basis in ("shapes", "dtypes")]
 
@@ -156,7 +151,9 @@ class _Judging(Struct, frozen=True):
 
     def _not_compared(self, words: str) -> Found:
         """A side may be wrong all the same."""
-        if self.inputs.have_values and self.outputs.have_files and self.standard not in CLOSENESS:
+        # Has each side the values of all outputs, comparable or not?
+        have_files = all(pair.a.has_values and pair.b.has_values for pair in self.outputs.pairs.values())
+        if self.inputs.have_values and have_files and self.standard not in CLOSENESS:
             sides = self._own()
             wrong = [name for name, verdict in sides.items() if verdict.verdict == "error"]
             if wrong:
@@ -268,6 +265,7 @@ class _Judging(Struct, frozen=True):
             output.name: output for verdict in of_wrong for output in verdict.outputs if output.verdict == "error"
         }
         warned = [name for name, verdict in sides.items() if verdict.verdict == "warning" and not wrong]
+        unsure = [f"{name} alone: skip, {each.headline}" for name, each in sides.items() if each.verdict == "skip"]
         verdict = Verdict(
             "error" if wrong else "warning" if warned else "pass",
             self.standard,
@@ -278,7 +276,7 @@ class _Judging(Struct, frozen=True):
             dtype=next((verdict.dtype for verdict in sides.values() if verdict.dtype), ""),
             outputs=tuple(self._rows(failed)),
             arguments=next((verdict.arguments for verdict in of_wrong), ()),
-            notes=(*said(paired), *filter(None, (self.pair.note, *notes)), *_unsure(sides), *self._remarks()),
+            notes=(*said(paired), *filter(None, (self.pair.note, *notes)), *unsure, *self._remarks()),
         )
         return Found(verdict, paired)
 
@@ -321,12 +319,6 @@ def said(paired: Paired) -> Iterator[str]:
     named = f"; {paired.difference}" if paired.difference else ""
     own = f" error of {paired.suspect}" if paired.suspect else ""
     yield f"{paired.status}{own}, beside {paired.other}{near}{named}"
-
-
-def _unsure(sides: Mapping[str, Verdict]) -> Iterator[str]:
-    for name, verdict in sides.items():
-        if verdict.verdict == "skip":
-            yield f"{name} alone: skip, {verdict.headline}"
 
 
 def noise_of(verdict: Verdict) -> float | None:

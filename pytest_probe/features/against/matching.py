@@ -71,12 +71,13 @@ def match(a: Dump, b: Dump, given: DumpMap) -> list[Match]:
     second = dict(named(b, given, taken))
     # What a map joined has left gaps in the numbers.
     if not taken and _same_counts(first, second):
-        return found + _by_name(first, second)
-    keyed = (
-        [_keyed(name, record, a, given.renamed) for name, record in first.items()],
-        [_keyed(name, record, b, str) for name, record in second.items()],
-    )
-    return found + _aligned(*keyed)
+        found += [Match((record,), (second[name],) if name in second else ()) for name, record in first.items()]
+        return found + [Match((), (record,)) for name, record in second.items() if name not in first]
+    # Both in their order.
+    ours = [_keyed(name, record, a, given.renamed) for name, record in first.items()]
+    theirs = [_keyed(name, record, b, str) for name, record in second.items()]
+    in_parts = _in_parts(ours, theirs, of_a=True) or _in_parts(ours, theirs, of_a=False)
+    return found + (_of_one_by_one(ours, theirs) if in_parts is None else _by_parts(ours, theirs, in_parts))
 
 
 def _named(dump: Dump, given: DumpMap, taken: Set[int]) -> Iterator[tuple[str, Record]]:
@@ -102,11 +103,6 @@ def _same_counts(a: Iterable[str], b: Iterable[str]) -> bool:
     counts = [Counter(name.rpartition(".")[0] for name in names) for names in (a, b)]
     common = counts[0].keys() & counts[1].keys()
     return all(counts[0][api] == counts[1][api] for api in common)
-
-
-def _by_name(first: Mapping[str, Record], second: Mapping[str, Record]) -> list[Match]:
-    found = [Match((record,), (second[name],) if name in second else ()) for name, record in first.items()]
-    return found + [Match((), (record,)) for name, record in second.items() if name not in first]
 
 
 def _keyed(name: str, record: Record, dump: Dump, renamed: Callable[[str], str]) -> _Keyed:
@@ -135,12 +131,6 @@ def _described(value: object) -> Hashable:
         return repr(value)
     numbers = (value.max, value.min, value.mean, value.norm)
     return value.dtype, value.shape, value.checksum, repr(numbers)
-
-
-def _aligned(a: Sequence[_Keyed], b: Sequence[_Keyed]) -> list[Match]:
-    """a and b in their order."""
-    parts = _in_parts(a, b, of_a=True) or _in_parts(a, b, of_a=False)
-    return _of_one_by_one(a, b) if parts is None else _by_parts(a, b, parts)
 
 
 def _of_one_by_one(a: Sequence[_Keyed], b: Sequence[_Keyed]) -> list[Match]:

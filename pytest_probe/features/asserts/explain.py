@@ -93,8 +93,13 @@ def explain(actual: AnyArray, expected: AnyArray, beyond: BoolArray) -> Explaine
         wrong, found = _diagnosis(comparison, differ, beyond)
         gap = widen(actual) - comparison.expected
     finite = gap[np.isfinite(gap)]
-    size, distances = _rms(finite), _distances(comparison)
-    floating = comparison.precision.kind not in "iub"
+    size, floating = _rms(finite), comparison.precision.kind not in "iub"
+    # In ulps of the narrower dtype; of integers their differences.
+    distances = (
+        ulp_distance(comparison.actual, comparison.expected, comparison.precision)
+        if floating
+        else _distance(comparison)
+    )
     three = float(distances.max()), float(distances.mean()), float(np.quantile(distances, 0.99, method="nearest"))
     return Explained(
         comparison.precision.name,
@@ -105,13 +110,6 @@ def explain(actual: AnyArray, expected: AnyArray, beyond: BoolArray) -> Explaine
         replace(found, errors=f"{statistics.spread_line(distances)}{' ULP' if floating else ''}"),
         tuple(replace(each, ulp=float(distances[each.index])) for each in elements(comparison, wrong)),
     )
-
-
-def _distances(comparison: Comparison) -> Float64Array:
-    """In ulps of the narrower dtype; of integers their differences."""
-    if comparison.precision.kind in "iub":
-        return _distance(comparison)
-    return ulp_distance(comparison.actual, comparison.expected, comparison.precision)
 
 
 def _comparison(actual: AnyArray, expected: AnyArray) -> Comparison:

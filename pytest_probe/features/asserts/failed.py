@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from pytest_probe.features.asserts.functions import PREDICATES, is_assert
+from pytest_probe.features.asserts.measured import PREDICATES, is_assert
 
 # Takes a module of one assert and the text of its file.
 Rewrite = Callable[[ast.Module, bytes], None]

@@ -13,7 +13,7 @@ from pytest_probe import frameworks
 from pytest_probe.features.asserts.by_check import cause_by_check, replacement
 from pytest_probe.features.asserts.explain import Explained, explain, held_dtype
 from pytest_probe.features.asserts.failed import FailedAssert
-from pytest_probe.features.asserts.functions import tolerance
+from pytest_probe.features.asserts.measured import tolerance
 from pytest_probe.numerics.arrays import contiguous
 from pytest_probe.numerics.dtypes import AnyArray, Float64Array, alike, is_complex, is_floating, widen
 from pytest_probe.reports.terminal import count, element_lines, shape_text, wrap

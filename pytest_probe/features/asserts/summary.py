@@ -6,8 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pytest_probe.features.asserts.functions import one_ulp
-from pytest_probe.features.asserts.measured import FACTOR
+from pytest_probe.features.asserts.measured import FACTOR, one_ulp
 from pytest_probe.reports.terminal import count
 
 # Tests that the summary names; the file has all.

@@ -93,7 +93,13 @@ class RayPool:
                 wanted = f"no node of the cluster has it; there are {known}"
                 raise SettingsError(_OPTION, self._resource, wanted)
             self._one = one_a_node and self._resource == _CPU
-            self._nodes = [*self._found_nodes()]
+            self._nodes: list[_Node] = []
+            for node in ray.nodes():  # type: ignore[no-untyped-call]
+                has = node["Resources"]
+                if node["Alive"] and has.get(self._resource, 0) >= 1:
+                    name = node.get("NodeName") or node["NodeManagerAddress"]
+                    memory, count = has.get("memory", math.inf), int(has[self._resource])
+                    self._nodes.append(_Node(node["NodeID"], name, memory, count))
         except BaseException:
             self.end()
             raise
@@ -211,13 +217,6 @@ class RayPool:
         if self._resource == _GPU:
             return {"num_cpus": 0, "num_gpus": 1}
         return {"num_cpus": 0, "resources": {self._resource: 1}}
-
-    def _found_nodes(self) -> Iterator[_Node]:
-        for node in ray.nodes():  # type: ignore[no-untyped-call]
-            has = node["Resources"]
-            if node["Alive"] and has.get(self._resource, 0) >= 1:
-                name = node.get("NodeName") or node["NodeManagerAddress"]
-                yield _Node(node["NodeID"], name, has.get("memory", math.inf), int(has[self._resource]))
 
     def _answer(self, node: _Node, ref: Any) -> tuple[dict[str, str], list[str]] | None:
         """A node's facts; None where the node has died. Raises SettingsError where it cannot run what it was sent."""

@@ -51,7 +51,11 @@ def _lines(old: Header, new: Header, compared: Sequence[Compared], vanished: Seq
             yield f"{name}: {getattr(old, name)} in A, {getattr(new, name)} in B: bits are not compared"
     for text in differences(old, new):
         yield f"environment: {text}"
-    yield ", ".join(_counts(compared, vanished))
+    counts = [f"{len(compared):,} cases" if len(compared) != 1 else "1 case"]
+    for change, (words, _) in COUNTED.items():
+        number = sum(each.change == change for each in compared)
+        counts += [f"{number:,} {words}"] if number else []
+    yield ", ".join([*counts, f"{len(vanished):,} only in A"] if vanished else counts)
     bits, same = sum(each.bits for each in compared), sum(each.same_bits for each in compared)
     if bits:
         yield f"bits: {same:,} of {bits:,} outputs as before"
@@ -59,16 +63,6 @@ def _lines(old: Header, new: Header, compared: Sequence[Compared], vanished: Seq
         if change != "same":
             yield from _listing(words, [(each.case.id, each.reason) for each in compared if each.change == change])
     yield from _listing("only in A", [(id, "") for id in vanished])
-
-
-def _counts(compared: Sequence[Compared], vanished: Sequence[str]) -> Iterator[str]:
-    yield f"{len(compared):,} cases" if len(compared) != 1 else "1 case"
-    for change, (words, _) in COUNTED.items():
-        number = sum(each.change == change for each in compared)
-        if number:
-            yield f"{number:,} {words}"
-    if vanished:
-        yield f"{len(vanished):,} only in A"
 
 
 def _listing(title: str, found: Sequence[tuple[str, str]]) -> Iterator[str]:

@@ -71,10 +71,18 @@ def _lines(file: sqlite3.Connection, api: str | None, metric: str, since: str, b
         return
     shown = [run for run in known if run.started >= since]
     yield from _listed(shown)
-    pair = _pair(known, between) if between else _last_two(shown, known)
-    if pair is not None:
-        yield ""
-        yield from _between(file, *pair, metric)
+    before = previous(known, shown[-1]) if shown and not between else None
+    last_two = None if before is None else (before, shown[-1])
+    pair = _pair(known, between) if between else last_two
+    if pair is None:
+        return
+    yield ""
+    found = worse(file, pair[0].id, pair[1].id, metric)
+    cases = "1 case" if len(found) == 1 else f"{len(found):,} cases"
+    yield f"between run {pair[0].id} and run {pair[1].id}: {cases} got worse by verdict or {metric}"
+    yield from map(_got_worse, found[:_LISTED])
+    if len(found) > _LISTED:
+        yield f"  and {len(found) - _LISTED:,} more"
 
 
 def _listed(shown: Sequence[Run]) -> Iterator[str]:
@@ -87,11 +95,6 @@ def _listed(shown: Sequence[Run]) -> Iterator[str]:
         yield f"{each.id:>5}  {each.started[:19]:<19}  {counts}  {each.device} {each.framework}".rstrip()
 
 
-def _last_two(shown: Sequence[Run], known: Sequence[Run]) -> tuple[Run, Run] | None:
-    before = previous(known, shown[-1]) if shown else None
-    return None if before is None else (before, shown[-1])
-
-
 def _pair(known: Sequence[Run], between: str) -> tuple[Run, Run]:
     """Raises SettingsError where these are not two runs."""
     by_id = {str(run.id): run for run in known}
@@ -100,15 +103,6 @@ def _pair(known: Sequence[Run], between: str) -> tuple[Run, Run]:
         wanted = "give the numbers of two runs, as 3,7; without API and --between the runs are listed"
         raise SettingsError("--between", between, wanted)
     return by_id[names[0]], by_id[names[1]]
-
-
-def _between(file: sqlite3.Connection, before: Run, now: Run, metric: str) -> Iterator[str]:
-    found = worse(file, before.id, now.id, metric)
-    cases = "1 case" if len(found) == 1 else f"{len(found):,} cases"
-    yield f"between run {before.id} and run {now.id}: {cases} got worse by verdict or {metric}"
-    yield from map(_got_worse, found[:_LISTED])
-    if len(found) > _LISTED:
-        yield f"  and {len(found) - _LISTED:,} more"
 
 
 def _got_worse(case: Worse) -> str:

@@ -116,7 +116,9 @@ class HistoryRun(Struct):
     def add(self, result: Result) -> None:
         """Take in a case."""
         numbers = dict(metrics_of(result))
-        metrics = (_real(numbers.get(name)) for name in METRICS)
+        # SQLite makes NULL of NaN, which would say that there is no such metric.
+        values = map(numbers.get, METRICS)
+        metrics = (math.inf if value is not None and math.isnan(value) else value for value in values)
         case = (result.id, intern(result.api), intern(result.direction))
         self._rows.append((case, intern(result.verdict), intern(result.dtype), intern(result.device), *metrics))
         self._verdicts[result.verdict] += 1
@@ -188,11 +190,6 @@ def _ids(file: sqlite3.Connection, case: tuple[str, str, str]) -> tuple[int, int
     row = (name, api_id, direction)
     added = file.execute("INSERT INTO cases (name, api_id, direction) VALUES (?, ?, ?)", row)
     return int(api_id), int(added.lastrowid or 0)
-
-
-def _real(value: float | None) -> float | None:
-    """SQLite makes NULL of NaN, which would say that there is no such metric."""
-    return math.inf if value is not None and math.isnan(value) else value
 
 
 class Run(Struct, frozen=True):

@@ -104,6 +104,8 @@ class Collected:
         most = LONG_ROW if result.verdict in ("error", "warning") else ROW
         identity, place = result.portable_id, self._place
         name = identity.name
+        # The kind of cause that an error looks like.
+        families = (output.diagnosis.family for output in result.outputs if output.diagnosis is not None)
         row = [
             place("labels", identity.label),
             _short_name(name),
@@ -114,7 +116,7 @@ class Collected:
             place("verdicts", result.verdict),
             -1 if result.place is None else result.place,
             place("modules", result.module),
-            place("kinds", result.kind or _family(result)),
+            place("kinds", result.kind or next(filter(None, families), "")),
             place("causes", cause_of(result)),
             place("places", place_of(result) if member is None else member.place),
             -1 if member is None else self.group_places.setdefault(member.key, len(self.group_places)),
@@ -146,12 +148,6 @@ class Collected:
     def details(self) -> Iterator[tuple[int, bytes]]:
         """The cases in detail, each with its row, in the order of the rows."""
         yield from sorted(self._details.items())
-
-
-def _family(result: Result) -> str:
-    """The kind of cause that an error looks like, "" where none was found."""
-    families = (output.diagnosis.family for output in result.outputs if output.diagnosis is not None)
-    return next(filter(None, families), "")
 
 
 def _short_name(name: str) -> str:

@@ -49,7 +49,9 @@ class _Tile(Struct, frozen=True):
 
 def tiles(run: RunFacts, seconds: float) -> Iterator[_Tile]:
     """seconds: what the cases took in all."""
-    yield _devices(run)
+    names = list(dict.fromkeys(device.get("device", "") for device in run.devices))
+    more = dict.fromkeys(line for device in run.devices for line in _device(device))
+    yield _Tile("Device" if len(names) == 1 else "Devices", ", ".join(names) or "unknown", list(more))
     yield _versions(run)
     yield _standard(run)
     runs = run.settings.get("repeat", 1)
@@ -57,12 +59,6 @@ def tiles(run: RunFacts, seconds: float) -> Iterator[_Tile]:
     yield _dumps(run)
     started = run.started.replace("T", " ").replace("+00:00", " UTC")
     yield _Tile("Time", _taken(run), [f"started {started}", f"all cases together {seconds:.3g} s"])
-
-
-def _devices(run: RunFacts) -> _Tile:
-    names = list(dict.fromkeys(device.get("device", "") for device in run.devices))
-    more = dict.fromkeys(line for device in run.devices for line in _device(device))
-    return _Tile("Device" if len(names) == 1 else "Devices", ", ".join(names) or "unknown", list(more))
 
 
 def _device(device: Mapping[str, str]) -> Iterator[str]:
@@ -130,7 +126,8 @@ class Page(Struct, frozen=True):
     def _text(self) -> Iterator[str]:
         # Not with loader and folders: a package may lie in an archive.
         environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-        script, style = _script(), _resource(_STYLE)
+        parts = "\n".join(_resource(f"{_SCRIPTS}/{name}.js") for name in PARTS)
+        script, style = (f'(() => {{\n"use strict";\n{parts}}})();\n'), _resource(_STYLE)
         found = self.collected
         listed = sorted(found.listed, key=lambda each: _VERDICTS.index(each[0]))
         return environment.from_string(_resource(_TEMPLATE)).generate(
@@ -170,11 +167,6 @@ class Page(Struct, frozen=True):
 
 def _resource(name: str) -> str:
     return (files(__package__) / name).read_text(encoding="utf-8")
-
-
-def _script() -> str:
-    parts = "\n".join(_resource(f"{_SCRIPTS}/{name}.js") for name in PARTS)
-    return f'(() => {{\n"use strict";\n{parts}}})();\n'
 
 
 def _policy(script: str, style: str) -> str:

@@ -166,14 +166,14 @@ class Folds(Struct):
 
     def folded(self, dump: Dump) -> Dump:
         """The dump, with each first record's call replaced by that of its fold."""
-        return replace(dump, decode=self._decoding(dump.decode))
 
-    def _decoding(self, decode: Callable[[Record], Call]) -> Callable[[Record], Call]:
         def decoded(record: Record) -> Call:
             fold = self.of(record)
-            return decode(record) if fold is None or fold.record is not record or fold.call is None else fold.call
+            if fold is None or fold.record is not record or fold.call is None:
+                return dump.decode(record)
+            return fold.call
 
-        return decoded
+        return replace(dump, decode=decoded)
 
     def _take(self, fold: Fold, call: Call) -> None:
         before = fold.call if fold.call is not None else fold.dump.decode(fold.record)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -36,11 +36,6 @@ NO_CALLS = ("Jit", "Distributed", "MintDistributed")
 _OWN_TYPE = re.compile(rb'"type"\s*:\s*"mindspore\.')
 # MindSpore's names of dtypes ("BFloat16") are the usual ones with capitals, but for these.
 _FLOAT8 = {"Float8E4M3FN": "float8_e4m3fn", "Float8E5M2": "float8_e5m2"}
-
-
-def is_of_mindspore(entries: Iterable[Any]) -> bool:
-    """Do the raw entries name types of MindSpore's?"""
-    return any(_OWN_TYPE.search(memoryview(raw)) for raw in entries)
 
 
 class MindSporeEntry(Entry):
@@ -258,7 +253,7 @@ def _split_module_name(entry: str) -> tuple[str, str, str, str, int] | None:
 
 def _framework(header: Mapping[str, Any], entries: Mapping[str, msgspec.Raw], notes: list[str]) -> str:
     """The framework's name. Old files have none: then the entries tell."""
-    if "framework" not in header and is_of_mindspore(entries.values()):
+    if "framework" not in header and any(_OWN_TYPE.search(memoryview(raw)) for raw in entries.values()):
         return FRAMEWORK
     return _text(header, "framework", "pytorch", notes)
 

@@ -99,19 +99,18 @@ def _same_factors(comparison: Comparison) -> bool:
     chosen = comparison.case.incoming.keys() & comparison.case.reference.keys()
     pairs = [(comparison.case.forward.get(name), comparison.case.reference[name]) for name in chosen]
     arrays = [(actual, value) for actual, value in pairs if isinstance(actual, np.ndarray)]
-    return bool(arrays) and all(_agree(actual, value, _unit(comparison) ** 0.5) for actual, value in arrays)
+    share = _unit(comparison) ** 0.5
+    return bool(arrays) and all(
+        actual.shape == np.shape(value)
+        and bool(np.all(np.abs(widen(actual) - value) <= share * np.max(np.abs(value), initial=0.0)))
+        for actual, value in arrays
+    )
 
 
 def _unit(comparison: Comparison) -> float:
     """u: factors of 16 bit are rounded to that, however they were computed."""
     actual = comparison.actual.dtype
     return max(comparison.roundoff, float_format(actual).roundoff if is_floating(actual) else 0.0)
-
-
-def _agree(actual: AnyArray, expected: AnyArray, share: float) -> bool:
-    if actual.shape != np.shape(expected):
-        return False
-    return bool(np.all(np.abs(widen(actual) - expected) <= share * np.max(np.abs(expected), initial=0.0)))
 
 
 def _errors(comparison: Comparison, matrix: AnyArray) -> Mapping[str, float]:

@@ -55,7 +55,9 @@ class Random:
         lost = ~np.isfinite(source) & np.isnan(widen(comparison.actual))
         share = 1.0 if "unscaled" in comparison.classes else 1 - p
         verdict = _judge_kept(comparison, np.where(lost, np.nan, np.where(kept, source, 0.0)), share)
-        channels = values.ndim if _drops_elements(comparison) else _channels(comparison, values.ndim)
+        # How many leading dimensions number the channels that are dropped as a whole.
+        leading = 1 if str(values.ndim) in _unbatched(comparison) else 2
+        channels = values.ndim if _drops_elements(comparison) else leading
         known = _is_telling(values, _forward(comparison)) & (source != 0)
         reason = _pattern_failure(kept, known, probability, channels)
         if verdict.verdict == "error" or reason is None:
@@ -118,11 +120,6 @@ def _drops_elements(comparison: Comparison) -> bool:
 def _unbatched(comparison: Comparison) -> tuple[str, ...]:
     """How many dimensions the input of a channel dropout has where it is no batch, as the class's detail."""
     return details(comparison.classes, "channel_dropout")
-
-
-def _channels(comparison: Comparison, rank: int) -> int:
-    """How many leading dimensions number the channels that are dropped as a whole."""
-    return 1 if str(rank) in _unbatched(comparison) else 2
 
 
 def _pattern_failure(kept: BoolArray, telling: BoolArray, probability: float, channels: int) -> str | None:

@@ -117,7 +117,13 @@ def changes(failed: FailedOutput) -> Iterator[_Change]:
     call, case = failed.comparison.call, failed.comparison.case
     own = {name: value for name, value in call.given.items() if isinstance(value, np.ndarray) and value.size}
     tensors = {**own, **{f"{_INCOMING}{name}": value for name, value in case.incoming.items() if value.size}}
-    yield from _texts(failed)
+    # A text that chooses among formulas.
+    for name in details(failed.comparison.classes, "approximate"):
+        given = call.given.get(name)
+        place = name if name in call.paths else f"kwargs.{name}"
+        instead = "the default" if given is None else repr(given)
+        for text in ("none", "tanh"):
+            yield _Change("argument", f"as with {name} = {text!r} instead of {instead}", {place: text})
     for name, value in call.given.items():
         yield from _numbers(name, value)
     for name, value in case.incoming.items():
@@ -127,17 +133,6 @@ def changes(failed: FailedOutput) -> Iterator[_Change]:
     for kind in (_rounded, _truncated) if failed.uniform else kinds:
         # An incoming gradient gets shorter with no argument.
         yield from kind(own if kind is _shortened else tensors)
-
-
-def _texts(failed: FailedOutput) -> Iterator[_Change]:
-    """A text that chooses among formulas."""
-    call = failed.comparison.call
-    for name in details(failed.comparison.classes, "approximate"):
-        given = call.given.get(name)
-        place = name if name in call.paths else f"kwargs.{name}"
-        for value in ("none", "tanh"):
-            instead = "the default" if given is None else repr(given)
-            yield _Change("argument", f"as with {name} = {value!r} instead of {instead}", {place: value})
 
 
 def _numbers(name: str, value: Any) -> Iterator[_Change]:

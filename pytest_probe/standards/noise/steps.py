@@ -128,7 +128,8 @@ def _unlike(comparison: Comparison, stage: Stage, samples: Sequence[AnyArray], s
     if not (usable | _right_at_poles(comparison, stage, samples)).all():
         return "another value where the reference has an infinity or NaN"
     lost = usable & ~np.isfinite(wide)
-    if (lost & ~_overflows_too(wide, samples)).any():
+    # A sample may overflow to the same infinity, or to two whose difference is NaN.
+    if (lost & ~np.logical_or.reduce([alike(sample, wide) for sample in samples])).any():
         return "not finite where the reference is"
     usable &= ~lost
     errors = [_error(comparison, run, usable) for run in (wide, *samples)]
@@ -209,11 +210,6 @@ def _too_few_rounded(comparison: Comparison, wide: AnyArray, samples: Sequence[A
     if found >= RARE * usual or not _off_by(comparison, wide, PLAIN).any():
         return ""
     return f"{found:,} of {wide.size:,} elements are off by more than one rounding, rounding inside gives {usual:,}"
-
-
-def _overflows_too(wide: AnyArray, samples: Sequence[AnyArray]) -> BoolArray:
-    """Where a sample overflows to the same infinity, or to two whose difference is NaN."""
-    return np.asarray(~np.isfinite(wide) & np.logical_or.reduce([alike(sample, wide) for sample in samples]))
 
 
 def _error(comparison: Comparison, run: AnyArray, usable: BoolArray) -> AnyArray:
