@@ -12,7 +12,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.model.verdict import NON_DETERMINISTIC, SEVERITY, Metric, OutputVerdict
-from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, ulp_distance, widen
+from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, widen
+from pytest_probe.numerics.ulp import ulp_distance
 
 
 class RunSpread(Struct):

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from pytest_probe.numerics import TOLERANCES
-from pytest_probe.numerics.dtypes import AnyArray, alike, is_complex, is_floating, ulp, widen
+from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, widen
+from pytest_probe.numerics.ulp import alike, ulp
 
 
 def contiguous(array: np.ndarray) -> np.ndarray:

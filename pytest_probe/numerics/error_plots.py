@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from pytest_probe.numerics.dtypes import AnyArray, Float64Array, is_complex, is_floating, ulp_distance, widen
+from pytest_probe.numerics.dtypes import AnyArray, Float64Array, is_complex, is_floating, widen
+from pytest_probe.numerics.ulp import ulp_distance
 
 # The range of the bins: below 2**-16 units a distance is none, and from 2**63 on all are alike. Of numbers that are no
 # distances only 0 is none.

@@ -18,12 +18,11 @@ from pytest_probe.numerics.dtypes import (
     BoolArray,
     Float64Array,
     FloatFormat,
-    alike,
     float_format,
-    nonfinite_distance,
     round_to_spacing,
     widen,
 )
+from pytest_probe.numerics.ulp import alike, nonfinite_distance
 
 
 def describe(actual: npt.ArrayLike, expected: npt.ArrayLike) -> dict[str, float | int]:

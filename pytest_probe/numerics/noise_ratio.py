@@ -17,8 +17,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.numerics.arrays import BLOCK, PASS, in_blocks
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, FloatFormat, alike, float_format, ulp, widen
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, FloatFormat, float_format, widen
 from pytest_probe.numerics.statistics import stable_order
+from pytest_probe.numerics.ulp import alike, ulp
 
 # Noise ratios, in units of the allowed scale. Healthy kernels reach 37 and 7 where terms are summed, 3 and 1 element by
 # element; planted faults begin at 1,500 and 430 (docs/evidence.md). The limits lie between, nearer to the healthy.

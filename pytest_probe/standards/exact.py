@@ -19,8 +19,8 @@ from pytest_probe.numerics.dtypes import (
     is_complex,
     is_floating,
     round_to,
-    ulp_distance,
 )
+from pytest_probe.numerics.ulp import ulp_distance
 
 
 class Exact:

@@ -17,7 +17,8 @@ from pytest_probe.frameworks.torch import rounding
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics import noise_ratio
-from pytest_probe.numerics.dtypes import AnyArray, float_format, ulp
+from pytest_probe.numerics.dtypes import AnyArray, float_format
+from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.noise import stages
 from pytest_probe.standards.noise import standard as rule
 from pytest_probe.standards.noise.stages import Measured, Stage

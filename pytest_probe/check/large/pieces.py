@@ -25,8 +25,9 @@ from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import Way, with_leaves
 from pytest_probe.model.verdict import Metric, OutputVerdict
 from pytest_probe.numerics.arrays import equal_in_float64, widened_dtype
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, round_to, ulp_distance, widen
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, round_to, widen
 from pytest_probe.numerics.metrics import Description
+from pytest_probe.numerics.ulp import ulp_distance
 from pytest_probe.system.machine import in_order, usable_cores
 from pytest_probe.user_errors import allowing_refusal
 

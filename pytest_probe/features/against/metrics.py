@@ -11,8 +11,9 @@ from msgspec import Struct
 from pytest_probe.model.verdict import Metric
 from pytest_probe.numerics.arrays import PASS, blocks, equal_bits, same_value
 from pytest_probe.numerics.cosine import Vectors, rescaled
-from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, ulp_distance, widen
+from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, widen
 from pytest_probe.numerics.metrics import describe, relative_rmse
+from pytest_probe.numerics.ulp import ulp_distance
 
 
 class Difference(Struct, frozen=True):

@@ -24,18 +24,15 @@ from pytest_probe.numerics.dtypes import (
     AnyArray,
     BoolArray,
     Float64Array,
-    alike,
     float_format,
     is_complex,
     is_floating,
     numpy_dtype,
     round_to,
-    truncated,
-    ulp,
-    ulp_distance,
     widen,
 )
 from pytest_probe.numerics.statistics import has_distinct
+from pytest_probe.numerics.ulp import alike, truncated, ulp, ulp_distance
 from pytest_probe.standards import diagnosis
 from pytest_probe.standards.diagnosis.failed_output import (
     MIN_WRONG_ELEMENTS,

@@ -15,7 +15,8 @@ from pytest_probe.features.asserts.explain import Explained, explain, held_dtype
 from pytest_probe.features.asserts.failed import FailedAssert
 from pytest_probe.features.asserts.measured import tolerance
 from pytest_probe.numerics.arrays import contiguous
-from pytest_probe.numerics.dtypes import AnyArray, Float64Array, alike, is_complex, is_floating, widen
+from pytest_probe.numerics.dtypes import AnyArray, Float64Array, is_complex, is_floating, widen
+from pytest_probe.numerics.ulp import alike
 from pytest_probe.reports.terminal import count, element_lines, shape_text, wrap
 from pytest_probe.standards.diagnosis.failed_output import is_confined
 

@@ -24,7 +24,8 @@ from pytest_probe.reports.csv_file import write_rows
 from pytest_probe.reports.paddleapex_columns import MEMORY, SUMMARY, TIMES
 from pytest_probe.reports.terminal import count
 from pytest_probe.standards.tools import COMPARES, DEFAULT
-from pytest_probe.system.text import check_name, printable, printable_line
+from pytest_probe.system.suggestions import check_name
+from pytest_probe.system.text import printable, printable_line
 
 _SHOWN = 20
 _COUNTED = ("pass", PASS_SELF, "warning", "error", "SKIP")

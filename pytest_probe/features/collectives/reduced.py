@@ -15,17 +15,9 @@ from msgspec import Struct
 from pytest_probe.features.collectives.orders import orders, reference
 from pytest_probe.model.collective import Reduction
 from pytest_probe.model.verdict import Element, Metric
-from pytest_probe.numerics.dtypes import (
-    AnyArray,
-    BoolArray,
-    float_format,
-    is_complex,
-    is_floating,
-    ulp,
-    ulp_distance,
-    widen,
-)
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, is_complex, is_floating, widen
 from pytest_probe.numerics.noise_ratio import ELEMENTWISE_LARGEST, ELEMENTWISE_RMS, SMALL_SAMPLE
+from pytest_probe.numerics.ulp import ulp, ulp_distance
 
 # The roundings of a sum are few, as those of an elementwise API are: its limits hold, in units of what orders explain.
 _LARGEST, _RMS = ELEMENTWISE_LARGEST, ELEMENTWISE_RMS

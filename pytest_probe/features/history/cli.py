@@ -23,7 +23,8 @@ from pytest_probe.features.history.file import (
     runs,
     worse,
 )
-from pytest_probe.system.text import check_name, one_of, printable
+from pytest_probe.system.suggestions import check_name, one_of
+from pytest_probe.system.text import printable
 
 _FIRST = "noise_ratio"
 # Columns of a bar, and cases that are listed.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytest_probe import frameworks
 from pytest_probe.option_types import Given, Type
-from pytest_probe.system.text import suggestion
+from pytest_probe.system.suggestions import suggestion
 
 
 class Framework(Type):

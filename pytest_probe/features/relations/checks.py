@@ -21,12 +21,13 @@ from pytest_probe.features.relations.rows import BATCH, ORDER
 from pytest_probe.features.relations.table import Row, row
 from pytest_probe.features.relations.twins import Alias, InPlace, Out
 from pytest_probe.model.verdict import RELATION, SEVERITY, Element, Metric, OutputVerdict, Verdict
-from pytest_probe.numerics.dtypes import AnyArray, is_floating, ulp_distance, widen
+from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
+from pytest_probe.numerics.ulp import ulp_distance
 from pytest_probe.options import RELATION_NAMES
 from pytest_probe.standards.tables import classes_of
 from pytest_probe.system.decoding import decode
 from pytest_probe.system.machine import out_of_memory
-from pytest_probe.system.text import check_name
+from pytest_probe.system.suggestions import check_name
 from pytest_probe.user_errors import first_line
 
 RELATIONS: Mapping[str, Relation] = {

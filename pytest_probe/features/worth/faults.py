@@ -10,7 +10,8 @@ import numpy as np
 
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import WORTH_SCALE, Detects
-from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, round_to, ulp, widen
+from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, round_to, widen
+from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.noise.summed_terms import summed_terms
 
 # Elements of a tile that a kernel may leave unwritten, and pieces of a sum between which its total is rounded.

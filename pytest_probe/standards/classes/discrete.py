@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from pytest_probe.model.comparison import Choice, Comparison
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics import metrics
-from pytest_probe.numerics.dtypes import AnyArray, is_floating, ulp, widen
+from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
+from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.exact import Exact, correctly_rounded, elements, identical
 
 # Indices that choose among the inputs are judged by the values that they point at: equal values are interchangeable.

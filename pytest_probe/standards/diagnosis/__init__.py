@@ -15,7 +15,8 @@ from pytest_probe.model.comparison import Comparison, Standard
 from pytest_probe.model.device_modes import ACCUMULATIONS, MODES
 from pytest_probe.model.verdict import Diagnosis, OutputVerdict
 from pytest_probe.numerics import regions, statistics
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, is_complex, is_floating, ulp_distance, widen
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, is_complex, is_floating, widen
+from pytest_probe.numerics.ulp import ulp_distance
 from pytest_probe.standards.diagnosis.arguments import ChangedArgument
 from pytest_probe.standards.diagnosis.copies import Argument, Moved
 from pytest_probe.standards.diagnosis.failed_output import (

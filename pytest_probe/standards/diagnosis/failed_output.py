@@ -14,17 +14,9 @@ from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Comparison, Standard
 from pytest_probe.model.verdict import OutputVerdict
-from pytest_probe.numerics.dtypes import (
-    AnyArray,
-    BoolArray,
-    Float64Array,
-    float_format,
-    is_complex,
-    is_floating,
-    ulp,
-    widen,
-)
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, Float64Array, float_format, is_complex, is_floating, widen
 from pytest_probe.numerics.statistics import has_distinct
+from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.exact import correctly_rounded, identical
 from pytest_probe.standards.noise import stages
 from pytest_probe.standards.noise.standard import decided

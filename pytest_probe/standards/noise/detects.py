@@ -19,8 +19,9 @@ from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import GRANTED, UNDECIDED, Detects, OutputVerdict
 from pytest_probe.numerics import noise_ratio
 from pytest_probe.numerics.arrays import PASS
-from pytest_probe.numerics.dtypes import AnyArray, FloatFormat, float_format, ulp, widen
+from pytest_probe.numerics.dtypes import AnyArray, FloatFormat, float_format, widen
 from pytest_probe.numerics.noise_ratio import Spread, root_mean_square
+from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.exact import row_of
 from pytest_probe.standards.noise import stages
 from pytest_probe.standards.noise.stages import BETWEEN_STEPS, EACH_STEP, INSIDE_LIMITS, SINGLE, Stage, noise_of

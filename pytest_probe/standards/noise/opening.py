@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.numerics import kernel, noise_ratio
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, ulp, widen
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, widen
 from pytest_probe.numerics.noise_ratio import Spread
+from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.noise import stages
 from pytest_probe.standards.noise.stages import Stage
 from pytest_probe.standards.noise.standard import of_few_terms

@@ -13,7 +13,7 @@ import numpy as np
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.run import PRODUCTS, Composition
 from pytest_probe.numerics import noise_ratio
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, alike, float_format, round_to, truncated, ulp, widen
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, round_to, widen
 from pytest_probe.numerics.noise_ratio import Noise
 from pytest_probe.numerics.rounding_signature import (
     SIZE_LARGEST,
@@ -22,6 +22,7 @@ from pytest_probe.numerics.rounding_signature import (
     direction,
     unlike_rounding,
 )
+from pytest_probe.numerics.ulp import alike, truncated, ulp
 from pytest_probe.standards.noise import added_in_order, stages
 from pytest_probe.standards.noise.stages import Stage
 

@@ -7,16 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from pytest_probe.numerics.dtypes import (
-    BoolArray,
-    Float64Array,
-    FloatFormat,
-    alike,
-    float_format,
-    round_to,
-    truncated,
-    widen,
-)
+from pytest_probe.numerics.dtypes import BoolArray, Float64Array, FloatFormat, float_format, round_to, widen
+from pytest_probe.numerics.ulp import alike, truncated
 
 # Bins of the probability to round up, each tested by itself, and standard errors beyond which a mean is off: a healthy
 # quantiser is flagged once in 10^7 tests.

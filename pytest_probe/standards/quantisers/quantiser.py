@@ -14,13 +14,13 @@ from pytest_probe.numerics.dtypes import (
     BoolArray,
     Float64Array,
     FloatFormat,
-    alike,
     dtype_name,
     is_packed,
     unpacked,
     widen,
 )
 from pytest_probe.numerics.scaled import Order, Recipe, check_scales, expanded, laid_out
+from pytest_probe.numerics.ulp import alike
 from pytest_probe.standards.quantisers import elements
 from pytest_probe.standards.quantisers.scales import NEAR, SMALLEST, Followed, followed, rules
 
