@@ -50,14 +50,19 @@ class CompiledDevice:
 
 
 class CompiledCalls(Question):
-    """One compiler, for all frameworks of a run. around gives the framework's device with it; suffix: how ids of items
-    name it, where a run has several."""
+    """One compiler, for all frameworks of a run. around gives the framework's device with it; option: what asks for it
+    alone; suffix: how ids of items name it, where a run has several."""
 
     def __init__(
-        self, name: str, checker: Checker, around: Callable[[Framework, Device], CompiledDevice], suffix: str
+        self,
+        name: str,
+        checker: Checker,
+        around: Callable[[Framework, Device], CompiledDevice],
+        option: str,
+        suffix: str = "",
     ) -> None:
         self._name, self._around, self.suffix = name, around, suffix
-        self.options = {"compile": name}
+        self.options = {"compile": option}
         self._runs = CaseRuns(checker.changed(around=self._device))
         self._eager = checker.changed(diagnosed=False)
         self._devices: dict[str, CompiledDevice] = {}

@@ -50,7 +50,7 @@ class Compiled(Feature):
             raise
 
     def header(self) -> Iterable[str]:
-        sizes = ", for any sizes" if _DYNAMIC in self.probe.settings.compile else ""
+        sizes = ", for any sizes" if self._dynamic else ""
         yield f"probe: calls on the device are compiled by {', '.join(self._names)}{sizes}"
 
     @cached_property
@@ -71,12 +71,17 @@ class Compiled(Feature):
             looks = self.probe.settings.repeat > 1
             return CompiledDevice(device, self._compiler(framework, name), looks_for_stale=looks)
 
-        return CompiledCalls(name, self.probe.checker, around, suffix)
+        option = f"{name},{_DYNAMIC}" if self._dynamic else name
+        return CompiledCalls(name, self.probe.checker, around, option, suffix)
+
+    @property
+    def _dynamic(self) -> bool:
+        return _DYNAMIC in self.probe.settings.compile
 
     def _compiler(self, framework: Framework, name: str) -> Compiler:
         own = self.probe.registry.compilers.get(name)
         try:
-            return framework.compiler(name, own, dynamic=_DYNAMIC in self.probe.settings.compile)
+            return framework.compiler(name, own, dynamic=self._dynamic)
         except SettingsError as error:
             own_names = ", ".join(self.probe.registry.compilers)
             if not own_names:

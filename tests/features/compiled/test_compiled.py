@@ -175,6 +175,11 @@ def test_several_compilers_are_several_items(run: Any) -> None:
     )
 
 
+def test_the_command_of_an_item_compiles_for_any_sizes_as_the_run_does(run: Any) -> None:
+    result, _ = run("--probe-compile=dropped-bias,dynamic", "-k", "linear.0.forward")
+    result.stdout.fnmatch_lines(["to reproduce: pytest *linear.0.forward'* --probe-compile=dropped-bias,dynamic"])
+
+
 def test_what_cannot_be_compiled_is_a_skip(run: Any) -> None:
     calls = {
         "Torch.allclose.0.forward": forward(plain(4), plain(4), output={"type": "bool", "value": True}),
