@@ -1,5 +1,5 @@
-"""The dtypes of dumps by name, what each floating format can hold, correct rounding to it, and float4 numbers as tensors
-hold them: two a byte, the first in the low four bits."""
+"""The dtypes of dumps by name, what each floating format can hold, correct rounding to it, and float4 numbers as
+tensors hold them: two a byte, the first in the low four bits."""
 
 from __future__ import annotations
 
