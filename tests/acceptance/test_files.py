@@ -70,7 +70,7 @@ def results_and_run_are_whole(pytester: pytest.Pytester) -> None:
     assert run["finished"] >= run["started"]
     names = [re.sub(r"\d{14}", "STAMP", path.name) for path in (pytester.path / "out").iterdir()]
     tables = ["accuracy_checking_details_STAMP.csv", "accuracy_checking_result_STAMP.csv", "detects.csv"]
-    assert sorted(names) == [*tables, "items.json", "results.jsonl", "run.json"]
+    assert sorted(names) == [*tables, "items.json", "results.jsonl", "run.json", "summary.md"]
 
 
 def test_lines_are_written_as_the_worker_made_them(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:

@@ -105,7 +105,7 @@ def test_the_gitlab_pipeline_is_valid_and_its_commands_run(machine: Machine) -> 
             assert words in machine.run_all(pipeline[name]["script"], variables)
     machine.run_all(pipeline["merged"]["script"])
     assert Path("junit.xml").is_file()
-    assert Path("summary-bfloat16.md").read_text().startswith("## pytest-probe: nothing failed")
+    assert Path("out-bfloat16/summary.md").read_text().startswith("## pytest-probe: nothing failed")
 
 
 def _matrix(rows: list[dict[str, list[str]]]) -> list[dict[str, str]]:

@@ -144,7 +144,7 @@ def test_other_arrays(compiled_numbers: ModuleType, layout: str) -> None:
 # Under the sanitizers, and with flags that a user may set.
 BESIDE_NUMPY = """
 import _kernel
-from tests.check import test_moved
+from tests.check import test_run_kinds
 from tests.inputs import test_curves
 from tests.numerics import test_kernel
 for maps in test_curves.MAPS:
@@ -153,7 +153,7 @@ for dtype in test_kernel.FLOATS:
     test_kernel.check_sizes(_kernel, dtype)
 for dtype in ("bfloat16", "float16"):
     test_kernel.check_sums(_kernel, dtype)
-test_moved.check_sizes(_kernel)
+test_run_kinds.check_sizes(_kernel)
 print(_kernel.INSTRUCTIONS)
 """
 

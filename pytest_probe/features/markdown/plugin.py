@@ -29,7 +29,7 @@ class Markdown(Feature):
         """Remember an item with results that failed, until it is run again."""
         if report.outcome not in OUTCOMES or (report.when == "setup" and report.passed):
             self._failing.pop(report.nodeid, None)
-        if report.failed and not hasattr(report, "probe_resumed") and (results := results_in(carried(report))):
+        if report.failed and (results := results_in(carried(report))):
             file, line, _ = report.location
             crash = getattr(getattr(report.longrepr, "reprcrash", None), "message", "")
             worst = max(results, key=lambda result: SEVERITY[result.verdict])

@@ -69,6 +69,7 @@ def test_a_killed_run_is_resumed(pytester: pytest.Pytester, undisturbed: list[st
         ".json",
         ".json",
         ".jsonl",
+        ".md",
     ]
     run = json.loads((pytester.path / "out/run.json").read_text())
     assert (run["verdicts"], run["not_run"], run["exit_status"]) == ({"pass": 5, "skip": 1}, 0, 0)
@@ -102,7 +103,13 @@ def test_a_finished_run_is_reported_again(pytester: pytest.Pytester, make_dump: 
         run.stdout.fnmatch_lines(summary)
         assert run.ret == pytest.ExitCode.TESTS_FAILED
     second.stdout.fnmatch_lines(["FAILED dump.json::Functional.relu.0.forward *", "*2 failed, 4 resumed*"])
-    assert {path.name: path.read_bytes() for path in (pytester.path / "out").iterdir()} == before
+    again = {path.name: path.read_bytes() for path in (pytester.path / "out").iterdir()}
+    # Its header says that the run goes on with another one.
+    pages = [each.pop("summary.md").decode() for each in (before, again)]
+    assert again == before
+    for page in pages:
+        assert page.startswith("## pytest-probe: 2 cases failed\n")
+        assert page.count("| `dump.json::Functional.relu.0.") == 2
 
 
 def test_checks_of_tests_run_again(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
