@@ -109,7 +109,7 @@ def test_a_finished_run_is_reported_again(pytester: pytest.Pytester, make_dump: 
     assert again == before
     for page in pages:
         assert page.startswith("## pytest-probe: 2 cases failed\n")
-        assert page.count("| `dump.json::Functional.relu.0.") == 2
+        assert page.count("ward` | output.0: noise ratio 512 (limit 64) |") == 2
 
 
 def test_checks_of_tests_run_again(pytester: pytest.Pytester, make_dump: DumpMaker) -> None:
