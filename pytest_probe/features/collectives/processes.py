@@ -16,6 +16,8 @@ _GRACE = 5.0
 # The share of --probe-timeout that a collective has: what waits for it is ended by the whole. And the share in which
 # ranks that did not end say where they are, at most so many seconds.
 _SHARE, _STACKS_SHARE, _STACKS = 0.8, 0.05, 2.0
+# Kinds of answers behind which a rank ends.
+_ENDS = ("raised", "unavailable")
 
 
 class RanksFailed(ProbeError):
@@ -79,9 +81,11 @@ class Processes:
             came = self._pool.answers(waiting, limit - time.monotonic())
             if not came:
                 self._give_up(found, waiting)
+            # A rank that has said why it ends may end before the others have said it.
+            came = {rank: answer for rank, answer in came.items() if rank not in found or found[rank].kind not in _ENDS}
             found |= came
             self._check_deaths(came)
-            if any(answer.kind in ("raised", "unavailable") for answer in came.values()):
+            if any(answer.kind in _ENDS for answer in came.values()):
                 limit = min(limit, time.monotonic() + _GRACE)
         self._check(found)
         return [found[rank] for rank in range(self.ranks)]
