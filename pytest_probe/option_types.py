@@ -321,7 +321,7 @@ class Place(Type):
         return None if value is None else content(value)
 
 
-class RunFolder(Place):
+class ResultsFolder(Place):
     """The folder of a run, which is known by its results."""
 
     def identity(self, value: Path | None) -> str | None:

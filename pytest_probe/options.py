@@ -35,7 +35,7 @@ from pytest_probe.option_types import (
     Number,
     Place,
     Report,
-    RunFolder,
+    ResultsFolder,
     Size,
     Text,
     Whole,
@@ -282,7 +282,7 @@ class Options:
     benchmark: Option[Path | None] = Option("benchmark",
         "Compare errors and times with those of another run's --probe-out\nOr DIR is the other folder of "
         "--probe-outputs.",
-        RunFolder(), "DIR", repeated=True, needs="reference one_side",
+        ResultsFolder(), "DIR", repeated=True, needs="reference one_side",
         may_differ=JUDGES)
     outputs: Option[Path | None] = Option("outputs",
         "Judge the outputs in this folder by those in the folder of --probe-benchmark, without a "
@@ -541,14 +541,19 @@ def register(parser: pytest.Parser) -> None:
             parser.addini(option.key, _ini_help(option), type=_ini_type(option), default=None)
 
 
+class _StoreWord(argparse.Action):
+    """Stores what stands behind "=" in the name of the option."""
+
+    def __call__(self, parser: object, namespace: argparse.Namespace, values: object, name: str | None = None) -> None:
+        setattr(namespace, self.dest, str(name).partition("=")[2])
+
+
 def _add_option(group: pytest.OptionGroup, option: Option[Any]) -> None:
     if option.kind == "flag":
         group.addoption(option.flag, action="store_true", default=None, dest=option.key, help=option.help)
         # Options of their own: with an argument that may be left out, argparse takes a path behind the flag for it.
-        for word in option.words:
-            group.addoption(
-                f"{option.flag}={word}", action="store_const", const=word, dest=option.key, help=argparse.SUPPRESS
-            )
+        if names := [f"{option.flag}={word}" for word in option.words]:
+            group.addoption(*names, action=_StoreWord, nargs=0, dest=option.key, help=argparse.SUPPRESS)
     else:
         action = "append" if option.kind == "list" else "store"
         group.addoption(option.flag, action=action, metavar=option.metavar, dest=option.key, help=option.help)
@@ -557,8 +562,9 @@ def _add_option(group: pytest.OptionGroup, option: Option[Any]) -> None:
 def _ini_help(option: Option[Any]) -> str:
     """`pytest --help` lists the keys, too. A long key says itself which option it is, and pytest would begin a new line
     for more."""
-    shown = f"{option.key} ({_ini_type(option)}):"
-    return option.help if not option.cli else f"See {option.flag}" if len(shown) < _KEY_COLUMNS else ""
+    if not option.cli:
+        return option.help
+    return f"See {option.flag}" if len(f"{option.key} ({_ini_type(option)}):") < _KEY_COLUMNS else ""
 
 
 def _ini_type(option: Option[Any]) -> Any:
