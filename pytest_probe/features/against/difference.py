@@ -77,8 +77,8 @@ class _Output(Struct, frozen=True):
         if float_format(dtype).precision < 24:
             return self._of_places(exact, enough)
         runs = (self.comparison.evidence.added(order) for order in ORDERS)
-        alike = (run for run in runs if run is not None and self.misses(run) <= enough)
-        return next((_Manner("as a sum in another order", run) for run in alike), None)
+        enough_alike = (run for run in runs if run is not None and self.misses(run) <= enough)
+        return next((_Manner("as a sum in another order", run) for run in enough_alike), None)
 
     def misses(self, run: AnyArray) -> int:
         """How many elements have other bits than a run, rounded to their dtype."""

@@ -97,11 +97,13 @@ def explain(actual: AnyArray, expected: AnyArray, beyond: BoolArray) -> Explaine
         if floating
         else _distance(comparison)
     )
-    three = float(distances.max()), float(distances.mean()), float(np.quantile(distances, 0.99, method="nearest"))
+    three = None
+    if floating:
+        three = float(distances.max()), float(distances.mean()), float(np.quantile(distances, 0.99, method="nearest"))
     return Explained(
         comparison.precision.name,
         1 - float(np.mean(differ)),
-        three if floating else None,
+        three,
         metrics.relative_rmse(actual, comparison.expected).value,
         float(np.abs(finite.mean())) / size if size else 0.0,
         replace(found, errors=f"{statistics.spread_line(distances)}{' ULP' if floating else ''}"),
