@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pytest_probe import frameworks
 from pytest_probe.errors import ResultsError, SettingsError
-from pytest_probe.features.msprobe_csv.rows import measures_of
+from pytest_probe.export.details import measures_of
 from pytest_probe.model.result import OutputResult, PortableId, Result
 from pytest_probe.model.verdict import OutputVerdict, Verdict, conclusion
 from pytest_probe.reports.results_file import RESULTS, RUN, Identity, check, read_results

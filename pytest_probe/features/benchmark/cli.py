@@ -10,18 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from pytest_probe.errors import MissingSetting, SettingsError
-from pytest_probe.features.benchmark import paddleapex_logs as logs
+from pytest_probe.export import measured as logs
+from pytest_probe.export.compare import ComparedRow, compare, compared_files, is_paddleapex
+from pytest_probe.export.details import check_same_dump, early_end, read_rows
+from pytest_probe.export.direct import DIRECT_RULES, ComparedCall, compare_folders, direct_files
+from pytest_probe.export.measured import MEMORY, SUMMARY, TIMES
+from pytest_probe.export.output_folders import output_folder
 from pytest_probe.features.benchmark import times
-from pytest_probe.features.benchmark.compare import ComparedRow, compare, compared_files
-from pytest_probe.features.benchmark.direct import ComparedCall, compare_folders, direct_files
-from pytest_probe.features.benchmark.direct_rules import DIRECT_RULES
-from pytest_probe.features.benchmark.output_folders import output_folder
-from pytest_probe.features.benchmark.paddleapex_multi import is_paddleapex
-from pytest_probe.features.benchmark.same_dump import check_same_dump
-from pytest_probe.features.msprobe_csv.rows import early_end, read_rows
 from pytest_probe.model.verdict import PASS_SELF
-from pytest_probe.reports.csv_file import write_rows
-from pytest_probe.reports.paddleapex_columns import MEMORY, SUMMARY, TIMES
+from pytest_probe.reports.table_files import write_rows
 from pytest_probe.reports.terminal import count
 from pytest_probe.standards.tools import COMPARES, DEFAULT
 from pytest_probe.system.suggestions import check_name

@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from pytest_probe.capture.profiling.report import ROWS, duration
 from pytest_probe.errors import ResultsError, SettingsError
-from pytest_probe.features.benchmark.paddleapex_logs import has_log
-from pytest_probe.features.benchmark.paddleapex_logs import read_times as paddleapex_times
+from pytest_probe.export.measured import has_log
+from pytest_probe.export.measured import read_times as paddleapex_times
 from pytest_probe.reports.results_file import RESULTS, read_results
 from pytest_probe.reports.terminal import count
 from pytest_probe.system.files import open_regular

@@ -13,9 +13,9 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from pytest_probe.export.relations import NO_PAGES
 from pytest_probe.features.relations.call import Apart, Call, Results, kept
 from pytest_probe.features.relations.relation import Found, left_out
-from pytest_probe.features.relations.report import NO_PAGES
 from pytest_probe.frameworks.base import Zones
 from pytest_probe.model.verdict import Outcome
 

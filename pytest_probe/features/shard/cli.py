@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from pytest_probe.errors import SettingsError
-from pytest_probe.features.msprobe_csv.checker import write_csv
-from pytest_probe.features.relations.report import write_file as write_relations
+from pytest_probe.export.files import write_files
 from pytest_probe.features.shard.merge import Shard, check, fails, items_of, joined, run_of, write, write_junit
-from pytest_probe.features.timing.paddleapex_csv import write_measurements
-from pytest_probe.features.worth.report import write_file as write_detects
-from pytest_probe.options import ACCURACY
 from pytest_probe.reports.tally import Tally
 from pytest_probe.reports.terminal import group_lines, summary_lines
 from pytest_probe.system.text import printable
@@ -51,11 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     for result in results:
         tally.add(result)
     try:
-        if ACCURACY in whole["settings"]["mode"]:
-            write_csv(arguments.out, datetime.now().strftime("%Y%m%d%H%M%S"))
-            write_detects(arguments.out)
-        write_measurements(arguments.out)
-        write_relations(arguments.out)
+        write_files(arguments.out, whole["settings"])
     except OSError as error:
         raise SettingsError("--out", str(arguments.out), f"it cannot be written to: {error.strerror}") from None
     if arguments.junit is not None:

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from pytest_probe.features.msprobe_csv.checker import write_csv
-from pytest_probe.features.msprobe_csv.rows import DETAILS, MEASURED, OF_RULE
+from pytest_probe.export.checker import DECIMALS
+from pytest_probe.export.details import DETAILS, MEASURED, OF_RULE
+from pytest_probe.export.files import write_files
 from pytest_probe.reports.results_file import RESULTS, read_results
 
-STAMP = "20261121093000"
 MEASURES = {"cosine_distance": 0.25, "max_abs_error": 0.5, "rmse": "nan", "ulp_max": 3.0, "binary_mismatch_ratio": 1}
 
 
@@ -30,9 +30,21 @@ def outcome(entry: str, verdict: str = "pass", *outputs: Any, label: str = "dump
     return {**names, **said, "outputs": list(outputs), **more}
 
 
-def written(folder: Path, *outcomes: Any) -> list[Path]:
+def written(folder: Path, *outcomes: Any, decimals: int = DECIMALS) -> list[Path]:
+    """The files of the checker."""
     (folder / RESULTS).write_bytes(b"".join(msgspec.json.encode(item) + b"\n" for item in outcomes))
-    return write_csv(folder, STAMP)
+    made = write_files(folder, {"mode": ["acc"], "listen": None, "relations": []}, decimals)
+    return [path for path in made if path.name.startswith("accuracy_checking")]
+
+
+def details(folder: Path) -> list[Sequence[str]]:
+    (path,) = folder.glob("accuracy_checking_details_*.csv")
+    return rows(path)
+
+
+def results(folder: Path) -> list[Sequence[str]]:
+    (path,) = folder.glob("accuracy_checking_result_*.csv")
+    return rows(path)
 
 
 def rows(path: Path) -> list[Sequence[str]]:
@@ -42,9 +54,8 @@ def rows(path: Path) -> list[Sequence[str]]:
 
 
 def test_numbers_have_as_many_decimals_as_are_asked_for(tmp_path: Path) -> None:
-    written(tmp_path, outcome("Torch.add.0.forward", "error", output(measures=MEASURES)))
-    write_csv(tmp_path, "other", 3)
-    header, row = rows(tmp_path / "accuracy_checking_details_other.csv")
+    written(tmp_path, outcome("Torch.add.0.forward", "error", output(measures=MEASURES)), decimals=3)
+    header, row = details(tmp_path)
     found = dict(zip(header, row, strict=True))
     assert (found["余弦相似度"], found["最大绝对误差"], found["均方根误差"]) == ("0.750", "0.500", "nan")
 
@@ -52,8 +63,8 @@ def test_numbers_have_as_many_decimals_as_are_asked_for(tmp_path: Path) -> None:
 def test_details_have_the_columns_of_the_checker(tmp_path: Path) -> None:
     both = [output(measures=MEASURES), output(dtype="int64", shape=[], measures={"binary_mismatch_ratio": 0.0})]
     written(tmp_path, outcome("Torch.add.0.forward", "error", *both))
-    header, first, second = rows(tmp_path / f"accuracy_checking_details_{STAMP}.csv")
-    assert tuple(header) == DETAILS
+    header, first, second = details(tmp_path)
+    assert header == [column.header for column in DETAILS]
     found = dict(zip(header, first, strict=True))
     assert found["API Name"] == "Torch.add.0.forward.output.0"
     assert (found["Bench Dtype"], found["DEVICE Dtype"], found["Shape"]) == ("torch.float64", "torch.float32", "(2, 3)")
@@ -70,7 +81,7 @@ def test_details_have_the_columns_of_the_checker(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("dtype", "bench"), [("bfloat16", "float64"), ("complex64", "complex128"), ("bool", "bool")])
 def test_the_dtype_of_the_reference(tmp_path: Path, dtype: str, bench: str) -> None:
     written(tmp_path, outcome("Torch.add.0.forward", "pass", output(dtype=dtype)))
-    assert rows(tmp_path / f"accuracy_checking_details_{STAMP}.csv")[1][1:3] == [f"torch.{bench}", f"torch.{dtype}"]
+    assert details(tmp_path)[1][1:3] == [f"torch.{bench}", f"torch.{dtype}"]
 
 
 def test_checker_results_have_a_row_for_each_call(tmp_path: Path) -> None:
@@ -82,7 +93,7 @@ def test_checker_results_have_a_row_for_each_call(tmp_path: Path) -> None:
         outcome("Torch.mul.0.backward", "skip", reason="no reference"),
         outcome("Torch.sub.0.forward", "error"),
     )
-    assert rows(tmp_path / f"accuracy_checking_result_{STAMP}.csv") == [
+    assert results(tmp_path) == [
         ["API name", "Forward Test Success", "Backward Test Success", "Message"],
         ["Torch.add.0", "pass", "warning"],
         ["Torch.mul.0", "SKIP", "SKIP", "no reference"],
@@ -153,7 +164,7 @@ def test_a_torn_last_line_is_no_result(tmp_path: Path) -> None:
 def test_only_the_columns_of_the_rule_are_filled(tmp_path: Path, api: str, standard: str, filled: set[str]) -> None:
     measures = dict.fromkeys(MEASURED.values(), 0.5)
     written(tmp_path, outcome(f"{api}.0.forward", "pass", output(measures=measures), api=api, standard=standard))
-    header, row = rows(tmp_path / f"accuracy_checking_details_{STAMP}.csv")
+    header, row = details(tmp_path)
     of_rules = {column for columns in OF_RULE.values() for column in columns}
     found = dict(zip(header, row, strict=True))
     assert {column for column in of_rules if found[column].strip()} == filled

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -49,19 +49,18 @@ class Returned(Struct, frozen=True):
     several: bool
 
 
-class OutputFolder(Protocol):
-    """calls: how the folder writes each call, by its name here."""
+class OutputFolder(Struct, frozen=True):
+    """calls: how the folder writes each call, by its name here. read gives what a call returned in a direction, None
+    where the folder has nothing of it; it raises OSError, or ValueError for what cannot be read."""
 
     calls: Mapping[str, str]
-
-    def read(self, call: str, direction: Direction) -> Returned | None:
-        """None where the folder has nothing of it. Raises OSError, or ValueError for what cannot be read."""
+    read: Callable[[str, Direction], Returned | None]
 
 
 def output_folder(path: Path, dtype: str | None = None, option: str = COMMAND) -> OutputFolder:
     """Raises SettingsError, of this option. dtype: which of several runs is meant, where the folder has several."""
     if (path / RESULTS).is_file():
-        return SavedOutputs(path, option, dtype)
+        return _saved(path, option, dtype)
     runs = [path] if (path / _FORWARD).is_dir() else sorted(found.parent for found in path.glob(f"*/{_FORWARD}"))
     if dtype is not None:
         runs = [run for run in runs if run == path or bare_dtype(run.name) == bare_dtype(dtype)]
@@ -72,19 +71,16 @@ def output_folder(path: Path, dtype: str | None = None, option: str = COMMAND) -
         names = "|".join(run.name for run in runs)
         wanted = f"say which with --dtype={names}" if option == COMMAND else f"give one of its folders, {names}"
         raise SettingsError(option, str(path), f"it holds {len(runs)} runs; {wanted}")
-    return PaddleApexOutputs(runs[0])
+    return _of_paddleapex(runs[0])
 
 
-class PaddleApexOutputs(OutputFolder):
+def _of_paddleapex(folder: Path) -> OutputFolder:
     """`output/` and `output_backward/`, one pickle a record."""
+    names = sorted({path.name for below in (_FORWARD, _BACKWARD) for path in (folder / below).glob("[!.]*")})
+    calls = {name.replace("*", "."): name for name in names}
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        names = sorted({path.name for below in (_FORWARD, _BACKWARD) for path in (folder / below).glob("[!.]*")})
-        self.calls = {name.replace("*", "."): name for name in names}
-
-    def read(self, call: str, direction: Direction) -> Returned | None:
-        path = self._folder / (_FORWARD if direction == "forward" else _BACKWARD) / self.calls.get(call, call)
+    def read(call: str, direction: Direction) -> Returned | None:
+        path = folder / (_FORWARD if direction == "forward" else _BACKWARD) / calls.get(call, call)
         if not path.exists():
             return None
         found = load_outputs(path)
@@ -92,33 +88,35 @@ class PaddleApexOutputs(OutputFolder):
         values = (Tensor(x, dtype or x.dtype.name) if isinstance(x, np.ndarray) else x for x in found.values)
         return Returned(tuple(values), found.several)
 
+    return OutputFolder(calls, read)
 
-class SavedOutputs(OutputFolder):
+
+def _saved(folder: Path, option: str, dtype: str | None) -> OutputFolder:
     """The device's side of what --probe-save=all wrote."""
+    results = [result for result in read_results(folder / RESULTS) if result.portable_id.direction and result.api]
+    if not (folder / SAVED).is_dir():
+        raise SettingsError(option, str(folder), "it holds no tensors; run with --probe-save=all")
+    by_call = {(name, result.direction): result for name, result in _called(results, dtype)}
+    if results and not by_call:
+        found = ", ".join(sorted({result.dtype for result in results}))
+        raise SettingsError(option, str(folder), f"it holds no run in {dtype}, but in {found}")
 
-    def __init__(self, folder: Path, option: str, dtype: str | None = None) -> None:
-        self._folder = folder
-        results = [result for result in read_results(folder / RESULTS) if result.portable_id.direction and result.api]
-        if not (folder / SAVED).is_dir():
-            raise SettingsError(option, str(folder), "it holds no tensors; run with --probe-save=all")
-        self._results = {(name, result.direction): result for name, result in _called(results, dtype)}
-        self.calls = {call: call for call, _ in self._results}
-        if results and not self._results:
-            found = ", ".join(sorted({result.dtype for result in results}))
-            raise SettingsError(option, str(folder), f"it holds no run in {dtype}, but in {found}")
-
-    def read(self, call: str, direction: Direction) -> Returned | None:
-        result = self._results.get((call, direction))
+    def read(call: str, direction: Direction) -> Returned | None:
+        result = by_call.get((call, direction))
         if result is None:
             return None
         if not result.outputs:
             raise ValueError(f"{result.verdict}: {result.reason}")
         named = result.portable_id
-        path = saved_path(self._folder, named.label, named.name)
-        if not path.resolve().is_relative_to(self._folder.resolve()):
+        path = saved_path(folder, named.label, named.name)
+        if not path.resolve().is_relative_to(folder.resolve()):
             raise ValueError(f"{named.label} leads out of the folder")
-        saved = _tensors(path)
+        with open_regular(path) as file:
+            zipped = file.read(4) == torch_zip.HEADER
+        saved = partial(stored_array, path) if zipped else load_named(path).__getitem__
         return Returned(tuple(_value(saved, output) for output in result.outputs), several=True)
+
+    return OutputFolder({call: call for call, _ in by_call}, read)
 
 
 def _called(results: Sequence[Result], dtype: str | None) -> Iterator[tuple[str, Result]]:
@@ -134,13 +132,6 @@ def _called(results: Sequence[Result], dtype: str | None) -> Iterator[tuple[str,
         label = f"{named.label}::" if several else ""
         suffix = f"[{named.dtype}]" if named.dtype and not alone and dtype is None else ""
         yield f"{label}{named.call}{suffix}", result
-
-
-def _tensors(path: Path) -> Callable[[str], AnyArray]:
-    """What gives a tensor of the file by its name. Raises OSError and ValueError."""
-    with open_regular(path) as file:
-        zipped = file.read(4) == torch_zip.HEADER
-    return partial(stored_array, path) if zipped else load_named(path).__getitem__
 
 
 def _value(saved: Callable[[str], AnyArray], output: OutputResult) -> Tensor:

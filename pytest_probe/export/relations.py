@@ -10,8 +10,7 @@ from msgspec import Struct, field
 
 from pytest_probe.model.result import Result
 from pytest_probe.model.verdict import RELATION, Outcome
-from pytest_probe.reports.api_table import write_json
-from pytest_probe.reports.results_file import RESULTS, read_results
+from pytest_probe.reports.table_files import write_json
 from pytest_probe.reports.terminal import count, wrap
 
 FILE = "relations.json"
@@ -69,14 +68,6 @@ class Report(Struct):
     def write(self, path: Path) -> Path:
         """Raises OSError."""
         return write_json(path, "relations", self.rows())
-
-
-def write_file(folder: Path) -> list[Path]:
-    """Write the file beside the results that have all of it; none where no relation was asked. Raises OSError."""
-    report = Report()
-    for result in read_results(folder / RESULTS):
-        report.add(result)
-    return [report.write(folder / FILE)] if report.found else []
 
 
 def _sums(rows: Sequence[Row]) -> tuple[int, int, int]:

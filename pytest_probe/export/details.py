@@ -1,11 +1,13 @@
-"""Rows of a run, one an output: from a folder of ours, or from a details file in msprobe's columns, which are here."""
+"""accuracy_checking_details_*.csv, a row an output: the columns of msprobe, of its checker for MindSpore and of
+PaddleAPEX; and rows read back, from such a file or from a folder of ours."""
 
 from __future__ import annotations
 
 import ast
 import csv
+import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Set
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
@@ -13,18 +15,15 @@ from typing import Any
 from msgspec import Struct
 
 from pytest_probe.errors import ResultsError, SettingsError
-from pytest_probe.model.result import Plain, PortableId, Result, number
-from pytest_probe.model.verdict import PASS_SELF, Metric
+from pytest_probe.export.table import Column, status_of
+from pytest_probe.model.result import Plain, number
+from pytest_probe.model.verdict import Metric
 from pytest_probe.numerics.tool_metrics import Measures
 from pytest_probe.reports.results_file import RESULTS, RUN, read_results
 from pytest_probe.reports.selected import check_results, end_of
 from pytest_probe.system.files import open_regular
 
-BLANK = " "
-# What a cell says of a verdict. An API's row has two; of several outputs, and of several items, the worst counts: SKIP
-# only where all skip.
-STATUSES = ("SKIP", "pass", PASS_SELF, "warning", "error")
-NAME, _BENCH, DEVICE, SHAPE, _STATUS, MESSAGE = "API Name", "Bench Dtype", "DEVICE Dtype", "Shape", "Status", "Message"
+NAME, DEVICE, SHAPE, _STATUS, MESSAGE = "API Name", "DEVICE Dtype", "Shape", "Status", "Message"
 COSINE = "余弦相似度"
 # Column: field of numerics.measures.Measures. The cosine itself is 1 minus cosine_distance.
 MEASURED: Mapping[str, str] = {
@@ -53,68 +52,44 @@ OF_RULE: Mapping[str, tuple[str, ...]] = {
     "ulp": ("ULP误差最大值", "ULP误差平均值", "ULP误差大于阈值占比"),
     "binary": ("二进制一致错误率",),
 }
-DETAILS = (NAME, _BENCH, DEVICE, SHAPE, *MEASURED, _STATUS, MESSAGE)
-RESULT = ("API name", "Forward Test Success", "Backward Test Success", MESSAGE)
 
-# api_precision_compare_details: of each rule, the metric (or ratio) and the cells that it fills.
-RATIOS: Mapping[str, tuple[str, str]] = {
-    "small_value_error_ratio": ("小值域错误比值", "小值域判定结果"),
-    "rmse": ("均方根误差比值", "均方根误差判定结果"),
-    "max_rel_error": ("相对误差最大值比值", "相对误差最大值判定结果"),
-    "mean_rel_error": ("相对误差平均值比值", "相对误差平均值判定结果"),
-    "error_balance": ("误差均衡性比值", "误差均衡性判定结果"),
-}
-ABSOLUTE: Mapping[str, tuple[str, str]] = {
-    "inf_nan_error_ratio": ("inf/nan错误率", "inf/nan判定结果"),
-    "rel_error_ratio": ("相对误差错误率", "相对误差判定结果"),
-    "abs_error_ratio": ("绝对误差错误率", "绝对误差判定结果"),
-}
-BINARY = ("二进制一致错误率", "二进制一致错误率判定结果")
-ULP = ("ULP误差平均值", "ULP误差大于阈值占比", "ULP误差大于阈值占比比值", "ULP误差判定结果")
-THOUSANDTH = ("双千指标", "双千指标判定结果")
-OUTCOME, ALGORITHM = "比对结果", "比对算法"
-ALGORITHMS: Mapping[str, str] = {
-    "benchmark": "标杆比对法",
-    "binary": "二进制一致法",
-    "absolute_threshold": "绝对阈值法",
-    "ulp": "ULP误差比对法",
-    "thousandth": "双千指标法",
-    "accumulative": "累积误差比对法",
-}
-COMPARE_DETAILS = (
-    NAME,
-    *(cell for pair in RATIOS.values() for cell in pair),
-    *(cell for pair in ABSOLUTE.values() for cell in pair),
-    *BINARY,
-    *ULP,
-    *THOUSANDTH,
-    OUTCOME,
-    ALGORITHM,
-    MESSAGE,
+
+class Detail(Struct, frozen=True):
+    """The row of an output. bench and device are dtypes; metrics are numbers or texts, by the names of Measures."""
+
+    name: str
+    status: str
+    message: str
+    bench: str | None = None
+    device: str | None = None
+    shape: str | None = None
+    metrics: Mapping[str, object] = {}
+
+    def metric(self, name: str) -> object:
+        """As files have it: the cosine itself is 1 minus cosine_distance."""
+        value = self.metrics.get(name)
+        return 1 - value if name == "cosine_distance" and isinstance(value, float) else value
+
+
+def _metric(header: str, name: str) -> Column:
+    return Column(header, lambda row: row.metric(name))
+
+
+_NAME, _BENCH = Column(NAME, lambda row: row.name), Column("Bench Dtype", lambda row: row.bench)
+_SHAPE = Column(SHAPE, lambda row: row.shape)
+_END = (Column(_STATUS, lambda row: row.status), Column(MESSAGE, lambda row: row.message))
+DETAILS = (
+    *(_NAME, _BENCH, Column(DEVICE, lambda row: row.device), _SHAPE),
+    *map(_metric, MEASURED, MEASURED.values()),
+    *_END,
 )
-# PaddleAPEX has no columns of ULP and of one share, and the ratios of three.
-SHARES: Mapping[str, str] = {
-    "双百错误率比值(Device/Bench)": "hundredth_ratio",
-    "双千错误率比值(Device/Bench)": "thousandth_ratio",
-    "双万错误率比值(Device/Bench)": "ten_thousandth_ratio",
-}
-PADDLEAPEX_DETAILS = (
-    *(name for name in COMPARE_DETAILS[:-3] if name not in (*ULP, *THOUSANDTH)),
-    *SHARES,
-    *COMPARE_DETAILS[-3:],
+MINDSPORE_DETAILS = (
+    *(_NAME, _BENCH, Column("Tested Dtype", lambda row: row.device), _SHAPE, _metric("Cosine", "cosine_distance")),
+    *(_metric("MaxAbsErr", "max_abs_error"), _metric("MaxRelativeErr", "max_rel_error"), *_END),
 )
-COMPARE_RESULT = (NAME, "Forward Test Success", "Backward Test Success", MESSAGE)
+PADDLEAPEX_DETAILS = tuple(column for column in DETAILS if column.header not in OF_RULE["ulp"])
 _GIVE = "give a folder of --probe-out, or an accuracy_checking_details file"
 _FIELDS = frozenset(Measures.__struct_fields__)
-
-
-def status_of(verdict: str) -> str:
-    return "SKIP" if verdict == "skip" else verdict
-
-
-def shape_text(shape: Sequence[int]) -> str:
-    """As Python prints a tuple."""
-    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
 class Row(Struct, frozen=True):
@@ -146,9 +121,8 @@ def read_rows(path: Path, *, without_ulp: bool = False) -> dict[str, Row]:
     """The rows of a run by key. without_ulp: may a file lack those columns? Raises SettingsError where the path holds
     none."""
     try:
-        if path.is_dir():
-            return _of_folder(path, without_ulp)
-        return {row.key: row for row in _of_file(path, without_ulp)}
+        found = _of_folder(path, without_ulp) if path.is_dir() else _of_file(path, without_ulp)
+        return {row.key: row for row in found}
     except (OSError, UnicodeDecodeError, ResultsError, csv.Error) as error:
         raise SettingsError("compare", str(path), f"it cannot be read: {error}; {_GIVE}") from error
 
@@ -163,7 +137,7 @@ def early_end(path: Path) -> str:
         raise SettingsError("compare", str(path), f"it cannot be read: {error}; {_GIVE}") from error
 
 
-def _of_folder(folder: Path, without_ulp: bool) -> dict[str, Row]:
+def _of_folder(folder: Path, without_ulp: bool) -> Iterator[Row]:
     results = folder / RESULTS
     if not results.exists():
         files = sorted(folder.glob("accuracy_checking_details*.csv"))
@@ -172,26 +146,23 @@ def _of_folder(folder: Path, without_ulp: bool) -> dict[str, Row]:
             has_outputs = any(next(folder.glob(name), None) for name in ("output", "*/output"))
             wanted = "its outputs are compared with --direct" if has_outputs else _GIVE
             raise SettingsError("compare", str(folder), f"{held}; {wanted}")
-        return {row.key: row for row in _of_file(files[0], without_ulp)}
+        yield from _of_file(files[0], without_ulp)
+        return
     found = list(read_results(results))
     calls = [result for result in found if result.api]
     several = len({result.portable_id.label for result in found}) > 1
     runs = Counter(result.portable_id.in_any_dtype for result in calls)
-    return {row.key: row for result in calls for row in _of_result(result, several, runs)}
-
-
-def _of_result(result: Result, several: bool, runs: Mapping[PortableId, int]) -> Iterator[Row]:
-    """runs: in how many dtypes each entry ran; the other side may have run in another one."""
-    named, api = result.portable_id, result.api
-    if runs[named.in_any_dtype] == 1:
-        named = named.in_any_dtype
-    name = str(named) if several else named.name
-    for index, output in enumerate(result.own_outputs):
-        measures = measures_of(output.measures)
-        key, judge = f"{name}.output.{index}", output.standard
-        yield Row(key, named.entry, api, output.dtype, output.verdict, output.reason, measures, judge)
-    if not result.outputs:
-        yield Row(f"{name}.output.0", named.entry, api, "", status_of(result.verdict), result.reason, Measures(0))
+    for result in calls:
+        named = result.portable_id
+        # What ran in one dtype: the other side may have run in another one.
+        if runs[named.in_any_dtype] == 1:
+            named = named.in_any_dtype
+        name, entry, api = str(named) if several else named.name, named.entry, result.api
+        for index, output in enumerate(result.own_outputs):
+            said = output.dtype, output.verdict, output.reason
+            yield Row(f"{name}.output.{index}", entry, api, *said, measures_of(output.measures), output.standard)
+        if not result.outputs:
+            yield Row(f"{name}.output.0", entry, api, "", status_of(result.verdict), result.reason, Measures(0))
 
 
 def measures_of(found: Mapping[str, Plain | Metric]) -> Measures:
@@ -212,10 +183,8 @@ def _of_file(path: Path, without_ulp: bool) -> Iterator[Row]:
         for cells in reader:
             count = len(cells) - list(cells.values()).count(None)
             if None in cells or count < len(reader.fieldnames or ()):
-                held = (
-                    f"line {reader.line_num}: a row has not the columns of the header ({count} cells): the file is cut"
-                )
-                raise SettingsError("compare", str(path), f"{held}; {_GIVE}")
+                held = f"a row has not the columns of the header ({count} cells): the file is cut"
+                raise SettingsError("compare", str(path), f"line {reader.line_num}: {held}; {_GIVE}")
             key = cells[NAME]
             dtype = (cells[DEVICE] or "").strip().removeprefix("torch.").removeprefix("paddle.")
             reason, status = (cells.get(name) or "" for name in (MESSAGE, _STATUS))
@@ -228,20 +197,22 @@ def _of_file(path: Path, without_ulp: bool) -> Iterator[Row]:
 
 def _of_cells(cells: Mapping[str, str | None]) -> Measures:
     values: dict[str, Any] = {
-        field: number((cells.get(column) or "").strip() or None) for column, field in MEASURED.items()
+        field: number(text) for column, field in MEASURED.items() if (text := (cells.get(column) or "").strip())
     }
-    blank = {MEASURED[column] for column in MEASURED if not (cells.get(column) or "").strip()}
-    if MEASURED[COSINE] not in blank:
-        values[MEASURED[COSINE]] = 1 - values[MEASURED[COSINE]]
-    return Measures(_count(cells.get(SHAPE)), **{name: value for name, value in values.items() if name not in blank})
-
-
-def _count(shape: str | None) -> int:
+    if "cosine_distance" in values:
+        values["cosine_distance"] = 1 - values["cosine_distance"]
     try:
-        extents = ast.literal_eval((shape or "").strip() or "()")
-        count = 1
-        for extent in extents:
-            count *= int(extent)
+        count = math.prod(map(int, ast.literal_eval((cells.get(SHAPE) or "").strip() or "()")))
     except (ValueError, SyntaxError, TypeError):
-        return 1
-    return count
+        count = 1
+    return Measures(count, **values)
+
+
+def check_same_dump(option: str, device: Set[str], benchmark: Set[str], what: str) -> int:
+    """How many names are on both sides. what: of what they are names. Raises SettingsError where the two have not half
+    of their names in common."""
+    common, most = len(device & benchmark), max(len(device), len(benchmark))
+    if 2 * common < most or not common:
+        found = f"{common:,} of {most:,} {what} are on both sides"
+        raise SettingsError(option, found, "give two runs of the same dump")
+    return common

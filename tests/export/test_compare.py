@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from pytest_probe.features.benchmark.compare import ComparedRow, compare, compared_files
-from pytest_probe.features.msprobe_csv.rows import COMPARE_DETAILS, Row
+from pytest_probe.export.compare import MSPROBE, ComparedRow, compare, compared_files
+from pytest_probe.export.details import Row
 from pytest_probe.numerics.tool_metrics import Measures
-from pytest_probe.reports.csv_file import write_rows
+from pytest_probe.reports.table_files import write_rows
 
 STAMP = "20261121093000"
 
@@ -41,7 +41,7 @@ def rows(*made: Row) -> dict[str, Row]:
 def details(folder: Path) -> list[dict[str, str]]:
     with (folder / f"api_precision_compare_details_{STAMP}.csv").open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file)
-        assert tuple(reader.fieldnames or ()) == COMPARE_DETAILS
+        assert tuple(reader.fieldnames or ()) == MSPROBE.header
         return list(reader)
 
 

@@ -7,8 +7,8 @@ sides where B is 0, which their other metrics see as well; 4.0 divides first.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -41,7 +41,7 @@ def older(a: AnyArray, b: AnyArray) -> Columns:
         return "1", "0", _EMPTY
     if a.shape != b.shape:
         return "shape unmatched", "shape unmatched", _SHAPES
-    found = _sums(a, b, _as_they_are)
+    found = _sums(a, b, "as they are")
     cosine_text, message = ("1.000000", _ONE) if found.size == 1 else found.cosine(6)
     return cosine_text, f"{found.largest:.6f}", message
 
@@ -55,7 +55,7 @@ def newer(a: AnyArray, b: AnyArray, *, renamed: bool = False) -> Columns:
         return "unsupported", "0", "0", "0", "0", _EMPTY
     if a.shape != b.shape:
         return (*("shape unmatched",) * 5, _SHAPES)
-    found = _sums(a, b, _divided_first)
+    found = _sums(a, b, "divided first")
     if not found.alike:
         return (*("N/A",) * 5, _PLACES)
     cosine = "unsupported" if found.size == 1 else found.cosine(12)[0]
@@ -75,7 +75,7 @@ def msprobe(a: AnyArray, b: AnyArray, *, renamed: bool = False) -> Columns:
         _, largest, quotient, *_ = _of_scalars(a, b)
         message = _SCALAR + (_QUOTIENT if quotient == "Nan" else "")
         return "unsupported", _as_float(largest), _as_float(quotient), "Nan", "Nan", message + fuzzy
-    found = _sums(a, b, _finite_first)
+    found = _sums(a, b, "finite first")
     if not found.alike:
         return (*("N/A",) * 5, _PLACES + fuzzy)
     cosine, message = ("unsupported", _ONE) if found.size == 1 else found.cosine(12)
@@ -105,6 +105,16 @@ def accuracy(columns: Columns, *, is_older: bool = False, none: str = "Nan") -> 
         return none
     alone = not is_older and (likeness < 0.9 or distance > 1)
     return "No" if (likeness < 0.99 and distance > 0.001) or alone else "Yes"
+
+
+def not_found(file: str) -> Mapping[str, Columns]:
+    """What the tools print of values that cannot be read, by the fields of a row."""
+    message = f"Dump file: {file} not found."
+    return {
+        "ptdbg_23": ("Nan", "Nan", f"Dump file:{file} not found"),
+        "ptdbg_40": (*("Nan",) * 5, message),
+        "msprobe": (*("None",) * 5, message),
+    }
 
 
 class _Sums(Struct, frozen=True):
@@ -137,49 +147,30 @@ class _Sums(Struct, frozen=True):
         return _text(self.quotient), *(_text(count / self.size) for count in self.below)
 
 
-# What a tool makes of two arrays, which it may change: the arrays, and |(A - B) / B|.
-_Change: TypeAlias = Callable[[AnyArray, AnyArray], tuple[AnyArray, AnyArray, AnyArray]]
-
-
-def _sums(a: AnyArray, b: AnyArray, change: _Change) -> _Sums:
+def _sums(a: AnyArray, b: AnyArray, how: str) -> _Sums:
     if (a is b or (a.dtype == b.dtype and np.array_equal(a, b))) and np.isfinite(a).all():
         return _Sums(a.size, below=(a.size, a.size))
-    pieces = [_of_piece(one, other, change) for one, other in blocks(a, b, PASS)]
+    pieces = zip(*(_of_piece(one, other, how) for one, other in blocks(a, b, PASS)), strict=True)
+    product, ones, others, largest, quotient, thousandth, five, alike = map(np.array, pieces)
     with np.errstate(invalid="ignore", over="ignore"):
-        return _Sums(
-            a.size,
-            float(np.sum([piece.product for piece in pieces])),
-            (float(np.sum([piece.squares[0] for piece in pieces])), float(np.sum([p.squares[1] for p in pieces]))),
-            float(np.max([piece.largest for piece in pieces])),
-            float(np.max([piece.quotient for piece in pieces])),
-            (sum(piece.below[0] for piece in pieces), sum(piece.below[1] for piece in pieces)),
-            all(piece.alike for piece in pieces),
-        )
+        squares, below = (float(ones.sum()), float(others.sum())), (int(thousandth.sum()), int(five.sum()))
+        most = float(largest.max()), float(quotient.max())
+        return _Sums(a.size, float(product.sum()), squares, *most, below, bool(alike.all()))
 
 
-def _of_piece(one: AnyArray, other: AnyArray, change: _Change) -> _Sums:
+def _of_piece(one: AnyArray, other: AnyArray, how: str) -> tuple[Any, ...]:
+    """how: values "as they are", "divided first", or "finite first", before they are divided."""
     with np.errstate(all="ignore"):
         alike = all(np.array_equal(kind(one), kind(other)) for kind in (np.isinf, np.isnan))
-        x, y, quotients = change(one.copy(), other.copy())
+        x, y, quotients = one.copy(), other.copy(), np.zeros(1)
+        if how == "finite first":
+            x[~np.isfinite(x)], y[~np.isfinite(y)] = 0, 0
+        if how != "as they are":
+            quotients = _quotients(x, y)
+            x[~np.isfinite(x)], y[~np.isfinite(y)] = 0, 0
         x, y = x.astype(float), y.astype(float)
-        below = int(np.sum(quotients < 0.001)), int(np.sum(quotients < 0.005))
-        squares = float(x.dot(x)), float(y.dot(y))
-        largest, quotient = float(np.max(np.abs(x - y))), float(np.max(quotients))
-        return _Sums(x.size, float(x.dot(y)), squares, largest, quotient, below, alike)
-
-
-def _as_they_are(x: AnyArray, y: AnyArray) -> tuple[AnyArray, AnyArray, AnyArray]:
-    return x, y, np.zeros(1)
-
-
-def _divided_first(x: AnyArray, y: AnyArray) -> tuple[AnyArray, AnyArray, AnyArray]:
-    quotients = _quotients(x, y)
-    return _finite(x), _finite(y), quotients
-
-
-def _finite_first(x: AnyArray, y: AnyArray) -> tuple[AnyArray, AnyArray, AnyArray]:
-    x, y = _finite(x), _finite(y)
-    return x, y, _quotients(x, y)
+        below = np.sum(quotients < 0.001), np.sum(quotients < 0.005)
+        return x.dot(y), x.dot(x), y.dot(y), np.max(np.abs(x - y)), np.max(quotients), *below, alike
 
 
 def _quotients(x: AnyArray, y: AnyArray) -> AnyArray:
@@ -191,11 +182,6 @@ def _quotients(x: AnyArray, y: AnyArray) -> AnyArray:
     x[zero] += eps
     with np.errstate(all="ignore"):
         return np.asarray(np.abs((x - y) / y))
-
-
-def _finite(x: AnyArray) -> AnyArray:
-    x[~np.isfinite(x)] = 0
-    return x
 
 
 def _readable(array: AnyArray) -> AnyArray:

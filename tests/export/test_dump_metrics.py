@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pytest_probe.features.against.tool_columns import accuracy, msprobe, newer, older
+from pytest_probe.export.dump_metrics import accuracy, msprobe, newer, older
 
 NAN, INF = np.nan, np.inf
 SCALAR = "This is type of scalar data, can not compare."

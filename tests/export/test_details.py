@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from pytest_probe.errors import SettingsError
-from pytest_probe.features.msprobe_csv.checker import write_csv
-from pytest_probe.features.msprobe_csv.rows import read_rows
+from pytest_probe.export.details import read_rows
+from pytest_probe.export.files import write_files
 from pytest_probe.reports.results_file import RESULTS, RUN
 from pytest_probe.reports.selected import SelectedItem, ids_in, is_of_test, selected_in, write_items
-from tests.features.msprobe_csv.test_checker import STAMP, outcome, output
+from tests.export.test_checker import outcome, output
 
 MEASURES = {"count": 6, "cosine_distance": 0.25, "max_abs_error": 0.5, "rmse": "nan", "max_rel_error": 2.0**-20}
 
@@ -83,8 +83,8 @@ def test_several_dumps_are_told_apart(tmp_path: Path) -> None:
 def test_a_details_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     folder_of(tmp_path, outcome("Functional.relu.0.forward", "warning", output(measures=MEASURES)))
     direct = read_rows(tmp_path)
-    write_csv(tmp_path, STAMP)
-    (row,) = read_rows(tmp_path / f"accuracy_checking_details_{STAMP}.csv").values()
+    _, details, _ = write_files(tmp_path, {"mode": ["acc"], "listen": None, "relations": []})
+    (row,) = read_rows(details).values()
     (same,) = direct.values()
     assert (row.key, row.entry, row.dtype, row.status) == (same.key, same.entry, same.dtype, same.status)
     assert (row.measures.count, row.measures.cosine_distance, row.measures.max_abs_error) == (6, 0.25, 0.5)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.features.msprobe_csv.test_checker import STAMP, outcome, output, rows, written
+from tests.export.test_checker import details, outcome, output, results, written
 
 FAR = {"cosine_distance": 0.5, "max_abs_error": 0.25, "max_rel_error": 1.5}
 NEAR = {"cosine_distance": 0.0, "max_abs_error": 0.0, "max_rel_error": 0.0}
@@ -22,7 +22,7 @@ def test_rows_messages_and_apis(tmp_path: Path) -> None:
         outcome("Tensor.__add__.0.forward", "pass", output(measures=NEAR), api="Tensor.__add__", **mindspore),
         outcome("Tensor.max.0.forward", "skip", api="Tensor.max", **mindspore),
     )
-    assert rows(tmp_path / f"accuracy_checking_details_{STAMP}.csv") == [
+    assert details(tmp_path) == [
         *[
             [
                 "API Name",
@@ -49,7 +49,7 @@ def test_rows_messages_and_apis(tmp_path: Path) -> None:
         ],
         ["Mint.add.0.backward.output.0", "BFloat16", "BFloat16", "(3,)", "1.0", "0.0", "0.0", "pass", ""],
     ]
-    assert rows(tmp_path / f"accuracy_checking_result_{STAMP}.csv") == [
+    assert results(tmp_path) == [
         ["API Name", "Forward Test Success", "Backward Test Success", "Message"],
         ["Mint.add.0", "error", "pass", COSINE + LARGEST],
         ["Tensor.max.0", "SKIP", "", "why"],
@@ -59,7 +59,7 @@ def test_rows_messages_and_apis(tmp_path: Path) -> None:
 def test_what_has_no_metrics_is_said(tmp_path: Path) -> None:
     given = {"api": "Tensor.item", "standard": "mindspore"}
     written(tmp_path, outcome("Tensor.item.0.forward", "error", output(verdict="error", shape=[]), **given))
-    (_, row) = rows(tmp_path / f"accuracy_checking_details_{STAMP}.csv")
+    (_, row) = details(tmp_path)
     assert row[4:] == [
         *("", "", "", "error"),
         "two inputs are not valid for computing cosine similarity, skip comparing "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from pytest_probe.features.relations.report import Report
+from pytest_probe.export.relations import Report
 from pytest_probe.model.result import OutputResult, Result
 from pytest_probe.model.verdict import Outcome
 
