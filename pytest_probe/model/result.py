@@ -1,17 +1,14 @@
-"""What is kept of a case: its name and its result, plain data for JSON, junit and a process boundary. And another run
-that this one is compared with."""
+"""What is kept of a case: its name and its result, plain data for JSON, junit and a process boundary."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
-from msgspec import Struct
 
-from pytest_probe.model.baseline import Compared, KeptCase
+from pytest_probe.model.baseline import Compared
 from pytest_probe.model.details import Details
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.measurement import CaseMemory, CaseTime, Compilation
@@ -236,7 +233,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
             printable_line(verdict.kind),
             duration if compiled is None else max(0.0, duration - compiled.seconds),
             tuple(map(OutputResult.of, verdict.outputs)),
-            tuple(map(printable, _notes(verdict))),
+            tuple(map(printable, (*verdict.notes, *([f"called: {verdict.replaced}"] if verdict.replaced else [])))),
             gate,
             folded,
             verdict.time,
@@ -271,10 +268,6 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     def is_emulated(self) -> bool:
         """Did the device compute 16 bit in float32?"""
         return any(note.startswith(EMULATED) for note in self.notes)
-
-
-def _notes(verdict: Verdict) -> tuple[str, ...]:
-    return (*verdict.notes, f"called: {verdict.replaced}") if verdict.replaced else verdict.notes
 
 
 def plain(value: Any) -> Any:
@@ -340,14 +333,3 @@ class FatalCall(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.call}: {self.reason}"
-
-
-class OtherRun(Struct, frozen=True):
-    """A benchmark, or what a baseline keeps: its cases by their ids. same_device: is it of this run's device? limits:
-    may a case fail, since it takes longer than there?"""
-
-    kind: Literal["benchmark", "baseline"]
-    name: str
-    cases: Mapping[str, Result | KeptCase]
-    same_device: bool = True
-    limits: bool = True

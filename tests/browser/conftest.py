@@ -11,8 +11,8 @@ import pytest
 from pytest_probe.features.html.collected import Collected
 from pytest_probe.features.html.other_runs import Comparison, Sparklines
 from pytest_probe.features.html.page import Page
-from pytest_probe.features.html.run_folder import RunFacts
 from pytest_probe.model.result import Result
+from pytest_probe.reports.result_set import RunFile
 from tests.support.browser import Opened, chromium, missing
 from tests.support.made_results import RUN
 
@@ -41,7 +41,7 @@ def opened(browser: Chrome, tmp_path: Path) -> Opener:
             if beside is not None:
                 beside.add(row, result)
         path = tmp_path / "page.html"
-        Page(RunFacts.of(RUN), collected, beside, lines).write(path)
+        Page(RunFile.of(RUN), collected, beside, lines).write(path)
         return Opened(browser, path)
 
     return make

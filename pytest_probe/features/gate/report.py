@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct, field
 
-from pytest_probe.features.gate.gate import Judgement, OutputRows, Row
+from pytest_probe.features.gate.gate import Judgement
 from pytest_probe.model.baseline import Change
 from pytest_probe.model.result import Result
 from pytest_probe.reports.terminal import count, wrap
@@ -47,23 +47,15 @@ def table(judgement: Judgement | None) -> Iterator[str]:
         yield f"verdict in the baseline: {judgement.before}, now: {compared.case.verdict}"
     for output in judgement.outputs:
         if output.crcs is not None or any(row.factor != 1 for row in output.rows):
-            yield from _output(output)
-
-
-def _output(output: OutputRows) -> Iterator[str]:
-    yield ""
-    yield f"{output.name:<20} {'baseline':>11} {'now':>11} {'factor':>8} {'limit':>7}"
-    for row in output.rows:
-        yield _row(row)
-    if output.crcs is not None:
-        yield f"  {'CRC-32':<18} {output.crcs[0]:>11} {output.crcs[1]:>11}"
-
-
-def _row(row: Row) -> str:
-    factor = "" if math.isinf(row.factor) else f"{row.factor:.3g}"
-    limit = "" if math.isinf(row.limit) else f"{row.limit:.3g}"
-    mark = "  worse" if row.worse else ""
-    return f"  {row.metric:<18} {row.before:>11.4g} {row.now:>11.4g} {factor:>8} {limit:>7}{mark}".rstrip()
+            yield ""
+            yield f"{output.name:<20} {'baseline':>11} {'now':>11} {'factor':>8} {'limit':>7}"
+            for row in output.rows:
+                factor, limit = ("" if math.isinf(each) else f"{each:.3g}" for each in (row.factor, row.limit))
+                mark = "  worse" if row.worse else ""
+                numbers = f"{row.before:>11.4g} {row.now:>11.4g} {factor:>8} {limit:>7}"
+                yield f"  {row.metric:<18} {numbers}{mark}".rstrip()
+            if output.crcs is not None:
+                yield f"  {'CRC-32':<18} {output.crcs[0]:>11} {output.crcs[1]:>11}"
 
 
 class GateTally(Struct):

@@ -20,10 +20,10 @@ from msgspec import Struct
 
 from pytest_probe.features.html.collected import Collected, in_script
 from pytest_probe.features.html.other_runs import Comparison, Sparklines
-from pytest_probe.features.html.run_folder import RunFacts
 from pytest_probe.model.verdict import PASS_SELF
 from pytest_probe.reports.case_metrics import LABELS
 from pytest_probe.reports.groups import MAX_GROUPS
+from pytest_probe.reports.result_set import RunFile
 from pytest_probe.system.files import check_replaceable, replacing
 
 # Dumps that are named.
@@ -47,7 +47,7 @@ class _Tile(Struct, frozen=True):
     more: Sequence[str] = ()
 
 
-def tiles(run: RunFacts, seconds: float) -> Iterator[_Tile]:
+def tiles(run: RunFile, seconds: float) -> Iterator[_Tile]:
     """seconds: what the cases took in all."""
     names = list(dict.fromkeys(device.get("device", "") for device in run.devices))
     more = dict.fromkeys(line for device in run.devices for line in _device(device))
@@ -70,13 +70,13 @@ def _device(device: Mapping[str, str]) -> Iterator[str]:
         yield f"this process had set: {device['state']}"
 
 
-def _versions(run: RunFacts) -> _Tile:
+def _versions(run: RunFile) -> _Tile:
     frameworks = dict.fromkeys(f"{device.get('framework')} {device.get('version')}" for device in run.devices)
     packages = ", ".join(f"{name} {version}" for name, version in run.versions.items())
     return _Tile("Versions", ", ".join(frameworks) or "no framework", [packages])
 
 
-def _standard(run: RunFacts) -> _Tile:
+def _standard(run: RunFile) -> _Tile:
     settings = run.settings
     modes = dict.fromkeys(device.get("modes", "none") for device in run.devices)
     measured = ", ".join(map(str, settings.get("mode", ())))
@@ -88,7 +88,7 @@ def _standard(run: RunFacts) -> _Tile:
     )
 
 
-def _dumps(run: RunFacts) -> _Tile:
+def _dumps(run: RunFile) -> _Tile:
     labels = [dump.label for dump in run.dumps]
     if len(labels) == 1:
         return _Tile("Dump", labels[0], [run.dumps[0].digest[:19]])
@@ -96,7 +96,7 @@ def _dumps(run: RunFacts) -> _Tile:
     return _Tile("Dumps", f"{len(labels):,}" if labels else "none", [*labels[:_MAX_DUMPS], *more])
 
 
-def _taken(run: RunFacts) -> str:
+def _taken(run: RunFile) -> str:
     """How long the run took."""
     try:
         taken = datetime.fromisoformat(run.finished or "") - datetime.fromisoformat(run.started)
@@ -109,7 +109,7 @@ def _taken(run: RunFacts) -> str:
 class Page(Struct, frozen=True):
     """What the page is made of."""
 
-    run: RunFacts
+    run: RunFile
     collected: Collected
     beside: Comparison | None = None
     sparklines: Sparklines | None = None

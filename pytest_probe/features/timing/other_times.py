@@ -16,9 +16,10 @@ from msgspec.structs import replace
 from pytest_probe.errors import SettingsError
 from pytest_probe.model.baseline import KeptCase, KeptTime
 from pytest_probe.model.measurement import CaseMemory, CaseTime, TimeBeside, microseconds
-from pytest_probe.model.result import OtherRun, PortableId, Result
+from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import SLOWER, Verdict
 from pytest_probe.options import NAMED
+from pytest_probe.reports.result_set import OtherResults
 
 
 class OtherTimes(Struct, frozen=True):
@@ -26,7 +27,7 @@ class OtherTimes(Struct, frozen=True):
     fails."""
 
     limit: float | None
-    others: Sequence[OtherRun] = ()
+    others: Sequence[OtherResults] = ()
 
     def compare(self, time: CaseTime, identity: PortableId) -> CaseTime:
         """The time with the other one: of the benchmark, where it has the case, else of the baseline."""
@@ -98,7 +99,7 @@ def slower(verdict: Verdict) -> Verdict:
     return replace(verdict, verdict="error", kind=SLOWER, reason=reason)
 
 
-def check_benchmark(folder: Path | None, others: Iterable[OtherRun]) -> None:
+def check_benchmark(folder: Path | None, others: Iterable[OtherResults]) -> None:
     """Raises SettingsError where a benchmark, which is in this folder, has no times."""
     for other in others:
         results = [case for case in other.cases.values() if isinstance(case, Result)]

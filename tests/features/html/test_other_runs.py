@@ -14,12 +14,12 @@ from pytest_probe.features.html.other_runs import (
     RUNS,
     Comparison,
     OtherCase,
-    OtherRun,
     Sparklines,
     sparklines,
 )
 from pytest_probe.model.baseline import KeptCase, KeptOutput
 from pytest_probe.model.result import Result
+from pytest_probe.reports.result_set import ResultSet
 from tests.support.made_results import RUN, made_result
 
 
@@ -29,8 +29,9 @@ def changed(result: Result, factor: float) -> Result:
     return structs.replace(result, outputs=(structs.replace(result.outputs[0], metrics=metrics),))
 
 
-def beside(here: list[Result], there: list[Result], **more: object) -> dict[str, object]:
-    found = Comparison(OtherRun("other", "run", {each.id: OtherCase.of(each) for each in there}, **more))  # type: ignore[arg-type]
+def beside(here: list[Result], there: list[Result], *, alike: bool = True) -> dict[str, object]:
+    other = ResultSet("run", "other", {each.id: OtherCase.of(each) for each in there})
+    found = Comparison(other, alike=alike)
     for row, result in enumerate(here):
         found.add(row, result)
     return found.data()
@@ -79,7 +80,7 @@ def test_a_benchmark_of_another_dtype_is_compared_and_a_run_is_not() -> None:
     case = made_result(0)
     there = structs.replace(case, id=f"{case.id}[bfloat16]")
     for kind, common in (("benchmark", 1), ("run", 0)):
-        found = Comparison(OtherRun("other", kind, {there.id: OtherCase.of(there)}))  # type: ignore[arg-type]
+        found = Comparison(ResultSet(kind, "other", {there.id: OtherCase.of(there)}))  # type: ignore[arg-type]
         found.add(0, case)
         assert found.data()["common"] == common
 
