@@ -19,8 +19,6 @@ from pytest_probe.model.verdict import (
     SEVERITY,
     SLOWER,
     Detects,
-    Diagnosis,
-    Element,
     Outcome,
     OutputVerdict,
     Verdict,
@@ -108,11 +106,6 @@ class ElementResult(msgspec.Struct, frozen=True):
     ulp: Plain
     ratio: Plain
 
-    @classmethod
-    def of(cls, element: Element) -> ElementResult:
-        numbers = map(plain, (element.actual, element.expected, element.ulp, element.ratio))
-        return cls(tuple(map(int, element.index)), *numbers)
-
 
 class DiagnosisResult(msgspec.Struct, frozen=True):
     """What is wrong with an output that failed, as model.verdict.Diagnosis has it."""
@@ -124,12 +117,6 @@ class DiagnosisResult(msgspec.Struct, frozen=True):
     where: str
     cause: str
     family: str
-
-    @classmethod
-    def of(cls, found: Diagnosis) -> DiagnosisResult:
-        counts = {name: (int(actual), int(expected)) for name, (actual, expected) in found.not_finite.items()}
-        cause = printable_line(found.cause)
-        return cls(int(found.wrong), int(found.size), counts, found.errors, found.where, cause, found.family)
 
 
 # A run that writes no measures, and an output that passed, have no word of what they lack.
@@ -148,6 +135,15 @@ class OutputResult(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, output: OutputVerdict) -> OutputResult:
+        worst = tuple(
+            ElementResult(tuple(map(int, each.index)), *map(plain, (each.actual, each.expected, each.ulp, each.ratio)))
+            for each in output.worst
+        )
+        found, diagnosis = output.diagnosis, None
+        if found is not None:
+            counts = {name: (int(actual), int(expected)) for name, (actual, expected) in found.not_finite.items()}
+            size, cause = (int(found.wrong), int(found.size)), printable_line(found.cause)
+            diagnosis = DiagnosisResult(*size, counts, found.errors, found.where, cause, found.family)
         return cls(
             printable_line(output.name),
             tuple(map(int, output.shape)),
@@ -156,9 +152,9 @@ class OutputResult(msgspec.Struct, frozen=True, omit_defaults=True):
             output.standard,
             printable(output.summary),
             {name: plain(value) for name, value in output.metrics.items()},
-            tuple(map(ElementResult.of, output.worst)),
+            worst,
             {name: plain(value) for name, value in output.measures.items()},
-            None if output.diagnosis is None else DiagnosisResult.of(output.diagnosis),
+            diagnosis,
             output.detects,
         )
 
@@ -287,12 +283,6 @@ def number(value: Any) -> float:
         return float(value)
     except (TypeError, ValueError):
         return math.nan
-
-
-def worst_metric(result: Result, metric: str) -> float | None:
-    """The largest value of a metric over a result's outputs, NaN above all; None where no output has it."""
-    values = [number(output.metrics[metric]) for output in result.outputs if metric in output.metrics]
-    return max(values, key=rank, default=None)
 
 
 def rank(value: float) -> float:

@@ -17,6 +17,9 @@ from pytest_probe.reports.result_set import ResultSet
 from pytest_probe.reports.results_file import Identity
 from pytest_probe.standards.tools import COMPARES
 
+# Cases of one run only that are listed.
+_LISTED = 20
+
 
 class AgainstBenchmark(Feature):
     traits = frozenset({"needs run"})
@@ -76,4 +79,10 @@ class AgainstBenchmark(Feature):
         met = {PortableId.parse(id).in_any_dtype for id in self._seen}
         own = [] if self.probe.has("part") else [result for result in self.other.cases.values() if result.api]
         there = sorted(result.id for result in own if result.portable_id.in_any_dtype not in met)
-        return Summary(behind=[*terminal.one_sided(self._alone, there)])
+        lines = []
+        for where, names in (("this run", self._alone), ("the benchmark", there)):
+            if names:
+                lines += [f"probe: only in {where}: {terminal.count(len(names), 'case')}"]
+                lines += [f"  {name}" for name in names[:_LISTED]]
+                lines += [f"  and {len(names) - _LISTED:,} more"] if len(names) > _LISTED else []
+        return Summary(behind=lines)

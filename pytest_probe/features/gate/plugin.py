@@ -26,7 +26,7 @@ from pytest_probe.features.gate.baseline import (
     signature,
 )
 from pytest_probe.features.gate.gate import Gate
-from pytest_probe.features.gate.report import SHORT, GateTally, heading, table
+from pytest_probe.features.gate.report import HEADINGS, SHORT, GateTally, table
 from pytest_probe.features.gate.update import BaselineWriteError, changes, check_writable, write
 from pytest_probe.model.baseline import Compared, KeptCase
 from pytest_probe.model.case import Case
@@ -113,7 +113,7 @@ class AgainstBaseline(Feature):
         judged.known = judgement.known
         if judgement.fails:
             reason = f"{SHORT[compared.change]}: {compared.reason}"
-            judged.regression = Regression(reason, heading(judgement), tuple(table(judgement)))
+            judged.regression = Regression(reason, HEADINGS[compared.change], tuple(table(judgement)))
 
     def _with_other_seeds(self, case: Case) -> Iterator[tuple[int, Verdict]]:
         """The verdicts on a case by seed, on the inputs of the seeds behind the run's: how far do metrics spread?"""
@@ -187,12 +187,16 @@ class AgainstBaseline(Feature):
         before, updated = self._before, [self._updated] if self._updated else []
         if before is None or self._header is None:
             return Summary(updated)
-        counts = f"gate: {self._tally.counts(len(self._vanished))} ({self._path.name})"
-        bits = self._tally.bits_line() or "bits: not compared, since the device, its threads or the inputs are others"
-        shown = [bits] if self._tally.compared and self.probe.settings.judges else []
+        tally = self._tally
+        counts = f"gate: {tally.counts(len(self._vanished))} ({self._path.name})"
+        bits = "bits: not compared, since the device, its threads or the inputs are others"
+        if tally.bits:
+            bits = f"bits: {tally.same_bits:,} of {count(tally.bits, 'output')} as before"
+        compared = tally.changes.total() - tally.changes["new"] - tally.changes["changed"]
+        shown = [bits] if compared and self.probe.settings.judges else []
         others = ", ".join(differences(before.header, self._header))
         alarm = f"ANOTHER ENVIRONMENT than the baseline's: {others}" if others else ""
-        return Summary([counts, *shown, *updated, *self._tally.lines(self._vanished, width)], alarm)
+        return Summary([counts, *shown, *updated, *tally.lines(self._vanished, width)], alarm)
 
     def end(self, reporting: Reporting) -> None:
         if self._header is not None:

@@ -36,7 +36,6 @@ class Earlier:
         self._path = folder / RESULTS
         self.remarks: list[str] = []
         self.run = self._folder.run
-        self.started = self.run.started
         same_end = self.run.settings.get("strict", False) == strict
         self.finished = self.run.finished is not None and self.run.not_run == 0 and same_end
         before = self.run.settings.get("timeout")

@@ -63,7 +63,7 @@ class Resume(Feature):
             # Nothing is known of this run's devices, so those of the results are kept until workers report.
             run["devices"] = earlier.run.devices
             run["identity"]["devices"] = earlier.run.identity["devices"]
-        run["started"] = earlier.started
+        run["started"] = earlier.run.started
         self._reporting = reporting
         self._earlier = reporting.earlier = earlier
 
@@ -80,10 +80,10 @@ class Resume(Feature):
         earlier, reporting = self._earlier, self._reporting
         if earlier is None or reporting is None:
             return
+        done: frozenset[str] = frozenset()
         if earlier.finished:
             # Without workers: there is nothing to run.
             config.option.dist, config.option.tx, config.option.numprocesses = "no", [], 0
-            plugins.register(_Finished(earlier), "probe-finished")
         else:
             folder = reporting.writer.folder
             _write_deaths(self.probe, reporting.writer, longer=earlier.longer)
@@ -92,9 +92,8 @@ class Resume(Feature):
                 if path.is_relative_to(folder) and path.suffix == ".csv":
                     path.unlink(missing_ok=True)
             done = frozenset(ids_in(folder / RESULTS))
-            plugins.register(SelectionCompared(folder, done), "probe-compared")
             plugins.register(_Remaining(done), "probe-remaining")
-        plugins.register(_Resumed(self.probe, reporting, earlier), "probe-resumed")
+        plugins.register(_Resumed(self.probe, reporting, earlier, done), "probe-resumed")
 
 
 def _write_deaths(probe: Probe, writer: ResultsWriter, *, longer: bool) -> None:
@@ -124,31 +123,53 @@ class _Remaining:
         items[:] = [item for item in items if not (isinstance(item, NoticeItem) and str(item.portable_id) in done)]
 
 
-class _Finished:
-    """A run that had finished: nothing is collected, and it ends as it did."""
-
-    def __init__(self, earlier: Earlier) -> None:
-        self._earlier = earlier
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_collection(self) -> bool:
-        return True
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        session.exitstatus = self._earlier.run.exit_status or pytest.ExitCode.OK
-
-
 class _Resumed:
-    """In the process that reports: counts the earlier run's results, and reports the failed ones again."""
+    """In the process that reports: counts the earlier run's results, and reports the failed ones again. Where that run
+    had finished, nothing is collected, and this one ends as it did."""
 
-    def __init__(self, probe: Probe, reporting: Reporting, earlier: Earlier) -> None:
+    def __init__(self, probe: Probe, reporting: Reporting, earlier: Earlier, done: frozenset[str]) -> None:
         self._probe = probe
         self._reporting = reporting
         self._earlier = earlier
-        self._results, self._size = reporting.writer.folder / RESULTS, reporting.writer.size
+        self._done = done
+        self._folder = reporting.writer.folder
+        self._results, self._size = self._folder / RESULTS, reporting.writer.size
         self._nodes = {probe.dumps.label(path): _node(probe, path) for path in probe.dumps.paths}
         self._replaying = False
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self) -> bool | None:
+        return self._earlier.finished or None
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self._earlier.finished:
+            session.exitstatus = self._earlier.run.exit_status or pytest.ExitCode.OK
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self) -> None:
+        self.pytest_collection_finish()
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_finish(self) -> None:
+        """Is what is left what the earlier run did not run? Raises UsageError before anything runs."""
+        found = self._folder / FOLDER / ITEMS
+        if not found.exists():
+            return
+        option = NAMED["resume"].flag
+        try:
+            now = {item.id for item in read_items(found.parent).found}
+            left = {item.id for item in read_items(self._folder).found if item.id not in self._done}
+        except (OSError, ResultsError) as error:
+            raise pytest.UsageError(str(SettingsError(option, str(self._folder), str(error)))) from None
+        found.unlink()
+        for ids, words in (
+            (left - now, "its run selected {}, and this run does not"),
+            (now - left, "this run selects {}, and its run did not"),
+        ):
+            if ids:
+                wanted = f"{words.format(id_list(sorted(ids)))}; give the same selection, or a new folder"
+                raise pytest.UsageError(str(SettingsError(option, str(self._folder), wanted)))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -193,9 +214,8 @@ class _Resumed:
         return category, "", ""
 
     def pytest_report_header(self) -> list[str]:
-        folder = self._reporting.writer.folder
-        remarks = (f"probe: {folder}: {printable_line(remark)}" for remark in self._earlier.remarks)
-        return [f"probe: going on with the run in {folder}", *remarks]
+        remarks = (f"probe: {self._folder}: {printable_line(remark)}" for remark in self._earlier.remarks)
+        return [f"probe: going on with the run in {self._folder}", *remarks]
 
     def _fails(self, result: Result) -> bool:
         strict = self._probe.settings.strict
@@ -236,35 +256,3 @@ def _node(probe: Probe, path: Path) -> str:
     if place is None:
         return node_of_file(probe, path)
     return f"{node_of_file(probe, place[0])}::{address(path).partition('::')[2]}"
-
-
-class SelectionCompared:
-    """In the process that reports a run that goes on: is what is left what the earlier run did not run? Raises
-    UsageError before anything runs."""
-
-    def __init__(self, folder: Path, done: frozenset[str]) -> None:
-        self._folder, self._done = folder, done
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_xdist_node_collection_finished(self) -> None:
-        self.pytest_collection_finish()
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_finish(self) -> None:
-        found = self._folder / FOLDER / ITEMS
-        if not found.exists():
-            return
-        option = NAMED["resume"].flag
-        try:
-            now = {item.id for item in read_items(found.parent).found}
-            left = {item.id for item in read_items(self._folder).found if item.id not in self._done}
-        except (OSError, ResultsError) as error:
-            raise pytest.UsageError(str(SettingsError(option, str(self._folder), str(error)))) from None
-        found.unlink()
-        for ids, words in (
-            (left - now, "its run selected {}, and this run does not"),
-            (now - left, "this run selects {}, and its run did not"),
-        ):
-            if ids:
-                wanted = f"{words.format(id_list(sorted(ids)))}; give the same selection, or a new folder"
-                raise pytest.UsageError(str(SettingsError(option, str(self._folder), wanted)))
