@@ -51,11 +51,6 @@ class RunFile(Struct, frozen=True):
         """Of a run that this version made."""
         return msgspec.convert({"schema": SCHEMA, **run}, cls)
 
-    @property
-    def digests(self) -> dict[str, str]:
-        """The digests of the dumps, by label."""
-        return {dump.label: dump.digest for dump in self.dumps}
-
 
 class RunFolder(Struct, frozen=True, dict=True):
     """A folder of --probe-out. option names it: an option, or an argument of a command. whole is its run.json."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
 from pytest_probe.features.html.collected import Collected
-from pytest_probe.features.html.other_runs import Comparison, Sparklines
+from pytest_probe.features.html.other_runs import Comparison
 from pytest_probe.features.html.page import Page
 from pytest_probe.model.result import Result
 from pytest_probe.reports.result_set import RunFile
@@ -34,7 +34,7 @@ def browser() -> Iterator[Chrome]:
 def opened(browser: Chrome, tmp_path: Path) -> Opener:
     """Opens the page of a run with these results."""
 
-    def make(results: list[Result], beside: Comparison | None = None, lines: Sparklines | None = None) -> Opened:
+    def make(results: list[Result], beside: Comparison | None = None, lines: Mapping[str, Any] | None = None) -> Opened:
         collected = Collected()
         for result in results:
             row = collected.add(result)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec import structs
 
-from pytest_probe.features.html.other_runs import Comparison, OtherCase, Sparklines
+from pytest_probe.features.html.other_runs import Comparison, OtherCase, letter_of
 from pytest_probe.model.details import OperandPlot
 from pytest_probe.model.measurement import CaseTime, Throughput, TimeBeside
 from pytest_probe.model.result import Result
@@ -493,8 +493,9 @@ def test_times(opened: Opener) -> None:
 
 
 def test_sparklines(opened: Opener) -> None:
-    lines: dict[str, list[float | None]] = {result.id: [1.0, 4.0, None, 64.0] for result in CASES}
-    page = opened(CASES, None, Sparklines("noise_ratio", ["a", "b", "c", "d"], lines))
+    line = "".join(map(letter_of, [1.0, 4.0, None, 64.0]))
+    lines = {"metric": "noise_ratio", "runs": ["a", "b", "c", "d"], "lines": [line] * len(CASES)}
+    page = opened(CASES, None, lines)
     drawing = page.all("tbody td svg")[0]
     assert drawing.get_attribute("aria-label") == "noise ratio over 3 runs: first about 1, last about 64"
     unharmed(page)

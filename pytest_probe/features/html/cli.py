@@ -75,8 +75,9 @@ def _results(folder: RunFolder) -> Iterator[Result]:
 
 def _comparison(shown: RunFolder, other: RunFolder) -> Comparison:
     notes, here, there = [], shown.run, other.run
-    common = here.digests.keys() & there.digests.keys()
-    alike = all(here.digests[label] == there.digests[label] for label in common) and bool(common)
+    digests, others = ({dump.label: dump.digest for dump in run.dumps} for run in (here, there))
+    common = digests.keys() & others.keys()
+    alike = all(digests[label] == others[label] for label in common) and bool(common)
     if not alike:
         notes.append("The two runs are of other dumps: their cases are listed, and not compared.")
     for name in ("seed", "inputs"):

@@ -10,12 +10,12 @@ from typing import Any
 from msgspec import Struct
 
 from pytest_probe.errors import SettingsError
-from pytest_probe.features.history.file import open_history, series
 from pytest_probe.model.baseline import KeptCase
 from pytest_probe.model.baseline import number as kept_number
 from pytest_probe.model.result import Result, rank
 from pytest_probe.numerics.error_plots import LETTERS, round_digits
 from pytest_probe.reports.case_metrics import metrics_of, short
+from pytest_probe.reports.history_file import open_history, series
 from pytest_probe.reports.result_set import ResultSet
 
 # The metric that sparklines draw, and the number of runs.
@@ -30,22 +30,9 @@ _MIN_FACTORS = (1.0, 1.0, 1.0, 1.5)
 _MOVED, _LISTED = 1000, 2000
 
 
-class Sparklines(Struct, frozen=True):
-    """metric: what is drawn; runs: when each began, the oldest first; lines: the metric of each case by id, None where
-    a run has none."""
-
-    metric: str
-    runs: Sequence[str]
-    lines: Mapping[str, Sequence[float | None]]
-
-    def data(self, ids: Sequence[str]) -> dict[str, Any]:
-        """For the page: a line for each case, in the order of its rows."""
-        texts = ["".join(map(_letter, self.lines.get(id, ()))) for id in ids]
-        return {"metric": self.metric, "runs": self.runs, "lines": texts}
-
-
-def sparklines(history: Path | None, ids: Sequence[str]) -> Sparklines | None:
-    """The sparklines of the cases with these ids; None without a history, or where it cannot be read any more."""
+def sparklines(history: Path | None, ids: Sequence[str]) -> dict[str, Any] | None:
+    """For the page: a line for each of these cases, over the last runs; None without a history, or where it cannot be
+    read any more."""
     if history is None or not history.exists():
         return None
     try:
@@ -53,10 +40,12 @@ def sparklines(history: Path | None, ids: Sequence[str]) -> Sparklines | None:
             runs, lines = series(file, ids, _METRIC, RUNS)
     except SettingsError:
         return None
-    return Sparklines(_METRIC, [run.started for run in runs], lines)
+    texts = ["".join(map(letter_of, lines.get(id, ()))) for id in ids]
+    return {"metric": _METRIC, "runs": [run.started for run in runs], "lines": texts}
 
 
-def _letter(value: float | None) -> str:
+def letter_of(value: float | None) -> str:
+    """Of one run; None where it has no such number."""
     if value is None:
         return " "
     if math.isnan(value) or math.isinf(value):
@@ -108,7 +97,8 @@ class Comparison:
         before, now = self.other.cases[id], OtherCase.of(result)
         factors = [_factor(before.numbers, now.numbers, name) for name in COMPARED_METRICS]
         changed = before.verdict != now.verdict
-        if changed or any(map(_moved, factors, _MIN_FACTORS)):
+        limits = ((factor, least) for factor, least in zip(factors, _MIN_FACTORS, strict=True) if factor is not None)
+        if changed or any(not 1 / least <= factor <= least for factor, least in limits):
             shown = [row, before.verdict, *(_shown(before.numbers, name) for name in COMPARED_METRICS)]
             shown += [_shown(now.numbers, name) for name in COMPARED_METRICS]
             # How far the furthest of the metrics moved, in powers of two: a change to or from 0 is furthest.
@@ -151,7 +141,3 @@ def _factor(before: Mapping[str, float], now: Mapping[str, float], name: str) ->
     if old == new or (math.isnan(old) and math.isnan(new)):
         return 1.0
     return new / old if old and not math.isnan(old) else math.inf
-
-
-def _moved(factor: float | None, least: float) -> bool:
-    return factor is not None and factor != 1.0 and not 1 / least <= factor <= least
