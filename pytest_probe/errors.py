@@ -80,6 +80,7 @@ class ResultsError(ProbeError):
 
     def __init__(self, where: str, found: str) -> None:
         super().__init__(f"{where}: pytest-probe does not write this: {found}")
+        self.found = found
 
 
 class RecordError(ProbeError):

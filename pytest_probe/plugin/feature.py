@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from pytest_probe.check.outcome import Checked
     from pytest_probe.model.collective import RankPool
     from pytest_probe.model.dump import Dump
-    from pytest_probe.model.result import OtherRun, Result
+    from pytest_probe.model.result import Result
     from pytest_probe.plugin.collectors import ProbeFile
     from pytest_probe.plugin.items import NoticeItem
     from pytest_probe.plugin.judged import Judged
     from pytest_probe.plugin.reporting import Reporting
     from pytest_probe.plugin.session import Probe
+    from pytest_probe.reports.result_set import OtherResults
     from pytest_probe.reports.results_file import Identity
     from pytest_probe.reports.running import RunningFile
 
@@ -98,7 +99,7 @@ class Feature:
         """Before anything is collected or written, in all processes. Raises SettingsError."""
 
     @property
-    def other(self) -> OtherRun | None:
+    def other(self) -> OtherResults | None:
         """What this run is compared with."""
         return None
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.plugin.session import Probe
-from pytest_probe.reports.saved import saved_path
+from pytest_probe.reports.results_file import saved_path
 from pytest_probe.system.files import replacing
 from pytest_probe.user_errors import first_line
 

@@ -18,7 +18,7 @@ from pytest_probe import frameworks
 from pytest_probe.errors import ProbeError, SettingsError, Unsupported
 from pytest_probe.model.case import Case
 from pytest_probe.model.dump import Dump
-from pytest_probe.model.result import AnnouncedCall, OtherRun
+from pytest_probe.model.result import AnnouncedCall
 from pytest_probe.options import FEATURES, SELF, imported
 from pytest_probe.plugin.feature import Feature, Machines, Trait
 from pytest_probe.plugin.item_hooks import ItemHooks
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import pluggy
 
     from pytest_probe.check import CaseRuns, Checked, Checker, Question
+    from pytest_probe.reports.result_set import OtherResults
 
 # Errors of one API, in one process, whose causes are looked for with further runs; from -vv on all are.
 WHOLE_DIAGNOSES, VERBOSE = 50, 2
@@ -103,7 +104,7 @@ class Probe:
         return next((feature.machines for feature in self.features if feature.machines is not None), None)
 
     @property
-    def others(self) -> list[OtherRun]:
+    def others(self) -> list[OtherResults]:
         """The runs that this one is compared with."""
         return [feature.other for feature in self.features if feature.other is not None]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator
 
-from pytest_probe.model.result import Result, plain, worst_metric
+from pytest_probe.model.result import Result, number, plain, rank
 from pytest_probe.reports.groups import Groups
 from pytest_probe.system.text import printable
 
@@ -30,10 +30,32 @@ def properties(result: Result) -> list[tuple[str, str | int | float]]:
     if result.folded:
         found.append((_PREFIX + "folded", f"+{result.folded}"))
     for metric, name in _METRICS.items():
-        value = worst_metric(result, metric)
-        if value is not None:
-            found.append((name, plain(value)))
-    return found + _measured(result) + _gate(result) + _against(result) + _diagnosis(result)
+        values = [number(output.metrics[metric]) for output in result.outputs if metric in output.metrics]
+        if values:
+            # NaN is above all.
+            found.append((name, plain(max(values, key=rank))))
+    time, memory, gate, against = result.time, result.memory, result.gate, result.against
+    # What the case takes, where the run measures it, and how many times as much as in another run.
+    numbers = (
+        ("time_us", None if time is None else time.median_us),
+        ("time_ratio", None if time is None or time.beside is None else time.beside.ratio),
+        ("peak_bytes", None if memory is None else memory.peak_bytes),
+    )
+    found += [(_PREFIX + name, value) for name, value in numbers if value is not None]
+    if gate is not None:
+        found += [
+            (_PREFIX + name, text) for name, text in (("gate", gate.change), ("gate_reason", gate.reason)) if text
+        ]
+    if against is not None:
+        words = (("against", against.status), ("suspect", against.suspect), ("difference", against.difference))
+        found += [_shared(name, printable(text)) for name, text in words if text]
+    # Of the output that decides: how much is wrong, where, and what it looks like.
+    failed = next((output for output in result.outputs if output.verdict == result.verdict), None)
+    if failed is not None and failed.diagnosis is not None:
+        wrong = failed.diagnosis
+        facts = (("wrong", wrong.wrong), ("where", wrong.where), ("cause", wrong.cause), ("cause_family", wrong.family))
+        found += [(_PREFIX + name, value) for name, value in facts if value]
+    return found
 
 
 def group_properties(groups: Groups) -> Iterator[tuple[str, str]]:
@@ -45,41 +67,3 @@ def group_properties(groups: Groups) -> Iterator[tuple[str, str]]:
 def _shared(name: str, text: str) -> tuple[str, str]:
     """One pair for all results that have it, since pytest keeps the pairs of each item."""
     return _PREFIX + name, text
-
-
-def _measured(result: Result) -> list[tuple[str, str | int | float]]:
-    """What the case takes, where the run measures it, and how many times as much as in another run."""
-    time, memory = result.time, result.memory
-    values = (
-        ("time_us", None if time is None else time.median_us),
-        ("time_ratio", None if time is None or time.beside is None else time.beside.ratio),
-        ("peak_bytes", None if memory is None else memory.peak_bytes),
-    )
-    return [(_PREFIX + name, value) for name, value in values if value is not None]
-
-
-def _gate(result: Result) -> list[tuple[str, str | int | float]]:
-    """What the case is compared with the baseline, and why."""
-    if result.gate is None:
-        return []
-    texts = (("gate", result.gate.change), ("gate_reason", result.gate.reason))
-    return [(_PREFIX + name, text) for name, text in texts if text]
-
-
-def _against(result: Result) -> list[tuple[str, str | int | float]]:
-    """What the call is beside the other side, which side is wrong, and what both differ by."""
-    if result.against is None:
-        return []
-    found = result.against
-    texts = (("against", found.status), ("suspect", found.suspect), ("difference", found.difference))
-    return [_shared(name, printable(text)) for name, text in texts if text]
-
-
-def _diagnosis(result: Result) -> list[tuple[str, str | int | float]]:
-    """How much of the output that decides is wrong, where, and what it looks like."""
-    failed = next((output for output in result.outputs if output.verdict == result.verdict), None)
-    if failed is None or failed.diagnosis is None:
-        return []
-    found = failed.diagnosis
-    texts = (("wrong", found.wrong), ("where", found.where), ("cause", found.cause), ("cause_family", found.family))
-    return [(_PREFIX + name, value) for name, value in texts if value]

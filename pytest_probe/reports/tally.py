@@ -65,7 +65,15 @@ class TimeTally(Struct):
         """Both lists, the slowest first; nothing where no case was timed."""
         if not (self.cases or self.untimed):
             return
-        yield ", ".join(self._counts())
+        cases = "1 case" if self.cases == 1 else f"{self.cases:,} cases"
+        counts = (
+            (self.slower, "slower than the limit"),
+            (self.once, "timed once"),
+            (self.too_short, "too short"),
+            (self.untimed, "not timed"),
+        )
+        more = [f"{found:,} {words}" for found, words in counts if found]
+        yield ", ".join([f"times: {cases}, {microseconds(self.total)} for one call of each", *more])
         if self.by_ratio:
             yield f"{'slowest beside the other run':<{_NAME_WIDTH}} {'ratio':>7} {'time':>9} {'there':>9}"
         for ratio, name, time in self.by_ratio:
@@ -77,18 +85,6 @@ class TimeTally(Struct):
         yield f"{'slowest':<{_NAME_WIDTH}} {'share':>7} {'time':>9}"
         for us, name, _ in self.by_share:
             yield f"{_cut(name)} {100 * us / self.total:>5.1f} % {microseconds(us):>9}"
-
-    def _counts(self) -> Iterator[str]:
-        cases = "1 case" if self.cases == 1 else f"{self.cases:,} cases"
-        yield f"times: {cases}, {microseconds(self.total)} for one call of each"
-        for found, words in (
-            (self.slower, "slower than the limit"),
-            (self.once, "timed once"),
-            (self.too_short, "too short"),
-            (self.untimed, "not timed"),
-        ):
-            if found:
-                yield f"{found:,} {words}"
 
 
 def _slowest(found: list[_Entry]) -> list[_Entry]:
@@ -111,6 +107,15 @@ class Worst(Struct):
     ulp: float = math.nan
     verdict: Outcome = "skip"
     bound: bool = False
+
+    def widen(self, metrics: Mapping[str, Plain]) -> None:
+        """Take in the metrics of an output."""
+        ratio = number(metrics.get("noise_ratio", -1.0))
+        if rank(ratio) > rank(self.ratio):
+            self.ratio, self.limit = ratio, number(metrics.get("noise_ratio_limit"))
+            self.bound = number(metrics.get("k", _ALL_RUNS)) < _ALL_RUNS
+        if "max_ulp" in metrics:
+            self.ulp = max(number(metrics["max_ulp"]), -1.0 if math.isnan(self.ulp) else self.ulp, key=rank)
 
 
 class Tally(Struct):
@@ -148,14 +153,14 @@ class Tally(Struct):
         if result.verdict == "skip":
             self.skips[result.kind or result.reason] += 1
         if result.verdict == "warning" and len(self.warnings) < _MAX_WARNINGS:
-            self.warnings.append((result.id, _why(result)))
-        self._add_search(result)
+            # The reason in one line, that of the worst output where the case has none of its own.
+            outputs = (f"{each.name}: {each.reason}" for each in result.outputs if each.verdict == "warning")
+            lines = (result.reason or next(outputs, "")).splitlines()
+            self.warnings.append((result.id, lines[0] if lines else ""))
         worst = self.apis.setdefault(result.api, Worst(result.api))
         worst.verdict = max(worst.verdict, result.verdict, key=SEVERITY.__getitem__)
         for output in result.outputs:
-            _widen(worst, output.metrics)
-
-    def _add_search(self, result: Result) -> None:
+            worst.widen(output.metrics)
         for note in result.notes:
             if note.startswith(_CONTRACT):
                 self.contracts.append((result.id, note.removeprefix(_CONTRACT)))
@@ -168,19 +173,3 @@ class Tally(Struct):
         """The `count` worst APIs by noise ratio, without APIs that reach no ratio above 0."""
         ranked = sorted(self.apis.values(), key=lambda worst: -rank(worst.ratio))
         return [worst for worst in ranked[:count] if not worst.ratio <= 0]
-
-
-def _why(result: Result) -> str:
-    """The reason of a result in one line, the reason of its worst output where it has none of its own."""
-    outputs = (f"{output.name}: {output.reason}" for output in result.outputs if output.verdict == result.verdict)
-    lines = (result.reason or next(outputs, "")).splitlines()
-    return lines[0] if lines else ""
-
-
-def _widen(worst: Worst, metrics: Mapping[str, Plain]) -> None:
-    ratio = number(metrics.get("noise_ratio", -1.0))
-    if rank(ratio) > rank(worst.ratio):
-        worst.ratio, worst.limit = ratio, number(metrics.get("noise_ratio_limit"))
-        worst.bound = number(metrics.get("k", _ALL_RUNS)) < _ALL_RUNS
-    if "max_ulp" in metrics:
-        worst.ulp = max(number(metrics["max_ulp"]), -1.0 if math.isnan(worst.ulp) else worst.ulp, key=rank)

@@ -29,13 +29,11 @@ class WeakCases(Struct):
             return
         yield f"{count(self.apis.total(), 'case')} {verb} little or nothing{source}:"
         for (api, reason), names in list(self.names.items())[:_LISTED]:
-            first, *rest = sorted(names, key=_by_number)
+            # By the numbers in them.
+            first, *rest = sorted(
+                names, key=lambda name: [(int(x), "") if x.isdigit() else (-1, x) for x in name.split(".")]
+            )
             more = f" and {len(rest):,} more of {api.split()[0]}" if rest else ""
             yield from wrap(f"{first}{more}: {reason}", "    ", "  ", width)
         if len(self.names) > _LISTED:
             yield f"  and {len(self.names) - _LISTED:,} more reasons"
-
-
-def _by_number(name: str) -> list[tuple[int, str]]:
-    """Orders names by the numbers in them."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in name.split(".")]

@@ -16,8 +16,8 @@ from pytest_probe.errors import ResultsError, SettingsError
 from pytest_probe.model.result import Plain, PortableId, Result, number
 from pytest_probe.model.verdict import PASS_SELF, Metric
 from pytest_probe.numerics.tool_metrics import Measures
-from pytest_probe.reports.results_file import RESULTS, RUN, read_results
-from pytest_probe.reports.selected import check_results, end_of
+from pytest_probe.reports.result_set import RunFolder
+from pytest_probe.reports.results_file import RESULTS, read_results, refused
 from pytest_probe.system.files import open_regular
 
 BLANK = " "
@@ -157,10 +157,9 @@ def early_end(path: Path) -> str:
     """What is to be said of a run that ended early, "" of a whole one and of a file. Raises SettingsError."""
     if not (path / RESULTS).exists():
         return ""
-    try:
-        return check_results("compare", path / RESULTS, end_of(path / RUN))
-    except (OSError, ResultsError) as error:
-        raise SettingsError("compare", str(path), f"it cannot be read: {error}; {_GIVE}") from error
+    words = f"it cannot be read: {{error}}; {_GIVE}"
+    with refused("compare", path, words, words):
+        return RunFolder.read("compare", path).early_end()
 
 
 def _of_folder(folder: Path, without_ulp: bool) -> dict[str, Row]:
