@@ -143,7 +143,9 @@ def _output(output: OutputVerdict) -> Iterator[str]:
     yield from wrap(f"{output.name}{tensor}: {output.verdict}{standard}{reason}")
     if output.diagnosis is not None:
         yield from _diagnosis(output.diagnosis, sampled="sampled" in output.metrics)
-    yield from element_lines(_beyond_limit(output))
+    # The worst elements that the limit does not allow; where it allows all, something else failed: the worst.
+    limit = number(output.metrics.get("noise_ratio_limit"))
+    yield from element_lines([element for element in output.worst if not element.ratio <= limit] or output.worst[:1])
 
 
 def element_lines(elements: Sequence[Element]) -> Iterator[str]:
@@ -160,7 +162,9 @@ def _diagnosis(found: Diagnosis, *, sampled: bool) -> Iterator[str]:
     where = f": {found.where}" if found.where else ""
     elements = "sampled elements" if sampled else "elements"
     if found.size > 1:
-        yield from wrap(f"wrong: {found.wrong:,} of {found.size:,} {elements} ({_share(found)}){where}", "    ", "  ")
+        share = 100 * found.wrong / found.size
+        said = "all" if found.wrong == found.size else f"{share:.2g} %" if share < 99.5 else "nearly all"
+        yield from wrap(f"wrong: {found.wrong:,} of {found.size:,} {elements} ({said}){where}", "    ", "  ")
     if found.cause:
         yield from wrap(f"looks like: {found.cause}", "    ", "  ")
     if found.quick:
@@ -170,19 +174,6 @@ def _diagnosis(found: Diagnosis, *, sampled: bool) -> Iterator[str]:
         yield f"  {'; '.join(counts)}"
     if found.size > 1:
         yield f"  error: {found.errors}"
-
-
-def _share(found: Diagnosis) -> str:
-    if found.wrong == found.size:
-        return "all"
-    share = 100 * found.wrong / found.size
-    return f"{share:.2g} %" if share < 99.5 else "nearly all"
-
-
-def _beyond_limit(output: OutputVerdict) -> Sequence[Element]:
-    """The worst elements that the limit does not allow; where it allows all, something else failed: the worst."""
-    limit = number(output.metrics.get("noise_ratio_limit"))
-    return [element for element in output.worst if not element.ratio <= limit] or output.worst[:1]
 
 
 def _element(element: Element, with_ratio: bool) -> str:
@@ -258,15 +249,6 @@ def _warnings(tally: Tally, width: int) -> Iterator[str]:
         yield f"  and {count(more, 'warning')} more; --probe-out=DIR keeps all"
 
 
-def _contracts(tally: Tally, width: int) -> Iterator[str]:
-    """Calls whose numbers are right, and that differ in what they accept or return."""
-    if tally.contracts:
-        yield "contracts, which fail with --probe-strict:"
-    for name, reason in tally.contracts:
-        yield f"  {name}"
-        yield from wrap(reason, "    ", "    ", width)
-
-
 def wrap(text: str, indent: str = "  ", start: str = "", width: int = WIDTH) -> list[str]:
     """The text in lines of at most so many columns, words and paths unbroken; its own lines stay, indented ones as they
     are. start goes before each of those, indent before what they are continued in."""
@@ -278,11 +260,6 @@ def wrap(text: str, indent: str = "  ", start: str = "", width: int = WIDTH) -> 
         for line in printable(text).splitlines()
         for part in ([line] if line.startswith("  ") else wrapper.wrap(line))
     ]
-
-
-def _says_nothing(worst: Worst) -> bool:
-    """No ULP, or so many where all is well that they only say that the reference is near zero."""
-    return worst.ulp != worst.ulp or (worst.verdict == "pass" and worst.ulp > _MANY_ULP)
 
 
 def summary_lines(tally: Tally, *, not_run: int, width: int = WIDTH) -> Iterator[str]:
@@ -305,7 +282,11 @@ def summary_lines(tally: Tally, *, not_run: int, width: int = WIDTH) -> Iterator
     if tally.drawn["calls"]:
         share = tally.drawn["rejected"] / tally.drawn["calls"]
         yield f"{count(tally.drawn['calls'], 'call')} drawn, {share:.0%} of them rejected by the reference"
-    yield from _contracts(tally, width)
+    if tally.contracts:
+        yield "contracts, which fail with --probe-strict:"
+    for name, reason in tally.contracts:
+        yield f"  {name}"
+        yield from wrap(reason, "    ", "    ", width)
     if not_run:
         yield f"{count(not_run, 'item')} did not run"
     if tally.skips:
@@ -325,6 +306,8 @@ def _ranked(ranking: Sequence[Worst], width: int) -> Iterator[str]:
         yield f"{'worst APIs by noise ratio':<{names}} {'ratio':>10} {'limit':>8} {'max ULP':>10} {'':>7}".rstrip()
     for worst in ranking:
         api = worst.api if len(worst.api) <= names else worst.api[: names - 3] + "..."
-        ulp = "" if _says_nothing(worst) else f"{worst.ulp:.4g}"
+        # No ULP, or so many where all is well that they only say that the reference is near zero.
+        said = worst.ulp == worst.ulp and not (worst.verdict == "pass" and worst.ulp > _MANY_ULP)
+        ulp = f"{worst.ulp:.4g}" if said else ""
         ratio = f"{'<= ' if worst.bound else ''}{worst.ratio:.4g}"
         yield f"{api:<{names}} {ratio:>10} {worst.limit:>8.4g} {ulp:>10} {worst.verdict:>7}"

@@ -52,10 +52,8 @@ class AgainstBenchmark(Feature):
         by_ratios = self.probe.settings.standard in COMPARES
         return f"beside {self._benchmark.folder.name}" + ("" if by_ratios else ", where an error is a warning")
 
-    def add(self, result: Result) -> None:
+    def add(self, result: Result) -> bool | None:
         self._seen.add(result.portable_id)
-
-    def compared(self, result: Result) -> bool | None:
         if result.verdict == "skip" or not result.outputs:
             return None
         other = self._benchmark.of(result.portable_id)
