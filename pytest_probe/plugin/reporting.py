@@ -284,7 +284,7 @@ class Reporting:
             cases = terminal.count(self._compared[False], "case")
             self.trouble(f"nothing was compared: the other side has none of {cases} that ran, or none that can be")
         if self._writer is not None:
-            self._close(self._writer, session, int(exitstatus))
+            self._close(self._writer, int(exitstatus))
         self.run |= self._summary(int(session.exitstatus))
         for feature in self._probe.features if self._runs else ():
             feature.close(self)
@@ -314,7 +314,7 @@ class Reporting:
         unjudged = [item.id for item in found if item.is_case and item.node in nodes]
         return {**end, "without_result": unjudged} if unjudged else end
 
-    def _close(self, writer: ResultsWriter, session: pytest.Session, status: int) -> None:
+    def _close(self, writer: ResultsWriter, status: int) -> None:
         clear(writer.folder / FOLDER, finished=not self.not_run)
         if self.earlier is not None and self.earlier.finished:
             writer.release()
