@@ -10,8 +10,8 @@ from msgspec import Struct, field
 
 from pytest_probe.model.result import Result
 from pytest_probe.model.verdict import RELATION, Outcome
-from pytest_probe.reports.api_table import write_json
 from pytest_probe.reports.results_file import RESULTS, read_results
+from pytest_probe.reports.tables import write_json
 from pytest_probe.reports.terminal import count, wrap
 
 FILE = "relations.json"

@@ -10,10 +10,9 @@ from msgspec import Struct, field
 
 from pytest_probe.model.result import Result
 from pytest_probe.model.verdict import WORTH_SCALE
-from pytest_probe.reports.csv_file import write_rows
 from pytest_probe.reports.results_file import RESULTS, read_results
+from pytest_probe.reports.tables import WeakCases, write_rows
 from pytest_probe.reports.terminal import count, wrap
-from pytest_probe.reports.weak_cases import WeakCases
 
 FILE = "detects.csv"
 COLUMNS = ("id", "output", "dtype", "scale_error", "element_ulp", "row_ulp", "terms", "missing_term_found", "weak")

@@ -122,7 +122,6 @@ class TorchFramework(TorchCalls, PythonFramework):
     registered_kernels = staticmethod(registered)
     known = staticmethod(own.known)
     apis = staticmethod(allowlist.apis)
-    check_arguments = staticmethod(safety.check_arguments)
     bytes_inside = staticmethod(on_reference(sizes.bytes_inside))
     border = staticmethod(border)
     noting_choices = staticmethod(references.noting)
@@ -143,8 +142,15 @@ class TorchFramework(TorchCalls, PythonFramework):
     script = staticmethod(SCRIPT.text)
     literal_script = staticmethod(LITERAL.text)
 
+    def check_arguments(self, bound: BoundCall) -> None:
+        if bound.name in safety.CHECKS or bound.api.rpartition(".")[2].startswith(safety.PREFIXES):
+            safety.check_arguments(bound)
+
     def reference(self, api: str, bound: BoundCall) -> Callable[..., Any] | None:
-        return npu.reference(api) or scaled_products.formula(api, bound)
+        prefix, _, name = api.rpartition(".")
+        if prefix == npu.PREFIX:
+            return npu.reference(name)
+        return scaled_products.formula(api, bound) if bound.native and name in scaled_products.PRODUCTS else None
 
     def candidates(self, namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple[API, ...]:
         return tuple(map(own.marked, allowlist.candidates(namespace, api, namespaces)))

@@ -374,12 +374,9 @@ WITHOUT: Mapping[str, str] = {
 }
 
 
-def reference(api: str) -> Callable[..., Any] | None:
-    """The formula of a recorded API ("NPU.npu_swiglu"); None where there is none. Raises NoReference where that has a
-    reason that is known."""
-    prefix, _, name = api.partition(".")
-    if prefix != PREFIX:
-        return None
+def reference(name: str) -> Callable[..., Any] | None:
+    """The formula of an operator ("npu_swiglu"); None where there is none. Raises NoReference where that has a reason
+    that is known."""
     if name in WITHOUT:
         raise NoReference(WITHOUT[name])
     return OPERATORS.get(name)
