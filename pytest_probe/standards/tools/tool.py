@@ -73,7 +73,16 @@ def against_reference(comparison: Comparison, release: Release) -> Measures:
             return measure(comparison.actual, comparison.expected, Convention())
         actual, expected = (np.asarray(side, np.float64) for side in (comparison.actual, comparison.expected))
         return measure(actual, expected, release.convention_of("float64"))
-    reference = _reference(comparison, release.status)
+    dtype = comparison.actual.dtype
+    if release.status.reference in ("own", "computed"):
+        reference = dtype.name
+    elif release.status.reference == "float32":
+        reference = "float64" if dtype in WIDE_DTYPES else "float32"
+    else:
+        narrow = (
+            dtype.name in _NARROW or comparison.case.narrow or comparison.call.name in release.status.float32_reference
+        )
+        reference = "float32" if release.status.reference == "next" and narrow else "float64"
     with np.errstate(over="ignore"):
         expected = comparison.expected
         if release.status.reference == "computed" and comparison.actual.dtype == np.float32:
@@ -82,16 +91,6 @@ def against_reference(comparison: Comparison, release: Release) -> Measures:
         if reference != "float64" and not is_complex(comparison.actual.dtype):
             expected = round_to(expected, reference)
         return measure(comparison.actual, expected, release.convention_of(comparison.actual.dtype, reference))
-
-
-def _reference(comparison: Comparison, how: Status) -> str:
-    dtype = comparison.actual.dtype
-    if how.reference in ("own", "computed"):
-        return dtype.name
-    if how.reference == "float32":
-        return "float64" if dtype in WIDE_DTYPES else "float32"
-    narrow = dtype.name in _NARROW or comparison.case.narrow or comparison.call.name in how.float32_reference
-    return "float32" if how.reference == "next" and narrow else "float64"
 
 
 def verdict(
