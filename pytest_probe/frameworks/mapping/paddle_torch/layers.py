@@ -339,17 +339,13 @@ def cross_entropy(
     if weight is None:
         loss = F.nll_loss(logs, labels.long(), ignore_index=ignore_index, reduction=reduction)
     else:
-        loss = _weighted(logs, labels.long(), weight, ignore_index, reduction)
+        # The weights have gradients, too.
+        kept = labels != ignore_index
+        known = torch.where(kept, labels.long(), 0)
+        weights = weight[known] * kept
+        loss = -logs.gather(1, known.unsqueeze(1)).squeeze(1) * weights
+        loss = loss.sum() / weights.sum() if reduction == "mean" else _reduced(loss, reduction)
     return loss.unsqueeze(axis) if reduction == "none" and label.dim() == input.dim() else loss
-
-
-def _weighted(logs: Tensor, labels: Tensor, weight: Tensor, ignore_index: int, reduction: str) -> Tensor:
-    """The weights have gradients, too."""
-    kept = labels != ignore_index
-    known = torch.where(kept, labels, 0)
-    weights = weight[known] * kept
-    loss = -logs.gather(1, known.unsqueeze(1)).squeeze(1) * weights
-    return loss.sum() / weights.sum() if reduction == "mean" else _reduced(loss, reduction)
 
 
 def softmax_with_cross_entropy(
