@@ -20,22 +20,18 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)  # type: ignore[no-untyped-call]
-        if "__torch_dispatch__" in cls.__dict__:
-            cls.__torch_dispatch__ = _left_alone(cls.__dict__["__torch_dispatch__"])  # type: ignore[method-assign]
+        method: Callable[..., Any] | None = cls.__dict__.get("__torch_dispatch__")
+        if method is None or _disabling is None:
+            return
+        disabled = _disabling(method, recursive=True)
+
+        @functools.wraps(method)
+        def seen(*args: Any, **kwargs: Any) -> Any:
+            return (disabled if _COMPILER in sys.modules else method)(*args, **kwargs)
+
+        cls.__torch_dispatch__ = seen  # type: ignore[method-assign]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         """torch's own name for it; False: it wraps nothing."""
         return False
-
-
-def _left_alone(method: Callable[..., Any]) -> Callable[..., Any]:
-    if _disabling is None:
-        return method
-    disabled = _disabling(method, recursive=True)
-
-    @functools.wraps(method)
-    def seen(*args: Any, **kwargs: Any) -> Any:
-        return (disabled if _COMPILER in sys.modules else method)(*args, **kwargs)
-
-    return seen

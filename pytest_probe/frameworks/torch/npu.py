@@ -113,7 +113,11 @@ def npu_grouped_matmul(
     if len(x) > 1 or group_list is None:
         parts = references.grouped_matmul(x, matrices, biases)
     elif group_type == 2:
-        parts = _by_columns(x[0], weight, _lengths(group_list, group_list_type))
+        lengths = _lengths(group_list, group_list_type)
+        one = len(weight) == 1 and weight[0].dim() == 2
+        check_shapes(one, f"{len(weight)} weights", "one matrix for groups along the columns of x")
+        _check_lengths(lengths, x[0].shape[1])
+        parts = references.grouped_matmul(torch.split(x[0], lengths, 1), torch.split(weight[0], lengths))
         return [torch.stack(parts)]
     else:
         lengths = _lengths(group_list, group_list_type)
@@ -121,16 +125,6 @@ def npu_grouped_matmul(
         parts = references.grouped_matmul(torch.split(x[0], lengths), matrices, biases)
     parts = parts if output_dtype is None else [each.to(output_dtype) for each in parts]
     return [torch.cat(parts)] if split_item in (2, 3) else parts
-
-
-def _by_columns(x: torch.Tensor, weight: Sequence[torch.Tensor], lengths: list[int]) -> list[torch.Tensor]:
-    check_shapes(
-        len(weight) == 1 and weight[0].dim() == 2,
-        f"{len(weight)} weights",
-        "one matrix for groups along the columns of x",
-    )
-    _check_lengths(lengths, x.shape[1])
-    return references.grouped_matmul(torch.split(x, lengths, 1), torch.split(weight[0], lengths))
 
 
 def _lengths(group_list: torch.Tensor | Sequence[int], kind: int | None) -> list[int]:
@@ -322,42 +316,12 @@ def _into(out: torch.Tensor | None, result: torch.Tensor) -> torch.Tensor:
     return result if out is None else out.copy_(result)
 
 
+# By name: all the functions above that have a name of torch_npu's, and one of a file of its own.
 OPERATORS: Mapping[str, Callable[..., Any]] = {
-    **{
-        function.__name__: _named(function)
-        for function in (
-            npu_rms_norm,
-            npu_add_rms_norm,
-            npu_swiglu,
-            npu_rotary_mul,
-            npu_scaled_masked_softmax,
-            npu_fusion_attention,
-            npu_grouped_matmul,
-            npu_moe_gating_top_k_softmax,
-            npu_linear,
-            npu_bmmV2,
-            fast_gelu,
-            npu_mish,
-            npu_group_norm_silu,
-            npu_apply_adam,
-            npu_apply_adam_w,
-            npu_layer_norm_eval,
-            npu_confusion_transpose,
-            npu_transpose,
-            npu_broadcast,
-            npu_dtype_cast,
-            npu_one_hot,
-            npu_pad,
-            npu_slice,
-            npu_max,
-            npu_sort_v2,
-            npu_giou,
-            npu_ciou,
-            npu_diou,
-            one_,
-        )
-    },
-    "npu_fast_gelu": _named(fast_gelu),
+    **{name: _named(function) for name, function in list(globals().items()) if name.startswith("npu_")},
+    "npu_fusion_attention": _named(npu_fusion_attention),
+    **dict.fromkeys(("fast_gelu", "npu_fast_gelu"), _named(fast_gelu)),
+    "one_": _named(one_),
 }
 _NMS = "the order of boxes with equal scores is not documented"
 _STATUS = "it reads or clears a flag of the device, and computes nothing"

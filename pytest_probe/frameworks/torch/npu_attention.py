@@ -81,7 +81,12 @@ class _Hidden:
         if self._mask is None:
             return None
         if self._mode > 1:
-            self._check_compressed(self._mask, max(rows, columns))
+            # As much of the triangle as so many places take.
+            extent = max(rows, columns)
+            shape, corner = (COMPRESSED, COMPRESSED), self._mask[:extent, :extent]
+            if self._mask.shape != shape or not torch.equal(corner, torch.ones_like(corner).triu(1)):
+                wanted = f"the upper triangle of {list(shape)}"
+                raise NoReference(f"sparse_mode={self._mode} with an atten_mask that is not {wanted}")
             limits = {2: (_UNLIMITED, 0), 3: (_UNLIMITED, 0), 4: (self._before, self._after)}[self._mode]
             device = self._mask.device
             return references.band_mask(rows, columns, *limits, from_end=self._mode > 2, device=device)
@@ -104,13 +109,6 @@ class _Hidden:
         if (outside & ~mask).any():
             limits = f"pre_tockens={self._before} and next_tockens={self._after}"
             raise NoReference(f"atten_mask shows keys outside of {limits}: what a kernel does there is not documented")
-
-    def _check_compressed(self, mask: torch.Tensor, extent: int) -> None:
-        """extent: as much of the triangle as so many places take."""
-        shape, corner = (COMPRESSED, COMPRESSED), mask[:extent, :extent]
-        if mask.shape != shape or not torch.equal(corner, torch.ones_like(corner).triu(1)):
-            wanted = f"the upper triangle of {list(shape)}"
-            raise NoReference(f"sparse_mode={self._mode} with an atten_mask that is not {wanted}")
 
 
 def _attention(

@@ -37,28 +37,21 @@ class _Mode(DispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        own = func.namespace == "aten" and torch.Tag.nondeterministic_seeded not in func.tags
+        if not (own and computes(func, args) and any(map(_is_narrow, tree_leaves(args)))):
+            return func(*args, **kwargs)
         # Before the call, which may write to its arguments.
-        wide = tree_map_only(torch.Tensor, _wide, (args, kwargs)) if _is_asked(func, args) else None
+        wide_args, wide_kwargs = tree_map_only(torch.Tensor, _wide, (args, kwargs))
         result = func(*args, **kwargs)
-        if wide is not None:
-            self._replace(func, result, *wide)
-        return result
-
-    def _replace(self, func: Any, result: Any, args: Any, kwargs: Any) -> None:
         try:
-            exact = func(*args, **kwargs)
+            exact = func(*wide_args, **wide_kwargs)
         except (RuntimeError, TypeError):  # no kernel in float64
-            return
+            return result
         for found, wanted in zip(tree_leaves(result), tree_leaves(exact), strict=True):
             if _is_narrow(found) and _is_beyond(found, wanted):
                 found.copy_(wanted)
                 self.found = True
-
-
-def _is_asked(func: Any, args: Any) -> bool:
-    if func.namespace != "aten" or torch.Tag.nondeterministic_seeded in func.tags or not computes(func, args):
-        return False
-    return any(map(_is_narrow, tree_leaves(args)))
+        return result
 
 
 def _is_beyond(found: torch.Tensor, exact: torch.Tensor) -> bool:

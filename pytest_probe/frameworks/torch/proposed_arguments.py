@@ -49,7 +49,11 @@ def completions(
     rank = max((len(spec.shape) for _, spec in named_tensors(args)), default=0)
     gaps = [place for place, value in enumerate(args) if isinstance(value, Lost)]
     given: set[tuple[str, str]] = set()
-    found = _parameters(function, name)
+    # What may be missing of a function: as Python tells of it, as torch's own list of overridable functions does, and
+    # as the operator of its name does. Each knows of some that the others lack.
+    described = _overridable().get(function)
+    forms = [*_signature(function), *(_signature(described) if described is not None else ()), *_schemas(name)]
+    found = list(dict.fromkeys(forms))
     for parameter in sorted(found, key=lambda each: _ORDER.index(each.kind)):
         if 0 <= parameter.place < len(args) and parameter.place not in gaps:
             continue
@@ -70,14 +74,6 @@ def _values(parameter: _Parameter, rank: int, dtype: str | None) -> Sequence[Any
     if parameter.kind == "reduction":
         return _WORDS if parameter.words else _NUMBERS
     return () if dtype is None else (DtypeSpec(dtype),)
-
-
-def _parameters(function: Callable[..., Any], name: str) -> list[_Parameter]:
-    """What may be missing of a function: as Python tells of it, as torch's own list of overridable functions does, and
-    as the operator of its name does. Each knows of some that the others lack."""
-    described = _overridable().get(function)
-    forms = [*_signature(function), *(_signature(described) if described is not None else ()), *_schemas(name)]
-    return list(dict.fromkeys(forms))
 
 
 @functools.cache

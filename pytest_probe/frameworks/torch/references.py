@@ -337,11 +337,8 @@ class _Call:
         result = torch.func.functional_call(self._state.module, named, args, kwargs)
         for name, tensor in before.items():
             if named[name] is not tensor:
-                _write(named[name], tensor)
+                # What a Module made one of its tensors, as a change of the one that it was given.
+                assigned = named[name]
+                with torch.no_grad():
+                    (tensor if assigned.shape == tensor.shape else tensor.resize_(assigned.shape)).copy_(assigned)
         return result
-
-
-def _write(assigned: torch.Tensor, tensor: torch.Tensor) -> None:
-    """What a Module made one of its tensors, as a change of the one that it was given."""
-    with torch.no_grad():
-        (tensor if assigned.shape == tensor.shape else tensor.resize_(assigned.shape)).copy_(assigned)
