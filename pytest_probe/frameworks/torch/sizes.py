@@ -56,9 +56,9 @@ _BEYOND, _OVERFLOWED = 1 << 63, "calculation overflowed"
 # Tensors that a kernel may hold in addition to those that its arguments' sizes show: the coordinates of nonzero,
 # copies.
 _SLACK = 16
-# Values decide on a shape, or there is no kernel that tells it.
 # Whose numbers are the sizes of what they make, and nothing else.
 _SIZED = frozenset(("empty", "ones", "rand", "randn", "zeros"))
+# Values decide on a shape, or there is no kernel that tells it.
 _NOT_KNOWN = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
 
 
