@@ -204,12 +204,12 @@ def _lost_numbers(matrix: Float64Array, found: Float64Array, scale: Float64Array
     with np.errstate(invalid="ignore"):
         lost = np.isnan(found * scale)
     for gone, words in (
-        (np.isnan(matrix) & ~lost, "NaN"),
-        (np.isinf(matrix) & ~lost & (np.abs(found) < form.max), "infinities"),
-        ((matrix == 0) & (found != 0) & np.isfinite(scale), "zeros"),
+        (np.isnan(matrix) & ~lost, "NaN became"),
+        (np.isinf(matrix) & ~lost & (np.abs(found) < form.max), "infinities became"),
+        ((matrix == 0) & (found != 0) & np.isfinite(scale), "zeros became"),
     ):
         if gone.any():
-            return f"{np.count_nonzero(gone):,} {words} became other numbers, the first {_at(gone)}"
+            return f"{np.count_nonzero(gone):,} {words} other numbers, the first {_at(gone)}"
     return ""
 
 
