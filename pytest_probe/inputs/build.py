@@ -250,14 +250,7 @@ _COMPLEX_OF = {"float32": "complex64", "float64": "complex128"}
 
 
 def build(
-    call: Call,
-    *,
-    bound: BoundCall,
-    record: str,
-    dtype: str | None,
-    seed: int,
-    kind: str,
-    files: StoredTensors,
+    call: Call, *, bound: BoundCall, record: str, dtype: str | None, seed: int, kind: str, files: StoredTensors
 ) -> Arguments:
     """The arguments of one call, in the recorded dtypes or with every floating tensor rounded to dtype.
 

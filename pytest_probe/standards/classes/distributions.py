@@ -235,19 +235,11 @@ def _uniform(comparison: Comparison) -> _Law:
     return _Law(_ramp, 0.0, 1.0, low, high - low)
 
 
-def _unit(comparison: Comparison) -> _Law:
-    return _Law(_ramp, 0.0, 1.0)
-
-
 _erf = np.vectorize(math.erf, otypes=[float])
 
 
 def _bell(values: AnyArray) -> AnyArray:
     return np.asarray((1 + _erf(values / math.sqrt(2))) / 2)
-
-
-def _standard_normal(comparison: Comparison) -> _Law:
-    return _Law(_bell, normal=_itself)
 
 
 def _normal(comparison: Comparison) -> _Law:
@@ -382,9 +374,9 @@ def _multinomial(comparison: Comparison, values: AnyArray) -> str | None:
 
 # By the names that classes.yaml gives to distributions.
 _LAWS: Mapping[str, Callable[[Comparison], _Law]] = {
-    "unit": _unit,
+    "unit": lambda comparison: _EVEN,
     "uniform": _uniform,
-    "standard_normal": _standard_normal,
+    "standard_normal": lambda comparison: _Law(_bell, normal=_itself),
     "normal": _normal,
     "log_normal": _log_normal,
     "exponential": _exponential,

@@ -19,12 +19,7 @@ from pytest_probe.standards.device_modes import emulations, judge_emulated, metr
 from pytest_probe.standards.device_modes.rounded_operands import is_as_large
 from pytest_probe.standards.device_modes.sampled_rounding import SampledEvidence
 from pytest_probe.standards.device_modes.signature import outlying
-from pytest_probe.standards.diagnosis.failed_output import (
-    MIN_WRONG_ELEMENTS,
-    NEARLY_ALL,
-    Cause,
-    FailedOutput,
-)
+from pytest_probe.standards.diagnosis.failed_output import MIN_WRONG_ELEMENTS, NEARLY_ALL, Cause, FailedOutput
 
 _NARROWER = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 # Steps of a narrower dtype that a result may be off by which went through it.
@@ -193,12 +188,7 @@ def integer_step(failed: FailedOutput) -> Cause | None:
     if not np.mean((np.abs(gap) == 1) & (actual == np.rint(actual))) >= NEARLY_ALL:
         return None
     larger = np.sign(np.where(expected == 0, actual, expected))
-    sides = (
-        ("lower", -gap),
-        ("higher", gap),
-        ("nearer to zero", -gap * larger),
-        ("farther from zero", gap * larger),
-    )
+    sides = (("lower", -gap), ("higher", gap), ("nearer to zero", -gap * larger), ("farther from zero", gap * larger))
     return next((Cause("offset", f"one {words}") for words, side in sides if np.mean(side > 0) >= NEARLY_ALL), None)
 
 

@@ -110,12 +110,7 @@ def _numbers(found: Quantised, shape: tuple[int, ...]) -> Float64Array:
 
 
 def _of_scales(
-    first: Quantised,
-    wanted: Wanted,
-    found: Mapping[str, Followed],
-    best: Followed,
-    grid: Float64Array,
-    blocks: _Blocks,
+    first: Quantised, wanted: Wanted, found: Mapping[str, Followed], best: Followed, grid: Float64Array, blocks: _Blocks
 ) -> OutputVerdict:
     shares: dict[str, Metric] = {f"share_{name}": each.share for name, each in found.items()}
     # Of blocks that no rule speaks of: any number suits zeros.
