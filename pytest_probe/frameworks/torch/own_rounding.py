@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from pytest_probe.frameworks.torch.dispatch import DispatchMode
+from pytest_probe.frameworks.torch.dispatch import KernelsBy
 from pytest_probe.frameworks.torch.rounding import computes
 
 _NARROW = (torch.bfloat16, torch.float16)
@@ -23,20 +23,9 @@ def rounding_once() -> Iterator[Callable[[], bool]]:
     """In here, forward and backward, a 16-bit result of an operator of torch's that errs by more than one rounding is
     the operator's float64 result, rounded once. What it gives says at the end whether there was one. Operators of
     somebody else, and random ones, keep their results."""
-    mode = _Mode()
-    with mode:
-        yield lambda: mode.found
+    replaced: list[Any] = []
 
-
-class _Mode(DispatchMode):
-    """Makes each call of an operator in float64 as well."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.found = False
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+    def once(func: Any, args: Any, kwargs: Any) -> Any:
         own = func.namespace == "aten" and torch.Tag.nondeterministic_seeded not in func.tags
         if not (own and computes(func, args) and any(map(_is_narrow, tree_leaves(args)))):
             return func(*args, **kwargs)
@@ -50,8 +39,11 @@ class _Mode(DispatchMode):
         for found, wanted in zip(tree_leaves(result), tree_leaves(exact), strict=True):
             if _is_narrow(found) and _is_beyond(found, wanted):
                 found.copy_(wanted)
-                self.found = True
+                replaced.append(func)
         return result
+
+    with KernelsBy(once):
+        yield lambda: bool(replaced)
 
 
 def _is_beyond(found: torch.Tensor, exact: torch.Tensor) -> bool:
