@@ -49,7 +49,7 @@ from pytest_probe.frameworks.torch.script import LITERAL, SCRIPT
 from pytest_probe.frameworks.torch.signatures import canonical
 from pytest_probe.model.dump import Argument
 from pytest_probe.model.measurement import Clock
-from pytest_probe.model.run import BoundCall, Device, Kernel, MemoryUse, on_reference
+from pytest_probe.model.run import BoundCall, Device, MemoryUse, on_reference
 from pytest_probe.user_errors import said
 
 # What torch's errors say, in lower case, where a device has no kernel: it gives them no type of their own.
@@ -252,12 +252,7 @@ class TorchFramework(TorchCalls, PythonFramework):
         # Values are rounded, gradients pass as if they were not.
         return tensor + (tensor.to(getattr(torch, dtype)).to(tensor.dtype) - tensor).detach()
 
-    @on_reference
-    @memory_errors
-    def kernels(self, run: Callable[[], object]) -> tuple[Kernel, ...]:
-        with autocast.WatchMode() as watch:
-            run()
-        return tuple(watch.seen)
+    kernels = staticmethod(on_reference(memory_errors(autocast.kernels)))
 
     def put_into(self, target: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
         return target.copy_(tensor)
