@@ -402,7 +402,7 @@ class Options:
         free="it goes on with the same run")
     shard: Option[tuple[int, int] | None] = Option("shard",
         "Run the I-th of N parts of the cases; pytest-probe merge joins their results\nParts are dealt out by "
-        "estimated cost, alike on each machine.", "pytest_probe.features.shard.options.Part", "I/N", ini=False,
+        "estimated cost, alike on each machine.", "pytest_probe.features.shard.dealing.Part", "I/N", ini=False,
         needs="known",
         may_differ=SELECTS | {"merge": "each folder is another shard; their numbers are checked by themselves"})
     cache: Option[tuple[Path, int] | None] = Option("cache",

@@ -19,8 +19,8 @@ from pytest_probe.export.table import Column, status_of
 from pytest_probe.model.result import Plain, number
 from pytest_probe.model.verdict import Metric
 from pytest_probe.numerics.tool_metrics import Measures
-from pytest_probe.reports.results_file import RESULTS, RUN, read_results
-from pytest_probe.reports.selected import check_results, end_of
+from pytest_probe.reports.result_set import RunFolder
+from pytest_probe.reports.results_file import RESULTS, read_results, refused
 from pytest_probe.system.files import open_regular
 
 NAME, DEVICE, SHAPE, _STATUS, MESSAGE = "API Name", "DEVICE Dtype", "Shape", "Status", "Message"
@@ -131,10 +131,9 @@ def early_end(path: Path) -> str:
     """What is to be said of a run that ended early, "" of a whole one and of a file. Raises SettingsError."""
     if not (path / RESULTS).exists():
         return ""
-    try:
-        return check_results("compare", path / RESULTS, end_of(path / RUN))
-    except (OSError, ResultsError) as error:
-        raise SettingsError("compare", str(path), f"it cannot be read: {error}; {_GIVE}") from error
+    words = f"it cannot be read: {{error}}; {_GIVE}"
+    with refused("compare", path, words, words):
+        return RunFolder.read("compare", path).early_end()
 
 
 def _of_folder(folder: Path, without_ulp: bool) -> Iterator[Row]:

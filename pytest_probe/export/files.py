@@ -18,7 +18,7 @@ from pytest_probe.export.table import CallStatuses, Column, Table
 from pytest_probe.model.result import OutputResult, Result
 from pytest_probe.options import ACCURACY
 from pytest_probe.reports.results_file import RESULTS, read_results
-from pytest_probe.reports.table_files import append_rows, folder_of, write_rows
+from pytest_probe.reports.tables import append_rows, folder_of, write_rows
 
 # Results whose rows are written at a time.
 _BATCH = 500

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from pytest_probe.model.result import Result
 from pytest_probe.model.verdict import RELATION, Outcome
-from pytest_probe.reports.table_files import write_json
+from pytest_probe.reports.tables import write_json
 from pytest_probe.reports.terminal import count, wrap
 
 FILE = "relations.json"

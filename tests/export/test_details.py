@@ -13,6 +13,7 @@ from pytest_probe.export.files import write_files
 from pytest_probe.reports.results_file import RESULTS, RUN
 from pytest_probe.reports.selected import SelectedItem, ids_in, is_of_test, selected_in, write_items
 from tests.export.test_checker import outcome, output
+from tests.support import made_results
 
 MEASURES = {"count": 6, "cosine_distance": 0.25, "max_abs_error": 0.5, "rmse": "nan", "max_rel_error": 2.0**-20}
 
@@ -22,7 +23,7 @@ def folder_of(folder: Path, *outcomes: Any) -> Path:
     (folder / RESULTS).write_bytes(b"".join(msgspec.json.encode(item) + b"\n" for item in outcomes))
     names = dict.fromkeys(id.rpartition("::")[0] if is_of_test(id) else id for id in ids_in(folder / RESULTS))
     write_items(folder, [SelectedItem(name, place, name) for place, name in enumerate(names)])
-    (folder / RUN).write_bytes(msgspec.json.encode({"selected": selected_in(folder)}))
+    (folder / RUN).write_bytes(msgspec.json.encode({**made_results.RUN, "selected": selected_in(folder)}))
     return folder
 
 

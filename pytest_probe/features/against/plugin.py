@@ -217,10 +217,8 @@ class Against(Feature):
             return {}
         return self._comparing.producers(both.a).of(record)
 
-    def add(self, result: Result) -> None:
+    def add(self, result: Result) -> bool | None:
         self._report.add(result)
-
-    def compared(self, result: Result) -> bool | None:
         return None if result.against is None else result.against.status not in UNCOMPARED
 
     def end(self, reporting: Reporting) -> None:

@@ -4,7 +4,7 @@ well, as a CSV and a JSON file."""
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from pytest_probe.model.pairing import Status
 from pytest_probe.model.result import Result, number, plain
 from pytest_probe.reports.results_file import RESULTS, read_results
-from pytest_probe.reports.table_files import write_json, write_mappings
+from pytest_probe.reports.tables import api_lines, write_csv, write_json
 from pytest_probe.reports.terminal import count, wrap
 
 CSV, JSON = "against_framework.csv", "against_framework.json"
@@ -92,7 +92,7 @@ class CallReport:
         found = sum((each.statuses for each in self._apis.values()), Counter[Status]())
         counts = ", ".join(f"{found[status]:,} {words}" for status, words in _WORDS.items() if found[status])
         yield from wrap(f"A against B, {count(found.total(), 'case')}: {counts}", width=width)
-        yield from _api_lines({key: [each.words()] for key, each in sorted(self._apis.items())}, width)
+        yield from api_lines({key: [each.words()] for key, each in sorted(self._apis.items())}, width)
 
 
 class Bits(Struct):
@@ -178,7 +178,7 @@ class FrameworkReport:
             found[api, dtype].append(bits.words(direction))
         if found:
             yield "A against B, elements with equal bits:"
-        yield from _api_lines(dict(sorted(found.items())), width)
+        yield from api_lines(dict(sorted(found.items())), width)
 
     def table(self) -> Iterator[Mapping[str, Any]]:
         """A row an API, dtype and direction."""
@@ -200,7 +200,7 @@ class FrameworkReport:
     def write(self, folder: Path) -> Sequence[Path]:
         """The table as CSV and as JSON. Raises OSError."""
         rows = list(self.table())
-        return write_mappings(folder / CSV, rows), write_json(folder / JSON, "apis", rows)
+        return write_csv(folder / CSV, rows), write_json(folder / JSON, "apis", rows)
 
 
 def write_tables(folder: Path) -> Sequence[Path]:
@@ -209,12 +209,6 @@ def write_tables(folder: Path) -> Sequence[Path]:
     for result in read_results(folder / RESULTS):
         report.add(result)
     return report.write(folder)
-
-
-def _api_lines(found: Mapping[tuple[str, str], Iterable[str]], width: int) -> Iterator[str]:
-    """What is said of each API and dtype."""
-    for (api, dtype), words in found.items():
-        yield from wrap(f"{api} {dtype}".rstrip() + f": {', '.join(words)}", "    ", "  ", width)
 
 
 def _percent(share: float) -> str:

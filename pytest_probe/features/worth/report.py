@@ -9,8 +9,8 @@ from msgspec import Struct, field
 
 from pytest_probe.model.result import Result
 from pytest_probe.model.verdict import WORTH_SCALE
+from pytest_probe.reports.tables import WeakCases
 from pytest_probe.reports.terminal import count, wrap
-from pytest_probe.reports.weak_cases import WeakCases
 
 # APIs that are named.
 _APIS = 5

@@ -95,16 +95,13 @@ def check(path: Path, where: str = _OPTION) -> None:
 
 
 def _check(file: sqlite3.Connection, path: Path, where: str) -> None:
-    ours, schema = _pragma(file, "application_id"), _pragma(file, "user_version")
+    names = ("application_id", "user_version")
+    ours, schema = (int(file.execute(f"PRAGMA {name}").fetchone()[0]) for name in names)
     if ours != _APPLICATION:
         raise SettingsError(where, str(path), f"it is no history: give a file that {_OPTION} wrote, or a new one")
     if schema > SCHEMA:
         wanted = f"it is of schema {schema}, this version knows {SCHEMA}: upgrade pytest-probe, or give a new file"
         raise SettingsError(where, str(path), wanted)
-
-
-def _pragma(file: sqlite3.Connection, name: str) -> int:
-    return int(file.execute(f"PRAGMA {name}").fetchone()[0])
 
 
 class HistoryRun(Struct):
@@ -276,22 +273,13 @@ def worse(file: sqlite3.Connection, before: int, now: int, metric: str) -> list[
         """,
         (now, before),
     )
-    found = (Worse(name, (was, here), old, new) for name, was, here, old, new in rows)
-    return sorted((each for each in found if _is_worse(each)), key=_order)
-
-
-def _severity(verdict: str) -> int:
-    return dict(SEVERITY).get(verdict, 0)  # type: ignore[call-overload, no-any-return]
-
-
-def _is_worse(case: Worse) -> bool:
-    was, now = map(_severity, case.verdicts)
-    return (now > was and now > SEVERITY["pass"]) or case.factor > _WORSE
-
-
-def _order(case: Worse) -> tuple[int, float, str]:
-    was, now = map(_severity, case.verdicts)
-    return was - now, -case.factor, case.name
+    severity = {str(verdict): number for verdict, number in SEVERITY.items()}
+    found: list[tuple[tuple[int, float, str], Worse]] = []
+    for name, was, here, old, new in rows:
+        case, first, last = Worse(name, (was, here), old, new), severity.get(was, 0), severity.get(here, 0)
+        if last > max(first, SEVERITY["pass"]) or case.factor > _WORSE:
+            found.append(((first - last, -case.factor, name), case))
+    return [case for _, case in sorted(found, key=itemgetter(0))]
 
 
 def series(

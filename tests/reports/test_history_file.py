@@ -18,7 +18,9 @@ import pytest
 from msgspec import structs
 
 from pytest_probe.errors import SettingsError
-from pytest_probe.features.history.file import (
+from pytest_probe.model.measurement import CaseTime
+from pytest_probe.model.result import Result
+from pytest_probe.reports.history_file import (
     SCHEMA,
     TABLES,
     HistoryRun,
@@ -31,14 +33,12 @@ from pytest_probe.features.history.file import (
     runs,
     worse,
 )
-from pytest_probe.model.measurement import CaseTime
-from pytest_probe.model.result import Result
 from tests.support.made_results import RUN, made_result, made_results
 
 WRITER = """
 import sys
 from pathlib import Path
-from pytest_probe.features.history.file import HistoryRun
+from pytest_probe.reports.history_file import HistoryRun
 from tests.support.made_results import RUN, made_results
 
 path, name, runs = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
@@ -50,7 +50,7 @@ for number in range(runs):
         run.add(result)
     run.append(path, {**RUN, "folder": f"{name}-{number}"})
 """
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 def append(path: Path, *results: Result, **run: Any) -> None:
@@ -159,7 +159,7 @@ def test_a_killed_writer_leaves_a_whole_file(tmp_path: Path, moment: int) -> Non
 def test_what_fails_in_the_middle_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "h.db"
     append(path, *made_results(5))
-    monkeypatch.setattr("pytest_probe.features.history.file._ids", lambda file, case: file.execute("SELECT none_such"))
+    monkeypatch.setattr("pytest_probe.reports.history_file._ids", lambda file, case: file.execute("SELECT none_such"))
     with pytest.raises(NotAppended, match="no such column"):
         append(path, *made_results(5), folder="broken")
     assert rows(path, "SELECT count(*) FROM runs") == [(1,)]
