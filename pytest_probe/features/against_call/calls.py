@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.check import Case, CaseRuns, Checked, Checker, Question
-from pytest_probe.features.against.difference import differences, joined
-from pytest_probe.features.against.judging import INCOMPARABLE, nearer, noise_of, said
-from pytest_probe.features.against.metrics import Difference, difference
-from pytest_probe.features.against.sides import casts_exactly
+from pytest_probe.check.pair_metrics import INCOMPARABLE, Difference, casts_exactly, difference, nearer, noise_of, said
+from pytest_probe.check.two_sides import differences, joined
 from pytest_probe.model.pairing import Paired, Status
 from pytest_probe.model.result import number, plain
 from pytest_probe.model.verdict import SEVERITY, Metric, Outcome, OutputVerdict, Verdict
@@ -45,14 +42,22 @@ class _Sides(Struct, frozen=True):
     def found(self, checker: Checker) -> Checked:
         """The verdict on both sides, and what they are beside one another."""
         outputs = [_outputs(each) for each in (self.a, self.b)]
-        alike = {name for name in outputs[0] if name in outputs[1] and _comparable(outputs[0][name], outputs[1][name])}
-        apart = {name: difference(array, outputs[1][name]) for name, array in outputs[0].items() if name in alike}
-        unlike = sorted((outputs[0].keys() & outputs[1].keys()) - alike)
+        apart, unlike = dict[str, Difference](), list[str]()
+        for name in sorted(outputs[0].keys() & outputs[1].keys()):
+            one, other = (side[name] for side in outputs)
+            castable = one.dtype == other.dtype or casts_exactly(one.dtype.name, other.dtype.name)
+            if castable and one.shape == other.shape:
+                apart[name] = difference(one, other)
+            else:
+                unlike.append(name)
         status = self._status(apart, unlike)
         asked = status in ("rounding", "own") and _differ(apart)
         named = differences(checker, self.a, self.b) if asked else {}
         paired = self._paired(status, apart, joined(named))
-        metrics = {name: {**found.metrics(), **_named(named.get(name, ""))} for name, found in apart.items()}
+        metrics = {name: found.metrics() for name, found in apart.items()}
+        for name, words in named.items():
+            if words and name in metrics:
+                metrics[name]["difference"] = words
         verdict = self._verdict(paired, metrics)
         if status == "incomparable" and unlike and verdict.verdict == "pass":
             both = " and ".join(f"{side[unlike[0]].dtype} {list(side[unlike[0]].shape)}" for side in outputs)
@@ -108,7 +113,7 @@ class _Sides(Struct, frozen=True):
         reasons = [f"{own}{side}: {self._verdicts[side].headline}" for side in named]
         notes = tuple(dict.fromkeys((*self.a.verdict.notes, *self.b.verdict.notes)))
         outputs = tuple(self._rows(metrics))
-        return replace(worse, reason="; ".join(reasons), outputs=outputs, notes=(*said(paired), *notes))
+        return replace(worse, reason="; ".join(reasons), outputs=outputs, notes=(said(paired), *notes))
 
     def _rows(self, metrics: Mapping[str, Mapping[str, Metric]]) -> Iterator[OutputVerdict]:
         """The worse side's verdict on each output, with how far both lie apart."""
@@ -132,20 +137,12 @@ def _outputs(checked: Checked) -> dict[str, AnyArray]:
         return {}
     prefix = "grad." if checked.case.direction == "backward" else ""
     named = ((f"{prefix}{name.removeprefix(prefix)}", value) for name, value in checked.compared.actual.items())
-    return {name: np.asarray(value) for name, value in named if _is_number(value)}
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (np.ndarray, bool, float)) or (isinstance(value, int) and -(2**63) <= value < 2**63)
-
-
-def _comparable(a: AnyArray, b: AnyArray) -> bool:
-    return a.shape == b.shape and (a.dtype == b.dtype or casts_exactly(a.dtype.name, b.dtype.name))
+    return {
+        name: np.asarray(value)
+        for name, value in named
+        if isinstance(value, (np.ndarray, bool, float)) or (isinstance(value, int) and -(2**63) <= value < 2**63)
+    }
 
 
 def _differ(apart: Mapping[str, Difference]) -> bool:
     return not all(each.equal for each in apart.values())
-
-
-def _named(words: str) -> dict[str, Metric]:
-    return {"difference": words} if words else {}

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 from msgspec.structs import replace
 
 from pytest_probe import frameworks
 from pytest_probe.check import Checked, Checker
+from pytest_probe.check.pair_metrics import noise_of
 from pytest_probe.errors import ProbeError
 from pytest_probe.frameworks.mapping.table import PAIRS
-from pytest_probe.model.result import number
-from pytest_probe.model.verdict import Verdict
 
 
 def asked_of(framework: str) -> str:
@@ -30,13 +27,8 @@ def opinion(checker: Checker, module: str, checked: Checked) -> str:
         verdict = checker.run(replace(checked.case, arguments=arguments)).verdict
     except ProbeError:
         return ""
-    ratio = _ratio(verdict)
+    ratio = noise_of(verdict)
     if verdict.verdict == "skip" or ratio is None:
         return ""
     words = "which is an error as well" if verdict.verdict == "error" else "which is right"
     return f"on the CPU {module} errs by a noise ratio of {ratio:.3g}, {words}"
-
-
-def _ratio(verdict: Verdict) -> float | None:
-    found = [number(output.metrics["noise_ratio"]) for output in verdict.outputs if "noise_ratio" in output.metrics]
-    return max(found, default=None, key=lambda ratio: math.inf if math.isnan(ratio) else ratio)

@@ -1,4 +1,4 @@
-"""How far two sides' tensors lie apart, in a few numbers: arrays in, numbers out."""
+"""How far two sides' tensors lie apart, in a few numbers, and what two sides of a call are, in words."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from pytest_probe.model.verdict import Metric
+from pytest_probe.model.pairing import Paired
+from pytest_probe.model.result import number
+from pytest_probe.model.verdict import Metric, Verdict
 from pytest_probe.numerics.arrays import PASS, blocks, equal_bits, same_value
 from pytest_probe.numerics.cosine import Vectors, rescaled
-from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, widen
+from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, numpy_dtype, widen
 from pytest_probe.numerics.metrics import describe, relative_rmse
 from pytest_probe.numerics.ulp import ulp_distance
+
+# The kind of a skip whose tensors cannot be compared.
+INCOMPARABLE = "another shape or dtype on the other side"
 
 
 class Difference(Struct, frozen=True):
@@ -125,3 +130,36 @@ def _cosine(a: AnyArray, b: AnyArray) -> float | None:
     found: Vectors = rescaled(a, b, PASS)
     gap = found.distance()
     return None if gap is None or math.isnan(gap) else 1 - gap
+
+
+def said(paired: Paired) -> str:
+    """What a pair is, in one line."""
+    both = (("A", paired.noise_a), ("B", paired.noise_b))
+    noise = ", ".join(f"{name} {number(value):.3g}" for name, value in both if value is not None)
+    near = f"; nearer to float64: {paired.nearer} ({noise} noise ratios)" if paired.nearer else ""
+    named = f"; {paired.difference}" if paired.difference else ""
+    own = f" error of {paired.suspect}" if paired.suspect else ""
+    return f"{paired.status}{own}, beside {paired.other}{near}{named}"
+
+
+def noise_of(verdict: Verdict) -> float | None:
+    """The largest noise ratio of a side's outputs; None where noise judged none."""
+    found = [number(output.metrics["noise_ratio"]) for output in verdict.outputs if "noise_ratio" in output.metrics]
+    return max(found, default=None, key=lambda value: math.inf if math.isnan(value) else value)
+
+
+def nearer(a: float | None, b: float | None) -> str:
+    if a is None or b is None or a == b:
+        return ""
+    return "A" if a < b else "B"
+
+
+def casts_exactly(one: str, other: str) -> bool:
+    """Does one of the two dtypes hold all numbers of the other?"""
+    first, second = sorted((numpy_dtype(one), numpy_dtype(other)), key=lambda dtype: dtype.itemsize)
+    if is_floating(first) and is_floating(second):
+        low, high = float_format(first), float_format(second)
+        return low.precision <= high.precision and low.max <= high.max and low.smallest >= high.smallest
+    if is_complex(first) or is_complex(second):
+        return is_complex(first) and is_complex(second)
+    return bool(np.can_cast(first, second)) and first.kind in "biu" and second.kind in "iu"
