@@ -37,15 +37,16 @@ class _Digests:
         self._known: dict[int, tuple[weakref.ref[AnyArray], bytes]] = {}
 
     def of(self, array: AnyArray) -> bytes:
-        known = self._known.get(id(array))
+        place = id(array)
+        known = self._known.get(place)
         if known is None or known[0]() is not array:
-            forget = partial(self._forget, id(array))
-            known = self._known[id(array)] = weakref.ref(array, forget), digest_of_array(array)
-        return known[1]
 
-    def _forget(self, place: int, gone: object) -> None:
-        if place in self._known and self._known[place][0] is gone:
-            del self._known[place]
+            def forget(gone: object) -> None:
+                if place in self._known and self._known[place][0] is gone:
+                    del self._known[place]
+
+            known = self._known[place] = weakref.ref(array, forget), digest_of_array(array)
+        return known[1]
 
 
 class _CachedResults:
@@ -159,25 +160,23 @@ class _CachedResults:
 
     def close(self) -> None:
         """Keep what was computed, with what an earlier run has kept."""
-        if self._part is not None:
+        part, entry = self._part, self._entry
+        if part is not None:
             try:
-                self._add_earlier(self._part)
+                earlier = () if entry is None else entry.witnesses
+                part.witnesses = tuple(dict.fromkeys((*earlier, *self._witnesses.values())))
+                for label in () if entry is None else entry.labels():
+                    found = None if label in part.listed or entry is None else entry.result(label)
+                    if found is not None:
+                        part.add(label, found)
                 if not all(each.holds(self.package) for each in self._witnesses.values()):
                     raise Unkeyed("a function was replaced while the case ran")
-                self._folder.keep(self._part, self._name)
+                self._folder.keep(part, self._name)
                 self._part = None
             except _UNWRITTEN:
                 self._leave()
         self._entry = None
         self._pending.clear()
-
-    def _add_earlier(self, part: Part) -> None:
-        earlier = () if self._entry is None else self._entry.witnesses
-        part.witnesses = tuple(dict.fromkeys((*earlier, *self._witnesses.values())))
-        for label in () if self._entry is None else self._entry.labels():
-            found = None if label in part.listed or self._entry is None else self._entry.result(label)
-            if found is not None:
-                part.add(label, found)
 
 
 class Cache:
