@@ -26,7 +26,10 @@ class Unique(Feature):
 def fold(probe: Probe, config: pytest.Config, items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """The items that run. Records are folded over all dumps of the run, also where single items of them were named: a
     case that is run again by itself is then the same one. An item whose first record does not run here stays itself."""
-    dumps = _dumps(probe, items)
+    found = {item.dump_path: item.case.dump for item in items if isinstance(item, ProbeItem)}
+    # In the order in which they were given: another plugin may have shuffled the items.
+    given = [path for path in probe.dumps.paths if path in found]
+    dumps = {path: found[path] for path in (*given, *sorted(found.keys() - given))}
     folds = Folds(probe.settings.inputs not in ("generated", "exact"))
     admits = probe.settings.selection.admits
     for dump in dumps.values():
@@ -36,24 +39,17 @@ def fold(probe: Probe, config: pytest.Config, items: Sequence[pytest.Item]) -> l
     kept: list[pytest.Item] = []
     left: list[pytest.Item] = []
     for item in items:
-        found = folds.of(item.case.record) if isinstance(item, ProbeItem) else None
-        if not isinstance(item, ProbeItem) or found is None:
+        whole = folds.of(item.case.record) if isinstance(item, ProbeItem) else None
+        if not isinstance(item, ProbeItem) or whole is None:
             kept.append(item)
-        elif found.record is item.case.record:
-            _stand_for_all(probe, item, found, folded[item.dump_path], [*dumps])
+        elif whole.record is item.case.record:
+            _stand_for_all(probe, item, whole, folded[item.dump_path], [*dumps])
             kept.append(item)
         else:
-            of_first = (id(found.record), *_key(item)[1:])
+            of_first = (id(whole.record), *_key(item)[1:])
             (left if of_first in run_here else kept).append(item)
     deselect(config, left)
     return kept
-
-
-def _dumps(probe: Probe, items: Sequence[pytest.Item]) -> dict[Path, Dump]:
-    """The dumps of the items, in the order in which they were given: another plugin may have shuffled the items."""
-    found = {item.dump_path: item.case.dump for item in items if isinstance(item, ProbeItem)}
-    given = [path for path in probe.dumps.paths if path in found]
-    return {path: found[path] for path in (*given, *sorted(found.keys() - given))}
 
 
 def _key(item: ProbeItem) -> tuple[int, str, str | None]:
