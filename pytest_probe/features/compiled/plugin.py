@@ -42,7 +42,9 @@ class Compiled(Feature):
         self._set_environment(here)
         try:
             for name in self._names:
-                _check_name(name)
+                if not re.fullmatch(r"[\w.-]+", name) or name in DTYPE_CHOICES:
+                    words = "it stands in the ids of items: give a name of letters, digits, . and -, no dtype"
+                    raise SettingsError(OPTION, name, words)
                 for framework in here:
                     self._compiler(framework, name)
         except SettingsError:
@@ -63,16 +65,17 @@ class Compiled(Feature):
 
     @cached_property
     def _questions(self) -> Sequence[CompiledCalls]:
-        several = len(self._names) > 1
-        return [self._question(name, f"[{name}]" if several else "") for name in self._names]
+        looks = self.probe.settings.repeat > 1
+        found = []
+        for name in self._names:
 
-    def _question(self, name: str, suffix: str) -> CompiledCalls:
-        def around(framework: Framework, device: Device) -> CompiledDevice:
-            looks = self.probe.settings.repeat > 1
-            return CompiledDevice(device, self._compiler(framework, name), looks_for_stale=looks)
+            def around(framework: Framework, device: Device, name: str = name) -> CompiledDevice:
+                return CompiledDevice(device, self._compiler(framework, name), looks_for_stale=looks)
 
-        option = f"{name},{_DYNAMIC}" if self._dynamic else name
-        return CompiledCalls(name, self.probe.checker, around, option, suffix)
+            option = f"{name},{_DYNAMIC}" if self._dynamic else name
+            suffix = f"[{name}]" if len(self._names) > 1 else ""
+            found.append(CompiledCalls(name, self.probe.checker, around, option, suffix))
+        return found
 
     @property
     def _dynamic(self) -> bool:
@@ -122,11 +125,3 @@ class Compiled(Feature):
                 os.environ[name] = value
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
-
-
-def _check_name(name: str) -> None:
-    """Raises SettingsError for one that an item's id cannot have."""
-    if not re.fullmatch(r"[\w.-]+", name) or name in DTYPE_CHOICES:
-        raise SettingsError(
-            OPTION, name, "it stands in the ids of items: give a name of letters, digits, . and -, no dtype"
-        )
