@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from pytest_probe.check.call_again import Apart
 from pytest_probe.features.relations.memory import ZONE
-from pytest_probe.features.relations.relation import Call, Found, left_out
-from pytest_probe.model.verdict import Outcome
+from pytest_probe.features.relations.relation import Call, Found, Relation, left_out
 from pytest_probe.numerics.dtypes import is_complex, is_floating
 from pytest_probe.user_errors import allowing_refusal
 
@@ -20,12 +19,9 @@ TIMES = 5
 _FAR = 3 * ZONE
 
 
-class Again:
+class Again(Relation):
     name = "again"
-    broken: Outcome = "warning"
-
-    def unfit(self, call: Call) -> str:
-        return ""
+    broken = "warning"
 
     def find(self, call: Call) -> Found:
         if call.row.nondeterministic:

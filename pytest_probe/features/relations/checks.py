@@ -87,7 +87,13 @@ def _asked(relation: Relation, call: Call) -> OutputVerdict:
     shown = next(iter(call.replay.actual.outputs.values()), None)
     like = np.asarray(shown) if isinstance(shown, (np.ndarray, float, int, bool)) else _NOTHING
     try:
-        found = _found(relation, call)
+        if relation.name not in _SAME_CALL and call.unsteady:
+            left_out("two equal calls give other bits, or bits that hang on memory that is not the call's")
+        found = relation.find(call)
+    except (DeviceRaised, HookFailed) as error:
+        if relation.name not in _SAME_CALL:
+            return _skip(relation.name, first_line(error), like)
+        found = Found(f"the same call raises now: {first_line(error)}")
     except MemoryError as error:
         return _skip(relation.name, str(out_of_memory(error)), like)
     except ProbeError as error:
@@ -101,17 +107,6 @@ def _asked(relation: Relation, call: Call) -> OutputVerdict:
         worst = _worst(found.apart)
         metrics |= {"apart": like.size if where is None else int(np.count_nonzero(where)), "elements": like.size}
     return OutputVerdict(name, like.shape, like.dtype.name, relation.broken, STANDARD, found.broken, metrics, worst)
-
-
-def _found(relation: Relation, call: Call) -> Found:
-    if relation.name not in _SAME_CALL and call.unsteady:
-        left_out("two equal calls give other bits, or bits that hang on memory that is not the call's")
-    try:
-        return relation.find(call)
-    except (DeviceRaised, HookFailed) as error:
-        if relation.name in _SAME_CALL:
-            return Found(f"the same call raises now: {first_line(error)}")
-        raise
 
 
 def _worst(apart: Apart) -> tuple[Element, ...]:

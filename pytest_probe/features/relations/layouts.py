@@ -15,19 +15,18 @@ from pytest_probe.check.judging import Judging
 from pytest_probe.check.runner import CaseRunner
 from pytest_probe.check.sources import replayed
 from pytest_probe.check.structure import Compared, nearest_structure
-from pytest_probe.features.relations.relation import Call, Found, left_out
+from pytest_probe.features.relations.relation import Call, Found, Relation, left_out
 from pytest_probe.inputs.memory import contiguous_strides
 from pytest_probe.model.run import with_leaves
-from pytest_probe.model.verdict import Outcome, OutputVerdict
+from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating
 
 # How long the other stream works, in milliseconds.
 _BUSY = (4, 32, 256)
 
 
-class Layout:
+class Layout(Relation):
     name = "layout"
-    broken: Outcome = "error"
 
     def unfit(self, call: Call) -> str:
         if not call.row.layout or call.row.whole_memory:
@@ -101,11 +100,10 @@ def _incoming(arrays: Mapping[str, AnyArray]) -> Iterator[tuple[str, Mapping[str
         yield "expanded", {name: expanded[name] if array.size > 1 else array for name, array in arrays.items()}
 
 
-class Stream:
+class Stream(Relation):
     """Accelerators alone have streams."""
 
     name = "stream"
-    broken: Outcome = "error"
 
     def unfit(self, call: Call) -> str:
         has_streams = not call.backward and call.framework.side_stream(call.setup.device) is not None

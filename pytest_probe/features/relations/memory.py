@@ -14,10 +14,9 @@ from typing import Any
 from msgspec import Struct, field
 
 from pytest_probe.check.call_again import Apart, Results, kept
-from pytest_probe.features.relations.relation import Call, Found, left_out
+from pytest_probe.features.relations.relation import Call, Found, Relation, left_out
 from pytest_probe.features.relations.report import NO_PAGES
 from pytest_probe.frameworks.base import Zones
-from pytest_probe.model.verdict import Outcome
 
 # What memory is full of, in turn. A maximum passes over NaN, and a sum over nothing.
 NUMBERS = (math.nan, 2.0**100)
@@ -100,9 +99,8 @@ class _Memory:
         return None
 
 
-class Fresh:
+class Fresh(Relation):
     name = "fresh"
-    broken: Outcome = "error"
 
     def unfit(self, call: Call) -> str:
         own = call.backward or call.replay.actual.outputs.keys() - call.replay.actual.returned.keys()
@@ -121,9 +119,8 @@ class Fresh:
         return Found(runs=2)
 
 
-class Guard:
+class Guard(Relation):
     name = "guard"
-    broken: Outcome = "error"
 
     def unfit(self, call: Call) -> str:
         return "the API may read all of the memory that its tensors are views of" if call.row.whole_memory else ""

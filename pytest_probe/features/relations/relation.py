@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from msgspec import Struct
 
@@ -42,17 +42,19 @@ class Found(Struct, frozen=True):
     unasked: str = ""
 
 
-class Relation(Protocol):
+class Relation:
     """One relation: broken is the outcome of a case that breaks it."""
 
     name: str
-    broken: Outcome
+    broken: Outcome = "error"
 
     def unfit(self, call: Call) -> str:
         """Why it is not asked of such a call; "" where it is."""
+        return ""
 
     def find(self, call: Call) -> Found:
         """Ask it. Raises Unsupported where that cannot be done, and what the device raises."""
+        raise NotImplementedError
 
 
 def left_out(why: str) -> NoReturn:

@@ -11,10 +11,9 @@ from msgspec.structs import replace
 from pytest_probe.check.call_again import Apart, Results, kept, outputs_of
 from pytest_probe.check.large.cuts import Cut, Places
 from pytest_probe.errors import DeviceRaised, Unsupported
-from pytest_probe.features.relations.relation import Call, Found, left_out
+from pytest_probe.features.relations.relation import Call, Found, Relation, left_out
 from pytest_probe.features.relations.table import row_axes
 from pytest_probe.model.run import with_leaves
-from pytest_probe.model.verdict import Outcome
 from pytest_probe.numerics.arrays import equal_in_float64
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.user_errors import allowing_refusal, first_line
@@ -39,13 +38,12 @@ def _orders(extent: int) -> Iterator[tuple[str, Places]]:
         yield "rows in another order", np.random.default_rng(_SEED).permutation(extent)
 
 
-class Rows:
+class Rows(Relation):
     """What `batch` and `order` have in common: a call on chosen rows gives those rows of the whole. trials gives, for
     so many rows, the places of those that make another batch, each with its words."""
 
     def __init__(self, name: str, trials: Callable[[int], Iterator[tuple[str, Places]]]) -> None:
-        self.name = name
-        self.broken: Outcome = "warning"
+        self.name, self.broken = name, "warning"
         self._trials = trials
 
     def unfit(self, call: Call) -> str:

@@ -10,10 +10,9 @@ from msgspec.structs import replace
 
 from pytest_probe.check.call_again import Apart, Results, kept, outputs_of, parameters
 from pytest_probe.errors import DeviceRaised, UnknownAPI
-from pytest_probe.features.relations.relation import Call, Found, left_out
+from pytest_probe.features.relations.relation import Call, Found, Relation, left_out
 from pytest_probe.features.relations.table import of_methods, of_out
 from pytest_probe.model.run import Leaf, Run, Wanted, with_leaves, with_value
-from pytest_probe.model.verdict import Outcome
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating
 from pytest_probe.user_errors import first_line, guarded
 
@@ -40,9 +39,8 @@ def _without_twins(call: Call) -> str:
     return "the call is an operator, a gradient or in place itself" if unlike else ""
 
 
-class InPlace:
+class InPlace(Relation):
     name = "inplace"
-    broken: Outcome = "error"
 
     def unfit(self, call: Call) -> str:
         if not call.row.inplace or self._twin(call) is None:
@@ -82,9 +80,8 @@ class InPlace:
         return next(filter(None, found), None)
 
 
-class Out:
+class Out(Relation):
     name = "out"
-    broken: Outcome = "error"
 
     def unfit(self, call: Call) -> str:
         known = bool(of_out(call.case.record.namespace)) or call.case.api in call.registry.relations
@@ -142,9 +139,8 @@ def _full(like: AnyArray) -> AnyArray:
     return np.full_like(like, np.nan) if floating else np.ones_like(like)
 
 
-class Alias:
+class Alias(Relation):
     name = "alias"
-    broken: Outcome = "error"
 
     def unfit(self, call: Call) -> str:
         fits = self._pair(call) is not None and not call.backward
