@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -65,6 +64,9 @@ def difference(a: AnyArray, b: AnyArray) -> Difference:
         return Difference(a.size, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, math.inf, 1.0)
     ulp, largest = _distances(a, b), _largest(a, b)
     rmse = relative_rmse(a, b).value if largest < math.inf else math.inf
+    # Of the elements that are finite on both sides.
+    vectors: Vectors = rescaled(a, b, PASS)
+    away = vectors.distance()
     return Difference(
         a.size,
         bits,
@@ -74,7 +76,7 @@ def difference(a: AnyArray, b: AnyArray) -> Difference:
         float(np.quantile(ulp, 0.99, method="inverted_cdf")),
         rmse,
         -20 * math.log10(rmse) if 0 < rmse < math.inf else math.inf if rmse == 0 else -math.inf,
-        _cosine(a, b),
+        None if away is None or math.isnan(away) else 1 - away,
     )
 
 
@@ -82,14 +84,11 @@ def _measured(array: AnyArray) -> bool:
     return is_floating(array.dtype) or is_complex(array.dtype)
 
 
-def coarser(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype of both whose numbers are farther apart."""
-    return max(a, b, key=lambda dtype: float_format(dtype).roundoff)
-
-
 def _distances(a: AnyArray, b: AnyArray) -> AnyArray:
     """In ULP, float32: a percentile needs all of them. Of one real dtype they are the numbers between both."""
-    dtype, found, at = coarser(a.dtype, b.dtype), np.empty(a.size, np.float32), 0
+    # The dtype of both whose numbers are farther apart.
+    dtype = max(a.dtype, b.dtype, key=lambda dtype: float_format(dtype).roundoff)
+    found, at = np.empty(a.size, np.float32), 0
     steps = a.dtype == b.dtype and not is_complex(a.dtype)
     with np.errstate(over="ignore"):
         for one, other in blocks(a, b, PASS):
@@ -123,13 +122,6 @@ def _largest(a: AnyArray, b: AnyArray) -> float:
             gap = np.where(np.isfinite(gap), gap, np.where(same_value(one, other), 0.0, np.inf))
             found = max(found, float(gap.max(initial=0.0)))
     return found
-
-
-def _cosine(a: AnyArray, b: AnyArray) -> float | None:
-    """Of the elements that are finite on both sides; None where a side is zero."""
-    found: Vectors = rescaled(a, b, PASS)
-    gap = found.distance()
-    return None if gap is None or math.isnan(gap) else 1 - gap
 
 
 def said(paired: Paired) -> str:

@@ -150,19 +150,18 @@ class Comparing:
     def with_rows(self, found: Found, both: Together) -> Found:
         """With those of other tools' tables; none of a broken record, and none of what B has alone."""
         try:
-            one, other = self._judged(found, both)
+            other: Side | None
+            if found.pair is not None:
+                one, other = found.pair.a, found.pair.b
+            else:
+                a, b = self._sides(both, "A"), self._sides(both, "B")
+                if not a:
+                    return found
+                one, other = self._joint(both, a, b, self._ranks(both)) if b else (a[0], None)
         except RecordError:
-            return found
-        if one is None:
             return found
         rows = tuple(rows_of(one, other, found.equal))
         return replace(found, paired=replace(found.paired, rows=rows, dump_line=line_of(one)))
-
-    def _judged(self, found: Found, both: Together) -> tuple[Side | None, Side | None]:
-        if found.pair is not None:
-            return found.pair.a, found.pair.b
-        a, b = self._sides(both, "A"), self._sides(both, "B")
-        return self._joint(both, a, b, self._ranks(both)) if a and b else (a[0] if a else None, None)
 
     def _joint(self, both: Together, a: Sequence[Side], b: Sequence[Side], ranks: Sequence[Side]) -> tuple[Side, Side]:
         """Both sides as they are compared: what one of them has in parts is put together, or the other one is cut."""

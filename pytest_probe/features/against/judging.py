@@ -61,11 +61,6 @@ class Values(Struct, frozen=True):
         return not self.others and not self.alone and all(pair.agrees for pair in self.pairs.values())
 
     @property
-    def differ_in_others(self) -> bool:
-        """Do other values differ, and all tensors agree?"""
-        return bool(self.others) and not self.alone and all(pair.agrees for pair in self.pairs.values())
-
-    @property
     def unknown(self) -> bool:
         """Do the dumps say nothing of any tensor's values?"""
         return bool(self.pairs) and all(pair.basis == "nothing" for pair in self.pairs.values())
@@ -162,8 +157,10 @@ class _Judging(Struct, frozen=True):
 
     @property
     def _has_other_arguments(self) -> bool:
-        differ = self.inputs.differ_in_others or bool(self.inputs.settings)
-        return differ and not self.pair.in_parts
+        inputs = self.inputs
+        # Other values differ, and all tensors agree.
+        differ = bool(inputs.others) and not inputs.alone and all(pair.agrees for pair in inputs.pairs.values())
+        return (differ or bool(inputs.settings)) and not self.pair.in_parts
 
     @property
     def _other_arguments(self) -> str:

@@ -21,7 +21,6 @@ from pytest_probe.features.against.standards import CLOSENESS
 from pytest_probe.features.against.tool_tables import write_tables
 from pytest_probe.features.against.unmatched import Unmatched
 from pytest_probe.model.dump import Dump
-from pytest_probe.model.pairing import Paired
 from pytest_probe.model.result import Result
 from pytest_probe.model.run import RECORDED
 from pytest_probe.plugin.collectors import ProbeFile
@@ -63,19 +62,14 @@ class PairedCalls(Question):
         found = self._against.found(self._both)
         # What the check of the wrong side against float64 left has the tensors.
         left = self._against.checked(found.paired.suspect) or Checked(case, found.verdict)
-        return replace(left, verdict=found.verdict, paired=self._located(case, found.paired))
-
-    def _located(self, case: Case, paired: Paired) -> Paired:
-        """With the place of an error of the call's own in the program."""
-        if paired.status not in SUSPECT:
-            return paired
-        frame = frame_of(case)
-        return replace(
-            paired,
-            line="" if frame is None else f"{frame.file}:{frame.line}",
-            module=module_of(case),
-            sources=", ".join(f"{name} of {entry}" for name, entry in self._against.sources(self._both).items()),
-        )
+        paired = found.paired
+        if paired.status in SUSPECT:
+            # The place of an error of the call's own in the program.
+            frame, sources = frame_of(case), self._against.sources(self._both)
+            line = "" if frame is None else f"{frame.file}:{frame.line}"
+            named = ", ".join(f"{name} of {entry}" for name, entry in sources.items())
+            paired = replace(paired, line=line, module=module_of(case), sources=named)
+        return replace(left, verdict=found.verdict, paired=paired)
 
 
 class Against(Feature):

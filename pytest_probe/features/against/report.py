@@ -40,10 +40,13 @@ _LEAST, _MOST = 10.0**_LOWEST, 10.0**_HIGHEST
 class _Row(Struct, frozen=True):
     id: PortableId
     place: int
-    backward: bool
     paired: Paired
     reason: str
     verdict: str
+
+    @property
+    def backward(self) -> bool:
+        return self.id.direction == "backward"
 
     @property
     def is_wrong(self) -> bool:
@@ -58,18 +61,8 @@ class Report(Struct):
     def add(self, result: Result) -> None:
         if result.against is None:
             return
-        backward = result.direction == "backward"
-        paired = replace(result.against, rows=())
-        self.rows.append(
-            _Row(
-                result.portable_id,
-                -1 if result.place is None else result.place,
-                backward,
-                paired,
-                result.reason,
-                result.verdict,
-            )
-        )
+        paired, place = replace(result.against, rows=()), -1 if result.place is None else result.place
+        self.rows.append(_Row(result.portable_id, place, paired, result.reason, result.verdict))
 
     @property
     def alarm(self) -> str:
@@ -156,7 +149,7 @@ def _advice(row: _Row) -> str:
     side = f"of {row.paired.suspect}" if row.paired.suspect else "of the call"
     if "running_" in row.reason:
         return f"running statistics: look at how the normalization {side} updates them"
-    if row.id.direction == "backward":
+    if row.backward:
         return f"a gradient that its inputs do not explain: look at the backward {side}"
     return f"an output that its inputs do not explain: look at the implementation {side}"
 
