@@ -10,8 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from pytest_probe.check import Checked, Checker
-from pytest_probe.features.other_framework.definitions import DIFFER, differing
-from pytest_probe.features.other_framework.opinion import asked_of, opinion
+from pytest_probe.features.other_framework.opinion import DIFFER, asked_of, differing, opinion
 from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.session import Probe

@@ -42,7 +42,14 @@ _WORDS = "\nprobe: a case took longer than --probe-timeout={:g} s, so this proce
 
 class Timeout(Feature):
     def pytest_report_header(self) -> list[str]:
-        return header(self.probe.config, self.probe.settings.timeout)
+        """A line about which of the two limits is armed, where there are two."""
+        seconds, other = self.probe.settings.timeout, _pytests_limit(self.probe.config)
+        if not (seconds and other):
+            return []
+        own, pytests = f"--probe-timeout={seconds:g} s", f"faulthandler_timeout={other:g} s"
+        if other < seconds:
+            return [f"probe: cases are limited by pytest's {pytests} alone, which is shorter than {own}"]
+        return [f"probe: cases are limited by {own}, which is not longer than pytest's {pytests}"]
 
     def limit(self, file: RunningFile | None, stacks: Path | None) -> Limit:
         return Limit(self.probe.config, self.probe.settings.timeout, file, stacks)
@@ -53,22 +60,6 @@ def _pytests_limit(config: pytest.Config) -> float:
     if not config.pluginmanager.hasplugin("faulthandler"):
         return 0.0
     return float(config.getini("faulthandler_timeout") or 0)
-
-
-def header(config: pytest.Config, seconds: float) -> list[str]:
-    """A line about which of the two limits is armed, where there are two."""
-    other = _pytests_limit(config)
-    if not (seconds and other):
-        return []
-    if other < seconds:
-        return [
-            f"probe: cases are limited by pytest's faulthandler_timeout={other:g} s alone, which is shorter than "
-            f"--probe-timeout={seconds:g} s"
-        ]
-    return [
-        f"probe: cases are limited by --probe-timeout={seconds:g} s, which is not longer than pytest's "
-        f"faulthandler_timeout={other:g} s"
-    ]
 
 
 class Limit:
