@@ -100,16 +100,13 @@ class _CachedResults:
         label = self.key((key, what))
         if label is None:
             return compute()
-        self._open(key)
-        found = None if self._entry is None else self._entry.result(label.hex())
-        return take(found) if found is not None else self._computed(label.hex(), compute, keep)
-
-    def _open(self, key: bytes) -> None:
         if not self._name:
             self._name = digest((self._begins, key), self._digests.of).hex()
-            found = self._folder.entry(self._name)
-            holds = found is not None and all(each.holds(self.package) for each in found.witnesses)
-            self._entry = found if holds else None
+            entry = self._folder.entry(self._name)
+            holds = entry is not None and all(each.holds(self.package) for each in entry.witnesses)
+            self._entry = entry if holds else None
+        found = None if self._entry is None else self._entry.result(label.hex())
+        return take(found) if found is not None else self._computed(label.hex(), compute, keep)
 
     def _computed(self, label: str, compute: Callable[[], Made], keep: Keep[Made]) -> Made:
         if self._within:  # what computes around it is watched
@@ -133,22 +130,17 @@ class _CachedResults:
                 self._leave()
         if not self._unkept:
             self._pending.append((label, partial(keep, made)))
-            self._write_pending()
-        return made
-
-    def _write_pending(self) -> None:
-        """What a case computes is written at once, so that no run is held longer than its judge holds it."""
-        if self._seconds < _MIN_SECONDS_TO_CACHE:
-            return
         try:
-            while self._pending:
-                label, keep = self._pending.pop(0)
-                kept = keep()
+            # What a case computes is written at once, so that no run is held longer than its judge holds it.
+            while self._pending and self._seconds >= _MIN_SECONDS_TO_CACHE:
+                label, keep_it = self._pending.pop(0)
+                kept = keep_it()
                 if kept is not None:
                     self._part = self._part or self._folder.begin()
                     self._part.add(label, kept)
         except _UNWRITTEN:
             self._leave()
+        return made
 
     def _leave(self) -> None:
         """Keep nothing of this case."""

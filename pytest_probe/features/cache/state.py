@@ -193,9 +193,20 @@ class _Description:
         if isinstance(value, _COMPILED):
             return self._compiled(value)
         if isinstance(value, type):
-            return self._class(value)
+            if not self._is_trusted(value.__module__):
+                raise Unkeyed(f"{value.__module__}.{value.__qualname__} is not the framework's own")
+            if value.__module__.partition(".")[0] == self._package:
+                trusted = (each for each in value.__mro__ if self._is_trusted(each.__module__))
+                self._classes.update(dict.fromkeys(trusted))
+            return f"class {value.__module__}.{value.__qualname__}".encode()
         if isinstance(value, _CONTAINERS):
-            return self._container(value)
+            begin = f"{type(value).__name__} {len(value)}:".encode()
+            if len(value) > _LONGEST:
+                return begin
+            if isinstance(value, dict):
+                return begin + b"".join(self(key) + self(item) for key, item in value.items())
+            parts = map(self, value)
+            return begin + b"".join(sorted(parts) if isinstance(value, (set, frozenset)) else parts)
         if isinstance(value, ModuleType):
             # A module that replaces another is not the one of its name.
             own = sys.modules.get(value.__name__) is value or value.__name__.partition(".")[0] == self._package
@@ -222,22 +233,6 @@ class _Description:
             raise Unkeyed(f"{value!r} is compiled, and not the framework's own")
         named = getattr(owner, "__qualname__", None) or getattr(owner, "__name__", type(owner).__qualname__)
         return f"compiled {module} {named} {value.__name__}".encode()
-
-    def _class(self, kind: type) -> bytes:
-        if not self._is_trusted(kind.__module__):
-            raise Unkeyed(f"{kind.__module__}.{kind.__qualname__} is not the framework's own")
-        if kind.__module__.partition(".")[0] == self._package:
-            self._classes.update(dict.fromkeys(each for each in kind.__mro__ if self._is_trusted(each.__module__)))
-        return f"class {kind.__module__}.{kind.__qualname__}".encode()
-
-    def _container(self, value: Any) -> bytes:
-        begin = f"{type(value).__name__} {len(value)}:".encode()
-        if len(value) > _LONGEST:
-            return begin
-        if isinstance(value, dict):
-            return begin + b"".join(self(key) + self(item) for key, item in value.items())
-        parts = map(self, value)
-        return begin + b"".join(sorted(parts) if isinstance(value, (set, frozenset)) else parts)
 
     def _object(self, value: Any) -> bytes:
         kind = type(value)

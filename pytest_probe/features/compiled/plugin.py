@@ -38,8 +38,17 @@ class Compiled(Feature):
 
     def prepare(self) -> None:
         here = [frameworks.load(name) for name in self.probe.frameworks if not frameworks.unavailable(name)]
-        # Compilers read it when they are imported.
-        self._set_environment(here)
+        # What is compiled goes where this run's references go, or away with the run; never to the user's own. Compilers
+        # read where when they are imported.
+        cache = self.probe.settings.cache
+        if cache is None:
+            folder = self._temporary = Path(tempfile.mkdtemp(prefix="pytest-probe-compiled-"))
+        else:
+            folder = cache[0] / "compiled"
+        wanted = [each.compiler_environment(folder, self.probe.workers) for each in here]
+        values = {key: text for each in wanted for key, text in each.items()}
+        self._environment = {name: os.environ.get(name) for name in values}
+        os.environ.update(values)
         try:
             for name in self._names:
                 if not re.fullmatch(r"[\w.-]+", name) or name in DTYPE_CHOICES:
@@ -103,19 +112,6 @@ class Compiled(Feature):
 
     def summary(self, width: int) -> Summary:
         return Summary([f"compiled: {self._results:,} cases, {self._seconds:.1f} s, which durations leave out"])
-
-    def _set_environment(self, here: Sequence[Framework]) -> None:
-        """What is compiled goes where this run's references go, or away with the run; never to the user's own."""
-        cache = self.probe.settings.cache
-        if cache is None:
-            folder = self._temporary = Path(tempfile.mkdtemp(prefix="pytest-probe-compiled-"))
-        else:
-            folder = cache[0] / "compiled"
-        values = {
-            key: text for each in here for key, text in each.compiler_environment(folder, self.probe.workers).items()
-        }
-        self._environment = {name: os.environ.get(name) for name in values}
-        os.environ.update(values)
 
     def pytest_unconfigure(self) -> None:
         for name, value in self._environment.items():

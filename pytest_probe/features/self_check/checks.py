@@ -42,15 +42,12 @@ class Asked(Struct, frozen=True):
     def verdict(self) -> Verdict:
         return self.checked.verdict
 
-    @property
-    def why_not(self) -> str:
-        """Why it could not be asked; "" where it was."""
-        return _line(self.verdict.reason.replace(_IN_WORDS, self.of)) if self.verdict.verdict == "skip" else ""
-
     def outputs(self) -> Iterator[OutputVerdict]:
         if not self.verdict.outputs:
-            outcome = self.verdict.verdict
-            yield OutputVerdict(self.name, (), "", outcome, SELF, self.why_not or self.verdict.reason)
+            outcome, reason = self.verdict.verdict, self.verdict.reason
+            if outcome == "skip":
+                reason = _line(reason.replace(_IN_WORDS, self.of)) or reason
+            yield OutputVerdict(self.name, (), "", outcome, SELF, reason)
         for output in self.verdict.outputs:
             yield replace(output, name=f"{self.name}.{output.name}", baseline={})
 
@@ -189,7 +186,13 @@ class SelfChecks:
         chosen = max(asked, key=lambda each: SEVERITY[each.verdict.verdict], default=None)
         names = dict.fromkeys(output.name.partition(".")[0] for output in outputs if output.verdict != "skip")
         if not names:
-            return Checked(case, _unasked(asked, outputs))
+            # What is wrong with its record, or a device that refuses the call, says more than each question.
+            for each in asked:
+                if each.verdict.verdict == "skip" and each.verdict.kind != NoReference.kind:
+                    return Checked(case, replace(each.verdict, standard=SELF))
+            why = "; ".join(f"{output.name}: {output.reason}" for output in outputs if output.reason)
+            why = why or "no dtype is wider, and the CPU is the device"
+            return Checked(case, Verdict("skip", SELF, why, NO_QUESTION))
         outcome, reason = conclusion(outputs)
         if outcome == "pass":
             outcome, reason = PASS_SELF, f"asked: {', '.join(names)}"
@@ -220,16 +223,6 @@ def _rounding_explains(comparison: Comparison) -> str:
     if evidence.narrow_steps(1):
         return _BETWEEN if stages.between_steps(comparison, runs, limits).within_limits else ""
     return _INSIDE if stages.inside_kernel(comparison, runs, limits).within_limits else ""
-
-
-def _unasked(asked: Sequence[Asked], outputs: Sequence[OutputVerdict]) -> Verdict:
-    """The skip of a case that no question fits; what is wrong with its record, or a device that
-    refuses the call, says more than each of them."""
-    for each in asked:
-        if each.verdict.verdict == "skip" and each.verdict.kind != NoReference.kind:
-            return replace(each.verdict, standard=SELF)
-    why = "; ".join(f"{output.name}: {output.reason}" for output in outputs if output.reason)
-    return Verdict("skip", SELF, why or "no dtype is wider, and the CPU is the device", NO_QUESTION)
 
 
 def _wider(case: Case) -> str:

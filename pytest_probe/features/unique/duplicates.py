@@ -112,7 +112,12 @@ class Folds(Struct):
                 call = dump.decode(record)
             except RecordError:
                 continue
-            fold = self._put(dump, record, call)
+            content = repr(self._key(dump, record, call)).encode(errors="replace")
+            key = hashlib.blake2b(content, digest_size=16).digest()
+            fold = self._first[id(record)] = self._by_key.setdefault(key, Fold(dump, record))
+            if fold.record is not record:
+                fold.others += 1
+                self._take(fold, call)
             # Where tensors are stored, more than their ranges counts.
             if found is not None and not call.partial and not _is_stored(call):
                 if found.key in seen:
@@ -121,14 +126,6 @@ class Folds(Struct):
         for each in alike.values():
             for _, record in sorted(dict(each.widest.values()).items()):
                 self._take(each.fold, dump.decode(record))
-
-    def _put(self, dump: Dump, record: Record, call: Call) -> Fold:
-        key = hashlib.blake2b(repr(self._key(dump, record, call)).encode(errors="replace"), digest_size=16).digest()
-        fold = self._first[id(record)] = self._by_key.setdefault(key, Fold(dump, record))
-        if fold.record is not record:
-            fold.others += 1
-            self._take(fold, call)
-        return fold
 
     def of(self, record: Record) -> Fold | None:
         """The fold that a record belongs to; None where it could not be decoded."""

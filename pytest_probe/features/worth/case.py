@@ -111,10 +111,12 @@ def _weak(asked: Sequence[Comparison], sides: Sides) -> str:
         )
         if unmoved and arguments and not floats[0].classes & {"exact", "exact_backward"}:
             return f"{outputs[0]}, whatever the inputs are"
-    if floats and all(_of_one_term(each) for each in floats):
-        return ONE_TERM
     if not floats:
         return ""
+    sums = [each for each in floats if any(kind.startswith("terms_of_") for kind in each.classes)]
+    terms = [summed_terms(each) for each in sums if each.direction == "forward"]
+    if len(terms) == len(floats) and all(each.count == 1 and not each.assumed for each in terms):
+        return ONE_TERM
     # The paths of labels and indices among a record's arguments; a function of a test names none.
     reference = sides.replay.reference
     call, signatures = reference.call, frameworks.signatures(reference.framework.name)
@@ -123,10 +125,3 @@ def _weak(asked: Sequence[Comparison], sides: Sides) -> str:
 
 def _is_float(values: AnyArray) -> bool:
     return is_floating(values.dtype) or is_complex(values.dtype)
-
-
-def _of_one_term(comparison: Comparison) -> bool:
-    """Is it a sum, of one term?"""
-    sums = any(kind.startswith("terms_of_") for kind in comparison.classes)
-    terms = summed_terms(comparison)
-    return sums and comparison.direction == "forward" and terms.count == 1 and not terms.assumed
