@@ -114,7 +114,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "records/ptdbg/__init__.py": {"prefixes of names, and the framework, as a dump has them": "torch"},
     "records/ptdbg/lines.py": {"a name, as a dump has it": "torch"},
     "features/against/compare.py": {"a class": "random", "what a pair is": "equal"},
-    "features/against/difference.py": {"a metric": "mode"},
+    "check/two_sides.py": {"a metric": "mode"},
     "features/against/dump_map.py": {"rules of a map": "concat split to"},
     "features/against/judging.py": {"what a pair is": "equal random"},
     "features/against/report.py": {"what a pair is": "equal random"},

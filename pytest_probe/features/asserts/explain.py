@@ -155,23 +155,17 @@ def _diagnosis(comparison: Comparison, differ: BoolArray, beyond: BoolArray) -> 
         tried.append((wrong, found))
         # Of a place that is wrong in part only the next stage has more.
         if found.cause and not found.where.endswith("of it"):
-            return _all_there(comparison, differ, wrong, found)
+            if comparison.precision.kind in "iub" or not is_confined(found.where):
+                return wrong, found
+            # With the elements around that are less far off: of rows of zeros those whose right numbers are small.
+            near = differ & ~(_distance(comparison) <= _LEVELS[-1] * _unit(comparison))
+            where = regions.describe(near)
+            if not is_confined(where):
+                return wrong, found
+            return near, replace(found, wrong=int(np.count_nonzero(near)), where=where)
     explained = (each for each in tried if each[1].cause)
     in_one_place = (each for each in tried if is_confined(each[1].where))
     return next(chain(explained, in_one_place), tried[-1])
-
-
-def _all_there(
-    comparison: Comparison, differ: BoolArray, wrong: BoolArray, found: Diagnosis
-) -> tuple[BoolArray, Diagnosis]:
-    """With the elements around that are less far off: of rows of zeros those whose right numbers are small."""
-    if comparison.precision.kind in "iub" or not is_confined(found.where):
-        return wrong, found
-    near = differ & ~(_distance(comparison) <= _LEVELS[-1] * _unit(comparison))
-    where = regions.describe(near)
-    if not is_confined(where):
-        return wrong, found
-    return near, replace(found, wrong=int(np.count_nonzero(near)), where=where)
 
 
 def _stages(

@@ -58,9 +58,6 @@ class Report(Struct):
         words = f"worth: a scale error of {100 * WORTH_SCALE:.1g} % would be found in {found} % of"
         yield from wrap(f"{words} {count(self.cases, 'case')}", width=width)
         yield from self.weak.lines("proves" if self.weak.apis.total() == 1 else "prove", width)
-        yield from self._faults(width)
-
-    def _faults(self, width: int) -> Iterator[str]:
         yield f"{'faults planted in outputs':<40} {'found':>8} {'planted':>8}"
         for name, planted in self.planted.items():
             yield f"  {name:<38} {self.caught[name]:>8,} {planted:>8,}"

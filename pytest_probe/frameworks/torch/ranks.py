@@ -1,6 +1,6 @@
 """A process of one rank: it makes the collectives that it is told over a pipe, and gives back what it received.
 
-The pipe is a file descriptor, through which a RankStart comes first: see features/collectives/rank_start.py.
+The pipe is a file descriptor, through which a RankStart comes first: see frameworks/rank_start.py.
 """
 
 from __future__ import annotations
