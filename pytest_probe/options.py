@@ -461,7 +461,7 @@ FEATURES: Mapping[str, Callable[[Options], object]] = {
     "pytest_probe.features.cache.plugin.References": lambda asked: asked.cache,
     "pytest_probe.features.timeout.plugin.Timeout": lambda asked: asked.timeout,
     "pytest_probe.features.isolate.Isolated": lambda asked: asked.isolate,
-    "pytest_probe.features.msprobe_csv.plugin.MsprobeCsv": lambda asked: asked.out,
+    "pytest_probe.features.result_files.ResultFiles": lambda asked: asked.out,
     **{option.question: attrgetter(option.attribute) for option in OPTIONS if option.question},
     "pytest_probe.features.online.plugin.Online": lambda asked: asked.listen,
     "pytest_probe.features.collectives.plugin.Collectives": lambda asked: "recorded" in asked.devices or asked.ranks,

@@ -28,7 +28,6 @@ EVERYWHERE = frozenset("bfloat16 bool complex cpu float int".split())
 EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "features/gate/baseline.py": {"a setting": "repeat"},
     "standards/quantisers/scales.py": {"names of rules": "floor ceil"},
-    "features/benchmark/benchmark.py": {"a class": "random"},
     "capture/cli.py": {"a value of an option": "all"},
     "cli/record.py": {"fields of what is shown": "stack type"},
     "cli/show.py": {"a heading": "size"},

@@ -1,5 +1,5 @@
-"""Three-party judging afterwards: a device's results against a benchmark's, into api_precision_compare_*.csv, in the
-columns of msprobe or in those of PaddleAPEX's acc_multi_cmp.py."""
+"""Three-party judging: a device's results against a benchmark's, case by case or afterwards, into
+api_precision_compare_*.csv, in the columns of msprobe or in those of PaddleAPEX's acc_multi_cmp.py."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe import frameworks
-from pytest_probe.export.details import MESSAGE, NAME, Row
+from pytest_probe.export.details import MESSAGE, NAME, Row, measures_of
 from pytest_probe.export.table import CallStatuses, Column, Table, status_of
-from pytest_probe.model.verdict import Outcome
+from pytest_probe.model.result import OutputResult, Result
+from pytest_probe.model.verdict import Outcome, OutputVerdict, Verdict, conclusion
 from pytest_probe.standards import STANDARDS
 from pytest_probe.standards.tables import classes_of
 from pytest_probe.standards.tools import COMPARES, DEFAULT
@@ -24,6 +25,7 @@ from pytest_probe.standards.tools.tool import UNSUPPORTED, Decision
 # Standards that judge by an output's distance from the reference; other ones of our own judge what has no one value.
 _BY_VALUE = ("noise", "exact")
 _NO_VALUE = frozenset(("random", "uninitialised"))
+MISSING, NOTHING = "the benchmark's results do not have this case", "the benchmark has no outputs of this case"
 _FOLDER_TELLS = "only a folder of --probe-out says whether they are what the API promises"
 
 
@@ -98,6 +100,53 @@ def _alone(device: Row) -> RuleVerdict | None:
     return RuleVerdict(cast(Outcome, device.status), device.reason)
 
 
+def judge(verdict: Verdict, other: Result | None, api: str) -> Verdict:
+    """The verdict, with the benchmark's result of the case taken into account. A tool's standard judges by all three
+    sides. By one of our own standards, an output that passes but is an error compared with the benchmark becomes a
+    warning."""
+    if verdict.verdict == "skip":
+        return verdict
+    if other is None:
+        return replace(verdict, notes=(*verdict.notes, MISSING))
+    rows = {output.name: output for output in other.outputs}
+    if not rows:
+        return replace(verdict, notes=(*verdict.notes, f"{NOTHING}: {other.reason or other.verdict}"))
+    outputs = tuple(_beside(output, rows.get(output.name), verdict.standard, api) for output in verdict.outputs)
+    if outputs == verdict.outputs:
+        return verdict
+    outcome, reason = conclusion(outputs)
+    return replace(verdict, verdict=outcome, reason=reason, outputs=outputs)
+
+
+def _beside(output: OutputVerdict, other: OutputResult | None, standard: str, api: str) -> OutputVerdict:
+    """Only numbers that have one right value are compared: where a class judges (signs of factors, random values,
+    ties), the distance from the reference says nothing."""
+    if other is None or not output.measures or not other.measures:
+        return output
+    if "random" in classes_of(frameworks.signatures().canonical(api)) or (
+        standard not in COMPARES and output.standard != "noise"
+    ):
+        return output
+    rule = standard if standard in COMPARES else DEFAULT
+    if "justification" in output.metrics:
+        # The project's own rule for the API stays, and so do its limits.
+        rule = str(output.metrics["rule"])
+        if rule not in COMPARES:
+            return output
+    device, benchmark = measures_of(output.measures), measures_of(other.measures)
+    decision = COMPARES[rule](api, output.dtype, device, benchmark)
+    ratios = {f"benchmark_{item.metric}": item.value for item in decision.compared}
+    outcome = decision.ruling.verdict
+    judged = replace(output, metrics={**output.metrics, **ratios})
+    if outcome == "skip":
+        return judged
+    if standard in COMPARES:
+        return replace(judged, verdict=outcome, reason=decision.ruling.reason)
+    if outcome == "error" and output.verdict == "pass":
+        return replace(judged, verdict="warning", reason=decision.ruling.reason)
+    return judged
+
+
 def _number(value: float | None) -> float | None:
     return None if value is None else float(value)
 
@@ -110,11 +159,12 @@ def _ratio(value: float | None) -> float | None:
 def _ratios(metric: str, header: str, verdict: str) -> Iterator[Column]:
     """The ratio of both sides' errors, and what it is."""
 
-    def of(row: ComparedRow) -> Iterator[tuple[float | None, str]]:
-        return ((_ratio(each.value), each.ruling.verdict) for each in row.decision.compared if each.metric == metric)
+    def of(row: ComparedRow) -> tuple[float | None, str | None]:
+        found = (each for each in row.decision.compared if each.metric == metric)
+        return next(((_ratio(each.value), each.ruling.verdict) for each in found), (None, None))
 
-    for place, name in enumerate((header, verdict)):
-        yield Column(name, lambda row, place=place: next(of(row), (None, None))[place])
+    yield Column(header, lambda row: of(row)[0])
+    yield Column(verdict, lambda row: of(row)[1])
 
 
 def _of_rule(header: str, value: Callable[[ComparedRow], object], *rules: str) -> Column:

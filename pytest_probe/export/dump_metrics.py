@@ -81,7 +81,10 @@ def msprobe(a: AnyArray, b: AnyArray, *, renamed: bool = False) -> Columns:
     cosine, message = ("unsupported", _ONE) if found.size == 1 else found.cosine(12)
     message += _QUOTIENT if math.isnan(found.quotient) else ""
     numbers = map(_as_float, (_text(found.largest), *found.quotients()))
-    return _near_one(cosine), *numbers, message + fuzzy
+    if cosine not in ("Nan", "unsupported"):
+        # One near 1 has six digits.
+        cosine = repr(round(float(cosine), 6) if float(cosine) > 0.9999 else float(cosine))
+    return cosine, *numbers, message + fuzzy
 
 
 def _of_scalars(a: AnyArray, b: AnyArray) -> Columns:
@@ -202,10 +205,3 @@ def _text(value: float) -> str:
 
 def _as_float(text: str) -> str:
     return text if text == "Nan" else repr(float(text))
-
-
-def _near_one(cosine: str) -> str:
-    """A cosine near 1 has six digits."""
-    if cosine in ("Nan", "unsupported"):
-        return cosine
-    return repr(round(float(cosine), 6) if float(cosine) > 0.9999 else float(cosine))

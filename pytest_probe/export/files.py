@@ -15,17 +15,13 @@ from msgspec import Struct, field
 from pytest_probe.export import measured, relations
 from pytest_probe.export.checker import DECIMALS, Layout, layout_of
 from pytest_probe.export.table import CallStatuses, Column, Table
-from pytest_probe.model.result import OutputResult, Result
+from pytest_probe.model.result import Result
 from pytest_probe.options import ACCURACY
 from pytest_probe.reports.results_file import RESULTS, read_results
 from pytest_probe.reports.tables import append_rows, folder_of, write_rows
 
 # Results whose rows are written at a time.
 _BATCH = 500
-
-
-def _detected(result: Result) -> Iterator[tuple[Result, OutputResult]]:
-    return ((result, output) for output in result.outputs if output.detects is not None)
 
 
 # What each output would have shown of an error.
@@ -112,7 +108,11 @@ def write_files(folder: Path, settings: Mapping[str, Any], decimals: int = DECIM
     with tempfile.TemporaryDirectory(prefix=".", dir=folder) as name:
         hidden, judges = Path(name), ACCURACY in settings["mode"]
         checker = _CheckerFiles(hidden, decimals, by_rank=settings["listen"] is not None)
-        detects = _File(hidden / "detects.csv", _DETECTS, _detected)
+        detects = _File(
+            hidden / "detects.csv",
+            _DETECTS,
+            lambda result: ((result, output) for output in result.outputs if output.detects is not None),
+        )
         costs = [_File(hidden / name, *of) for name, of in measured.OF_RESULTS.items()]
         if judges:
             detects.begin()

@@ -86,8 +86,8 @@ def time_of(result: Result) -> Iterator[Beside]:
     """The row of a case that has a time."""
     time, named = result.time, result.portable_id
     if time is not None and time.median_us is not None:
-        shapes = (str([list(shape) for shape in each]) for each in (time.input_shapes, time.output_shapes))
-        line = Measured(named.call, str(time.median_us), result.dtype, *shapes, result.direction)
+        inputs, outputs = (str([list(shape) for shape in each]) for each in (time.input_shapes, time.output_shapes))
+        line = Measured(named.call, str(time.median_us), result.dtype, inputs, outputs, result.direction)
         bench, ratio = (-1, "") if time.beside is None else (time.beside.median_us, time.beside.ratio)
         yield Beside(line, bench, line.text, ratio, result.accuracy if result.outputs else _NOT_JUDGED)
 
@@ -132,7 +132,12 @@ def read_times(path: Path) -> Log:
 
 def read_memory(path: Path) -> Log:
     """Raises SettingsError where the path holds no memory."""
-    return _read(path, _MEMORY_LOG, "memory", _of_memory, memory_of)
+
+    def of_line(line: str) -> Measured | None:
+        found = _MEMORY_LINE.fullmatch(line)
+        return Measured(found[1], found[2]) if found else None
+
+    return _read(path, _MEMORY_LOG, "memory", of_line, memory_of)
 
 
 def _read(
@@ -188,11 +193,6 @@ def _of_time(line: str) -> Measured | None:
     return None
 
 
-def _of_memory(line: str) -> Measured | None:
-    found = _MEMORY_LINE.fullmatch(line)
-    return Measured(found[1], found[2]) if found else None
-
-
 def time_rows(device: Log, benchmark: Log) -> Iterator[Sequence[str]]:
     """The header, and a line for each call and direction."""
     return TIME_TABLE.lines(_times(device, benchmark))
@@ -223,7 +223,8 @@ def _rows(
         line = shown.lines.get(key) or mine or other
         assert line is not None
         gap = None if mine is None or other is None else apart(mine, other)
-        yield Beside(line, other and other.text, mine and mine.text, gap)
+        bench, own = (None if side is None else side.text for side in (other, mine))
+        yield Beside(line, bench, own, gap)
 
 
 def without_ratio(device: Log, benchmark: Log) -> Iterator[str]:

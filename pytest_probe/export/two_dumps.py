@@ -78,7 +78,9 @@ class _Tool(Struct, frozen=True):
             columns += [Column(name, partial(self._relative, place)) for place, name in enumerate(names)]
             columns += statistics
         if not self.is_ptdbg:
-            columns += [Column("Data_name", _data_name)] if by_values else self._warnings()
+            columns += (
+                [Column("Data_name", lambda row: (row.b and row.a.file) or "-1")] if by_values else self._warnings()
+            )
         # A table of pandas has nothing for NaN.
         columns += [Column("NPU_Stack_Info", lambda row: row.stack)] if stacks else []
         return Table(tuple(columns), self.unknown, lambda value: "" if value != value else str(value))
@@ -143,10 +145,6 @@ def _both(header: str, value: Callable[[TableTensor], object]) -> tuple[Column, 
 
 def _printed(header: str, place: int) -> Column:
     return Column(header, lambda row: row.printed[place])
-
-
-def _data_name(row: _Row) -> str:
-    return row.a.file if row.b is not None and row.a.file else "-1"
 
 
 def _are_alike(a: TableTensor, b: TableTensor) -> bool:
@@ -219,18 +217,17 @@ _NOT_DETERMINISTIC = ("conv2d", "conv3d", "matmul", "nll_loss", "layer_norm", "l
 
 
 def _advice(tool: _Tool, rows: Sequence[_Row]) -> str:
-    """ptdbg's three lines on the first row that is not accurate. 2.3 passes over batch_norm."""
+    """ptdbg's three lines on the first row that is not accurate. 2.3 passes over batch_norm, and knows less."""
     wrong = ((line, row.a.name) for line, row in enumerate(rows, 2) if row.b is not None and tool.verdict(row) == "No")
     line, name = next((found for found in wrong if not (tool.is_older and "batch_norm" in found[1])), ("NA", "NA"))
-    advice = _FINE if name == "NA" else _suggestion(name, is_older=tool.is_older)
-    return f"Line: {line}\nSuspect Nodes: {name}\nExpert Advice: {advice}\n"
-
-
-def _suggestion(name: str, *, is_older: bool) -> str:
     direction = "forward" if "forward" in name else "backward"
-    if not is_older and "Functional_batch_norm" in name and "forward_input.1" in name:
-        return _BATCH_NORM
-    if "input" in name:
-        return _FORWARD_INPUT if direction == "forward" else _BACKWARD_INPUT
-    is_known = not is_older and any(api in name for api in _NOT_DETERMINISTIC)
-    return _DETERMINISTIC if is_known else _OUTPUT.format(direction)
+    if name == "NA":
+        advice = _FINE
+    elif not tool.is_older and "Functional_batch_norm" in name and "forward_input.1" in name:
+        advice = _BATCH_NORM
+    elif "input" in name:
+        advice = _FORWARD_INPUT if direction == "forward" else _BACKWARD_INPUT
+    else:
+        is_known = not tool.is_older and any(api in name for api in _NOT_DETERMINISTIC)
+        advice = _DETERMINISTIC if is_known else _OUTPUT.format(direction)
+    return f"Line: {line}\nSuspect Nodes: {name}\nExpert Advice: {advice}\n"

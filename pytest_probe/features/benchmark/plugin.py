@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from pathlib import Path
 
-from pytest_probe.features.benchmark.benchmark import MISSING, NOTHING, OPTION, judge, open_benchmark
+from pytest_probe.errors import SettingsError
+from pytest_probe.export.compare import MISSING, NOTHING, judge
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.plugin.feature import Feature, Summary
 from pytest_probe.plugin.judged import Judged
@@ -13,10 +15,11 @@ from pytest_probe.plugin.reporting import Reporting
 from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.xdist import is_worker
 from pytest_probe.reports import results_file, terminal
-from pytest_probe.reports.result_set import ResultSet
-from pytest_probe.reports.results_file import Identity
+from pytest_probe.reports.result_set import ResultSet, RunFolder
+from pytest_probe.reports.results_file import RESULTS, Identity, read_results, refused
 from pytest_probe.standards.tools import COMPARES
 
+OPTION = "--probe-benchmark"
 # Cases of one run only that are listed.
 _LISTED = 20
 
@@ -84,3 +87,17 @@ class AgainstBenchmark(Feature):
                 lines += [f"  {name}" for name in names[:_LISTED]]
                 lines += [f"  and {len(names) - _LISTED:,} more"] if len(names) > _LISTED else []
         return Summary(behind=lines)
+
+
+def open_benchmark(folder: Path) -> ResultSet[Result]:
+    """Raises SettingsError where the folder holds no run."""
+    give = "give a folder of --probe-out"
+    if any(next(folder.glob(name), None) for name in ("output", "*/output")):
+        give += ", or add --probe-outputs=DIR, whose outputs are then compared with those in it"
+    with refused(OPTION, folder, f"{give}; {{error.strerror}}: {{error.filename}}", f"{give}; {{error}}"):
+        found = RunFolder.read(OPTION, folder)
+        if early := found.early_end():
+            wanted = f"{early}; go on with --probe-resume, or give the folder of a whole run"
+            raise SettingsError(OPTION, str(folder), wanted)
+        cases = {result.id: result for result in read_results(folder / RESULTS)}
+    return ResultSet("benchmark", folder.name, cases, found.run.identity)

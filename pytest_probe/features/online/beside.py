@@ -8,9 +8,8 @@ from pathlib import Path
 
 from pytest_probe import frameworks
 from pytest_probe.check import Case, Checker
-from pytest_probe.export.compare import compare, compared_files
+from pytest_probe.export.compare import compare, compared_files, judge
 from pytest_probe.export.details import read_rows
-from pytest_probe.features.benchmark.benchmark import judge
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.reports.results_file import RESULTS, lines_of

@@ -10,7 +10,7 @@ from pytest_probe.export.files import write_files
 from pytest_probe.plugin.feature import Feature
 
 
-class MsprobeCsv(Feature):
+class ResultFiles(Feature):
     conditions: Mapping[str, bool] = {"measured": True}
 
     def tables(self, folder: Path) -> Iterable[Path]:
