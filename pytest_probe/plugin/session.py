@@ -312,15 +312,11 @@ def registry_of(config: pytest.Config, settings: Settings) -> Registry:
         registry.standards.update(standards(packaged().with_entries(settings.rules.entries)))
     with reporting_failures_of("pytest_probe_register"):
         config.hook.pytest_probe_register.call_historic(kwargs={"registry": registry})
-    _check_namespaces(registry.namespaces)
-    return registry
-
-
-def _check_namespaces(namespaces: Mapping[str, str]) -> None:
-    """Is there anything to import? Cheaply: what lies inside a package is seen when it is imported."""
-    for prefix, module in namespaces.items():
+    # Is there anything to import? Cheaply: what lies inside a package is seen when it is imported.
+    for prefix, module in registry.namespaces.items():
         if module.partition(".")[0] not in sys.modules and find_spec(module.partition(".")[0]) is None:
             raise SettingsError("probe_namespaces", f"{prefix}={module}", f"there is no module {module} to import")
+    return registry
 
 
 def _adjustment(hook: pluggy.HookCaller, call: Callable[..., Any]) -> Callable[[Case, Any], Any] | None:

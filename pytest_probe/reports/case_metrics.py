@@ -42,23 +42,25 @@ def metrics_of(result: Result) -> Iterator[tuple[str, float]]:
         found[SHARE] = max(shares)
     for output in result.outputs:
         for name, value in output.metrics.items():
-            if name.endswith(LIMIT) or name in _NO_MEASURE or isinstance(value, bool):
-                continue
-            if isinstance(value, (int, float)) or value in ("nan", "inf", "-inf"):
+            is_number = isinstance(value, (int, float)) or value in ("nan", "inf", "-inf")
+            if is_number and not (name.endswith(LIMIT) or name in _NO_MEASURE or isinstance(value, bool)):
                 own = number(value)
                 known = found.get(name)
                 found[name] = own if known is None or rank(own) > rank(known) else known
     yield from found.items()
-    # What the case took.
+    yield from _costs(result)
+
+
+def _costs(result: Result) -> Iterator[tuple[str, float]]:
+    """What the case took."""
     time, memory = result.time, result.memory
     if time is not None and time.median_us is not None:
         yield "time_us", time.median_us
         if time.beside is not None:
             yield "time_ratio", time.beside.ratio
         if time.throughput is not None:
-            for name in ("gflop_per_s", "gb_per_s"):
-                if (rate := getattr(time.throughput, name)) is not None:
-                    yield name, rate
+            rates = {"gflop_per_s": time.throughput.gflop_per_s, "gb_per_s": time.throughput.gb_per_s}
+            yield from ((name, rate) for name, rate in rates.items() if rate is not None)
     if memory is not None and memory.peak_bytes is not None:
         yield "peak_bytes", float(memory.peak_bytes)
     yield "duration", result.duration

@@ -20,6 +20,9 @@ GroupKey: TypeAlias = tuple[Outcome, str, str]
 # The dump, forward before backward, the place in the calls, and the name.
 _Order: TypeAlias = tuple[str, int, int, str]
 
+# A line of a program as pytest has it, with its file: counted from 0, None where only a dump is known.
+Line: TypeAlias = tuple[str, int | None]
+NO_LINE: Line = ("", None)
 # Groups that a report begins with.
 MAX_GROUPS = 20
 _LIMIT = " (limit"
@@ -67,8 +70,10 @@ class GroupMember(Struct, frozen=True):
     why: str
 
     @classmethod
-    def of(cls, result: Result, place: str = "") -> GroupMember:
+    def of(cls, result: Result, place: Line = NO_LINE) -> GroupMember:
         """place: the line of the program, where the result does not tell it."""
+        file, line = place
+        where = place_of(result) or ("" if line is None else place_words(file, line + 1))
         id, at = result.portable_id, result.place
         backward = result.direction == "backward"
         order = (id.label, 2, 0, id.name) if at is None else (id.label, int(backward), -at if backward else at, id.name)
@@ -77,7 +82,7 @@ class GroupMember(Struct, frozen=True):
         words = f"looks {like}{cause}" if cause else why
         # "linear.0.forward": a line has the API as well.
         record = id.name.removeprefix(f"{result.api.rpartition('.')[0]}.")
-        return cls(group_of(result), order, record, place_of(result) or place, words, why)
+        return cls(group_of(result), order, record, where, words, why)
 
     @property
     def label(self) -> str:

@@ -22,9 +22,10 @@ def other_properties(found: Iterable[tuple[str, object]]) -> list[tuple[str, obj
 
 
 def properties(result: Result) -> list[tuple[str, str | int | float]]:
-    """The properties of a result: its texts, and of each metric the worst over all outputs."""
-    texts = ((name, str(getattr(result, name))) for name in _TEXTS)
-    found: list[tuple[str, str | int | float]] = [_shared(name, text) for name, text in texts if text]
+    """The properties of a result: its texts, of each metric the worst over all outputs, what the case takes, how it is
+    beside a baseline or another side, and what the output that decides looks like."""
+    own = ((name, str(getattr(result, name))) for name in _TEXTS)
+    found: list[tuple[str, str | int | float]] = [_shared(name, text) for name, text in own if text]
     if result.is_emulated:
         found.append((_PREFIX + "emulated", "16 bit in float32"))
     if result.folded:
@@ -34,27 +35,23 @@ def properties(result: Result) -> list[tuple[str, str | int | float]]:
         if values:
             # NaN is above all.
             found.append((name, plain(max(values, key=rank))))
-    time, memory, gate, against = result.time, result.memory, result.gate, result.against
-    # What the case takes, where the run measures it, and how many times as much as in another run.
-    numbers = (
-        ("time_us", None if time is None else time.median_us),
-        ("time_ratio", None if time is None or time.beside is None else time.beside.ratio),
-        ("peak_bytes", None if memory is None else memory.peak_bytes),
-    )
-    found += [(_PREFIX + name, value) for name, value in numbers if value is not None]
-    if gate is not None:
-        found += [
-            (_PREFIX + name, text) for name, text in (("gate", gate.change), ("gate_reason", gate.reason)) if text
-        ]
-    if against is not None:
-        words = (("against", against.status), ("suspect", against.suspect), ("difference", against.difference))
-        found += [_shared(name, printable(text)) for name, text in words if text]
-    # Of the output that decides: how much is wrong, where, and what it looks like.
+    more: dict[str, str | int | float | None] = {}
+    if result.time is not None:
+        beside = result.time.beside
+        more |= {"time_us": result.time.median_us, "time_ratio": None if beside is None else beside.ratio}
+    if result.memory is not None:
+        more["peak_bytes"] = result.memory.peak_bytes
+    if result.gate is not None:
+        more |= {"gate": result.gate.change, "gate_reason": result.gate.reason}
+    if (against := result.against) is not None:
+        texts = {"against": against.status, "suspect": against.suspect, "difference": against.difference}
+        more |= {name: printable(text) for name, text in texts.items()}
     failed = next((output for output in result.outputs if output.verdict == result.verdict), None)
-    if failed is not None and failed.diagnosis is not None:
-        wrong = failed.diagnosis
-        facts = (("wrong", wrong.wrong), ("where", wrong.where), ("cause", wrong.cause), ("cause_family", wrong.family))
-        found += [(_PREFIX + name, value) for name, value in facts if value]
+    if failed is not None and (about := failed.diagnosis) is not None:
+        more |= {"wrong": about.wrong or None, "where": about.where, "cause": about.cause, "cause_family": about.family}
+    for name, said in more.items():
+        if said is not None and said != "":
+            found.append(_shared(name, said) if isinstance(said, str) else (_PREFIX + name, said))
     return found
 
 

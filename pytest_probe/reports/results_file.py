@@ -22,7 +22,7 @@ from pytest_probe.system.files import lock_or_assume, open_regular, replacing
 from pytest_probe.system.text import printable_line
 
 SCHEMA = 1
-RUN, SAVED = "run.json", "saved"
+RUN = "run.json"
 _RESULTS = json_decoder(Result)
 # The kind of an error in the place of a result that cannot be written, and the fields that both have.
 UNWRITTEN, _NAMES = "result not written", ("id", "api", "direction", "dtype", "device")
@@ -127,13 +127,6 @@ def digest(path: Path) -> str:
         while block := file.read(1 << 20):
             state.update(block)
     return f"sha256:{state.hexdigest()}"
-
-
-def saved_path(out: Path, label: str, name: str) -> Path:
-    """Where --probe-save puts the tensors of a case, in a --probe-out. The name was read from a dump: no part of it may
-    lead elsewhere."""
-    safe = "".join(letter if letter.isalnum() or letter in "._-[]" else "_" for letter in name)
-    return out / SAVED / label / f"{safe}.pt"
 
 
 def lines_of(results: Iterable[Result]) -> str:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from heapq import nsmallest
 from typing import TypeAlias
 
 from msgspec import Struct, field
 
 from pytest_probe.model.measurement import CaseTime, microseconds
-from pytest_probe.model.result import FUZZED, Plain, Result, number, rank
+from pytest_probe.model.result import FUZZED, Result, number, rank
 from pytest_probe.model.verdict import NON_DETERMINISTIC, SEVERITY, UNDECIDED, Outcome
-from pytest_probe.reports.groups import GroupMember, Groups
+from pytest_probe.reports.groups import NO_LINE, GroupMember, Groups, Line
 
 # Cases in each of the two lists.
 _MAX_LISTED = 10
@@ -65,15 +65,7 @@ class TimeTally(Struct):
         """Both lists, the slowest first; nothing where no case was timed."""
         if not (self.cases or self.untimed):
             return
-        cases = "1 case" if self.cases == 1 else f"{self.cases:,} cases"
-        counts = (
-            (self.slower, "slower than the limit"),
-            (self.once, "timed once"),
-            (self.too_short, "too short"),
-            (self.untimed, "not timed"),
-        )
-        more = [f"{found:,} {words}" for found, words in counts if found]
-        yield ", ".join([f"times: {cases}, {microseconds(self.total)} for one call of each", *more])
+        yield ", ".join(self._counts())
         if self.by_ratio:
             yield f"{'slowest beside the other run':<{_NAME_WIDTH}} {'ratio':>7} {'time':>9} {'there':>9}"
         for ratio, name, time in self.by_ratio:
@@ -85,6 +77,18 @@ class TimeTally(Struct):
         yield f"{'slowest':<{_NAME_WIDTH}} {'share':>7} {'time':>9}"
         for us, name, _ in self.by_share:
             yield f"{_cut(name)} {100 * us / self.total:>5.1f} % {microseconds(us):>9}"
+
+    def _counts(self) -> Iterator[str]:
+        cases = "1 case" if self.cases == 1 else f"{self.cases:,} cases"
+        yield f"times: {cases}, {microseconds(self.total)} for one call of each"
+        for found, words in (
+            (self.slower, "slower than the limit"),
+            (self.once, "timed once"),
+            (self.too_short, "too short"),
+            (self.untimed, "not timed"),
+        ):
+            if found:
+                yield f"{found:,} {words}"
 
 
 def _slowest(found: list[_Entry]) -> list[_Entry]:
@@ -107,15 +111,6 @@ class Worst(Struct):
     ulp: float = math.nan
     verdict: Outcome = "skip"
     bound: bool = False
-
-    def widen(self, metrics: Mapping[str, Plain]) -> None:
-        """Take in the metrics of an output."""
-        ratio = number(metrics.get("noise_ratio", -1.0))
-        if rank(ratio) > rank(self.ratio):
-            self.ratio, self.limit = ratio, number(metrics.get("noise_ratio_limit"))
-            self.bound = number(metrics.get("k", _ALL_RUNS)) < _ALL_RUNS
-        if "max_ulp" in metrics:
-            self.ulp = max(number(metrics["max_ulp"]), -1.0 if math.isnan(self.ulp) else self.ulp, key=rank)
 
 
 class Tally(Struct):
@@ -140,7 +135,7 @@ class Tally(Struct):
     times: TimeTally = field(default_factory=TimeTally)
     groups: Groups = field(default_factory=Groups)
 
-    def add(self, result: Result, place: str = "") -> None:
+    def add(self, result: Result, place: Line = NO_LINE) -> None:
         """place: the line of the program that made the call, where the result does not tell it."""
         if SEVERITY[result.verdict] > SEVERITY["pass"]:
             self.groups.add(GroupMember.of(result, place))
@@ -153,21 +148,24 @@ class Tally(Struct):
         if result.verdict == "skip":
             self.skips[result.kind or result.reason] += 1
         if result.verdict == "warning" and len(self.warnings) < _MAX_WARNINGS:
-            # The reason in one line, that of the worst output where the case has none of its own.
-            outputs = (f"{each.name}: {each.reason}" for each in result.outputs if each.verdict == "warning")
-            lines = (result.reason or next(outputs, "")).splitlines()
-            self.warnings.append((result.id, lines[0] if lines else ""))
-        worst = self.apis.setdefault(result.api, Worst(result.api))
-        worst.verdict = max(worst.verdict, result.verdict, key=SEVERITY.__getitem__)
-        for output in result.outputs:
-            worst.widen(output.metrics)
+            # The reason of its worst output where it has none of its own.
+            outputs = (f"{each.name}: {each.reason}" for each in result.outputs if each.verdict == result.verdict)
+            self.warnings.append((result.id, next(iter((result.reason or next(outputs, "")).splitlines()), "")))
         for note in result.notes:
             if note.startswith(_CONTRACT):
                 self.contracts.append((result.id, note.removeprefix(_CONTRACT)))
-            counted = _CALLS.match(note)
-            if counted is not None:
+            elif (counted := _CALLS.match(note)) is not None:
                 self.drawn["calls"] += int(counted[1])
                 self.drawn["rejected"] += int(counted[2])
+        worst = self.apis.setdefault(result.api, Worst(result.api))
+        worst.verdict = max(worst.verdict, result.verdict, key=SEVERITY.__getitem__)
+        for metrics in (output.metrics for output in result.outputs):
+            ratio = number(metrics.get("noise_ratio", -1.0))
+            if rank(ratio) > rank(worst.ratio):
+                worst.ratio, worst.limit = ratio, number(metrics.get("noise_ratio_limit"))
+                worst.bound = number(metrics.get("k", _ALL_RUNS)) < _ALL_RUNS
+            if "max_ulp" in metrics:
+                worst.ulp = max(number(metrics["max_ulp"]), -1.0 if math.isnan(worst.ulp) else worst.ulp, key=rank)
 
     def ranking(self, count: int) -> Sequence[Worst]:
         """The `count` worst APIs by noise ratio, without APIs that reach no ratio above 0."""

@@ -67,7 +67,17 @@ class Finite:
         for kind, where in (("abnormal", abnormal), ("missed", missed)):
             if where.any():
                 return self._overflow_verdict(comparison, kind, where, lost, beyond)
-        if not _inputs_are_finite(comparison):
+        # Are all arguments, and incoming gradients, numbers?
+        arrays: list[AnyArray] = list(comparison.case.incoming.values())
+
+        def note(leaf: Any) -> Any:
+            if isinstance(leaf, np.ndarray):
+                arrays.append(leaf)
+            return leaf
+
+        comparison.call.mapped(note)
+        numbers = (_wide(array) for array in arrays if is_floating(array.dtype) or is_complex(array.dtype))
+        if not all(bool(np.isfinite(array).all()) for array in numbers):
             raise Unsupported(f"{comparison.name} is not finite, and neither is an argument", INHERITED)
         if saturated.any():
             return self._overflow_verdict(comparison, "saturated", saturated, lost, beyond)
@@ -148,17 +158,3 @@ def _runs(comparison: Comparison) -> Iterator[AnyArray]:
     own = evidence.cpu_result()
     if own is not None and own.shape == shape:
         yield _wide(own)
-
-
-def _inputs_are_finite(comparison: Comparison) -> bool:
-    """Are all arguments, and incoming gradients, numbers?"""
-    arrays: list[AnyArray] = list(comparison.case.incoming.values())
-
-    def note(leaf: Any) -> Any:
-        if isinstance(leaf, np.ndarray):
-            arrays.append(leaf)
-        return leaf
-
-    comparison.call.mapped(note)
-    numbers = (_wide(array) for array in arrays if is_floating(array.dtype) or is_complex(array.dtype))
-    return all(bool(np.isfinite(array).all()) for array in numbers)

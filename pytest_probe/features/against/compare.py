@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
 from msgspec import Struct
@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from pytest_probe import frameworks
 from pytest_probe.check import Case, CaseRuns, Checked, Checker
+from pytest_probe.check.two_sides import differences
+from pytest_probe.check.two_sides import joined as joined_names
 from pytest_probe.errors import RecordError
-from pytest_probe.features.against.difference import differences
-from pytest_probe.features.against.difference import joined as joined_names
-from pytest_probe.features.against.dump_map import DumpMap, Layout
+from pytest_probe.features.against.dump_map import DumpMap
 from pytest_probe.features.against.judging import UNMATCHED, Found, Pair, Values, judge
 from pytest_probe.features.against.layouts import cut, joined
 from pytest_probe.features.against.matching import Match
@@ -21,7 +21,6 @@ from pytest_probe.features.against.producers import Producers
 from pytest_probe.features.against.sides import TENSORS, AnyTensor, Side, compared
 from pytest_probe.features.against.standards import CLOSENESS
 from pytest_probe.features.against.tool_tables import line_of, rows_of
-from pytest_probe.inputs import StoredTensors
 from pytest_probe.model.dump import Direction, Dump, Record
 from pytest_probe.model.pairing import Paired, SideName, Status
 from pytest_probe.model.verdict import SEVERITY, Verdict
@@ -151,26 +150,27 @@ class Comparing:
     def with_rows(self, found: Found, both: Together) -> Found:
         """With those of other tools' tables; none of a broken record, and none of what B has alone."""
         try:
-            one, other = self._judged(found, both)
+            other: Side | None
+            if found.pair is not None:
+                one, other = found.pair.a, found.pair.b
+            else:
+                a, b = self._sides(both, "A"), self._sides(both, "B")
+                if not a:
+                    return found
+                one, other = self._joint(both, a, b, self._ranks(both)) if b else (a[0], None)
         except RecordError:
-            return found
-        if one is None:
             return found
         rows = tuple(rows_of(one, other, found.equal))
         return replace(found, paired=replace(found.paired, rows=rows, dump_line=line_of(one)))
-
-    def _judged(self, found: Found, both: Together) -> tuple[Side | None, Side | None]:
-        if found.pair is not None:
-            return found.pair.a, found.pair.b
-        a, b = self._sides(both, "A"), self._sides(both, "B")
-        return self._joint(both, a, b, self._ranks(both)) if a and b else (a[0] if a else None, None)
 
     def _joint(self, both: Together, a: Sequence[Side], b: Sequence[Side], ranks: Sequence[Side]) -> tuple[Side, Side]:
         """Both sides as they are compared: what one of them has in parts is put together, or the other one is cut."""
         one, other = a[0], b[0]
         layout = self._map.layout_of(one.entry, other.entry)
         if both.ranks is not None and both.ranks.side == "A":
-            one = _summed(ranks, one, layout)
+            if layout is not None and layout.partial and ranks:
+                # Its outputs are parts that are to be added.
+                one = replace(one, outputs=joined(ranks, one, layout).outputs)
             other = cut(other, one, both.ranks.index, len(both.ranks.dumps))
         elif both.ranks is not None:
             other = joined(ranks, one, layout)
@@ -202,29 +202,27 @@ class Comparing:
         return {name: value for each in found for name, value in each.items() if isinstance(value, TENSORS)}
 
     def _sides(self, both: Together, side: SideName) -> list[Side]:
-        return [self._side(both.dump(side), record, both.direction) for record in both.records(side)]
+        return [Side.of(both.dump(side), record, both.direction) for record in both.records(side)]
 
-    def _side(self, dump: Dump, record: Record, direction: Direction) -> Side:
-        return Side.of(dump, record, direction, StoredTensors.of(dump))
+    def _of_ranks(self, ranks: Ranks | None, record: Record) -> Iterator[tuple[Dump, Record]]:
+        """The same call in the dumps of all ranks that together are one dump of the other side."""
+        for dump in () if ranks is None else ranks.dumps:
+            if id(dump) not in self._named:
+                self._named[id(dump)] = {each.name: each for each in (*dump.records, *dump.compare_only)}
+            if record.name in self._named[id(dump)]:
+                yield dump, self._named[id(dump)][record.name]
 
     def _ranks(self, both: Together) -> list[Side]:
-        """The same call of all ranks that together are one dump of the other side."""
         if both.ranks is None:
             return []
-        name = both.records(both.ranks.side)[0].name
-        found = ((dump, self._records_of(dump).get(name)) for dump in both.ranks.dumps)
-        return [self._side(dump, record, both.direction) for dump, record in found if record is not None]
-
-    def _records_of(self, dump: Dump) -> Mapping[str, Record]:
-        if id(dump) not in self._named:
-            self._named[id(dump)] = {record.name: record for record in (*dump.records, *dump.compare_only)}
-        return self._named[id(dump)]
+        found = self._of_ranks(both.ranks, both.records(both.ranks.side)[0])
+        return [Side.of(dump, record, both.direction) for dump, record in found]
 
     def _repeated(self, both: Together, first: Record) -> Found:
         """A call that is computed again with equal inputs gives equal outputs, but for rounding."""
         side: SideName = "A" if both.match.a else "B"
         again = self._sides(both, side)[0]
-        before = self._side(both.dump(side), first, both.direction)
+        before = Side.of(both.dump(side), first, both.direction)
         if not Values.of(again.inputs, before.inputs).equal:
             return self._alone(both)
         notes = (f"computes {first.name} again",)
@@ -246,8 +244,7 @@ class Comparing:
         """The worst verdict on the stored outputs of a side's records; on those of all ranks that hold it together."""
         found = [(both.dump(side), record) for record in both.records(side)]
         if both.ranks is not None and both.ranks.side == side == "B":
-            known = ((dump, self._records_of(dump).get(found[0][1].name)) for dump in both.ranks.dumps)
-            found = [(dump, record) for dump, record in known if record is not None]
+            found = [*self._of_ranks(both.ranks, found[0][1])]
         judged = [self._checked(dump, record, both.direction, side) for dump, record in found]
         worst = self._worst[side] = max(judged, key=lambda checked: SEVERITY[checked.verdict.verdict])
         return worst.verdict
@@ -267,13 +264,6 @@ class Comparing:
             words = missing or "modules and autograd nodes are compared, not replayed"
             return Checked(case, Verdict("skip", self._standard, words, "not replayed"))
         return self._runs[side].run(case)
-
-
-def _summed(ranks: Sequence[Side], own: Side, layout: Layout | None) -> Side:
-    """A rank's side, whose outputs are parts that are to be added where the map says so."""
-    if layout is None or not layout.partial or not ranks:
-        return own
-    return replace(own, outputs=joined(ranks, own, layout).outputs)
 
 
 def _replicas(ranks: Sequence[Side], whole: Side, made: Callable[[Side], Set[str]]) -> str:

@@ -114,9 +114,12 @@ def read_map(path: Path) -> DumpMap:
     found = file.decoded(file.content, _File)
     concat = [file.decoded(item, _Concat, ("concat", number)) for number, item in enumerate(found.concat)]
     split = [file.decoded(item, _Split, ("split", number)) for number, item in enumerate(found.split)]
+    layouts = {}
     for glob, dims in found.dims.items():
         if not _DIMS.fullmatch(dims) or dims.count("[") > 1:
             raise SettingsError(f"{file.place(('dims', glob))}: dims: {glob}", dims, _DIMS_ADVICE)
+        divided = next((place for place, letter in enumerate(dims.split(" ")) if "[" in letter), None)
+        layouts[glob] = Layout(divided, partial=dims == "partial")
     return DumpMap(
         tuple((_inside(_STARS.sub("*", glob)), _STARS.sub("*", other)) for glob, other in found.names.items()),
         (
@@ -124,7 +127,7 @@ def read_map(path: Path) -> DumpMap:
             *(Fusion(rule.parts, rule.whole, of_a=False) for rule in split),
         ),
         found.ignore,
-        {glob: _layout(dims) for glob, dims in found.dims.items()},
+        layouts,
         tuple(found.names),
     )
 
@@ -139,10 +142,3 @@ def _inside(glob: str) -> re.Pattern[str]:
         for number, piece in enumerate(pieces, 1)
     )
     return re.compile(rf"(?:(?<=\.)|^){first}{''.join(stars)}{end}")
-
-
-def _layout(dims: str) -> Layout:
-    if dims == "partial":
-        return Layout(partial=True)
-    letters: Sequence[str] = dims.split(" ")
-    return Layout(next((place for place, letter in enumerate(letters) if "[" in letter), None))

@@ -32,7 +32,11 @@ def counterparts(here: Sequence[Path], there: Sequence[Path], *, in_parts: bool)
 
     Raises SettingsError, with both lists, where the numbers of dumps do not fit.
     """
-    steps = [_by_step(side) for side in (here, there)]
+    # The dumps of each step, in the order of their ranks.
+    steps: list[dict[int, list[Path]]] = [{}, {}]
+    for found, side in zip(steps, (here, there), strict=True):
+        for path in sorted(side, key=lambda path: (_last(_STEP, path), _last(_RANK, path), natural_order(path))):
+            found.setdefault(_last(_STEP, path), []).append(path)
     common = steps[0].keys() & steps[1].keys()
     if common:
         steps = [{step: dumps for step, dumps in side.items() if step in common} for side in steps]
@@ -57,23 +61,12 @@ def _of_step(a: Sequence[Path], b: Sequence[Path], *, in_parts: bool) -> Iterato
             yield path, Counterpart(parts[0], of_b=parts)
     else:
         layout = 'or, if ranks hold parts of tensors, a map with dims: {"*": auto} (--probe-against-map)'
-        wanted = f"give as many on both sides, {layout}; A: {_listed(a)}; B: {_listed(b)}"
+        here, there = (", ".join(map(str, paths)) for paths in (a, b))
+        wanted = f"give as many on both sides, {layout}; A: {here}; B: {there}"
         raise SettingsError(OPTION, f"{len(b)} dumps beside {len(a)}", wanted)
-
-
-def _by_step(paths: Sequence[Path]) -> dict[int, list[Path]]:
-    """The dumps of each step, in the order of their ranks."""
-    found: dict[int, list[Path]] = {}
-    for path in sorted(paths, key=lambda path: (_last(_STEP, path), _last(_RANK, path), natural_order(path))):
-        found.setdefault(_last(_STEP, path), []).append(path)
-    return found
 
 
 def _last(pattern: re.Pattern[str], path: Path) -> int:
     """The last such number in a path; -1 where there is none."""
     found = [number for part in path.parts for number in pattern.findall(part)]
     return int(found[-1]) if found else -1
-
-
-def _listed(paths: Sequence[Path]) -> str:
-    return ", ".join(map(str, paths))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from pytest_probe.features.against.dump_map import DumpMap, Fusion
@@ -32,30 +32,21 @@ def _places(dump: Dump, name: str, renamed: Callable[[str], str]) -> dict[_Place
     """The calls in modules of a name, each by its place."""
     found: dict[_Place, Record] = {}
     numbers = Counter[tuple[str, str]]()
-    for record in _records(dump):
+    for record in (*dump.records, *dump.compare_only):
         around, _, own = module_of(record, dump).rpartition(".")
         if own == name:
-            key = renamed(around), _api(record)
+            # A module's class, or an API.
+            key = renamed(around), f"{record.namespace}.{record.api.rpartition('.')[2]}"
             found[(*key, numbers[key])] = record
             numbers[key] += 1
     return found
 
 
-def _records(dump: Dump) -> Iterable[Record]:
-    return (*dump.records, *dump.compare_only)
-
-
-def _api(record: Record) -> str:
-    """A module's class, or an API."""
-    return f"{record.namespace}.{record.api.rpartition('.')[2]}"
-
-
 def names_of(dump: Dump) -> set[str]:
     """What the globs of a map are matched with: entries, records and modules."""
-    names = {module_of(record, dump) for record in _records(dump)}
-    for record in _records(dump):
-        names |= {record.name, *(f"{record.name}.{way}" for way in ("forward", "backward"))}
-    return names
+    records = (*dump.records, *dump.compare_only)
+    ways = ("", ".forward", ".backward")
+    return {module_of(record, dump) for record in records} | {f"{each.name}{way}" for each in records for way in ways}
 
 
 def module_of(record: Record, dump: Dump) -> str:

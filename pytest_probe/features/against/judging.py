@@ -7,20 +7,20 @@ Equal outputs need no run. Otherwise each side's stored outputs are judged again
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_probe.features.against.sides import STATISTICS_ROUNDOFFS, TENSORS, Side, TensorPair, compared
+from pytest_probe.check.pair_metrics import INCOMPARABLE, nearer, noise_of, said
+from pytest_probe.features.against.sides import TENSORS, Side, TensorPair, compared
 from pytest_probe.features.against.standards import CLOSENESS, Closeness
 from pytest_probe.model.pairing import Paired, SideName, Status
-from pytest_probe.model.result import number, plain
+from pytest_probe.model.result import plain
 from pytest_probe.model.verdict import Metric, Outcome, OutputVerdict, Verdict
 
-# The kind of a skip whose tensors cannot be compared, and of one that the other side does not have.
-INCOMPARABLE, UNMATCHED = "another shape or dtype on the other side", "no such call on the other side"
+# The kind of a skip of what the other side does not have.
+UNMATCHED = "no such call on the other side"
 # By how many roundoffs, and by how many times the relative difference of its inputs, the outputs of a call may differ
 # that nothing replays.
 _SUSPECT = 16
@@ -61,11 +61,6 @@ class Values(Struct, frozen=True):
         return not self.others and not self.alone and all(pair.agrees for pair in self.pairs.values())
 
     @property
-    def differ_in_others(self) -> bool:
-        """Do other values differ, and all tensors agree?"""
-        return bool(self.others) and not self.alone and all(pair.agrees for pair in self.pairs.values())
-
-    @property
     def unknown(self) -> bool:
         """Do the dumps say nothing of any tensor's values?"""
         return bool(self.pairs) and all(pair.basis == "nothing" for pair in self.pairs.values())
@@ -81,11 +76,7 @@ class Values(Struct, frozen=True):
     @property
     def gap(self) -> float:
         """The relative RMSE of those that lie farthest apart; of statistics their largest relative difference."""
-        return max((_gap(pair) for pair in self.pairs.values()), default=0.0)
-
-
-def _gap(pair: TensorPair) -> float:
-    return pair.gap * STATISTICS_ROUNDOFFS * pair.roundoff if pair.found is None else pair.found.gap
+        return max((pair.relative_gap for pair in self.pairs.values()), default=0.0)
 
 
 class Pair(Struct, frozen=True):
@@ -166,8 +157,10 @@ class _Judging(Struct, frozen=True):
 
     @property
     def _has_other_arguments(self) -> bool:
-        differ = self.inputs.differ_in_others or bool(self.inputs.settings)
-        return differ and not self.pair.in_parts
+        inputs = self.inputs
+        # Other values differ, and all tensors agree.
+        differ = bool(inputs.others) and not inputs.alone and all(pair.agrees for pair in inputs.pairs.values())
+        return (differ or bool(inputs.settings)) and not self.pair.in_parts
 
     @property
     def _other_arguments(self) -> str:
@@ -254,7 +247,10 @@ class _Judging(Struct, frozen=True):
             status,
             self.pair.b.entry,
             suspect=" and ".join(wrong),
-            nearer=nearer(noise.get("A"), noise.get("B")) if self._same_dtypes else "",
+            # Each side's noise is that of its own dtype.
+            nearer=nearer(noise.get("A"), noise.get("B"))
+            if all(tensors.a.dtype == tensors.b.dtype for tensors in self.outputs.pairs.values())
+            else "",
             noise_a=plain(noise.get("A")),
             noise_b=plain(noise.get("B")),
             difference=difference,
@@ -265,7 +261,11 @@ class _Judging(Struct, frozen=True):
             output.name: output for verdict in of_wrong for output in verdict.outputs if output.verdict == "error"
         }
         warned = [name for name, verdict in sides.items() if verdict.verdict == "warning" and not wrong]
-        unsure = [f"{name} alone: skip, {each.headline}" for name, each in sides.items() if each.verdict == "skip"]
+        remarks = [f"{name} alone: skip, {each.headline}" for name, each in sides.items() if each.verdict == "skip"]
+        if self.outputs.alone:
+            remarks.append(f"of one side alone: {', '.join(self.outputs.alone)}")
+        if self.inputs.others:
+            remarks.append(self._other_arguments)
         verdict = Verdict(
             "error" if wrong else "warning" if warned else "pass",
             self.standard,
@@ -276,14 +276,9 @@ class _Judging(Struct, frozen=True):
             dtype=next((verdict.dtype for verdict in sides.values() if verdict.dtype), ""),
             outputs=tuple(self._rows(failed)),
             arguments=next((verdict.arguments for verdict in of_wrong), ()),
-            notes=(*said(paired), *filter(None, (self.pair.note, *notes)), *unsure, *self._remarks()),
+            notes=(said(paired), *filter(None, (self.pair.note, *notes)), *remarks),
         )
         return Found(verdict, paired)
-
-    @property
-    def _same_dtypes(self) -> bool:
-        """Each side's noise is that of its own dtype."""
-        return all(tensors.a.dtype == tensors.b.dtype for tensors in self.outputs.pairs.values())
 
     def _rows(self, failed: Mapping[str, OutputVerdict]) -> Iterator[OutputVerdict]:
         """Each output of both sides, with what a wrong side's own verdict says; and outputs of that side alone."""
@@ -295,12 +290,6 @@ class _Judging(Struct, frozen=True):
                 yield replace(own, metrics={**own.metrics, **_metrics(tensors)})
         yield from (output for name, output in failed.items() if name not in self.outputs.pairs)
 
-    def _remarks(self) -> Iterator[str]:
-        if self.outputs.alone:
-            yield f"of one side alone: {', '.join(self.outputs.alone)}"
-        if self.inputs.others:
-            yield self._other_arguments
-
 
 def judge(pair: Pair, standard: str) -> Found:
     """Raises RecordError for a file, or a record, that cannot be used."""
@@ -309,28 +298,6 @@ def judge(pair: Pair, standard: str) -> Found:
     equal = frozenset(name for name, tensors in pairs.items() if tensors.equal and tensors.basis == "values")
     differing = tuple(name for name, tensors in inputs.pairs.items() if not tensors.agrees)
     return replace(_Judging(pair, standard, inputs, outputs).found(), pair=pair, equal=equal, differing=differing)
-
-
-def said(paired: Paired) -> Iterator[str]:
-    """What a pair is, in one line."""
-    both = (("A", paired.noise_a), ("B", paired.noise_b))
-    noise = ", ".join(f"{name} {number(value):.3g}" for name, value in both if value is not None)
-    near = f"; nearer to float64: {paired.nearer} ({noise} noise ratios)" if paired.nearer else ""
-    named = f"; {paired.difference}" if paired.difference else ""
-    own = f" error of {paired.suspect}" if paired.suspect else ""
-    yield f"{paired.status}{own}, beside {paired.other}{near}{named}"
-
-
-def noise_of(verdict: Verdict) -> float | None:
-    """The largest noise ratio of a side's outputs; None where noise judged none."""
-    found = [number(output.metrics["noise_ratio"]) for output in verdict.outputs if "noise_ratio" in output.metrics]
-    return max(found, default=None, key=lambda value: math.inf if math.isnan(value) else value)
-
-
-def nearer(a: float | None, b: float | None) -> str:
-    if a is None or b is None or a == b:
-        return ""
-    return "A" if a < b else "B"
 
 
 def _output(name: str, tensors: TensorPair, standard: str, outcome: Outcome, reason: str) -> OutputVerdict:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -66,43 +66,43 @@ def match(a: Dump, b: Dump, given: DumpMap) -> list[Match]:
         found.append(Match(one, other, note))
         taken |= {id(whole), *map(id, parts)}
     # Each framework has its own names of APIs and of their namespaces.
-    named = _named if a.framework == b.framework else _canonically_named
-    first = {given.renamed(name): record for name, record in named(a, given, taken)}
-    second = dict(named(b, given, taken))
-    # What a map joined has left gaps in the numbers.
-    if not taken and _same_counts(first, second):
+    canonical = a.framework != b.framework
+    first = {given.renamed(name): record for name, record in _named(a, given, taken, canonical=canonical)}
+    second = dict(_named(b, given, taken, canonical=canonical))
+    # Names decide where both sides made as many calls of each API that both have. What a map joined has left gaps in
+    # the numbers.
+    counts = [Counter(name.rpartition(".")[0] for name in names) for names in (first, second)]
+    if not taken and all(counts[0][api] == counts[1][api] for api in counts[0].keys() & counts[1].keys()):
         found += [Match((record,), (second[name],) if name in second else ()) for name, record in first.items()]
         return found + [Match((), (record,)) for name, record in second.items() if name not in first]
     # Both in their order.
     ours = [_keyed(name, record, a, given.renamed) for name, record in first.items()]
     theirs = [_keyed(name, record, b, str) for name, record in second.items()]
-    in_parts = _in_parts(ours, theirs, of_a=True) or _in_parts(ours, theirs, of_a=False)
-    return found + (_of_one_by_one(ours, theirs) if in_parts is None else _by_parts(ours, theirs, in_parts))
+    for side, divided, undivided in (("A", ours, theirs), ("B", theirs, ours)):
+        places = _in_parts(divided, undivided)
+        if places is not None:
+            note = f"{places[2]} micro-batches of {side}, joined along the first dimension"
+            for several, one in _by_parts(divided, undivided, *places):
+                pair = (several, one) if side == "A" else (one, several)
+                found.append(Match(*pair, note if len(several) > 1 else ""))
+            return found
+    return found + _one_by_one(ours, theirs)
 
 
-def _named(dump: Dump, given: DumpMap, taken: Set[int]) -> Iterator[tuple[str, Record]]:
-    """Names and records of a dump that are still to be matched."""
+def _named(dump: Dump, given: DumpMap, taken: Set[int], *, canonical: bool) -> Iterator[tuple[str, Record]]:
+    """Names and records of a dump that are still to be matched; canonical: by the canonical names of APIs, numbered in
+    the order of calls."""
+    numbers = Counter[str]()
     for record in (*dump.records, *dump.compare_only):
         name = record_name(record, dump)
         ignored = given.ignored and given.ignores(name, record.name, module_of(record, dump))
-        if id(record) not in taken and not ignored:
-            yield name, record
-
-
-def _canonically_named(dump: Dump, given: DumpMap, taken: Set[int]) -> Iterator[tuple[str, Record]]:
-    """The same by the canonical names of APIs, numbered in the order of calls."""
-    signatures, numbers = frameworks.signatures(dump.framework), Counter[str]()
-    for name, record in _named(dump, given, taken):
-        api = signatures.canonical(name.rpartition(".")[0])
-        yield f"{api}.{numbers[api]}", record
-        numbers[api] += 1
-
-
-def _same_counts(a: Iterable[str], b: Iterable[str]) -> bool:
-    """Did both sides make as many calls of each API that both have? Then names decide."""
-    counts = [Counter(name.rpartition(".")[0] for name in names) for names in (a, b)]
-    common = counts[0].keys() & counts[1].keys()
-    return all(counts[0][api] == counts[1][api] for api in common)
+        if id(record) in taken or ignored:
+            continue
+        if canonical:
+            api = frameworks.signatures(dump.framework).canonical(name.rpartition(".")[0])
+            name = f"{api}.{numbers[api]}"
+            numbers[api] += 1
+        yield name, record
 
 
 def _keyed(name: str, record: Record, dump: Dump, renamed: Callable[[str], str]) -> _Keyed:
@@ -116,43 +116,40 @@ def _keyed(name: str, record: Record, dump: Dump, renamed: Callable[[str], str])
         specs = [(path, value) for path, value in call.returned()]
     module = renamed(module_of(record, dump))
     shapes = [value.shape for _, value in specs if isinstance(value, TensorSpec)]
+    inputs: list[Hashable] = []
+    for path, value in specs:
+        if isinstance(value, TensorSpec):
+            numbers = repr((value.max, value.min, value.mean, value.norm))
+            inputs.append((path, value.dtype, value.shape, value.checksum, numbers))
+        else:
+            inputs.append((path, repr(value)))
     return _Keyed(
         record,
         name,
         (api, tuple(shapes), module),
         (api, tuple(shape[1:] for shape in shapes), module),
-        (api, tuple((path, _described(value)) for path, value in specs)),
+        (api, tuple(inputs)),
         tuple(shape[0] for shape in shapes if shape),
     )
 
 
-def _described(value: object) -> Hashable:
-    if not isinstance(value, TensorSpec):
-        return repr(value)
-    numbers = (value.max, value.min, value.mean, value.norm)
-    return value.dtype, value.shape, value.checksum, repr(numbers)
-
-
-def _of_one_by_one(a: Sequence[_Keyed], b: Sequence[_Keyed]) -> list[Match]:
-    pairs = _pairs(a, b)
-    taken = [{place for place, _ in pairs}, {place for _, place in pairs}]
-    rest = {item.name: place for place, item in enumerate(b) if place not in taken[1]}
-    for place, item in enumerate(a):
-        if place not in taken[0] and item.name in rest and b[rest[item.name]].call == item.call:
-            pairs.append((place, rest.pop(item.name)))
-    return _with_repeats(a, b, dict(pairs))
-
-
-def _with_repeats(a: Sequence[_Keyed], b: Sequence[_Keyed], pairs: Mapping[int, int]) -> list[Match]:
+def _one_by_one(a: Sequence[_Keyed], b: Sequence[_Keyed]) -> list[Match]:
     """The pairs in the order of A, then what B has alone. A call that computes an earlier one again has the gradients
     of that one."""
+    pairs = dict(_pairs(a, b))
+    matched = set(pairs.values())
+    rest = {item.name: place for place, item in enumerate(b) if place not in matched}
+    for place, item in enumerate(a):
+        if place not in pairs and item.name in rest and b[rest[item.name]].call == item.call:
+            pairs[place] = rest.pop(item.name)
     found: list[Match] = []
     earlier: dict[Hashable, int] = {}
     for place, item in enumerate(a):
         if place in pairs:
             other = b[pairs[place]]
             earlier.setdefault(item.inputs, len(found))
-            found.append(Match((item.record,), (other.record,), _note(item, other)))
+            note = "" if item.name == other.name else f"matched by the order of calls with {other.record.name}"
+            found.append(Match((item.record,), (other.record,), note))
         elif item.inputs in earlier:
             found += _repeated(found, earlier[item.inputs], item.record, of_a=True)
         else:
@@ -184,28 +181,12 @@ def _repeated(found: list[Match], place: int, record: Record, *, of_a: bool) -> 
     return [again, Match(*both, note=f"{record.name} computes {first.name} again", directions=("backward",))]
 
 
-def _note(item: _Keyed, other: _Keyed | None) -> str:
-    """How two records were found, where their names are not equal."""
-    if other is None or item.name == other.name:
-        return ""
-    return f"matched by the order of calls with {other.record.name}"
-
-
 def _pairs(a: Sequence[_Keyed], b: Sequence[_Keyed]) -> list[tuple[int, int]]:
     """Places of equal calls on both sides, in order: first those with equal inputs, then in the gaps between them those
     of one API, shapes and module."""
     found = []
     start_a = start_b = 0
-    for end_a, end_b in (*_fixed_points(a, b), (len(a), len(b))):
-        one, other = [item.call for item in a[start_a:end_a]], [item.call for item in b[start_b:end_b]]
-        found += [(start_a + first, start_b + second) for first, second in shortest_edits(one, other)]
-        found += [(end_a, end_b)] if end_a < len(a) else []
-        start_a, start_b = end_a + 1, end_b + 1
-    return found
-
-
-def _fixed_points(a: Sequence[_Keyed], b: Sequence[_Keyed]) -> list[tuple[int, int]]:
-    """Places of calls whose inputs occur once on each side, in the longest order that both have in common."""
+    # Calls whose inputs occur once on each side, in the longest order that both have in common.
     counts = [Counter(item.inputs for item in side) for side in (a, b)]
     places = {item.inputs: place for place, item in enumerate(b) if counts[1][item.inputs] == 1}
     unique = [
@@ -213,7 +194,12 @@ def _fixed_points(a: Sequence[_Keyed], b: Sequence[_Keyed]) -> list[tuple[int, i
         for place, item in enumerate(a)
         if counts[0][item.inputs] == 1 and item.inputs in places
     ]
-    return increasing(unique)
+    for end_a, end_b in (*increasing(unique), (len(a), len(b))):
+        one, other = [item.call for item in a[start_a:end_a]], [item.call for item in b[start_b:end_b]]
+        found += [(start_a + first, start_b + second) for first, second in shortest_edits(one, other)]
+        found += [(end_a, end_b)] if end_a < len(a) else []
+        start_a, start_b = end_a + 1, end_b + 1
+    return found
 
 
 def increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -288,30 +274,20 @@ def _traced(history: Sequence[Mapping[int, int]], x: int, y: int) -> list[tuple[
     return found[::-1]
 
 
-class _Parts(Struct, frozen=True):
-    """One side made `calls` calls, from the first-th on, in `count` parts, one after the other; of_a: it is A."""
-
-    first: int
-    calls: int
-    count: int
-    of_a: bool
-
-
-def _in_parts(a: Sequence[_Keyed], b: Sequence[_Keyed], *, of_a: bool) -> _Parts | None:
-    """Did one side make calls of the other in micro-batches, and all others alike?"""
-    many, whole = (a, b) if of_a else (b, a)
+def _in_parts(many: Sequence[_Keyed], whole: Sequence[_Keyed]) -> tuple[int, int, int] | None:
+    """Did one side make calls of the other in micro-batches, and all others alike? It made so many calls, from the
+    first-th on, in so many parts, one after the other: first, calls, parts."""
     surplus = len(many) - len(whole)
     for count in range(2, min(_MOST_PARTS, surplus + 1) + 1):
         calls, rest = divmod(surplus, count - 1)
         first = None if rest else _repeated_from([item.any_batch for item in many], calls, surplus)
         if first is None:
             continue
-        parts = _Parts(first, calls, count, of_a)
         joined = [*many[: first + calls], *many[first + calls * count :]]
         alike = all(one.any_batch == other.any_batch for one, other in zip(joined, whole, strict=True))
         ends = range(first, first + calls * count, calls)
         if alike and _divided([many[start : start + calls] for start in ends], whole[first : first + calls]):
-            return parts
+            return first, calls, count
     return None
 
 
@@ -338,17 +314,12 @@ def _divided(parts: Sequence[Sequence[_Keyed]], whole: Sequence[_Keyed]) -> bool
     return divided
 
 
-def _by_parts(a: Sequence[_Keyed], b: Sequence[_Keyed], parts: _Parts) -> list[Match]:
-    many, whole = (a, b) if parts.of_a else (b, a)
-    note = f"{parts.count} micro-batches of {'A' if parts.of_a else 'B'}, joined along the first dimension"
-    end = parts.first + parts.calls
-    found = []
+def _by_parts(
+    many: Sequence[_Keyed], whole: Sequence[_Keyed], first: int, calls: int, count: int
+) -> Iterator[tuple[tuple[Record, ...], tuple[Record, ...]]]:
+    """What the side that made calls in parts has of each call of the other side, and that call."""
     for place, item in enumerate(whole):
-        alone = (item.record,)
-        if parts.first <= place < end:
-            joined = tuple(many[place + number * parts.calls].record for number in range(parts.count))
-            found.append(Match(joined, alone, note) if parts.of_a else Match(alone, joined, note))
-        else:
-            other = (many[place + (len(many) - len(whole) if place >= end else 0)].record,)
-            found.append(Match(other, alone) if parts.of_a else Match(alone, other))
-    return found
+        places = [place + (len(many) - len(whole) if place >= first + calls else 0)]
+        if first <= place < first + calls:
+            places = [place + number * calls for number in range(count)]
+        yield tuple(many[each].record for each in places), (item.record,)

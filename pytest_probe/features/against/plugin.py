@@ -21,7 +21,6 @@ from pytest_probe.features.against.standards import CLOSENESS
 from pytest_probe.features.against.tool_tables import write_tables
 from pytest_probe.features.against.unmatched import Unmatched
 from pytest_probe.model.dump import Dump
-from pytest_probe.model.pairing import Paired
 from pytest_probe.model.result import Result
 from pytest_probe.model.run import RECORDED
 from pytest_probe.plugin.collectors import ProbeFile
@@ -63,19 +62,14 @@ class PairedCalls(Question):
         found = self._against.found(self._both)
         # What the check of the wrong side against float64 left has the tensors.
         left = self._against.checked(found.paired.suspect) or Checked(case, found.verdict)
-        return replace(left, verdict=found.verdict, paired=self._located(case, found.paired))
-
-    def _located(self, case: Case, paired: Paired) -> Paired:
-        """With the place of an error of the call's own in the program."""
-        if paired.status not in SUSPECT:
-            return paired
-        frame = frame_of(case)
-        return replace(
-            paired,
-            line="" if frame is None else f"{frame.file}:{frame.line}",
-            module=module_of(case),
-            sources=", ".join(f"{name} of {entry}" for name, entry in self._against.sources(self._both).items()),
-        )
+        paired = found.paired
+        if paired.status in SUSPECT:
+            # The place of an error of the call's own in the program.
+            frame, sources = frame_of(case), self._against.sources(self._both)
+            line = "" if frame is None else f"{frame.file}:{frame.line}"
+            named = ", ".join(f"{name} of {entry}" for name, entry in sources.items())
+            paired = replace(paired, line=line, module=module_of(case), sources=named)
+        return replace(left, verdict=found.verdict, paired=paired)
 
 
 class Against(Feature):
@@ -111,20 +105,19 @@ class Against(Feature):
     @cached_property
     def _matches(self) -> Mapping[Path, list[Match]]:
         """Raises SettingsError where two dumps have too little in common."""
-        read = self.probe.dumps.read
-        found = {path: self._match(read(path), self._others[each.b]) for path, each in self._counterparts.items()}
+        found = {}
+        for path, each in self._counterparts.items():
+            dump, other = self.probe.dumps.read(path), self._others[each.b]
+            found[path] = match(dump, other, self._map)
+            both, *alone = counts(found[path])
+            fewer = both + min(alone)
+            too_few = both < _COMMON * fewer and self.probe.settings.against_map is None
+            if too_few or (found[path] and not both):
+                known = f"{both:,} of {fewer or max(alone):,} records have a counterpart in {dump.path}"
+                wanted = f"{known}; give dumps of one program, or a map of names (--probe-against-map)"
+                raise SettingsError(OPTION, str(other.path), wanted)
         if not any(found.values()):
             raise SettingsError(OPTION, str(self.probe.settings.against), "neither side has a record to compare")
-        return found
-
-    def _match(self, dump: Dump, other: Dump) -> list[Match]:
-        found = match(dump, other, self._map)
-        both, *alone = counts(found)
-        fewer = both + min(alone)
-        too_few = both < _COMMON * fewer and self.probe.settings.against_map is None
-        if too_few or (found and not both):
-            wanted = f"{both:,} of {fewer or max(alone):,} records have a counterpart in {dump.path}; give dumps of one"
-            raise SettingsError(OPTION, str(other.path), f"{wanted} program, or a map of names (--probe-against-map)")
         return found
 
     @cached_property
@@ -147,8 +140,11 @@ class Against(Feature):
             alone = f", {here:,} of A and {there:,} of B alone" if here or there else ""
             parts = f"; rank {each.index} of {len(each.of_a)} that together are B" if each.of_a else ""
             parts = f"; {len(each.of_b)} ranks of B together are A" if each.of_b else parts
-            for rule in self._unused(path):
-                yield f"probe: {self.probe.settings.against_map}: {rule} matches nothing"
+            if self.probe.settings.against_map is not None:
+                dumps = self.probe.dumps.read(path), self._others[each.b]
+                rules = {rule for rule, _, _ in fused(*dumps, self._map)}
+                for rule in self._map.unused([*map(names_of, dumps)], rules):
+                    yield f"probe: {self.probe.settings.against_map}: {rule} matches nothing"
             yield f"probe: A is {self.probe.dumps.label(path)}, B {each.b}: {both:,} records of both{alone}{parts}"
         if self._alone:
             yield f"probe: {self._alone}"
@@ -162,27 +158,18 @@ class Against(Feature):
         alone = [str(path) for path in (*self.probe.dumps.paths, *there) if path not in self._counterparts]
         return f"{count(len(alone), 'dump')} without a counterpart: {id_list(alone)}" if alone else ""
 
-    def _unused(self, path: Path) -> list[str]:
-        """The rules of the map that nothing in this dump and its counterpart matches."""
-        dump, other = self.probe.dumps.read(path), self._others[self._counterparts[path].b]
-        if self.probe.settings.against_map is None:
-            return []
-        joined = {rule for rule, _, _ in fused(dump, other, self._map)}
-        return self._map.unused([names_of(dump), names_of(other)], joined)
-
     def items(self, parent: ProbeFile, dump: Dump) -> Iterator[ProbeItem]:
         if dump.path not in self._counterparts:
             return
         each = self._counterparts[dump.path]
-        other, ranks = self._others[each.b], self._ranks(each)
+        other, ranks = self._others[each.b], None
+        if each.of_a:
+            ranks = Ranks("A", tuple(map(self.probe.dumps.read, each.of_a)), each.index)
+        elif each.of_b:
+            ranks = Ranks("B", tuple(self._others[path] for path in each.of_b), 0)
         for found in self._matches[dump.path]:
             for direction in found.directions:
                 yield from self._items(parent, Together(dump, other, found, direction, ranks))
-
-    def _ranks(self, each: Counterpart) -> Ranks | None:
-        if each.of_a:
-            return Ranks("A", tuple(map(self.probe.dumps.read, each.of_a)), each.index)
-        return Ranks("B", tuple(self._others[path] for path in each.of_b), 0) if each.of_b else None
 
     def _items(self, parent: ProbeFile, both: Together) -> Iterator[ProbeItem]:
         here = both.records("A")
@@ -217,10 +204,8 @@ class Against(Feature):
             return {}
         return self._comparing.producers(both.a).of(record)
 
-    def add(self, result: Result) -> None:
+    def add(self, result: Result) -> bool | None:
         self._report.add(result)
-
-    def compared(self, result: Result) -> bool | None:
         return None if result.against is None else result.against.status not in UNCOMPARED
 
     def end(self, reporting: Reporting) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TypeAlias
 
 from pytest_probe.errors import RecordError
@@ -20,10 +21,11 @@ class Producers:
         self._places = {record.name: place for place, record in enumerate(dump.records)}
         self._made: dict[_Key, list[int]] = {}
         for place, record in enumerate(dump.records):
-            for spec in self._outputs(record):
-                for key in (_told(spec), _memory(spec)):
-                    if key is not None:
-                        self._made.setdefault(key, []).append(place)
+            with suppress(RecordError):
+                for spec in dump.decode(record).output_specs():
+                    for key in (_told(spec), _memory(spec)):
+                        if key is not None:
+                            self._made.setdefault(key, []).append(place)
 
     def of(self, record: Record) -> dict[str, str]:
         """The inputs that hold what an earlier call gave, each with the entry that gave it last."""
@@ -43,12 +45,6 @@ class Producers:
                 before = bisect_left(places, own)
                 if before:
                     yield name, f"{self._dump.records[places[before - 1]].name}.forward"
-
-    def _outputs(self, record: Record) -> list[TensorSpec]:
-        try:
-            return self._dump.decode(record).output_specs()
-        except RecordError:
-            return []
 
 
 def _told(spec: TensorSpec) -> _Key:

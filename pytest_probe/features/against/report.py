@@ -40,10 +40,13 @@ _LEAST, _MOST = 10.0**_LOWEST, 10.0**_HIGHEST
 class _Row(Struct, frozen=True):
     id: PortableId
     place: int
-    backward: bool
     paired: Paired
     reason: str
     verdict: str
+
+    @property
+    def backward(self) -> bool:
+        return self.id.direction == "backward"
 
     @property
     def is_wrong(self) -> bool:
@@ -58,18 +61,8 @@ class Report(Struct):
     def add(self, result: Result) -> None:
         if result.against is None:
             return
-        backward = result.direction == "backward"
-        paired = replace(result.against, rows=())
-        self.rows.append(
-            _Row(
-                result.portable_id,
-                -1 if result.place is None else result.place,
-                backward,
-                paired,
-                result.reason,
-                result.verdict,
-            )
-        )
+        paired, place = replace(result.against, rows=()), -1 if result.place is None else result.place
+        self.rows.append(_Row(result.portable_id, place, paired, result.reason, result.verdict))
 
     @property
     def alarm(self) -> str:
@@ -89,8 +82,13 @@ class Report(Struct):
     def first_differences(self, width: int) -> Iterator[str]:
         """Where the sides of each dump without an own error differ first."""
         for where, rows in self._by_dump():
-            if not any(row.is_wrong or row.paired.status in SUSPECT for row in rows):
-                yield from wrap(_without_own(where, rows), "    ", width=width)
+            row = next((row for row in rows if row.paired.status in ("rounding", "inherited")), None)
+            if row is None or any(each.is_wrong or each.paired.status in SUSPECT for each in rows):
+                continue
+            by_rounding = row.paired.status == "rounding"
+            why = row.reason or ("by rounding" if by_rounding else "and no compared call before it does")
+            words = f"{where}no own error; sides first differ in {row.id.name}, {why}"
+            yield from wrap(words, "    ", width=width)
 
     def _by_dump(self) -> Iterator[tuple[str, Sequence[_Row]]]:
         labels = sorted({row.id.label for row in self.rows}, key=lambda label: natural_order(Path(label)))
@@ -134,15 +132,6 @@ def _in_order(rows: Sequence[_Row]) -> list[_Row]:
     return [*sorted(placed, key=order), *others]
 
 
-def _without_own(where: str, rows: Sequence[_Row]) -> str:
-    """Where sides differ that have no error of their own; "" where they do not differ."""
-    row = next((row for row in rows if row.paired.status in ("rounding", "inherited")), None)
-    if row is None:
-        return ""
-    why = row.reason or ("by rounding" if row.paired.status == "rounding" else "and no compared call before it does")
-    return f"{where}no own error; sides first differ in {row.id.name}, {why}"
-
-
 def _place(row: _Row) -> str:
     paired = row.paired
     at = " in ".join(filter(None, (f"at {paired.line}" if paired.line else "", paired.module)))
@@ -160,7 +149,7 @@ def _advice(row: _Row) -> str:
     side = f"of {row.paired.suspect}" if row.paired.suspect else "of the call"
     if "running_" in row.reason:
         return f"running statistics: look at how the normalization {side} updates them"
-    if row.id.direction == "backward":
+    if row.backward:
         return f"a gradient that its inputs do not explain: look at the backward {side}"
     return f"an output that its inputs do not explain: look at the implementation {side}"
 
@@ -168,11 +157,10 @@ def _advice(row: _Row) -> str:
 def blocks(gaps: Sequence[float], width: int) -> str:
     """A line of blocks, as high as the logarithm of the largest error of their calls; "·" where all are equal."""
     per = max(1, -(-len(gaps) // max(width, 1)))
-    return "".join(_block(max(gaps[start : start + per])) for start in range(0, len(gaps), per))
-
-
-def _block(gap: float) -> str:
-    if not gap > 0:
-        return "·"
-    power = min(max(math.log10(gap), _LOWEST), _HIGHEST) if math.isfinite(gap) else _HIGHEST
-    return _BLOCKS[round((power - _LOWEST) / (_HIGHEST - _LOWEST) * (len(_BLOCKS) - 1))]
+    found = ""
+    for start in range(0, len(gaps), per):
+        gap = max(gaps[start : start + per])
+        power = min(max(math.log10(gap), _LOWEST), _HIGHEST) if 0 < gap < math.inf else _HIGHEST
+        place = round((power - _LOWEST) / (_HIGHEST - _LOWEST) * (len(_BLOCKS) - 1))
+        found += _BLOCKS[place] if gap > 0 else "·"
+    return found

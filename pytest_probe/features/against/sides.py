@@ -9,11 +9,11 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from msgspec import Struct, field
 
-from pytest_probe.features.against.metrics import Difference, difference
+from pytest_probe.check.pair_metrics import Difference, casts_exactly, difference
 from pytest_probe.inputs import StoredTensors
 from pytest_probe.model.dump import Call, Direction, Dump, Number, Record, TensorSpec, leaves
 from pytest_probe.numerics.block_statistics import SHARES
-from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, numpy_dtype, widen
+from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, numpy_dtype
 from pytest_probe.system import archive
 
 # Bytes of a file that are compared at a time.
@@ -59,78 +59,24 @@ class Tensor(Struct, frozen=True):
         return path if archive.split(path) is None else None
 
 
-class Joined(Struct, frozen=True):
-    """A tensor in parts, one after the other along a dimension; dim None: their sum."""
+class Composed(Struct, frozen=True):
+    """A tensor without statistics and a file of its own: array puts it together of others, or cuts it out of one."""
 
-    parts: tuple[Tensor, ...]
-    dim: int | None
-
-    @property
-    def spec(self) -> TensorSpec:
-        """Without statistics."""
-        return TensorSpec(self.dtype, self.shape, data_name="" if self.has_values else None)
-
-    @property
-    def dtype(self) -> str:
-        return self.parts[0].dtype
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        first = self.parts[0].shape
-        if self.dim is None:
-            return first
-        extent = sum(part.shape[self.dim] for part in self.parts)
-        return (*first[: self.dim], extent, *first[self.dim + 1 :])
-
-    @property
-    def has_values(self) -> bool:
-        return all(part.has_values for part in self.parts)
-
-    def array(self) -> AnyArray:
-        arrays = [part.array() for part in self.parts]
-        if self.dim is not None:
-            return np.concatenate(arrays, axis=self.dim)
-        return np.asarray(sum(widen(array) for array in arrays)).astype(arrays[0].dtype)
-
-    def file(self) -> None:
-        """It has none of its own."""
-
-
-class Cut(Struct, frozen=True):
-    """The index-th of `count` equal parts of a tensor along a dimension."""
-
-    whole: Tensor
-    dim: int
-    index: int
-    count: int
+    dtype: str
+    shape: tuple[int, ...]
+    has_values: bool
+    array: Callable[[], AnyArray]
 
     @property
     def spec(self) -> TensorSpec:
-        """Without statistics."""
         return TensorSpec(self.dtype, self.shape, data_name="" if self.has_values else None)
 
-    @property
-    def dtype(self) -> str:
-        return self.whole.dtype
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        whole = self.whole.shape
-        return (*whole[: self.dim], whole[self.dim] // self.count, *whole[self.dim + 1 :])
-
-    @property
-    def has_values(self) -> bool:
-        return self.whole.has_values
-
-    def array(self) -> AnyArray:
-        return np.split(self.whole.array(), self.count, axis=self.dim)[self.index]
-
     def file(self) -> None:
-        """It has none of its own."""
+        """It has none."""
 
 
-AnyTensor: TypeAlias = Tensor | Joined | Cut
-TENSORS = (Tensor, Joined, Cut)
+AnyTensor: TypeAlias = Tensor | Composed
+TENSORS = (Tensor, Composed)
 # What a side has by name: tensors, and what the dump writes as it is (numbers, texts, None).
 Values: TypeAlias = Mapping[str, Any]
 
@@ -145,9 +91,9 @@ class Side(Struct, frozen=True):
     outputs: Values = field(default_factory=dict)
 
     @classmethod
-    def of(cls, dump: Dump, record: Record, direction: Direction, files: StoredTensors) -> Side:
+    def of(cls, dump: Dump, record: Record, direction: Direction) -> Side:
         """Raises RecordError for a broken record."""
-        call = dump.decode(record)
+        call, files = dump.decode(record), StoredTensors.of(dump)
         entry = f"{record.name}.forward"
         trees = (("input", call.args), ("kwargs", call.kwargs))
         inputs = {
@@ -211,6 +157,11 @@ class TensorPair(Struct, frozen=True):
         return max(_roundoff(self.a.dtype), _roundoff(self.b.dtype))
 
     @property
+    def relative_gap(self) -> float:
+        """The relative RMSE; of statistics their largest relative difference."""
+        return self.gap * STATISTICS_ROUNDOFFS * self.roundoff if self.found is None else self.found.gap
+
+    @property
     def statistics(self) -> float | None:
         """As gap, whatever the basis is; None without statistics."""
         return statistics_gap(self.a.spec, self.b.spec)
@@ -238,7 +189,9 @@ def compared(a: AnyTensor, b: AnyTensor) -> TensorPair:
     if a.dtype != b.dtype and not casts_exactly(a.dtype, b.dtype):
         return TensorPair(a, b, "dtypes", False)
     if a.has_values and b.has_values:
-        if _same_files(a, b):
+        first, second = a.file(), b.file()
+        # Most are equal byte for byte, and then need not be decoded.
+        if first is not None and second is not None and a.dtype == b.dtype and _same_bytes(first, second):
             return TensorPair(a, b, "values", True)
         found = difference(a.array(), b.array())
         return TensorPair(a, b, "values", found.equal, found=found)
@@ -249,38 +202,16 @@ def compared(a: AnyTensor, b: AnyTensor) -> TensorPair:
     return TensorPair(a, b, "nothing" if gap is None else "statistics", gap == 0, gap or 0.0)
 
 
-def casts_exactly(one: str, other: str) -> bool:
-    """Does one of the two dtypes hold all numbers of the other?"""
-    first, second = sorted((numpy_dtype(one), numpy_dtype(other)), key=lambda dtype: dtype.itemsize)
-    if is_floating(first) and is_floating(second):
-        low, high = float_format(first), float_format(second)
-        return low.precision <= high.precision and low.max <= high.max and low.smallest >= high.smallest
-    if is_complex(first) or is_complex(second):
-        return is_complex(first) and is_complex(second)
-    return bool(np.can_cast(first, second)) and first.kind in "biu" and second.kind in "iu"
-
-
-def _same_files(a: AnyTensor, b: AnyTensor) -> bool:
-    """Are the files of two tensors equal, byte for byte? Most are, and then need not be decoded."""
-    first, second = a.file(), b.file()
-    if first is None or second is None or a.dtype != b.dtype:
-        return False
-    if not first.stat().st_size:
-        return False
-    with first.open("rb", buffering=0) as one, second.open("rb", buffering=0) as other:
-        return _same_bytes(one.readinto, other.readinto)
-
-
-def _same_bytes(one: Callable[[bytearray], int | None], other: Callable[[bytearray], int | None]) -> bool:
-    first, second = bytearray(_PART), bytearray(_PART)
-    while True:
-        count = one(first)
-        if count != other(second):
-            return False
-        if not count:
-            return True
-        if first[:count] != second[:count] if count < _PART else first != second:
-            return False
+def _same_bytes(a: Path, b: Path) -> bool:
+    """Are two files equal, and not empty?"""
+    with a.open("rb", buffering=0) as one, b.open("rb", buffering=0) as other:
+        piece = b""
+        while True:
+            before, piece = piece, one.read(_PART)
+            if piece != other.read(_PART):
+                return False
+            if not piece:
+                return bool(before)
 
 
 _STATISTICS = ("max", "min", "mean", "norm", "high", "low")

@@ -22,8 +22,8 @@ from pytest_probe.model.dump import Frame
 from pytest_probe.model.pairing import Paired, TableRow, TableTensor
 from pytest_probe.model.result import Result, number, plain
 from pytest_probe.numerics.dtypes import AnyArray
-from pytest_probe.reports.csv_file import folder_of, write_rows
 from pytest_probe.reports.results_file import RESULTS, read_results
+from pytest_probe.reports.tables import folder_of, write_rows
 from pytest_probe.system.files import write_whole
 
 _LINE = re.compile(r"line (\d+)")

@@ -32,7 +32,11 @@ class Module(Type):
 
 def registered(module: str) -> Registry:
     """What a module's pytest_probe_register adds to a new registry. Raises SettingsError."""
-    hook = getattr(_imported(module), HOOK, None)
+    try:
+        found = _of_file(Path(module)) if module.endswith(".py") else import_module(module)
+    except Exception as error:
+        raise SettingsError(OPTION, module, f"it cannot be imported: {exception_line(error)}") from error
+    hook = getattr(found, HOOK, None)
     if hook is None:
         raise SettingsError(OPTION, module, f"it has no function {HOOK}(registry)")
     registry = Registry.default()
@@ -41,13 +45,6 @@ def registered(module: str) -> Registry:
     if not registry.calls:
         raise SettingsError(OPTION, module, f"its {HOOK} adds no calls: registry.calls['Functional.softmax'] = ...")
     return registry
-
-
-def _imported(module: str) -> ModuleType:
-    try:
-        return _of_file(Path(module)) if module.endswith(".py") else import_module(module)
-    except Exception as error:
-        raise SettingsError(OPTION, module, f"it cannot be imported: {exception_line(error)}") from error
 
 
 def _of_file(path: Path) -> ModuleType:

@@ -13,8 +13,8 @@ from msgspec import Struct, field
 
 from pytest_probe.model.pairing import Status
 from pytest_probe.model.result import Result, number, plain
-from pytest_probe.reports.api_table import api_lines, write_csv, write_json
 from pytest_probe.reports.results_file import RESULTS, read_results
+from pytest_probe.reports.tables import api_lines, write_csv, write_json
 from pytest_probe.reports.terminal import count, wrap
 
 CSV, JSON = "against_framework.csv", "against_framework.json"
@@ -58,21 +58,15 @@ class _Api(Struct):
                 self.differences[str(output.metrics["difference"])] += 1
 
     def words(self) -> str:
-        share = f"{_percent(self.equal / self.size)} bit-equal" if self.size else ""
-        return "; ".join(filter(None, (share, *self._differences(), *self._verdicts())))
-
-    def _differences(self) -> Iterator[str]:
+        found = [f"{_percent(self.equal / self.size)} bit-equal"] if self.size else []
         for words, times in self.differences.most_common(2):
-            yield words if times == self.differing else f"{words} in {times:,} of {self.differing:,} outputs"
-
-    def _verdicts(self) -> Iterator[str]:
-        for status in _UNJUDGED:
-            if self.statuses[status]:
-                yield f"{self.statuses[status]:,} {_WORDS[status]}"
-        for side, times in self.suspects.most_common():
-            yield f"own errors of {side} in {times:,} of {self.cases:,}"
-        if not self.suspects and self.size:
-            yield "both within noise"
+            some = "" if times == self.differing else f" in {times:,} of {self.differing:,} outputs"
+            found.append(f"{words}{some}")
+        unjudged = [status for status in _UNJUDGED if self.statuses[status]]
+        found += [f"{self.statuses[status]:,} {_WORDS[status]}" for status in unjudged]
+        suspects = self.suspects.most_common()
+        found += [f"own errors of {side} in {times:,} of {self.cases:,}" for side, times in suspects]
+        return "; ".join([*found, "both within noise"] if self.size and not suspects else found)
 
 
 class CallReport:

@@ -11,8 +11,9 @@ import copy
 import inspect
 import linecache
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
-from types import CodeType, FrameType, TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 from msgspec import Struct
@@ -50,19 +51,17 @@ def failed_assert(error: BaseException | None, rewrite: Rewrite) -> FailedAssert
     """What failed, or what failed first where a helper says it in its own words; None for another exception, and where
     the operands are not known any more."""
     while isinstance(error, AssertionError):
-        found = _in_frames(error.__traceback__, rewrite)
+        frames = [each for each in _walk(error.__traceback__) if not _module(each[0]).startswith(_BETWEEN)]
+        inside = [place for place, (frame, _) in enumerate(frames) if is_assert(_module(frame), frame.f_code.co_name)]
+        found = None
+        if inside and inside[-1]:
+            found = _of_function(frames, inside[-1])
+        elif frames:
+            found = _of_statement(*frames[-1], rewrite)
         if found is not None:
             return found
         error = error.__cause__ or error.__context__
     return None
-
-
-def _in_frames(raised: TracebackType | None, rewrite: Rewrite) -> FailedAssert | None:
-    frames = [each for each in _walk(raised) if not _module(each[0]).startswith(_BETWEEN)]
-    inside = [place for place, (frame, _) in enumerate(frames) if is_assert(_module(frame), frame.f_code.co_name)]
-    if inside and inside[-1]:
-        return _of_function(frames, inside[-1])
-    return _of_statement(*frames[-1], rewrite) if frames else None
 
 
 def _walk(raised: TracebackType | None) -> Iterator[tuple[FrameType, _Place]]:
@@ -90,8 +89,16 @@ def _of_function(frames: _Frames, place: int) -> FailedAssert:
     frame, at = next(around, frames[0])
     statement = _statement(frame, at)
     known = {**frame.f_globals, **frame.f_locals}
-    calls = _calls(statement, lambda call: _name(call.func) == code.co_name or _code(call.func, known) is code)
-    return FailedAssert(code.co_name, sides[0], sides[1], given, frame, statement, next(calls, None))
+
+    def is_it(call: ast.Call) -> bool:
+        if _name(call.func) == code.co_name:
+            return True
+        with suppress(AttributeError, KeyError):
+            return getattr(inspect.unwrap(value_of(call.func, known)), "__code__", None) is code
+        return False
+
+    call = next(_calls(statement, is_it), None)
+    return FailedAssert(code.co_name, sides[0], sides[1], given, frame, statement, call)
 
 
 def _of_statement(frame: FrameType, at: _Place, rewrite: Rewrite) -> FailedAssert | None:
@@ -139,14 +146,6 @@ def _calls(statement: ast.stmt | None, wanted: Callable[[ast.Call], bool]) -> It
             yield node
 
 
-def _code(function: ast.expr, names: Mapping[str, Any]) -> CodeType | None:
-    """The code of a function that has a name here."""
-    try:
-        return getattr(inspect.unwrap(value_of(function, names)), "__code__", None)
-    except (AttributeError, KeyError):
-        return None
-
-
 def _name(function: ast.expr) -> str:
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
@@ -163,12 +162,11 @@ def _ran(statement: ast.Assert, frame: FrameType, rewrite: Rewrite) -> list[ast.
         for target in node.targets
         if isinstance(target, ast.Name) and target.id in frame.f_locals
     ]
-    return [call for value, call in made if _is_false(value)] if made else None
-
-
-def _is_false(value: Any) -> bool:
-    """A framework's own false is an array with no dimensions."""
-    return value is False or (list(getattr(value, "shape", [None])) == [] and not value)
+    # A framework's own false is an array with no dimensions.
+    false = [
+        call for value, call in made if value is False or (list(getattr(value, "shape", [None])) == [] and not value)
+    ]
+    return false if made else None
 
 
 def _bound(call: ast.Call, names: Mapping[str, Any]) -> tuple[str, Sequence[Any], Mapping[str, Any]] | None:

@@ -131,19 +131,20 @@ class Measured:
     @contextmanager
     def replacing(self) -> Iterator[None]:
         """Measure in here, by whatever name of a package, once it is imported."""
-        with watch_imports(_NAMES, self._replace):
+
+        def replace(module: str) -> None:
+            for name in _NAMES[module]:
+                function = getattr(sys.modules[module], name, None)
+                if function is not None and not isinstance(function, Measuring):
+                    wrapped = self._by_original.setdefault(id(function), Measuring(self, name, function))
+                    self._set(sys.modules[module], name, function, wrapped)
+
+        with watch_imports(_NAMES, replace):
             try:
                 yield
             finally:
                 for owner, name, function in reversed(self._replaced):
                     setattr(owner, name, function)
-
-    def _replace(self, module: str) -> None:
-        for name in _NAMES[module]:
-            function = getattr(sys.modules[module], name, None)
-            if function is not None and not isinstance(function, Measuring):
-                wrapped = self._by_original.setdefault(id(function), Measuring(self, name, function))
-                self._set(sys.modules[module], name, function, wrapped)
 
     def replace_in(self, modules: list[ModuleType]) -> None:
         """And in modules that had the functions by a name of their own before."""
@@ -180,7 +181,13 @@ class Measured:
             dtypes = [str(side.dtype).rpartition(".")[2] for side in (actual, expected) if hasattr(side, "dtype")]
             rtol, atol = tolerance({key: value for key, value in given.items() if value is not None}, dtypes)
             if rtol or atol:
-                used, top = _used(actual, expected, rtol, atol)
+                if hasattr(actual, "detach") and hasattr(expected, "detach"):
+                    used, top = _used(_wide(actual), _wide(expected), rtol, atol)
+                else:
+                    from numpy import asarray, errstate
+
+                    with errstate(all="ignore"):  # whose warnings would be the test's
+                        used, top = _used(_wide(asarray(actual)), _wide(asarray(expected)), rtol, atol)
         except Exception:
             # No arrays, or none that can be measured: nothing that a test should notice.
             rtol = atol = 0.0
@@ -203,18 +210,9 @@ def _signature(function: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str,
     return names, {**known, "by_dtype": True} if known.get("rtol", 0) is None else known
 
 
-def _used(actual: Any, expected: Any, rtol: float, atol: float) -> tuple[float, float]:
+def _used(one: Any, other: Any, rtol: float, atol: float) -> tuple[float, float]:
     """The largest |actual - expected| / (atol + rtol |expected|), and the largest |expected|, of finite numbers; by the
     operations of the arrays' own framework, on their device."""
-    if hasattr(actual, "detach") and hasattr(expected, "detach"):
-        return _largest(_wide(actual), _wide(expected), rtol, atol)
-    from numpy import asarray, errstate
-
-    with errstate(all="ignore"):  # whose warnings would be the test's
-        return _largest(_wide(asarray(actual)), _wide(asarray(expected)), rtol, atol)
-
-
-def _largest(one: Any, other: Any, rtol: float, atol: float) -> tuple[float, float]:
     size = abs(other)
     used, top = float((abs(one - other) / (size * rtol + atol)).max()), float(size.max())
     if used - used == 0 and top - top == 0:

@@ -7,8 +7,6 @@ import sys
 import warnings
 from collections.abc import Generator
 from contextlib import ExitStack
-from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -33,7 +31,9 @@ class Failing:
         if call.excinfo is not None and report.failed and isinstance(call.excinfo.value, AssertionError):
             lines = self._explained(call.excinfo.value)
             if lines:
-                _add(report, "\n".join(lines))
+                # Behind the traceback, where the terminal and junit show it, and the report of another process has it.
+                add: Any = getattr(report.longrepr, "addsection", lambda *each: report.sections.append(each))
+                add("probe", "\n".join(lines))
         return report
 
     def _explained(self, error: BaseException) -> list[str]:
@@ -61,15 +61,6 @@ class Failing:
         rewrite_asserts(module, source, None, self._config)
 
 
-def _add(report: pytest.TestReport, text: str) -> None:
-    """Behind the traceback, where the terminal and junit show it, and the report of another process has it."""
-    add: Any = getattr(report.longrepr, "addsection", None)
-    if add is not None:
-        add("probe", text)
-    else:
-        report.sections.append(("probe", text))
-
-
 class Passing:
     """Measures in the processes that run tests, and tells in the one that reports."""
 
@@ -86,7 +77,8 @@ class Passing:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         root = str(self._config.rootpath)
-        self._measured.replace_in([module for module in list(sys.modules.values()) if _is_below(module, root)])
+        files = {name: str(getattr(module, "__file__", None) or "") for name, module in list(sys.modules.items())}
+        self._measured.replace_in([sys.modules[name] for name, file in files.items() if file.startswith(root)])
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
@@ -118,7 +110,12 @@ class Passing:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        folder = None if self._in_worker else _out(self._config)
+        config = self._config
+        if self._in_worker or not (config.getoption("probe_out") or config.getini("probe_out")):
+            return
+        from pytest_probe.plugin.session import STATE
+
+        folder = config.stash[STATE].settings.out if STATE in config.stash else None
         if folder is None:
             return
         from pytest_probe.plugin.run_end import fail
@@ -130,19 +127,6 @@ class Passing:
         except OSError as error:
             self._trouble = f"{folder / FILE} cannot be written ({error.strerror or error})"
             fail(session)
-
-
-def _is_below(module: ModuleType, root: str) -> bool:
-    return str(getattr(module, "__file__", None) or "").startswith(root)
-
-
-def _out(config: pytest.Config) -> Path | None:
-    """The folder of --probe-out."""
-    if not (config.getoption("probe_out") or config.getini("probe_out")):
-        return None
-    from pytest_probe.plugin.session import STATE
-
-    return config.stash[STATE].settings.out if STATE in config.stash else None
 
 
 def register(config: pytest.Config, asked: str) -> None:

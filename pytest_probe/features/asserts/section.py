@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe import frameworks
@@ -26,20 +25,12 @@ SAMPLE = 1 << 20
 _DEPTH = 8
 
 
-class _Pair(Struct, frozen=True):
-    """Both sides of one tensor among those that were compared; path is where it stands in them, "['weight']"."""
-
-    path: str
-    actual: Any
-    expected: Any
-
-
 def section(failed: FailedAssert) -> list[str]:
     """Its lines, of the first tensor that is not as expected; none where the sides are no tensors. Raises what a
     framework raises that cannot give its numbers."""
     pairs = list(_pairs(failed.actual, failed.expected))
     # Nothing is beyond the tolerance where NaN are compared, or where a sample has missed it.
-    found = (_lines(pair, failed, strict=strict) for strict in (True, False) for pair in pairs)
+    found = (_lines(*pair, failed, strict=strict) for strict in (True, False) for pair in pairs)
     lines = next(filter(None, found), [])
     further = replacement(failed) if lines else []
     if further:
@@ -47,37 +38,44 @@ def section(failed: FailedAssert) -> list[str]:
     return lines + [f"    {line}" for line in further]
 
 
-def _pairs(actual: Any, expected: Any, path: str = "", depth: int = _DEPTH) -> Iterator[_Pair]:
+def _pairs(actual: Any, expected: Any, path: str = "", depth: int = _DEPTH) -> Iterator[tuple[str, Any, Any]]:
+    """Both sides of each tensor among those that were compared, and where it stands in them, "['weight']"."""
     if isinstance(actual, Mapping) and isinstance(expected, Mapping) and depth:
         for key in actual:
             if key in expected:
                 yield from _pairs(actual[key], expected[key], f"{path}[{key!r}]", depth - 1)
     elif isinstance(actual, (list, tuple)) and isinstance(expected, (list, tuple)) and depth:
         if not any(hasattr(each, "shape") or isinstance(each, (list, tuple, Mapping)) for each in (*actual, *expected)):
-            yield _Pair(path, np.asarray(actual), np.asarray(expected))
+            yield path, np.asarray(actual), np.asarray(expected)
             return
         for place, (one, other) in enumerate(zip(actual, expected, strict=False)):
             yield from _pairs(one, other, f"{path}[{place}]", depth - 1)
     elif hasattr(actual, "shape") or hasattr(expected, "shape"):
-        yield _Pair(path, actual, expected)
+        yield path, actual, expected
 
 
-def _lines(pair: _Pair, failed: FailedAssert, *, strict: bool) -> list[str]:
+def _lines(path: str, left: Any, right: Any, failed: FailedAssert, *, strict: bool) -> list[str]:
     """Of one tensor; none where it is as expected, or holds no numbers. strict: within the tolerance is as expected."""
-    shapes = [tuple(getattr(side, "shape", ())) for side in (pair.actual, pair.expected)]
-    step, (actual, expected) = _arrays(pair, shapes)
-    if not all(_has_numbers(side) for side in (actual, expected)):
-        return []
-    sides = " and ".join(
-        f"{name} {shape_text(shape)} {_dtype(side)}"
-        for name, shape, side in zip(("actual", "expected"), shapes, (actual, expected), strict=True)
-    )
-    head = wrap(f"{failed.name}{pair.path}: {sides}")
+    shapes = [tuple(getattr(side, "shape", ())) for side in (left, right)]
+    step, (actual, expected) = _arrays((left, right), shapes)
+    sides = []
+    for name, shape, side in zip(("actual", "expected"), shapes, (actual, expected), strict=True):
+        if not side.size or not (side.dtype.kind in "biufc" or is_floating(side.dtype) or is_complex(side.dtype)):
+            return []
+        held = held_dtype(side)
+        numbers = "" if held == side.dtype else f" (of {held.name} numbers)"
+        sides.append(f"{name} {shape_text(shape)} {side.dtype.name}{numbers}")
+    head = wrap(f"{failed.name}{path}: {' and '.join(sides)}")
     if shapes[0] != shapes[1] and () not in shapes and failed.name != "allclose":
         return [*head, "  the shapes differ: nothing more is compared"]
     actual, expected = np.broadcast_arrays(actual, expected)
     rtol, atol = tolerance(failed.tolerance, [side.dtype.name for side in (actual, expected)])
-    times = _times(widen(actual), widen(expected), rtol, atol)
+    # By how many times the tolerance each element is off: 0 where both are alike, NaN being like NaN, inf where the
+    # tolerance is 0 or just one is NaN or inf.
+    one, other = widen(actual), widen(expected)
+    with np.errstate(all="ignore"):
+        off, allowed = np.abs(one - other), atol + rtol * np.abs(other)
+        times = np.where(np.isnan(off) & ~alike(one, other), np.inf, np.where(off > 0, off / allowed, 0.0))
     same_dtype = actual.dtype == expected.dtype and shapes[0] == shapes[1]
     if same_dtype and not (times > 1 if strict else times > 0).any():
         return [] if strict else _nothing(actual, head, step)
@@ -90,7 +88,7 @@ def _lines(pair: _Pair, failed: FailedAssert, *, strict: bool) -> list[str]:
             place[dim] = (shapes[0][dim] - 1) % every + every * place[dim]
         worst.append(replace(element, index=tuple(place)))
     what = found.diagnosis
-    by_check = cause_by_check(failed) if what is not None and not pair.path else ""
+    by_check = cause_by_check(failed) if what is not None and not path else ""
     return [*head, *_sampled(step), *_found(found, by_check, times, rtol, atol), *element_lines(worst)]
 
 
@@ -102,36 +100,18 @@ def _nothing(actual: AnyArray, head: list[str], step: tuple[int, int]) -> list[s
     return [*head, *_sampled(step), "  no element of the sample differs"] if step[1] > 1 else []
 
 
-def _arrays(pair: _Pair, shapes: Sequence[tuple[int, ...]]) -> tuple[tuple[int, int], Sequence[AnyArray]]:
+def _arrays(pair: tuple[Any, Any], shapes: Sequence[tuple[int, ...]]) -> tuple[tuple[int, int], Sequence[AnyArray]]:
     """Both sides as arrays; of large ones every n-th index of the longest dimension, the last one among them. Which
     dimension that is, and n."""
     shape = max(shapes, key=lambda each: (len(each), each))
     size = int(np.prod(shape, dtype=object)) if shape else 1
     if size <= SAMPLE or any(each != shape for each in shapes):
-        return (0, 1), [frameworks.array_of(side) for side in (pair.actual, pair.expected)]
+        return (0, 1), [frameworks.array_of(side) for side in pair]
     dim = int(np.argmax(shape))
     # Odd, so that it meets every place of what repeats every 2, 4, ..., 128.
     step = min(-(-size // SAMPLE) | 1, shape[dim])
     chosen = (*(slice(None),) * dim, slice((shape[dim] - 1) % step, None, step))
-    return (dim, step), [frameworks.array_of(side[chosen]) for side in (pair.actual, pair.expected)]
-
-
-def _has_numbers(side: AnyArray) -> bool:
-    return bool(side.size) and (side.dtype.kind in "biufc" or is_floating(side.dtype) or is_complex(side.dtype))
-
-
-def _times(actual: AnyArray, expected: AnyArray, rtol: float, atol: float) -> Float64Array:
-    """By how many times the tolerance each element is off: 0 where both are alike, NaN being like NaN, inf where the
-    tolerance is 0 or just one is NaN or inf."""
-    with np.errstate(all="ignore"):
-        off, allowed = np.abs(actual - expected), atol + rtol * np.abs(expected)
-        times = np.where(off > 0, off / allowed, 0.0)
-        return np.where(np.isnan(off) & ~alike(actual, expected), np.inf, times)
-
-
-def _dtype(side: AnyArray) -> str:
-    held = held_dtype(side)
-    return side.dtype.name if held == side.dtype else f"{side.dtype.name} (of {held.name} numbers)"
+    return (dim, step), [frameworks.array_of(side[chosen]) for side in pair]
 
 
 def _sampled(step: tuple[int, int]) -> Iterator[str]:

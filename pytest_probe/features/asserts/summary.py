@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from pytest_probe.features.asserts.measured import FACTOR, one_ulp
@@ -49,18 +49,15 @@ class Tests:
         asserts = count(self.number, "passing assert")
         yield f"{asserts} in {count(tests, 'test function')}; what their tolerances need:"
         for each in found[:_TESTS]:
-            yield from _lines(each)
+            names = [name for name in ("rtol", "atol") if each[name]]
+            needed = (f"{name} {each[name]:.3g} given, {each[f'needed_{name}']:.2g} needed" for name in names)
+            many = f"{'over' if each['asserts'] > 1 else 'in'} {count(each['asserts'], 'assert')}"
+            ulp = f"; one {each['dtype']} ulp is {each['ulp']:.2g}" if each["dtype"] else ""
+            yield f"{each['id']}: {' and '.join(needed)} {many}{ulp}"
+            factor = f"a factor of {each['factor']:g}"
+            for name, words in (("pass_zeros", "an output of zeros"), ("pass_factor", factor)):
+                if each[name]:
+                    some = "" if each[name] == each["asserts"] else f" in {each[name]:,} of them"
+                    yield f"  would pass {words}{some}"
         if len(found) > _TESTS:
             yield f"and {len(found) - _TESTS:,} more; --probe-out=DIR writes all into asserts.jsonl"
-
-
-def _lines(found: Mapping[str, Any]) -> Iterator[str]:
-    names = [name for name in ("rtol", "atol") if found[name]]
-    given = " and ".join(f"{name} {found[name]:.3g} given, {found[f'needed_{name}']:.2g} needed" for name in names)
-    many = f"{'over' if found['asserts'] > 1 else 'in'} {count(found['asserts'], 'assert')}"
-    ulp = f"; one {found['dtype']} ulp is {found['ulp']:.2g}" if found["dtype"] else ""
-    yield f"{found['id']}: {given} {many}{ulp}"
-    for name, words in (("pass_zeros", "an output of zeros"), ("pass_factor", f"a factor of {found['factor']:g}")):
-        if found[name]:
-            some = "" if found[name] == found["asserts"] else f" in {found[name]:,} of them"
-            yield f"  would pass {words}{some}"

@@ -20,9 +20,9 @@ from pytest_probe.features.benchmark.paddleapex_multi import is_paddleapex
 from pytest_probe.features.benchmark.same_dump import check_same_dump
 from pytest_probe.features.msprobe_csv.rows import early_end, read_rows
 from pytest_probe.model.verdict import PASS_SELF
-from pytest_probe.reports.csv_file import write_rows
 from pytest_probe.reports.paddleapex_columns import MEMORY, SUMMARY, TIMES
 from pytest_probe.reports.results_file import refused
+from pytest_probe.reports.tables import write_rows
 from pytest_probe.reports.terminal import count
 from pytest_probe.standards.tools import COMPARES, DEFAULT
 from pytest_probe.system.suggestions import check_name

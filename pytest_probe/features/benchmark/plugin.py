@@ -54,10 +54,8 @@ class AgainstBenchmark(Feature):
         by_ratios = self.probe.settings.standard in COMPARES
         return f"beside {self.other.name}" + ("" if by_ratios else ", where an error is a warning")
 
-    def add(self, result: Result) -> None:
+    def add(self, result: Result) -> bool | None:
         self._seen.add(result.id)
-
-    def compared(self, result: Result) -> bool | None:
         if result.verdict == "skip" or not result.outputs:
             return None
         other = self.other.get(result.id)

@@ -37,15 +37,16 @@ class _Digests:
         self._known: dict[int, tuple[weakref.ref[AnyArray], bytes]] = {}
 
     def of(self, array: AnyArray) -> bytes:
-        known = self._known.get(id(array))
+        place = id(array)
+        known = self._known.get(place)
         if known is None or known[0]() is not array:
-            forget = partial(self._forget, id(array))
-            known = self._known[id(array)] = weakref.ref(array, forget), digest_of_array(array)
-        return known[1]
 
-    def _forget(self, place: int, gone: object) -> None:
-        if place in self._known and self._known[place][0] is gone:
-            del self._known[place]
+            def forget(gone: object) -> None:
+                if place in self._known and self._known[place][0] is gone:
+                    del self._known[place]
+
+            known = self._known[place] = weakref.ref(array, forget), digest_of_array(array)
+        return known[1]
 
 
 class _CachedResults:
@@ -99,16 +100,13 @@ class _CachedResults:
         label = self.key((key, what))
         if label is None:
             return compute()
-        self._open(key)
-        found = None if self._entry is None else self._entry.result(label.hex())
-        return take(found) if found is not None else self._computed(label.hex(), compute, keep)
-
-    def _open(self, key: bytes) -> None:
         if not self._name:
             self._name = digest((self._begins, key), self._digests.of).hex()
-            found = self._folder.entry(self._name)
-            holds = found is not None and all(each.holds(self.package) for each in found.witnesses)
-            self._entry = found if holds else None
+            entry = self._folder.entry(self._name)
+            holds = entry is not None and all(each.holds(self.package) for each in entry.witnesses)
+            self._entry = entry if holds else None
+        found = None if self._entry is None else self._entry.result(label.hex())
+        return take(found) if found is not None else self._computed(label.hex(), compute, keep)
 
     def _computed(self, label: str, compute: Callable[[], Made], keep: Keep[Made]) -> Made:
         if self._within:  # what computes around it is watched
@@ -132,22 +130,17 @@ class _CachedResults:
                 self._leave()
         if not self._unkept:
             self._pending.append((label, partial(keep, made)))
-            self._write_pending()
-        return made
-
-    def _write_pending(self) -> None:
-        """What a case computes is written at once, so that no run is held longer than its judge holds it."""
-        if self._seconds < _MIN_SECONDS_TO_CACHE:
-            return
         try:
-            while self._pending:
-                label, keep = self._pending.pop(0)
-                kept = keep()
+            # What a case computes is written at once, so that no run is held longer than its judge holds it.
+            while self._pending and self._seconds >= _MIN_SECONDS_TO_CACHE:
+                label, keep_it = self._pending.pop(0)
+                kept = keep_it()
                 if kept is not None:
                     self._part = self._part or self._folder.begin()
                     self._part.add(label, kept)
         except _UNWRITTEN:
             self._leave()
+        return made
 
     def _leave(self) -> None:
         """Keep nothing of this case."""
@@ -159,25 +152,23 @@ class _CachedResults:
 
     def close(self) -> None:
         """Keep what was computed, with what an earlier run has kept."""
-        if self._part is not None:
+        part, entry = self._part, self._entry
+        if part is not None:
             try:
-                self._add_earlier(self._part)
+                earlier = () if entry is None else entry.witnesses
+                part.witnesses = tuple(dict.fromkeys((*earlier, *self._witnesses.values())))
+                for label in () if entry is None else entry.labels():
+                    found = None if label in part.listed or entry is None else entry.result(label)
+                    if found is not None:
+                        part.add(label, found)
                 if not all(each.holds(self.package) for each in self._witnesses.values()):
                     raise Unkeyed("a function was replaced while the case ran")
-                self._folder.keep(self._part, self._name)
+                self._folder.keep(part, self._name)
                 self._part = None
             except _UNWRITTEN:
                 self._leave()
         self._entry = None
         self._pending.clear()
-
-    def _add_earlier(self, part: Part) -> None:
-        earlier = () if self._entry is None else self._entry.witnesses
-        part.witnesses = tuple(dict.fromkeys((*earlier, *self._witnesses.values())))
-        for label in () if self._entry is None else self._entry.labels():
-            found = None if label in part.listed or self._entry is None else self._entry.result(label)
-            if found is not None:
-                part.add(label, found)
 
 
 class Cache:

@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import msgspec
 import numpy as np
@@ -183,12 +183,6 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else repr(value)
 
 
-class _File(NamedTuple):
-    used: float
-    size: int
-    path: str
-
-
 class Folder(Struct):
     """Files of at most `size` bytes in all; several processes may use it at once."""
 
@@ -222,18 +216,19 @@ class Folder(Struct):
         if self._total is None or self._total > self.size or self._written > self.size * _COUNTED_AFTER:
             # Count the folder, and remove what is too much.
             files = sorted(self._files())
-            total = sum(file.size for file in files)
-            for file in files if total > self.size else ():
+            total = sum(size for _, size, _ in files)
+            for _, size, path in files if total > self.size else ():
                 if total <= self.size * _LEFT:
                     break
-                total -= file.size if _removed(file.path) else 0
+                total -= size if _removed(path) else 0
             self._total, self._written = total, 0
 
     def _path(self, name: str) -> Path:
         return self.path / f"{name}{_SUFFIX}"
 
-    def _files(self) -> Iterator[_File]:
-        """The complete files; removes incomplete ones that nobody writes any more."""
+    def _files(self) -> Iterator[tuple[float, int, str]]:
+        """When each complete file was used, its size and its path; removes incomplete ones that nobody writes any
+        more."""
         now = time.time()
         with os.scandir(self.path) as found:
             for each in found:
@@ -244,7 +239,7 @@ class Folder(Struct):
                 except OSError:
                     continue  # removed by another process
                 if each.name.endswith(_SUFFIX):
-                    yield _File(status.st_mtime, status.st_size, each.path)
+                    yield status.st_mtime, status.st_size, each.path
                 elif now - status.st_mtime > ABANDONED:
                     _removed(each.path)
 

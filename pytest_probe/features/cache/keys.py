@@ -47,29 +47,20 @@ def _feed(update: Callable[[bytes], None], value: Any, of_array: Callable[[AnyAr
     elif isinstance(value, PLAIN):
         text = repr(value).encode()
         update(f"{type(value).__qualname__} {len(text)}:".encode() + text)
-    elif isinstance(value, (list, tuple)):
+    elif isinstance(value, (list, tuple, Mapping)):
         begin(len(value))
-        for item in value:
-            _feed(update, item, of_array)
-    elif isinstance(value, Mapping):
-        begin(len(value))
-        for item in value.items():
+        for item in value.items() if isinstance(value, Mapping) else value:
             _feed(update, item, of_array)
     elif isinstance(value, AbstractSet):
         begin(len(value))
         for found in sorted(digest(item, of_array) for item in value):
             update(found)
-    else:
-        names = _fields(value)
-        begin(len(names))
-        for name in names:
+    elif isinstance(value, msgspec.Struct):
+        begin(len(value.__struct_fields__))
+        for name in value.__struct_fields__:
             _feed(update, getattr(value, name), of_array)
-
-
-def _fields(value: Any) -> tuple[str, ...]:
-    if isinstance(value, msgspec.Struct):
-        return value.__struct_fields__
-    raise Unkeyed(f"a {type(value).__name__} has no digest")
+    else:
+        raise Unkeyed(f"a {type(value).__name__} has no digest")
 
 
 @cache

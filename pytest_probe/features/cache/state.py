@@ -65,6 +65,12 @@ _WITHOUT_PART: tuple[str, ...] = (
     "numpy",
     "ml_dtypes",
     "msgspec",
+    "_distutils_hack",
+    "typing_extensions",
+    "opt_einsum",
+    "sympy",
+    "mpmath",
+    "networkx",
 )
 _IMPORT = "_find_and_load"  # of importlib, around each module that is imported
 
@@ -126,31 +132,29 @@ def description(function: Callable[..., Any], package: str) -> bytes:
 
 def _state_of(modules: Iterable[str], names: tuple[str, ...], package: str) -> dict[str, str]:
     """By module, the digest of what it has under these names. Raises Unkeyed where something has no digest."""
-    classes: dict[type, bytes] = {}
-    return {name: _state_of_module(name, names, package, classes) for name in modules}
-
-
-def _state_of_module(name: str, names: tuple[str, ...], package: str, known: dict[type, bytes]) -> str:
-    """known holds the digests of classes, each looked at once."""
-    state, classes = hashlib.sha256(), dict[type, None]()
-    describe = _Description(package, classes)
-    held = vars(sys.modules[name])
-    for each in names:
-        if each in held and (name.partition(".")[0] == package or _leads_to(held[each], package)):
-            state.update(describe.member(each, held[each]))
-    for kind in classes:
-        if kind not in known:
-            members = vars(kind)
-            # Classes that these lead to are in other modules, or have names of their own.
-            of_class = _Description(package, {})
-            known[kind] = b"".join(of_class.member(each, members[each]) for each in names if each in members)
-        state.update(f"{kind.__module__}.{kind.__qualname__}:".encode() + known[kind])
-    return state.hexdigest()
-
-
-def _leads_to(value: Any, package: str) -> bool:
-    """Is it something of the framework's, which this package's own code has imported?"""
-    return str(getattr(value, "__module__", None) or "").partition(".")[0] == package
+    # The digests of classes, each looked at once.
+    known: dict[type, bytes] = {}
+    found = {}
+    for module in modules:
+        state, classes = hashlib.sha256(), dict[type, None]()
+        describe, own = _Description(package, classes), module.partition(".")[0] == package
+        held = vars(sys.modules[module])
+        for name in names:
+            if name not in held:
+                continue
+            # Of this package's own code what it has imported of the framework.
+            origin = module if own else str(getattr(held[name], "__module__", None) or "")
+            if origin.partition(".")[0] == package:
+                state.update(describe.member(name, held[name]))
+        for kind in classes:
+            if kind not in known:
+                members = vars(kind)
+                # Classes that these lead to are in other modules, or have names of their own.
+                of_class = _Description(package, {})
+                known[kind] = b"".join(of_class.member(name, members[name]) for name in names if name in members)
+            state.update(f"{kind.__module__}.{kind.__qualname__}:".encode() + known[kind])
+        found[module] = state.hexdigest()
+    return found
 
 
 class _Description:
@@ -189,9 +193,20 @@ class _Description:
         if isinstance(value, _COMPILED):
             return self._compiled(value)
         if isinstance(value, type):
-            return self._class(value)
+            if not self._is_trusted(value.__module__):
+                raise Unkeyed(f"{value.__module__}.{value.__qualname__} is not the framework's own")
+            if value.__module__.partition(".")[0] == self._package:
+                trusted = (each for each in value.__mro__ if self._is_trusted(each.__module__))
+                self._classes.update(dict.fromkeys(trusted))
+            return f"class {value.__module__}.{value.__qualname__}".encode()
         if isinstance(value, _CONTAINERS):
-            return self._container(value)
+            begin = f"{type(value).__name__} {len(value)}:".encode()
+            if len(value) > _LONGEST:
+                return begin
+            if isinstance(value, dict):
+                return begin + b"".join(self(key) + self(item) for key, item in value.items())
+            parts = map(self, value)
+            return begin + b"".join(sorted(parts) if isinstance(value, (set, frozenset)) else parts)
         if isinstance(value, ModuleType):
             # A module that replaces another is not the one of its name.
             own = sys.modules.get(value.__name__) is value or value.__name__.partition(".")[0] == self._package
@@ -218,22 +233,6 @@ class _Description:
             raise Unkeyed(f"{value!r} is compiled, and not the framework's own")
         named = getattr(owner, "__qualname__", None) or getattr(owner, "__name__", type(owner).__qualname__)
         return f"compiled {module} {named} {value.__name__}".encode()
-
-    def _class(self, kind: type) -> bytes:
-        if not self._is_trusted(kind.__module__):
-            raise Unkeyed(f"{kind.__module__}.{kind.__qualname__} is not the framework's own")
-        if kind.__module__.partition(".")[0] == self._package:
-            self._classes.update(dict.fromkeys(each for each in kind.__mro__ if self._is_trusted(each.__module__)))
-        return f"class {kind.__module__}.{kind.__qualname__}".encode()
-
-    def _container(self, value: Any) -> bytes:
-        begin = f"{type(value).__name__} {len(value)}:".encode()
-        if len(value) > _LONGEST:
-            return begin
-        if isinstance(value, dict):
-            return begin + b"".join(self(key) + self(item) for key, item in value.items())
-        parts = map(self, value)
-        return begin + b"".join(sorted(parts) if isinstance(value, (set, frozenset)) else parts)
 
     def _object(self, value: Any) -> bytes:
         kind = type(value)
@@ -276,17 +275,13 @@ def _code(code: CodeType) -> bytes:
         repr((code.co_name, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, shape)).encode()
     )
     for constant in code.co_consts:
-        state.update(_code(constant) if isinstance(constant, CodeType) else _constant(constant))
+        if isinstance(constant, CodeType):
+            state.update(_code(constant))
+        else:
+            # A set has another order in each process.
+            text = repr(sorted(map(repr, constant))) if isinstance(constant, frozenset) else repr(constant)
+            state.update(f"{type(constant).__name__} {text};".encode())
     return state.digest()
-
-
-def _constant(value: Any) -> bytes:
-    # A set has another order in each process.
-    text = repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)
-    return f"{type(value).__name__} {text};".encode()
-
-
-_WITHOUT_PART += ("_distutils_hack", "typing_extensions", "opt_einsum", "sympy", "mpmath", "networkx")
 
 
 class Entered:
@@ -349,8 +344,9 @@ def _is_known(code: CodeType, names: dict[str, Any], package: str) -> bool:
 
 @functools.cache
 def _lies_in(file: str, package: str) -> bool:
-    return any(file.startswith(folder) for folder in _folders(package)) or (
-        file.startswith(_standard()) and not {"site-packages", "dist-packages"}.intersection(Path(file).parts)
+    standard = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib"))
+    return file.startswith(_folders(package)) or (
+        file.startswith(standard) and {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
     )
 
 
@@ -363,8 +359,3 @@ def _folders(package: str) -> tuple[str, ...]:
         if spec is not None:
             found += spec.submodule_search_locations or [spec.origin or ""]
     return tuple(folder if folder.endswith(".py") else folder + os.sep for folder in found if folder)
-
-
-@functools.cache
-def _standard() -> tuple[str, ...]:
-    return tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})

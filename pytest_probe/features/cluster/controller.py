@@ -22,7 +22,6 @@ from pytest_probe.features.cluster.messages import (
     NodeLost,
     Outcome,
     Place,
-    Pool,
     Ready,
     RunFacts,
 )
@@ -48,40 +47,8 @@ _BUSY_NOTICE_SECONDS = 60.0
 _MAX_NAMED = 20
 
 
-class _Reports:
-    """Hands reports to all that listen, as if the items had run here."""
-
-    def __init__(self, probe: Probe) -> None:
-        self._probe = probe
-        self._config = probe.config
-
-    def ran(self, item: ProbeItem, ran: ItemReports) -> None:
-        """The reports of an item's run, as if it had run here."""
-        hook = self._config.hook
-        reports = [hook.pytest_report_from_serializable(config=self._config, data=data) for data in ran.reports]
-        for last in reports[-1:]:
-            last.probe_share = item.share
-        self._report(item, reports)
-
-    def decided(self, item: ProbeItem, verdict: Verdict, device: str | None) -> None:
-        """What the controller says of a case that no process can."""
-        report = pytest.TestReport(item.nodeid, item.location, {}, "failed", None, "call")
-        command = item_command(self._probe, item.dump_path, item.name, item.case.dtype, device)
-        result = result_of(self._probe, item.portable_id, verdict, device, item.folded)
-        say(report, item.dump_path, result, command, device)
-        self._report(item, [passed(report, "setup"), report, passed(report, "teardown")])
-
-    def _report(self, item: ProbeItem, reports: Sequence[pytest.TestReport]) -> None:
-        hook = self._config.hook
-        if reports:  # none of an item that a plugin ran without reporting it
-            hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        for report in reports:
-            hook.pytest_runtest_logreport(report=report)
-        if reports:
-            hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-
-
 if TYPE_CHECKING:
+    from pytest_probe.features.cluster.ray_pool import RayPool
     from pytest_probe.plugin.reporting import Reporting
 
 
@@ -111,11 +78,10 @@ class HostState(Struct):
 class Cluster:
     """A plugin that replaces pytest's loop over items. shipped are the dumps whose files nodes cannot read."""
 
-    def __init__(self, probe: Probe, pool: Pool, shipped: Collection[Path]) -> None:
+    def __init__(self, probe: Probe, pool: RayPool, shipped: Collection[Path]) -> None:
         self._probe = probe
         self._config = probe.config
         self._pool = pool
-        self._reports = _Reports(probe)
         self._sending = Sending(probe, shipped)
         self._deaths = Deaths(probe.running_folder)
         self._losses: Counter[int] = Counter()
@@ -132,7 +98,7 @@ class Cluster:
             self._wait()
             if time.monotonic() - noticed > _BUSY_NOTICE_SECONDS:
                 noticed = time.monotonic()
-                self._say("probe: no device of the cluster is free yet; the run goes on when one is")
+                _say("probe: no device of the cluster is free yet; the run goes on when one is")
         return self._devices
 
     @property
@@ -186,10 +152,10 @@ class Cluster:
         for group in self._dealing.drop(larger_than=largest):
             for item in self._groups[group]:
                 reason = (
-                    f"checking the call takes about {_gigabytes(self._sizes[group])}, and no node of the cluster has "
-                    f"more than {_gigabytes(largest)}"
+                    f"checking the call takes about {self._sizes[group] / 2**30:.3g} GiB, and no node of the cluster "
+                    f"has more than {largest / 2**30:.3g} GiB"
                 )
-                self._reports.decided(item, Verdict("skip", "", reason, OutOfMemory.kind), None)
+                self._decide(item, Verdict("skip", "", reason, OutOfMemory.kind), None)
             self._waiting -= 1
         if workers_describe_devices(self._probe) and self._waiting:
             self._reporting.know_devices(self.devices())
@@ -203,8 +169,30 @@ class Cluster:
                 )
                 session.shouldstop = "no host of the cluster is left"
                 break
-            self._feed()
+            # Work for all who can take more: for those first who have least.
+            for ahead in range(_PARTS_PER_HOST):
+                for number, host in self._hosts.items():
+                    if host.ready and not host.gone and len(host.parts) <= ahead and self._dealing:
+                        self._send(number, host)
             self._wait()
+
+    def _decide(self, item: ProbeItem, verdict: Verdict, device: str | None) -> None:
+        """What the controller says of a case that no process can."""
+        report = pytest.TestReport(item.nodeid, item.location, {}, "failed", None, "call")
+        command = item_command(self._probe, item.dump_path, item.name, item.case.dtype, device)
+        result = result_of(self._probe, item.portable_id, verdict, device, item.folded)
+        say(report, item.dump_path, result, command, device)
+        self._report(item, [passed(report, "setup"), report, passed(report, "teardown")])
+
+    def _report(self, item: ProbeItem, reports: Sequence[pytest.TestReport]) -> None:
+        """Hand reports to all that listen, as if the item had run here."""
+        hook = self._config.hook
+        if reports:  # none of an item that a plugin ran without reporting it
+            hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        for report in reports:
+            hook.pytest_runtest_logreport(report=report)
+        if reports:
+            hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
     def _wait(self) -> None:
         for number, part, what in self._pool.wait(_WAIT_SECONDS):
@@ -222,7 +210,7 @@ class Cluster:
             host.gone = True
             if not self._devices:
                 raise pytest.UsageError(ready.trouble)
-            self._say(f"{host.place.name} runs no cases: {ready.trouble.splitlines()[0]}")
+            _say(f"{host.place.name} runs no cases: {ready.trouble.splitlines()[0]}")
             return
         host.ready, host.device = True, ready.name
         host.devices = [{"node": host.place.name, **device} for device in ready.devices]
@@ -230,15 +218,12 @@ class Cluster:
             self._probe.know_names(ready.name, ready.devices)
             self._devices = [dict(device) for device in ready.devices]
 
-    def _feed(self) -> None:
-        """Give work to all who can take more: to those first who have least."""
-        for ahead in range(_PARTS_PER_HOST):
-            for number, host in self._hosts.items():
-                if host.ready and not host.gone and len(host.parts) <= ahead and self._dealing:
-                    self._send(number, host)
-
     def _send(self, number: int, host: HostState) -> None:
-        groups = self._dealing.take(sum(not each.gone for each in self._hosts.values()), self._room(host.place.node))
+        # Bytes that are left of its node's memory: each host there may run the largest of what it has.
+        beside = [each.parts.values() for each in self._hosts.values() if each.place.node == host.place.node]
+        taken = (max((self._sizes[group] for part in parts for group in part), default=0) for parts in beside)
+        room = self._pool.memory[host.place.node] - sum(taken)
+        groups = self._dealing.take(sum(not each.gone for each in self._hosts.values()), room)
         if not groups:
             return
         items = [item for group in groups for item in self._groups[group]]
@@ -260,15 +245,6 @@ class Cluster:
         given = {key: value for feature in self._probe.features for key, value in feature.for_workers().items()}
         return RunFacts(given, None if run is None else (run, run.read_bytes()))
 
-    def _room(self, node: str) -> float:
-        """Bytes that are left of a node's memory: each of its hosts may run the largest of what it has."""
-        taken = (
-            max((self._sizes[group] for groups in host.parts.values() for group in groups), default=0)
-            for host in self._hosts.values()
-            if host.place.node == node
-        )
-        return self._pool.memory[node] - sum(taken)
-
     def _ended(self, host: HostState, groups: list[int], outcome: Outcome) -> None:
         """A host has run a part, or its process died of it."""
         items = [(group, item) for group in groups for item in self._groups[group]]
@@ -282,7 +258,11 @@ class Cluster:
                 path = out / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(written)
-            self._reports.ran(item, ran)
+            hook = self._config.hook
+            reports = [hook.pytest_report_from_serializable(config=self._config, data=data) for data in ran.reports]
+            for last in reports[-1:]:
+                last.probe_share = item.share
+            self._report(item, reports)
         if outcome.death is not None:
             self._died(host, left, outcome.death)
         for group in groups:
@@ -295,7 +275,7 @@ class Cluster:
     def _died(self, host: HostState, left: dict[int, tuple[int, ProbeItem]], death: Death) -> None:
         """Whose death was it? What had not begun runs again, and so does, once, what was killed from outside."""
         if death.said:
-            self._say(death.said)
+            _say(death.said)
         running = death.running
         found = next((number for number, (_, item) in left.items() if item.nodeid == running.item), None)
         if found is None:
@@ -308,35 +288,31 @@ class Cluster:
         if death.ending.killed and times < DEATHS_OF_A_CASE:
             return
         del left[found]
-        self._reports.decided(
-            item, verdict_on(running, death.ending, times=times, timed_out=death.timed_out), host.device
-        )
+        self._decide(item, verdict_on(running, death.ending, times=times, timed_out=death.timed_out), host.device)
 
     def _lost(self, number: int, host: HostState, part: int | None) -> None:
         """A host has gone: its cases go to others, once."""
         ran = host.lose(part)
         if part is not None:
-            again = [group for group in host.parts.pop(part) if not (ran and self._is_over(group, host))]
+            again = []
+            for group in host.parts.pop(part):
+                self._losses[group] += ran
+                if not ran or self._losses[group] < DEATHS_OF_A_CASE:
+                    again.append(group)
+                    continue
+                self._waiting -= 1
+                for item in self._groups[group]:
+                    reason = "the node went away twice while it had this case, which is not run again"
+                    self._decide(item, Verdict("error", "", reason, CRASH), host.device)
             self._dealing.give_back(again, alone=True)
         if not host.parts:
             host.gone = part is None or not self._pool.replace(number)
 
-    def _is_over(self, group: int, host: HostState) -> bool:
-        """Was it lost before? Then it has its result."""
-        self._losses[group] += 1
-        if self._losses[group] < DEATHS_OF_A_CASE:
-            return False
-        self._waiting -= 1
-        for item in self._groups[group]:
-            reason = "the node went away twice while it had this case, which is not run again"
-            self._reports.decided(item, Verdict("error", "", reason, CRASH), host.device)
-        return True
 
-    def _say(self, text: str) -> None:
-        """Print to stderr, as a worker on this machine would."""
-        stream = sys.__stderr__
-        if stream is not None:
-            print(text, file=stream, flush=True)
+def _say(text: str) -> None:
+    """Print to stderr, as a worker on this machine would."""
+    if sys.__stderr__ is not None:
+        print(text, file=sys.__stderr__, flush=True)
 
 
 def _names(devices: Iterable[Mapping[str, str]]) -> str:
@@ -350,7 +326,3 @@ def _raise_stop(session: pytest.Session) -> None:
         raise session.Failed(session.shouldfail)
     if session.shouldstop:
         raise session.Interrupted(session.shouldstop)
-
-
-def _gigabytes(count: float) -> str:
-    return f"{count / 2**30:.3g} GiB"

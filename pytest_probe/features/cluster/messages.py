@@ -1,18 +1,17 @@
-"""What the controller, hosts and their processes send to each other, pickled; the channel between a host and its
-process; and what the controller asks of a cluster, for example of `ray_pool`."""
+"""What the controller, hosts and their processes send to each other, pickled; and the channel between a host and its
+process."""
 
 from __future__ import annotations
 
 import pickle
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 from msgspec import Struct, field
 
 from pytest_probe.errors import RecordError
-from pytest_probe.model.collective import RankPool
 from pytest_probe.model.dump import Call, Direction, Dump, Frame, Record
 from pytest_probe.reports.running import Ending, Running
 from pytest_probe.settings import Settings
@@ -173,36 +172,3 @@ class NodeLost(Struct, frozen=True):
     """A host has gone, with its node or alone."""
 
     why: str
-
-
-class Pool(Protocol):
-    """Hosts, one a device, by their numbers."""
-
-    @property
-    def memory(self) -> Mapping[str, float]:
-        """Bytes that each node may take, by its id."""
-
-    def unreadable(self, files: Sequence[tuple[Path, int]], folders: Sequence[Path]) -> Mapping[Path, str]:
-        """The files, given with their sizes, and the folders that some node does not have; each with its name."""
-
-    def begin(self, start: Start) -> Sequence[Place]:
-        """Start all hosts. Raises SettingsError."""
-
-    def tell(self, host: int, facts: RunFacts) -> None:
-        """Let a host know this before all that is sent to it from now on."""
-
-    def replace(self, host: int) -> bool:
-        """Start a host anew that is lost; False where its node is gone."""
-
-    def send(self, host: int, number: int, cases: bytes, files: Iterable[tuple[str, Path]]) -> None:
-        """Give a host pickled cases to run behind what it has, and the files that they read."""
-
-    def wait(self, seconds: float) -> Sequence[Event]:
-        """What happened since the last time; waits until something does, at most so many seconds."""
-
-    @property
-    def ranks(self) -> RankPool:
-        """Processes of ranks on the devices of these hosts."""
-
-    def end(self) -> None:
-        """Leave no host behind."""

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.cluster.controller import Cluster
-from pytest_probe.features.cluster.messages import Pool
 from pytest_probe.model.collective import RankPool
-from pytest_probe.model.dump import Dump
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.feature import Feature, Machines
 from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.xdist import is_worker
 from pytest_probe.system import archive
+
+if TYPE_CHECKING:
+    from pytest_probe.features.cluster.ray_pool import RayPool
 
 _OPTION = NAMED["cluster"].flag
 # Of a dump's files, to nodes that cannot read them at the same path.
@@ -35,9 +37,18 @@ class OnCluster(Feature):
         return None if is_worker(config) or config.option.collectonly else self
 
     def prepare(self) -> None:
-        """Connect to the cluster, and start its hosts while this process goes on."""
+        """Connect to the cluster, and start its hosts while this process goes on. Raises SettingsError."""
         if self.machines is not None:
-            self._cluster = _connected(self.probe)
+            from pytest_probe.features.cluster.ray_pool import RayPool
+
+            settings = self.probe.settings
+            assert settings.cluster is not None
+            pool = RayPool(*settings.cluster, one_a_node=settings.times)
+            try:
+                self._cluster = Cluster(self.probe, pool, _unreadable_dumps(self.probe, pool))
+            except BaseException:
+                pool.end()
+                raise
             self.probe.config.pluginmanager.register(self._cluster, "probe-cluster")
 
     def devices(self) -> list[dict[str, str]]:
@@ -60,25 +71,17 @@ def refuse_workers(config: pytest.Config) -> None:
         raise pytest.UsageError(str(SettingsError(_OPTION, option.probe_cluster or True, wanted)))
 
 
-def _connected(probe: Probe) -> Cluster:
-    """Raises SettingsError."""
-    from pytest_probe.features.cluster.ray_pool import RayPool
-
-    settings = probe.settings
-    assert settings.cluster is not None
-    pool = RayPool(*settings.cluster, one_a_node=settings.times)
-    try:
-        return Cluster(probe, pool, _unreadable_dumps(probe, pool))
-    except BaseException:
-        pool.end()
-        raise
-
-
-def _unreadable_dumps(probe: Probe, pool: Pool) -> frozenset[Path]:
+def _unreadable_dumps(probe: Probe, pool: RayPool) -> frozenset[Path]:
     """The dumps whose files some node cannot read, so that they go with the cases. Raises SettingsError where that is
     too much."""
-    needed = {dump.path: _folders(probe, dump) for _, dump in probe.dumps.readable()}
-    files = {path: _file(path) for path in needed}
+    # The files on the disk, dumps or their archives, and the folders of tensors that the run reads.
+    files: dict[Path, Path] = {}
+    needed: dict[Path, list[Path]] = {}
+    for _, dump in probe.dumps.readable():
+        place = archive.split(dump.path)
+        files[dump.path], needed[dump.path] = dump.path if place is None else place[0], []
+        if probe.settings.inputs not in ("generated", "exact") and place is None:
+            needed[dump.path] = [each for each in (*dump.data_dirs, *dump.gradient_dirs) if each.is_dir()]
     sizes = [(file, file.stat().st_size) for file in dict.fromkeys(files.values())]
     missing = pool.unreadable(sizes, [folder for folders in needed.values() for folder in folders])
     found = set()
@@ -86,7 +89,8 @@ def _unreadable_dumps(probe: Probe, pool: Pool) -> frozenset[Path]:
         unread = next((place for place in (files[path], *folders) if place in missing), None)
         if unread is None:
             continue
-        size = files[path].stat().st_size + sum(map(_size, folders))
+        inside = (file for folder in folders for file in folder.iterdir() if file.is_file())
+        size = sum(file.stat().st_size for file in (files[path], *inside))
         if size > SENT_BYTES:
             wanted = (
                 f"node {missing[unread]} cannot read it, and its {size / 1e9:.3g} GB are more than the "
@@ -95,20 +99,3 @@ def _unreadable_dumps(probe: Probe, pool: Pool) -> frozenset[Path]:
             raise SettingsError(NAMED["dump"].flag, str(path), wanted)
         found.add(path)
     return frozenset(found)
-
-
-def _file(path: Path) -> Path:
-    """The file on the disk: the dump, or its archive."""
-    place = archive.split(path)
-    return path if place is None else place[0]
-
-
-def _folders(probe: Probe, dump: Dump) -> list[Path]:
-    """The folders of a dump's tensors that the run reads."""
-    if probe.settings.inputs in ("generated", "exact") or archive.split(dump.path) is not None:
-        return []
-    return [folder for folder in (*dump.data_dirs, *dump.gradient_dirs) if folder.is_dir()]
-
-
-def _size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())

@@ -77,8 +77,9 @@ def _version(name: str) -> str:
 
 
 class RayPool:
-    """resource is Ray's name for the devices, None for GPUs, or CPUs where there are none; one_a_node: a host has all
-    of its node's. Raises SettingsError where there is no such cluster, or it does not fit."""
+    """Hosts, one a device, by their numbers. resource is Ray's name for the devices, None for GPUs, or CPUs where there
+    are none; one_a_node: a host has all of its node's. Raises SettingsError where there is no such cluster, or it does
+    not fit."""
 
     def __init__(self, address: str, resource: str | None, *, one_a_node: bool = False) -> None:
         self._address = address
@@ -108,21 +109,30 @@ class RayPool:
 
     @property
     def memory(self) -> Mapping[str, float]:
+        """Bytes that each node may take, by its id."""
         return {node.id: node.memory for node in self._nodes}
 
     def unreadable(self, files: Sequence[tuple[Path, int]], folders: Sequence[Path]) -> Mapping[Path, str]:
-        """Raises SettingsError where a node has other versions than this process, or does not answer."""
+        """The files, given with their sizes, and the folders that some node does not have; each with its name. Raises
+        SettingsError where a node has other versions than this process, or cannot run what it was sent, and where none
+        answers."""
         asked = [(str(path), size) for path, size in files], [str(path) for path in folders]
         found: dict[Path, str] = {}
         task = ray.remote(num_cpus=0)(_facts)
         refs = {node: task.options(scheduling_strategy=on_node(node.id)).remote(*asked) for node in self._nodes}
         answered, _ = ray.wait(list(refs.values()), num_returns=len(refs), timeout=_ANSWERS)
         for node, ref in refs.items():
-            answer = self._answer(node, ref) if ref in answered else None
-            if answer is None:  # it has died, as Ray finds out after a while
+            if ref not in answered:  # it has died, as Ray finds out after a while
                 self._nodes.remove(node)
                 continue
-            theirs, missing = answer
+            try:
+                theirs, missing = ray.get(ref)
+            except (RayTaskError, RuntimeEnvSetupError) as error:
+                wanted = f"node {node.name} cannot run pytest-probe {version('pytest-probe')}: {last_line(error)}"
+                raise SettingsError(_OPTION, self._address, wanted) from None
+            except RayError:
+                self._nodes.remove(node)
+                continue
             for name, mine in _versions().items():
                 if theirs[name] != mine:
                     wanted = f"node {node.name} has {name} {theirs[name]}, and this process {mine}; install the same"
@@ -133,8 +143,20 @@ class RayPool:
         return found
 
     def begin(self, start: Start) -> Sequence[Place]:
+        """Start all hosts."""
         self._start = ray.put(start)
-        self._ranks = RayRanks(self._devices, start.environment)
+
+        def devices(count: int, seconds: float) -> Sequence[HostDevice]:
+            """Those of the hosts that have started, in their order."""
+            refs = [host.device.remote() for _, host in sorted(self._hosts.items())]
+            ready, _ = ray.wait(refs, num_returns=min(count, len(refs)), timeout=seconds)
+            found = []
+            for ref in refs:
+                with suppress(RayError):  # of one that is lost
+                    found += [ray.get(ref)] if ref in ready else []
+            return found
+
+        self._ranks = RayRanks(devices, start.environment)
         for node in self._nodes:
             hosts = 1 if self._one else node.count
             self._places += [Place(node.id, node.name, slot, hosts) for slot in range(hosts)]
@@ -143,9 +165,11 @@ class RayPool:
         return self._places
 
     def tell(self, host: int, facts: RunFacts) -> None:
+        """Let a host know this before all that is sent to it from now on."""
         self._hosts[host].tell.remote(facts)
 
     def replace(self, host: int) -> bool:
+        """Start a host anew that is lost; False where its node is gone."""
         nodes = ray.nodes()  # type: ignore[no-untyped-call]
         if self._places[host].node not in {node["NodeID"] for node in nodes if node["Alive"]}:
             return False
@@ -153,13 +177,22 @@ class RayPool:
         return True
 
     def send(self, host: int, number: int, cases: bytes, files: Iterable[tuple[str, Path]]) -> None:
+        """Give a host pickled cases to run behind what it has, and the files that they read."""
         names, refs = [], []
         for name, path in files:
             names.append(name)
-            refs.append(ray.put(_content(path)))
+            # A file's bytes go into Ray's memory without a copy in this process's.
+            content: Any = b""
+            if archive.split(path) is not None:
+                with archive.open_file(path) as file:
+                    content = file.read()
+            elif path.stat().st_size:
+                content = np.memmap(path, np.uint8, "r")
+            refs.append(ray.put(content))
         self._waiting[self._hosts[host].run.remote(cases, names, *refs)] = host, number
 
     def wait(self, seconds: float) -> Sequence[Event]:
+        """What happened since the last time; waits until something does, at most so many seconds."""
         refs = list(self._waiting)
         if not refs:
             time.sleep(seconds)
@@ -167,24 +200,23 @@ class RayPool:
         ready, others = ray.wait(refs, num_returns=1, timeout=seconds)
         if ready and others:
             ready += ray.wait(others, num_returns=len(others), timeout=0)[0]
-        return [self._event(ref) for ref in ready]
+        found: list[Event] = []
+        for ref in ready:
+            host, number = self._waiting.pop(ref)
+            try:
+                found.append((host, number, ray.get(ref)))
+            except RayError as error:
+                found.append((host, number, NodeLost(first_line(error))))
+        return found
 
     @property
     def ranks(self) -> RankPool:
+        """Processes of ranks on the devices of these hosts."""
         assert self._ranks is not None
         return self._ranks
 
-    def _devices(self, count: int, seconds: float) -> Sequence[HostDevice]:
-        """Those of the hosts that have started, in their order."""
-        refs = [host.device.remote() for _, host in sorted(self._hosts.items())]
-        ready, _ = ray.wait(refs, num_returns=min(count, len(refs)), timeout=seconds)
-        found = []
-        for ref in refs:
-            with suppress(RayError):  # of one that is lost
-                found += [ray.get(ref)] if ref in ready else []
-        return found
-
     def end(self) -> None:
+        """Leave no host behind."""
         if not ray.is_initialized():
             return
         if self._ranks is not None:
@@ -192,42 +224,21 @@ class RayPool:
         end_actors(list(self._hosts.values()))
         ray.shutdown()
 
-    def _event(self, ref: Any) -> Event:
-        host, number = self._waiting.pop(ref)
-        try:
-            return host, number, ray.get(ref)
-        except RayError as error:
-            return host, number, NodeLost(first_line(error))
-
     def _launch(self, number: int) -> None:
         place = self._places[number]
         remote: Any = ray.remote
         actor = remote(concurrency_groups={BESIDE: 1})(_RayHost)
-        wanted = self._wanted(place)
+        wanted: dict[str, Any] = {"num_cpus": 0, "resources": {self._resource: 1}}
+        if self._resource == _CPU:
+            node = next(node for node in self._nodes if node.id == place.node)
+            wanted = {"num_cpus": node.count if self._one else 1}
+        elif self._resource == _GPU:
+            wanted = {"num_cpus": 0, "num_gpus": 1}
         host = actor.options(**wanted, scheduling_strategy=on_node(place.node), max_restarts=0).remote(
             self._start, place
         )
         self._hosts[number] = host
         self._waiting[host.ready.remote()] = number, None
-
-    def _wanted(self, place: Place) -> dict[str, Any]:
-        if self._resource == _CPU:
-            node = next(node for node in self._nodes if node.id == place.node)
-            return {"num_cpus": node.count if self._one else 1}
-        if self._resource == _GPU:
-            return {"num_cpus": 0, "num_gpus": 1}
-        return {"num_cpus": 0, "resources": {self._resource: 1}}
-
-    def _answer(self, node: _Node, ref: Any) -> tuple[dict[str, str], list[str]] | None:
-        """A node's facts; None where the node has died. Raises SettingsError where it cannot run what it was sent."""
-        try:
-            found: tuple[dict[str, str], list[str]] = ray.get(ref)
-        except (RayTaskError, RuntimeEnvSetupError) as error:
-            wanted = f"node {node.name} cannot run pytest-probe {version('pytest-probe')}: {last_line(error)}"
-            raise SettingsError(_OPTION, self._address, wanted) from None
-        except RayError:
-            return None
-        return found
 
     def _connect(self) -> None:
         """Raises SettingsError where nobody answers."""
@@ -313,14 +324,6 @@ def _on_loopback() -> Iterator[None]:
         os.environ.pop(_OTHER_MACHINES)
         if before[0] is not None:
             os.environ[_OTHER_MACHINES] = before[0]
-
-
-def _content(path: Path) -> Any:
-    """A file's bytes, which go into Ray's memory without a copy in this process's."""
-    if archive.split(path) is not None:
-        with archive.open_file(path) as file:
-            return file.read()
-    return np.memmap(path, np.uint8, "r") if path.stat().st_size else b""
 
 
 def _size(path: str) -> int | None:

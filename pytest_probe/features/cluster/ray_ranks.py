@@ -22,7 +22,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pytest_probe.errors import NoKernel
 from pytest_probe.features.cluster.host import variables
-from pytest_probe.features.collectives.rank_process import RankAnswers, RankProcess
+from pytest_probe.frameworks.rank_process import RankAnswers, RankProcess
 from pytest_probe.model.collective import RankAnswer, RankCall, RankStart
 from pytest_probe.user_errors import first_line
 
@@ -110,7 +110,16 @@ class RayRanks:
     def answers(self, ranks: Collection[int], seconds: float) -> Mapping[int, RankAnswer]:
         refs = [ref for ref, rank in self._waiting.items() if rank in ranks]
         ready, _ = ray.wait(refs, num_returns=1, timeout=None if seconds == float("inf") else max(0.0, seconds))
-        return {self._waiting.pop(ref): _answer(ref) for ref in ready}
+        found: dict[int, RankAnswer] = {}
+        for ref in ready:
+            rank = self._waiting.pop(ref)
+            try:
+                found[rank] = ray.get(ref)
+            except RayTaskError as error:
+                found[rank] = RankAnswer("unavailable", f"the process of a rank cannot be used: {_words(error)}")
+            except RayError as error:
+                found[rank] = RankAnswer("lost", f"its node went away ({_words(error)})")
+        return found
 
     def stacks(self, ranks: Sequence[int], seconds: float) -> Sequence[str]:
         asked = {rank: self._actors[rank].stack.remote(seconds / 2) for rank in ranks}
@@ -120,16 +129,6 @@ class RayRanks:
     def close(self) -> None:
         actors, self._actors, self._waiting = self._actors, [], {}
         end_actors(actors)
-
-
-def _answer(ref: Any) -> RankAnswer:
-    try:
-        found: RankAnswer = ray.get(ref)
-    except RayTaskError as error:
-        return RankAnswer("unavailable", f"the process of a rank cannot be used: {_words(error)}")
-    except RayError as error:
-        return RankAnswer("lost", f"its node went away ({_words(error)})")
-    return found
 
 
 def _stack(ref: Any) -> str:

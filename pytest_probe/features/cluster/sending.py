@@ -12,7 +12,7 @@ import pickle
 import sys
 import uuid
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +24,7 @@ from pytest_probe.check.cost import ByShapes
 from pytest_probe.errors import RecordError
 from pytest_probe.features.cluster.messages import SentCase, SentDump, Start
 from pytest_probe.model.case import Case
-from pytest_probe.model.dump import Call, Dump, Record, TensorSpec, named_tensors, no_frames, no_modules
+from pytest_probe.model.dump import Call, Record, TensorSpec, named_tensors, no_frames, no_modules
 from pytest_probe.plugin.items import ProbeItem
 from pytest_probe.plugin.session import Probe
 from pytest_probe.system import archive
@@ -196,10 +196,17 @@ class Sending:
             return
         dump = self._probe.dumps.read(item.dump_path)
         call = _decoded(item)
-        for name in () if isinstance(call, RecordError) else _names(call):
+        if isinstance(call, RecordError):
+            return
+        outgoing: Mapping[str, TensorSpec | None] = call.outgoing or {}
+        trees = (call.args, dict(call.kwargs), call.outputs or (), call.gradients or (), dict(outgoing))
+        names = {spec.data_name for tree in trees for _, spec in named_tensors(tree)}
+        for name in {name for name in names if name and Path(name).name == name}:
             for kind, folders in (("tensors", dump.data_dirs), ("gradients", dump.gradient_dirs)):
-                path = _found(dump, folders, name)
-                if path is not None:
+                # The file of this name that a process on the dump's machine would read.
+                path = next((folder / name for folder in folders if archive.is_file(folder / name)), None)
+                inside = path and (dump.anywhere or path.resolve().is_relative_to(dump.path.parent.resolve()))
+                if path is not None and inside:
                     yield f"{sent.number}/{kind}/{name}", path
 
     def _dump(self, path: Path) -> SentDump:
@@ -208,7 +215,12 @@ class Sending:
             bare = replace(
                 dump, records=(), compare_only=(), notes=(), damage=(), skipped={}, stack=no_frames, modules=no_modules
             )
-            decode = dump.decode if _can_be_sent(dump.decode) else _decoded_here
+            decode = dump.decode
+            try:
+                # Not where it is a function inside another one, as in a reader of the project's own.
+                pickle.dumps(decode)
+            except Exception:  # whatever the reader's own objects raise
+                decode = _decoded_here
             found = replace(bare, observed=None, decode=decode)
             self._dumps[path] = SentDump(
                 len(self._dumps), path, self._probe.dumps.label(path), found, path in self._shipped
@@ -222,29 +234,3 @@ def _decoded(item: ProbeItem) -> Call | RecordError:
         return item.case.dump.decode(item.case.record)
     except RecordError as error:
         return error
-
-
-def _can_be_sent(decode: Callable[[Record], Call]) -> bool:
-    """Not where it is a function inside another one, as in a reader of the project's own."""
-    try:
-        pickle.dumps(decode)
-    except Exception:  # whatever the reader's own objects raise
-        return False
-    return True
-
-
-def _names(call: Call) -> set[str]:
-    outgoing: Mapping[str, TensorSpec | None] = call.outgoing or {}
-    trees = (call.args, dict(call.kwargs), call.outputs or (), call.gradients or (), dict(outgoing))
-    names = {spec.data_name for tree in trees for _, spec in named_tensors(tree)}
-    return {name for name in names if name and Path(name).name == name}
-
-
-def _found(dump: Dump, folders: Sequence[Path], name: str) -> Path | None:
-    """The file of this name that a process on the dump's machine would read."""
-    for folder in folders:
-        path = folder / name
-        if archive.is_file(path):
-            inside = dump.anywhere or path.resolve().is_relative_to(dump.path.parent.resolve())
-            return path if inside else None
-    return None

@@ -97,7 +97,10 @@ class _Worker:
         config.workerinput |= facts.worker
         probe.remark = facts.remark
         out, into = probe.settings.out, self._files / "out"
-        if out is not None and facts.marker is not None and not _reads(*facts.marker):
+        seen = b""
+        with suppress(OSError):
+            seen = b"" if facts.marker is None else facts.marker[0].read_bytes()
+        if out is not None and facts.marker is not None and seen != facts.marker[1]:
             # The process does not see --probe-out: its files go with the results.
             self._into = into
             probe.written_at = lambda path: into / path.relative_to(out)
@@ -197,13 +200,6 @@ def _with_record(dump: Dump, record: Record, case: SentCase) -> Dump:
     return replace(
         dump, records=(record,), stack=lambda entry: case.frames, modules=lambda entry: case.modules, decode=decoded
     )
-
-
-def _reads(path: Path, content: bytes) -> bool:
-    try:
-        return path.read_bytes() == content
-    except OSError:
-        return False
 
 
 if __name__ == "__main__":

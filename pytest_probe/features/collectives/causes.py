@@ -5,20 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from msgspec import Struct
 
 from pytest_probe.features.collectives.reduced import Addends, judge
 from pytest_probe.numerics.dtypes import NARROW_DTYPES, AnyArray, is_complex, is_floating, numpy_dtype, round_to, widen
 
 # Elements that causes are tried on.
 _TRIED = 1 << 14
-
-
-class _Other(Struct, frozen=True):
-    """Another computation that may have been made: the addends of it, and what it is in words."""
-
-    words: str
-    addends: Addends
 
 
 def cause_of_sum(actual: AnyArray, addends: Addends, ranks: Sequence[int], rank: int) -> str:
@@ -33,11 +25,10 @@ def cause_of_sum(actual: AnyArray, addends: Addends, ranks: Sequence[int], rank:
         return f"it is what rank {ranks[other]} sent alone"
     if not (is_floating(actual.dtype) or is_complex(actual.dtype)) or addends.exact:
         return ""
-    for each in _narrower(some, small):
-        return each
-    if addends.reduction not in ("total", "average"):
-        return ""
-    return next((each.words for each in _others(small, ranks) if not judge(some, each.addends, named=False).reason), "")
+    narrower = next(_narrower(some, small), "")
+    if narrower or addends.reduction not in ("total", "average"):
+        return narrower
+    return next((words for words, other in _others(small, ranks) if not judge(some, other, named=False).reason), "")
 
 
 def _narrower(actual: AnyArray, addends: Addends) -> Iterator[str]:
@@ -54,29 +45,22 @@ def _narrower(actual: AnyArray, addends: Addends) -> Iterator[str]:
             yield f"as if it was reduced in {name}, and not in {actual.dtype.name}"
 
 
-def _others(addends: Addends, ranks: Sequence[int]) -> Iterator[_Other]:
-    count, dtype = len(addends.terms), addends.dtype
-    for place, rank in enumerate(ranks):
-        if count > 1:
-            left = [each for index, each in enumerate(addends.terms) if index != place]
-            words = f"the contribution of rank {rank} is missing"
-            yield _Other(words, Addends(_like(left, addends), "total"))
-            words = f"the contribution of rank {rank} counts twice"
-            yield _Other(words, Addends(_like([*addends.terms, addends.terms[place]], addends), "total"))
+def _others(addends: Addends, ranks: Sequence[int]) -> Iterator[tuple[str, Addends]]:
+    """Other computations that may have been made: what each is in words, and its addends."""
+    terms, count, dtype = list(addends.terms), len(addends.terms), addends.dtype
+    used = count if addends.reduction == "average" else 1
+    # The terms of a mean as those of a sum.
+    parts = terms if used == 1 else [round_to(widen(each) / used, dtype) for each in terms]
+    for place, rank in enumerate(ranks if count > 1 else ()):
+        yield f"the contribution of rank {rank} is missing", Addends(parts[:place] + parts[place + 1 :], "total")
+        yield f"the contribution of rank {rank} counts twice", Addends([*parts, parts[place]], "total")
     for divisor in range(1, 2 * count + 1):
-        used = count if addends.reduction == "average" else 1
         if divisor != used:
-            terms = [round_to(widen(each) / divisor, dtype) for each in addends.terms]
-            yield _Other(f"divided by {divisor}, and not by {used}", Addends(terms, "total"))
+            divided = [round_to(widen(each) / divisor, dtype) for each in terms]
+            yield f"divided by {divisor}, and not by {used}", Addends(divided, "total")
     for factor in range(2, count + 1):
-        terms = [round_to(widen(each) * factor, dtype) for each in addends.terms]
-        yield _Other(f"{factor} times what it should be", Addends(terms, addends.reduction))
-
-
-def _like(terms: Sequence[AnyArray], addends: Addends) -> list[AnyArray]:
-    """The terms of a sum, divided as those of a mean are."""
-    share = len(addends.terms) if addends.reduction == "average" else 1
-    return list(terms) if share == 1 else [round_to(widen(each) / share, addends.dtype) for each in terms]
+        multiplied = [round_to(widen(each) * factor, dtype) for each in terms]
+        yield f"{factor} times what it should be", Addends(multiplied, addends.reduction)
 
 
 def cause_of_order(received: AnyArray, pieces: Sequence[AnyArray], ranks: Sequence[int]) -> str:

@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
-from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.errors import ProbeError, RecordError, Unsupported
 from pytest_probe.features.collectives.causes import cause_of_order, cause_of_sum
-from pytest_probe.features.collectives.matching import NOTHING, Match, listed
+from pytest_probe.features.collectives.matching import NOTHING, Match, named
 from pytest_probe.features.collectives.reduced import Addends, Judged, element, is_explained, judge
 from pytest_probe.model.collective import REDUCING, Collective, Piece
 from pytest_probe.model.verdict import Outcome, OutputVerdict, Verdict
@@ -28,11 +27,9 @@ Load: TypeAlias = Callable[[int, Piece], AnyArray]
 Earlier: TypeAlias = Callable[[int], Iterable[tuple[str, AnyArray]]]
 
 
-class Exchanged(Struct, frozen=True):
-    """What each rank sent and received, as flat arrays; received is None where that is not known."""
-
-    sent: Mapping[int, AnyArray]
-    received: Mapping[int, AnyArray | None]
+# What each rank sent, as flat arrays, and what it received; None where that is not known.
+Sent: TypeAlias = Mapping[int, AnyArray]
+Received: TypeAlias = Mapping[int, "AnyArray | None"]
 
 
 def verdicts(match: Match, load: Load, earlier: Earlier) -> Mapping[int, Verdict]:
@@ -41,33 +38,29 @@ def verdicts(match: Match, load: Load, earlier: Earlier) -> Mapping[int, Verdict
         wrong = match.disagreement()
         if wrong:
             return dict.fromkeys(match.parts, Verdict("error", STANDARD, wrong))
-        return _Judging(match, _exchanged(match, load), earlier).verdicts()
+        sent, received = dict[int, AnyArray](), dict[int, "AnyArray | None"]()
+        for rank, part in match.parts.items():
+            one = part.collective
+            for piece in (*one.sent, *one.received):
+                if piece.spec.size and piece.spec.data_name is None:
+                    reason = f"{piece.entry}: {piece.field}: the dump has statistics of it alone"
+                    raise Unsupported(f"{reason}; record with task=tensor, or replay it with --probe-ranks", STATISTICS)
+            sent[rank] = flat([load(rank, piece) for piece in one.sent])
+            received[rank] = flat([load(rank, piece) for piece in one.received]) if one.received else None
+        return _Judging(match, sent, received, earlier).verdicts()
     except (Unsupported, RecordError) as error:
         return dict.fromkeys(match.parts, skipped(error))
     except MemoryError as error:
         return dict.fromkeys(match.parts, skipped(out_of_memory(error)))
 
 
-def exchange_verdicts(match: Match, exchanged: Exchanged) -> Mapping[int, Verdict]:
+def exchange_verdicts(match: Match, sent: Sent, received: Received) -> Mapping[int, Verdict]:
     """The same of what was exchanged. Raises Unsupported."""
-    return _Judging(match, exchanged).verdicts()
+    return _Judging(match, sent, received).verdicts()
 
 
 def skipped(error: ProbeError) -> Verdict:
     return Verdict("skip", STANDARD, str(error), getattr(error, "kind", ""))
-
-
-def _exchanged(match: Match, load: Load) -> Exchanged:
-    sent, received = {}, {}
-    for rank, part in match.parts.items():
-        one = part.collective
-        for piece in (*one.sent, *one.received):
-            if piece.spec.size and piece.spec.data_name is None:
-                reason = f"{piece.entry}: {piece.field}: the dump has statistics of it alone"
-                raise Unsupported(f"{reason}; record with task=tensor, or replay it with --probe-ranks", STATISTICS)
-        sent[rank] = flat([load(rank, piece) for piece in one.sent])
-        received[rank] = flat([load(rank, piece) for piece in one.received]) if one.received else None
-    return Exchanged(sent, received)
 
 
 def flat(arrays: Sequence[AnyArray]) -> AnyArray:
@@ -78,19 +71,27 @@ def flat(arrays: Sequence[AnyArray]) -> AnyArray:
 
 
 class _Judging:
-    def __init__(self, match: Match, exchanged: Exchanged, earlier: Earlier = lambda rank: ()) -> None:
+    def __init__(self, match: Match, sent: Sent, received: Received, earlier: Earlier = lambda rank: ()) -> None:
         self._match = match
         self._one = match.first
-        self._sent, self._received = exchanged.sent, exchanged.received
+        self._sent, self._received = sent, received
         self._ranks = tuple(match.parts)
         self._earlier = earlier
         # Ranks that have the same bits have the same verdict.
         self._passed: dict[bytes, Verdict] = {}
 
     def verdicts(self) -> Mapping[int, Verdict]:
+        """All ranks have the same bits of a sum for all. Those that have others than most are wrong, or, where there is
+        no majority, than those that an order of the addends explains."""
         found = {rank: self._of(rank) for rank in self._ranks}
-        if self._one.kind == "reduced to all":
-            self._compare_ranks(found)
+        if self._one.kind != "reduced to all":
+            return found
+        known = {rank: each for rank, each in self._received.items() if each is not None}
+        prints = {rank: _print(each) for rank, each in known.items() if found[rank].verdict != "skip"}
+        right = self._right(prints) if len(set(prints.values())) > 1 else None
+        for rank, each in prints.items():
+            if len(set(prints.values())) > 1 and each != right:
+                found[rank] = self._differing(rank, prints, right, found[rank])
         return found
 
     def _of(self, rank: int) -> Verdict:
@@ -169,21 +170,16 @@ class _Judging:
         if (bits == bits[:1]).all():
             return ""
         same = _print(received)
-        return next(
-            (
-                f"it is the result of {name}, an earlier call"
-                for name, each in self._earlier(rank)
-                if _print(each) == same
-            ),
-            "",
-        )
+        stale = next((name for name, each in self._earlier(rank) if _print(each) == same), None)
+        return "" if stale is None else f"it is the result of {stale}, an earlier call"
 
     def _pieces(self, rank: int) -> Iterator[AnyArray]:
         """What each rank sent to this one."""
         one = self._match.parts[rank].collective
         root = self._one.root
         if one.kind == "received":
-            yield self._sent[_other(self._ranks, rank)]
+            # The other side of a message may be the same rank.
+            yield self._sent[next((each for each in self._ranks if each != rank), rank)]
         elif one.kind == "one to all" and root is not None:
             yield self._sent[root]
         elif one.kind == "parts of one" and root is not None:
@@ -195,17 +191,6 @@ class _Judging:
                 yield self._sent[sender][start:stop]
         else:
             yield from (self._sent[sender] for sender in self._ranks)
-
-    def _compare_ranks(self, found: dict[int, Verdict]) -> None:
-        """All ranks have the same bits. Those that have others than most are wrong, or, where there is no majority,
-        than those that an order of the addends explains."""
-        known = {rank: each for rank, each in self._received.items() if each is not None}
-        prints = {rank: _print(each) for rank, each in known.items() if found[rank].verdict != "skip"}
-        if len(set(prints.values())) > 1:
-            right = self._right(prints)
-            for rank, each in prints.items():
-                if each != right:
-                    found[rank] = self._differing(rank, prints, right, found[rank])
 
     def _right(self, prints: Mapping[int, bytes]) -> bytes | None:
         most, many = Counter(prints.values()).most_common(1)[0]
@@ -232,23 +217,14 @@ class _Judging:
         where = np.flatnonzero(_bits(one) != _bits(other)) if one.size == other.size else np.zeros(1, np.intp)
         first = int(where[0])
         reason = (
-            f"results differ: {_named(alike)} of {len(prints)} {'has' if len(alike) == 1 else 'have'} other bits than "
-            f"{_named(rest)} in {where.size:,} of {one.size:,} elements, the first is {first}: {one[first]}, and "
+            f"results differ: {named(alike)} of {len(prints)} {'has' if len(alike) == 1 else 'have'} other bits than "
+            f"{named(rest)} in {where.size:,} of {one.size:,} elements, the first is {first}: {one[first]}, and "
             f"{other[first]} on rank {rest[0]}"
         )
         if before.verdict == "error":
             return replace(before, notes=(*before.notes, reason))
         output = replace(before.outputs[0], verdict="error", reason=reason, worst=(element(first, one, other),))
         return replace(before, verdict="error", reason=reason, outputs=(output,))
-
-
-def _other(ranks: Sequence[int], rank: int) -> int:
-    """The other side of a message, which may be the same rank."""
-    return next((each for each in ranks if each != rank), rank)
-
-
-def _named(ranks: Sequence[int]) -> str:
-    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {listed(ranks)}"
 
 
 def _bits(array: AnyArray) -> AnyArray:

@@ -12,7 +12,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from pytest_probe.errors import NoKernel
-from pytest_probe.features.collectives.rank_process import RankAnswers, RankProcess
+from pytest_probe.frameworks.rank_process import RankAnswers, RankProcess
 from pytest_probe.model.collective import RankAnswer, RankCall, RankStart
 
 
@@ -26,19 +26,17 @@ class LocalRanks:
 
     def start(self, ranks: int, backend: str, program: str, seconds: float) -> None:
         """Waits for none of them."""
+        # Ranks of one machine meet on its own interface; the user may say another.
+        named = {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
         try:
-            self._start(ranks, backend, program)
+            self._folder = tempfile.TemporaryDirectory(prefix="probe-ranks-")
+            folder = Path(self._folder.name)
+            self._answers = SimpleQueue()
+            for rank in range(ranks):
+                start = RankStart(rank, ranks, backend, rank, f"file://{folder}/store", f"{folder}/stacks{rank}")
+                self._processes.append(RankProcess(program, start, {**named, **os.environ}, self._answers))
         except OSError as error:
             raise NoKernel(f"{ranks} processes cannot be started on this machine: {error}") from None
-
-    def _start(self, ranks: int, backend: str, program: str) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="probe-ranks-")
-        folder = Path(self._folder.name)
-        self._answers = SimpleQueue()
-        for rank in range(ranks):
-            where = f"file://{folder}/store", f"{folder}/stacks{rank}"
-            start = RankStart(rank, ranks, backend, rank, *where)
-            self._processes.append(RankProcess(program, start, _environment(), self._answers))
 
     def send(self, rank: int, call: RankCall) -> None:
         self._processes[rank].send(call)
@@ -63,9 +61,3 @@ class LocalRanks:
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
-
-
-def _environment() -> Mapping[str, str]:
-    """Ranks of one machine meet on its own interface; the user may say another."""
-    named = {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
-    return {**named, **os.environ}

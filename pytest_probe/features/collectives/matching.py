@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from pytest_probe import frameworks
 from pytest_probe.errors import RecordError, Unsupported
 from pytest_probe.model.collective import NAMESPACES, ROOTED, Collective, Collectives
-from pytest_probe.model.dump import Call, Dump, GroupSpec, Record
+from pytest_probe.model.dump import Dump, GroupSpec, Record
 
 # The kinds of skips.
 ALONE, UNMATCHED, NOTHING = "ranks missing", "calls of ranks do not match", "nothing received"
@@ -42,34 +42,24 @@ class Match(Struct, frozen=True):
 
     def disagreement(self) -> str:
         """How ranks contradict each other, which no collective can hold; "" where they don't."""
-        for name, value in (("root", _root), ("reduction", _reduction), ("dtype", _dtypes), ("sizes", _sizes)):
-            found = {rank: value(part.collective) for rank, part in self.parts.items()}
-            known = {rank: each for rank, each in found.items() if each is not None}
-            if name == "sizes" and not self.first.kind.startswith(("reduced", "one to all", "sent", "received")):
-                continue
-            if len(set(known.values())) > 1:
-                (one, this), *others = known.items()
-                other, that = next(pair for pair in others if pair[1] != this)
-                return f"ranks disagree on {name}: rank {one} has {this}, rank {other} {that}"
+        found: dict[str, dict[int, object]] = {"root": {}, "reduction": {}, "dtype": {}, "sizes": {}}
+        for rank, part in self.parts.items():
+            one = part.collective
+            if one.kind in ROOTED:
+                found["root"][rank] = one.root
+            if one.kind.startswith("reduced"):
+                found["reduction"][rank] = one.reduction
+            found["dtype"][rank] = " and ".join(sorted({each.spec.dtype for each in (*one.sent, *one.received)}))
+            pieces = one.received if one.kind == "received" else one.sent
+            if pieces and self.first.kind.startswith(("reduced", "one to all", "sent", "received")):
+                found["sizes"][rank] = sum(piece.spec.size for piece in pieces)
+        for name, values in found.items():
+            known = [(rank, each) for rank, each in values.items() if each not in (None, "")]
+            for rank, each in known:
+                first, value = known[0]
+                if each != value:
+                    return f"ranks disagree on {name}: rank {first} has {value}, rank {rank} {each}"
         return ""
-
-
-def _root(one: Collective) -> object:
-    return one.root if one.kind in ROOTED else None
-
-
-def _reduction(one: Collective) -> object:
-    return one.reduction if one.kind.startswith("reduced") else None
-
-
-def _dtypes(one: Collective) -> object:
-    found = sorted({piece.spec.dtype for piece in (*one.sent, *one.received)})
-    return " and ".join(found) or None
-
-
-def _sizes(one: Collective) -> object:
-    pieces = one.received if one.kind == "received" else one.sent
-    return sum(piece.spec.size for piece in pieces) if pieces else None
 
 
 _Key: TypeAlias = "tuple[object, ...]"
@@ -92,8 +82,12 @@ class Step:
                     ones = api.bind(record.name, record.api, dump.decode(record), groups)
                 except (RecordError, Unsupported):
                     continue
-                parts = [Part(dump, record, self._placed(one, rank), number) for number, one in enumerate(ones)]
-                found[dump.path, record.name] = parts
+                found[dump.path, record.name] = []
+                for number, one in enumerate(ones):
+                    # Its rank and group, where its record says nothing of them.
+                    own = rank if one.rank is None else one.rank
+                    placed = replace(one, rank=own, ranks=one.ranks or tuple(sorted(self._dumps)))
+                    found[dump.path, record.name].append(Part(dump, record, placed, number))
         return found
 
     def _groups(self) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -106,12 +100,11 @@ class Step:
                     call = dump.decode(record)
                 except RecordError:
                     continue
-                for ranks in _groups_of(call):
-                    yield _name(ranks), ranks
-
-    def _placed(self, one: Collective, rank: int) -> Collective:
-        """With its rank and group, where its record says nothing of them."""
-        return replace(one, rank=rank if one.rank is None else one.rank, ranks=one.ranks or tuple(sorted(self._dumps)))
+                if call.communication is not None and call.communication.ranks:
+                    yield _name(call.communication.ranks), call.communication.ranks
+                for value in (*call.args, *call.kwargs.values()):
+                    if isinstance(value, GroupSpec):
+                        yield _name(value.ranks), value.ranks
 
     @cached_property
     def _sequences(self) -> Mapping[_Key, list[Part]]:
@@ -121,7 +114,8 @@ class Step:
             for part in parts:
                 found[_key(part.collective, part.collective.rank)].append(part)
         for sequence in found.values():
-            sequence.sort(key=_place)
+            # By their places among the calls of the rank. Without one they are in the order of the dump.
+            sequence.sort(key=lambda part: (part.collective.order is not None, part.collective.order or 0, part.number))
         return found
 
     def parts(self, dump: Dump, record: Record) -> Sequence[Part]:
@@ -168,11 +162,6 @@ def _index(part: Part, sequence: Sequence[Part]) -> int:
     return next((index for index, each in enumerate(sequence) if each is part), len(sequence))
 
 
-def _place(part: Part) -> tuple[int, int]:
-    """Its place among the calls of its rank. Without one they are in the order of the dump."""
-    return (-1 if part.collective.order is None else part.collective.order, part.number)
-
-
 def _key(one: Collective, rank: int | None) -> _Key:
     """Of a message its sender and receiver, and the side that this rank is."""
     if one.kind in ("sent", "received"):
@@ -189,14 +178,6 @@ def calls_of(dump: Dump) -> Iterator[tuple[Record, Collectives]]:
         yield from ((record, api) for record in dump.records if record.namespace in NAMESPACES)
 
 
-def _groups_of(call: Call) -> Iterator[tuple[int, ...]]:
-    if call.communication is not None and call.communication.ranks:
-        yield call.communication.ranks
-    for value in (*call.args, *call.kwargs.values()):
-        if isinstance(value, GroupSpec):
-            yield value.ranks
-
-
 def _name(ranks: Sequence[int]) -> str:
     return f"{zlib.crc32(str(list(ranks)).encode()):08x}"
 
@@ -206,3 +187,8 @@ def listed(ranks: Sequence[int]) -> str:
     if len(ranks) > 2 and list(ranks) == list(range(ranks[0], ranks[-1] + 1)):
         return f"{ranks[0]} to {ranks[-1]}"
     return ", ".join(map(str, ranks))
+
+
+def named(ranks: Sequence[int]) -> str:
+    """ "rank 3" or "ranks 0 to 7"."""
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {listed(ranks)}"

@@ -73,9 +73,9 @@ def _in(terms: Sequence[AnyArray], dtype: np.dtype, reduction: Reduction) -> Ite
                 return np.asarray(_OPERATIONS[reduction](one, other))
             return round_to(_OPERATIONS[reduction](widen(one), widen(other)), dtype)
 
-    yield "tree", _by_halves(terms, both)
+    yield "tree", _tree(terms, both, neighbours=True)
     if count > 2:
-        yield "tree", _by_distance(terms, both)
+        yield "tree", _tree(terms, both, neighbours=False)
         step = max(1, count // _STARTS)
         for ring in (list(terms), list(reversed(terms))):
             for start in range(0, count, step):
@@ -85,20 +85,11 @@ def _in(terms: Sequence[AnyArray], dtype: np.dtype, reduction: Reduction) -> Ite
                 yield "ring", found
 
 
-def _by_halves(terms: Sequence[AnyArray], both: _Both) -> AnyArray:
-    """Neighbours first."""
-    left = list(terms)
-    while len(left) > 1:
-        pairs = [both(left[place], left[place + 1]) for place in range(0, len(left) - 1, 2)]
-        left = pairs + left[len(pairs) * 2 :]
-    return left[0]
-
-
-def _by_distance(terms: Sequence[AnyArray], both: _Both) -> AnyArray:
-    """Those that are farthest apart first."""
+def _tree(terms: Sequence[AnyArray], both: _Both, *, neighbours: bool) -> AnyArray:
+    """Neighbours first, or those that are farthest apart."""
     left = list(terms)
     while len(left) > 1:
         half = (len(left) + 1) // 2
-        pairs = [both(left[place], left[place + half]) for place in range(len(left) - half)]
-        left = pairs + left[len(pairs) : half]
+        ones, others = (left[::2], left[1::2]) if neighbours else (left[:half], left[half:])
+        left = [*map(both, ones, others), *ones[len(others) :]]
     return left[0]

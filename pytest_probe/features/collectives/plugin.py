@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from pytest_probe import frameworks
 from pytest_probe.check import Case, Checked, Question
 from pytest_probe.errors import DumpError, RecordError, SettingsError, Unsupported
 from pytest_probe.features.collectives import replicas
-from pytest_probe.features.collectives.judging import Earlier, Load, flat, skipped, verdicts
+from pytest_probe.features.collectives.judging import Earlier, flat, skipped, verdicts
 from pytest_probe.features.collectives.local import LocalRanks
 from pytest_probe.features.collectives.matching import ALONE, Match, Part, Step, calls_of
 from pytest_probe.features.collectives.processes import Processes
@@ -55,16 +55,6 @@ class ReplicasItem(NoticeItem):
 def _kinds(part: Part) -> list[tuple[str, int]]:
     """The dtype and the number of elements of each tensor that it received."""
     return [(piece.spec.dtype, piece.spec.size) for piece in part.collective.received]
-
-
-class _Namespaces:
-    """The APIs of collectives, or all others."""
-
-    def __init__(self, *, inside: bool) -> None:
-        self._inside = inside
-
-    def __contains__(self, api: object) -> bool:
-        return (str(api).partition(".")[0] in NAMESPACES) is self._inside
 
 
 class Collectives(Feature, Question):
@@ -112,26 +102,19 @@ class Collectives(Feature, Question):
                 yield rank, self.probe.dumps.read(path)
 
     def items(self, parent: ProbeFile, dump: Dump) -> Iterator[NoticeItem] | None:
-        has_calls, has_replicas = next(calls_of(dump), None) is not None, self._has_replicas(dump)
-        if not has_calls and not has_replicas:
+        held = []
+        # The first dump of a run of several ranks whose modules were recorded has an item for all of them.
+        if dump.compare_only and step_and_rank(dump.path) is not None:
+            run = run_of(dump.path)
+            alike = [path for path in self.probe.dumps.paths if run_of(path) == run]
+            if alike[:1] == [dump.path] and len({step_and_rank(path) for path in alike}) > 1:
+                held.append(ReplicasItem.from_parent(parent, name="(replicas)"))
+                held[0].feature = self
+        if not held and next(calls_of(dump), None) is None:
             return None
-        return self._items(parent, dump, replicas=has_replicas)
-
-    def _has_replicas(self, dump: Dump) -> bool:
-        """Is it the first dump of a run of several ranks whose modules were recorded?"""
-        if not dump.compare_only or step_and_rank(dump.path) is None:
-            return False
-        run = run_of(dump.path)
-        alike = [path for path in self.probe.dumps.paths if run_of(path) == run]
-        return alike[:1] == [dump.path] and len({step_and_rank(path) for path in alike}) > 1
-
-    def _items(self, parent: ProbeFile, dump: Dump, *, replicas: bool) -> Iterator[NoticeItem]:
-        if replicas:
-            held = ReplicasItem.from_parent(parent, name="(replicas)")
-            held.feature = self
-            yield held
-        yield from parent.cases(dump, apis=_Namespaces(inside=False))
-        yield from parent.cases(dump, self, _Namespaces(inside=True))
+        apis = {f"{record.namespace}.{record.api}" for record in dump.records}
+        own = {api for api in apis if api.partition(".")[0] in NAMESPACES}
+        return chain(held, parent.cases(dump, apis=apis - own), parent.cases(dump, self, own))
 
     def run(self, case: Case) -> Checked:
         """The verdict on one rank's part: the worst where its record holds several."""
@@ -158,7 +141,11 @@ class Collectives(Feature, Question):
         if key not in self._found:
             replaying = self._replaying
             if replaying is None:
-                self._found[key] = verdicts(match, self._load(match), self._earlier(step, match))
+
+                def load(rank: int, piece: Piece) -> AnyArray:
+                    return self.values(match.parts[rank].dump, piece)
+
+                self._found[key] = verdicts(match, load, self._earlier(step, match))
             else:
                 self._found[key] = replaying.verdicts(part, match)
         return self._found[key][rank]
@@ -186,13 +173,12 @@ class Collectives(Feature, Question):
         if self._processes is not None:
             self._processes.close()
 
-    def _load(self, match: Match) -> Load:
-        return lambda rank, piece: self.values(match.parts[rank].dump, piece)
-
     def _earlier(self, step: Step, match: Match) -> Earlier:
         def found(rank: int) -> Iterator[tuple[str, AnyArray]]:
             mine = match.parts[rank]
-            steps = (step, *self._steps_before(mine.dump))
+            before, own = self.steps_of(mine.dump.path), step_number(mine.dump.path)
+            numbers = sorted((number for number in before if number < own), reverse=True)
+            steps = (step, *(self._step_of(next(iter(before[number].values()))) for number in numbers))
             alike = (part for each in steps for part in each.earlier(mine) if _kinds(part) == _kinds(mine))
             for part in islice(alike, _EARLIER):
                 # What cannot be read its own item says, and a cause is worth no verdict.
@@ -204,12 +190,6 @@ class Collectives(Feature, Question):
                     yield name, flat([self.values(part.dump, piece) for piece in pieces])
 
         return found
-
-    def _steps_before(self, dump: Dump) -> Iterator[Step]:
-        """Those of the same run that were given, the latest first."""
-        steps, own = self.steps_of(dump.path), step_number(dump.path)
-        for number in sorted((number for number in steps if number < own), reverse=True):
-            yield self._step_of(next(iter(steps[number].values())))
 
     def values(self, dump: Dump, piece: Piece) -> AnyArray:
         """Those of a tensor of a dump. Raises RecordError."""

@@ -4,10 +4,10 @@ hung or killed a rank."""
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from pytest_probe.errors import NoKernel, ProbeError
-from pytest_probe.features.collectives.matching import listed
+from pytest_probe.features.collectives.matching import named
 from pytest_probe.model.collective import RankAnswer, RankCall, RankPool
 from pytest_probe.numerics.dtypes import AnyArray
 
@@ -74,28 +74,28 @@ class Processes:
             raise
 
     def _answers(self, limit: float) -> Sequence[RankAnswer]:
-        """One of each rank, in their order, before a time."""
+        """One of each rank, in their order, before a time. Raises RanksFailed, NoKernel."""
         found: dict[int, RankAnswer] = {}
         while len(found) < self.ranks:
             waiting = [rank for rank in range(self.ranks) if rank not in found]
             came = self._pool.answers(waiting, limit - time.monotonic())
             if not came:
-                self._give_up(found, waiting)
+                self._check(found)
+                where = self._pool.stacks(waiting, self._patience)
+                stacks = [f"rank {rank}: {each}" for rank, each in zip(waiting, where, strict=True)]
+                raise RanksFailed(f"{named(waiting)} of {self.ranks} did not end within {self._seconds:g} s", stacks)
             # A rank that has said why it ends may end before the others have said it.
             came = {rank: answer for rank, answer in came.items() if rank not in found or found[rank].kind not in _ENDS}
             found |= came
-            self._check_deaths(came)
+            for rank, answer in came.items():
+                # Others may wait for it for ever.
+                if answer.kind in ("died", "lost"):
+                    kind = _RankLost if answer.kind == "lost" else RanksFailed
+                    raise kind(f"rank {rank} of {self.ranks} died: {answer.value}")
             if any(answer.kind in _ENDS for answer in came.values()):
                 limit = min(limit, time.monotonic() + _GRACE)
         self._check(found)
         return [found[rank] for rank in range(self.ranks)]
-
-    def _check_deaths(self, found: Mapping[int, RankAnswer]) -> None:
-        """Raises RanksFailed: others may wait for it for ever."""
-        for rank, answer in found.items():
-            if answer.kind in ("died", "lost"):
-                kind = _RankLost if answer.kind == "lost" else RanksFailed
-                raise kind(f"rank {rank} of {self.ranks} died: {answer.value}")
 
     def _check(self, found: Mapping[int, RankAnswer]) -> None:
         """Raises RanksFailed, NoKernel."""
@@ -105,14 +105,6 @@ class Processes:
             if answer.kind == "raised":
                 first, _, rest = str(answer.value).partition("\n")
                 raise RanksFailed(f"rank {rank} of {self.ranks} raised {first}", [rest] if rest else [])
-
-    def _give_up(self, found: Mapping[int, RankAnswer], waiting: Collection[int]) -> None:
-        """Raises RanksFailed."""
-        self._check(found)
-        where = self._pool.stacks(list(waiting), self._patience)
-        stacks = [f"rank {rank}: {each}" for rank, each in zip(waiting, where, strict=True)]
-        those = f"{'rank' if len(waiting) == 1 else 'ranks'} {listed(list(waiting))}"
-        raise RanksFailed(f"{those} of {self.ranks} did not end within {self._seconds:g} s", stacks)
 
     def close(self) -> None:
         """End all processes."""

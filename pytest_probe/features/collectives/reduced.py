@@ -118,12 +118,17 @@ class _Noise(Struct, frozen=True):
         excess[strange] = 0.0
         ratios = _ratios(excess, scale)
         wrong = strange & ~_alike(wide, expected, dtype)
-        if not wrong.any() and not _within(ratios, len(addends.terms)):
-            ratios = _by_orders(ratios, excess, scale, _above(wide, expected), expected, addends)
-        elif wrong.any():
-            wrong &= ~(_overflown(wide, addends) & np.isfinite(expected))
-        rms, limits = _rms(ratios), _limits(ratios, len(addends.terms))
-        return cls(ratios, float(ratios.max(initial=0.0)), rms, *limits, wrong)
+        largest, rms = _limits(ratios, len(addends.terms))
+        if wrong.any():
+            # An order may overflow on its way as well.
+            overflown = np.zeros(wide.shape, bool)
+            for _, each in orders(addends.terms, addends.reduction):
+                overflown |= ~np.isfinite(each)
+            wrong &= ~(overflown & ~np.isfinite(wide) & np.isfinite(expected))
+        elif not (ratios.max(initial=0.0) <= largest and _rms(ratios) <= rms):
+            ratios = _by_orders(ratios, excess, scale, np.asarray(wide.real > expected.real), expected, addends)
+            largest, rms = _limits(ratios, len(addends.terms))
+        return cls(ratios, float(ratios.max(initial=0.0)), _rms(ratios), largest, rms, wrong)
 
     def reason(self) -> str:
         if self.wrong.any():
@@ -175,17 +180,15 @@ def _limits(ratios: AnyArray, count: int) -> tuple[float, float]:
     return min(_LARGEST * growth, 2.0 * (count - 1) + 1), _RMS * (1 + SMALL_SAMPLE / max(1, ratios.size) ** 0.5)
 
 
-def _within(ratios: AnyArray, count: int) -> bool:
-    largest, rms = _limits(ratios, count)
-    return bool(ratios.max(initial=0.0) <= largest) and _rms(ratios) <= rms
-
-
 def _by_orders(
     ratios: AnyArray, excess: AnyArray, scale: AnyArray, above: BoolArray, expected: AnyArray, addends: Addends
 ) -> AnyArray:
     """The ratios by how far legitimate orders move each element, in the direction of its error: of many elements the
     farthest off and a sample."""
-    places = _sample(ratios, _TRIED)
+    places = np.arange(ratios.size)
+    if ratios.size > _TRIED:
+        worst = np.argpartition(ratios, -_TRIED // 2)[-_TRIED // 2 :]
+        places = np.unique(np.concatenate([worst, np.arange(0, ratios.size, -(-ratios.size * 2 // _TRIED))]))
     up, down = np.zeros(places.size), np.zeros(places.size)
     with np.errstate(all="ignore"):
         for _, found in orders(addends.at(places).terms, addends.reduction):
@@ -198,17 +201,6 @@ def _by_orders(
     return _ratios(excess[places], np.maximum(scale[places], np.maximum(there, back / _BACK)))
 
 
-def _above(wide: AnyArray, expected: AnyArray) -> BoolArray:
-    return np.asarray(wide.real > expected.real)
-
-
-def _sample(ratios: AnyArray, count: int) -> AnyArray:
-    if ratios.size <= count:
-        return np.arange(ratios.size)
-    worst = np.argpartition(ratios, -count // 2)[-count // 2 :]
-    return np.unique(np.concatenate([worst, np.arange(0, ratios.size, -(-ratios.size * 2 // count))]))
-
-
 def _alike(wide: AnyArray, expected: AnyArray, dtype: np.dtype) -> BoolArray:
     """Where both are NaN, or overflow alike: inf, or the largest number."""
     form = float_format(dtype)
@@ -216,14 +208,6 @@ def _alike(wide: AnyArray, expected: AnyArray, dtype: np.dtype) -> BoolArray:
     same = np.isinf(expected) & (wide == expected)
     over = beyond & np.isfinite(expected) & (np.sign(wide) == np.sign(expected)) & (np.abs(wide) >= form.max)
     return np.asarray((np.isnan(wide) & np.isnan(expected)) | same | over)
-
-
-def _overflown(wide: AnyArray, addends: Addends) -> BoolArray:
-    """Where an order overflows on its way as well."""
-    found = np.zeros(wide.shape, bool)
-    for _, each in orders(addends.terms, addends.reduction):
-        found |= ~np.isfinite(each)
-    return np.asarray(found & ~np.isfinite(wide))
 
 
 def shares(left: AnyArray, terms: Sequence[AnyArray]) -> AnyArray:
@@ -245,7 +229,9 @@ def _share_left(actual: AnyArray, expected: AnyArray, addends: Addends) -> str:
     terms = [np.where(np.isfinite(each), widen(each), 0.0) / factor for each in addends.terms]
     terms.append(np.where(np.isfinite(expected), expected, 0.0))
     least = np.asarray([_SHARE] * count + [_SCALED])
-    for part in (slice(None), *_parts(left.size)):
+    width = -(-left.size // _PARTS)
+    starts = range(0, left.size, width) if width >= _LEAST_PART else ()
+    for part in (slice(None), *(slice(start, start + width) for start in starts)):
         inside = [each[part] for each in terms]
         found = shares(left[part], inside)
         sizes = np.asarray([float(np.linalg.norm(each)) for each in inside])
@@ -257,19 +243,11 @@ def _share_left(actual: AnyArray, expected: AnyArray, addends: Addends) -> str:
         moved = (_left(each, expected[part]) for _, each in orders(small.terms, addends.reduction))
         suspect &= np.abs(found) > least + 2 * np.max([np.abs(shares(each, inside)) for each in moved], axis=0)
         if suspect.any():
-            return _said(int(np.argmax(suspect)), found, count)
+            place = int(np.argmax(suspect))
+            if place == count:
+                return f"the sum is {1 + found[place]:.5g} times what it should be"
+            return f"the input of the group's rank {place} is {1 + found[place]:.3g} times in the sum"
     return ""
-
-
-def _said(place: int, found: AnyArray, count: int) -> str:
-    if place == count:
-        return f"the sum is {1 + found[place]:.5g} times what it should be"
-    return f"the input of the group's rank {place} is {1 + found[place]:.3g} times in the sum"
-
-
-def _parts(size: int) -> list[slice]:
-    width = -(-size // _PARTS)
-    return [slice(start, start + width) for start in range(0, size, width)] if width >= _LEAST_PART else []
 
 
 def _left(wide: AnyArray, expected: AnyArray) -> AnyArray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 
 import numpy as np
@@ -10,12 +10,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.errors import RecordError, Unsupported
-from pytest_probe.features.collectives.judging import STANDARD, Exchanged, exchange_verdicts, flat, skipped
+from pytest_probe.features.collectives.judging import STANDARD, exchange_verdicts, flat, skipped
 from pytest_probe.features.collectives.matching import ALONE, NOTHING, Match, Part
 from pytest_probe.features.collectives.processes import Processes, RanksFailed
 from pytest_probe.inputs.draws import RecordStreams
 from pytest_probe.inputs.generated import generate_in
-from pytest_probe.model.collective import Collective, Piece, RankCall
+from pytest_probe.model.collective import Piece, RankCall
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.numerics.dtypes import AnyArray
@@ -55,18 +55,21 @@ class Replaying(Struct, frozen=True):
         if count > self.processes.ranks:
             reason = f"{one.api}: its group has {count} ranks, and --probe-ranks={self.processes.ranks} starts fewer"
             raise Unsupported(reason, ALONE)
-        sent = {rank: self._sent(part, rank) for rank, part in match.parts.items()}
+        sent = {
+            rank: flat([self._values(part, rank, piece) for piece in part.collective.sent])
+            for rank, part in match.parts.items()
+        }
         ranks, calls = _calls(match, sent)
         idle = [replace(calls[0], sent=np.empty(0, np.float32))] * (self.processes.ranks - len(calls))
         received = self.processes.make([*calls, *idle])
         got = {rank: flat(each) if each else None for rank, each in zip(ranks, received, strict=False)}
-        return exchange_verdicts(_waited(match), Exchanged(sent, got))
-
-    def _sent(self, part: Part, rank: int) -> AnyArray:
-        """What a rank sends: stored where the dump has it, else numbers of these statistics, others for each rank."""
-        return flat([self._values(part, rank, piece) for piece in part.collective.sent])
+        # Here it was waited for.
+        waited = {rank: replace(part.collective, waited=True) for rank, part in match.parts.items()}
+        parts = {rank: replace(part, collective=waited[rank]) for rank, part in match.parts.items()}
+        return exchange_verdicts(Match(parts), sent, got)
 
     def _values(self, part: Part, rank: int, piece: Piece) -> AnyArray:
+        """What a rank sends: stored where the dump has it, else numbers of these statistics, others for each rank."""
         template = part.collective.rank != rank
         stored = piece.spec.data_name is not None and not template and self.inputs != "generated"
         if stored:
@@ -99,14 +102,6 @@ def _whole(part: Part, count: int) -> Match:
     return Match({rank: replace(part, collective=replace(one, ranks=ranks)) for rank in ranks})
 
 
-def _waited(match: Match) -> Match:
-    """As it is made here, and received as one piece."""
-    parts = {
-        rank: replace(part, collective=replace(part.collective, waited=True)) for rank, part in match.parts.items()
-    }
-    return Match(parts)
-
-
 def _calls(match: Match, sent: Mapping[int, AnyArray]) -> tuple[tuple[int, ...], list[RankCall]]:
     """The ranks in the order of their processes, and what each does. A message goes from the first to the second."""
     ranks, one = tuple(match.parts), match.first
@@ -115,12 +110,25 @@ def _calls(match: Match, sent: Mapping[int, AnyArray]) -> tuple[tuple[int, ...],
         ranks = (sender, *(rank for rank in ranks if rank != sender))
         if len(ranks) == 1:
             raise Unsupported(f"{one.api}: a message of a rank to itself", NOTHING)
-    sizes = {rank: _sizes(part.collective, sent[rank], len(ranks)) for rank, part in match.parts.items()}
+    # The elements that go to each rank.
+    sizes: dict[int, tuple[int, ...]] = {}
+    for rank, part in match.parts.items():
+        edges = [sent[rank].size * place // len(ranks) for place in range(len(ranks) + 1)]
+        even = tuple(stop - start for start, stop in pairwise(edges))
+        sizes[rank] = even if part.collective.sizes is None else part.collective.sizes
     root = ranks.index(one.root) if one.root in ranks else 0
     dtype = next(each.dtype for each in sent.values() if each.size) if any(map(np.size, sent.values())) else np.float32
     calls = []
     for place, rank in enumerate(ranks):
-        part = match.parts[rank].collective
+        own = match.parts[rank].collective
+        # The sizes of what it receives.
+        pieces = tuple(sent[each].size for each in ranks)
+        if one.kind in ("reduced in parts", "parts of one"):
+            pieces = (sizes[ranks[root]][place],)
+        elif one.kind == "parts of all":
+            pieces = tuple(sizes[each][place] for each in ranks)
+        elif one.kind in ("sent", "received"):
+            pieces = pieces[:1]
         calls.append(
             RankCall(
                 one.kind,
@@ -128,35 +136,9 @@ def _calls(match: Match, sent: Mapping[int, AnyArray]) -> tuple[tuple[int, ...],
                 len(ranks),
                 1 if one.kind in ("sent", "received") else root,
                 sent[rank].astype(dtype, copy=False) if sent[rank].size else np.empty(0, dtype),
-                _pieces(one, place, root, ranks, sent, sizes),
+                pieces,
                 sizes[rank],
-                len(part.received) > 1 or len(part.sent) > 1,
+                len(own.received) > 1 or len(own.sent) > 1,
             )
         )
     return ranks, calls
-
-
-def _sizes(one: Collective, sent: AnyArray, count: int) -> tuple[int, ...]:
-    """The elements that go to each rank."""
-    if one.sizes is not None:
-        return one.sizes
-    edges = [sent.size * place // count for place in range(count + 1)]
-    return tuple(stop - start for start, stop in pairwise(edges))
-
-
-def _pieces(
-    one: Collective,
-    place: int,
-    root: int,
-    ranks: Sequence[int],
-    sent: Mapping[int, AnyArray],
-    sizes: Mapping[int, tuple[int, ...]],
-) -> tuple[int, ...]:
-    """The sizes of what a rank receives."""
-    if one.kind in ("reduced in parts", "parts of one"):
-        return (sizes[ranks[root]][place],)
-    if one.kind == "parts of all":
-        return tuple(sizes[rank][place] for rank in ranks)
-    if one.kind in ("sent", "received"):
-        return (sent[ranks[0]].size,)
-    return tuple(sent[rank].size for rank in ranks)

@@ -18,7 +18,7 @@ import numpy as np
 from msgspec import Struct
 
 from pytest_probe.errors import RecordError
-from pytest_probe.features.collectives.matching import listed
+from pytest_probe.features.collectives.matching import named
 from pytest_probe.model.collective import Piece
 from pytest_probe.model.dump import Dump, Record, TensorSpec
 from pytest_probe.model.verdict import OutputVerdict, Verdict
@@ -36,82 +36,63 @@ _Print: TypeAlias = "tuple[object, ...]"
 Load: TypeAlias = Callable[[Dump, Piece], AnyArray]
 
 
-class Difference(Struct, frozen=True):
-    """A parameter that some ranks hold otherwise than the others, since a step."""
-
-    name: str
-    ranks: tuple[int, ...]
-    count: int
-    step: int
-    spec: TensorSpec
-
-    @property
-    def words(self) -> str:
-        those = "rank" if len(self.ranks) == 1 else "ranks"
-        return f"{self.name}, {those} {listed(self.ranks)} of {self.count}, first step {self.step}"
-
-
 def verdict(steps: Mapping[int, Mapping[int, Dump]], load: Load) -> Verdict:
     """The verdict on the parameters of all ranks, by step and rank."""
     replicas: dict[str, list[frozenset[int]]] = {}
-    found: dict[str, Difference] = {}
+    found: dict[str, OutputVerdict] = {}
     for step, dumps in sorted(steps.items()):
-        for name, held in _held(dumps, load).items():
+        # What each rank has of each parameter.
+        parameters: defaultdict[str, dict[int, _Held]] = defaultdict(dict)
+        for rank, dump in dumps.items():
+            for name, piece in _parameters(dump):
+                own = _print(dump, piece, load)
+                if own is not None:
+                    parameters[name].setdefault(rank, own)
+        for name, held in parameters.items():
             if name not in found:
                 difference = _difference(name, held, replicas.get(name), step)
-                replicas.setdefault(name, _groups(held))
+                # The ranks that hold the same.
+                groups: defaultdict[_Print, set[int]] = defaultdict(set)
+                for rank, each in held.items():
+                    if not each.constant:
+                        groups[each.print].add(rank)
+                replicas.setdefault(name, [*map(frozenset, groups.values())])
                 if difference is not None:
                     found[name] = difference
     compared = sum(any(len(group) > 1 for group in groups) for groups in replicas.values())
     if not compared and not found:
         return Verdict("skip", STANDARD, "no parameter has the same values on two ranks", NO_REPLICAS)
-    first = next(iter(sorted(found.values(), key=lambda each: each.step)), None)
+    # In the order of steps.
+    outputs = tuple(found.values())
     more = f", and {len(found) - 1} further parameters" if len(found) > 1 else ""
     return Verdict(
         "error" if found else "pass",
         STANDARD,
-        "" if first is None else f"replicas differ: {first.words}{more}",
-        outputs=tuple(_output(each) for each in found.values()),
+        f"{outputs[0].reason}{more}" if found else "",
+        outputs=outputs,
         notes=(f"{compared:,} parameters are held alike by ranks",),
     )
 
 
-def _output(found: Difference) -> OutputVerdict:
-    reason = f"replicas differ: {found.words}"
-    return OutputVerdict(found.name, found.spec.shape, found.spec.dtype, "error", STANDARD, reason)
-
-
 class _Held(Struct, frozen=True):
+    """A rank's parameter: print is equal for equal values, constant: it has one value everywhere."""
+
     spec: TensorSpec
     print: _Print
     constant: bool
 
 
-def _held(dumps: Mapping[int, Dump], load: Load) -> dict[str, dict[int, _Held]]:
-    """What each rank holds of each parameter."""
-    found: defaultdict[str, dict[int, _Held]] = defaultdict(dict)
-    for rank, dump in dumps.items():
-        for name, piece in _parameters(dump):
-            held = _print(dump, piece, load)
-            if held is not None:
-                found[name].setdefault(rank, held)
-    return found
-
-
 def _parameters(dump: Dump) -> Iterator[tuple[str, Piece]]:
     """Those of the modules, as their first call saw them; in a file of named tensors all that it holds."""
-    read = _named if dump.level == NAMED else _of_module
     for record in dump.compare_only:
         with suppress(RecordError):
-            yield from read(dump, record)
-
-
-def _of_module(dump: Dump, record: Record) -> Iterator[tuple[str, Piece]]:
-    held = dump.decode(record).kwargs.get("parameters", {}) if record.forward is not None else {}
-    for name, spec in held.items():
-        if isinstance(spec, TensorSpec):
-            entry = as_written(f"{record.name}.forward")
-            yield f"{module_path(entry)}.{name}", Piece(entry, f"parameters.{name}", spec)
+            if dump.level == NAMED:
+                yield from _named(dump, record)
+            elif record.forward is not None:
+                entry = as_written(f"{record.name}.forward")
+                for name, spec in dump.decode(record).kwargs.get("parameters", {}).items():
+                    if isinstance(spec, TensorSpec):
+                        yield f"{module_path(entry)}.{name}", Piece(entry, f"parameters.{name}", spec)
 
 
 def _named(dump: Dump, record: Record) -> Iterator[tuple[str, Piece]]:
@@ -142,19 +123,10 @@ def _print(dump: Dump, piece: Piece, load: Load) -> _Held | None:
     return _Held(spec, (*looks, spec.max, spec.min, spec.mean, spec.norm), constant)
 
 
-def _groups(held: Mapping[int, _Held]) -> list[frozenset[int]]:
-    """The ranks that hold the same."""
-    found: defaultdict[_Print, set[int]] = defaultdict(set)
-    for rank, each in held.items():
-        if not each.constant:
-            found[each.print].add(rank)
-    return [frozenset(ranks) for ranks in found.values()]
-
-
 def _difference(
     name: str, held: Mapping[int, _Held], before: Sequence[frozenset[int]] | None, step: int
-) -> Difference | None:
-    """Ranks that held the same before, or of which most do now, and do not."""
+) -> OutputVerdict | None:
+    """The error of ranks that held the same before, or of which most do now, and do not; since a step."""
     together = before if before is not None else [frozenset(held)] if _most(held, held) is not None else []
     for group in together:
         here = [rank for rank in sorted(group) if rank in held]
@@ -162,7 +134,9 @@ def _difference(
         if len(prints) > 1:
             most = _most(here, held)
             apart = here if most is None else [rank for rank in here if held[rank].print != most]
-            return Difference(name, tuple(apart), len(held), step, held[here[0]].spec)
+            reason = f"replicas differ: {name}, {named(apart)} of {len(held)}, first step {step}"
+            spec = held[here[0]].spec
+            return OutputVerdict(name, spec.shape, spec.dtype, "error", STANDARD, reason)
     return None
 
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from pytest_probe import frameworks
 from pytest_probe.check import Case, Checked
 from pytest_probe.errors import SettingsError, Unsupported
-from pytest_probe.features.collectives.judging import STANDARD, Exchanged, exchange_verdicts, flat, skipped
+from pytest_probe.features.collectives.judging import STANDARD, exchange_verdicts, flat, skipped
 from pytest_probe.features.collectives.local import LocalRanks
 from pytest_probe.features.collectives.matching import Match, Part
 from pytest_probe.features.collectives.processes import Processes, RanksFailed
@@ -41,7 +41,11 @@ class UserCollectives(Struct):
     ) -> list[Checked]:
         """What the check of each rank leaves. Raises SettingsError for what cannot be checked."""
         given = [frameworks.array_of(each) for each in inputs]
-        _check(ranks, given)
+        if len(given) < 2 or (ranks is not None and ranks != len(given)):
+            raise SettingsError(f"{_WHERE}: inputs", len(given), f"give one for each of {ranks or 'at least 2'} ranks")
+        if len({(each.dtype, each.shape) for each in given}) > 1:
+            kinds = "tensors of several shapes or dtypes"
+            raise SettingsError(f"{_WHERE}: inputs", kinds, "give all ranks one of each")
         api = frameworks.collectives(frameworks.DEFAULT)
         assert api is not None
         if reference not in api.REFERENCES:
@@ -50,7 +54,11 @@ class UserCollectives(Struct):
         place = _place(function)
         name = place[2]
         numbers = tuple(range(len(given)))
-        parts = {rank: _part(Collective(name, kind, numbers, rank, reduction, 0)) for rank in numbers}
+        parts, call = dict[int, Part](), Call((), {}, None, None)
+        for rank in numbers:
+            record = Record(name, "", name, rank, b"", b"")
+            dump = Dump(Path(), frameworks.DEFAULT, "", "", (record,), lambda _: call, lambda _: ())
+            parts[rank] = Part(dump, record, Collective(name, kind, numbers, rank, reduction, 0))
         calls = [RankCall(kind, reduction, len(given), 0, each, (), function=place) for each in given]
         key = len(given), backend
         processes = self.started.setdefault(key, Processes(LocalRanks(), *key, api.PROGRAM, self.timeout))
@@ -68,20 +76,12 @@ def _verdicts(
     try:
         received = [flat(each) for each in processes.make(calls)]
         sent = {rank: each.reshape(-1) for rank, each in enumerate(given)}
-        found = exchange_verdicts(match, Exchanged(sent, dict(enumerate(received))))
+        found = exchange_verdicts(match, sent, dict(enumerate(received)))
         return [found[rank] for rank in sorted(found)]
     except Unsupported as error:
         return [skipped(error)] * len(given)
     except RanksFailed as error:
         return [Verdict("error", STANDARD, str(error), notes=tuple(error.stacks))] * len(given)
-
-
-def _check(ranks: int | None, given: Sequence[AnyArray]) -> None:
-    """Raises SettingsError."""
-    if len(given) < 2 or (ranks is not None and ranks != len(given)):
-        raise SettingsError(f"{_WHERE}: inputs", len(given), f"give one for each of {ranks or 'at least 2'} ranks")
-    if len({(each.dtype, each.shape) for each in given}) > 1:
-        raise SettingsError(f"{_WHERE}: inputs", "tensors of several shapes or dtypes", "give all ranks one of each")
 
 
 def _place(function: Callable[..., Any]) -> tuple[str, str, str]:
@@ -93,9 +93,3 @@ def _place(function: Callable[..., Any]) -> tuple[str, str, str]:
         wanted = "give a function that stands in a module by itself: each rank imports it by its name"
         raise SettingsError(f"{_WHERE}: function", name or repr(function), wanted)
     return str(Path(file).resolve()), function.__module__, name
-
-
-def _part(one: Collective) -> Part:
-    record = Record(one.api, "", one.api, one.rank or 0, b"", b"")
-    dump = Dump(Path(), frameworks.DEFAULT, "", "", (record,), lambda _: Call((), {}, None, None), lambda _: ())
-    return Part(dump, record, one)

@@ -38,15 +38,11 @@ class CompiledDevice:
         result = self._device.call(compiled, args, kwargs)
         if compiled.runs == before:
             raise NotCompilable("nothing of the call was compiled, it ran as without a compiler")
-        self._look(function, args, kwargs)
+        if self._looks and id(compiled) not in self._looked:
+            self._looked.add(id(compiled))
+            if stale := self.compiler.stale(function, args, kwargs, self._device.call):
+                raise CompilerFailed(f"what was compiled keeps something of an earlier call: {stale}")
         return result
-
-    def _look(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        if not self._looks or id(self.last) in self._looked:
-            return
-        self._looked.add(id(self.last))
-        if stale := self.compiler.stale(function, args, kwargs, self._device.call):
-            raise CompilerFailed(f"what was compiled keeps something of an earlier call: {stale}")
 
 
 class CompiledCalls(Question):
@@ -81,19 +77,15 @@ class CompiledCalls(Question):
         before, device.last = device.compiler.counted(), device.last if self._runs.last else None
         with device.compiler.quiet():
             found = self._runs.run(case)
-        compiled = self._whole(device, device.compiler.counted().since(before))
+        compiled = device.compiler.counted().since(before)
+        if device.last is not None:
+            # All that was compiled for calls like the last one: forward and backward are compiled by different cases.
+            _, earlier = self._made.get(id(device.last), (device.last, Compilation(self._name)))
+            compiled = earlier.with_more(compiled)
+            self._made[id(device.last)] = device.last, compiled
         verdict, eager = self._beside_eager(case, found.verdict)
         remarks = (str(compiled), eager) if verdict.outputs else ("", eager)
         return replace(found, verdict=verdict, compiled=compiled, remarks=remarks)
-
-    def _whole(self, device: CompiledDevice, made: Compilation) -> Compilation:
-        """All that was compiled for calls like the last one: forward and backward are compiled by different cases."""
-        if device.last is None:
-            return made
-        _, before = self._made.get(id(device.last), (device.last, Compilation(self._name)))
-        whole = before.with_more(made)
-        self._made[id(device.last)] = device.last, whole
-        return whole
 
     def _beside_eager(self, case: Case, verdict: Verdict) -> tuple[Verdict, str]:
         """The verdict, and on an error what the device does without a compiler. A kernel that eager mode has is not

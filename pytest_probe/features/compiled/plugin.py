@@ -38,11 +38,22 @@ class Compiled(Feature):
 
     def prepare(self) -> None:
         here = [frameworks.load(name) for name in self.probe.frameworks if not frameworks.unavailable(name)]
-        # Compilers read it when they are imported.
-        self._set_environment(here)
+        # What is compiled goes where this run's references go, or away with the run; never to the user's own. Compilers
+        # read where when they are imported.
+        cache = self.probe.settings.cache
+        if cache is None:
+            folder = self._temporary = Path(tempfile.mkdtemp(prefix="pytest-probe-compiled-"))
+        else:
+            folder = cache[0] / "compiled"
+        wanted = [each.compiler_environment(folder, self.probe.workers) for each in here]
+        values = {key: text for each in wanted for key, text in each.items()}
+        self._environment = {name: os.environ.get(name) for name in values}
+        os.environ.update(values)
         try:
             for name in self._names:
-                _check_name(name)
+                if not re.fullmatch(r"[\w.-]+", name) or name in DTYPE_CHOICES:
+                    words = "it stands in the ids of items: give a name of letters, digits, . and -, no dtype"
+                    raise SettingsError(OPTION, name, words)
                 for framework in here:
                     self._compiler(framework, name)
         except SettingsError:
@@ -63,16 +74,17 @@ class Compiled(Feature):
 
     @cached_property
     def _questions(self) -> Sequence[CompiledCalls]:
-        several = len(self._names) > 1
-        return [self._question(name, f"[{name}]" if several else "") for name in self._names]
+        looks = self.probe.settings.repeat > 1
+        found = []
+        for name in self._names:
 
-    def _question(self, name: str, suffix: str) -> CompiledCalls:
-        def around(framework: Framework, device: Device) -> CompiledDevice:
-            looks = self.probe.settings.repeat > 1
-            return CompiledDevice(device, self._compiler(framework, name), looks_for_stale=looks)
+            def around(framework: Framework, device: Device, name: str = name) -> CompiledDevice:
+                return CompiledDevice(device, self._compiler(framework, name), looks_for_stale=looks)
 
-        option = f"{name},{_DYNAMIC}" if self._dynamic else name
-        return CompiledCalls(name, self.probe.checker, around, option, suffix)
+            option = f"{name},{_DYNAMIC}" if self._dynamic else name
+            suffix = f"[{name}]" if len(self._names) > 1 else ""
+            found.append(CompiledCalls(name, self.probe.checker, around, option, suffix))
+        return found
 
     @property
     def _dynamic(self) -> bool:
@@ -101,19 +113,6 @@ class Compiled(Feature):
     def summary(self, width: int) -> Summary:
         return Summary([f"compiled: {self._results:,} cases, {self._seconds:.1f} s, which durations leave out"])
 
-    def _set_environment(self, here: Sequence[Framework]) -> None:
-        """What is compiled goes where this run's references go, or away with the run; never to the user's own."""
-        cache = self.probe.settings.cache
-        if cache is None:
-            folder = self._temporary = Path(tempfile.mkdtemp(prefix="pytest-probe-compiled-"))
-        else:
-            folder = cache[0] / "compiled"
-        values = {
-            key: text for each in here for key, text in each.compiler_environment(folder, self.probe.workers).items()
-        }
-        self._environment = {name: os.environ.get(name) for name in values}
-        os.environ.update(values)
-
     def pytest_unconfigure(self) -> None:
         for name, value in self._environment.items():
             if value is None:
@@ -122,11 +121,3 @@ class Compiled(Feature):
                 os.environ[name] = value
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
-
-
-def _check_name(name: str) -> None:
-    """Raises SettingsError for one that an item's id cannot have."""
-    if not re.fullmatch(r"[\w.-]+", name) or name in DTYPE_CHOICES:
-        raise SettingsError(
-            OPTION, name, "it stands in the ids of items: give a name of letters, digits, . and -, no dtype"
-        )

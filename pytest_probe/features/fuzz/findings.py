@@ -54,22 +54,6 @@ class Finding(Struct, frozen=True):
         return arguments_text(self.api, self.arguments)
 
 
-def _of_contract(checker: Checker, target: Target, found: Judged) -> Finding:
-    """The finding of a call that was judged, and breaks a contract."""
-    direction: Direction = "backward" if len(found.checked) > 1 else "forward"
-    verdict = Verdict("error", checker.conditions.standard, found.contract)
-    script = "" if found.rejected else _literal_script(checker, target, found, direction, found.contract)
-    return Finding(target.api, found.arguments, direction, verdict, script=script)
-
-
-def _of_fatal(checker: Checker, target: Target, found: Judged, fatal: FatalCall) -> Finding:
-    """The finding of a call that ended its process. Nothing of it runs here but its reference."""
-    direction = fatal.call.direction
-    verdict = Verdict("error", checker.conditions.standard, fatal.reason, fatal.kind)
-    script = _literal_script(checker, target, found, direction, fatal.reason)
-    return Finding(target.api, found.arguments, direction, verdict, script=script)
-
-
 def _script_with_outputs(failing: Checked, title: str) -> str:
     sides = failing.worst
     if sides is None:
@@ -134,24 +118,27 @@ def search_result(trials: Trials, templates: Sequence[Template], effort: Effort,
         direction, verdict = failing.case.direction, failing.verdict
         script = _script_with_outputs(failing, f"{failing.case.id}: {verdict.reason}")
         numbers = Finding(target.api, found.arguments, direction, verdict, incoming, script)
-    contracts = [
-        _of_contract(shown, target, _breaking(trials, templates, effort, shown, kind, first))
-        for kind, first in list(findings.contracts.items())[:_CONTRACTS]
-    ]
+    standard, contracts = shown.conditions.standard, []
+    for kind, first in list(findings.contracts.items())[:_CONTRACTS]:
+        # The first call that breaks that contract, shrunk by a search for it alone, which meets it as the first search
+        # did. Kept in no database: the next run would take it for wrong numbers.
+        fails = breaking(kind)
+        again = Search(trials, templates, fails).run(replace(effort, database=None)).failed
+        broken = shrink(trials, first if again is None else again[1], fails, shown)
+        way: Direction = "backward" if len(broken.checked) > 1 else "forward"
+        script = "" if broken.rejected else _literal_script(shown, target, broken, way, broken.contract)
+        verdict = Verdict("error", standard, broken.contract)
+        contracts.append(Finding(target.api, broken.arguments, way, verdict, script=script))
     fatal = [call for call in trials.fatal.values() if call.kind != NoReference.kind]
-    met = ((trials.met.get(call.call.key), call) for call in fatal)
-    deaths = [_of_fatal(shown, target, found, call) for found, call in met if found is not None]
+    deaths = []
+    for each in fatal:
+        if each.call.key in trials.met:
+            # Nothing of it runs here but its reference.
+            met, way = trials.met[each.call.key], each.call.direction
+            verdict = Verdict("error", standard, each.reason, each.kind)
+            script = _literal_script(shown, target, met, way, each.reason)
+            deaths.append(Finding(target.api, met.arguments, way, verdict, script=script))
     return SearchResult(findings, numbers, contracts, fatal, deaths)
-
-
-def _breaking(
-    trials: Trials, templates: Sequence[Template], effort: Effort, shown: Checker, kind: str, first: Judged
-) -> Judged:
-    """The first call that breaks that contract, shrunk by a search for it alone, which meets it as the first search
-    did. Kept in no database: the next run would take it for wrong numbers."""
-    fails = breaking(kind)
-    again = Search(trials, templates, fails).run(replace(effort, database=None)).failed
-    return shrink(trials, first if again is None else again[1], fails, shown)
 
 
 def verdict_of(found: SearchResult, standard: str, *, strict: bool) -> Verdict:
@@ -171,7 +158,8 @@ def verdict_of(found: SearchResult, standard: str, *, strict: bool) -> Verdict:
     if findings.known:
         return replace(next(iter(findings.known.values())), notes=notes)
     if findings.worst is not None:
-        return replace(findings.worst.verdict, notes=(*findings.worst.verdict.notes, *notes))
+        verdict = findings.worst[2]
+        return replace(verdict, notes=(*verdict.notes, *notes))
     return Verdict("pass", standard, notes=notes)
 
 
@@ -180,8 +168,8 @@ def _lines(found: SearchResult) -> Iterator[str]:
     findings = found.findings
     yield f"{findings.examples} calls, {sum(findings.rejected.values())} of them rejected by the reference"
     if findings.worst is not None:
-        worst = findings.worst
-        yield f"worst: {worst.drawn.with_seed}, {worst.share:.2g} of the limit"
+        drawn, share, _ = findings.worst
+        yield f"worst: {drawn.with_seed}, {share:.2g} of the limit"
     for known in findings.known:
         yield f"known finding: {known}"
     for fatal in found.fatal:

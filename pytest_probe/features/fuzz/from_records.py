@@ -21,7 +21,6 @@ from pytest_probe.features.fuzz.templates import (
     Sizes,
     Template,
     TensorSlot,
-    TensorText,
     entry_of,
     plain_slot,
     tensor_slot,
@@ -77,15 +76,14 @@ def _by_table(entry: Entry, bound: BoundCall, call: Call, signatures: Signatures
     slots: dict[str, Any] = {}
     anchors: dict[str, int | tuple[int, ...]] = {}
     for name, text in entry.tensors.items():
-        spec = bound.given.get(name)
+        spec, slot = bound.given.get(name), tensor_slot(text)
         if not isinstance(spec, TensorSpec):
-            if spec is None and (TensorText.parsed(text).optional or name not in bound.given):
+            if spec is None and (slot.optional or name not in bound.given):
                 continue
-            if TensorText.parsed(text).many or isinstance(spec, (list, tuple)):
+            if slot.many or isinstance(spec, (list, tuple)):
                 return None
             slots[bound.paths[name]] = Choice((spec,))
             continue
-        slot = tensor_slot(text)
         sizes = slot.pattern.read(spec.shape)
         if sizes is None or any(anchors.get(symbol, size) != size for symbol, size in sizes.items()):
             return None
@@ -98,14 +96,14 @@ def _by_table(entry: Entry, bound: BoundCall, call: Call, signatures: Signatures
     places = {name: bound.paths[name] for name in entry.tensors if name in bound.paths}
     fixed = set()
     for name, rule in entry.plain.items():
-        slot, value = plain_slot(rule), bound.given.get(name)
-        if isinstance(slot, SizeOf) and slot.symbol not in anchors and not slot.as_list:
+        plain, value = plain_slot(rule), bound.given.get(name)
+        if isinstance(plain, SizeOf) and plain.symbol not in anchors and not plain.as_list:
             # A size that no shape alone gives, such as the groups of a convolution; it is 1 where it is left out.
-            anchors[slot.symbol] = value if type(value) is int else 1
-            fixed |= set() if name in bound.given else {slot.symbol}
-        slot = _recorded_plain(slot, value, places, anchors)
-        if slot is not None and name in bound.given:
-            slots[bound.paths[name]] = slot
+            anchors[plain.symbol] = value if type(value) is int else 1
+            fixed |= set() if name in bound.given else {plain.symbol}
+        plain = _recorded_plain(plain, value, places, anchors)
+        if plain is not None and name in bound.given:
+            slots[bound.paths[name]] = plain
     template = Template(bound.api, signatures, slots, _keyed(call, slots), anchors, entry.sizes)
     return replace(template, fixed=frozenset(fixed), **entry.limits)
 

@@ -7,7 +7,7 @@ import os
 import secrets
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -27,13 +27,12 @@ from pytest_probe.plugin.collectors import ProbeFile
 from pytest_probe.plugin.feature import Feature, Trait
 from pytest_probe.plugin.guard import LOST
 from pytest_probe.plugin.items import NoticeItem
-from pytest_probe.plugin.saving import NOT_SAVED
+from pytest_probe.plugin.reproduce import NOT_SAVED
 from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.xdist import is_controller
 from pytest_probe.reports import terminal
 from pytest_probe.reports.running import fatal_calls_of
 from pytest_probe.selection import Selection
-from pytest_probe.settings import Settings
 from pytest_probe.system.text import printable_line
 from pytest_probe.user_errors import first_line
 
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from pytest_probe.features.fuzz.findings import Finding
     from pytest_probe.features.fuzz.search import Effort
     from pytest_probe.features.fuzz.templates import Template
-    from pytest_probe.features.fuzz.trial import Trials
 
 # The path that searches by the table alone have in place of a dump's.
 TABLE = Path("table")
@@ -65,8 +63,17 @@ class Fuzz(Feature):
         return () if self.probe.dumps.paths or self.probe.settings.collect else ("collects",)
 
     def prepare(self) -> None:
-        if "collects" in self.traits:
-            check_table(self.probe.settings)
+        """Raises SettingsError for a search of the table alone where --probe-api names nothing in it."""
+        settings = self.probe.settings
+        option, globs = NAMED["fuzz"].flag, settings.selection.apis
+        if "collects" in self.traits and not globs:
+            wanted = f"give a dump with {NAMED['dump'].flag}, or {NAMED['api'].flag}"
+            raise SettingsError(option, settings.given["fuzz"], wanted)
+        if "collects" in self.traits and not _table_apis(settings.selection):
+            from pytest_probe.features.fuzz.templates import table
+
+            known = ", ".join(sorted(table()))
+            raise SettingsError(NAMED["api"].flag, ", ".join(globs), f"without a dump the table has {known}")
 
     def header(self) -> list[str]:
         """A line for a search in this process, which no call may end."""
@@ -78,7 +85,13 @@ class Fuzz(Feature):
         ]
 
     def items(self, parent: ProbeFile, dump: Dump) -> Iterator[NoticeItem]:
-        return of_dump(parent, self.probe, dump)
+        """An item for each API of a dump that has a selected record."""
+        found: dict[str, list[Record]] = {}
+        for record in dump.records:
+            if any(self.probe.settings.selection.admits(record, direction) for direction in record.directions):
+                found.setdefault(f"{record.namespace}.{record.api}", []).append(record)
+        for api, records in found.items():
+            yield _FuzzItem.from_parent(parent, api=api, framework=dump.framework, records=records, dump=dump)
 
     def select(self, session: pytest.Session, items: list[pytest.Item]) -> None:
         """Add the searches that belong to no file."""
@@ -108,11 +121,8 @@ def search_command(probe: Probe, path: Path, api: str, device: str | None) -> st
     asked = probe.settings.fuzz
     if asked is None or asked[0] == QUICK:
         return command
-    return f"{command} --hypothesis-seed={probe.config.getoption('--hypothesis-seed', None) or _seed_of(probe)}"
-
-
-def _seed_of(probe: Probe) -> int:
-    return next(feature.seed for feature in probe.features if isinstance(feature, Fuzz))
+    seed = next(feature.seed for feature in probe.features if isinstance(feature, Fuzz))
+    return f"{command} --hypothesis-seed={probe.config.getoption('--hypothesis-seed', None) or seed}"
 
 
 class _FuzzItem(NoticeItem):
@@ -139,9 +149,14 @@ class _FuzzItem(NoticeItem):
     def judge(self) -> Verdict:
         from pytest_probe.features.fuzz.findings import search_result, verdict_of
         from pytest_probe.features.fuzz.from_records import fit_sizes
+        from pytest_probe.features.fuzz.trial import Target, Trials
 
         probe, standard = self.probe, self.probe.settings.standard
-        trials = self._trials()
+        backward = self.dump is None or any(record.backward is not None for record in self.records)
+        directions: tuple[Direction, ...] = probe.settings.selection.directions if backward else ("forward",)
+        target = Target(self.api, self.framework, self.name, self.dump_path, directions)
+        fatal = {found.call.key: found for found in fatal_calls_of(probe.running_folder, str(self.portable_id))}
+        trials = Trials(probe.quick_checker, target, probe.announced, fatal, self._further)
         try:
             templates = [found for each in self._templates() if (found := fit_sizes(trials, each)) is not None]
         except RecordError as error:
@@ -164,13 +179,6 @@ class _FuzzItem(NoticeItem):
         folder = None if asked is None else asked[1]
         saved = () if folder is None else (self._saved(found, folder) for found in self._failures)
         return replace(verdict, notes=(*verdict.notes, *saved))
-
-    def _trials(self) -> Trials:
-        from pytest_probe.features.fuzz.trial import Target, Trials
-
-        target = Target(self.api, self.framework, self.name, self.dump_path, self._directions())
-        fatal = {found.call.key: found for found in fatal_calls_of(self.probe.running_folder, str(self.portable_id))}
-        return Trials(self.probe.quick_checker, target, self.probe.announced, fatal, self._further)
 
     def _further(self, checked: Checked) -> Checked:
         """A drawn call as the run's features judge it. One that leaves the device unusable ends a worker, as a crash
@@ -199,13 +207,15 @@ class _FuzzItem(NoticeItem):
         asked = self.probe.settings.fuzz
         assert asked is not None
         cache = getattr(self.config, "cache", None)
-        folder = None if cache is None else _kept_in(cache)
-        return Effort(count(asked[0]), asked[0] == QUICK, database(folder), _seed_of(self.probe))
-
-    def _directions(self) -> tuple[Direction, ...]:
-        asked = self.probe.settings.selection.directions
-        backward = self.dump is None or any(record.backward is not None for record in self.records)
-        return asked if backward else ("forward",)
+        folder = None
+        if cache is not None:
+            # Where nothing can be written there, the next run draws anew.
+            with suppress(OSError):
+                found = cache.mkdir("probe-fuzz")
+                with TemporaryFile(dir=found):
+                    folder = found
+        seed = next(feature.seed for feature in self.probe.features if isinstance(feature, Fuzz))
+        return Effort(count(asked[0]), asked[0] == QUICK, database(folder), seed)
 
     def _templates(self) -> list[Template]:
         """Raises RecordError where all records are broken."""
@@ -216,14 +226,11 @@ class _FuzzItem(NoticeItem):
         asked = tuple(dtype for dtype in self.probe.settings.selection.dtypes if dtype is not None)
         if self.dump is None:
             return [template_from_table(self.api, signatures, asked or DTYPES)]
-        return learnt(self.api, signatures, self._calls(self.dump), asked)
-
-    def _calls(self, dump: Dump) -> list[Call]:
-        decoded = [_decoded(dump, record) for record in self.records[:_RECORDS]]
+        decoded = [_decoded(self.dump, record) for record in self.records[:_RECORDS]]
         calls = [call for call in decoded if isinstance(call, Call)]
         if not calls:
             raise next(error for error in decoded if isinstance(error, RecordError))
-        return calls
+        return learnt(self.api, signatures, calls, asked)
 
     def text(self, verdict: Verdict) -> str:
         device = self.probe.device if self.probe.settings.devices else None
@@ -271,41 +278,8 @@ def _table_apis(selection: Selection) -> tuple[str, ...]:
     return tuple(api for api in named if entry_of(api, signatures) is not None)
 
 
-def check_table(settings: Settings) -> None:
-    """Raises SettingsError for a search of the table alone where --probe-api names nothing in it."""
-    option, globs = NAMED["fuzz"].flag, settings.selection.apis
-    if not globs:
-        wanted = f"give a dump with {NAMED['dump'].flag}, or {NAMED['api'].flag}"
-        raise SettingsError(option, settings.given["fuzz"], wanted)
-    if not _table_apis(settings.selection):
-        from pytest_probe.features.fuzz.templates import table
-
-        known = ", ".join(sorted(table()))
-        raise SettingsError(NAMED["api"].flag, ", ".join(globs), f"without a dump the table has {known}")
-
-
-def _kept_in(cache: pytest.Cache) -> Path | None:
-    """The folder of failing examples; None where nothing can be written there, so that the next run draws anew."""
-    try:
-        folder = cache.mkdir("probe-fuzz")
-        with TemporaryFile(dir=folder):
-            return folder
-    except OSError:
-        return None
-
-
 def _decoded(dump: Dump, record: Record) -> Call | RecordError:
     try:
         return dump.decode(record)
     except RecordError as error:
         return error
-
-
-def of_dump(parent: ProbeFile, probe: Probe, dump: Dump) -> Iterator[NoticeItem]:
-    """An item for each API of a dump that has a selected record."""
-    found: dict[str, list[Record]] = {}
-    for record in dump.records:
-        if any(probe.settings.selection.admits(record, direction) for direction in record.directions):
-            found.setdefault(f"{record.namespace}.{record.api}", []).append(record)
-    for api, records in found.items():
-        yield _FuzzItem.from_parent(parent, api=api, framework=dump.framework, records=records, dump=dump)

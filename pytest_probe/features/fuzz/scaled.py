@@ -10,7 +10,7 @@ import numpy as np
 from pytest_probe.errors import BrokenCall
 from pytest_probe.model.run import BoundCall
 from pytest_probe.model.scaled_product import operands
-from pytest_probe.numerics.dtypes import PACKED, AnyArray, Float64Array, dtype_name, float_format, is_packed
+from pytest_probe.numerics.dtypes import PACKED, AnyArray, dtype_name, float_format, is_packed
 from pytest_probe.numerics.scaled import places
 
 _E8M0 = "float8_e8m0fnu"
@@ -53,15 +53,13 @@ def changed(kind: str, values: Any, dtype: str, rng: np.random.Generator) -> Any
             place = int(rng.integers(found.size - 1))
             found[place] = found[place - 1] if place else 0
         return found
-    return _scales(values, dtype, rng) if kind == "scales" else _numbers(values, dtype, rng)
-
-
-def _scales(values: AnyArray, dtype: str, rng: np.random.Generator) -> Float64Array:
-    found = np.abs(np.asarray(values, np.float64))
-    found[np.isinf(found)] = 1.0
+    if kind == "numbers":
+        return _numbers(values, dtype, rng)
+    scales = np.abs(np.asarray(values, np.float64))
+    scales[np.isinf(scales)] = 1.0
     if dtype == _E8M0 and rng.random() < _OFTEN:
-        found.flat[rng.integers(found.size)] = rng.choice(_EDGES)
-    return found
+        scales.flat[rng.integers(scales.size)] = rng.choice(_EDGES)
+    return scales
 
 
 def _numbers(values: AnyArray, dtype: str, rng: np.random.Generator) -> AnyArray:

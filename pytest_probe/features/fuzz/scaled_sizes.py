@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from pytest_probe.errors import BrokenCall
 from pytest_probe.features.fuzz.drawn import DrawnCall, DrawnTensor
-from pytest_probe.model.run import BoundCall, map_tree
+from pytest_probe.model.run import map_tree
 from pytest_probe.model.scaled_product import Scaling, listed, scaling_of
 from pytest_probe.numerics.dtypes import PACKED, numpy_dtype
-from pytest_probe.numerics.scaled import TILE_COLUMNS, TILE_ROWS, Order, Recipe
+from pytest_probe.numerics.scaled import TILE_COLUMNS, TILE_ROWS, Order
 
 # Kernels of 8 and 4 bits take rows of so many bytes: ATen/native/cuda/ScaledBlas.cpp asks it of K and of N.
 _BYTES = 16
@@ -29,7 +29,7 @@ def fitted(drawn: DrawnCall) -> DrawnCall:
     a, b = bound.given["input"], bound.given["mat2"]
     if not all(isinstance(each, DrawnTensor) and len(each.shape) == 2 for each in (a, b)):
         return drawn
-    inner, columns = _whole(a.shape[1]), _whole(b.shape[1])
+    inner, columns = (-(-each.shape[1] // _BYTES) * _BYTES for each in (a, b))
     shapes: dict[str, _Shape] = {bound.paths["input"]: (a.shape[0], inner), bound.paths["mat2"]: (inner, columns)}
     if isinstance(bound.given.get("bias"), DrawnTensor):
         shapes[bound.paths["bias"]] = (columns,)
@@ -38,39 +38,30 @@ def fitted(drawn: DrawnCall) -> DrawnCall:
             # Rows of numbers that a product adds up, as the record had them.
             assert matrix.recorded is not None
             first, second = matrix.recorded.shape if side == "a" else matrix.recorded.shape[::-1]
-            shapes |= _of_scales(drawn, bound, side, (first, _numbers(matrix, second)), (rows, _numbers(matrix, inner)))
+            before, after = (first, _numbers(matrix, second)), (rows, _numbers(matrix, inner))
+            scaling, given = _recorded_scaling(drawn, side, before), bound.given[f"scale_{side}"]
+            path = bound.paths[f"scale_{side}"]
+            paths = [f"{path}.{place}" for place in range(len(given))] if isinstance(given, (list, tuple)) else [path]
+            for place, (each, value, recipe) in enumerate(zip(paths, listed(given), scaling.recipes, strict=True)):
+                order: Order = "grid" if place else scaling.order
+                stored = _shapes(order, *recipe.blocks(before)), _shapes(order, *recipe.blocks(after))
+                pairs = zip(*stored, strict=True)
+                found = next((new for old, new in pairs if old == value.recorded.shape), None)
+                if found is None:  # scales of no recipe
+                    return drawn
+                shapes[each] = found
     except BrokenCall:
         return drawn
-    args, kwargs = (
-        map_tree(tree, place, lambda value, path: _reshaped(value, shapes.get(path)))
-        for tree, place in ((drawn.args, "input"), (dict(drawn.kwargs), "kwargs"))
-    )
+
+    def reshaped(value: Any, path: str) -> Any:
+        return replace(value, shape=shapes[path]) if path in shapes and isinstance(value, DrawnTensor) else value
+
+    args, kwargs = map_tree(drawn.args, "input", reshaped), map_tree(dict(drawn.kwargs), "kwargs", reshaped)
     return replace(drawn, args=args, kwargs=kwargs)
-
-
-def _whole(extent: int) -> int:
-    return -(-extent // _BYTES) * _BYTES
 
 
 def _numbers(matrix: DrawnTensor, extent: int) -> int:
     return extent * 2 if matrix.dtype == PACKED else extent
-
-
-def _reshaped(value: Any, shape: _Shape | None) -> Any:
-    return value if shape is None or not isinstance(value, DrawnTensor) else replace(value, shape=shape)
-
-
-def _of_scales(
-    drawn: DrawnCall, bound: BoundCall, side: str, before: tuple[int, int], after: tuple[int, int]
-) -> Mapping[str, _Shape]:
-    """The shapes of an operand's scales by path. Raises BrokenCall where the record's are none of a recipe's."""
-    scaling, given = _recorded_scaling(drawn, side, before), bound.given[f"scale_{side}"]
-    path = bound.paths[f"scale_{side}"]
-    paths = [f"{path}.{place}" for place in range(len(given))] if isinstance(given, (list, tuple)) else [path]
-    return {
-        path: _shape_of(value, recipe, scaling.order if not place else "grid", before, after)
-        for place, (path, value, recipe) in enumerate(zip(paths, listed(given), scaling.recipes, strict=True))
-    }
 
 
 def _recorded_scaling(drawn: DrawnCall, side: str, shape: tuple[int, int]) -> Scaling:
@@ -83,14 +74,6 @@ def _recorded_scaling(drawn: DrawnCall, side: str, shape: tuple[int, int]) -> Sc
 
     args, kwargs = map_tree(drawn.args, "input", array), map_tree(dict(drawn.kwargs), "kwargs", array)
     return scaling_of(drawn.signatures.bind(drawn.api, args, kwargs), side, shape)
-
-
-def _shape_of(value: Any, recipe: Recipe, order: Order, before: tuple[int, int], after: tuple[int, int]) -> _Shape:
-    recorded = value.recorded.shape
-    for old, new in zip(_shapes(order, *recipe.blocks(before)), _shapes(order, *recipe.blocks(after)), strict=True):
-        if old == recorded:
-            return new
-    raise BrokenCall(f"scales of shape {list(recorded)}, expected those of {recipe.name}")
 
 
 def _shapes(order: Order, rows: int, columns: int) -> Sequence[_Shape]:

@@ -61,24 +61,16 @@ class Effort(Struct, frozen=True):
     seed: int | None = None
 
 
-class _WorstPass(Struct, frozen=True):
-    """A call that passed, with the share of its limit that it took."""
-
-    drawn: DrawnCall
-    share: float
-    verdict: Verdict
-
-
 class Findings(Struct):
     """What a search found. rejected counts calls by the reason for which the reference rejected them, contracts are the
     first calls by what differs other than numbers, known the first verdicts by the known finding of the framework that
-    they show; worst is the call that took the largest share of its limit and passed, failed the call that is searched
-    for, shrunk; its first one had so many examples before it."""
+    they show; worst is the call that took the largest share of its limit and passed, with that share, failed the call
+    that is searched for, shrunk; its first one had so many examples before it."""
 
     examples: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
     contracts: dict[str, Judged] = field(default_factory=dict)
-    worst: _WorstPass | None = None
+    worst: tuple[DrawnCall, float, Verdict] | None = None
     known: dict[str, Verdict] = field(default_factory=dict)
     failed: tuple[DrawnCall, Judged] | None = None
     found_after: int = 0
@@ -189,8 +181,8 @@ class Search:
             findings.known.setdefault(found.known.reason.partition(" (")[0], found.known)
         elif searching and found.worst is not None:
             share, verdict = found.worst
-            if share > 0 and (findings.worst is None or share > findings.worst.share):
-                findings.worst = _WorstPass(drawn, share, verdict)
+            if share > 0 and (findings.worst is None or share > findings.worst[1]):
+                findings.worst = drawn, share, verdict
 
 
 def _kind(contract: str) -> str:
@@ -209,14 +201,11 @@ def _calls_on_all_numbers(templates: Sequence[Template]) -> Iterator[tuple[Drawn
         if slots[0].dtype or template.power or template.finite or template.largest < np.inf:
             continue
         for dtype in (dtype for dtype in template.dtypes if dtype in NARROW_DTYPES):
-            yield _call(template, dtype)
-
-
-def _call(template: Template, dtype: str) -> tuple[DrawnCall, Arguments]:
-    numbers = np.arange(_COUNT, dtype=np.uint16).view(numpy_dtype(dtype))
-    with np.errstate(invalid="ignore"):
-        unknown = np.isnan(numbers)
-    numbers = np.concatenate([numbers[~unknown], numbers[unknown][:1]])
-    tensor = DrawnTensor(numbers.shape, dtype, regime="every number", requires_grad=True)
-    args, kwargs = template.signatures.call(template.api, {next(iter(template.slots)): tensor})
-    return DrawnCall(template.api, args, kwargs, 0, template.signatures), Arguments((Leaf(numbers, True),), {}, ())
+            numbers = np.arange(_COUNT, dtype=np.uint16).view(numpy_dtype(dtype))
+            with np.errstate(invalid="ignore"):
+                unknown = np.isnan(numbers)
+            numbers = np.concatenate([numbers[~unknown], numbers[unknown][:1]])
+            tensor = DrawnTensor(numbers.shape, dtype, regime="every number", requires_grad=True)
+            args, kwargs = template.signatures.call(template.api, {next(iter(template.slots)): tensor})
+            drawn = DrawnCall(template.api, args, kwargs, 0, template.signatures)
+            yield drawn, Arguments((Leaf(numbers, True),), {}, ())

@@ -32,7 +32,11 @@ _MODERATE = 128.0
 def shrink(trials: Trials, found: Judged, fails: Fails, shown: Checker) -> Judged:
     """The call with small sizes and simple values, judged by `shown`, which may say what caused the failure. A call
     that does not fail again is one of a kernel that differs from run to run: it stays as it was found."""
-    alone = _alone(trials, found, fails)
+    alone = trials
+    if "forward" in trials.target.directions:
+        # The forward by itself, where that fails.
+        forward = replace(trials, target=replace(trials.target, directions=("forward",)))
+        alone = forward if fails(forward.judged(found.call, found.arguments)) else trials
 
     def still_fails(call: Call, arguments: Arguments) -> bool:
         return fails(alone.judged(call, arguments))
@@ -43,14 +47,6 @@ def shrink(trials: Trials, found: Judged, fails: Fails, shown: Checker) -> Judge
     arguments = _with_plain_gradients(last, lambda tried: still_fails(call, tried))
     again = replace(alone, checker=shown).judged(call, arguments)
     return again if fails(again) else found
-
-
-def _alone(trials: Trials, found: Judged, fails: Fails) -> Trials:
-    """The forward alone, where that fails."""
-    if "forward" not in trials.target.directions:
-        return trials
-    forward = replace(trials, target=replace(trials.target, directions=("forward",)))
-    return forward if fails(forward.judged(found.call, found.arguments)) else trials
 
 
 def _with_plain_gradients(found: Judged, fails: Callable[[Arguments], bool]) -> Arguments:
@@ -73,39 +69,29 @@ def cut_sizes(call: Call, arguments: Arguments, fails: Callable[[Call, Arguments
     belong together; where they do not, the reference rejects the call, which then does not fail."""
     tries, changed = iter(range(_CUT_TRIES)), True
     while changed:
-        changed, stuck = False, set[int]()
-        # What cannot be cut is tried again only when all else is cut.
-        while extents := [extent for extent in _extents(arguments) if extent not in stuck]:
-            smaller = _smaller(call, arguments, extents[0])
+        changed, stuck = False, {0, 1}
+        # The largest first. What cannot be cut is tried again only when all else is cut.
+        while extents := {each for leaf in arguments.tensors.values() for each in leaf.array.shape} - stuck:
+            smaller = _smaller(call, arguments, max(extents))
             found = next((tried for tried, _ in zip(smaller, tries, strict=False) if fails(*tried)), None)
             if found is None:
-                stuck.add(extents[0])
+                stuck.add(max(extents))
             else:
                 (call, arguments), changed = found, True
     return call, arguments
 
 
-def _extents(arguments: Arguments) -> list[int]:
-    """The different sizes of the tensors, the largest first."""
-    found = {extent for leaf in arguments.tensors.values() for extent in leaf.array.shape}
-    return sorted((extent for extent in found if extent > 1), reverse=True)
-
-
-def _parts(extent: int) -> list[slice]:
-    """Halves, and all but a quarter or one at either end."""
-    half, quarter = extent // 2, max(1, extent // 4)
-    parts = [(0, half), (half, extent), (0, extent - quarter), (quarter, extent), (0, extent - 1), (1, extent)]
-    return [slice(*part) for part in dict.fromkeys(parts)]
-
-
 def _smaller(call: Call, arguments: Arguments, extent: int) -> Iterator[tuple[Call, Arguments]]:
-    """Calls in which that size is smaller: everywhere, in one place, everywhere but in one."""
+    """Calls in which that size is smaller: everywhere, in one place, everywhere but in one. Of it halves are left, and
+    all but a quarter or one at either end."""
     sizes = {name: leaf.array.shape for name, leaf in arguments.tensors.items()}
     places = [(name, dim) for name, shape in sizes.items() for dim, size in enumerate(shape) if size == extent]
     groups = [places, *([place] for place in places), *([each for each in places if each != one] for one in places)]
+    half, quarter = extent // 2, max(1, extent // 4)
+    parts = [(0, half), (half, extent), (0, extent - quarter), (quarter, extent), (0, extent - 1), (1, extent)]
     for group in dict.fromkeys(frozenset(group) for group in groups if group):
-        for part in _parts(extent):
-            yield _cut(call, arguments, group, part)
+        for part in dict.fromkeys(parts):
+            yield _cut(call, arguments, group, slice(*part))
 
 
 def _cut(call: Call, arguments: Arguments, places: _Places, part: slice) -> tuple[Call, Arguments]:
@@ -163,10 +149,22 @@ def _simplify_values(arguments: Arguments, fails: Callable[[Arguments], bool]) -
         if not is_floating(leaf.array.dtype):
             continue
         arguments = _zeroed(arguments, name, leaf, still_fails)
-        for change in (np.sign, _clipped, np.rint, partial(_digits, digits=1), partial(_digits, digits=2)):
+        clipped = partial(np.clip, a_min=-_MODERATE, a_max=_MODERATE)
+        for change in (np.sign, clipped, np.rint, partial(_digits, digits=1), partial(_digits, digits=2)):
             current = arguments.tensors[name]
             arguments = _changed(arguments, name, current, change, still_fails)
-        arguments = _halved(arguments, name, still_fails)
+        # Numbers beyond 1 halved, as long as the call fails.
+        for _ in range(12):
+            before = arguments
+            arguments = _changed(
+                arguments,
+                name,
+                arguments.tensors[name],
+                lambda values: np.where(np.abs(values) > 2, np.rint(values / 2), values),
+                still_fails,
+            )
+            if arguments is before:
+                break
     return arguments
 
 
@@ -203,25 +201,6 @@ def _changed(
         return arguments
     tried = with_leaves(arguments, {**arguments.tensors, name: replace(leaf, array=array)})
     return tried if fails(tried) else arguments
-
-
-def _halved(arguments: Arguments, name: str, fails: Callable[[Arguments], bool]) -> Arguments:
-    """Numbers beyond 1 halved, as long as the call fails."""
-    for _ in range(12):
-        leaf = arguments.tensors[name]
-        changed = _changed(arguments, name, leaf, _half_of_large, fails)
-        if changed is arguments:
-            break
-        arguments = changed
-    return arguments
-
-
-def _half_of_large(values: AnyArray) -> AnyArray:
-    return np.where(np.abs(values) > 2, np.rint(values / 2), values)
-
-
-def _clipped(values: AnyArray) -> AnyArray:
-    return np.asarray(np.clip(values, -_MODERATE, _MODERATE))
 
 
 def _digits(values: AnyArray, digits: int) -> AnyArray:

@@ -145,7 +145,15 @@ class _Drawing:
                 found[symbol] = ()
                 found[symbol] = self._star(symbol, found, anchor if isinstance(anchor, tuple) else None)
             else:
-                found[symbol] = self._extent(symbol, found, anchor if isinstance(anchor, int) else None)
+                choices, room = self._template.choices.get(symbol), self._room(symbol, found)
+                near = anchor if isinstance(anchor, int) else None
+                if choices is None:
+                    found[symbol] = self._size(room, near, self._template.least.get(symbol, 0))
+                else:
+                    fitting = sorted({size for size in choices if size <= room} or {1})
+                    found[symbol] = int(
+                        self._one_of((*fitting, *([near] if near is not None and near <= room else [])))
+                    )
         return found
 
     def _star(self, symbol: str, found: Mapping[str, Any], anchor: tuple[int, ...] | None) -> tuple[int, ...]:
@@ -161,15 +169,6 @@ class _Drawing:
                 *extents,
             )
         return extents
-
-    def _extent(self, symbol: str, found: Mapping[str, Any], anchor: int | None) -> int:
-        choices = self._template.choices.get(symbol)
-        room = self._room(symbol, found)
-        if choices is None:
-            return self._size(room, anchor, self._template.least.get(symbol, 0))
-        fitting = [size for size in choices if size <= room] or [1]
-        near = [anchor] if anchor is not None and anchor <= room else []
-        return int(self._one_of((*sorted(set(fitting)), *near)))
 
     def _size(self, most: int, anchor: int | None, least: int = 0) -> int:
         count = bisect.bisect_right(_SIZES, most)
@@ -253,11 +252,8 @@ class _Drawing:
         return [dim if self._coin() else dim - rank for dim in range(rank) if self._coin()]
 
 
-class _Omitted:
-    """The value of an argument that is left out."""
-
-
-_OMITTED = _Omitted()
+# The value of an argument that is left out.
+_OMITTED = object()
 
 
 @functools.cache

@@ -55,9 +55,15 @@ class Pattern(Struct, frozen=True, dict=True):
             if word[0] in "*~":
                 extents = sizes.get(f"*{word[1:]}", ())
                 assert isinstance(extents, tuple)
-                found += _partner(extents, (missing or {}).get(word[1:], ())) if word[0] == "~" else extents
+                ones = (missing or {}).get(word[1:], ()) if word[0] == "~" else ()
+                # 1 where ones says so; leading ones may be left out.
+                own = [1 if place < len(ones) and ones[place] else extent for place, extent in enumerate(extents)]
+                if len(ones) > len(extents) and ones[-1]:
+                    own = own[next((place for place, extent in enumerate(own) if extent != 1), len(own)) :]
+                found += own
             else:
-                found.append(math.prod(_size(part, sizes) for part in word.split("*")))
+                parts = (int(part) if part.isdigit() else sizes.get(part, 1) for part in word.split("*"))
+                found.append(math.prod(part for part in parts if isinstance(part, int)))
         return tuple(found)
 
     def read(self, shape: Sequence[int]) -> dict[str, int | tuple[int, ...]] | None:
@@ -84,23 +90,6 @@ class Pattern(Struct, frozen=True, dict=True):
                 found[word] = shape[place]
             place += 1
         return found
-
-
-def _size(part: str, sizes: Sizes) -> int:
-    if part.isdigit():
-        return int(part)
-    size = sizes.get(part, 1)
-    assert isinstance(size, int)
-    return size
-
-
-def _partner(extents: tuple[int, ...], ones: tuple[bool, ...]) -> list[int]:
-    """A shape that broadcasts with the extents: 1 where ones says so; leading ones may be left out."""
-    found = [1 if place < len(ones) and ones[place] else extent for place, extent in enumerate(extents)]
-    if len(ones) > len(extents) and ones[-1]:
-        while found and found[0] == 1:
-            del found[0]
-    return found
 
 
 class TensorSlot(Struct, frozen=True):
@@ -136,13 +125,25 @@ class SizeOf(Struct, frozen=True):
     as_list: bool = False
 
 
-class Template(Struct, frozen=True):
+class OperatorLimits(Struct, frozen=True, kw_only=True):
+    """What the table says of an operator that a template takes over as it is."""
+
+    ulp: float | None = None
+    elementwise: bool = False
+    power: float = 0.0
+    few: int | None = None
+    elements: int | None = None
+    largest: float = math.inf
+    finite: bool = False
+    least: dict[str, int] = {}
+
+
+class Template(OperatorLimits, frozen=True):
     """An API's calls, by canonical parameter or by place in the call; signatures are its framework's.
 
     slots holds what is drawn, by key; arguments are the call's own trees with a Key in each drawn place, None where the
     framework's signature places them. anchors are recorded sizes by symbol, choices what a symbol may be where it is no
     size of any magnitude; dtypes are the floating ones to draw from. differentiable: has a backward.
-    ulp and what follows are the table's.
     """
 
     api: str
@@ -154,14 +155,6 @@ class Template(Struct, frozen=True):
     dtypes: tuple[str, ...] = ("float32",)
     fixed: frozenset[str] = frozenset()
     differentiable: bool = True
-    ulp: float | None = None
-    elementwise: bool = False
-    power: float = 0.0
-    few: int | None = None
-    elements: int | None = None
-    largest: float = math.inf
-    finite: bool = False
-    least: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def limits(self) -> Limits:
@@ -187,45 +180,17 @@ class Key(Struct, frozen=True):
     name: str
 
 
-class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Entry(OperatorLimits, frozen=True, forbid_unknown_fields=True):
     """What the table says of some operators; the fields are explained where the table begins."""
 
     apis: tuple[str, ...]
     tensors: dict[str, str]
     plain: dict[str, Any] = {}
     sizes: dict[str, tuple[int, ...]] = {}
-    ulp: float | None = None
-    elementwise: bool = False
-    power: float = 0.0
-    few: int | None = None
-    elements: int | None = None
-    largest: float = math.inf
-    finite: bool = False
-    least: dict[str, int] = {}
 
     @property
     def limits(self) -> dict[str, Any]:
-        """What a template takes over as it is."""
-        names = ("ulp", "elementwise", "power", "few", "elements", "largest", "finite", "least")
-        return {name: getattr(self, name) for name in names}
-
-
-class TensorText(msgspec.Struct, frozen=True):
-    """A tensor of an entry: "int64 *b", "list *s", "c ?"."""
-
-    pattern: str
-    dtype: str
-    many: bool
-    optional: bool
-
-    @classmethod
-    def parsed(cls, text: str) -> TensorText:
-        words = text.split()
-        optional = words[-1] == "?"
-        words = words[:-1] if optional else words
-        dtype = words[0] if words[0] in ("int64", "int32", "bool") else ""
-        many = words[0] == "list"
-        return cls(" ".join(words[1:] if dtype or many else words), dtype, many, optional)
+        return {name: getattr(self, name) for name in OperatorLimits.__struct_fields__}
 
 
 @functools.cache
@@ -252,9 +217,13 @@ def template_from_table(api: str, signatures: Signatures, dtypes: tuple[str, ...
 
 
 def tensor_slot(text: str) -> TensorSlot:
-    """The slot of a text such as "int64 *b"."""
-    parsed = TensorText.parsed(text)
-    return TensorSlot(Pattern.of(parsed.pattern), parsed.dtype, parsed.many, parsed.optional)
+    """The slot of a text: "int64 *b", "list *s", "c ?"."""
+    words = text.split()
+    optional = words[-1] == "?"
+    words = words[:-1] if optional else words
+    dtype = words[0] if words[0] in ("int64", "int32", "bool") else ""
+    many = words[0] == "list"
+    return TensorSlot(Pattern(tuple(words[1:] if dtype or many else words)), dtype, many, optional)
 
 
 def plain_slot(rule: Any) -> Any:

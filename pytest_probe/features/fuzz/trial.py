@@ -22,7 +22,7 @@ from pytest_probe.model.dump import Call, Direction, Dump, Record
 from pytest_probe.model.result import AnnouncedCall, FatalCall
 from pytest_probe.model.run import Arguments, Leaf, mapped
 from pytest_probe.model.verdict import OutputVerdict, Verdict
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, dtype_name, float_format, is_floating, widen
+from pytest_probe.numerics.dtypes import BoolArray, dtype_name, float_format, is_floating, widen
 from pytest_probe.numerics.ulp import ulp_distance
 
 # What is required of the outputs of a drawn call, other than their numbers.
@@ -65,8 +65,12 @@ class Judged(Struct, frozen=True):
     @property
     def failing(self) -> Checked | None:
         """What has a wrong number, or met code of the project's that raised; None where all is right."""
-        found = (each for each in self.checked if _wrong_numbers(each.verdict) or isinstance(each.forward, HookFailed))
-        return next(found, None)
+        for each in self.checked:
+            # More than an error of shapes, dtypes, strides and exceptions.
+            wrong = (output.verdict == "error" and output.standard != "structure" for output in each.verdict.outputs)
+            if any(wrong) or isinstance(each.forward, HookFailed):
+                return each
+        return None
 
     @property
     def known(self) -> Verdict | None:
@@ -146,11 +150,6 @@ def _key_of(arguments: Arguments) -> str:
     return digest.hexdigest()
 
 
-def _wrong_numbers(verdict: Verdict) -> bool:
-    """Is it an error that is more than one of shapes, dtypes, strides and exceptions?"""
-    return any(output.verdict == "error" and output.standard != "structure" for output in verdict.outputs)
-
-
 def _broken_contract(verdict: Verdict) -> str:
     """How the device's call differs from the reference's, other than in numbers, or which relation between calls that
     only some users need it breaks; "" where neither."""
@@ -180,15 +179,11 @@ def exact_elements(leaves: Mapping[str, Leaf], shape: tuple[int, ...]) -> BoolAr
     with np.errstate(all="ignore"):
         for values in floats:
             exact = np.isfinite(values) & (2 * values == np.rint(2 * values))
-            found &= exact if _broadcasts(values.shape, shape) else exact.all()
+            fits = len(values.shape) <= len(shape) and all(
+                own in (1, whole) for own, whole in zip(values.shape[::-1], shape[::-1], strict=False)
+            )
+            found &= exact if fits else exact.all()
     return found
-
-
-def _broadcasts(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    try:
-        return np.broadcast_shapes(shape, other) == other
-    except ValueError:
-        return False
 
 
 def _by_ulp(checked: Checked, limit: float) -> Checked:
@@ -197,33 +192,21 @@ def _by_ulp(checked: Checked, limit: float) -> Checked:
     sides = checked.worst
     if checked.verdict.verdict != "pass" or sides is None:
         return checked
-    leaves = sides.replay.reference.leaves
-    outputs = tuple(
-        _judged(each, sides.actual.get(each.name), sides.expected.get(each.name), leaves, limit)
-        for each in checked.verdict.outputs
-    )
+    outputs = list(checked.verdict.outputs)
+    for place, output in enumerate(outputs):
+        actual, expected = sides.actual.get(output.name), sides.expected.get(output.name)
+        if not isinstance(actual, np.ndarray) or expected is None or not is_floating(actual.dtype):
+            continue
+        exact = exact_elements(sides.replay.reference.leaves, actual.shape)
+        form, wide = float_format(actual.dtype), np.abs(widen(expected))
+        # A device may flush smaller numbers, and larger ones overflow.
+        usual = exact & (wide >= 2.0**form.min_exponent) & (wide <= form.max) & np.isfinite(widen(actual))
+        off = float(ulp_distance(actual[usual], widen(expected)[usual], actual.dtype).max(initial=0.0))
+        if off > limit:
+            reason = f"{off:.4g} ULP (limit {limit:.4g}) on inputs that are exact"
+            outputs[place] = replace(output, verdict="error", standard="ulp", reason=reason)
     wrong = next((each for each in outputs if each.verdict == "error"), None)
     if wrong is None:
         return checked
-    verdict = replace(checked.verdict, verdict="error", reason=f"{wrong.name}: {wrong.reason}", outputs=outputs)
-    return replace(checked, verdict=verdict)
-
-
-def _judged(
-    output: OutputVerdict,
-    actual: AnyArray | None,
-    expected: AnyArray | None,
-    leaves: Mapping[str, Leaf],
-    limit: float,
-) -> OutputVerdict:
-    if not isinstance(actual, np.ndarray) or expected is None or not is_floating(actual.dtype):
-        return output
-    exact = exact_elements(leaves, actual.shape)
-    form, wide = float_format(actual.dtype), np.abs(widen(expected))
-    # A device may flush smaller numbers, and larger ones overflow.
-    usual = exact & (wide >= 2.0**form.min_exponent) & (wide <= form.max) & np.isfinite(widen(actual))
-    off = float(ulp_distance(actual[usual], widen(expected)[usual], actual.dtype).max(initial=0.0))
-    if off <= limit:
-        return output
-    reason = f"{off:.4g} ULP (limit {limit:.4g}) on inputs that are exact"
-    return replace(output, verdict="error", standard="ulp", reason=reason)
+    reason = f"{wrong.name}: {wrong.reason}"
+    return replace(checked, verdict=replace(checked.verdict, verdict="error", reason=reason, outputs=tuple(outputs)))

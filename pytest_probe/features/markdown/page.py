@@ -54,28 +54,21 @@ class Page(Struct, frozen=True):
         failed = f"{count(len(self.failing), 'case')} failed" if self.failing else "nothing failed"
         yield f"## pytest-probe: {failed}"
         yield ""
-        begin = (*self.tally.groups.lines(), summary[0], *self.gate[:2], *_first(self.header))
+        first = (line.removeprefix("probe: ") for line in self.header[:1])
+        begin = (*self.tally.groups.lines(), summary[0], *self.gate[:2], *first)
         yield from (f"- {_text(line)}" for line in begin)
         if self.not_run:
             yield f"- **{count(self.not_run, 'item')} did not run**"
         yield from (f"- **{_text(line)}**" for line in (self.environment, *self.trouble) if line)
-        yield from self._failing()
-        yield from _details("More of the gate", self.gate[2:])
-        yield from _details("The whole summary", summary[1:])
-        yield ""
-
-    def _failing(self) -> Iterator[str]:
-        if not self.failing:
-            return
-        yield from ("", "| failed | why | where |", "|---|---|---|")
+        if self.failing:
+            yield from ("", "| failed | why | where |", "|---|---|---|")
         for each in self.failing[:_SHOWN]:
             yield f"| {_code(each.id)} | {_text(each.reason)} | {_code(each.place)} |"
         if len(self.failing) > _SHOWN:
             yield f"\nand {len(self.failing) - _SHOWN:,} more"
-
-
-def _first(header: Sequence[str]) -> list[str]:
-    return [line.removeprefix("probe: ") for line in header[:1]]
+        yield from _details("More of the gate", self.gate[2:])
+        yield from _details("The whole summary", summary[1:])
+        yield ""
 
 
 def _details(title: str, lines: Sequence[str]) -> Iterator[str]:
@@ -108,17 +101,14 @@ def step_summary() -> Path | None:
 
 def error_commands(failing: Sequence[Failing]) -> Iterator[str]:
     """The commands that mark the lines, ten at most."""
+    workspace = os.environ.get("GITHUB_WORKSPACE", "")
     for each in failing[:_MAX_FAILING]:
         line = f",line={each.line}" if each.line else ""
-        place = f"file={_property(_in_workspace(each.file))}{line}"
+        # GitHub knows files by their path in the checkout.
+        path = Path(os.path.abspath(each.file))
+        inside = workspace and path.is_relative_to(workspace)
+        place = f"file={_property(path.relative_to(workspace).as_posix() if inside else each.file)}{line}"
         yield f"::error {place},title={_property(each.id)}::{_data(each.reason)}"
-
-
-def _in_workspace(file: str) -> str:
-    """GitHub knows files by their path in the checkout."""
-    workspace = os.environ.get("GITHUB_WORKSPACE", "")
-    path = Path(os.path.abspath(file))
-    return path.relative_to(workspace).as_posix() if workspace and path.is_relative_to(workspace) else file
 
 
 def _data(text: str) -> str:

@@ -12,7 +12,7 @@ from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.report_results import OUTCOMES, carried
 from pytest_probe.plugin.reporting import Reporting
 from pytest_probe.plugin.session import Probe
-from pytest_probe.reports.groups import GroupMember, Groups
+from pytest_probe.reports.groups import GroupMember
 from pytest_probe.reports.results_file import results_in
 from pytest_probe.system.files import replacing
 
@@ -40,16 +40,14 @@ class Markdown(Feature):
             failing = Failing(worst.id, reason, path, 0 if line is None else line + 1)
             self._failing[report.nodeid] = GroupMember.of(worst), failing
 
-    def _by_groups(self, groups: Groups) -> list[Failing]:
-        """The members of a group stand together, in the order of calls, and groups as they are listed."""
-        places = {group.first.key: place for place, group in enumerate(groups.of("error", "warning"))}
-        found = sorted(self._failing.values(), key=lambda pair: (places.get(pair[0].key, len(places)), pair[0].order))
-        return [failing for _, failing in found]
-
     def end(self, reporting: Reporting) -> None:
         if not (reporting.tally.verdicts or reporting.not_run):
             return
-        summary, failing = reporting.summary(1000), self._by_groups(reporting.tally.groups)
+        summary = reporting.summary(1000)
+        # The members of a group stand together, in the order of calls, and groups as they are listed.
+        places = {group.first.key: place for place, group in enumerate(reporting.tally.groups.of("error", "warning"))}
+        found = sorted(self._failing.values(), key=lambda pair: (places.get(pair[0].key, len(places)), pair[0].order))
+        failing = [failing for _, failing in found]
         told = tuple(reporting.told)
         page = Page(
             reporting.header, reporting.tally, failing, reporting.not_run, summary.lines, summary.alarm, told

@@ -27,8 +27,8 @@ from pytest_probe.features.msprobe_csv.rows import (
     status_of,
 )
 from pytest_probe.model.result import OutputResult, Plain, Result, number
-from pytest_probe.reports.csv_file import folder_of, rows_to, write_rows
 from pytest_probe.reports.results_file import RESULTS, read_results
+from pytest_probe.reports.tables import folder_of, rows_to, write_rows
 from pytest_probe.standards.tools import TOOLS, rule_of
 from pytest_probe.system.files import temporary_path
 

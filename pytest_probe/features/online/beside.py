@@ -13,8 +13,8 @@ from pytest_probe.features.benchmark.compare import compare, compared_files
 from pytest_probe.features.msprobe_csv.rows import read_rows
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import Verdict
-from pytest_probe.reports.csv_file import write_rows
 from pytest_probe.reports.results_file import RESULTS, lines_of
+from pytest_probe.reports.tables import write_rows
 
 # Its results, below --probe-out.
 _FOLDER = "benchmark"

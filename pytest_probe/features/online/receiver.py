@@ -119,14 +119,15 @@ class Receiver(FolderSource):
 
     def note(self, run: str, number: int) -> None:
         super().note(run, number)
-        with suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(self._tell_of, run, number)
 
-    def _tell_of(self, run: str, number: int) -> None:
-        self._moved += 1
-        if run in self.programs:
-            self._waiting -= self.programs[run].unjudged.pop(number, 0)
-            self.programs[run].told.set()
+        def tell() -> None:
+            self._moved += 1
+            if run in self.programs:
+                self._waiting -= self.programs[run].unjudged.pop(number, 0)
+                self.programs[run].told.set()
+
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(tell)
 
     def close(self) -> None:
         """Where all is judged, the programs hear that before their streams are closed."""
@@ -190,7 +191,14 @@ class Receiver(FolderSource):
         if taking.cancelled():
             await context.abort(grpc.StatusCode.ABORTED, "the program has opened another stream")
         elif error := taking.exception():
-            code, why = _reason(error)
+            code, why = grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}"
+            if isinstance(error, NoMessage):
+                code, why = grpc.StatusCode.INVALID_ARGUMENT, str(error)
+            elif isinstance(error, asyncio.TimeoutError):
+                code = grpc.StatusCode.DEADLINE_EXCEEDED
+                why = "what was begun did not come to its end in time"
+            elif isinstance(error, (DiskFills, OSError)):
+                code, why = grpc.StatusCode.RESOURCE_EXHAUSTED, f"the checking host has no room ({error})"
             self.refuse(f"{context.peer()}: {why}")
             await context.abort(code, why)
 
@@ -321,17 +329,6 @@ class Receiver(FolderSource):
             if (size := tensor.span * itemsize(tensor.dtype)) > self._limit:
                 raise NoMessage(f"tensor {name} has {size:,} bytes, expected at most {self._limit:,}: {_SEE}")
         return message
-
-
-def _reason(error: BaseException) -> tuple[grpc.StatusCode, str]:
-    """Why a stream ends."""
-    if isinstance(error, NoMessage):
-        return grpc.StatusCode.INVALID_ARGUMENT, str(error)
-    if isinstance(error, asyncio.TimeoutError):
-        return grpc.StatusCode.DEADLINE_EXCEEDED, "what was begun did not come to its end in time"
-    if isinstance(error, (DiskFills, OSError)):
-        return grpc.StatusCode.RESOURCE_EXHAUSTED, f"the checking host has no room ({error})"
-    return grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}"
 
 
 def _check_free(online: HostPort) -> None:

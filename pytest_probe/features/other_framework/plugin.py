@@ -10,8 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from pytest_probe.check import Checked, Checker
-from pytest_probe.features.other_framework.definitions import DIFFER, Definitions
-from pytest_probe.features.other_framework.opinion import asked_of, opinion
+from pytest_probe.features.other_framework.opinion import DIFFER, asked_of, differing, opinion
 from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.session import Probe
@@ -21,6 +20,8 @@ ASKED = 5
 
 
 class ByOtherFramework(Feature):
+    judges = ("error",)
+
     def __init__(self, probe: Probe) -> None:
         super().__init__(probe)
         settings = probe.settings
@@ -36,25 +37,20 @@ class ByOtherFramework(Feature):
     def judge(self, judged: Judged) -> None:
         checked = judged.checked
         # What a function of the user's gives, and what two calls were compared by, has an answer of its own.
-        if judged.verdict.verdict != "error" or checked.case.pair is not None or checked.paired is not None:
+        if checked.case.pair is not None or checked.paired is not None:
             return
         if any(self.calls_by):
-            self._judge_definitions(judged)
+            # An error that both frameworks show in float64, too, comes of their definitions.
+            same = len(set(self.probe.sides_of(checked.case.dump.framework))) == 1
+            if not same and (found := differing(self._on_cpu, checked)):
+                words = f"{DIFFER}: in float64 on the CPU, too, {found}"
+                judged.verdict = replace(judged.verdict, verdict="skip", reason=words, kind=DIFFER, outputs=())
         elif self.probe.settings.standard == "auto" and checked.worst is not None:
             self._ask(judged, checked)
 
-    def _judge_definitions(self, judged: Judged) -> None:
-        """An error that both frameworks show in float64, too, comes of their definitions."""
-        if len(set(self.probe.sides_of(judged.checked.case.dump.framework))) == 1:
-            return
-        found = self._definitions.differing(judged.checked)
-        if found:
-            words = f"{DIFFER}: in float64 on the CPU, too, {found}"
-            judged.verdict = replace(judged.verdict, verdict="skip", reason=words, kind=DIFFER, outputs=())
-
     @cached_property
-    def _definitions(self) -> Definitions:
-        return Definitions(self._checker(device="cpu", standard="auto", calls={}))
+    def _on_cpu(self) -> Checker:
+        return self._checker(device="cpu", standard="auto", calls={})
 
     def _ask(self, judged: Judged, checked: Checked) -> None:
         """What another framework's kernel gives where the CPU's errs. It changes no verdict."""

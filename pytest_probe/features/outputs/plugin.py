@@ -68,7 +68,7 @@ class OutputsOfTwo(Feature, Question):
     def items(self, parent: ProbeFile, dump: Dump) -> Iterator[ProbeItem]:
         return parent.cases(dump, self)
 
-    def compared(self, result: Result) -> bool | None:
+    def add(self, result: Result) -> bool | None:
         return result.verdict != "skip" if result.api else None
 
     def end(self, reporting: Reporting) -> None:

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_probe.features.relations.call import Apart, Call, Leaves
+from pytest_probe.check.call_again import Apart
 from pytest_probe.features.relations.memory import ZONE
-from pytest_probe.features.relations.relation import Found, left_out
-from pytest_probe.model.verdict import Outcome
+from pytest_probe.features.relations.relation import Call, Found, Relation, left_out
 from pytest_probe.numerics.dtypes import is_complex, is_floating
 from pytest_probe.user_errors import allowing_refusal
 
@@ -20,12 +19,9 @@ TIMES = 5
 _FAR = 3 * ZONE
 
 
-class Again:
+class Again(Relation):
     name = "again"
-    broken: Outcome = "warning"
-
-    def unfit(self, call: Call) -> str:
-        return ""
+    broken = "warning"
 
     def find(self, call: Call) -> Found:
         if call.row.nondeterministic:
@@ -42,9 +38,15 @@ class Again:
             return call.framework.refilled(memory[name], tensor) if name in memory else tensor
 
         _ = call.base
+        # The numbers of each floating tensor in other places.
+        others = dict(call.leaves)
+        for name, leaf in others.items():
+            if is_floating(leaf.array.dtype) or is_complex(leaf.array.dtype):
+                array = np.roll(leaf.array, 1 + leaf.array.size // 2) * leaf.array.dtype.type(0.5)
+                others[name] = replace(leaf, array=array)
         # A call may refuse the other numbers: the memory is known then, all the same.
         with allowing_refusal():
-            call.results(_other_numbers(call.leaves), placing=first)
+            call.results(others, placing=first)
         ways = (("on the memory that other numbers were in", same), ("on fresh memory", None))
         differing: list[tuple[str, Apart]] = []
         for words, placing in ways:
@@ -58,13 +60,3 @@ class Again:
         words = " and ".join(dict.fromkeys(words for words, _ in differing))
         apart = differing[0][1]
         return Found(f"{len(differing)} of {2 * TIMES} further calls differ, {words}: {apart.words}", apart, 2 * TIMES)
-
-
-def _other_numbers(leaves: Leaves) -> Leaves:
-    """The numbers of each floating tensor in other places."""
-    return {
-        name: replace(leaf, array=np.roll(leaf.array, 1 + leaf.array.size // 2) * leaf.array.dtype.type(0.5))
-        if is_floating(leaf.array.dtype) or is_complex(leaf.array.dtype)
-        else leaf
-        for name, leaf in leaves.items()
-    }

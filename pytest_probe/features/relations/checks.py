@@ -9,14 +9,14 @@ import numpy as np
 from msgspec.structs import replace
 
 from pytest_probe.check import Checked
+from pytest_probe.check.call_again import Apart
 from pytest_probe.check.check import Checker
 from pytest_probe.check.judging import argument_rows
 from pytest_probe.errors import DeviceRaised, HookFailed, ProbeError, SettingsError
 from pytest_probe.features.relations.again import Again
-from pytest_probe.features.relations.call import Apart, AtRisk, Call
 from pytest_probe.features.relations.layouts import Layout, Stream
 from pytest_probe.features.relations.memory import Fresh, Guard
-from pytest_probe.features.relations.relation import Found, Relation, left_out
+from pytest_probe.features.relations.relation import AtRisk, Call, Found, Relation, left_out
 from pytest_probe.features.relations.rows import BATCH, ORDER
 from pytest_probe.features.relations.table import Row, row
 from pytest_probe.features.relations.twins import Alias, InPlace, Out
@@ -67,17 +67,15 @@ class Relations:
         candidate = checked.worst.replay.reference.candidate
         drawn = not _WITHOUT.isdisjoint(classes_of(candidate.name))
         with self._checker.making_calls(checked.case) as setup:
-            row = self._row(candidate.name, checked.case.api, setup.device_name)
-            call = Call(checked, setup, row, self._checker.registry, self._at_risk)
+            registry = self._checker.registry
+            known = row(candidate.name, checked.case.api, setup.device_name, registry.relations)
+            known = known if self._batch is None else replace(known, batch=self._batch)
+            call = Call(checked, setup, known, registry, self._at_risk)
             unfit = {name: _DRAWN if drawn else RELATIONS[name].unfit(call) for name in self._names}
             found = [_asked(RELATIONS[name], call) for name, why in unfit.items() if not why]
         if self._tells and not call.backward:  # what is asked of no gradient was asked of the call
             found += [_skip(name, why) for name, why in unfit.items() if why]
         return replace(checked, verdict=_with(verdict, tuple(found), call))
-
-    def _row(self, name: str, api: str, device: str) -> Row:
-        known = row(name, api, device, self._checker.registry.relations)
-        return known if self._batch is None else replace(known, batch=self._batch)
 
 
 def _skip(name: str, reason: str, like: AnyArray = _NOTHING) -> OutputVerdict:
@@ -89,7 +87,13 @@ def _asked(relation: Relation, call: Call) -> OutputVerdict:
     shown = next(iter(call.replay.actual.outputs.values()), None)
     like = np.asarray(shown) if isinstance(shown, (np.ndarray, float, int, bool)) else _NOTHING
     try:
-        found = _found(relation, call)
+        if relation.name not in _SAME_CALL and call.unsteady:
+            left_out("two equal calls give other bits, or bits that hang on memory that is not the call's")
+        found = relation.find(call)
+    except (DeviceRaised, HookFailed) as error:
+        if relation.name not in _SAME_CALL:
+            return _skip(relation.name, first_line(error), like)
+        found = Found(f"the same call raises now: {first_line(error)}")
     except MemoryError as error:
         return _skip(relation.name, str(out_of_memory(error)), like)
     except ProbeError as error:
@@ -99,50 +103,26 @@ def _asked(relation: Relation, call: Call) -> OutputVerdict:
         return OutputVerdict(name, like.shape, like.dtype.name, "pass", STANDARD, found.unasked, metrics)
     worst: tuple[Element, ...] = ()
     if found.apart is not None:
-        like = found.apart.wanted
+        like, where = found.apart.wanted, found.apart.where
         worst = _worst(found.apart)
-        metrics |= {"apart": _count(found.apart), "elements": like.size}
+        metrics |= {"apart": like.size if where is None else int(np.count_nonzero(where)), "elements": like.size}
     return OutputVerdict(name, like.shape, like.dtype.name, relation.broken, STANDARD, found.broken, metrics, worst)
-
-
-def _found(relation: Relation, call: Call) -> Found:
-    if relation.name not in _SAME_CALL and call.unsteady:
-        left_out("two equal calls give other bits, or bits that hang on memory that is not the call's")
-    try:
-        return relation.find(call)
-    except (DeviceRaised, HookFailed) as error:
-        if relation.name in _SAME_CALL:
-            return Found(f"the same call raises now: {first_line(error)}")
-        raise
-
-
-def _count(apart: Apart) -> int:
-    return apart.wanted.size if apart.where is None else int(np.count_nonzero(apart.where))
 
 
 def _worst(apart: Apart) -> tuple[Element, ...]:
     """The elements that are farthest apart."""
     if apart.where is None:
         return ()
-    places = np.argwhere(apart.where)
-    units = _ulp(apart.found[apart.where], apart.wanted[apart.where])
-    order = np.argsort(-np.nan_to_num(units, nan=np.inf), kind="stable")[:_WORST]
-    return tuple(_element(apart, tuple(map(int, places[place])), float(units[place])) for place in order)
-
-
-def _element(apart: Apart, index: tuple[int, ...], units: float) -> Element:
-    return Element(index, _shown(apart.found[index]), _shown(apart.wanted[index]), units, float("nan"))
-
-
-def _ulp(found: AnyArray, wanted: AnyArray) -> AnyArray:
-    if not is_floating(found.dtype):
-        return np.zeros(found.shape)
-    with np.errstate(all="ignore"):
-        return ulp_distance(found, widen(wanted), found.dtype)
-
-
-def _shown(value: Any) -> float | str:
-    return str(value) if np.iscomplexobj(value) else float(value)
+    places, found, wanted = np.argwhere(apart.where), apart.found[apart.where], apart.wanted[apart.where]
+    units = np.zeros(found.shape)
+    if is_floating(found.dtype):
+        with np.errstate(all="ignore"):
+            units = ulp_distance(found, widen(wanted), found.dtype)
+    worst = []
+    for place in np.argsort(-np.nan_to_num(units, nan=np.inf), kind="stable")[:_WORST]:
+        one, other = (str(each) if np.iscomplexobj(each) else float(each) for each in (found[place], wanted[place]))
+        worst.append(Element(tuple(map(int, places[place])), one, other, float(units[place]), float("nan")))
+    return tuple(worst)
 
 
 def _with(verdict: Verdict, found: tuple[OutputVerdict, ...], call: Call) -> Verdict:

@@ -9,26 +9,24 @@ from functools import partial
 import numpy as np
 from msgspec.structs import replace
 
+from pytest_probe.check.call_again import Leaves, kept
 from pytest_probe.check.gradients import gradient_sides
 from pytest_probe.check.judging import Judging
-from pytest_probe.check.replay import Reference
 from pytest_probe.check.runner import CaseRunner
 from pytest_probe.check.sources import replayed
 from pytest_probe.check.structure import Compared, nearest_structure
-from pytest_probe.features.relations.call import Apart, Call, Leaves, kept
-from pytest_probe.features.relations.relation import Found, left_out
+from pytest_probe.features.relations.relation import Call, Found, Relation, left_out
 from pytest_probe.inputs.memory import contiguous_strides
-from pytest_probe.model.run import Leaf, with_leaves
-from pytest_probe.model.verdict import Outcome, OutputVerdict
+from pytest_probe.model.run import with_leaves
+from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating
 
 # How long the other stream works, in milliseconds.
 _BUSY = (4, 32, 256)
 
 
-class Layout:
+class Layout(Relation):
     name = "layout"
-    broken: Outcome = "error"
 
     def unfit(self, call: Call) -> str:
         if not call.row.layout or call.row.whole_memory:
@@ -36,7 +34,9 @@ class Layout:
         return "the call is so large that a part of it was judged" if call.replay.reference.is_partial else ""
 
     def find(self, call: Call) -> Found:
-        floats = {name: leaf for name, leaf in call.leaves.items() if _is_float(leaf) and leaf.array.size > 1}
+        arrays = {name: leaf.array for name, leaf in call.leaves.items() if leaf.array.size > 1}
+        inexact = {name for name, array in arrays.items() if is_floating(array.dtype) or is_complex(array.dtype)}
+        floats = {name: leaf for name, leaf in call.leaves.items() if name in inexact}
         if not floats:
             left_out("no floating argument has two elements")
         runs = 0
@@ -60,7 +60,9 @@ def _wrong(call: Call, leaves: Leaves, incoming: Mapping[str, AnyArray] | None =
     """The output that is an error with tensors that lie so."""
     judging = Judging(call.setup, CaseRunner(call.setup).whole)
     # Evidence on the device's kernels comes of inputs that lie alike.
-    reference = _laid_out(call.replay.reference, {**call.leaves, **leaves})
+    every, candidate = {**call.leaves, **leaves}, call.replay.reference.candidate
+    laid_out = replace(candidate, arguments=with_leaves(candidate.arguments, every))
+    reference = replace(call.replay.reference, leaves=every, candidate=laid_out, cached=None)
     if call.backward:  # the graph of the reference has given its gradients
         reference = replace(reference, run=reference.again(reference.leaves, reference.way, reference.wanted))
     replay = replayed(reference, call.source)
@@ -72,22 +74,16 @@ def _wrong(call: Call, leaves: Leaves, incoming: Mapping[str, AnyArray] | None =
     return next((output for output in judged.outputs if output.verdict == "error"), None)
 
 
-def _laid_out(reference: Reference, leaves: Leaves) -> Reference:
-    candidate = reference.candidate
-    arguments = with_leaves(candidate.arguments, leaves)
-    return replace(reference, leaves=leaves, candidate=replace(candidate, arguments=arguments), cached=None)
-
-
-def _is_float(leaf: Leaf) -> bool:
-    return is_floating(leaf.array.dtype) or is_complex(leaf.array.dtype)
-
-
 def _layouts(floats: Leaves) -> Iterator[tuple[str, Leaves]]:
     if any(leaf.strides is not None or leaf.offset for leaf in floats.values()):
         yield "contiguous", {name: replace(leaf, strides=None, offset=0) for name, leaf in floats.items()}
-    transposed = {
-        name: replace(leaf, strides=_transposed(leaf)) for name, leaf in floats.items() if leaf.array.ndim > 1
-    }
+    transposed = {}
+    for name, leaf in floats.items():
+        if leaf.array.ndim > 1:
+            # The last two dimensions lie in the other order.
+            *outer, one, two = leaf.array.shape
+            *rest, second, first = contiguous_strides((*outer, two, one))
+            transposed[name] = replace(leaf, strides=(*rest, first, second))
     if transposed:
         yield "transposed", transposed
     yield "offset", {name: replace(leaf, offset=leaf.offset + 1) for name, leaf in floats.items()}
@@ -100,49 +96,33 @@ def _incoming(arrays: Mapping[str, AnyArray]) -> Iterator[tuple[str, Mapping[str
         back = (array.swapaxes(-1, -2) if array.ndim > 1 else array for array in turned)
         yield "transposed", dict(zip(arrays, back, strict=True))
     if any(array.size > 1 for array in arrays.values()):
-        yield "expanded", {name: _expanded(array) for name, array in arrays.items()}
+        expanded = {name: np.broadcast_to(array.reshape(-1)[:1], array.shape) for name, array in arrays.items()}
+        yield "expanded", {name: expanded[name] if array.size > 1 else array for name, array in arrays.items()}
 
 
-def _expanded(array: AnyArray) -> AnyArray:
-    return np.broadcast_to(array.reshape(-1)[:1], array.shape) if array.size > 1 else array
-
-
-def _transposed(leaf: Leaf) -> tuple[int, ...]:
-    """The strides of a tensor whose last two dimensions lie in the other order."""
-    *outer, one, two = leaf.array.shape
-    *rest, second, first = contiguous_strides((*outer, two, one))
-    return (*rest, first, second)
-
-
-def _beside_busy(call: Call) -> Apart | None:
-    """What is other where the results are read on a stream of their own, before the device's other stream has done what
-    it has to do: it gets more where that was done too early to tell."""
-    for busy in _BUSY:
-        context = call.framework.side_stream(call.setup.device, busy)
-        assert context is not None
-        outputs = list(call.base.values())
-        unwritten = partial(call.framework.unwritten, call.setup.device, outputs, math.nan)
-        with context as still_busy:
-            apart = next(call.apart(kept(call.results(inside=unwritten))), None)
-            told = still_busy()
-        if apart is not None or told:
-            return apart
-    left_out(f"a stream that works for {_BUSY[-1]} ms had done so before the results were read")
-
-
-class Stream:
+class Stream(Relation):
     """Accelerators alone have streams."""
 
     name = "stream"
-    broken: Outcome = "error"
 
     def unfit(self, call: Call) -> str:
         has_streams = not call.backward and call.framework.side_stream(call.setup.device) is not None
         return "" if has_streams else "the device has no streams"
 
     def find(self, call: Call) -> Found:
-        apart = _beside_busy(call)
-        # A kernel that gives other bits each time shows that on its own stream as well.
-        if apart is None or next(call.apart(call.results()), None) is not None:
-            return Found(runs=2)
-        return Found(f"read on a stream of its own, {apart.words}", apart, 3)
+        """The results are read on a stream of their own, before the device's other stream has done what it has to do:
+        it gets more where that was done too early to tell."""
+        for busy in _BUSY:
+            context = call.framework.side_stream(call.setup.device, busy)
+            assert context is not None
+            outputs = list(call.base.values())
+            unwritten = partial(call.framework.unwritten, call.setup.device, outputs, math.nan)
+            with context as still_busy:
+                apart = next(call.apart(kept(call.results(inside=unwritten))), None)
+                told = still_busy()
+            # A kernel that gives other bits each time shows that on its own stream as well.
+            if apart is not None and next(call.apart(call.results()), None) is None:
+                return Found(f"read on a stream of its own, {apart.words}", apart, 3)
+            if apart is not None or told:
+                return Found(runs=2)
+        left_out(f"a stream that works for {_BUSY[-1]} ms had done so before the results were read")

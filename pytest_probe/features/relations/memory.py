@@ -13,11 +13,10 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from pytest_probe.features.relations.call import Apart, Call, Results, kept
-from pytest_probe.features.relations.relation import Found, left_out
+from pytest_probe.check.call_again import Apart, Results, kept
+from pytest_probe.features.relations.relation import Call, Found, Relation, left_out
 from pytest_probe.features.relations.report import NO_PAGES
 from pytest_probe.frameworks.base import Zones
-from pytest_probe.model.verdict import Outcome
 
 # What memory is full of, in turn. A maximum passes over NaN, and a sum over nothing.
 NUMBERS = (math.nan, 2.0**100)
@@ -100,9 +99,8 @@ class _Memory:
         return None
 
 
-class Fresh:
+class Fresh(Relation):
     name = "fresh"
-    broken: Outcome = "error"
 
     def unfit(self, call: Call) -> str:
         own = call.backward or call.replay.actual.outputs.keys() - call.replay.actual.returned.keys()
@@ -121,9 +119,8 @@ class Fresh:
         return Found(runs=2)
 
 
-class Guard:
+class Guard(Relation):
     name = "guard"
-    broken: Outcome = "error"
 
     def unfit(self, call: Call) -> str:
         return "the API may read all of the memory that its tensors are views of" if call.row.whole_memory else ""
@@ -151,21 +148,14 @@ def _at_page_ends(call: Call) -> int:
     if at_risk is None:
         return 0
     for place in call.leaves:
-        moved = _Moved(call, place)
+        moved: list[Any] = []
+
+        def placed(name: str, tensor: Any, place: str = place, moved: list[Any] = moved) -> Any:
+            found = call.framework.at_page_end(tensor) if name == place else None
+            moved += [] if found is None else [found]
+            return tensor if found is None else found
+
         with at_risk(f"{Guard.name}: {place} at the end of a page"):
-            call.results(placing=moved.placed)
-        count += moved.done
+            call.results(placing=placed)
+        count += bool(moved)
     return count
-
-
-class _Moved(Struct):
-    """An argument that is moved to the end of a page."""
-
-    call: Call
-    place: str
-    done: bool = False
-
-    def placed(self, name: str, tensor: Any) -> Any:
-        found = self.call.framework.at_page_end(tensor) if name == self.place else None
-        self.done |= found is not None
-        return tensor if found is None else found

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct, field
 
 from pytest_probe.model.result import Result
 from pytest_probe.model.verdict import RELATION, Outcome
-from pytest_probe.reports.api_table import write_json
 from pytest_probe.reports.results_file import RESULTS, read_results
+from pytest_probe.reports.tables import write_json
 from pytest_probe.reports.terminal import count, wrap
 
 FILE = "relations.json"
@@ -63,8 +63,15 @@ class Report(Struct):
             left = f" ({unasked:,} not checked)" if unasked else ""
             left += f" (in {pages:,} {NO_PAGES})" if (pages := self.without_pages[name]) else ""
             yield from wrap(f"{name}: holds in {of}{count(holds + broken, 'case')}{left}", width=width)
+            # The directions together.
+            held, asked = Counter[str](), Counter[str]()
+            for row in own:
+                api = f"{row.api} {row.dtype}".rstrip()
+                held[api] += row.holds
+                asked[api] += row.holds + row.broken
             if broken:
-                yield from wrap(", ".join(_by_api(own)), "    ", "  ", width)
+                words = (f"{api} {held[api]:,} of {number:,}" for api, number in asked.items() if number)
+                yield from wrap(", ".join(words), "    ", "  ", width)
 
     def write(self, path: Path) -> Path:
         """Raises OSError."""
@@ -81,15 +88,3 @@ def write_file(folder: Path) -> list[Path]:
 
 def _sums(rows: Sequence[Row]) -> tuple[int, int, int]:
     return sum(row.holds for row in rows), sum(row.broken for row in rows), sum(row.unasked for row in rows)
-
-
-def _by_api(rows: Iterable[Row]) -> Iterator[str]:
-    """ "Functional.relu float32 12 of 40" of each API and dtype, the directions together."""
-    holds, asked = Counter[str](), Counter[str]()
-    for row in rows:
-        name = f"{row.api} {row.dtype}".rstrip()
-        holds[name] += row.holds
-        asked[name] += row.holds + row.broken
-    for name, number in asked.items():
-        if number:
-            yield f"{name} {holds[name]:,} of {number:,}"

@@ -8,13 +8,12 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_probe.check.call_again import Apart, Results, kept, outputs_of
 from pytest_probe.check.large.cuts import Cut, Places
 from pytest_probe.errors import DeviceRaised, Unsupported
-from pytest_probe.features.relations.call import Apart, Call, Results, kept, outputs_of
-from pytest_probe.features.relations.relation import Found, left_out
+from pytest_probe.features.relations.relation import Call, Found, Relation, left_out
 from pytest_probe.features.relations.table import row_axes
 from pytest_probe.model.run import with_leaves
-from pytest_probe.model.verdict import Outcome
 from pytest_probe.numerics.arrays import equal_in_float64
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.user_errors import allowing_refusal, first_line
@@ -22,36 +21,29 @@ from pytest_probe.user_errors import allowing_refusal, first_line
 _SEED = 46
 
 
-class Trial(Struct, frozen=True):
-    """Places of the rows that make another batch."""
-
-    words: str
-    places: Places
-
-
-def _batches(extent: int) -> Iterator[Trial]:
+def _batches(extent: int) -> Iterator[tuple[str, Places]]:
     """Single rows; a batch of copies of one; chunks."""
     middle, third = extent // 2, max(1, extent // 3)
     for place in dict.fromkeys((0, middle, extent - 1)):
-        yield Trial(f"row {place} alone", slice(place, place + 1))
-    yield Trial(f"row {middle} among copies of itself", np.full(extent, middle))
+        yield f"row {place} alone", slice(place, place + 1)
+    yield f"row {middle} among copies of itself", np.full(extent, middle)
     for start, stop in ((0, third), (third, extent)):
         if 1 < stop - start < extent:
-            yield Trial(f"rows {start} to {stop - 1} alone", slice(start, stop))
+            yield f"rows {start} to {stop - 1} alone", slice(start, stop)
 
 
-def _orders(extent: int) -> Iterator[Trial]:
-    yield Trial("rows in reverse", np.arange(extent)[::-1])
+def _orders(extent: int) -> Iterator[tuple[str, Places]]:
+    yield "rows in reverse", np.arange(extent)[::-1]
     if extent > 2:
-        yield Trial("rows in another order", np.random.default_rng(_SEED).permutation(extent))
+        yield "rows in another order", np.random.default_rng(_SEED).permutation(extent)
 
 
-class Rows:
-    """What `batch` and `order` have in common: a call on chosen rows gives those rows of the whole."""
+class Rows(Relation):
+    """What `batch` and `order` have in common: a call on chosen rows gives those rows of the whole. trials gives, for
+    so many rows, the places of those that make another batch, each with its words."""
 
-    def __init__(self, name: str, trials: Callable[[int], Iterator[Trial]]) -> None:
-        self.name = name
-        self.broken: Outcome = "warning"
+    def __init__(self, name: str, trials: Callable[[int], Iterator[tuple[str, Places]]]) -> None:
+        self.name, self.broken = name, "warning"
         self._trials = trials
 
     def unfit(self, call: Call) -> str:
@@ -65,13 +57,13 @@ class Rows:
             except (Unsupported, DeviceRaised) as error:
                 found = replace(found, unasked=found.unasked or first_line(error))
                 continue
-            for trial in self._trials(cut.extent):
-                apart = whole.apart(trial.places)
+            for batch, places in self._trials(cut.extent):
+                apart = whole.apart(places)
                 found = replace(found, runs=found.runs + 1)
                 if apart is not None:
-                    if not whole.is_row(trial.places):
+                    if not whole.is_row(places):
                         left_out("float64 gives other numbers for these rows as well: they know of one another")
-                    words = f"dimension {cut.leaves[next(iter(cut.leaves))]}: {trial.words}: {apart.words}"
+                    words = f"dimension {cut.leaves[next(iter(cut.leaves))]}: {batch}: {apart.words}"
                     return replace(found, broken=words, apart=apart)
         return found if found.runs else left_out(found.unasked)
 
@@ -91,7 +83,14 @@ class _Whole(Struct, frozen=True):
         one = with_leaves(call.arguments, cut.leaves_at(call.leaves, slice(0, 1)))
         single = outputs_of(call.run(one, wanted=call.wanted))
         forward = outputs_of(call.run(with_leaves(call.arguments, leaves), wanted=call.wanted))
-        axes = dict(_axes(single, forward, cut))
+        # The axis of each output that has one row, or all.
+        axes = {}
+        for name, value in forward.items():
+            shape = single[name].shape if name in single else ()
+            pairs = enumerate(zip(shape, value.shape, strict=False))
+            rows = [axis for axis, pair in pairs if pair == (1, cut.extent)]
+            if len(shape) == value.ndim and len(rows) == 1 and value.size == single[name].size * cut.extent:
+                axes[name] = rows[0]
         if not axes:
             left_out("no output has the rows of its arguments")
         cut = replace(cut, outputs=axes)
@@ -126,15 +125,6 @@ class _Whole(Struct, frozen=True):
 
     def _incoming(self, places: Places) -> Mapping[str, AnyArray] | None:
         return self.cut.incoming_at(self.incoming, places) if self.incoming else None
-
-
-def _axes(one: Results, whole: Results, cut: Cut) -> Iterator[tuple[str, int]]:
-    """The axis of each output that has one row, or all."""
-    for name, value in whole.items():
-        shape = one[name].shape if name in one else ()
-        axes = [axis for axis, pair in enumerate(zip(shape, value.shape, strict=False)) if pair == (1, cut.extent)]
-        if len(shape) == value.ndim and len(axes) == 1 and value.size == one[name].size * cut.extent:
-            yield name, axes[0]
 
 
 def _cuts(call: Call) -> list[Cut]:

@@ -50,22 +50,6 @@ class _Table(Struct, frozen=True, forbid_unknown_fields=True):
     nondeterministic: dict[str, str]
     whole_memory: str
 
-    def rows(self) -> Mapping[str, Row]:
-        found: dict[str, Row] = {}
-
-        def set_(names: str, **fields: Any) -> None:
-            for name in names.split():
-                found[name] = replace(found.get(name, Row()), **fields)
-
-        for each in self.batch:
-            set_(each.apis, batch=each.rows)
-        for names, pair in self.alias.items():
-            set_(names, alias=pair)
-        set_(self.inplace, inplace=True)
-        set_(self.out, out=True)
-        set_(self.whole_memory, whole_memory=True)
-        return found
-
 
 @functools.cache
 def _table() -> _Table:
@@ -75,7 +59,20 @@ def _table() -> _Table:
 
 @functools.cache
 def _rows() -> Mapping[str, Row]:
-    return _table().rows()
+    table, found = _table(), dict[str, Row]()
+
+    def put(names: str, **fields: Any) -> None:
+        for name in names.split():
+            found[name] = replace(found.get(name, Row()), **fields)
+
+    for each in table.batch:
+        put(each.apis, batch=each.rows)
+    for names, pair in table.alias.items():
+        put(names, alias=pair)
+    put(table.inplace, inplace=True)
+    put(table.out, out=True)
+    put(table.whole_memory, whole_memory=True)
+    return found
 
 
 def row(name: str, api: str, device: str, users: Mapping[str, Any]) -> Row:

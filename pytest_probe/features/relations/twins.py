@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
+from pytest_probe.check.call_again import Apart, Results, kept, outputs_of, parameters
 from pytest_probe.errors import DeviceRaised, UnknownAPI
-from pytest_probe.features.relations.call import Apart, Call, Results, kept, outputs_of, parameters
-from pytest_probe.features.relations.relation import Found, left_out
+from pytest_probe.features.relations.relation import Call, Found, Relation, left_out
 from pytest_probe.features.relations.table import of_methods, of_out
-from pytest_probe.model.run import Arguments, Leaf, Run, Wanted, with_leaves, with_value
-from pytest_probe.model.verdict import Outcome
+from pytest_probe.model.run import Leaf, Run, Wanted, with_leaves, with_value
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating
 from pytest_probe.user_errors import first_line, guarded
 
@@ -40,9 +39,8 @@ def _without_twins(call: Call) -> str:
     return "the call is an operator, a gradient or in place itself" if unlike else ""
 
 
-class InPlace:
+class InPlace(Relation):
     name = "inplace"
-    broken: Outcome = "error"
 
     def unfit(self, call: Call) -> str:
         if not call.row.inplace or self._twin(call) is None:
@@ -59,7 +57,13 @@ class InPlace:
             left_out(f"its output is {after.dtype.name}{list(after.shape)}, its argument has another dtype or shape")
         state = call.wanted
         wanted = None if state is None else replace(state, copies=True)
-        run = call.run(_twins_arguments(call), self._twin(call), wanted=wanted)
+        # `inplace` says of a function whether it is its own twin.
+        arguments, pair, lookup = call.arguments, call.case.pair, call.replay.reference.candidate.lookup
+        kwargs = {name: value for name, value in arguments.kwargs.items() if name != "inplace"}
+        function = pair.function if pair is not None else None if lookup is None else lookup()
+        names = [] if function is None else parameters(function)
+        args = arguments.args[: names.index("inplace")] if "inplace" in names else arguments.args
+        run = call.run(replace(arguments, args=args, kwargs=kwargs), self._twin(call), wanted=wanted)
         found = {_OUTPUT: np.asarray(run.outputs.get(_OUTPUT))}
         apart = next(call.apart(found), None) or next(call.apart({_OUTPUT: run.after(_FIRST)}), None)
         if apart is not None:
@@ -76,19 +80,8 @@ class InPlace:
         return next(filter(None, found), None)
 
 
-def _twins_arguments(call: Call) -> Arguments:
-    """The call's but for `inplace`, which says of a function whether it is its own twin."""
-    arguments, pair, lookup = call.arguments, call.case.pair, call.replay.reference.candidate.lookup
-    kwargs = {name: value for name, value in arguments.kwargs.items() if name != "inplace"}
-    function = pair.function if pair is not None else None if lookup is None else lookup()
-    names = [] if function is None else parameters(function)
-    args = arguments.args[: names.index("inplace")] if "inplace" in names else arguments.args
-    return replace(arguments, args=args, kwargs=kwargs)
-
-
-class Out:
+class Out(Relation):
     name = "out"
-    broken: Outcome = "error"
 
     def unfit(self, call: Call) -> str:
         known = bool(of_out(call.case.record.namespace)) or call.case.api in call.registry.relations
@@ -108,8 +101,11 @@ class Out:
         plain = kept(outputs_of(call.run()))
         for words, make in (("", _full), (" of size 0", lambda value: np.empty(0, value.dtype))):
             # Kernels are chosen by strides, too: a plain call's result may lie as its argument does.
-            laid = [_strides(plain[name]) if make is _full else None for name in names]
-            given = [Leaf(make(plain[name]), strides=strides) for name, strides in zip(names, laid, strict=True)]
+            laid = [tuple(each // plain[name].itemsize for each in plain[name].strides) for name in names]
+            given = [
+                Leaf(make(plain[name]), strides=None if words else strides)
+                for name, strides in zip(names, laid, strict=True)
+            ]
             value = given[0] if len(given) == 1 else tuple(given)
             try:
                 run = call.run(with_value(call.arguments, _OUT, value), function)
@@ -137,20 +133,14 @@ class Out:
         return None
 
 
-def _strides(array: AnyArray) -> tuple[int, ...]:
-    """In elements."""
-    return tuple(stride // array.itemsize for stride in array.strides)
-
-
 def _full(like: AnyArray) -> AnyArray:
     """What is not written shows."""
     floating = is_floating(like.dtype) or is_complex(like.dtype)
     return np.full_like(like, np.nan) if floating else np.ones_like(like)
 
 
-class Alias:
+class Alias(Relation):
     name = "alias"
-    broken: Outcome = "error"
 
     def unfit(self, call: Call) -> str:
         fits = self._pair(call) is not None and not call.backward

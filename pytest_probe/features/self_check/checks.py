@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
-import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.check import Case, CaseRuns, Checked, Checker, floating_dtypes
+from pytest_probe.check.call_again import Call
 from pytest_probe.check.comparisons import comparisons
-from pytest_probe.check.conditions import Setup
 from pytest_probe.check.judging import argument_rows
 from pytest_probe.errors import DeviceRaised, HookFailed, NoReference, RecordError, UnknownAPI, Unsupported
-from pytest_probe.features.relations.call import Call
-from pytest_probe.features.relations.table import Row
 from pytest_probe.features.self_check.kernels import kernels_as_reference
 from pytest_probe.features.self_check.smooth import steps
 from pytest_probe.model.comparison import Comparison
@@ -44,15 +42,12 @@ class Asked(Struct, frozen=True):
     def verdict(self) -> Verdict:
         return self.checked.verdict
 
-    @property
-    def why_not(self) -> str:
-        """Why it could not be asked; "" where it was."""
-        return _line(self.verdict.reason.replace(_IN_WORDS, self.of)) if self.verdict.verdict == "skip" else ""
-
     def outputs(self) -> Iterator[OutputVerdict]:
         if not self.verdict.outputs:
-            outcome = self.verdict.verdict
-            yield OutputVerdict(self.name, (), "", outcome, SELF, self.why_not or self.verdict.reason)
+            outcome, reason = self.verdict.verdict, self.verdict.reason
+            if outcome == "skip":
+                reason = _line(reason.replace(_IN_WORDS, self.of)) or reason
+            yield OutputVerdict(self.name, (), "", outcome, SELF, reason)
         for output in self.verdict.outputs:
             yield replace(output, name=f"{self.name}.{output.name}", baseline={})
 
@@ -88,21 +83,22 @@ class SelfChecks:
 
     def _asked(self, case: Case, dtype: str) -> Iterator[Asked]:
         """The case beside each reference; smooth alone takes one that tells whether the function jumps by itself."""
-        names, questions = set(self._names), [("wider", self._of_wider), ("cpu", self._of_cpu)]
+        names, questions = set(self._names), ["wider", "cpu"]
         alone = names == {"smooth"}
         if alone and self._checker.setup_of(case.dump.framework).device_name != "cpu":
             questions.reverse()
-        for name, ask in questions:
-            found = ask(case, dtype) if not names.isdisjoint((name, "smooth", "finite")) else None
+        for name in questions:
+            found = None
+            if names.isdisjoint((name, "smooth", "finite")):
+                continue
+            if name == "cpu":
+                found = self._of_cpu(case, dtype)
+            elif dtype and dtype != "none":
+                found = Asked("wider", f"{dtype} on the device", self._beside(f"wider {dtype}", case, dtype))
             if found is not None:
                 yield found
                 if alone and found.checked.worst is not None:
                     return
-
-    def _of_wider(self, case: Case, dtype: str) -> Asked | None:
-        if not dtype or dtype == "none":
-            return None
-        return Asked("wider", f"{dtype} on the device", self._beside(f"wider {dtype}", case, dtype))
 
     def _of_cpu(self, case: Case, dtype: str) -> Asked | None:
         """By the CPU in float64, else in float32; None where that is the device's own kernel, or wider's."""
@@ -121,7 +117,13 @@ class SelfChecks:
             registry, setup = self._checker.registry, self._checker.setup_of(case.dump.framework)
             # What the project put in the place of an API is the kernel whose other dtypes are asked.
             calls = {} if on_host else registry.calls
-            alone = {api: call for api, call in calls.items() if not _is_known(setup, api)}
+            alone = dict(calls)
+            for api in calls:
+                namespace, _, name = api.rpartition(".")
+                # Without those of which the framework, or a namespace of the project's, has a function.
+                with suppress(UnknownAPI):
+                    if setup.framework.candidates(namespace, name, registry.namespaces):
+                        del alone[api]
             kernels = kernels_as_reference(dtype, calls, on_host=on_host)
             asked = self._checker.changed(
                 replace(registry, references=alone), keeps_sides=True, reference_by=kernels, cache=None
@@ -144,8 +146,7 @@ class SelfChecks:
             return OutputVerdict("smooth", (), "", "skip", SELF, _line(checked.verdict.reason))
         try:
             with self._checker.making_calls(case) as setup:
-                call = Call(checked, setup, Row(), self._checker.registry, None)
-                return steps(call, self._checker.conditions.seed, has_reference=beside is not None)
+                return steps(Call(checked, setup), self._checker.conditions.seed, has_reference=beside is not None)
         except MemoryError as error:
             return OutputVerdict("smooth", (), "", "skip", SELF, str(out_of_memory(error)))
         except (DeviceRaised, HookFailed, Unsupported) as error:
@@ -157,7 +158,11 @@ class SelfChecks:
         wrong = {each.name for each in outputs if each.verdict == "error" and each.standard == NoiseStandard.name}
         compared = ((f"{asked.name}.{each.name}", each) for each in self._comparisons(asked) if wrong)
         rounding = {name: _rounding_explains(each) for name, each in compared if name in wrong}
-        yield from (_undecided(each, rounding[each.name]) if rounding.get(each.name) else each for each in outputs)
+        for each in outputs:
+            if words := rounding.get(each.name):
+                reason = f"{UNDECIDED}{words}: {each.reason}"
+                each = replace(each, verdict="warning", reason=reason, diagnosis=None)
+            yield each
 
     def _comparisons(self, asked: Asked) -> Iterator[Comparison]:
         compared, case = asked.checked.compared, asked.checked.case
@@ -181,7 +186,13 @@ class SelfChecks:
         chosen = max(asked, key=lambda each: SEVERITY[each.verdict.verdict], default=None)
         names = dict.fromkeys(output.name.partition(".")[0] for output in outputs if output.verdict != "skip")
         if not names:
-            return Checked(case, _unasked(asked, outputs))
+            # What is wrong with its record, or a device that refuses the call, says more than each question.
+            for each in asked:
+                if each.verdict.verdict == "skip" and each.verdict.kind != NoReference.kind:
+                    return Checked(case, replace(each.verdict, standard=SELF))
+            why = "; ".join(f"{output.name}: {output.reason}" for output in outputs if output.reason)
+            why = why or "no dtype is wider, and the CPU is the device"
+            return Checked(case, Verdict("skip", SELF, why, NO_QUESTION))
         outcome, reason = conclusion(outputs)
         if outcome == "pass":
             outcome, reason = PASS_SELF, f"asked: {', '.join(names)}"
@@ -214,59 +225,27 @@ def _rounding_explains(comparison: Comparison) -> str:
     return _INSIDE if stages.inside_kernel(comparison, runs, limits).within_limits else ""
 
 
-def _undecided(output: OutputVerdict, rounding: str) -> OutputVerdict:
-    reason = f"{UNDECIDED}{rounding}: {output.reason}"
-    return replace(output, verdict="warning", reason=reason, diagnosis=None)
-
-
-def _is_known(setup: Setup, api: str) -> bool:
-    """Has the framework, or a namespace of the project's, a function of this name?"""
-    namespace, _, name = api.rpartition(".")
-    try:
-        return bool(setup.framework.candidates(namespace, name, setup.registry.namespaces))
-    except UnknownAPI:
-        return False
-
-
-def _unasked(asked: Sequence[Asked], outputs: Sequence[OutputVerdict]) -> Verdict:
-    """The skip of a case that no question fits; what is wrong with its record, or a device that
-    refuses the call, says more than each of them."""
-    for each in asked:
-        if each.verdict.verdict == "skip" and each.verdict.kind != NoReference.kind:
-            return replace(each.verdict, standard=SELF)
-    why = "; ".join(f"{output.name}: {output.reason}" for output in outputs if output.reason)
-    return Verdict("skip", SELF, why or "no dtype is wider, and the CPU is the device", NO_QUESTION)
-
-
 def _wider(case: Case) -> str:
     """The dtype that is wider than those of a call's floating tensors, "none" where no dtype is, "" without any. Raises
     RecordError."""
     if case.pair is not None:
-        return _wider_than({dtype.name for dtype in case.pair.arguments.dtypes.values()})
-    call = case.dump.decode(case.record)
-    names = set(floating_dtypes(call))
-    if not names:
-        return ""
-    # An autocast shows in what the call gave.
-    names = {case.dtype} if case.dtype else names | {spec.dtype for spec in call.output_specs()}
-    return _wider_than(names)
-
-
-def _wider_than(names: Collection[str]) -> str:
-    digits = [_digits(numpy_dtype(name)) for name in names if _is_inexact(numpy_dtype(name))]
-    least = min(digits, default=0)
+        names = {dtype.name for dtype in case.pair.arguments.dtypes.values()}
+    else:
+        call = case.dump.decode(case.record)
+        names = set(floating_dtypes(call))
+        # An autocast shows in what the call gave.
+        if names:
+            names = {case.dtype} if case.dtype else names | {spec.dtype for spec in call.output_specs()}
+    digits = []
+    for dtype in map(numpy_dtype, names):
+        if is_complex(dtype):
+            digits.append(24 if dtype.itemsize == 8 else 53)
+        elif dtype.kind in "fcV":
+            digits.append(float_format(dtype).precision)
     if not digits:
         return ""
-    return "float32" if least < 24 else "float64" if least < 53 else "none"
+    return "float32" if min(digits) < 24 else "float64" if min(digits) < 53 else "none"
 
 
 def _line(text: str) -> str:
     return next(iter(text.splitlines()), "")
-
-
-def _is_inexact(dtype: np.dtype) -> bool:
-    return dtype.kind in "fcV"
-
-
-def _digits(dtype: np.dtype) -> int:
-    return (24 if dtype.itemsize == 8 else 53) if is_complex(dtype) else float_format(dtype).precision

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pytest_probe.check.call_again import Call
 from pytest_probe.check.perturbed import perturbed
-from pytest_probe.features.relations.call import Call
 from pytest_probe.inputs.draws import RandomStreams
 from pytest_probe.model.run import Leaf
 from pytest_probe.model.verdict import Element, Metric, OutputVerdict
@@ -87,7 +87,11 @@ def _moved(call: Call, seed: int, step: int, labels: frozenset[str]) -> Moved:
         dtype = array.real.dtype if is_complex(array.dtype) else array.dtype
         if not is_floating(dtype):
             return array
-        draw = _drawn(f"{key}{name}", reverse=step == STEPS[1])
+        generator, reverse = _STREAMS.at(f"{key}{name}"), step == STEPS[1]
+
+        def draw(values: AnyArray) -> AnyArray:
+            return abs(reverse - generator.random(values.shape))
+
         return perturbed(array, draw, step * float_format(dtype).roundoff, inward=False, dtype="")
 
     leaves = {
@@ -97,45 +101,34 @@ def _moved(call: Call, seed: int, step: int, labels: frozenset[str]) -> Moved:
     return leaves, {name: moved(f"grad.{name}", array) for name, array in call.replay.incoming.items()}
 
 
-def _drawn(key: str, *, reverse: bool) -> Callable[[AnyArray], AnyArray]:
-    generator = _STREAMS.at(key)
-    return lambda values: abs(reverse - generator.random(values.shape))
-
-
 def _worst_jump(call: Call, value: AnyArray, found: Mapping[int, AnyArray]) -> Jump | None:
     """Of the steps the one that moves an element farthest; None where none moves one too far."""
     if any(each.shape != value.shape for each in found.values()) or len(found) < len(STEPS):
         return None
     wide = widen(value)
     room = np.isfinite(wide) & (np.abs(wide) < _NEAR_INFINITY * _format(value).max)
-    distances = {step: _distance(wide, room, widen(each)) for step, each in found.items()}
-    least = _least(value, wide)
+    # How far elements moved; inf where a number became none, though it is far from the largest of its dtype.
+    distances = {}
+    for step, each in found.items():
+        moved = widen(each)
+        with np.errstate(invalid="ignore", over="ignore"):
+            distance = np.abs(moved - wide)
+        lost = np.where(room & ~np.isfinite(moved), np.inf, 0.0)
+        distances[step] = np.where(np.isfinite(distance), distance, lost)
+    # An ulp of each element, or what rounding inside leaves of one that is zero.
+    finite = np.where(np.isfinite(wide), wide, 0.0)
+    still = STILL * _format(value).roundoff * root_mean_square(np.abs(finite))
+    least = np.maximum(ulp(finite, _real(value)), still)
     far = np.logical_or.reduce([distance > JUMP * least for distance in distances.values()])
     if not far.any():
         return None
     allowed = np.full(wide.shape, np.inf)
     allowed[far] = JUMP * np.maximum(least[far], _usual(call, wide, distances[STEPS[-1]], far))
     with np.errstate(invalid="ignore", over="ignore"):
-        sizes = {
-            step: np.nan_to_num(distance / allowed, nan=0.0, posinf=np.inf) for step, distance in distances.items()
-        }
-    lost = {step: np.isinf(distance) for step, distance in distances.items()}
-    jumps = (Jump(step, each, np.asarray(lost[step] | (sizes[step] > 1))) for step, each in found.items())
+        sizes = {step: np.nan_to_num(each / allowed, nan=0.0, posinf=np.inf) for step, each in distances.items()}
+    beyond = {step: np.asarray(np.isinf(distances[step]) | (sizes[step] > 1)) for step in found}
+    jumps = (Jump(step, each, beyond[step]) for step, each in found.items())
     return max((jump for jump in jumps if jump.where.any()), key=lambda jump: sizes[jump.step].max(), default=None)
-
-
-def _least(value: AnyArray, wide: AnyArray) -> AnyArray:
-    """An ulp of each element, or what rounding inside leaves of one that is zero."""
-    finite = np.where(np.isfinite(wide), wide, 0.0)
-    still = STILL * _format(value).roundoff * root_mean_square(np.abs(finite))
-    return np.asarray(np.maximum(ulp(finite, _real(value)), still))
-
-
-def _distance(wide: AnyArray, room: BoolArray, moved: AnyArray) -> AnyArray:
-    """How far elements moved; inf where a number became none, though it is far from the largest of its dtype."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        distance = np.abs(moved - wide)
-    return np.where(np.isfinite(distance), distance, np.where(room & ~np.isfinite(moved), np.inf, 0.0))
 
 
 def _usual(call: Call, wide: AnyArray, distance: AnyArray, which: BoolArray) -> AnyArray:
@@ -185,28 +178,20 @@ def _without_the_functions_own(call: Call, name: str, value: AnyArray, jump: Jum
 
 
 def _jumped(name: str, value: AnyArray, jump: Jump) -> OutputVerdict:
+    """The elements that jump farthest: what the moved arguments give, and what the call's own do."""
     count = int(np.count_nonzero(jump.where))
     lost = int(np.count_nonzero(jump.where & ~np.isfinite(widen(jump.found))))
     words = f"{count:,} of {value.size:,} elements of {name} jump where arguments move by {jump.step} roundoffs"
     words += f", {lost:,} of them to NaN or inf" if lost else ""
     metrics: dict[str, Metric] = {"jumps": count, "elements": value.size, "step": jump.step}
-    worst = tuple(_elements(value, jump))
-    return OutputVerdict("smooth", value.shape, value.dtype.name, "warning", SELF, words, metrics, worst)
-
-
-def _elements(value: AnyArray, jump: Jump) -> Iterator[Element]:
-    """The elements that jump farthest: what the moved arguments give, and what the call's own do."""
     distance = np.where(jump.where, np.abs(widen(jump.found) - widen(value)), -1.0)
-    order = np.argsort(-np.nan_to_num(distance, nan=np.inf), axis=None)[:_WORST]
-    for place in order[: int(np.count_nonzero(jump.where))]:
+    worst = []
+    for place in np.argsort(-np.nan_to_num(distance, nan=np.inf), axis=None)[: min(_WORST, count)]:
         index = tuple(map(int, np.unravel_index(place, value.shape)))
-        sides = (_shown(jump.found[index]), _shown(value[index]))
+        one, other = (str(each) if np.iscomplexobj(each) else float(each) for each in (jump.found[index], value[index]))
         unit = float(ulp(widen(value[index]), _real(value)))
-        yield Element(index, *sides, float(distance[index]) / unit, float("nan"))
-
-
-def _shown(number: Any) -> float | str:
-    return str(number) if np.iscomplexobj(number) else float(number)
+        worst.append(Element(index, one, other, float(distance[index]) / unit, float("nan")))
+    return OutputVerdict("smooth", value.shape, value.dtype.name, "warning", SELF, words, metrics, tuple(worst))
 
 
 def _real(value: AnyArray) -> np.dtype[Any]:

@@ -221,7 +221,9 @@ class Training:
             key=key,
         )
         checked = self._verdict(checker, cases)
-        wrong = [each for each in checked.verdict.outputs if each.verdict in self._suspects]
+        # Beside a reference a warning says that nobody can tell; else it is what a question finds.
+        suspects = ("error",) if self.config.pert_mode in _FIXING else ("warning", "error")
+        wrong = [each for each in checked.verdict.outputs if each.verdict in suspects]
         if wrong:
             self._write(call, wrong)
         return bool(wrong)
@@ -236,11 +238,6 @@ class Training:
         if _QUESTION[mode] == "smooth":
             return bool(self._part.moves_little(call, STEPS, JUMP))
         return bool(self._part.agrees(call, on_cpu=self._on_cpu))
-
-    @property
-    def _suspects(self) -> tuple[str, ...]:
-        """Beside a reference a warning says that nobody can tell; else it is what a question finds."""
-        return ("error",) if self.config.pert_mode in _FIXING else ("warning", "error")
 
     def _verdict(self, checker: Checker, cases: Sequence[Any]) -> Checked:
         mode = self.config.pert_mode

@@ -42,7 +42,14 @@ _WORDS = "\nprobe: a case took longer than --probe-timeout={:g} s, so this proce
 
 class Timeout(Feature):
     def pytest_report_header(self) -> list[str]:
-        return header(self.probe.config, self.probe.settings.timeout)
+        """A line about which of the two limits is armed, where there are two."""
+        seconds, other = self.probe.settings.timeout, _pytests_limit(self.probe.config)
+        if not (seconds and other):
+            return []
+        own, pytests = f"--probe-timeout={seconds:g} s", f"faulthandler_timeout={other:g} s"
+        if other < seconds:
+            return [f"probe: cases are limited by pytest's {pytests} alone, which is shorter than {own}"]
+        return [f"probe: cases are limited by {own}, which is not longer than pytest's {pytests}"]
 
     def limit(self, file: RunningFile | None, stacks: Path | None) -> Limit:
         return Limit(self.probe.config, self.probe.settings.timeout, file, stacks)
@@ -55,25 +62,9 @@ def _pytests_limit(config: pytest.Config) -> float:
     return float(config.getini("faulthandler_timeout") or 0)
 
 
-def header(config: pytest.Config, seconds: float) -> list[str]:
-    """A line about which of the two limits is armed, where there are two."""
-    other = _pytests_limit(config)
-    if not (seconds and other):
-        return []
-    if other < seconds:
-        return [
-            f"probe: cases are limited by pytest's faulthandler_timeout={other:g} s alone, which is shorter than "
-            f"--probe-timeout={seconds:g} s"
-        ]
-    return [
-        f"probe: cases are limited by --probe-timeout={seconds:g} s, which is not longer than pytest's "
-        f"faulthandler_timeout={other:g} s"
-    ]
-
-
 class Limit:
     """Sets the alarm for each case; seconds 0: never. told: the stacks have to outlast the process there, None where
-    another process survives to say so."""
+    another process survives to say so. Raises SettingsError."""
 
     def __init__(self, config: pytest.Config, seconds: float, file: RunningFile | None, told: Path | None) -> None:
         other = _pytests_limit(config)
@@ -81,14 +72,20 @@ class Limit:
         self._file = file
         self._armed = self._by_alarm = False
         self._stderr = _stderr() if self._seconds else None
-        self._told = None if told is None or self._stderr is None else _opened(told)
-        self._copier = None if self._told is None or self._stderr is None else self._copies(self._told, self._stderr)
-
-    def _copies(self, told: IO[bytes], stderr: IO[bytes]) -> subprocess.Popen[bytes]:
-        """Raises SettingsError."""
-        command = [sys.executable, "-I", "-S", "-c", _COPY, told.name, _WORDS.format(self._seconds)]
+        self._told: IO[bytes] | None = None
+        self._copier: subprocess.Popen[bytes] | None = None
+        if told is None or self._stderr is None:
+            return
+        # A disk that takes nothing is no reason to end: stderr has the stacks then.
+        with suppress(OSError):
+            self._told = told.open("wb", buffering=0)
+        if self._told is None:
+            return
+        command = [sys.executable, "-I", "-S", "-c", _COPY, self._told.name, _WORDS.format(self._seconds)]
         try:
-            return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=stderr)
+            self._copier = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=self._stderr
+            )
         except OSError as error:
             why = f"it needs a process, and this machine refuses one ({error.strerror}): give 0, or end other processes"
             raise SettingsError(NAMED["timeout"].flag, f"{self._seconds:g}", why) from None
@@ -122,7 +119,12 @@ class Limit:
     def _arm(self) -> None:
         if self._file is not None:
             self._file.limit(self._seconds)
-        self._by_alarm = _alarm_is_free()
+        # Has the system an alarm that nobody uses? pytest-timeout does, and so may a function under test.
+        self._by_alarm = (
+            hasattr(signal, "setitimer")
+            and signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+            and not signal.getitimer(signal.ITIMER_REAL)[0]
+        )
         if self._by_alarm:
             # Each time, since code under test may leave another handler, as a run of pytest inside it does.
             faulthandler.register(signal.SIGALRM, file=self._file_of_stacks(), all_threads=True, chain=True)
@@ -156,22 +158,7 @@ class Limit:
         return file
 
 
-def _alarm_is_free() -> bool:
-    """Does the system have an alarm that nobody uses? pytest-timeout does, and so may a function under test."""
-    if not hasattr(signal, "setitimer"):
-        return False
-    return signal.getsignal(signal.SIGALRM) is signal.SIG_DFL and not signal.getitimer(signal.ITIMER_REAL)[0]
-
-
 def _stderr() -> IO[bytes]:
     """The real one, which pytest does not capture."""
     assert sys.__stderr__ is not None
     return os.fdopen(os.dup(sys.__stderr__.fileno()), "wb", buffering=0)
-
-
-def _opened(path: Path) -> IO[bytes] | None:
-    """A disk that takes nothing is no reason to end: stderr has the stacks then."""
-    try:
-        return path.open("wb", buffering=0)
-    except OSError:
-        return None

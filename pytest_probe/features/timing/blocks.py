@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -83,7 +82,12 @@ def times(device: Clock, ready: _Ready, empty: _Ready, budget: float, most: floa
         # What a library loads at its first call is no part of the next one.
         if first > budget and (second := _seconds(device, ready(1))) > budget:
             return Times(first, (second,), 0.0, 2, once=True)
-        one, warmed_up = _warmed_up(device, ready, first, most)
+        # The least seconds of a call in the warm-up, whose blocks grow until they are long enough.
+        started, warmed_up, size, one = measurement.now(), 0, 1, first
+        while warmed_up < WARM_UP_CALLS or measurement.now() - started < WARM_UP_SECONDS:
+            one = min(one, _seconds(device, ready(size)) / size)
+            warmed_up += size
+            size = min(2 * size, _size(device, one, most))
         size = _size(device, one, most)
         nothing = median(_seconds(device, empty(size)) / size for _ in range(_EMPTY_BLOCKS))
         blocks = _blocks(device, ready, size, began + budget, one)
@@ -102,17 +106,6 @@ def _marks(device: Clock, calls: _Calls) -> tuple[Any, Any]:
     for call in calls:
         call()
     return start, device.mark()
-
-
-def _warmed_up(device: Clock, ready: _Ready, first: float, most: float) -> tuple[float, int]:
-    """The least seconds of a call in the warm-up, whose blocks grow until they are long enough, and how many calls it
-    made."""
-    began, made, size, one = measurement.now(), 0, 1, first
-    while made < WARM_UP_CALLS or measurement.now() - began < WARM_UP_SECONDS:
-        one = min(one, _seconds(device, ready(size)) / size)
-        made += size
-        size = min(2 * size, _size(device, one, most))
-    return one, made
 
 
 def _size(device: Clock, one: float, most: float) -> int:
@@ -142,19 +135,22 @@ class Ceilings:
     def __init__(self, framework: Measuring, device: Device) -> None:
         self._framework = framework
         self._device = device
-        self.bytes_per_s: Callable[[Warmth], float | None] = cache(self._bytes_per_s)
-        self.flops_per_s: Callable[[str], float | None] = cache(self._flops_per_s)
+        self._known: dict[str, float | None] = {}
 
-    def _bytes_per_s(self, warmth: Warmth) -> float | None:
+    def bytes_per_s(self, warmth: Warmth) -> float | None:
         """A copy reads and writes; None where the device does not copy."""
-        cache = self._framework.last_level_cache(self._device)
-        size = max(int(_COPIED[warmth] * cache), _LEAST_COPIED[warmth])
-        copy, _ = self._framework.yardsticks()
-        seconds = self._seconds(copy, np.ones(size // 4, np.float32), np.ones(size // 4, np.float32))
-        return 2 * size / seconds if seconds else None
+        if warmth not in self._known:
+            cache = self._framework.last_level_cache(self._device)
+            size = max(int(_COPIED[warmth] * cache), _LEAST_COPIED[warmth])
+            copy, _ = self._framework.yardsticks()
+            seconds = self._seconds(copy, np.ones(size // 4, np.float32), np.ones(size // 4, np.float32))
+            self._known[warmth] = 2 * size / seconds if seconds else None
+        return self._known[warmth]
 
-    def _flops_per_s(self, dtype: str) -> float | None:
+    def flops_per_s(self, dtype: str) -> float | None:
         """The device's speed in products of a dtype; None where it has no product of this dtype."""
+        if dtype in self._known:
+            return self._known[dtype]
         _, product = self._framework.yardsticks()
         rows, found = _LEAST_ROWS, None
         while rows <= _MOST_ROWS:
@@ -167,6 +163,7 @@ class Ceilings:
             if seconds >= _LONG_ENOUGH:
                 break
             rows *= 2
+        self._known[dtype] = found
         return found
 
     def _seconds(self, function: Callable[..., Any], *arrays: np.ndarray) -> float | None:

@@ -36,34 +36,32 @@ class TimeAndMemory:
 
     def __init__(self, budget: float | None = None, *, memory: bool = False) -> None:
         self.budget, self.counts_memory = budget, memory
-        self._devices: WeakKeyDictionary[Setup, _DeviceMeasuring] = WeakKeyDictionary()
+        self._ceilings: WeakKeyDictionary[Setup, Ceilings] = WeakKeyDictionary()
 
     def of_replay(self, case: Case, replay: Replay, setup: Setup) -> CaseCall:
         """See check.outcome.Measuring."""
-        seed = setup.conditions.seed
-        return CaseCall(
-            case.record.name, seed, of_replay(case, replay, setup.framework, setup.device, seed), self._on(setup), self
-        )
+        return self._call(case, of_replay(case, replay, setup.framework, setup.device, setup.conditions.seed), setup)
 
     def alone(self, case: Case, runner: CaseRunner) -> CaseCall:
         """See check.outcome.Measuring."""
-        setup = runner.setup
-        seed = setup.conditions.seed
-        return CaseCall(case.record.name, seed, alone(case, runner, seed), self._on(setup), self)
+        return self._call(case, alone(case, runner, runner.setup.conditions.seed), runner.setup)
 
-    def _on(self, setup: Setup) -> _DeviceMeasuring:
-        if setup not in self._devices:
-            self._devices[setup] = _DeviceMeasuring(setup.framework, setup.device)
-        return self._devices[setup]
+    def _call(self, case: Case, subject: Subject, setup: Setup) -> CaseCall:
+        if setup not in self._ceilings:
+            self._ceilings[setup] = Ceilings(setup.framework, setup.device)
+        found = setup.framework, setup.device, self._ceilings[setup]
+        return CaseCall(case.record.name, setup.conditions.seed, subject, *found, self)
 
 
 class CaseCall(Struct, frozen=True):
-    """The call of a case, and what measures it. record is the record's name."""
+    """The call of a case, and how it is measured. record is the record's name."""
 
     record: str
     seed: int
     subject: Subject
-    device: _DeviceMeasuring
+    framework: Measuring
+    device: Device
+    ceilings: Ceilings
     asked: TimeAndMemory
 
     @property
@@ -71,41 +69,20 @@ class CaseCall(Struct, frozen=True):
         return self.subject.leaves
 
     def time(self) -> CaseTime | None:
-        budget = self.asked.budget
-        return None if budget is None else self.device.time(self.subject, self.record, self.seed, budget)
-
-    def memory(self) -> CaseMemory | None:
-        return self.device.memory(self.subject) if self.asked.counts_memory else None
-
-
-class _DeviceMeasuring:
-    """Measures the calls of one device."""
-
-    def __init__(self, framework: Measuring, device: Device) -> None:
-        self._framework, self._device = framework, device
-        self._ceilings = Ceilings(framework, device)
-
-    def time(self, subject: Subject, record: str, seed: int, budget: float) -> CaseTime:
-        """record is the record's name. A call that raises when it is made again has a reason instead of times."""
-        done = work(subject)
+        """A call that raises when it is made again has a reason instead of times."""
+        if self.asked.budget is None:
+            return None
+        subject, done = self.subject, work(self.subject)
         if done is not None:
-            subject = subject.varied(record, seed)
-        sets, warmth = input_sets(subject.input_bytes, self._framework.last_level_cache(self._device))
+            subject = subject.varied(self.record, self.seed)
+        sets, warmth = input_sets(subject.input_bytes, self.framework.last_level_cache(self.device))
+        most = max(1, _READY // max(subject.input_bytes, 1)) if subject.call.writes else math.inf
         try:
-            found, clock = self._times(subject, sets, budget)
+            with on_device(), self.framework.repeated(replace(subject.call, sets=sets)) as repeated:
+                clock = self.framework.clock(self.device)
+                found = times(clock, repeated.ready, repeated.empty, self.asked.budget, most)
         except Exception as error:  # a framework raises what it likes
             return CaseTime(reason=self._reason(error))
-        return self._told(subject, found, clock, sets, warmth, done)
-
-    def _times(self, subject: Subject, sets: int, budget: float) -> tuple[Times, str]:
-        most = max(1, _READY // max(subject.input_bytes, 1)) if subject.call.writes else math.inf
-        with on_device(), self._framework.repeated(replace(subject.call, sets=sets)) as repeated:
-            clock = self._framework.clock(self._device)
-            return times(clock, repeated.ready, repeated.empty, budget, most), clock.name
-
-    def _told(
-        self, subject: Subject, found: Times, clock: str, sets: int, warmth: Warmth, done: Work | None
-    ) -> CaseTime:
         lower, upper = found.quartiles
         note: TimeNote = "once" if found.once else "too short" if found.too_short else ""
         return CaseTime(
@@ -116,21 +93,21 @@ class _DeviceMeasuring:
             _us(found.first),
             _us(found.empty),
             found.calls,
-            clock,
+            clock.name,
             warmth,
             sets,
             note,
             input_shapes=tuple(tuple(map(int, leaf.array.shape)) for leaf in subject.leaves.values()),
             output_shapes=tuple(shape for shape, _ in subject.outputs.values()),
-            throughput=None if done is None or note == "too short" else self._throughput(subject, found, warmth, done),
+            throughput=None if done is None or note == "too short" else self._throughput(found, warmth, done),
         )
 
-    def _throughput(self, subject: Subject, found: Times, warmth: Warmth, done: Work) -> Throughput | None:
+    def _throughput(self, found: Times, warmth: Warmth, done: Work) -> Throughput | None:
         if not found.median > 0:
             return None
-        copied = self._ceilings.bytes_per_s(warmth)
-        dtypes = {leaf.array.dtype.name for leaf in subject.leaves.values() if is_floating(leaf.array.dtype)}
-        product = self._ceilings.flops_per_s(next(iter(dtypes))) if done.product and len(dtypes) == 1 else None
+        copied = self.ceilings.bytes_per_s(warmth)
+        dtypes = {leaf.array.dtype.name for leaf in self.leaves.values() if is_floating(leaf.array.dtype)}
+        product = self.ceilings.flops_per_s(next(iter(dtypes))) if done.product and len(dtypes) == 1 else None
         return Throughput(
             _giga(done.bytes / found.median),
             None if copied is None else _giga(copied),
@@ -138,14 +115,17 @@ class _DeviceMeasuring:
             None if product is None else _giga(product),
         )
 
-    def memory(self, subject: Subject) -> CaseMemory:
-        """The memory of a call, in a separate run, because counting takes time."""
+    def memory(self) -> CaseMemory | None:
+        """In a separate run, because counting takes time."""
+        if not self.asked.counts_memory:
+            return None
+        subject = self.subject
         try:
-            with on_device(), self._framework.repeated(subject.call) as repeated:
+            with on_device(), self.framework.repeated(subject.call) as repeated:
                 first, second = repeated.ready(1), repeated.ready(1)
                 # What a library keeps of its first call counts for no case.
                 first[0]()
-                use = self._framework.memory_use(self._device, second[0])
+                use = self.framework.memory_use(self.device, second[0])
         except Exception as error:  # a framework raises what it likes
             return CaseMemory(input_bytes=subject.input_bytes, reason=self._reason(error))
         if use is None:
@@ -156,7 +136,7 @@ class _DeviceMeasuring:
         if isinstance(error, MemoryError):
             release_frames(error)
             return f"memory ran out when the call was made again ({first_line(error)})"
-        return f"{self._device.name} raised when the call was made again: {exception_line(error)}"
+        return f"{self.device.name} raised when the call was made again: {exception_line(error)}"
 
 
 def input_sets(size: int, cache: int) -> tuple[int, Warmth]:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from pytest_probe.model.measurement import Shape
 from pytest_probe.model.result import Result
-from pytest_probe.reports.csv_file import write_rows
 from pytest_probe.reports.paddleapex_columns import (
     MEMORY,
     MEMORY_COLUMNS,
@@ -24,6 +23,7 @@ from pytest_probe.reports.paddleapex_columns import (
     UNKNOWN,
 )
 from pytest_probe.reports.results_file import RESULTS, read_results
+from pytest_probe.reports.tables import write_rows
 
 _Row = Sequence[object]
 

@@ -13,7 +13,6 @@ from pytest_probe.features.timing.measure import TimeAndMemory
 from pytest_probe.features.timing.other_times import OtherTimes, check_benchmark, slower
 from pytest_probe.features.timing.paddleapex_csv import write_measurements
 from pytest_probe.model import measurement
-from pytest_probe.model.measurement import CaseTime
 from pytest_probe.plugin.feature import Feature, Trait
 from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.reporting import Reporting
@@ -53,7 +52,9 @@ class Timing(Feature):
         config = self.probe.config
         if not self.probe.settings.times or not is_controller(config):
             return
-        workers = sum(map(_workers_of, config.getoption("tx")))
+        # "popen", "3*popen".
+        parts = (spec.partition("*") for spec in config.getoption("tx"))
+        workers = sum(int(number) if star and number.isdigit() else 1 for number, star, _ in parts)
         devices = max(1, len(set(self.probe.shared_devices)))
         if workers > devices:
             there = "there is one device" if devices == 1 else f"there are {devices} devices"
@@ -86,20 +87,10 @@ class Timing(Feature):
             measurement.sleep(min(seconds, self._patience))
             self._patience = max(0.0, self._patience - seconds)
             again = others.compare(self.probe.checker.timed_again(judged.checked), identity)
-            time = min(time, again, key=_factor)
+            # How many times as long it took as elsewhere.
+            time = min(time, again, key=lambda each: math.inf if each.beside is None else each.beside.ratio)
         verdict = replace(verdict, time=time)
         judged.verdict = slower(verdict) if time.is_slower else verdict
 
     def tables(self, folder: Path) -> Iterable[Path]:
         return write_measurements(folder)
-
-
-def _factor(time: CaseTime) -> float:
-    """How many times as long it took as elsewhere."""
-    return math.inf if time.beside is None else time.beside.ratio
-
-
-def _workers_of(spec: str) -> int:
-    """ "popen", "3*popen"."""
-    number, star, _ = spec.partition("*")
-    return int(number) if star and number.isdigit() else 1

@@ -41,7 +41,7 @@ from pytest_probe.model.run import (
     with_leaves,
 )
 from pytest_probe.numerics.arrays import same_bytes
-from pytest_probe.numerics.dtypes import AnyArray, is_floating, round_to, widen
+from pytest_probe.numerics.dtypes import is_floating, round_to, widen
 from pytest_probe.standards.tables import classes_of
 
 if TYPE_CHECKING:
@@ -77,20 +77,18 @@ class Subject(Struct, frozen=True):
 
     def varied(self, record: str, seed: int) -> Subject:
         """It with other numbers in floating tensors that hold one number only. record names the random stream."""
-        leaves = {name: _varied(leaf, record, name, seed) for name, leaf in self.leaves.items()}
+        leaves = dict(self.leaves)
+        for name, leaf in self.leaves.items():
+            array = leaf.array
+            if array.size < 2 or not is_floating(array.dtype):
+                continue
+            first = widen(array.reshape(-1)[:1])[0]
+            if np.isfinite(first) and not np.any(widen(array) != first):
+                drawn = RecordStreams(record, seed).at(f"time.{name}").uniform(_LEAST, _MOST, array.shape)
+                varied = round_to(drawn * (first or 1.0), array.dtype).astype(array.dtype)
+                leaves[name] = replace(leaf, array=varied)
         call = replace(self.call, arguments=with_leaves(self.call.arguments, leaves))
         return replace(self, call=call)
-
-
-def _varied(leaf: Leaf, record: str, name: str, seed: int) -> Leaf:
-    array = leaf.array
-    if array.size < 2 or not is_floating(array.dtype):
-        return leaf
-    first = widen(array.reshape(-1)[:1])[0]
-    if not np.isfinite(first) or bool(np.any(widen(array) != first)):
-        return leaf
-    drawn = RecordStreams(record, seed).at(f"time.{name}").uniform(_LEAST, _MOST, array.shape)
-    return replace(leaf, array=round_to(drawn * (first or 1.0), array.dtype).astype(array.dtype))
 
 
 def of_replay(case: Case, replay: Replay, framework: Calls, device: Device, seed: int) -> Subject:
@@ -117,7 +115,10 @@ def alone(case: Case, runner: CaseRunner, seed: int) -> Subject:
         if not shapes_fit(run, call) or (case.dtype is None and not dtypes_fit(run, call)):
             misfits.append(f"{found.candidate.path} gives {described(run)}")
         elif case.direction == "forward" or run.differentiable:
-            return found.subject(case, list(run.differentiable), _written(run, found.candidate), seed)
+            # Not every kernel that writes to an argument says so.
+            leaves = found.candidate.arguments.tensors
+            silent = (name for name, leaf in leaves.items() if not same_bytes(run.after(name), leaf.array))
+            return found.subject(case, list(run.differentiable), run.changed.union(silent), seed)
     if misfits:
         raise ReplayDiffers(f"{misfits[0]}; recorded: {recorded(call)}")
     if troubles and isinstance(troubles[0], NoKernel):
@@ -153,12 +154,9 @@ class _Found(Struct, frozen=True):
         assert self.way.device is not None
         arguments = candidate.arguments
         bound = frameworks.signatures(self.framework.name).bind(candidate.api, arguments.args, arguments.kwargs)
-        outputs = {name: _size(value) for name, value in run.outputs.items() if isinstance(value, np.ndarray)}
+        arrays = {name: value for name, value in run.outputs.items() if isinstance(value, np.ndarray)}
+        outputs = {name: (tuple(map(int, each.shape)), int(each.nbytes)) for name, each in arrays.items()}
         return Subject(self.framework, self.way.device, measured, bound, outputs)
-
-
-def _size(array: AnyArray) -> tuple[Shape, int]:
-    return tuple(map(int, array.shape)), int(array.nbytes)
 
 
 def _tries(
@@ -172,25 +170,14 @@ def _tries(
         for cast in casts:
             way = Way(device=source.device, autocast=cast, default=default_dtype(call), state="recorded")
             for wanted in _states(case, candidate, running_statistics(source.framework, candidate)):
+                given = candidate.arguments
                 try:
                     with source.running():
-                        run = _run(source.framework, candidate, way, wanted)
+                        run = source.framework.run(candidate.on_device, given.args, given.kwargs, way, wanted)
                 except (NoKernel, DeviceRaised) as error:
                     troubles.append(error)
                     continue
                 yield _Found(source.framework, candidate, call, way, wanted, run)
-
-
-def _written(run: Run, candidate: Candidate) -> frozenset[str]:
-    """The arguments that the device changed: not every kernel that writes to one says so."""
-    leaves = candidate.arguments.tensors
-    silent = (name for name, leaf in leaves.items() if not same_bytes(run.after(name), leaf.array))
-    return run.changed.union(silent)
-
-
-def _run(framework: Calls, candidate: Candidate, way: Way, wanted: Wanted | None) -> Run:
-    arguments = candidate.arguments
-    return framework.run(candidate.on_device, arguments.args, arguments.kwargs, way, wanted)
 
 
 def _states(case: Case, candidate: Candidate, running: frozenset[str]) -> Iterator[Wanted | None]:

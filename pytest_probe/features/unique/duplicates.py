@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import compress
 from operator import gt, lt
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any
 
 import msgspec
 from msgspec import Struct, field
@@ -26,67 +26,15 @@ from pytest_probe.inputs.memory import ALIGNED
 from pytest_probe.model.dump import Argument, Call, DeviceSpec, Dump, Record, TensorSpec, named_tensors
 from pytest_probe.numerics.dtypes import is_complex, is_floating
 
-T = TypeVar("T")
-_Key: TypeAlias = "tuple[object, ...]"
 _NUMBERS = msgspec.json.Decoder(list[int | float])
 
 
 class _Outline(Struct, frozen=True):
     """The digest of a record's text without the numbers, and the numbers that say how wide a call is."""
 
-    key: _Key
+    key: tuple[object, ...]
     largest: list[float]
     least: list[float]
-
-
-class _Alike(Generic[T]):
-    """Records with one outline: what represents them, their extremes, and the first record that has each extreme, with
-    its place in the dump; None where that record has been decoded."""
-
-    __slots__ = ("largest", "least", "whole", "widest")
-
-    def __init__(self, whole: T, outline: _Outline) -> None:
-        self.whole = whole
-        self.largest = outline.largest
-        self.least = outline.least
-        self.widest: list[tuple[int, Record] | None] = [None] * (len(self.largest) + len(self.least))
-
-    def widen(self, outline: _Outline, place: int, record: Record) -> None:
-        wider = (*map(gt, outline.largest, self.largest), *map(lt, outline.least, self.least))
-        if any(wider):
-            self.largest = [*map(max, self.largest, outline.largest)]
-            self.least = [*map(min, self.least, outline.least)]
-            for index in compress(range(len(wider)), wider):
-                self.widest[index] = place, record
-
-
-class _Outlines(Generic[T]):
-    """The records of one dump by their outlines, and what represents them. An outline counts from its second record on,
-    since in some dumps each record has another one."""
-
-    def __init__(self) -> None:
-        self._seen: set[_Key] = set()
-        self._alike: dict[_Key, _Alike[T]] = {}
-
-    def known(self, outline: _Outline, place: int, record: Record) -> T | None:
-        """What represents the record; None where it has to be decoded, and put here."""
-        found = self._alike.get(outline.key)
-        if found is None:
-            return None
-        found.widen(outline, place, record)
-        return found.whole
-
-    def put(self, outline: _Outline, whole: T) -> None:
-        """A record that was decoded."""
-        if outline.key in self._seen:
-            self._alike[outline.key] = _Alike(whole, outline)
-        self._seen.add(outline.key)
-
-    def widening(self) -> Iterator[tuple[T, Record]]:
-        """What represents the known records, with each record that widens it, in their order."""
-        for found in self._alike.values():
-            for _, record in sorted(dict(filter(None, found.widest)).items()):
-                yield found.whole, record
 
 
 def outline(dump: Dump, record: Record) -> _Outline | None:
@@ -124,6 +72,23 @@ class Fold(Struct):
     norm: float = -1.0
 
 
+class _Alike(Struct):
+    """Records with one outline: their fold, their extremes, and the first record that has each extreme, with its place
+    in the dump."""
+
+    fold: Fold
+    largest: list[float]
+    least: list[float]
+    widest: dict[int, tuple[int, Record]] = field(default_factory=dict)
+
+    def widen(self, outline: _Outline, place: int, record: Record) -> None:
+        wider = (*map(gt, outline.largest, self.largest), *map(lt, outline.least, self.least))
+        if any(wider):
+            self.largest = [*map(max, self.largest, outline.largest)]
+            self.least = [*map(min, self.least, outline.least)]
+            self.widest |= dict.fromkeys(compress(range(len(wider)), wider), (place, record))
+
+
 class Folds(Struct):
     """The folds of a run. stored: tensors that a dump stores are inputs, so that a call has all of its from one record,
     and records of one dump alone are alike."""
@@ -133,32 +98,34 @@ class Folds(Struct):
     _first: dict[int, Fold] = field(default_factory=dict)
 
     def add(self, dump: Dump, records: Iterable[Record]) -> None:
-        outlines: _Outlines[Fold] = _Outlines()
+        # An outline counts from its second record on, since in some dumps each record has another one.
+        seen, alike = set[tuple[object, ...]](), dict[tuple[object, ...], _Alike]()
         for place, record in enumerate(records):
-            key = outline(dump, record)
-            known = None if key is None else outlines.known(key, place, record)
-            if known is not None:
-                known.others += 1
-                self._first[id(record)] = known
+            found = outline(dump, record)
+            known = None if found is None else alike.get(found.key)
+            if found is not None and known is not None:
+                known.widen(found, place, record)
+                known.fold.others += 1
+                self._first[id(record)] = known.fold
                 continue
             try:
                 call = dump.decode(record)
             except RecordError:
                 continue
-            fold = self._put(dump, record, call)
+            content = repr(self._key(dump, record, call)).encode(errors="replace")
+            key = hashlib.blake2b(content, digest_size=16).digest()
+            fold = self._first[id(record)] = self._by_key.setdefault(key, Fold(dump, record))
+            if fold.record is not record:
+                fold.others += 1
+                self._take(fold, call)
             # Where tensors are stored, more than their ranges counts.
-            if key is not None and not call.partial and not _is_stored(call):
-                outlines.put(key, fold)
-        for fold, record in outlines.widening():
-            self._take(fold, dump.decode(record))
-
-    def _put(self, dump: Dump, record: Record, call: Call) -> Fold:
-        key = hashlib.blake2b(repr(self._key(dump, record, call)).encode(errors="replace"), digest_size=16).digest()
-        fold = self._first[id(record)] = self._by_key.setdefault(key, Fold(dump, record))
-        if fold.record is not record:
-            fold.others += 1
-            self._take(fold, call)
-        return fold
+            if found is not None and not call.partial and not _is_stored(call):
+                if found.key in seen:
+                    alike[found.key] = _Alike(fold, found.largest, found.least)
+                seen.add(found.key)
+        for each in alike.values():
+            for _, record in sorted(dict(each.widest.values()).items()):
+                self._take(each.fold, dump.decode(record))
 
     def of(self, record: Record) -> Fold | None:
         """The fold that a record belongs to; None where it could not be decoded."""

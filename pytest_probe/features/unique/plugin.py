@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from pytest_probe.features.unique.duplicates import Fold, Folds
-from pytest_probe.model.dump import Dump
+from pytest_probe.features.unique.duplicates import Folds
 from pytest_probe.options import NAMED
 from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.items import ProbeItem
@@ -26,46 +24,38 @@ class Unique(Feature):
 def fold(probe: Probe, config: pytest.Config, items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """The items that run. Records are folded over all dumps of the run, also where single items of them were named: a
     case that is run again by itself is then the same one. An item whose first record does not run here stays itself."""
-    dumps = _dumps(probe, items)
+    found = {item.dump_path: item.case.dump for item in items if isinstance(item, ProbeItem)}
+    # In the order in which they were given: another plugin may have shuffled the items.
+    in_order = [path for path in probe.dumps.paths if path in found]
+    dumps = {path: found[path] for path in (*in_order, *sorted(found.keys() - in_order))}
     folds = Folds(probe.settings.inputs not in ("generated", "exact"))
     admits = probe.settings.selection.admits
     for dump in dumps.values():
         folds.add(dump, (record for record in dump.records if any(admits(record, way) for way in record.directions)))
     folded = {path: folds.folded(dump) for path, dump in dumps.items()}
+    globs = (("api", probe.settings.selection.apis), ("skip-api", probe.settings.selection.skip_apis))
+    words = [f"{NAMED['dump'].flag}={shlex.quote(str(path))}" for path in dumps]
+    words += [f"{NAMED[name].flag}={shlex.quote(glob)}" for name, given in globs for glob in given]
     run_here = {_key(item) for item in items if isinstance(item, ProbeItem)}
     kept: list[pytest.Item] = []
     left: list[pytest.Item] = []
     for item in items:
-        found = folds.of(item.case.record) if isinstance(item, ProbeItem) else None
-        if not isinstance(item, ProbeItem) or found is None:
+        whole = folds.of(item.case.record) if isinstance(item, ProbeItem) else None
+        if not isinstance(item, ProbeItem) or whole is None:
             kept.append(item)
-        elif found.record is item.case.record:
-            _stand_for_all(probe, item, found, folded[item.dump_path], [*dumps])
+        elif whole.record is item.case.record:
+            item.case = replace(item.case, dump=folded[item.dump_path])
+            item.folded = whole.others
+            if whole.others:
+                name = shlex.quote(f"{item.case.record.name}.{item.case.direction}")
+                item.command = " ".join([*words, "-k", name])
             kept.append(item)
         else:
-            of_first = (id(found.record), *_key(item)[1:])
+            of_first = (id(whole.record), *_key(item)[1:])
             (left if of_first in run_here else kept).append(item)
     deselect(config, left)
     return kept
 
 
-def _dumps(probe: Probe, items: Sequence[pytest.Item]) -> dict[Path, Dump]:
-    """The dumps of the items, in the order in which they were given: another plugin may have shuffled the items."""
-    found = {item.dump_path: item.case.dump for item in items if isinstance(item, ProbeItem)}
-    given = [path for path in probe.dumps.paths if path in found]
-    return {path: found[path] for path in (*given, *sorted(found.keys() - given))}
-
-
 def _key(item: ProbeItem) -> tuple[int, str, str | None]:
     return id(item.case.record), item.case.direction, item.case.dtype
-
-
-def _stand_for_all(probe: Probe, item: ProbeItem, fold: Fold, dump: Dump, dumps: Sequence[Path]) -> None:
-    item.case = replace(item.case, dump=dump)
-    item.folded = fold.others
-    if not fold.others:
-        return
-    globs = (("api", probe.settings.selection.apis), ("skip-api", probe.settings.selection.skip_apis))
-    words = [f"{NAMED['dump'].flag}={shlex.quote(str(path))}" for path in dumps]
-    words += [f"{NAMED[name].flag}={shlex.quote(glob)}" for name, given in globs for glob in given]
-    item.command = " ".join([*words, "-k", shlex.quote(f"{item.case.record.name}.{item.case.direction}")])

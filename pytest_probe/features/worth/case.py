@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from msgspec.structs import replace
 
 from pytest_probe import frameworks
-from pytest_probe.check import Checked, user_code
+from pytest_probe.check import Checked
 from pytest_probe.check.check import Checker
 from pytest_probe.check.comparisons import comparisons
 from pytest_probe.check.conditions import Setup
 from pytest_probe.check.judging import UNREADABLE, judge_with_modes
-from pytest_probe.check.replay import Reference
 from pytest_probe.check.structure import Sides
 from pytest_probe.check.weak import Extremes, choosing, hidden_by, one_choice
 from pytest_probe.errors import HookFailed
@@ -73,19 +72,16 @@ class Spoiling:
 
 def _finds(setup: Setup, comparison: Comparison, values: AnyArray) -> bool:
     """Does the run's standard find that these values are wrong? What spoils nothing goes unseen."""
-    if _same(values, comparison.actual):
+    actual = comparison.actual
+    if ((values == actual) | ((values != values) & (actual != actual))).all():
         return False
-    standard = user_code.standard(setup.registry.standards[setup.conditions.standard])
+    standard = setup.standard
     try:
         wrong = replace(comparison, actual=values)
         verdict = judge_with_modes(standard, wrong, lambda: setup.modes_of(comparison), depth=lambda: "none")
     except HookFailed:
         return True
     return verdict.verdict == "error"
-
-
-def _same(first: AnyArray, second: AnyArray) -> bool:
-    return bool(((first == second) | ((first != first) & (second != second))).all())
 
 
 def _weak(asked: Sequence[Comparison], sides: Sides) -> str:
@@ -97,49 +93,35 @@ def _weak(asked: Sequence[Comparison], sides: Sides) -> str:
     floats = [each for each in asked if _is_float(each.actual)]
     outputs = [Extremes.of_array(each.name, each.expected) for each in floats]
     if outputs and all(each.constant for each in outputs):
-        varied = [each.evidence.with_arguments(dict(_others(arrays, sides.replay.incoming))) for each in floats]
+        # Other values for all arguments that are no integers: numbers that most functions take, half of a mask.
+        random, others = np.random.default_rng(0), dict[str, AnyArray]()
+        given = {**arrays, **{f"incoming.{name}": value for name, value in sides.replay.incoming.items()}}
+        for name, value in given.items():
+            if value.dtype.kind == "b":
+                others[name] = random.random(value.shape) < 0.5
+            elif _is_float(value):
+                others[name] = random.uniform(0.25, 0.75, value.shape).astype(value.dtype)
+        varied = [each.evidence.with_arguments(others) for each in floats]
         again = [Extremes.of_array("", values) for values in varied if values is not None]
-        if any(not each.constant for each in again) or (again and all(each.zero for each in outputs) and _moved(again)):
+        moved = all(each.zero for each in outputs) and any(not each.zero for each in again)
+        if moved or any(not each.constant for each in again):
             return hidden_by([*incoming, *arguments], outputs, bound)
         unmoved = len(again) == len(outputs) and all(
             (now.low, now.high) == (each.low, each.high) for now, each in zip(again, outputs, strict=True)
         )
         if unmoved and arguments and not floats[0].classes & {"exact", "exact_backward"}:
             return f"{outputs[0]}, whatever the inputs are"
-    if floats and all(_of_one_term(each) for each in floats):
+    if not floats:
+        return ""
+    sums = [each for each in floats if any(kind.startswith("terms_of_") for kind in each.classes)]
+    terms = [summed_terms(each) for each in sums if each.direction == "forward"]
+    if len(terms) == len(floats) and all(each.count == 1 and not each.assumed for each in terms):
         return ONE_TERM
-    return one_choice(arguments, _choosing(sides.replay.reference)) if floats else ""
-
-
-def _choosing(reference: Reference) -> frozenset[str]:
-    """The paths of labels and indices among a record's arguments; a function of a test names none."""
-    call, candidate = reference.call, reference.candidate
-    bound = frameworks.signatures(reference.framework.name).bind(candidate.api, call.args, call.kwargs)
-    return choosing(call, bound)
-
-
-def _moved(again: Sequence[Extremes]) -> bool:
-    return any(not each.zero for each in again)
+    # The paths of labels and indices among a record's arguments; a function of a test names none.
+    reference = sides.replay.reference
+    call, signatures = reference.call, frameworks.signatures(reference.framework.name)
+    return one_choice(arguments, choosing(call, signatures.bind(reference.candidate.api, call.args, call.kwargs)))
 
 
 def _is_float(values: AnyArray) -> bool:
     return is_floating(values.dtype) or is_complex(values.dtype)
-
-
-def _of_one_term(comparison: Comparison) -> bool:
-    """Is it a sum, of one term?"""
-    sums = any(kind.startswith("terms_of_") for kind in comparison.classes)
-    terms = summed_terms(comparison)
-    return sums and comparison.direction == "forward" and terms.count == 1 and not terms.assumed
-
-
-def _others(arrays: Mapping[str, AnyArray], incoming: Mapping[str, AnyArray]) -> Iterator[tuple[str, AnyArray]]:
-    """Other values for all arguments that are no integers: numbers that most functions take, half of a mask."""
-    random = np.random.default_rng(0)
-    given = {**arrays, **{f"incoming.{name}": value for name, value in incoming.items()}}
-    for name, value in given.items():
-        if value.dtype.kind == "b":
-            yield name, random.random(value.shape) < 0.5
-        elif _is_float(value):
-            drawn = random.uniform(0.25, 0.75, value.shape)
-            yield name, drawn.astype(value.dtype)

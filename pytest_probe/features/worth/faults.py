@@ -82,18 +82,14 @@ def _coarse(output: Output) -> AnyArray | None:
     return times(1 + size)(output) if size > WORTH_SCALE else None
 
 
-def _stated_scale(output: Output) -> AnyArray | None:
-    found = None if output.detects is None else output.detects.scale
-    return None if found is None else times(1 + TWICE * found)(output)
+def _stated(of: Callable[[Detects], float | None], plant: Callable[[Output, float], AnyArray | None]) -> Fault:
+    """Twice an error that `detects` states."""
 
+    def planted(output: Output) -> AnyArray | None:
+        found = None if output.detects is None else of(output.detects)
+        return None if found is None else plant(output, TWICE * found)
 
-def _stated_element(output: Output) -> AnyArray | None:
-    return None if output.detects is None else off_in_element(output, TWICE * output.detects.element)
-
-
-def _stated_row(output: Output) -> AnyArray | None:
-    found = None if output.detects is None else output.detects.row
-    return None if found is None else off_in_row(output, TWICE * found)
+    return planted
 
 
 def off_in_element(output: Output, ulps: float) -> AnyArray | None:
@@ -140,14 +136,6 @@ def _last_tile(output: Output) -> AnyArray | None:
     values = np.array(output.actual)
     values[..., -min(TILE, output.shape[-1] // 2) :] = 0
     return values
-
-
-def _rows_swapped(output: Output) -> AnyArray | None:
-    return _swapped(output, 0) if len(output.shape) == 2 else _swapped(output, -2) if len(output.shape) > 2 else None
-
-
-def _heads_swapped(output: Output) -> AnyArray | None:
-    return _swapped(output, 1) if len(output.shape) == 4 else None
 
 
 def _swapped(output: Output, axis: int) -> AnyArray | None:
@@ -223,8 +211,8 @@ def _narrow_sums(output: Output) -> AnyArray | None:
 OF_INTEGERS: Mapping[str, Fault] = {
     "one element off": _one_element,
     "last tile zero": _last_tile,
-    "two rows swapped": _rows_swapped,
-    "two heads swapped": _heads_swapped,
+    "two rows swapped": lambda output: _swapped(output, -2) if len(output.shape) > 1 else None,
+    "two heads swapped": lambda output: _swapped(output, 1) if len(output.shape) == 4 else None,
     "mask shifted": _mask_shifted,
     "all zero": lambda output: np.zeros_like(output.actual),
     "stale": _stale,
@@ -234,9 +222,9 @@ FAULTS: Mapping[str, Fault] = {
     SCALE: times(1 + WORTH_SCALE),
     "times 1.001": times(1.001),
     COARSE: _coarse,
-    "twice the stated scale": _stated_scale,
-    "twice the stated element": _stated_element,
-    "twice the stated row": _stated_row,
+    "twice the stated scale": _stated(lambda stated: stated.scale, lambda output, error: times(1 + error)(output)),
+    "twice the stated element": _stated(lambda stated: stated.element, off_in_element),
+    "twice the stated row": _stated(lambda stated: stated.row, off_in_row),
     "bias dropped": _without_bias,
     "sums in 16 bit": _narrow_sums,
     "one NaN": _one_nan,

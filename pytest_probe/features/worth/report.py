@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec import Struct, field
 
 from pytest_probe.model.result import Result
 from pytest_probe.model.verdict import WORTH_SCALE
-from pytest_probe.reports.csv_file import write_rows
 from pytest_probe.reports.results_file import RESULTS, read_results
+from pytest_probe.reports.tables import WeakCases, write_rows
 from pytest_probe.reports.terminal import count, wrap
-from pytest_probe.reports.weak_cases import WeakCases
 
 FILE = "detects.csv"
 COLUMNS = ("id", "output", "dtype", "scale_error", "element_ulp", "row_ulp", "terms", "missing_term_found", "weak")
@@ -63,9 +62,6 @@ class Report(Struct):
         words = f"worth: a scale error of {100 * WORTH_SCALE:.1g} % would be found in {found} % of"
         yield from wrap(f"{words} {count(self.cases, 'case')}", width=width)
         yield from self.weak.lines("proves" if self.weak.apis.total() == 1 else "prove", width)
-        yield from self._faults(width)
-
-    def _faults(self, width: int) -> Iterator[str]:
         yield f"{'faults planted in outputs':<40} {'found':>8} {'planted':>8}"
         for name, planted in self.planted.items():
             yield f"  {name:<38} {self.caught[name]:>8,} {planted:>8,}"
@@ -91,16 +87,13 @@ class Report(Struct):
 
 def write_file(folder: Path) -> Path:
     """Write what each output of the results beside it would have shown. Raises OSError."""
-    return write_rows(folder / FILE, [COLUMNS, *_rows(read_results(folder / RESULTS))])
-
-
-def _rows(results: Iterable[Result]) -> Iterator[tuple[object, ...]]:
-    for result in results:
+    rows: list[tuple[object, ...]] = [COLUMNS]
+    for result in read_results(folder / RESULTS):
         weak = "" if result.worth is None else result.worth.weak
         for output in result.outputs:
             found = output.detects
-            if found is None:
-                continue
-            cells = (found.scale, found.element, found.row, found.terms, found.term)
-            texts = ("" if cell is None else f"{cell:.4g}" if isinstance(cell, float) else cell for cell in cells)
-            yield (result.id, output.name, output.dtype, *texts, weak)
+            if found is not None:
+                cells = (found.scale, found.element, found.row, found.terms, found.term)
+                texts = ("" if cell is None else f"{cell:.4g}" if isinstance(cell, float) else cell for cell in cells)
+                rows.append((result.id, output.name, output.dtype, *texts, weak))
+    return write_rows(folder / FILE, rows)

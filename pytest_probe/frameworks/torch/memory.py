@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from pytest_probe.frameworks.torch.arrays import to_tensor
-from pytest_probe.frameworks.torch.dispatch import DispatchMode
+from pytest_probe.frameworks.torch.dispatch import KernelsBy
 from pytest_probe.system.process import NEGATIVE, POSITIVE, filled_allocations
 
 # What a tensor's own start is a multiple of, as torch's allocators have it, in bytes.
@@ -130,21 +130,14 @@ def refilled(tensor: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         return tensor.detach().copy_(values)
 
 
-class _Allocations(DispatchMode):
-    """What Python code allocates without writing to it is changed before that code has it."""
-
-    def __init__(self, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._change = change
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        return self._change(made) if func._schema.name in _EMPTY and isinstance(made, torch.Tensor) else made
-
-
 def allocations(change: Callable[[torch.Tensor], torch.Tensor]) -> AbstractContextManager[Any]:
-    """See base.Memory."""
-    return _Allocations(change)
+    """See base.Memory: what Python code allocates without writing to it is changed before that code has it."""
+
+    def changed(func: Any, args: Any, kwargs: Any) -> Any:
+        made = func(*args, **kwargs)
+        return change(made) if func._schema.name in _EMPTY and isinstance(made, torch.Tensor) else made
+
+    return KernelsBy(changed)
 
 
 @contextmanager

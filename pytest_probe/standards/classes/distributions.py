@@ -83,7 +83,10 @@ def failure_reason(comparison: Comparison) -> str | None:
     scale = np.broadcast_to(law.scale, values.shape)
     if not values.size or not scale.all():
         return None  # no distribution, but the mean itself
-    standard, step = (values - law.shift) / scale, _step(comparison, values) / scale
+    dtype = comparison.actual.dtype
+    # Within what a value may have been rounded, or cut, to the output's dtype.
+    rounding = np.nan_to_num(ulp(values, dtype)) if is_floating(dtype) else np.zeros(values.shape)
+    standard, step = (values - law.shift) / scale, rounding / scale
     impossible = ~((standard >= law.low - step) & (standard <= law.high + step))
     if law.whole:
         impossible |= values != np.floor(values)
@@ -97,13 +100,6 @@ def failure_reason(comparison: Comparison) -> str | None:
     if found or law.whole:
         return found
     return _cut_off(law, standard, step) or _too_few_values(law, standard, step)
-
-
-def _step(comparison: Comparison, values: AnyArray) -> AnyArray:
-    """Within what a value may have been rounded, or cut, to the output's dtype."""
-    if not is_floating(comparison.actual.dtype):
-        return np.zeros(values.shape)
-    return np.nan_to_num(ulp(values, comparison.actual.dtype))
 
 
 def _off(law: _Law, values: AnyArray, step: AnyArray) -> str | None:
@@ -239,19 +235,11 @@ def _uniform(comparison: Comparison) -> _Law:
     return _Law(_ramp, 0.0, 1.0, low, high - low)
 
 
-def _unit(comparison: Comparison) -> _Law:
-    return _Law(_ramp, 0.0, 1.0)
-
-
 _erf = np.vectorize(math.erf, otypes=[float])
 
 
 def _bell(values: AnyArray) -> AnyArray:
     return np.asarray((1 + _erf(values / math.sqrt(2))) / 2)
-
-
-def _standard_normal(comparison: Comparison) -> _Law:
-    return _Law(_bell, normal=_itself)
 
 
 def _normal(comparison: Comparison) -> _Law:
@@ -386,9 +374,9 @@ def _multinomial(comparison: Comparison, values: AnyArray) -> str | None:
 
 # By the names that classes.yaml gives to distributions.
 _LAWS: Mapping[str, Callable[[Comparison], _Law]] = {
-    "unit": _unit,
+    "unit": lambda comparison: _EVEN,
     "uniform": _uniform,
-    "standard_normal": _standard_normal,
+    "standard_normal": lambda comparison: _Law(_bell, normal=_itself),
     "normal": _normal,
     "log_normal": _log_normal,
     "exponential": _exponential,

@@ -35,7 +35,14 @@ class Factorisation:
 
     def judge(self, comparison: Comparison) -> OutputVerdict:
         if comparison.direction == "backward":
-            return _gradient(comparison)
+            verdict = NoiseStandard().judge(comparison)
+            # The gradient of singular values or eigenvalues alone is defined whatever signs the factors have.
+            hangs = set(comparison.case.incoming) != {_VALUES.get(comparison.call.name)}
+            if verdict.verdict == "error" and hangs and not _same_factors(comparison):
+                free = "order" if comparison.call.name in UNORDERED else "signs or basis"
+                found = f"it depends on the {free} of the factors, which an algorithm may choose"
+                raise Unsupported(f"{comparison.name}: {verdict.reason}, but {found}", "free signs or basis")
+            return verdict
         matrix = comparison.call.argument("input")
         errors = _errors(comparison, widen(matrix)) if isinstance(matrix, np.ndarray) and matrix.size else {}
         if not errors:
@@ -49,17 +56,6 @@ class Factorisation:
         unit = "u sqrt(n)" if words == "orthogonality" else "u |M| sqrt(n)"
         reason = f"{words} of {value:,.4g} {unit} (limit {_LIMIT:g})"
         return OutputVerdict(comparison.name, shape, dtype, "error", self.name, reason, measured)
-
-
-def _gradient(comparison: Comparison) -> OutputVerdict:
-    verdict = NoiseStandard().judge(comparison)
-    # The gradient of singular values or eigenvalues alone is defined whatever signs the factors have.
-    hangs = set(comparison.case.incoming) != {_VALUES.get(comparison.call.name)}
-    if verdict.verdict == "error" and hangs and not _same_factors(comparison):
-        free = "order" if comparison.call.name in UNORDERED else "signs or basis"
-        found = f"it depends on the {free} of the factors, which an algorithm may choose"
-        raise Unsupported(f"{comparison.name}: {verdict.reason}, but {found}", "free signs or basis")
-    return verdict
 
 
 def _in_order(comparison: Comparison) -> Comparison:

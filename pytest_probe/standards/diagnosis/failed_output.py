@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -231,11 +231,8 @@ def broadcast_or_none(values: Float64Array, shape: tuple[int, ...]) -> Float64Ar
     return np.broadcast_to(values, shape) if fits and values.ndim <= len(shape) else None
 
 
-class Recogniser(Protocol):
-    """One kind of cause."""
-
-    def explain(self, failed: FailedOutput) -> Cause | None:
-        """The cause, if it explains nearly all wrong elements; else None."""
+# One kind of cause: gives it if it explains nearly all wrong elements, else None.
+Recogniser: TypeAlias = Callable[[FailedOutput], "Cause | None"]
 
 
 def wrong_elements(comparison: Comparison, verdict: OutputVerdict) -> tuple[BoolArray, AnyArray]:

@@ -26,28 +26,26 @@ _SAME = 2.0**-4
 _Mistake = Callable[[Operand], "Float64Array | None"]
 
 
-class WrongScales:
+def wrong_scales(failed: FailedOutput) -> Cause | None:
     """The product with scales that are another block's, or read otherwise; or with other numbers than those packed."""
-
-    def explain(self, failed: FailedOutput) -> Cause | None:
-        comparison = failed.comparison
-        if "scaled_products" not in comparison.classes or comparison.direction == "backward" or not failed.whole:
-            return None
-        try:
-            a, b = operands(comparison.call)
-        except (BrokenCall, AttributeError):
-            return None  # groups, or no scales at all
-        if a.shape[0] * a.shape[1] * b.shape[0] * 3 * len(_MISTAKES) > _WORK:
-            return None
-        right = a.scaled(), b.scaled()
-        bias = comparison.call.argument("bias")
-        added = widen(bias) if isinstance(bias, np.ndarray) else 0.0
-        for words, mistake in _MISTAKES:
-            wrong = mistake(a), mistake(b)
-            for side, pair in _sides(wrong, right):
-                if failed.explained(pair[0] @ pair[1].T + added):
-                    return Cause("scales", f"{words}{side}")
-        return _by_solving(failed, a, right) or _by_solving(failed, b, right[::-1], second=True)
+    comparison = failed.comparison
+    if "scaled_products" not in comparison.classes or comparison.direction == "backward" or not failed.whole:
+        return None
+    try:
+        a, b = operands(comparison.call)
+    except (BrokenCall, AttributeError):
+        return None  # groups, or no scales at all
+    if a.shape[0] * a.shape[1] * b.shape[0] * 3 * len(_MISTAKES) > _WORK:
+        return None
+    right = a.scaled(), b.scaled()
+    bias = comparison.call.argument("bias")
+    added = widen(bias) if isinstance(bias, np.ndarray) else 0.0
+    for words, mistake in _MISTAKES:
+        wrong = mistake(a), mistake(b)
+        for side, pair in _sides(wrong, right):
+            if failed.explained(pair[0] @ pair[1].T + added):
+                return Cause("scales", f"{words}{side}")
+    return _by_solving(failed, a, right) or _by_solving(failed, b, right[::-1], second=True)
 
 
 def _sides(

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_probe import frameworks
-from pytest_probe.features.fuzz.templates import Pattern, Sizes, TensorText, table, template_from_table
+from pytest_probe.features.fuzz.templates import Pattern, Sizes, TensorSlot, table, template_from_table, tensor_slot
 
 
 @pytest.mark.parametrize(
@@ -47,9 +47,9 @@ def test_the_table_has_at_least_sixty_operators() -> None:
 
 
 def test_words_of_a_tensor() -> None:
-    assert TensorText.parsed("int64 *b") == TensorText("*b", "int64", False, False)
-    assert TensorText.parsed("list *s") == TensorText("*s", "", True, False)
-    assert TensorText.parsed("g*c ?") == TensorText("g*c", "", False, True)
+    assert tensor_slot("int64 *b") == TensorSlot(Pattern.of("*b"), "int64", False, False)
+    assert tensor_slot("list *s") == TensorSlot(Pattern.of("*s"), "", True, False)
+    assert tensor_slot("g*c ?") == TensorSlot(Pattern.of("g*c"), "", False, True)
 
 
 def test_every_operator_of_the_table_is_one_of_the_framework() -> None:

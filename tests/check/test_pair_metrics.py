@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from pytest_probe.features.against.metrics import difference
+from pytest_probe.check.pair_metrics import difference
 
 
 def array(values: list[Any], dtype: Any = np.float32) -> np.ndarray[Any, Any]:

@@ -20,7 +20,7 @@ from pytest_probe.system.text import printable
 
 # Seconds that a process has to end whose pipe is closed.
 _PATIENCE = 2.0
-_PROGRAM = "pytest_probe.features.collectives.rank_start"
+_PROGRAM = "pytest_probe.frameworks.rank_start"
 _FRAMES = 6
 RankAnswers: TypeAlias = "SimpleQueue[tuple[int, RankAnswer]]"
 

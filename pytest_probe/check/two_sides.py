@@ -74,25 +74,24 @@ class _Output(Struct, frozen=True):
         if exact < TOLD:
             return None
         enough = min((1 - NEARLY_ALL) * expected.size, LEFT * exact)
+        runs: Iterator[AnyArray]
+        evidence = self.comparison.evidence
         if float_format(dtype).precision < 24:
-            return self._of_places(exact, enough)
-        runs = (self.comparison.evidence.added(order) for order in ORDERS)
-        enough_alike = (run for run in runs if run is not None and self.misses(run) <= enough)
-        return next((_Manner("as a sum in another order", run) for run in enough_alike), None)
+            places = self._searched(exact, enough) if self.quick() else None
+            if places is not None:
+                return _Manner(f"as by {_NUMBERS[len(places)]} more in {dtype.name}", self._rounded(places))
+            words = f"as by roundings between its steps in {dtype.name}"
+            several = (evidence.narrow_steps(1), evidence.composed_steps(), evidence.composed_steps("separate"))
+            runs = chain.from_iterable(several)
+        else:
+            words = "as a sum in another order"
+            runs = (run for run in map(evidence.added, ORDERS) if run is not None)
+        return next((_Manner(words, run) for run in runs if self.misses(run) <= enough), None)
 
     def misses(self, run: AnyArray) -> int:
         """How many elements have other bits than a run, rounded to their dtype."""
         theirs, own = widen(round_to(run, self.comparison.actual.dtype)), widen(self.comparison.actual)
         return int(np.count_nonzero(~alike(theirs, own)))
-
-    def _of_places(self, exact: int, enough: float) -> _Manner | None:
-        name, evidence = self.comparison.actual.dtype.name, self.comparison.evidence
-        places = self._searched(exact, enough) if self.quick() else None
-        if places is not None:
-            return _Manner(f"as by {_NUMBERS[len(places)]} more in {name}", self._rounded(places))
-        several = (evidence.narrow_steps(1), evidence.composed_steps(), evidence.composed_steps("separate"))
-        alike = (run for run in chain.from_iterable(several) if self.misses(run) <= enough)
-        return next((_Manner(f"as by roundings between its steps in {name}", run) for run in alike), None)
 
     def _searched(self, exact: int, enough: float) -> frozenset[int] | None:
         """The places whose rounding gives the side's bits; None where none are found."""
@@ -123,24 +122,21 @@ class _Output(Struct, frozen=True):
         return self.comparison.expected if found is None else found.expected
 
 
-def _name(a: _Output, b: _Output) -> str:
+def _words(a: _Output, b: _Output) -> str:
     """What two sides differ by; "" where what one side has a name for is not what they differ by."""
     one, other = a.manner(), b.manner()
     if one is not None and other is not None and one.words == other.words:
         same = one.run is None or other.run is None or b.misses(one.run) <= b.misses(other.run)
         return "" if same or not one.words else f"{one.words} at another place"
-    named = ((one, other, b, "A"), (other, one, a, "B"))
-    return ", ".join(
-        f"{own.words} ({side})" for own, theirs, output, side in named if own and _tells(own, theirs, output)
-    )
-
-
-def _tells(own: _Manner, theirs: _Manner | None, other: _Output) -> bool:
-    """Is the manner of one side not that of the other? One that has no name may be as the same run but for something
-    else."""
-    if not own.words or theirs is not None or own.run is None:
-        return bool(own.words)
-    return other.misses(other.comparison.expected) < NEARER * other.misses(own.run)
+    found = []
+    for own, theirs, output, side in ((one, other, b, "A"), (other, one, a, "B")):
+        if own is None or not own.words:
+            continue
+        # A side without a name may be as the same run but for something else.
+        run, expected = own.run, output.comparison.expected
+        if theirs is not None or run is None or output.misses(expected) < NEARER * output.misses(run):
+            found.append(f"{own.words} ({side})")
+    return ", ".join(found)
 
 
 def differences(checker: Checker, a: Checked, b: Checked) -> dict[str, str]:
@@ -150,7 +146,7 @@ def differences(checker: Checker, a: Checked, b: Checked) -> dict[str, str]:
         with checker.setup_of(a.case.dump.framework).settled():
             first, second = (_outputs(each, checker.conditions.seed) for each in (a, b))
             names = [name for name in first if name in second and not _equal(first[name], second[name])]
-            return {name: _name(first[name], second[name]) for name in names}
+            return {name: _words(first[name], second[name]) for name in names}
     except (ProbeError, MemoryError):
         return {}
 
@@ -176,12 +172,12 @@ def _outputs(checked: Checked, seed: int) -> dict[str, _Output]:
     made = (comparisons(side, case.direction, seed, by_class=case.pair is None) for side in checked.compared.sides)
     found = (each for each in chain.from_iterable(made) if isinstance(each, Comparison))
     listed = list(found)
-    quick = cache(lambda: _is_quick(listed[0]))
+
+    @cache
+    def quick() -> bool:
+        """Does the reference show its steps, in runs that take little time?"""
+        started = time.process_time()
+        first = listed[0].evidence.alternative(listed[0], Assumption(rounded=NOWHERE))
+        return first is not None and time.process_time() - started < DEAR
+
     return {each.name: _Output(each, str(modes.get(each.name, "")), quick) for each in listed}
-
-
-def _is_quick(comparison: Comparison) -> bool:
-    """Does the reference show its steps, in runs that take little time?"""
-    started = time.process_time()
-    found = comparison.evidence.alternative(comparison, Assumption(rounded=NOWHERE))
-    return found is not None and time.process_time() - started < DEAR

@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from pytest_probe import capture
 from pytest_probe.check import CaseRuns, Checker, Conditions
-from pytest_probe.features.against.difference import differences
+from pytest_probe.check.two_sides import differences
 from pytest_probe.registry import Registry
 from tests.support import two_calls
 from tests.support.emulated import narrow_only, to_bits

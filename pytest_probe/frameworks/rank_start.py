@@ -1,7 +1,7 @@
 """The process of a rank, before it imports anything: it ends with the one that started it, also while a framework is
 imported or a collective hangs.
 
-python -m pytest_probe.features.collectives.rank_start PROGRAM PIPE PARENT
+python -m pytest_probe.frameworks.rank_start PROGRAM PIPE PARENT
 """
 
 from __future__ import annotations

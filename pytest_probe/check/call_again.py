@@ -18,23 +18,19 @@ from pytest_probe.check.replay import Replay
 from pytest_probe.check.sources import DeviceSource
 from pytest_probe.check.structure import named_gradients
 from pytest_probe.errors import DeviceRaised, NoKernel, Unsupported
-from pytest_probe.features.relations.table import Row
 from pytest_probe.model.run import Arguments, Leaf, Run, Wanted, with_leaves
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray
 
 if TYPE_CHECKING:
     from pytest_probe.frameworks.base import Framework
-    from pytest_probe.registry import Registry
 
 Results: TypeAlias = Mapping[str, AnyArray]
 Leaves: TypeAlias = Mapping[str, Leaf]
 Placing: TypeAlias = Callable[[str, Any], Any]
 Inside: TypeAlias = Callable[[], AbstractContextManager[Any]]
-# The context in which an argument may end the process, which has a name.
-AtRisk: TypeAlias = Callable[[str], AbstractContextManager[None]]
 
 
-# The kind of a relation that cannot be asked of a call.
+# The kind of a question that cannot be asked of a call.
 LEFT_OUT = "not checked"
 _NUMBERS = (np.ndarray, bool, float, complex)
 
@@ -71,19 +67,16 @@ def kept(results: Results) -> dict[str, AnyArray]:
 
 
 class Call:
-    """at_risk: what a call is made in that may end the process; None where nobody would see that. unsteady are the
-    elements of outputs that hang on memory which is not the call's, or on chance."""
+    """unsteady are the elements of outputs that hang on memory which is not the call's, or on chance."""
 
-    def __init__(self, checked: Checked, setup: Setup, row: Row, registry: Registry, at_risk: AtRisk | None) -> None:
+    def __init__(self, checked: Checked, setup: Setup) -> None:
         replay = checked.forward if isinstance(checked.forward, Replay) else None
         if checked.case.direction == "backward" or replay is None:
             assert checked.worst is not None
             replay = checked.worst.replay
         self.case: Case = checked.case
-        self.replay, self.setup, self.row, self.registry, self.at_risk = replay, setup, row, registry, at_risk
+        self.replay, self.setup = replay, setup
         self.unsteady: dict[str, BoolArray] = {}
-        # What the relations of memory have observed.
-        self.memory: Any = None
 
     @property
     def framework(self) -> Framework:
@@ -113,11 +106,9 @@ class Call:
         """Where each tensor argument stands, by its parameter's name: the API's, or that of a test's function."""
         if self.case.pair is None or self.case.record.api:
             return self.replay.reference.bound.paths
-        with_names = dict.fromkeys(self.arguments.kwargs)
-        names = parameters(self.case.pair.function)
-        return {name: f"input.{place}" for place, name in enumerate(names[: len(self.arguments.args)])} | {
-            name: f"kwargs.{name}" for name in with_names
-        }
+        names = parameters(self.case.pair.function)[: len(self.arguments.args)]
+        by_name = {name: f"kwargs.{name}" for name in self.arguments.kwargs}
+        return {name: f"input.{place}" for place, name in enumerate(names)} | by_name
 
     def argument(self, name: str) -> Any:
         """An argument of the call that is no tensor, by its parameter's name."""

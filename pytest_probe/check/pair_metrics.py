@@ -1,19 +1,23 @@
-"""How far two sides' tensors lie apart, in a few numbers: arrays in, numbers out."""
+"""How far two sides' tensors lie apart, in a few numbers, and what two sides of a call are, in words."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from msgspec import Struct
 
-from pytest_probe.model.verdict import Metric
+from pytest_probe.model.pairing import Paired
+from pytest_probe.model.result import number
+from pytest_probe.model.verdict import Metric, Verdict
 from pytest_probe.numerics.arrays import PASS, blocks, equal_bits, same_value
 from pytest_probe.numerics.cosine import Vectors, rescaled
-from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, widen
+from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, numpy_dtype, widen
 from pytest_probe.numerics.metrics import describe, relative_rmse
 from pytest_probe.numerics.ulp import ulp_distance
+
+# The kind of a skip whose tensors cannot be compared.
+INCOMPARABLE = "another shape or dtype on the other side"
 
 
 class Difference(Struct, frozen=True):
@@ -60,6 +64,9 @@ def difference(a: AnyArray, b: AnyArray) -> Difference:
         return Difference(a.size, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, math.inf, 1.0)
     ulp, largest = _distances(a, b), _largest(a, b)
     rmse = relative_rmse(a, b).value if largest < math.inf else math.inf
+    # Of the elements that are finite on both sides.
+    vectors: Vectors = rescaled(a, b, PASS)
+    away = vectors.distance()
     return Difference(
         a.size,
         bits,
@@ -69,7 +76,7 @@ def difference(a: AnyArray, b: AnyArray) -> Difference:
         float(np.quantile(ulp, 0.99, method="inverted_cdf")),
         rmse,
         -20 * math.log10(rmse) if 0 < rmse < math.inf else math.inf if rmse == 0 else -math.inf,
-        _cosine(a, b),
+        None if away is None or math.isnan(away) else 1 - away,
     )
 
 
@@ -77,14 +84,11 @@ def _measured(array: AnyArray) -> bool:
     return is_floating(array.dtype) or is_complex(array.dtype)
 
 
-def coarser(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype of both whose numbers are farther apart."""
-    return max(a, b, key=lambda dtype: float_format(dtype).roundoff)
-
-
 def _distances(a: AnyArray, b: AnyArray) -> AnyArray:
     """In ULP, float32: a percentile needs all of them. Of one real dtype they are the numbers between both."""
-    dtype, found, at = coarser(a.dtype, b.dtype), np.empty(a.size, np.float32), 0
+    # The dtype of both whose numbers are farther apart.
+    dtype = max(a.dtype, b.dtype, key=lambda dtype: float_format(dtype).roundoff)
+    found, at = np.empty(a.size, np.float32), 0
     steps = a.dtype == b.dtype and not is_complex(a.dtype)
     with np.errstate(over="ignore"):
         for one, other in blocks(a, b, PASS):
@@ -120,8 +124,34 @@ def _largest(a: AnyArray, b: AnyArray) -> float:
     return found
 
 
-def _cosine(a: AnyArray, b: AnyArray) -> float | None:
-    """Of the elements that are finite on both sides; None where a side is zero."""
-    found: Vectors = rescaled(a, b, PASS)
-    gap = found.distance()
-    return None if gap is None or math.isnan(gap) else 1 - gap
+def said(paired: Paired) -> str:
+    """What a pair is, in one line."""
+    both = (("A", paired.noise_a), ("B", paired.noise_b))
+    noise = ", ".join(f"{name} {number(value):.3g}" for name, value in both if value is not None)
+    near = f"; nearer to float64: {paired.nearer} ({noise} noise ratios)" if paired.nearer else ""
+    named = f"; {paired.difference}" if paired.difference else ""
+    own = f" error of {paired.suspect}" if paired.suspect else ""
+    return f"{paired.status}{own}, beside {paired.other}{near}{named}"
+
+
+def noise_of(verdict: Verdict) -> float | None:
+    """The largest noise ratio of a side's outputs; None where noise judged none."""
+    found = [number(output.metrics["noise_ratio"]) for output in verdict.outputs if "noise_ratio" in output.metrics]
+    return max(found, default=None, key=lambda value: math.inf if math.isnan(value) else value)
+
+
+def nearer(a: float | None, b: float | None) -> str:
+    if a is None or b is None or a == b:
+        return ""
+    return "A" if a < b else "B"
+
+
+def casts_exactly(one: str, other: str) -> bool:
+    """Does one of the two dtypes hold all numbers of the other?"""
+    first, second = sorted((numpy_dtype(one), numpy_dtype(other)), key=lambda dtype: dtype.itemsize)
+    if is_floating(first) and is_floating(second):
+        low, high = float_format(first), float_format(second)
+        return low.precision <= high.precision and low.max <= high.max and low.smallest >= high.smallest
+    if is_complex(first) or is_complex(second):
+        return is_complex(first) and is_complex(second)
+    return bool(np.can_cast(first, second)) and first.kind in "biu" and second.kind in "iu"
