@@ -90,17 +90,16 @@ def run(arguments: argparse.Namespace) -> int:
         return _of_measurements(arguments)
     known = DIRECT_RULES if arguments.direct else COMPARES
     standard = check_name("--standard", arguments.standard or DEFAULT, known)
-    stamp = datetime.now().strftime("%Y%m%d%H%M%S")
+    stamp, paths = datetime.now().strftime("%Y%m%d%H%M%S"), (arguments.device, arguments.benchmark)
     if arguments.direct:
-        ours, theirs = (output_folder(path, arguments.dtype) for path in (arguments.device, arguments.benchmark))
-        early = _early_ends(arguments.device, arguments.benchmark)
+        ours, theirs = (output_folder(path, arguments.dtype) for path in paths)
+        early = list(map(early_end, paths))
         calls = list(compare_folders(ours, theirs, DIRECT_RULES[standard]))
         files, lines = direct_files(stamp, calls), _direct_lines(calls, standard)
         failed = any("error" in call.statuses for call in calls)
     else:
-        early, without_ulp = _early_ends(arguments.device, arguments.benchmark), is_paddleapex(standard)
-        device = read_rows(arguments.device, without_ulp=without_ulp)
-        benchmark = read_rows(arguments.benchmark, without_ulp=without_ulp)
+        early = list(map(early_end, paths))
+        device, benchmark = (read_rows(path, without_ulp=is_paddleapex(standard)) for path in paths)
         if is_paddleapex(standard) or not device.keys() & benchmark.keys():
             check_same_dump("compare", device.keys(), benchmark.keys(), "outputs")
         found = compare(device, benchmark, standard)
@@ -108,7 +107,8 @@ def run(arguments: argparse.Namespace) -> int:
         # Where nothing could be compared, nothing is right.
         failed = any(item.status == "error" for item in found) or all(item.status == "SKIP" for item in found)
     written = _written(arguments.out, files)
-    print("\n".join([*map(printable, early), printable("\n".join(lines)), *(f"written: {path}" for path in written)]))
+    warnings = [printable(f"warning: {path}: {words}") for path, words in zip(paths, early, strict=True) if words]
+    print("\n".join([*warnings, printable("\n".join(lines)), *(f"written: {path}" for path in written)]))
     return _FAILED if failed else 0
 
 
@@ -128,11 +128,6 @@ def _check_together(arguments: argparse.Namespace) -> None:
     needs_files = arguments.memory or arguments.summary or not arguments.time
     if arguments.out is None and needs_files:
         raise MissingSetting("--out", "give a folder for the files")
-
-
-def _early_ends(*paths: Path) -> list[str]:
-    """Warnings. Raises SettingsError."""
-    return [f"warning: {path}: {words}" for path in paths if (words := early_end(path))]
 
 
 def _written(folder: Path, files: Mapping[str, Iterable[Sequence[object]]]) -> list[Path]:

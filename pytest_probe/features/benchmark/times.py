@@ -86,7 +86,15 @@ def read_times(path: Path) -> Times:
     if found.is_dir():
         raise SettingsError(_COMMAND, str(path), f"it holds no {ROWS} and no {RESULTS}; {_GIVE}")
     with refused(_COMMAND, path, f"it cannot be read ({{error.strerror}}); {_GIVE}", f"{{error}}; {_GIVE}"):
-        times = _of_program(found) if found.name == ROWS else _of_cases(found)
+        if found.name == ROWS:
+            times = _of_program(found)
+        else:
+            cases: dict[Key, dict[str, Time]] = {}
+            for result in read_results(found):
+                if result.time is not None and result.time.compares and result.time.median_us is not None:
+                    times_of = cases.setdefault((result.api, result.direction), {})
+                    times_of[str(result.portable_id)] = Time(result.time.median_us)
+            times = Times("cases", cases)
     if not times.by_api:
         raise SettingsError(_COMMAND, str(path), f"it holds no times; {_GIVE}")
     return times
@@ -124,15 +132,6 @@ def _of_program(path: Path) -> Times:
                 one = line.own / line.calls if line.p50 is None else line.p50
                 found[line.api, line.direction] = {"": Time(one, line.calls)}
     return Times("program", found, way)
-
-
-def _of_cases(path: Path) -> Times:
-    found: dict[Key, dict[str, Time]] = {}
-    for result in read_results(path):
-        if result.time is not None and result.time.compares and result.time.median_us is not None:
-            cases = found.setdefault((result.api, result.direction), {})
-            cases[str(result.portable_id)] = Time(result.time.median_us)
-    return Times("cases", found)
 
 
 def compare(here: Times, there: Times) -> list[ComparedTime]:

@@ -16,15 +16,7 @@ from pytest_probe.model.verdict import SEVERITY
 from pytest_probe.reports import junit
 from pytest_probe.reports.groups import Groups
 from pytest_probe.reports.result_set import RunFolder
-from pytest_probe.reports.results_file import (
-    RESULTS,
-    RUN,
-    ResultsWriter,
-    differences,
-    lines_of,
-    read_results,
-    refused,
-)
+from pytest_probe.reports.results_file import RESULTS, RUN, ResultsWriter, differences, lines_of, read_results, refused
 from pytest_probe.reports.selected import ITEMS, SelectedItem, id_list, selected_in, write_items
 from pytest_probe.system.files import replacing
 from pytest_probe.system.text import printable
@@ -200,9 +192,10 @@ def _add(suite: ElementTree.Element, node: str, worst: Result, each: Sequence[Re
         failure = ElementTree.SubElement(case, "failure", message=reason.partition("\n")[0])
         failure.text = printable(text)
         return "failures"
-    if worst.verdict != "skip" and not _is_known(worst):
+    known = worst.gate is not None and worst.gate.change == "known"
+    if worst.verdict != "skip" and not known:
         return ""
-    kind = "pytest.xfail" if _is_known(worst) else "pytest.skip"
+    kind = "pytest.xfail" if known else "pytest.skip"
     ElementTree.SubElement(case, "skipped", type=kind, message=reason)
     return "skipped"
 
@@ -217,14 +210,10 @@ def names(node: str) -> tuple[str, str]:
 
 def fails(result: Result, *, strict: bool) -> bool:
     """Did its item fail, by the verdict or compared with a baseline?"""
-    if _is_known(result):
+    change = None if result.gate is None else result.gate.change
+    if change == "known":
         return False
-    worse = result.gate is not None and result.gate.change in ("worse", "bits")
-    return worse or result.verdict == "error" or (strict and result.verdict == "warning")
-
-
-def _is_known(result: Result) -> bool:
-    return result.gate is not None and result.gate.change == "known"
+    return change in ("worse", "bits") or result.verdict == "error" or (strict and result.verdict == "warning")
 
 
 def _reason(result: Result) -> str:
