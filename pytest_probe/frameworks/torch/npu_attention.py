@@ -103,8 +103,8 @@ class _Hidden:
         # What lies outside of the limits may be left out, and inside blocks it is not: the mask must hide it.
         outside = references.band_mask(rows, columns, self._before, self._after, device=mask.device)
         if (outside & ~mask).any():
-            limits = f"pre_tockens={self._before} and next_tockens={self._after}"
-            raise NoReference(f"atten_mask shows keys outside of {limits}: what a kernel does there is not documented")
+            both = f"pre_tockens={self._before} and next_tockens={self._after}"
+            raise NoReference(f"atten_mask shows keys outside of {both}: what a kernel does there is not documented")
         return mask
 
 
