@@ -43,17 +43,13 @@ def grouped_matmul(x: Sequence[Tensor], weight: Sequence[Tensor], bias: Sequence
         f"{len(x)} groups of x, {len(weight)} of weight, {given} of bias",
         "as many of each",
     )
-    return [
-        _product(rows, matrix, None if bias is None else bias[place])
-        for place, (rows, matrix) in enumerate(zip(x, weight, strict=True))
-    ]
-
-
-def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    check_shapes(
-        weight.dim() == 2 and x.shape[-1] == weight.shape[0],
-        f"x of shape {list(x.shape)} and a weight of shape {list(weight.shape)}",
-        "(..., K) and (K, N)",
-    )
-    product = at_least_float32(x) @ at_least_float32(weight)
-    return (product if bias is None else product + bias).to(x.dtype)
+    found = []
+    for place, (rows, matrix) in enumerate(zip(x, weight, strict=True)):
+        check_shapes(
+            matrix.dim() == 2 and rows.shape[-1] == matrix.shape[0],
+            f"x of shape {list(rows.shape)} and a weight of shape {list(matrix.shape)}",
+            "(..., K) and (K, N)",
+        )
+        product = at_least_float32(rows) @ at_least_float32(matrix)
+        found.append((product if bias is None else product + bias[place]).to(rows.dtype))
+    return found

@@ -53,13 +53,18 @@ class Finite:
 
     def _explained(self, comparison: Comparison, lost: BoolArray, beyond: BoolArray) -> OutputVerdict:
         """The verdict where either side has elements that are not finite."""
-        near = _at_edge(comparison)
+        # Where the reference is so near to the largest number that rounding decides on which side it lies.
+        dtype = comparison.actual.dtype
+        largest, narrow = _largest(dtype), np.empty(0, dtype).real.dtype if is_complex(dtype) else dtype
+        with np.errstate(invalid="ignore"):
+            away = np.abs(np.abs(comparison.expected) - largest)
+            near = np.asarray(away <= _EDGE * float_format(narrow).roundoff * largest)
         abnormal, missed = lost & ~beyond & ~near, beyond & ~lost & ~near
-        saturated = missed & (np.abs(_wide(comparison.actual)) >= _largest(comparison.actual.dtype))
+        saturated = missed & (np.abs(_wide(comparison.actual)) >= largest)
         if (abnormal | (missed & ~saturated)).any():
             # What steps in the device's own precision do, or inputs that are rounded otherwise, is no fault.
             for run in _runs(comparison):
-                over = _beyond(run, comparison.actual.dtype)
+                over = _beyond(run, dtype)
                 abnormal &= ~over
                 missed &= over
         abnormal |= _turned(comparison, lost & beyond)
@@ -126,17 +131,6 @@ def _beyond(values: AnyArray, dtype: np.dtype[Any]) -> BoolArray:
 def is_beyond(values: Any, dtype: str) -> bool:
     """Is any of the values, rounded to this dtype, not finite?"""
     return bool(_beyond(np.asarray(values), numpy_dtype(dtype)).any())
-
-
-def _at_edge(comparison: Comparison) -> BoolArray:
-    """Where the reference is so near to the largest number that rounding decides on which side it lies."""
-    dtype = comparison.actual.dtype
-    largest = _largest(dtype)
-    narrow = np.empty(0, dtype).real.dtype if is_complex(dtype) else dtype
-    with np.errstate(invalid="ignore"):
-        return np.asarray(
-            np.abs(np.abs(comparison.expected) - largest) <= _EDGE * float_format(narrow).roundoff * largest
-        )
 
 
 def _turned(comparison: Comparison, both: BoolArray) -> BoolArray:

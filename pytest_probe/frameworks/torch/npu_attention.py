@@ -98,18 +98,14 @@ class _Hidden:
             f"{rows} rows and {columns} columns",
         )
         mask = mask[..., :rows, :columns]
-        if self._mode == 0:
-            self._check_limits(mask, rows, columns)
-        return mask
-
-    def _check_limits(self, mask: Tensor, rows: int, columns: int) -> None:
-        """What lies outside of the limits may be left out, and inside blocks it is not: the mask must hide it."""
-        if self._before >= rows and self._after >= columns:
-            return
+        if self._mode or (self._before >= rows and self._after >= columns):
+            return mask
+        # What lies outside of the limits may be left out, and inside blocks it is not: the mask must hide it.
         outside = references.band_mask(rows, columns, self._before, self._after, device=mask.device)
         if (outside & ~mask).any():
-            limits = f"pre_tockens={self._before} and next_tockens={self._after}"
-            raise NoReference(f"atten_mask shows keys outside of {limits}: what a kernel does there is not documented")
+            both = f"pre_tockens={self._before} and next_tockens={self._after}"
+            raise NoReference(f"atten_mask shows keys outside of {both}: what a kernel does there is not documented")
+        return mask
 
 
 def _attention(

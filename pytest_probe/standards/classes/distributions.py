@@ -322,19 +322,14 @@ def _poisson(comparison: Comparison, values: AnyArray) -> str | None:
     if found or not values.size or values.max() > _MOST_COUNTED:
         return found
     stride = max(1, values.size // _COMPARED)
-    return _whole_off(
-        *_poisson_chances(values.ravel()[::stride], np.broadcast_to(rates, values.shape).ravel()[::stride])
-    )
-
-
-def _poisson_chances(values: AnyArray, rates: AnyArray) -> tuple[AnyArray, AnyArray]:
-    """The chances of a smaller number, and of one up to each value."""
+    values, rates = values.ravel()[::stride], np.broadcast_to(rates, values.shape).ravel()[::stride]
+    # The chances of a smaller number, and of one up to each value.
     term, below, upto = np.exp(-rates), np.zeros(rates.shape), np.zeros(rates.shape)
     for number in range(int(values.max()) + 1):
         below += np.where(number < values, term, 0.0)
         upto += np.where(number <= values, term, 0.0)
         term = term * rates / (number + 1)
-    return below, upto
+    return _whole_off(below, upto)
 
 
 def _sum_off(values: AnyArray, means: AnyArray, variances: AnyArray, what: str) -> str | None:

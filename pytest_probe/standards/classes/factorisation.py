@@ -147,7 +147,11 @@ def _absolute(comparison: Comparison, matrix: AnyArray, factors: list[AnyArray])
         skew = _skew(v) if turned else _skew(_adjoint(v))
         return {"residual": _rest(matrix, u, s, v, turned=turned), "orthogonality": np.maximum(_skew(u), skew)}
     if name == "eigh" and len(factors) == 2:
-        matrix = _hermitian(matrix, comparison.call.argument("UPLO"))
+        # What eigh sees: it reads one triangle, and of the diagonal the real part.
+        lower = comparison.call.argument("UPLO").upper() == "L"
+        strict = np.tril(matrix, -1) if lower else np.triu(matrix, 1)
+        diagonal = np.diagonal(matrix, axis1=-2, axis2=-1).real
+        matrix = strict + _adjoint(strict) + diagonal[..., None] * np.eye(matrix.shape[-1])
         return {"residual": _eigen(matrix, *factors), "orthogonality": _skew(factors[1])}
     if name == "qr" and len(factors) == 2 and factors[0].size:
         return {"residual": _worst(factors[0] @ factors[1] - matrix), "orthogonality": _skew(factors[0])}
@@ -172,13 +176,6 @@ def _rest(matrix: AnyArray, u: AnyArray, s: AnyArray, v: AnyArray, *, turned: bo
     if right.shape[-1] != matrix.shape[-1]:
         return np.asarray(np.inf)
     return _worst((u[..., :rank] * s[..., None, :]) @ right[..., :rank, :] - matrix)
-
-
-def _hermitian(matrix: AnyArray, triangle: str) -> AnyArray:
-    """The matrix that eigh sees: it reads one triangle, and of the diagonal the real part."""
-    strict = np.tril(matrix, -1) if triangle.upper() == "L" else np.triu(matrix, 1)
-    diagonal = np.diagonal(matrix, axis1=-2, axis2=-1).real
-    return strict + _adjoint(strict) + diagonal[..., None] * np.eye(matrix.shape[-1])
 
 
 def _adjoint(matrix: AnyArray) -> AnyArray:

@@ -124,7 +124,10 @@ def _pattern_failure(kept: BoolArray, telling: BoolArray, probability: float, ch
     trials = int(np.count_nonzero(telling))
     dropped = trials - int(np.count_nonzero(kept & telling))
     for word, flags, chance in (("dropped", ~kept, probability), ("kept", kept, 1 - probability)):
-        run, longest = _longest_run(telling & flags), _longest_likely(trials, chance)
+        # The longest run, in memory's order, and the longest that chance gives more than once in 10^9 outputs.
+        ends = np.flatnonzero(~np.concatenate([[False], (telling & flags).ravel(), [False]]))
+        run = int(np.diff(ends).max(initial=1)) - 1
+        longest = math.ceil(math.log(distributions.UNLIKELY / max(trials, 1)) / math.log(chance))
         if run > longest:
             return f"{run:,} elements in a row are {word} where p = {probability:g} explains {longest:,}"
     spread = _DROPOUT_SIGMAS * (trials * probability * (1 - probability)) ** 0.5
@@ -133,17 +136,6 @@ def _pattern_failure(kept: BoolArray, telling: BoolArray, probability: float, ch
         return distributions.repetition(np.where(telling, ~kept - probability, 0.0), probability * (1 - probability))
     explained = f"p = {probability:g} explains {trials * probability:,.0f} +- {spread:,.0f}"
     return f"{dropped:,} of {trials:,} elements are dropped where {explained}"
-
-
-def _longest_run(flags: BoolArray) -> int:
-    """The longest run of set elements, in memory's order."""
-    ends = np.flatnonzero(~np.concatenate([[False], flags.ravel(), [False]]))
-    return int(np.diff(ends).max(initial=1)) - 1
-
-
-def _longest_likely(trials: int, probability: float) -> int:
-    """The longest run that chance gives more than once in 10^9 outputs."""
-    return math.ceil(math.log(distributions.UNLIKELY / max(trials, 1)) / math.log(probability))
 
 
 class OwnDtype:

@@ -173,7 +173,11 @@ class FailedOutput(Struct, frozen=True, dict=True):
         """
         wrong = self.wrong if among is None else self.wrong & among
         count = int(np.count_nonzero(wrong))
-        if 2 * count < self.count or (count < least and not self._few_elements_suffice(least)):
+        if 2 * count < self.count:
+            return False
+        if count < least and (self.wrong.size >= least or self.count < self.wrong.size):
+            return False
+        if count < least and not np.all(self.allowed <= _SEVERAL_DIGITS * np.abs(self.expected)):
             return False
         right = self.right(values, allowed)
         if np.count_nonzero(right & wrong) < NEARLY_ALL * count:
@@ -192,11 +196,6 @@ class FailedOutput(Struct, frozen=True, dict=True):
                 distance = np.maximum(distance - ulp(values[wrong], self.comparison.precision) / 2, 0.0)
         finite = distance[np.isfinite(distance)]
         return float(np.median(finite)) if finite.size else 0.0
-
-    def _few_elements_suffice(self, least: int) -> bool:
-        if self.wrong.size >= least or self.count < self.wrong.size:
-            return False
-        return bool(np.all(self.allowed <= _SEVERAL_DIGITS * np.abs(self.expected)))
 
     def by_chance(self, values: Float64Array) -> float:
         """The share of wrong elements that the values explain in random order."""

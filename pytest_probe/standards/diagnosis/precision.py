@@ -209,7 +209,10 @@ def rounded_inside(failed: FailedOutput) -> Cause | None:
     if middle is None or _directed(gap, failed):
         return None
     narrow = failed.comparison.precision
-    wide = f"operands that are rounded to about {_bits(middle)} bits"
+    # Two operands rounded to p bits leave an RMS of 2^-p * 0.42 * sqrt(2), and 0.67 of that in the middle, beside
+    # numbers a little above theirs.
+    bits = max(1, round(-float(np.log2(middle)) - 1.5))
+    wide = f"operands that are rounded to about {bits} bits"
     words = f"as of {wide if narrow.itemsize > 2 else f'steps that are rounded to {narrow.name}'}"
     return Cause("precision", f"random errors of {_share(middle)} of its size, {words}")
 
@@ -252,9 +255,3 @@ def _directed(gap: Float64Array, failed: FailedOutput) -> bool:
 
 def _share(size: float) -> str:
     return f"2^{round(np.log2(size))}"
-
-
-def _bits(size: float) -> int:
-    """The significant bits of operands whose sums have errors of this size in the middle. Two operands rounded to p
-    bits leave an RMS of 2^-p * 0.42 * sqrt(2), and 0.67 of that in the middle, beside numbers a little above theirs."""
-    return max(1, round(-float(np.log2(size)) - 1.5))

@@ -67,8 +67,10 @@ class Factor(Struct, frozen=True):
                 continue
             allowed = max(1.0, abs(factor)) * failed.allowed
             if any(failed.explained(factor * side, allowed) for side in (failed.expected, failed.rounded)):
-                start = "the wrong ones" if failed.confined else "all"
-                return Cause("factor", f"{start} times {_factor_words(failed, factor)}")
+                start, size = "the wrong ones" if failed.confined else "all", abs(factor)
+                short = 1 + float(f"{size - 1:.2g}") if size > _SMALL else float(f"{size:.2g}")
+                words = _known(failed, factor) or f"{math.copysign(short, factor):.12g}"
+                return Cause("factor", f"{start} times {words}")
         return None
 
     def _of_few(self, failed: FailedOutput) -> Cause | None:
@@ -88,12 +90,6 @@ def _simple(failed: FailedOutput, factor: float) -> Iterator[tuple[float, str]]:
     quotient = Fraction(factor).limit_denominator(_LARGEST_QUOTIENT)
     if 0 < abs(quotient.numerator) <= _LARGEST_QUOTIENT or quotient.denominator == 1:
         yield float(quotient), str(quotient)
-
-
-def _factor_words(failed: FailedOutput, factor: float) -> str:
-    size = abs(factor)
-    short = 1 + float(f"{size - 1:.2g}") if size > _SMALL else float(f"{size:.2g}")
-    return _known(failed, factor) or f"{math.copysign(short, factor):.12g}"
 
 
 def _known(failed: FailedOutput, factor: float) -> str:

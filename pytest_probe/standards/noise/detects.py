@@ -153,7 +153,11 @@ def with_grant(comparison: Comparison, verdict: OutputVerdict) -> OutputVerdict:
     sizes = np.abs(comparison.expected)
     finite = np.where(np.isfinite(sizes), sizes, 0.0)
     sizes = np.maximum(finite, root_mean_square(finite))
-    units, shares = (_beyond(comparison, unit) for unit in (ulp(sizes, comparison.precision), sizes))
+    # What each element is off by beyond its last rounding, in ulps and as a share; inf where it overflows.
+    both = [Spread.of(unit) for unit in (ulp(sizes, comparison.precision), sizes)]
+    beyond = [noise_of(comparison, each, floor=0.0).ratios for each in both]
+    whole = np.isfinite(widen(comparison.actual))
+    units, shares = (np.where(whole | (ratios == 0), ratios, np.inf) for ratios in beyond)
     # An overflow of a few elements is said already, and has no size.
     most, share = (float(np.max(found, initial=0.0, where=np.isfinite(found))) for found in (units, shares))
     everywhere = bool(np.median(shares) > ALL)
@@ -170,9 +174,3 @@ def with_grant(comparison: Comparison, verdict: OutputVerdict) -> OutputVerdict:
     if everywhere:
         words = f"{UNDECIDED}nothing was judged: steps in {comparison.precision.name} overflow or vanish; {words}"
     return replace(found, verdict="warning", reason=words)
-
-
-def _beyond(comparison: Comparison, unit: AnyArray) -> AnyArray:
-    """What each element is off by beyond its last rounding, in these units; inf where it overflows."""
-    ratios = noise_of(comparison, Spread.of(unit), floor=0.0).ratios
-    return np.where(np.isfinite(widen(comparison.actual)) | (ratios == 0), ratios, np.inf)

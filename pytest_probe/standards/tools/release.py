@@ -185,11 +185,6 @@ def _with(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]
     return {**base, **merged}
 
 
-# The rules that the tools of the field judge by, each from an output's metrics to a verdict.
-#
-# Thresholds on single elements (small_value, rtol, ...) are those of the convention under which the metrics were taken.
-
-
 class RuleVerdict(Struct, frozen=True):
     """What a rule finds in the metrics of one output. reason names the metric that decided, with its value and limit; a
     pass needs none."""

@@ -291,10 +291,6 @@ def _trouble(check: Check, measures: Measures, *, nan_passes: bool) -> str | Non
     return f"{NAMES.get(check.metric, check.metric)} {value:.3g}, must be {check.side} {check.limit}"
 
 
-# The three-party verdict: a device's row and a benchmark's, both measured against the same reference. It comes of the
-# ratios of their errors, of a rule, or of both.
-
-
 _BALANCE = "error_balance"
 _UNBOUNDED = 10000.0
 # The device's metric and the benchmark's.

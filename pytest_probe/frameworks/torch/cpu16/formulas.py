@@ -48,10 +48,6 @@ def mse_backward(grad: Tensor, x: Tensor, y: Tensor, reduction: int) -> Tensor:
     return norm * (x - y) * grad
 
 
-def sigmoid_backward(grad: Tensor, y: Tensor) -> Tensor:
-    return grad * (1 - y) * y
-
-
 def soft_margin(x: Tensor, y: Tensor, reduction: int = MEAN) -> Tensor:
     return reduced((-x * y).exp().log1p(), reduction)
 
@@ -126,22 +122,6 @@ def _scaled_sum(join: Callable[..., Tensor], x: Tensor, y: Tensor, alpha: float)
     return torch.where(beyond_vectors(looped(), x, y), join(x, y * factor), join(x, y, alpha=float(factor)))
 
 
-def rsub(x: Tensor, y: Tensor, alpha: float = 1) -> Tensor:
-    return sub(y, x, alpha)
-
-
-def addcmul(x: Tensor, y: Tensor, z: Tensor, *, value: float = 1) -> Tensor:
-    return x + y * z * value
-
-
-def addcdiv(x: Tensor, y: Tensor, z: Tensor, *, value: float = 1) -> Tensor:
-    return x + y / z * value
-
-
-def lerp(x: Tensor, end: Tensor, weight: Tensor | float) -> Tensor:
-    return x + (end - x) * weight
-
-
 FORMULAS: Mapping[Any, Callable[..., Any]] = {
     ATEN.logit.default: logit,
     ATEN.mse_loss.default: mse,
@@ -156,7 +136,7 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
 # What only one of the dtypes computes in its own precision.
 OF_DTYPE: Mapping[torch.dtype, Mapping[Any, Callable[..., Any]]] = {
     torch.bfloat16: {ATEN.pow.Tensor_Scalar: power_by_products},
-    torch.float16: {ATEN.pow.Tensor_Scalar: power, ATEN.sigmoid_backward.default: sigmoid_backward},
+    torch.float16: {ATEN.pow.Tensor_Scalar: power, ATEN.sigmoid_backward.default: lambda grad, y: grad * (1 - y) * y},
 }
 
 
@@ -164,9 +144,8 @@ COMPOSED: Mapping[Any, Callable[..., Any]] = {
     ATEN.rsqrt.default: rsqrt,
     ATEN.add.Tensor: add,
     ATEN.sub.Tensor: sub,
-    ATEN.rsub.Tensor: rsub,
-    ATEN.addcmul.default: addcmul,
-    ATEN.addcdiv.default: addcdiv,
-    ATEN.lerp.Scalar: lerp,
-    ATEN.lerp.Tensor: lerp,
+    ATEN.rsub.Tensor: lambda x, y, alpha=1: sub(y, x, alpha),
+    ATEN.addcmul.default: lambda x, y, z, *, value=1: x + y * z * value,
+    ATEN.addcdiv.default: lambda x, y, z, *, value=1: x + y / z * value,
+    **dict.fromkeys((ATEN.lerp.Scalar, ATEN.lerp.Tensor), lambda x, end, weight: x + (end - x) * weight),
 }
