@@ -33,27 +33,22 @@ from pytest_probe.system.text import printable
 
 
 def _check(command: Sequence[str], module: bool) -> None:
-    """Raises SettingsError where no program is named, or its file is not there."""
+    """Raises SettingsError where no program is named, its file is not there, or Python cannot compile it: nothing of an
+    earlier run is removed for it."""
     if not command:
         raise SettingsError("PROGRAM", "", "give the program to run, with its arguments")
-    if not module and not Path(command[0]).exists():
-        raise SettingsError("PROGRAM", command[0], "there is no such file")
-    if not module and Path(command[0]).is_dir() and not Path(command[0], "__main__.py").is_file():
-        raise SettingsError("PROGRAM", command[0], "there is no __main__.py in this folder")
-    _check_compiles(command[0], module)
-
-
-def _check_compiles(program: str, module: bool) -> None:
-    """Raises SettingsError where Python finds or compiles no such program: nothing of an earlier run is removed for
-    it."""
+    program, path = command[0], Path(command[0])
+    if not module and not path.exists():
+        raise SettingsError("PROGRAM", program, "there is no such file")
+    if not module and path.is_dir():
+        path = path / "__main__.py"
+        if not path.is_file():
+            raise SettingsError("PROGRAM", program, "there is no __main__.py in this folder")
     try:
         if module:
             _check_module(program)
-        elif os.path.isdir(program):
-            file = os.path.join(program, "__main__.py")
-            compile(Path(file).read_bytes(), file, "exec", dont_inherit=True)
-        elif not zipfile.is_zipfile(program) and not program.endswith(".pyc"):
-            compile(Path(program).read_bytes(), program, "exec", dont_inherit=True)
+        elif not zipfile.is_zipfile(path) and not program.endswith(".pyc"):
+            compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         raise SettingsError("PROGRAM", program, f"Python cannot compile it: {error}") from None
 

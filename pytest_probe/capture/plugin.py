@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import astuple
 
 from pytest_probe.capture.debugger import PrecisionDebugger
 from pytest_probe.capture.folder import FolderTaken, check_usable
@@ -59,7 +60,7 @@ class _Capture:
         outcome = self._debugger.finish()
         logging.getLogger("pytest_probe").removeHandler(self._trouble)
         if is_worker(session.config):
-            output = {"troubles": self._trouble.messages, "outcome": outcome.numbers()}
+            output = {"troubles": self._trouble.messages, "outcome": astuple(outcome)}
             session.config.workeroutput["probe_capture"] = output  # type: ignore[attr-defined]
             return
         self._processes.append(outcome)

@@ -113,16 +113,16 @@ def put_back(owner: Any, name: str, original: Any, own: bool) -> None:
 
 
 class Regions:
-    """Methods that compile, or that write to tensors, by what makes their replacement of the method."""
+    """Methods that are replaced, as those that compile or write to tensors, by what makes the replacement of each."""
 
     def __init__(self, methods: Iterable[tuple[Any, str, Callable[[_Function], _Function]]]) -> None:
         self._methods = tuple(methods)
         self._put: list[tuple[Any, str, Any, Any, bool]] = []
 
     def put(self) -> None:
-        # Others may have replaced them since.
-        for owner, name, made in self._methods:
-            original, own = getattr(owner, name), name in vars(owner)
+        # Others may have replaced them since. All are looked up first: a class may inherit what another one gets.
+        found = [(owner, name, getattr(owner, name), name in vars(owner), made) for owner, name, made in self._methods]
+        for owner, name, original, own, made in found:
             replacement = made(original)
             setattr(owner, name, replacement)
             self._put.append((owner, name, original, replacement, own))
@@ -149,32 +149,24 @@ def steps_end(kinds: Iterable[type], method: str, step: Callable[[], None]) -> I
     are the classes that have a method of their own, or shall get one."""
     first: list[weakref.ref[Any]] = []
 
-    def stepped(optimizer: Any) -> None:
-        if not first or first[0]() is None:
-            first[:] = [weakref.ref(optimizer)]
-        if first[0]() is optimizer:
-            step()
+    def followed(original: _Function) -> _Function:
+        @functools.wraps(original)
+        def replacement(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(optimizer, *args, **kwargs)
+            if not first or first[0]() is None:
+                first[:] = [weakref.ref(optimizer)]
+            if first[0]() is optimizer:
+                step()
+            return result
 
-    originals = [(kind, getattr(kind, method), method in vars(kind)) for kind in kinds]
-    replaced = [(kind, original, own, _followed(original, stepped)) for kind, original, own in originals]
-    for kind, _, _, replacement in replaced:
-        setattr(kind, method, replacement)
+        return replacement
+
+    methods = Regions((kind, method, followed) for kind in kinds)
+    methods.put()
     try:
         yield
     finally:
-        for kind, original, own, replacement in replaced:
-            if vars(kind).get(method) is replacement:
-                put_back(kind, method, original, own)
-
-
-def _followed(original: _Function, stepped: Callable[[Any], None]) -> _Function:
-    @functools.wraps(original)
-    def replacement(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(optimizer, *args, **kwargs)
-        stepped(optimizer)
-        return result
-
-    return replacement
+        methods.take_back()
 
 
 class _Thread(threading.local):

@@ -60,9 +60,6 @@ class Outcome(Struct, frozen=True):
         lost = dict(Counter(self.lost) + Counter(other.lost))
         return Outcome(calls, entries, size, steps, seconds, self.unseen + other.unseen, lost)
 
-    def numbers(self) -> tuple[int, int, int, int, float, int, Mapping[tuple[str, str], int]]:
-        return self.calls, self.entries, self.size, self.steps, self.seconds, self.unseen, self.lost
-
     def recorded(self) -> str:
         """ "566 calls of 1 step"."""
         what = f"{self.calls:,} call{'s' * (self.calls != 1)}"
