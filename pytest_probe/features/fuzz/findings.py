@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from pytest_probe import frameworks
 from pytest_probe.check.check import Checker
 from pytest_probe.check.gradients import generated
-from pytest_probe.check.outcome import Checked, PreparedCall
+from pytest_probe.check.outcome import PreparedCall
 from pytest_probe.errors import DumpError, NoReference
 from pytest_probe.features.fuzz.drawn import arguments_text
 from pytest_probe.features.fuzz.search import Effort, Findings, Search, breaking, wrong
@@ -52,20 +52,6 @@ class Finding(Struct, frozen=True):
     def __str__(self) -> str:
         """The call, its tensors by dtype and shape."""
         return arguments_text(self.api, self.arguments)
-
-
-def _script_with_outputs(failing: Checked, title: str) -> str:
-    sides = failing.worst
-    if sides is None:
-        return ""
-    reference = sides.replay.reference
-    candidate = reference.candidate
-    wanted = sorted(name.removeprefix("grad.") for name in sides.expected if name.startswith("grad."))
-    given = sides.actual.values() if candidate.replaced else ()
-    actual = [value for value in given if isinstance(value, np.ndarray)]
-    device, incoming = sides.replay.source.name, sides.replay.incoming
-    call = LiteralCall(title, device, candidate.path, candidate.arguments, wanted, incoming, actual)
-    return reference.framework.literal_script(call)
 
 
 def _literal_script(checker: Checker, target: Target, found: Judged, direction: Direction, reason: str) -> str:
@@ -114,9 +100,16 @@ def search_result(trials: Trials, templates: Sequence[Template], effort: Effort,
         found = shrink(trials, findings.failed[1], wrong, shown)
         failing = found.failing
         assert failing is not None
-        incoming = failing.worst.replay.incoming if failing.worst is not None else {}
-        direction, verdict = failing.case.direction, failing.verdict
-        script = _script_with_outputs(failing, f"{failing.case.id}: {verdict.reason}")
+        direction, verdict, sides = failing.case.direction, failing.verdict, failing.worst
+        incoming, script = {} if sides is None else sides.replay.incoming, ""
+        if sides is not None:
+            reference, title = sides.replay.reference, f"{failing.case.id}: {verdict.reason}"
+            candidate, device = reference.candidate, sides.replay.source.name
+            wanted = sorted(name.removeprefix("grad.") for name in sides.expected if name.startswith("grad."))
+            given = sides.actual.values() if candidate.replaced else ()
+            actual = [value for value in given if isinstance(value, np.ndarray)]
+            call = LiteralCall(title, device, candidate.path, candidate.arguments, wanted, incoming, actual)
+            script = reference.framework.literal_script(call)
         numbers = Finding(target.api, found.arguments, direction, verdict, incoming, script)
     standard, contracts = shown.conditions.standard, []
     for kind, first in list(findings.contracts.items())[:_CONTRACTS]:
