@@ -182,7 +182,19 @@ def append(path: Path, found: Finding, framework: str) -> str:
     with (path / ".lock").open("w") as lock:
         while not try_lock(lock):  # another worker appends
             time.sleep(_LOCK_PAUSE)
-        content = _read(file, framework) if file.exists() else {**_HEADER, "framework": framework, "data": {}}
+        content: dict[str, Any] = {**_HEADER, "framework": framework, "data": {}}
+        if file.exists():
+            try:
+                content = json.loads(file.read_text(encoding="utf-8"))
+            except ValueError as error:
+                wanted = "give a folder without it, or a dump of ours"
+                raise DumpError(file, f"it is no JSON ({error})", wanted) from error
+        if not isinstance(content, dict) or not isinstance(content.get("data"), dict):
+            raise DumpError(file, "it has no object `data`", "give a folder without it, or a dump of ours")
+        recorded = content.get("framework", frameworks.DEFAULT)
+        if recorded != framework:
+            words = f"it holds calls of {recorded}, and this is one of {framework}"
+            raise DumpError(file, words, "give another folder")
         api, data = found.api, content["data"]
         number = sum(name.startswith(f"{api}.") and name.endswith(".forward") for name in data)
         name = f"{api}.{number}"
@@ -198,19 +210,6 @@ def append(path: Path, found: Finding, framework: str) -> str:
         with replacing(file) as temporary:
             temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
     return name
-
-
-def _read(file: Path, framework: str) -> dict[str, Any]:
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DumpError(file, f"it is no JSON ({error})", "give a folder without it, or a dump of ours") from error
-    if not isinstance(content, dict) or not isinstance(content.get("data"), dict):
-        raise DumpError(file, "it has no object `data`", "give a folder without it, or a dump of ours")
-    recorded = content.get("framework", frameworks.DEFAULT)
-    if recorded != framework:
-        raise DumpError(file, f"it holds calls of {recorded}, and this is one of {framework}", "give another folder")
-    return content
 
 
 class _Writer:
