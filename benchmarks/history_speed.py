@@ -20,8 +20,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from pytest_probe.features.history.file import HistoryRun, open_history, points
 from pytest_probe.model.result import Result
+from pytest_probe.reports.history_file import HistoryRun, open_history, points
 from tests.support.made_results import RUN, made_results
 
 API, ROUNDS = "Functional.linear", 5

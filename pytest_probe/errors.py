@@ -36,6 +36,7 @@ DeviceMemoryError, a MemoryError, is caught by whoever runs a case: a second try
 
 from __future__ import annotations
 
+import copyreg
 from typing import Any
 
 
@@ -80,6 +81,7 @@ class ResultsError(ProbeError):
 
     def __init__(self, where: str, found: str) -> None:
         super().__init__(f"{where}: pytest-probe does not write this: {found}")
+        self.found = found
 
 
 class RecordError(ProbeError):
@@ -95,13 +97,7 @@ class RecordError(ProbeError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """By its words: pickle would call __init__ with them."""
-        return _unpickled, (type(self), self.args, vars(self))
-
-
-def _unpickled(kind: type[RecordError], args: tuple[Any, ...], fields: dict[str, Any]) -> RecordError:
-    error = kind.__new__(kind, *args)
-    vars(error).update(fields)
-    return error
+        return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
 
 
 class NotRecorded(RecordError):

@@ -9,7 +9,7 @@ import math
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -36,7 +36,7 @@ RESULTS = "results.jsonl"
 SIZES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
-class Given:
+class Given(NamedTuple):
     """An option as the user wrote it.
 
     name is how the user set it: "--probe-seed", or "probe_seed in pyproject.toml". folder is where relative paths
@@ -44,15 +44,12 @@ class Given:
     worker of pytest-xdist reads it.
     """
 
-    def __init__(
-        self, name: str, value: Any, folder: Path, *, is_set: bool, from_ini: bool = False, in_worker: bool = False
-    ) -> None:
-        self.name = name
-        self.value = value
-        self.folder = folder
-        self.is_set = is_set
-        self.from_ini = from_ini
-        self.in_worker = in_worker
+    name: str
+    value: Any
+    folder: Path
+    is_set: bool
+    from_ini: bool = False
+    in_worker: bool = False
 
     @property
     def text(self) -> str:
@@ -75,7 +72,7 @@ class Given:
 
     def of(self, value: str) -> Given:
         """A value of one of its keys."""
-        return Given(self.name, value, self.folder, is_set=self.is_set, in_worker=self.in_worker)
+        return self._replace(value=value, from_ini=False)
 
     def wrong(self, wanted: str, value: object = None) -> SettingsError:
         """value: what cannot be used, where that is not the text."""

@@ -402,7 +402,7 @@ class Options:
         free="it goes on with the same run")
     shard: Option[tuple[int, int] | None] = Option("shard",
         "Run the I-th of N parts of the cases; pytest-probe merge joins their results\nParts are dealt out by "
-        "estimated cost, alike on each machine.", "pytest_probe.features.shard.options.Part", "I/N", ini=False,
+        "estimated cost, alike on each machine.", "pytest_probe.features.shard.dealing.Part", "I/N", ini=False,
         needs="known",
         may_differ=SELECTS | {"merge": "each folder is another shard; their numbers are checked by themselves"})
     cache: Option[tuple[Path, int] | None] = Option("cache",
@@ -461,7 +461,7 @@ FEATURES: Mapping[str, Callable[[Options], object]] = {
     "pytest_probe.features.cache.plugin.References": lambda asked: asked.cache,
     "pytest_probe.features.timeout.plugin.Timeout": lambda asked: asked.timeout,
     "pytest_probe.features.isolate.Isolated": lambda asked: asked.isolate,
-    "pytest_probe.features.msprobe_csv.plugin.MsprobeCsv": lambda asked: asked.out,
+    "pytest_probe.features.result_files.ResultFiles": lambda asked: asked.out,
     **{option.question: attrgetter(option.attribute) for option in OPTIONS if option.question},
     "pytest_probe.features.online.plugin.Online": lambda asked: asked.listen,
     "pytest_probe.features.collectives.plugin.Collectives": lambda asked: "recorded" in asked.devices or asked.ranks,

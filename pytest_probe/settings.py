@@ -203,20 +203,15 @@ def read_ini(config: pytest.Config, option: Option[Any]) -> Any:
         return config.getini(option.key)
     except (TypeError, ValueError, pytest.UsageError) as error:
         wanted = {"list": "a list of strings", "flag": "true or false", "int": "a whole number"}
-        raise SettingsError(
-            option.key, _last_quoted(str(error)), f"give {wanted.get(option.kind, 'a string')}"
-        ) from None
+        # Their messages end with the value in quotes.
+        quoted = re.search(r"'([^']*)'$", str(error))
+        value = quoted[1] if quoted else str(error)
+        raise SettingsError(option.key, value, f"give {wanted.get(option.kind, 'a string')}") from None
 
 
 def _is_set(value: Any) -> bool:
     """Did somebody give it? 0 is a value, and equal to False."""
     return value is not None and value is not False and value != [] and value != ""
-
-
-def _last_quoted(message: str) -> str:
-    """The value that pytest or Python complains of, which ends their message in quotes; else the message."""
-    found = re.search(r"'([^']*)'$", message)
-    return found[1] if found else message
 
 
 def blamed(config: pytest.Config, error: ProbeError) -> str:
@@ -235,21 +230,13 @@ def blamed(config: pytest.Config, error: ProbeError) -> str:
 
 def files_of(option: str, paths: Iterable[Path]) -> tuple[Path, ...]:
     """The dumps in these files and folders, each once. Raises SettingsError."""
-    return tuple(dict.fromkeys(file for path in paths for file in _dump_files(option, path)))
-
-
-def _dump_files(option: str, path: Path) -> list[Path]:
-    found = dumps_of_option(option, path)
-    for file in found:
-        _check_utf8(option, file)
-        if "[" in str(file) or "::" in str(file):
+    found = dict.fromkeys(file for path in paths for file in dumps_of_option(option, path))
+    for file in map(str, found):
+        try:
+            file.encode()
+        except UnicodeEncodeError:
+            raise SettingsError(option, file, "its name is not UTF-8; rename it or link to it") from None
+        if "[" in file or "::" in file:
             wanted = "pytest cannot address a path with '[' or '::' in it; rename it or link to it"
-            raise SettingsError(option, str(file), wanted)
-    return found
-
-
-def _check_utf8(option: str, path: Path) -> None:
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        raise SettingsError(option, str(path), "its name is not UTF-8; rename it or link to it") from None
+            raise SettingsError(option, file, wanted)
+    return tuple(found)

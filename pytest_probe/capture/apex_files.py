@@ -92,8 +92,14 @@ class ApexFiles:
         size = 0
         for part, entries in parts.items():
             path = self._folder / f"forward_rank{self._rank}_{part}.json"
-            content = _without_duplicates(entries) if self._options.unique else entries
-            text = json.dumps(content, indent=2).encode()
+            if self._options.unique:
+                # Each call once; the calls of an API follow one another and get new numbers.
+                by_api: dict[str, dict[str, dict[str, Any]]] = {}
+                for key in sorted(entries):
+                    by_api.setdefault(key.rpartition("*")[0], {})[json.dumps(entries[key])] = entries[key]
+                calls = ((api, enumerate(found.values())) for api, found in by_api.items())
+                entries = {f"{api}*{number}": entry for api, found in calls for number, entry in found}
+            text = json.dumps(entries, indent=2).encode()
             write_whole(path, text)
             size += len(text)
         if self._left_out:
@@ -186,14 +192,6 @@ class _Leaves:
             return high, low
         top = _power_of_ten(high, up=True)
         return top, top if high == low else _power_of_ten(low, up=False)
-
-
-def _without_duplicates(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """Each call once; the calls of an API follow one another and get new numbers."""
-    by_api: dict[str, dict[str, Any]] = {}
-    for key in sorted(entries):
-        by_api.setdefault(key.rpartition("*")[0], {})[json.dumps(entries[key])] = entries[key]
-    return {f"{api}*{number}": entry for api, found in by_api.items() for number, entry in enumerate(found.values())}
 
 
 def _power_of_ten(number: Any, up: bool) -> Any:

@@ -30,15 +30,11 @@ class ArraySnapshots(CountedSnapshots):
         super().__init__(config)
         self._kept = config.task in ("tensor", "overflow_check")
         # Bytes of an element, 0 where its values are not looked at.
-        self._widths = {
-            name: dtype.itemsize if self._kind(name) in config.kinds else 0 for name, dtype in self.dtypes.items()
-        }
+        self._widths = {}
+        for name, dtype in self.dtypes.items():
+            kind = "float" if name in self.floats else "bool" if name == "bool" else "int"
+            self._widths[name] = dtype.itemsize if kind in config.kinds else 0
         self._compiled = kernel.numbers()
-
-    def _kind(self, name: str) -> str:
-        if name in self.floats:
-            return "float"
-        return "bool" if name == "bool" else "int"
 
     def array(self, array: np.ndarray) -> Tree:
         if array.dtype.kind not in COUNTED:

@@ -71,15 +71,6 @@ def waiting_tensors(entry: NamedEntry) -> Iterator[tuple[str, Seen]]:
                 yield place, seen
 
 
-def _file_name(place: str) -> str:
-    """The file of a tensor at a place. Modules and keys may have any names: what no file's name may hold is escaped,
-    and the end of one that is too long becomes a checksum."""
-    name = quote(place, safe=" ", errors="backslashreplace")
-    if len(name) > _LONGEST:
-        name = f"{name[:_LONGEST]}.{zlib.crc32(name.encode()):08x}"
-    return name
-
-
 def _mark_tuples(body: ForwardEntry) -> None:
     if body.input_args is UNSET or _NESTING.isdisjoint(map(type, (*body.input_args, *body.input_kwargs.values()))):
         return
@@ -169,7 +160,12 @@ class DumpFiles:
     def add(self, entries: Sequence[NamedEntry], save: Callable[[Any, str], None]) -> None:
         for entry in entries if self._data else ():
             for place, seen in waiting_tensors(entry):
-                seen.data_name = _file_name(f"{entry.name}.{place}") + self._suffix
+                # Modules and keys may have any names: what no file's name may hold is escaped, and the end of one that
+                # is too long becomes a checksum.
+                name = quote(f"{entry.name}.{place}", safe=" ", errors="backslashreplace")
+                if len(name) > _LONGEST:
+                    name = f"{name[:_LONGEST]}.{zlib.crc32(name.encode()):08x}"
+                seen.data_name = name + self._suffix
                 save(seen.data, f"{TENSOR_FOLDER}/{seen.data_name}")
                 seen.data = UNSET
         self._dump.add([(entry.name, encode_entry(entry)) for entry in entries])

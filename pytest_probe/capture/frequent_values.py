@@ -65,7 +65,9 @@ def fill_frequent(
                 continue
             if ((part[1:] == part[:-1]) & (part[1:] != 0)).any():
                 _find_mode(part, one)
-            width = _width(one) if widths is None else widths[index]
+            # Rows that do not lie in order have no width.
+            rows = len(one.shape) > 1 and one.stride is UNSET
+            width = widths[index] if widths is not None else int(one.shape[-1]) if rows else 0
             if width > 1:
                 _find_constant_rows(part.reshape(-1, width), one)
 
@@ -74,11 +76,6 @@ def may_be_frequent(repeats: Any, sizes: Any) -> Any:
     """Are there so many elements that equal the one before, among so many, that a value may occur many times? Whole
     numbers or arrays of them."""
     return (repeats > FEW) & (repeats * LOOKED >= sizes)
-
-
-def _width(seen: Seen) -> int:
-    """Elements in a row; 0 where rows do not lie in order."""
-    return int(seen.shape[-1]) if len(seen.shape) > 1 and seen.stride is UNSET else 0
 
 
 def _counts(found: np.ndarray, starts: np.ndarray) -> np.ndarray:
@@ -139,7 +136,11 @@ def places(shape: tuple[int, ...], layout: Layout, in_order: bool) -> Places:
         longest = ((0, 1), *sorted(found, key=lambda one: (one[0] > 0, one[1])))[-2:]
         row, rows = sorted(longest, key=lambda one: one[0] or math.inf)
     (between, many), (step, width) = rows, row
-    count, apart = _spacing(many, max(_ROWS, _COUNT // width))
+    # How many rows are taken, and how far they are apart.
+    wanted = max(_ROWS, _COUNT // width)
+    apart = max(many // wanted, 1)
+    apart |= apart >= _LONG
+    count = min(many // apart, wanted)
     piece = min(_PIECE, width)
     pieces = min(width // piece, max(_COUNT // (count * piece), 1))
     # Up to the end of a row, where padding and masks lie.
@@ -180,14 +181,6 @@ def layout_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> Layout:
 def span(layout: Layout) -> int:
     """How many elements lie between a tensor's first and its last one, these included."""
     return layout if isinstance(layout, int) else 1 + sum((extent - 1) * stride for stride, extent in layout)
-
-
-def _spacing(extent: int, wanted: int) -> tuple[int, int]:
-    """How many places to take of so many, about as many as wanted, and how far they are apart."""
-    step = max(extent // wanted, 1)
-    if step >= _LONG:
-        step |= 1
-    return min(extent // step, wanted), step
 
 
 def fill_from_samples(values: np.ndarray, sampled: Sequence[Places], seen: Sequence[Seen]) -> None:

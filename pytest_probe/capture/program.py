@@ -106,7 +106,11 @@ class MainCapture(ProgramCapture):
             finally:
                 # A process that the program forked may come here as well.
                 if os.getpid() == self._process:
-                    self._finish(others(), started)
+                    self._others = others()
+                    for debugger in self._debuggers.values():
+                        self._outcome = self._outcome.with_process(debugger.finish())
+                    if started:
+                        self._announce()
                 self._steps.close()
 
     def _told(self) -> dict[str, Any]:
@@ -122,13 +126,6 @@ class MainCapture(ProgramCapture):
     def missing(self) -> bool:
         """Was nothing recorded, where something should have been?"""
         return all(debugger.missing for debugger in self._debuggers.values()) and not self._others
-
-    def _finish(self, others: int, started: bool) -> None:
-        self._others = others
-        for debugger in self._debuggers.values():
-            self._outcome = self._outcome.with_process(debugger.finish())
-        if started:
-            self._announce()
 
     def _announce(self) -> None:
         # One that was imported and not used is nothing to warn of, where another one was.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pytest_probe.check.conditions import Conditions as Conditions
     from pytest_probe.check.outcome import Checked as Checked
     from pytest_probe.check.outcome import PreparedCall as PreparedCall
-    from pytest_probe.check.question import Question as Question
+    from pytest_probe.check.outcome import Question as Question
 
 __all__ = [
     "Case",
@@ -37,7 +37,7 @@ _EXPORTS = {
     "Checker": "check",
     "preview": "check",
     "Conditions": "conditions",
-    "Question": "question",
+    "Question": "outcome",
 }
 
 

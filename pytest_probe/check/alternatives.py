@@ -13,10 +13,9 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pytest_probe.check.perturbed import Perturbation, PerturbedRuns
+from pytest_probe.check.perturbed import OutputRuns, Perturbation, PerturbedRuns
 from pytest_probe.check.replay import Reference, Replay, results
-from pytest_probe.check.run_kinds import KINDS
-from pytest_probe.model.comparison import NOWHERE, Assumption, Comparison, Evidence, RunKind
+from pytest_probe.model.comparison import NOWHERE, Assumption, Comparison
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import Jitter, Steps, Way, with_leaves, with_value
 from pytest_probe.numerics.arrays import same_bytes
@@ -54,8 +53,9 @@ class Alternatives(Struct):
         if made is None or expected is None or expected.shape != comparison.expected.shape:
             return None
         flushes = assumption.mode is not None and assumption.mode.flush  # the runs tell then, if not the numbers
-        # A mode that changes nothing here explains nothing.
-        if _same(expected, comparison.expected) and not flushes:
+        # A mode that changes nothing here explains nothing: it changes a roundoff of float32 at least, and two runs in
+        # float64 differ by a few of its own.
+        if not flushes and np.allclose(expected, comparison.expected, rtol=1e-12, atol=0.0, equal_nan=True):
             return None
         evidence = OutputRuns(made.runs, name, expected.shape, comparison.actual.dtype)
         allowance = replace(comparison.allowance, emulated=True)
@@ -69,7 +69,11 @@ class Alternatives(Struct):
             mode = replace(mode, sums=self.perturbation.narrow)
         replay = self.replay
         if assumption.argument is not None:
-            replay = replace(replay, reference=_with_argument(replay.reference, *assumption.argument))
+            (name, value), reference = assumption.argument, replay.reference
+            path = reference.bound.paths.get(name, f"kwargs.{name}")
+            arguments = with_value(reference.candidate.arguments, path, value)
+            candidate = replace(reference.candidate, arguments=arguments)
+            replay = replace(replay, reference=replace(reference, candidate=candidate))
         way = replace(replay.reference.way, mode=mode)
         if assumption.sample is not None:
             way = replace(way, jitter=Jitter(roundoff, assumption.sample))
@@ -88,17 +92,15 @@ class Alternatives(Struct):
                 name: round_to(run, numpy_dtype(narrow)) if run.dtype == np.float64 else run
                 for name, run in exact.items()
             }
-            nowhere = None if places == NOWHERE else self._of_nowhere(roundoff)
+            nowhere, of_nowhere = None, Assumption(rounded=NOWHERE)
+            if places != NOWHERE:
+                if of_nowhere not in self._made:
+                    self._made[of_nowhere] = self._rounded(NOWHERE, roundoff)
+                nowhere = self._made[of_nowhere]
             if nowhere is not None and all(same_bytes(run, nowhere.found[name]) for name, run in found.items()):
                 return None
             return Alternative(found, PerturbedRuns(self.replay, self.perturbation))
         return None
-
-    def _of_nowhere(self, roundoff: float) -> Alternative | None:
-        assumption = Assumption(rounded=NOWHERE)
-        if assumption not in self._made:
-            self._made[assumption] = self._rounded(NOWHERE, roundoff)
-        return self._made[assumption]
 
     def _results(self, replay: Replay, way: Way) -> Results:
         reference, direction, incoming = replay.reference, self.perturbation.direction, replay.incoming
@@ -108,33 +110,11 @@ class Alternatives(Struct):
         )
 
 
-class OutputRuns(Evidence, Struct, frozen=True):
-    """The perturbed runs of one output, but for those of another shape (unique values of perturbed inputs), and of runs
-    in the call's own dtypes those of another dtype."""
-
-    source: PerturbedRuns
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    def runs(self, kind: RunKind, count: int) -> list[AnyArray]:
-        found = [run for run in self.source.output(self.name, kind, count) if run.shape == self.shape]
-        if KINDS[kind].rounds == "own dtypes":  # one of another dtype than the device's says nothing of how that rounds
-            found = [run for run in found if run.dtype == self.dtype]
-        return [widen(run) for run in found]
-
-
 def _array(found: Results, name: str) -> AnyArray | None:
     if name not in found:
         return None
     array = np.asarray(found[name])
     return widen(array) if is_floating(array.dtype) else array
-
-
-def _same(first: AnyArray, second: AnyArray) -> bool:
-    """Are two references alike to float64's own rounding?"""
-    # A few roundings of float64; the least that a mode changes is a roundoff of float32.
-    return bool(np.allclose(first, second, rtol=1e-12, atol=0.0, equal_nan=True))
 
 
 def with_arguments(replay: Replay, direction: Direction, values: Mapping[str, Any]) -> dict[str, AnyArray]:
@@ -172,9 +152,3 @@ def computed(
     if direction == "forward":
         return results(reference.again(reference.leaves, way, None), like.changed)
     return reference.gradients_of(reference.leaves, way, incoming)
-
-
-def _with_argument(reference: Reference, name: str, value: Any) -> Reference:
-    path = reference.bound.paths.get(name, f"kwargs.{name}")
-    arguments = with_value(reference.candidate.arguments, path, value)
-    return replace(reference, candidate=replace(reference.candidate, arguments=arguments))

@@ -95,7 +95,7 @@ class Checker:
         self._waiting = waiting
         self._setups: dict[tuple[str, bool], Setup] = {}
         # Functions that are compared take the framework's own tensors, whatever makes the calls of records.
-        self.setup = self._setup_of(framework, of_records=not (conditions.framework or conditions.reference_framework))
+        self.setup = self.setup_of(framework, of_records=not (conditions.framework or conditions.reference_framework))
         self._adjust_inputs = adjust_inputs
         self._adjust_verdict = adjust_verdict
 
@@ -110,11 +110,8 @@ class Checker:
             waiting=self._waiting,
         )
 
-    def setup_of(self, framework: str) -> Setup:
+    def setup_of(self, framework: str, *, of_records: bool = True) -> Setup:
         """A framework's device and modes, by the name that dumps give it."""
-        return self._setup_of(framework, of_records=True)
-
-    def _setup_of(self, framework: str, *, of_records: bool) -> Setup:
         key = framework, of_records
         if key not in self._setups:
             conditions, registry = self.conditions, self.registry
@@ -322,10 +319,19 @@ class Checker:
         conditions = self.conditions
         if not conditions.judged and case.pair is None:
             assert conditions.measuring is not None, "a run that does not judge measures"
-            return _measured_alone(case, conditions.measuring.alone(case, runner))
-        found = recorded_quantizer(case, runner)
-        if found is not None or not conditions.judges_stored:
-            return found
+            subject = conditions.measuring.alone(case, runner)
+            dtypes = sorted({dtype.name for dtype in floats_of(subject.leaves).values()})
+            found = _measured(Checked(case, Verdict("pass", "", dtype="+".join(dtypes))), subject)
+            reasons = [each.reason for each in (found.verdict.time, found.verdict.memory) if each is not None]
+            if not all(reasons):
+                return found
+            # Nothing was found out.
+            skip = replace(found.verdict, verdict="skip", reason=reasons[0], kind=NotMeasured.kind)
+            return replace(found, verdict=skip)
+        if case.api in self.registry.quantizers and case.pair is None:
+            return recorded_quantizer(case, runner)
+        if not conditions.judges_stored:
+            return None
         told = by_statistics(case, runner) if conditions.standard == Finite.name and case.pair is None else None
         if told is None and case.direction == "backward":
             source = forward.source if isinstance(forward, Replay) else None
@@ -369,17 +375,6 @@ def _measured(checked: Checked, subject: MeasurableCall) -> Checked:
     return replace(checked, verdict=replace(checked.verdict, time=time, memory=memory), subject=subject)
 
 
-def _measured_alone(case: Case, subject: MeasurableCall) -> Checked:
-    """The time and memory of a case whose results nobody judges."""
-    dtypes = sorted({dtype.name for dtype in floats_of(subject.leaves).values()})
-    found = _measured(Checked(case, Verdict("pass", "", dtype="+".join(dtypes))), subject)
-    reasons = [each.reason for each in (found.verdict.time, found.verdict.memory) if each is not None]
-    if not all(reasons):
-        return found
-    # Nothing was found out.
-    return replace(found, verdict=replace(found.verdict, verdict="skip", reason=reasons[0], kind=NotMeasured.kind))
-
-
 def _bytes_on_device(case: Case) -> Callable[[], int]:
     """Gives the bytes of its arguments and outputs, those that are known; 0 for a record that cannot be read: its
     verdict says so."""
@@ -396,15 +391,14 @@ def _bytes_on_device(case: Case) -> Callable[[], int]:
     return needed
 
 
-def _previewed(framework: str) -> Conditions:
-    """Where only what its dumps stored can be judged here, a run does that."""
-    stored_alone = frameworks.unavailable(framework) and not frameworks.unavailable(framework, stored=True)
-    return Conditions(device=RECORDED if stored_alone else "cpu")
-
-
 def preview(case: Case, registry: Registry, conditions: Conditions | None = None) -> Verdict | None:
     """The skip that is known without running the case; None where it would run."""
-    setup = Setup(conditions or _previewed(case.dump.framework), registry, case.dump.framework, of_records=True)
+    framework = case.dump.framework
+    if conditions is None:
+        # Where only what its dumps stored can be judged here, a run does that.
+        stored_alone = frameworks.unavailable(framework) and not frameworks.unavailable(framework, stored=True)
+        conditions = Conditions(device=RECORDED if stored_alone else "cpu")
+    setup = Setup(conditions, registry, framework, of_records=True)
     in_pieces = setup.conditions.judges_parts
     try:
         call = case.dump.decode(case.record)

@@ -9,17 +9,17 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pytest_probe.check.alternatives import Alternatives, OutputRuns, with_arguments
+from pytest_probe.check.alternatives import Alternatives, with_arguments
 from pytest_probe.check.dependence import Dependence
 from pytest_probe.check.large.cuts import is_large
 from pytest_probe.check.large.pieces import Sampled
-from pytest_probe.check.perturbed import Perturbation, PerturbedRuns
+from pytest_probe.check.perturbed import OutputRuns, Perturbation, PerturbedRuns
 from pytest_probe.check.prepare import cast_of, default_dtype, narrow_dtype, python_numbers
 from pytest_probe.check.replay import Reference, Replay, results
 from pytest_probe.check.structure import Sides
 from pytest_probe.model.comparison import Assumption, Choice, ComparedCase, Comparison, KernelsInside, OwnResult
 from pytest_probe.model.dump import Direction
-from pytest_probe.model.run import Array, BoundCall, Leaf, Way, floats_of
+from pytest_probe.model.run import Array, Leaf, Way, floats_of
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.arrays import widened_dtype
 from pytest_probe.numerics.dtypes import (
@@ -133,12 +133,13 @@ def comparisons(
     by_class: the API's own judge is asked for, and not the noise standard alone.
     """
     replay, reference = sides.replay, sides.replay.reference
-    call = _with_arrays(reference.bound)
+    call = reference.bound.mapped(lambda value: value.array if isinstance(value, (Leaf, Array)) else value)
     if not by_class:  # as one of a function that nothing is known of
         call = replace(call, api="", name="", defaults={})
     classes = classes_of(call.name)
     floats = floats_of(reference.leaves)
-    made = floats or {name: value.dtype for name, value in sides.actual.items() if _is_float(value)}
+    arrays = ((name, value.dtype) for name, value in sides.actual.items() if isinstance(value, np.ndarray))
+    made = floats or {name: dtype for name, dtype in arrays if is_floating(dtype)}
     narrowest = _narrowest(reference, made)
     # A choice among equal values must stay the same in perturbed runs, so equal values move together there.
     together = bool(classes & {"ties", "kinks"})
@@ -158,12 +159,14 @@ def comparisons(
     runs = _Runs(replay, how)
     alternatives, dependence = Alternatives(replay, how), Dependence(replay, direction)
     on_cpu = replay.source.name == "cpu"
+    # Are all floating tensors narrower than float32, and is nothing cast to 16 bit?
+    narrow = all(not is_complex(dtype) and float_format(dtype).precision < 24 for dtype in floats.values())
     case = ComparedCase(
         call=call,
         classes=classes,
         direction=direction,
         narrow="" if narrowest == "float32" else narrowest,
-        narrow_alone=_narrow_alone(reference, floats),
+        narrow_alone=narrow and bool(floats) and _cast(reference) not in NARROW_DTYPES,
         on_cpu=on_cpu,
         computes_narrow=on_cpu and not reference.is_emulated and reference.framework.computes_narrow(narrowest),
         plain_convolutions=on_cpu and reference.framework.plain_convolutions(narrowest),
@@ -222,19 +225,9 @@ class _Runs(Struct, frozen=True):
         return self.made[roundoff]
 
 
-def _with_arrays(bound: BoundCall) -> BoundCall:
-    return bound.mapped(lambda value: value.array if isinstance(value, (Leaf, Array)) else value)
-
-
 def _cast(reference: Reference) -> str:
     """The dtype that a call casts its tensors to: by autocast, or by an argument."""
     return reference.autocast or cast_of(reference.candidate.name, reference.candidate.arguments)
-
-
-def _narrow_alone(reference: Reference, floats: Mapping[str, np.dtype[Any]]) -> bool:
-    """Are all floating tensors of a call narrower than float32, and is nothing cast to 16 bit?"""
-    narrow = (not is_complex(dtype) and float_format(dtype).precision < 24 for dtype in floats.values())
-    return bool(floats) and _cast(reference) not in NARROW_DTYPES and all(narrow)
 
 
 def _narrowest(reference: Reference, floats: Mapping[str, np.dtype[Any]]) -> str:
@@ -256,10 +249,6 @@ def _narrowing(reference: Reference, floats: Mapping[str, np.dtype[Any]]) -> tup
     words = dict.fromkeys(f"{cast.dtype} at {cast.place}" if cast.place else cast.dtype for cast in casts)
     narrowest = min((cast.dtype for cast in casts), key=lambda dtype: float_format(dtype).precision, default="")
     return narrowest, ", ".join([*words][:_CASTS])
-
-
-def _is_float(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and is_floating(value.dtype)
 
 
 def _as_arrays(actual: Any, expected: Any, floats: Mapping[str, np.dtype[Any]]) -> tuple[AnyArray, AnyArray]:

@@ -21,7 +21,7 @@ from pytest_probe.check.replay import FLOAT64
 from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.mapping.framework import by_other
 from pytest_probe.model.case import Case
-from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.comparison import Comparison, Standard
 from pytest_probe.model.device_modes import Behaviour, behaviour
 from pytest_probe.model.run import RECORDED, Device, Way
 from pytest_probe.model.verdict import Diagnosis
@@ -188,6 +188,13 @@ class Setup:
     def memory(self) -> DeviceMemory:
         """The memory of the device under test."""
         return DeviceMemory(self.framework, self.device, self.conditions.locks, self._waiting)
+
+    @property
+    def standard(self) -> Standard:
+        """What judges. Only what a project wrote is guarded: an exception of a standard of ours is a fault of ours, and
+        is shown as one."""
+        registered = self.registry.standards[self.conditions.standard]
+        return registered if type(registered) in user_code.OURS else user_code.Guarded(registered)
 
     @property
     def device_name(self) -> str:

@@ -76,8 +76,8 @@ class Dependence(Struct):
                 self._counts = reference.kept(
                     lambda: ("dependence", self.direction, incoming, reference.wanted, reference.changed),
                     self._measured,
-                    _kept,
-                    _taken,
+                    lambda counts: Kept({}, {name: [one.apart, one.values] for name, one in counts.items()}),
+                    lambda kept: {name: Counts(apart, values) for name, (apart, values) in kept.told.items()},
                 )
         return self._counts[name].terms() if name in self._counts else None
 
@@ -92,7 +92,7 @@ class Dependence(Struct):
         arrays = {name: leaf.array for name, leaf in self.replay.reference.leaves.items()}
         incoming = self.replay.incoming if self.direction == "backward" else {}
         arrays |= {f"grad.{name}": array for name, array in incoming.items()}
-        for argument, array in sorted(arrays.items(), key=_order):
+        for argument, array in sorted(arrays.items(), key=lambda item: (is_floating(item[1].dtype), -item[1].size)):
             least = array.size if is_floating(array.dtype) else math.inf
             asked = [name for name, one in counts.items() if not one.is_settled(least)]
             for axis, size in enumerate(array.shape):
@@ -100,7 +100,7 @@ class Dependence(Struct):
                     exchange = Exchange(argument, array.ndim - axis, _half(size))
                     found = self._run({argument: exchanged(array, axis, exchange.chosen)}, asked)
                     for name in asked:
-                        if plain[name].is_like(found.get(name)):
+                        if name in found and found[name].shape == plain[name].array.shape:
                             counts[name].add(exchange, plain[name].moved(found[name]))
                         else:
                             counts.pop(name)
@@ -123,18 +123,6 @@ class Dependence(Struct):
             return results(reference.again(leaves, reference.way, None), written)
         incoming = {name: changed.get(f"grad.{name}", array) for name, array in self.replay.incoming.items()}
         return reference.gradients_of(leaves, reference.way, incoming)
-
-
-def _order(item: tuple[str, AnyArray]) -> tuple[bool, int]:
-    return is_floating(item[1].dtype), -item[1].size
-
-
-def _kept(counts: dict[str, Counts]) -> Kept:
-    return Kept({}, {name: [one.apart, one.values] for name, one in counts.items()})
-
-
-def _taken(kept: Kept) -> dict[str, Counts]:
-    return {name: Counts(apart, values) for name, (apart, values) in kept.told.items()}
 
 
 def _half(size: int) -> BoolArray:
@@ -165,9 +153,6 @@ class _Plain(Struct, frozen=True):
     def of(cls, array: AnyArray) -> _Plain:
         values = widen(array)
         return cls(array, NOTHING_OF_ALL * root_mean_square(np.abs(values[np.isfinite(values)])))
-
-    def is_like(self, found: AnyArray | None) -> bool:
-        return found is not None and found.shape == self.array.shape
 
     def moved(self, found: AnyArray) -> BoolArray:
         """Which elements are others."""

@@ -100,12 +100,13 @@ class Repeats:
 
     def outputs(self) -> tuple[OutputVerdict, ...]:
         """The worst verdict on each output, with how often it ran and how far its runs lie apart."""
-        return tuple(replace(output, metrics=self._metrics(output)) for output in self._worst.values())
-
-    def _metrics(self, output: OutputVerdict) -> Mapping[str, Metric]:
-        spread = self._spreads.get(output.name)
-        apart: dict[str, Metric] = {"repeats": self._count}
-        return {**output.metrics, **apart, **({} if spread is None else {"spread_ulp": spread.ulp})}
+        found = []
+        for output in self._worst.values():
+            metrics: dict[str, Metric] = {**output.metrics, "repeats": self._count}
+            if (spread := self._spreads.get(output.name)) is not None:
+                metrics["spread_ulp"] = spread.ulp
+            found.append(replace(output, metrics=metrics))
+        return tuple(found)
 
     def notes(self) -> tuple[str, ...]:
         if not self._unlike:

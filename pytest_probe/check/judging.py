@@ -9,8 +9,6 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_probe.check import user_code
-from pytest_probe.check.alternatives import OutputRuns
 from pytest_probe.check.comparisons import comparisons
 from pytest_probe.check.conditions import Setup
 from pytest_probe.check.determinism import Repeats
@@ -23,8 +21,9 @@ from pytest_probe.check.gradients import (
 )
 from pytest_probe.check.large.pieces import Pieces, StepsOf
 from pytest_probe.check.large.sampler import Sampler, compared_in_samples
+from pytest_probe.check.perturbed import OutputRuns
+from pytest_probe.check.reference import other_reading
 from pytest_probe.check.replay import Reference, Replay, results
-from pytest_probe.check.sources import replayed_in_full
 from pytest_probe.check.structure import (
     Compared,
     Sides,
@@ -84,7 +83,12 @@ class Judging(Struct, frozen=True):
         right. Where the whole is too large for that, what a sample shows counts."""
         if replay.reference.corner is None:
             return self.judged(case, self.paired(case, replay))
-        parts = self._given(case, replay)
+        # Replays, and what the source gave for each.
+        parts: Sequence[tuple[Replay, Mapping[str, AnyArray]]]
+        if case.direction == "forward":
+            parts = [(replay, results(replay.actual, changed_and_not_returned(replay)))]
+        else:
+            parts = given_gradients(case, replay, self.setup.conditions.seed)
         found = self._in_pieces(case, parts)
         if found is not None and all(output.verdict == "pass" for output in found.outputs):
             return found
@@ -95,14 +99,12 @@ class Judging(Struct, frozen=True):
                 raise
             return found
 
-    def _given(self, case: Case, replay: Replay) -> Sequence[tuple[Replay, Mapping[str, AnyArray]]]:
-        """Replays of a call that is cut, and what the source gave for each."""
-        if case.direction == "forward":
-            return [(replay, results(replay.actual, changed_and_not_returned(replay)))]
-        return given_gradients(case, replay, self.setup.conditions.seed)
-
     def _in_full(self, case: Case, parts: Sequence[tuple[Replay, Mapping[str, AnyArray]]]) -> Compared:
-        whole = [(replayed_in_full(part, self.whole(part.reference)), given) for part, given in parts]
+        whole: list[tuple[Replay, Mapping[str, AnyArray]]] = []
+        for part, given in parts:
+            reference = self.whole(part.reference)
+            rounded = part.rounded and other_reading(reference)
+            whole.append((replace(part, reference=reference, rounded=rounded), given))
         if case.direction == "forward":
             return self.paired(case, whole[0][0])
         return Compared.of(*(nearest_structure(gradient_sides(part, given)) for part, given in whole))
@@ -222,10 +224,10 @@ class Judging(Struct, frozen=True):
 
     def _by_rule(self, case: Case, sides: Sides, *, by_class: bool) -> tuple[OutputVerdict, ...]:
         """The verdicts of the rule that an API has."""
-        standard = user_code.standard(self.setup.registry.standards[self.setup.conditions.standard])
         asked = comparisons(sides, case.direction, self.setup.conditions.seed, by_class=by_class)
         drawn = case.demands is not None and case.demands.drawn and not sides.replay.reference.candidate.replaced
         judge = self._drawn_output if drawn else self._output
+        standard = self.setup.standard
         return tuple(item if isinstance(item, OutputVerdict) else judge(standard, item) for item in asked)
 
     def _drawn_output(self, standard: Standard, comparison: Comparison) -> OutputVerdict:
@@ -245,7 +247,9 @@ class Judging(Struct, frozen=True):
     def _output(self, standard: Standard, comparison: Comparison) -> OutputVerdict:
         conditions = self.setup.conditions
         comparison = replace(comparison, plotted=True) if conditions.plotted else comparison
-        if conditions.inputs == "exact" and _every_bit_is_right(comparison):
+        exact = conditions.inputs == "exact" and comparison.direction == "forward" and adds_products(comparison.classes)
+        # In whatever order a kernel adds: not where it may transform them first, as Winograd does.
+        if exact and not may_use_winograd(comparison):
             case = replace(comparison.case, classes=comparison.classes | {"exact_inputs"})
             comparison = replace(comparison, case=case)
         verdict = judge_with_modes(
@@ -277,19 +281,17 @@ class Judging(Struct, frozen=True):
     def _again(self, case: Case, compared: Compared) -> Compared:
         """Both sides of another run of the device, beside the same reference."""
         if case.direction == "backward" and compared.replay.reference.contraction is None:
-            return Compared.of(*map(_gradients_again, compared.sides))
+            found: list[Sides] = []
+            for sides in compared.sides:
+                replay = replace(sides.replay, actual=sides.replay.source.forward(sides.replay.reference))
+                actual = named_gradients(replay.source.gradients(replay))
+                found.append(with_gradients_promised(backward_sides(replay, actual, sides.expected)))
+            return Compared.of(*found)
         replay = compared.replay
         replay = replace(replay, actual=replay.source.forward(replay.reference))
         if replay.reference.contraction is not None:
             return self.paired(case, replay)
         return Compared.of(with_promises(forward_sides(replay), self.setup))
-
-
-def _gradients_again(sides: Sides) -> Sides:
-    """The gradients of another run of the device, beside the same reference."""
-    replay = replace(sides.replay, actual=sides.replay.source.forward(sides.replay.reference))
-    actual = named_gradients(replay.source.gradients(replay))
-    return with_gradients_promised(backward_sides(replay, actual, sides.expected))
 
 
 def _with_crc_of_whole(
@@ -332,13 +334,6 @@ def verdict_on(judged: Judged, standard: str) -> Verdict:
     return Verdict(outcome, standard, reason, "", "+".join(names), judged.outputs, rows, notes, replaced)
 
 
-def _every_bit_is_right(comparison: Comparison) -> bool:
-    """Of exact inputs, in whatever order a kernel adds: not where it may transform them first, as Winograd does."""
-    if comparison.direction == "backward" or not adds_products(comparison.classes):
-        return False
-    return not may_use_winograd(comparison)
-
-
 def argument_rows(replay: Replay) -> tuple[ArgumentRow, ...]:
     """The argument table of a report."""
     found: list[ArgumentRow] = []
@@ -363,19 +358,18 @@ def _range(array: AnyArray) -> str:
     if not array.size:
         return "empty"
     flat = (unpacked(array) if is_packed(array) else array).reshape(-1)
-    parts = (_finite(flat[start : start + PART]) for start in range(0, flat.size, PART))
-    found = [(part.min(), part.max(), part.size) for part in parts if part.size]
+    found = []
+    for start in range(0, flat.size, PART):
+        part = flat[start : start + PART]
+        wide = np.abs(part) if is_complex(part.dtype) else widen(part)
+        known = wide[np.isfinite(wide)]
+        if known.size:
+            found.append((known.min(), known.max(), known.size))
     if not found:
         return "no finite value"
     low, high, finite = min(part[0] for part in found), max(part[1] for part in found), sum(part[2] for part in found)
     text = f"{low:.6g} .. {high:.6g}"
     return text if finite == flat.size else f"{text}, {flat.size - finite:,} not finite"
-
-
-def _finite(values: AnyArray) -> AnyArray:
-    wide = np.abs(values) if is_complex(values.dtype) else widen(values)
-    found: AnyArray = wide[np.isfinite(wide)]
-    return found
 
 
 def judge_with_modes(
@@ -390,7 +384,9 @@ def judge_with_modes(
 
     allowed gives the modes, depth how far to search for the cause; both are called only after an error or a warning.
     """
-    verdict = beside_written(standard, comparison, standard.judge(comparison))
+    verdict = standard.judge(comparison)
+    if comparison.case.rounds:
+        verdict = beside_written(standard, comparison, verdict)
     if verdict.verdict not in ("error", "warning"):
         return verdict
     passed = under_modes(standard, comparison, verdict, allowed())

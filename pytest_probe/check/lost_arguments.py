@@ -8,7 +8,7 @@ checks the kernel that runs now. Other dumps have all arguments, and pass throug
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from pytest_probe.model.case import Case
 from pytest_probe.model.dump import Call, DtypeSpec, Lost, TensorSpec, named_tensors
 from pytest_probe.model.run import Arguments, Device, Leaf, Run, map_tree, mapped, with_value
 from pytest_probe.numerics.arrays import widened_dtype
-from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, round_to, widen
+from pytest_probe.numerics.dtypes import float_format, is_complex, is_floating, round_to, widen
 
 # Of an output's largest number: two implementations of a call lie nearer, other arguments seldom do. Four roundoffs of
 # a 16-bit output are more.
@@ -115,11 +115,20 @@ class Completing(Struct, frozen=True):
         always = next((error for error in troubles if isinstance(error, _ALWAYS)), None)
         if always is not None and len(troubles) == len(tried):
             raise always
-        raise Unsupported(_lost(tried), LostArgument.kind)
+        values = ", ".join(filter(None, tried[: _TOLD + 1]))
+        more = f" and {len(tried) - 1 - _TOLD} more" if len(tried) > _TOLD + 1 else ""
+        words = f"neither with them as they stand, nor with {values}{more}" if values else "with them as they stand"
+        found = "float64 on the stored inputs does not give the stored output"
+        raise Unsupported(f"only positional arguments were recorded, and {found}, {words}", LostArgument.kind)
 
     def _guesses(self, case: Case, call: Call, stored: Mapping[str, Any]) -> Iterator[_Guess]:
         """The call with each input that it may have had, and each of those with the values that may be missing."""
-        for input, source in _inputs(case, call):
+        # What it may have got as its first argument: as it stands, or, where the call wrote to it before it was stored,
+        # a tensor of that shape and dtype which an earlier record stored. The last one comes first.
+        inputs: Iterable[tuple[TensorSpec | None, str]] = [(None, "")]
+        if _writes(case, call):
+            inputs = ((spec, f"the tensor of {name} as input.0") for name, spec in earlier_tensors(case, call))
+        for input, source in inputs:
             begun = call if input is None else replace(call, args=(input, *call.args[1:]))
             given = self._arguments(case, begun)
             made = replace(begun, outputs=None, args=tuple(map_tree(value, "", _filled) for value in begun.args))
@@ -178,17 +187,6 @@ def _filled(value: Any, _: str) -> Any:
     return None if isinstance(value, Lost) else value
 
 
-def _inputs(case: Case, call: Call) -> Iterator[tuple[TensorSpec | None, str]]:
-    """What the call may have got as its first argument, and what a message calls that: as it stands, or, where the call
-    wrote to it before it was stored, a tensor of that shape and dtype which an earlier record stored. The last one
-    comes first."""
-    if not _writes(case, call):
-        yield None, ""
-        return
-    for name, spec in earlier_tensors(case, call):
-        yield spec, f"the tensor of {name} as input.0"
-
-
 def earlier_tensors(case: Case, call: Call) -> Iterator[tuple[str, TensorSpec]]:
     """The stored tensors of records before this one that are like its first argument, with the names of the records."""
     first = call.args[0] if call.args else None
@@ -232,27 +230,11 @@ def _is_near(found: Any, stored: Any) -> bool:
     if is_floating(stored.dtype):
         share = max(share, ROUNDOFFS * float_format(stored.dtype).roundoff)
         found = np.asarray(round_to(widen(found), stored.dtype))
-    return _within(_wide(found), _wide(stored), share)
-
-
-def _wide(array: AnyArray) -> AnyArray:
-    return widen(array) if is_floating(array.dtype) else array.astype(np.float64)
-
-
-def _within(found: AnyArray, stored: AnyArray, share: float) -> bool:
-    """Are two arrays as near as that? What a device left as inf or NaN is its own affair where the other half of the
-    elements tells which call it was."""
-    finite = np.isfinite(stored)
-    scale = float(np.max(np.abs(stored), initial=0.0, where=finite))
-    if 2 * np.count_nonzero(finite) >= stored.size:
-        found, stored = found[finite], stored[finite]
+    one, other = (widen(each) if is_floating(each.dtype) else each.astype(np.float64) for each in (found, stored))
+    finite = np.isfinite(other)
+    scale = float(np.max(np.abs(other), initial=0.0, where=finite))
+    # What a device left as inf or NaN is its own affair where the other half of the elements tells which call it was.
+    if 2 * np.count_nonzero(finite) >= other.size:
+        one, other = one[finite], other[finite]
     with np.errstate(all="ignore"):
-        return bool(np.allclose(found, stored, rtol=0.0, atol=share * scale, equal_nan=True))
-
-
-def _lost(tried: list[str]) -> str:
-    values = ", ".join(filter(None, tried[: _TOLD + 1]))
-    more = f" and {len(tried) - 1 - _TOLD} more" if len(tried) > _TOLD + 1 else ""
-    words = f"neither with them as they stand, nor with {values}{more}" if values else "with them as they stand"
-    found = "float64 on the stored inputs does not give the stored output"
-    return f"only positional arguments were recorded, and {found}, {words}"
+        return bool(np.allclose(one, other, rtol=0.0, atol=share * scale, equal_nan=True))

@@ -76,6 +76,24 @@ _LISTED = 4
 UNDECIDED = (Unsupported, RecordError, DeviceRaised, HookFailed, MemoryError)
 
 
+class Question(Protocol):
+    """How a case is run for its item, in place of the plain check. CaseRuns asks the plain question.
+
+    device made the results, "" for the device under test, which then runs. placed: do all results have the place of
+    their record? suffix stands behind the names of its items, where a run asks several questions of each case. options:
+    what the command that runs an item again has in place of the run's options, by their names, where it asks this
+    question alone.
+    """
+
+    device: str = ""
+    placed: bool = False
+    suffix: str = ""
+    options: Mapping[str, str] = {}
+
+    def run(self, case: Case) -> Checked:
+        """The verdict, and what else the run leaves. What a forward leaves may serve its backward, which comes next."""
+
+
 class Checked(Struct, frozen=True):
     """What checking a case leaves, for whoever keeps it until the next case.
 
@@ -169,22 +187,18 @@ def attempt(setup: Setup, case: Case) -> Iterator[Attempt]:
     device's or the project's is what was found."""
     made = Attempt()
     try:
-        with setup.settled(), _ended(case):
+        with setup.settled():
             yield made
     except UNDECIDED as error:
         made.found = undecided(setup, case, error)
-
-
-@contextmanager
-def _ended(case: Case) -> Iterator[None]:
-    """Raises HookFailed for what no call should end with, as SystemExit: functions of the user's run as references,
-    too, and a time limit strikes anywhere."""
-    try:
-        yield
     except BaseException as error:
+        # What no call should end with, as SystemExit: functions of the user's run as references, too, and a time limit
+        # strikes anywhere.
         if isinstance(error, Exception) or ends_run(error):
             raise
-        raise HookFailed(raised(f"the check of {case.record.name}", error)) from error
+        failed = HookFailed(raised(f"the check of {case.record.name}", error))
+        failed.__cause__ = error
+        made.found = undecided(setup, case, failed)
 
 
 def undecided(setup: Setup, case: Case, error: Exception, *, in_both: bool = False) -> Checked:
@@ -226,22 +240,19 @@ def _refused(setup: Setup, case: Case, error: DeviceRaised) -> Verdict | None:
 def _emulation(setup: Setup, case: Case) -> str:
     """How a device without kernels of 16 bit can run a case; "" for another reason, or another device."""
     made = setup.device_name.split(":", 1)[0] in setup.registry.devices
-    if setup.conditions.emulate or setup.conditions.judges_stored or made or not _is_narrow(case):
+    if setup.conditions.emulate or setup.conditions.judges_stored or made:
+        return ""
+    if case.pair is not None:
+        dtypes = {dtype.name for dtype in floats_of(case.pair.arguments.tensors).values()}
+    else:
+        dtypes = {case.dtype} if case.dtype is not None else set(floating_dtypes(case.dump.decode(case.record)))
+    if dtypes.isdisjoint(NARROW_DTYPES):
         return ""
     try:
         setup.framework.emulating(setup.device_name)
     except SettingsError:
         return ""
     return "; --probe-emulate computes 16 bit in float32 there, and rounds"
-
-
-def _is_narrow(case: Case) -> bool:
-    """Does a tensor of 16 bit take part?"""
-    if case.pair is not None:
-        dtypes = {dtype.name for dtype in floats_of(case.pair.arguments.tensors).values()}
-    else:
-        dtypes = {case.dtype} if case.dtype is not None else set(floating_dtypes(case.dump.decode(case.record)))
-    return not dtypes.isdisjoint(NARROW_DTYPES)
 
 
 def _located(case: Case, reason: str) -> str:

@@ -39,7 +39,11 @@ def by_statistics(case: Case, runner: CaseRunner) -> Verdict | None:
             "is finite: only a replay tells, with --probe-device naming a device",
             REPLAY,
         )
-    verdicts = tuple(_passed(name, spec, name in normal) for name, spec in outputs.items())
+    metrics = {name: {OVERFLOW: "normal"} if name in normal else {} for name in outputs}
+    verdicts = tuple(
+        OutputVerdict(name, spec.shape, spec.dtype, "pass", Finite.name, metrics=metrics[name])
+        for name, spec in outputs.items()
+    )
     note = "by the recorded statistics" + (", and the reference on arguments that have them" if normal else "")
     dtypes = "+".join(sorted({spec.dtype for spec in (*inputs, *outputs.values()) if _floats(spec)}))
     return Verdict("pass", Finite.name, dtype=dtypes, outputs=verdicts, notes=(note,))
@@ -89,11 +93,6 @@ def _explained(case: Case, call: Call, lost: Iterable[str], runner: CaseRunner) 
     specs = dict(call.returned())
     expected = reference.run.outputs
     return {name for name in lost if name in expected and is_beyond(expected[name], specs[name].dtype)}
-
-
-def _passed(name: str, spec: TensorSpec, normal: bool) -> OutputVerdict:
-    metrics = {OVERFLOW: "normal"} if normal else {}
-    return OutputVerdict(name, spec.shape, spec.dtype, "pass", Finite.name, metrics=metrics)
 
 
 def _is_finite(spec: TensorSpec) -> bool | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -15,7 +15,7 @@ from pytest_probe.check.kept import Kept
 from pytest_probe.check.replay import NO_CALL, Reference, Replay
 from pytest_probe.check.run_kinds import KINDS, Apart, ByValue, Range, by_blocks, moved, way_of
 from pytest_probe.inputs.draws import RandomStreams
-from pytest_probe.model.comparison import RunKind
+from pytest_probe.model.comparison import Evidence, RunKind
 from pytest_probe.model.device_modes import Mode
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.run import Jitter, Kernel, Leaf, Steps, Way
@@ -97,9 +97,14 @@ class PerturbedRuns:
         if own and not self._is_rounding(name):
             self._made.pop("narrow_steps", None)
             self._whole = True
-        runs = self._runs(kind, count)
-        also = self._other_readings() if kind == "narrow_steps" else []
-        return [run[name] for run in (*runs[:count], *also) if name in run]
+        runs = self._runs(kind, count)[:count]
+        if kind == "narrow_steps":
+            # Where a kernel rounds a Python float its gradient's need not, nor the rest of a vectorised loop.
+            if self._read is None:
+                others = (self._run("narrow_steps", 0, reading) for reading in self._readings[1:])
+                self._read = [run for run in others if run is not None]
+            runs += self._read
+        return [run[name] for run in runs if name in run]
 
     def steps_of(self, part: Replay) -> Mapping[str, AnyArray]:
         """What the known 16-bit steps give of a part of the call, on exact inputs; empty where they refuse."""
@@ -136,13 +141,6 @@ class PerturbedRuns:
             found = [widen(one[name]) - widen(other[name]) for one, other in pairs if name in one and name in other]
             self._rounding[name] = len(found) < SAMPLES or noise_ratio.scatters(np.stack(found))
         return self._rounding[name]
-
-    def _other_readings(self) -> list[dict[str, AnyArray]]:
-        """Where a kernel rounds a Python float its gradient's need not, nor the rest of a vectorised loop."""
-        if self._read is None:
-            runs = (self._run("narrow_steps", 0, reading) for reading in self._readings[1:])
-            self._read = [run for run in runs if run is not None]
-        return self._read
 
     def _run(self, kind: RunKind, index: int, reference: Reference) -> dict[str, AnyArray] | None:
         """A run, as an earlier one of pytest kept it or made now; None where the call refuses all tries."""
@@ -182,11 +180,6 @@ class PerturbedRuns:
         floats = {name: leaf.array.dtype for name, leaf in leaves.items() if is_floating(leaf.array.dtype)}
         return frozenset(name for name, dtype in floats.items() if float_format(dtype).precision > least)
 
-    def _mixed(self) -> bool:
-        """Do arguments of the narrow dtype stand beside wider ones? What each step rounds to, the call tells."""
-        narrow = any(leaf.array.dtype.name == self._how.narrow for leaf in self._reference.leaves.values())
-        return narrow and bool(self._wide())
-
     def _own(self, kind: RunKind) -> Way | None:
         """How steps are run in the call's own dtypes; None where float64 is rounded. An accelerator's are always, the
         CPU's where an autocast casts for calls inside this one, the reference does, or several dtypes meet."""
@@ -201,7 +194,9 @@ class PerturbedRuns:
         if self._whole or KINDS[kind].rounds != "between kernels":
             return None
         by_autocast = reference.narrow and not reference.framework.casts(reference.candidate.path)
-        if not by_autocast and not self._mixed() and not self._how.written:
+        # Do arguments of the narrow dtype stand beside wider ones? What each step rounds to, the call tells.
+        narrow = any(leaf.array.dtype.name == self._how.narrow for leaf in reference.leaves.values())
+        if not by_autocast and not self._how.written and not (narrow and self._wide()):
             return None
         steps = Steps(self._how.narrow, fine=False, own=True)
         return Way(reference.framework.host(), autocast=reference.autocast, steps=steps)
@@ -230,11 +225,6 @@ class PerturbedRuns:
         else:
             framework.gradients(reference.in_own_dtypes(framework.host()), self._incoming)
 
-    def _size(self, kind: RunKind) -> float:
-        if KINDS[kind].by_narrow:
-            return float_format(self._how.narrow).roundoff
-        return self._how.roundoff * KINDS[kind].size
-
     def _results(
         self,
         reference: Reference,
@@ -245,7 +235,8 @@ class PerturbedRuns:
         shrink: float,
     ) -> dict[str, AnyArray]:
         how = self._how
-        size = self._size(kind) * shrink
+        by_narrow = KINDS[kind].by_narrow
+        size = shrink * (float_format(how.narrow).roundoff if by_narrow else how.roundoff * KINDS[kind].size)
         way = self._way(kind, reference)
         # One way of moving at a time: by what flushing may lose, or by a library's ulp.
         if how.mode is not None and how.mode.flush:
@@ -296,6 +287,22 @@ class PerturbedRuns:
                 moved[key] = perturbed(before(leaf.array), move, 0.0 if key[1] else size, inward, dtype)
             leaves[name] = Leaf(moved[key], leaf.requires_grad, leaf.strides, leaf.offset)
         return leaves
+
+
+class OutputRuns(Evidence, Struct, frozen=True):
+    """The perturbed runs of one output, but for those of another shape (unique values of perturbed inputs), and of runs
+    in the call's own dtypes those of another dtype."""
+
+    source: PerturbedRuns
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def runs(self, kind: RunKind, count: int) -> list[AnyArray]:
+        found = [run for run in self.source.output(self.name, kind, count) if run.shape == self.shape]
+        if KINDS[kind].rounds == "own dtypes":  # one of another dtype than the device's says nothing of how that rounds
+            found = [run for run in found if run.dtype == self.dtype]
+        return [widen(run) for run in found]
 
 
 def perturbed(array: AnyArray, draw: Draw, size: float, inward: bool, dtype: str) -> AnyArray:

@@ -65,7 +65,13 @@ def prepared(bound: BoundCall, call: Call, arguments: Arguments) -> tuple[Argume
     notes on it. bound: the same arguments by name. Raises Unsupported for one that nothing tells."""
     notes: list[str] = []
     arguments = _filled(call, arguments, notes)
-    arguments = cast_first(bound.name, _without_dropout(bound, arguments, notes))
+    inner = () if bound.argument("training") is False else details(classes_of(bound.name), "inner_dropout")
+    for name in inner:
+        found = bound.argument(name)
+        if isinstance(found, float) and found != 0.0:
+            notes.append(f"run with {name}{_RECORDED}{found:g}")
+            arguments = with_value(arguments, bound.paths.get(name, f"kwargs.{name}"), 0.0)
+    arguments = cast_first(bound.name, arguments)
     default = default_dtype(call) or "float32"
     return arguments if sizes_by_float(bound.name) else with_float32(arguments, default), tuple(notes)
 
@@ -180,14 +186,3 @@ _RECORDED = " = 0, recorded: "
 def ran_without_dropout(notes: Iterable[str]) -> bool:
     """Do the notes of a reference say that the recorded call dropped elements by chance inside?"""
     return any(_RECORDED in note for note in notes)
-
-
-def _without_dropout(bound: BoundCall, arguments: Arguments, notes: list[str]) -> Arguments:
-    if bound.argument("training") is False:
-        return arguments
-    for name in details(classes_of(bound.name), "inner_dropout"):
-        found = bound.argument(name)
-        if isinstance(found, float) and found != 0.0:
-            notes.append(f"run with {name}{_RECORDED}{found:g}")
-            arguments = with_value(arguments, bound.paths.get(name, f"kwargs.{name}"), 0.0)
-    return arguments

@@ -66,13 +66,11 @@ def check_quantizer(checker: Checker, case: Case, wanted: Wanted) -> Checked:
             return undecided(setup, case, error)
 
 
-def recorded_quantizer(case: Case, runner: CaseRunner) -> Checked | None:
-    """The verdict on a record whose API the project named as a quantiser; None for any other case. Raises what
-    `CaseRunner` does, and Unsupported for its backward."""
+def recorded_quantizer(case: Case, runner: CaseRunner) -> Checked:
+    """The verdict on a record whose API the project named as a quantiser. Raises what `CaseRunner` does, and
+    Unsupported for its backward."""
     registry = runner.setup.registry
-    wanted = registry.quantizers.get(case.api)
-    if wanted is None or case.pair is not None:
-        return None
+    wanted = registry.quantizers[case.api]
     if case.direction == "backward":
         raise Unsupported(f"{case.api} is a quantiser, whose gradient follows no rule", _KIND)
     call = case.dump.decode(case.record)

@@ -41,7 +41,6 @@ from pytest_probe.errors import (
     Unsupported,
     UnsupportedDtype,
 )
-from pytest_probe.model.dump import Call
 from pytest_probe.model.run import Device, Run, Wanted, Way, floats_of, on_device, with_leaves
 from pytest_probe.numerics.arrays import equal_in_float64, is_reference_array, same_bytes
 from pytest_probe.numerics.dtypes import numpy_dtype
@@ -149,7 +148,11 @@ class ReferenceRuns(Struct, frozen=True):
         try:
             run, wanted = self._run(candidate, resolved.backward)
             if drawn != self.framework.random_state():
-                self._check_repeats(candidate, run)
+                # Unless its API is one that draws: each perturbed run would move everything, and any result pass.
+                random = "random" in classes_of(candidate.name)
+                if not random and not outputs_agree(run, self._run(candidate, False)[0], same_bytes):
+                    advice = "draw them before, and pass them as inputs"
+                    raise NoReference(f"the reference draws random numbers and gives others in each run; {advice}")
         except (MemoryError, NoReference, UnsupportedDtype):
             raise
         except Exception as error:
@@ -175,16 +178,6 @@ class ReferenceRuns(Struct, frozen=True):
         check_outputs_of_borders(found)
         return found
 
-    def _check_repeats(self, candidate: Candidate, run: Run) -> None:
-        """Raises NoReference where a reference that draws random numbers gives others in a second run, unless its API
-        is one that does: each perturbed run would move everything, and any result pass."""
-        if "random" in classes_of(candidate.name):
-            return
-        again, _ = self._run(candidate, with_gradient=False)
-        if not outputs_agree(run, again, same_bytes):
-            advice = "draw them before, and pass them as inputs"
-            raise NoReference(f"the reference draws random numbers and gives others in each run; {advice}")
-
     def _fitting(self, resolved: Resolved, device: Device) -> tuple[Candidate, Run, Wanted | None]:
         """The candidate whose reference run is like the record. Raises where none is, or several that differ."""
         troubles: list[Exception] = []
@@ -199,8 +192,10 @@ class ReferenceRuns(Struct, frozen=True):
                 if not resolved.registered:  # what a project registered is trusted
                     inputs.check_run(self._bytes_inside(candidate), self.memory)
                 run, wanted = self._kept_run(candidate, with_gradient=resolved.backward)
-                if resolved.registered:
-                    _check_registered(candidate, call, run)
+                tensor = any(isinstance(value, np.ndarray) for value in run.outputs.values())
+                if resolved.registered and call.output_specs() and not tensor:
+                    found = f"gave {described(run)}, recorded: {recorded(call)}"
+                    raise HookFailed(f"the reference registered for {candidate.api} {found}")
             except MemoryError:
                 raise
             except Exception as error:
@@ -249,11 +244,12 @@ class ReferenceRuns(Struct, frozen=True):
         trouble = troubles[0]
         if isinstance(trouble, Unsupported):
             return trouble
-        said = exception_line(trouble)
-        if device.name != "cpu" and _is_index(trouble):
+        words, text = exception_line(trouble), said(trouble).lower()
+        of_index = isinstance(trouble, IndexError) or "out of bounds" in text or "out of range" in text
+        if device.name != "cpu" and of_index:
             # An accelerator's kernel does not raise for it: it ends every later case of the process.
             return Unsupported(
-                f"the reference raised {said}; {device.name} did not run it, because "
+                f"the reference raised {words}; {device.name} did not run it, because "
                 "an index out of range may end the process",
                 "index out of range",
             )
@@ -272,10 +268,10 @@ class ReferenceRuns(Struct, frozen=True):
             if tested.has_no_kernel(error):
                 return NoKernel(f"{device.name}: {first_line(error)}")
             return Unsupported(
-                f"{device.name} raised {exception_line(error)}; the reference raised {said}",
+                f"{device.name} raised {exception_line(error)}; the reference raised {words}",
                 "device and reference both raise",
             )
-        return NoReference(f"float64 on the CPU raised {said}")
+        return NoReference(f"float64 on the CPU raised {words}")
 
     def _kept_run(self, candidate: Candidate, *, with_gradient: bool) -> tuple[Run, Wanted | None]:
         """`_run`, or what an earlier run kept of it."""
@@ -339,24 +335,11 @@ class ReferenceRuns(Struct, frozen=True):
         return None
 
 
-def _check_registered(candidate: Candidate, call: Call, run: Run) -> None:
-    """Raises HookFailed where a registered reference gave no tensor and the record has one."""
-    if call.output_specs() and not any(isinstance(value, np.ndarray) for value in run.outputs.values()):
-        found = f"gave {described(run)}, recorded: {recorded(call)}"
-        raise HookFailed(f"the reference registered for {candidate.api} {found}")
-
-
 def running_statistics(framework: Framework, candidate: Candidate) -> frozenset[str]:
     """Running statistics: in evaluation nothing changes them, and a call that is asked for their gradient refuses."""
     bound = candidate.arguments.bound(candidate.api, frameworks.signatures(framework.name).bind)
     named = details(classes_of(candidate.name), "running_statistics")
     return frozenset(bound.paths[name] for name in named if name in bound.paths)
-
-
-def _is_index(error: Exception) -> bool:
-    """Does a framework say that an index names no element?"""
-    text = said(error).lower()
-    return isinstance(error, IndexError) or "out of bounds" in text or "out of range" in text
 
 
 def other_reading(reference: Reference) -> Reference | None:

@@ -247,10 +247,6 @@ class Reference(Struct, frozen=True, dict=True):
         # Of a large call the corner stands for it.
         return asked if self.is_partial else asked.ran()
 
-    def unmarked(self) -> Reference:
-        """The reference of a record that does not tell which arguments required grad."""
-        return replace(self, leaves={name: replace(leaf, requires_grad=False) for name, leaf in self.leaves.items()})
-
     @cached_property
     def changed(self) -> frozenset[str]:
         """The arguments that the reference changed."""

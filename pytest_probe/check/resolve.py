@@ -31,7 +31,7 @@ from pytest_probe.model.case import Demands, Pair
 from pytest_probe.model.dump import Call, Record
 from pytest_probe.model.run import Arguments, BoundCall, with_leaves
 from pytest_probe.numerics.dtypes import float_format
-from pytest_probe.standards.tables import classes_of, names
+from pytest_probe.standards.tables import classes_of, details, names
 from pytest_probe.user_errors import guarded
 
 if TYPE_CHECKING:
@@ -102,7 +102,12 @@ class Resolver(Struct, frozen=True):
         bound = self._bound(api, arguments)
         if not registered:  # what a project registered is trusted
             self.framework.check_arguments(bound)
-        large = self._large(contraction(bound), call, arguments)
+        large = None
+        # A tensor that the contraction does not know of would not be cut with the others.
+        found = contraction(bound) if details(classes_of(bound.name), "contraction") else None
+        if found is not None and found.flops > self.budget and found.tensors == arguments.tensors.keys():
+            specs = call.output_specs()
+            large = found if not specs or (len(specs) == 1 and found.fits(specs[0].shape)) else None
         candidates = self._candidates(record, arguments, listed=call.surroundings is not None)
         return Resolved(
             record.name,
@@ -142,19 +147,13 @@ class Resolver(Struct, frozen=True):
     def _bound(self, api: str, arguments: Arguments) -> BoundCall:
         return arguments.bound(api, frameworks.signatures(self.framework.name).bind)
 
-    def _large(self, found: Contraction | None, call: Call, arguments: Arguments) -> Contraction | None:
-        """The contraction that the record is, where it is above the budget."""
-        # A tensor that the contraction does not know of would not be cut with the others.
-        if found is None or found.flops <= self.budget or found.tensors != arguments.tensors.keys():
-            return None
-        specs = call.output_specs()
-        return found if not specs or (len(specs) == 1 and found.fits(specs[0].shape)) else None
-
     def _candidates(self, record: Record, arguments: Arguments, listed: bool) -> list[Candidate]:
         """What the record may be; listed: what looks like a list is one, and no tuple."""
         key = f"{record.namespace}.{record.api}"
         name = frameworks.signatures(self.framework.name).canonical(key)
-        call, reference = self._registered(key)
+        # In the record's own framework: another one's tensors what the project registered cannot take.
+        call = None if self.framework.translates else self.calls.get(key)
+        reference = None if self._of_reference.translates else guarded("the reference", self.references, key)
         replaced = "" if call is None else _qualified_name(call)
         widened = None if reference is None else self._of_reference.widened(reference)
         formula = self._of_reference.reference(key, self._bound(key, arguments)) if reference is None else None
@@ -168,7 +167,7 @@ class Resolver(Struct, frozen=True):
         for api, of_reference in self._apis(record):
             wide = self._reference_of(name, widened or formula or LookedUp(of_reference.lookup), arguments)
             notes = (f"taken as {api.path}",) if api.elsewhere else ()
-            lookup = of_reference.lookup if formula is None else functools.partial(_itself, formula)
+            lookup = of_reference.lookup if formula is None else lambda: formula
             own = LookedUp(api.lookup) if api.on_device is None else LookedUp(api.on_device)
             under_test = call or own
             made.append(
@@ -191,12 +190,6 @@ class Resolver(Struct, frozen=True):
         lists = not listed and any(isinstance(value, list) for value in (*arguments.args, *arguments.kwargs.values()))
         return made + [replace(item, arguments=as_tuples(item.arguments)) for item in made] if lists else made
 
-    def _registered(self, key: str) -> tuple[Callable[..., Any] | None, Callable[..., Any] | None]:
-        """What the project registered for each side, in the record's own framework: another one's tensors it cannot
-        take."""
-        call = None if self.framework.translates else self.calls.get(key)
-        return call, None if self._of_reference.translates else guarded("the reference", self.references, key)
-
     @property
     def _of_reference(self) -> Framework:
         return self.reference_framework or self.framework
@@ -215,10 +208,6 @@ class Resolver(Struct, frozen=True):
             return reference
         floats = arguments.dtypes.values()
         return self._of_reference.as_single(reference, max(float_format(dtype).max for dtype in floats), name)
-
-
-def _itself(function: Callable[..., Any]) -> Callable[..., Any]:
-    return function
 
 
 def _qualified_name(function: Callable[..., Any]) -> str:

@@ -69,7 +69,9 @@ class DeviceSource(Struct, frozen=True):
             return
         recorded = _asked(reference, state.names)
         if recorded is None:
-            yield self._anew(reference.unmarked())
+            # The record does not tell which arguments required grad.
+            leaves = {name: replace(leaf, requires_grad=False) for name, leaf in reference.leaves.items()}
+            yield self._anew(replace(reference, leaves=leaves))
             return
         yield replace(replay, reference=recorded, rounded=replay.rounded and other_reading(recorded))
         others = _asked(reference, reference.wanted.names - state.names, state.names)
@@ -144,11 +146,6 @@ def replayed(reference: Reference, source: Source) -> Replay:
     return Replay(reference, source, source.forward(reference), other_reading(reference))
 
 
-def replayed_in_full(replay: Replay, reference: Reference) -> Replay:
-    """The replay of a call that was cut beside its reference in full."""
-    return replace(replay, reference=reference, rounded=replay.rounded and other_reading(reference))
-
-
 def settled_on_cpu(reference: Reference, autocast: str) -> Reference:
     """The reference for results that come from elsewhere. Only where an autocast is possible the reference's function
     is run on the CPU in the case's own dtypes, to see whether it ran under that. Raises Unsupported."""
@@ -195,7 +192,9 @@ def with_autocast(reference: Reference, autocast: str, run: Runs, *, as_recorded
     try:
         actual = run(reference)
         if not as_recorded or dtypes_fit(actual, reference.call):
-            if not _may_matter(reference, autocast):
+            # Does the dump tell of an autocast, and would another run show that it changes the numbers?
+            known = reference.call.surroundings is not None and bool(autocast)
+            if not known or "random" in classes_of(reference.candidate.name):
                 return reference, actual
             under = run(replace(reference, autocast=autocast))
             # Dtypes fit both ways where the call casts inside: numbers tell then.
@@ -212,12 +211,6 @@ def with_autocast(reference: Reference, autocast: str, run: Runs, *, as_recorded
         gave = f"{cast.candidate.path} gave {described(actual)} under autocast"
         raise ReplayDiffers(f"{gave}, recorded: {recorded(cast.call)}")
     return cast, actual
-
-
-def _may_matter(reference: Reference, autocast: str) -> bool:
-    """Does the dump tell of an autocast, and would another run show that it changes the numbers?"""
-    known = reference.call.surroundings is not None and bool(autocast)
-    return known and "random" not in classes_of(reference.candidate.name)
 
 
 def _widens(reference: Reference, under: Run, autocast: str, run: Runs) -> bool:

@@ -45,7 +45,13 @@ class StoredOutputs(Struct, frozen=True):
         RecordError for a file that cannot be used."""
         if ran_without_dropout(reference.notes):
             raise Unsupported("the recorded call dropped elements by chance, which no replay repeats", DROPPED)
-        return replayed(_as_stored(settled_on_cpu(reference, resolved.autocast), self.call), self)
+        settled, stored = settled_on_cpu(reference, resolved.autocast), dict(self.call.returned())
+        missing = sorted(settled.run.outputs.keys() - stored.keys())
+        if self.call.partial and missing:
+            outputs = {name: value for name, value in settled.run.outputs.items() if name in stored}
+            note = f"not judged, because the dump does not have it: {', '.join(missing)}"
+            settled = replace(settled, run=replace(settled.run, outputs=outputs), notes=(*settled.notes, note))
+        return replayed(settled, self)
 
     def forward(self, reference: Reference) -> Run:
         return stored_run(self.record, self.call, reference, self.files)
@@ -83,17 +89,6 @@ class StoredOutputs(Struct, frozen=True):
             for place, (name, spec) in enumerate((self.call.outgoing or {}).items())
             if spec is not None and name in names
         }
-
-
-def _as_stored(reference: Reference, call: Call) -> Reference:
-    """The reference with those outputs only that the dump has, where it never had all."""
-    stored = dict(call.returned())
-    missing = sorted(reference.run.outputs.keys() - stored.keys())
-    if not call.partial or not missing:
-        return reference
-    outputs = {name: value for name, value in reference.run.outputs.items() if name in stored}
-    note = f"not judged, because the dump does not have it: {', '.join(missing)}"
-    return replace(reference, run=replace(reference.run, outputs=outputs), notes=(*reference.notes, note))
 
 
 def check_gradients(call: Call) -> None:

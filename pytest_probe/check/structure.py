@@ -74,27 +74,26 @@ def nearest_structure(sides: list[Sides]) -> Sides:
 
 
 def backward_sides(replay: Replay, actual: Mapping[str, Any], expected: Mapping[str, Any]) -> Sides:
-    """Gradients of both sides."""
-    return Sides(replay, actual, expected, (*_undifferentiable(replay), *_one_sided(actual, expected)))
-
-
-def _undifferentiable(replay: Replay) -> Iterator[OutputVerdict]:
-    """Verdicts on outputs that only the reference can differentiate, of several."""
+    """Gradients of both sides, with verdicts on outputs that only the reference can differentiate, of several, and on
+    gradients that only one side gives."""
+    broken = []
     for name in sorted(set(replay.reference.run.differentiable) - set(replay.actual.differentiable)):
         output = replay.actual.outputs.get(name)
         if isinstance(output, np.ndarray):
-            reason = "the device's output has no gradient, the reference's does"
-            yield OutputVerdict(name, output.shape, dtype_name(output.dtype), "error", "structure", reason)
-
-
-def _one_sided(actual: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[OutputVerdict]:
-    """Verdicts on gradients that only one side gives."""
+            broken.append(structure_error(name, output, "the device's output has no gradient, the reference's does"))
     for name in sorted(actual.keys() ^ expected.keys()):
-        side = actual if name in actual else expected
+        gradient = actual[name] if name in actual else expected[name]
         reason = "the device gives a gradient, the reference none" if name in actual else "the device gives no gradient"
         # A gradient of zeros is as good as none.
-        if np.any(side[name]):
-            yield OutputVerdict(name, side[name].shape, side[name].dtype.name, "error", "structure", reason)
+        if np.any(gradient):
+            broken.append(structure_error(name, gradient, reason))
+    return Sides(replay, actual, expected, tuple(broken))
+
+
+def structure_error(name: str, value: Any, reason: str) -> OutputVerdict:
+    """The verdict on an output, or a gradient, that is not as it must be, whatever its numbers are."""
+    dtype = dtype_name(value.dtype) if isinstance(value, np.ndarray) else type(value).__name__
+    return OutputVerdict(name, np.shape(value), dtype, "error", "structure", reason)
 
 
 def forward_sides(replay: Replay) -> Sides:
@@ -117,8 +116,13 @@ def forward_sides(replay: Replay) -> Sides:
         before = reference_array(reference.leaves[name].array) if name in written else None
         expected[name] = reference.run.after(name) if before is None else before
         actual[name] = replay.actual.after(name)
-    one_sided = sorted(actual.keys() ^ expected.keys())
-    troubles = [_missing(name, actual.get(name), expected.get(name)) for name in one_sided]
+    troubles = []
+    for name in sorted(actual.keys() ^ expected.keys()):
+        present = actual.get(name, expected.get(name))
+        reason = "the device does not return this"
+        if expected.get(name) is None:
+            reason = "the device returns this, the reference does not"
+        troubles.append(structure_error(name, present, reason))
     alone = (name for name in changed if name not in written)
     return Sides(replay, actual, expected, (*troubles, *_mutated(replay, alone)))
 
@@ -148,15 +152,6 @@ def changed_on_device_alone(replay: Replay) -> Iterator[str]:
     for name, leaf in replay.reference.leaves.items():
         if name not in known and not same_bytes(replay.actual.after(name), leaf.array):
             yield name
-
-
-def _missing(name: str, actual: Any, expected: Any) -> OutputVerdict:
-    present = actual if actual is not None else expected
-    reason = (
-        "the device returns this, the reference does not" if expected is None else "the device does not return this"
-    )
-    dtype = dtype_name(present.dtype) if isinstance(present, np.ndarray) else type(present).__name__
-    return OutputVerdict(name, np.shape(present), dtype, "error", "structure", reason)
 
 
 def check_wide(run: Run) -> None:
@@ -245,7 +240,9 @@ def with_promises(sides: Sides, setup: Setup) -> Sides:
     expected = replay.reference.run.outputs
     layouts = {name: layout for name, layout in found.layouts.items() if name not in told and name in expected}
     broken, silent = _layouts_broken(replay, demands, layouts, setup.device)
-    return replace(sides, replay=_noted(replay, silent), structural=(*structure, *other, *broken))
+    if silent:
+        replay = replay.noted(f"dtype not tested, since the reference runs in float64 only: {', '.join(silent)}")
+    return replace(sides, replay=replay, structural=(*structure, *other, *broken))
 
 
 def with_gradients_promised(sides: Sides) -> Sides:
@@ -266,7 +263,7 @@ def _gradients_broken(sides: Sides) -> Iterator[OutputVerdict]:
         wanted = (_strides(expected), own)
         if actual.shape == expected.shape and not any(_alike(actual.shape, _strides(actual), each) for each in wanted):
             reason = f"strides {list(_strides(actual))}, its argument has {list(own)}"
-            yield OutputVerdict(name, actual.shape, dtype_name(actual.dtype), "error", "structure", reason)
+            yield structure_error(name, actual, reason)
 
 
 def _structure_broken(replay: Replay, demands: Demands, found: Returned) -> Iterator[OutputVerdict]:
@@ -299,7 +296,7 @@ def _layouts_broken(
         if not pending:
             break
     broken = [
-        _verdict(replay, name, _trouble(replay, demands, name, layout, told[name]))
+        structure_error(name, replay.actual.outputs[name], _trouble(replay, demands, name, layout, told[name]))
         for name, layout in pending.items()
         if name in told
     ]
@@ -356,18 +353,6 @@ def _narrows(replay: Replay, name: str, found: Layout, promised: Layout) -> bool
     dtype = next((each for each in own if each.name == found.dtype), None)
     wide = numpy_dtype(promised.dtype)
     return dtype is not None and is_floating(wide) and is_floating(dtype) and wide.itemsize > dtype.itemsize
-
-
-def _verdict(replay: Replay, name: str, reason: str) -> OutputVerdict:
-    array = replay.actual.outputs[name]
-    return OutputVerdict(name, array.shape, dtype_name(array.dtype), "error", "structure", reason)
-
-
-def _noted(replay: Replay, silent: list[str]) -> Replay:
-    if not silent:
-        return replay
-    words = f"dtype not tested, since the reference runs in float64 only: {', '.join(silent)}"
-    return replay.noted(words)
 
 
 def _alike(shape: tuple[int, ...], first: tuple[int, ...], second: tuple[int, ...]) -> bool:

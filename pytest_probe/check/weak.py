@@ -5,7 +5,7 @@ Of a case that ran arrays tell them, of one that did not the statistics of its d
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -98,7 +98,8 @@ def one_choice(arguments: Iterable[Extremes], paths: Container[str]) -> str:
 
 def predicted(call: Call, direction: Direction, bound: BoundCall, classes: frozenset[str]) -> str:
     """Why a record's case will prove little, from the statistics in its dump; "" where they show nothing."""
-    arguments = [Extremes.of_spec(*each) for each in _tensors(call.args, call.kwargs)]
+    tensors = (*named_tensors(call.args, "input"), *named_tensors(dict(call.kwargs), "kwargs"))
+    arguments = [Extremes.of_spec(*each) for each in tensors]
     incoming: list[Extremes] = []
     if direction == "backward":
         given = call.gradients or ()
@@ -121,8 +122,3 @@ def predicted(call: Call, direction: Direction, bound: BoundCall, classes: froze
         if "exact" not in classes or reason != str(outputs[0]):
             return reason
     return one_choice(arguments, choosing(call, bound))
-
-
-def _tensors(args: Sequence[object], kwargs: Mapping[str, object]) -> Iterable[tuple[str, TensorSpec]]:
-    yield from named_tensors(tuple(args), "input")
-    yield from named_tensors(dict(kwargs), "kwargs")

@@ -69,6 +69,11 @@ class Described(Struct, frozen=True):
         troubles: list[str] = []
         call = _tried(lambda: dump.decode(record), troubles) if record.forward is not None else None
         gradients = _tried(lambda: dump.gradients(record), troubles) if record.backward or record.node else {}
+        replay = []
+        for direction in record.directions if replayed else ():
+            skip = preview(Case(dump, record, direction), self.registry)
+            verdict, kind, reason = ("run", "", "") if skip is None else ("skip", skip.kind, skip.reason)
+            replay.append({"direction": direction, "verdict": verdict, "kind": kind, "reason": reason})
         return {
             "dump": self.label,
             "path": str(dump.path),
@@ -85,7 +90,7 @@ class Described(Struct, frozen=True):
             "modules": [*reversed(dump.modules(entry))],
             **self._values(call, gradients or {}),
             "blocks": _blocks(dump, record, call) if call is not None else [],
-            "replay": list(self._replay(record)) if replayed else [],
+            "replay": replay,
             "notes": [*_notes(call, record), *([] if replayed else [_COMPARED])],
             "troubles": [*dict.fromkeys(troubles)],
         }
@@ -104,9 +109,11 @@ class Described(Struct, frozen=True):
 
     def _value(self, name: str, value: Any, folders: Sequence[Any]) -> dict[str, Any]:
         """One argument, output or gradient: a tensor by dtype, shape and statistics, anything else by its value."""
+        if isinstance(value, Lost):
+            return {"name": name, "type": "lost", "value": None}
         if not isinstance(value, TensorSpec):
-            kind = "lost" if isinstance(value, Lost) else type(value).__name__
-            return {"name": name, "type": kind, "value": None if isinstance(value, Lost) else _word(value)}
+            word = plain(value) if value is None or isinstance(value, bool | int | float | str) else _name(value)
+            return {"name": name, "type": type(value).__name__, "value": word}
         found: dict[str, Any] = {"name": name, "type": "array" if value.ndarray else "tensor"}
         found |= {"dtype": value.dtype, "shape": list(value.shape), "requires_grad": value.requires_grad}
         numbers = ((key, number) for key, number in asdict(value).items() if key not in _NO_STATISTICS)
@@ -119,13 +126,6 @@ class Described(Struct, frozen=True):
             path = next((each / value.data_name for each in folders if archive.is_file(each / value.data_name)), None)
             found |= {"file": value.data_name, "stored": path is not None}
         return found
-
-    def _replay(self, record: Record) -> Iterator[dict[str, str]]:
-        """What a replay would do with each direction."""
-        for direction in record.directions:
-            skip = preview(Case(self.dump, record, direction), self.registry)
-            kind, reason = ("", "") if skip is None else (skip.kind, skip.reason)
-            yield {"direction": direction, "verdict": "run" if skip is None else "skip", "kind": kind, "reason": reason}
 
 
 def text(found: Mapping[str, Any]) -> Iterator[str]:
@@ -210,10 +210,8 @@ def _number(value: Any) -> Any:
     return [_number(each) for each in value] if isinstance(value, tuple) else plain(value)
 
 
-def _word(value: Any) -> Any:
-    """A value that is no tensor, as JSON has it."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return plain(value)
+def _name(value: Any) -> Any:
+    """Of a value that is no tensor, as JSON has it."""
     named = getattr(value, "name", None) or getattr(value, "shape", None)
     return str(value) if named is None else _number(named)
 

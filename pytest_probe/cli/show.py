@@ -28,8 +28,8 @@ from pytest_probe.model.verdict import Verdict
 from pytest_probe.options import DIRECTION_CHOICES, DTYPE_CHOICES, NAMED
 from pytest_probe.records import find_dumps, labels, read_dump
 from pytest_probe.registry import Registry
+from pytest_probe.reports.tables import WeakCases
 from pytest_probe.reports.terminal import WIDTH, holds
-from pytest_probe.reports.weak_cases import WeakCases
 from pytest_probe.selection import Selection, apis_of, closest, matches, select
 from pytest_probe.standards.tables import classes_of
 from pytest_probe.system.suggestions import check_name
@@ -37,7 +37,6 @@ from pytest_probe.system.text import printable
 from pytest_probe.user_errors import allowing_refusal
 
 _SIZES = ((1_000, "up to 1,000 elements"), (1_000_000, "up to 1,000,000"), (1_000_000_000, "up to 1,000,000,000"))
-_LARGER = "larger"
 USAGE_ERROR = 2
 
 
@@ -209,16 +208,11 @@ def _lines(dump: Dump, selection: Selection, registry: Registry) -> Iterator[_Li
             yield _Line(case, "", 0, Verdict("skip", "", str(error), error.kind))
             continue
         found = dtype or "+".join(floating_dtypes(call))
-        yield _Line(case, found, _elements(call), preview(case, registry), _weak(case, call))
-
-
-def _weak(case: Case, call: Call) -> str:
-    """Why the case will prove little, as statistics tell."""
-    signatures = frameworks.signatures(case.dump.framework)
-    with allowing_refusal():  # arguments that its API has not: the case says so
-        bound = signatures.bind(case.api, call.args, call.kwargs)
-        return predicted(call, case.direction, bound, classes_of(bound.name))
-    return ""
+        weak = ""
+        with allowing_refusal():  # arguments that its API has not: the case says so
+            bound = frameworks.signatures(dump.framework).bind(case.api, call.args, call.kwargs)
+            weak = predicted(call, direction, bound, classes_of(bound.name))
+        yield _Line(case, found, _elements(call), preview(case, registry), weak)
 
 
 def _elements(call: Call) -> int:
@@ -242,7 +236,8 @@ def _totals(lines: Sequence[_Line]) -> Iterator[str]:
     yield from weak.lines("will prove", WIDTH, ", as statistics say")
     yield from _table("API", ((line.case.api, line.elements) for line in running))
     yield from _table("dtype", ((line.dtype or "no floats", line.elements) for line in running))
-    yield from _table("size", ((_size(line.elements), line.elements) for line in running))
+    sizes = (next((name for limit, name in _SIZES if line.elements <= limit), "larger") for line in running)
+    yield from _table("size", zip(sizes, (line.elements for line in running), strict=True))
 
 
 def _table(title: str, rows: Iterable[tuple[str, int]]) -> Iterator[str]:
@@ -255,7 +250,3 @@ def _table(title: str, rows: Iterable[tuple[str, int]]) -> Iterator[str]:
         yield ""
         yield f"{title:<44} {'cases':>10} {'elements':>20}"
         yield from (f"{name:<44} {count:>10,} {elements[name]:>20,}" for name, count in cases.most_common())
-
-
-def _size(elements: int) -> str:
-    return next((name for limit, name in _SIZES if elements <= limit), _LARGER)

@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorType, ModuleType, WrapperDescriptorType
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, ModuleType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
 from pytest_probe.errors import FrameworkTooOld, SettingsError, Unsupported
@@ -204,16 +204,12 @@ def without_wrapper(function: FunctionType) -> FunctionType:
     """The function that such a wrapper calls; any other function itself."""
     maker, inside = _MAKERS.get(str(function.__globals__.get("__name__")), ("", ""))
     made_by = getattr(sys.modules.get(str(function.__globals__.get("__name__"))), maker, None) if maker else None
-    if inside not in function.__code__.co_freevars or function.__code__ not in _codes(made_by):
+    # The code of the functions that it makes is among its constants.
+    made = getattr(getattr(made_by, "__code__", None), "co_consts", ())
+    if inside not in function.__code__.co_freevars or function.__code__ not in made:
         return function
     found = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))[inside].cell_contents
     return found if isinstance(found, FunctionType) else function
-
-
-def _codes(function: object) -> tuple[CodeType, ...]:
-    """The code of the functions that it makes."""
-    code = getattr(function, "__code__", None)
-    return () if code is None else tuple(each for each in code.co_consts if isinstance(each, CodeType))
 
 
 COMPILED = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)

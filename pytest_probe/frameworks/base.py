@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -220,7 +220,7 @@ class Devices(Protocol):
         """The framework's own device of that name, with 16 bit computed in float32 and rounded. Raises SettingsError
         for a device that has kernels of 16 bit."""
 
-    def hardware(self, device: str) -> Mapping[str, str]:
+    def hardware(self, device: str, /) -> Mapping[str, str]:
         """What the device of this name is made of, and its driver, as far as the framework knows: "hardware", "driver",
         ... Empty for a device that is not the framework's."""
 
@@ -302,10 +302,12 @@ class Names(Protocol):
         """One value for one argument that a dump may not have recorded, after the other, each with its place ("input.2"
         for a gap, "kwargs.dim"). args are the recorded positional arguments, with Lost in gaps, dtype is that of the
         first recorded output."""
+        return ()
 
     def solved(self, api: API, args: Sequence[Any], output: np.ndarray) -> Iterable[Mapping[str, Any]]:
         """What lost arguments may have been, as the first stored output shows: values by their places. args have arrays
         for tensors."""
+        return ()
 
     def apis(self) -> Iterable[str]:
         """All that a recorded name may mean, as dumps call it ("Functional.gelu")."""
@@ -313,6 +315,7 @@ class Names(Protocol):
     def known(self, function: Callable[..., Any]) -> tuple[str, Callable[..., Any]]:
         """What a dump calls a function of the framework's, and the framework's own where a user has put this one in its
         place; "" and the function itself for any other."""
+        return "", function
 
 
 class Calls(Protocol):
@@ -328,7 +331,7 @@ class Calls(Protocol):
         """Put a tensor of the framework's into another one, as an API that works in place does; the latter. Raises
         Unsupported for one of another shape."""
 
-    def check_arguments(self, call: BoundCall) -> None:
+    def check_arguments(self, call: BoundCall, /) -> None:
         """Raises UnsafeArguments where a kernel of the call would not notice that they are wrong, and may end the
         process."""
 
@@ -379,10 +382,12 @@ class Calls(Protocol):
     def threads(self, count: int, way: Way) -> AbstractContextManager[Executor | None]:
         """Threads in which several runs may be made at the same time, each kernel in one thread; None where only one
         run may be made at a time."""
+        return nullcontext()
 
     def rows_in_turn(self, extent: int) -> AbstractContextManager[RowsInTurn | None]:
         """The runs inside are pieces of one call of `extent` places, in their order: kernels that sum all rows in 16
         bit go on from one piece to the next. None where no such kernel is known."""
+        return nullcontext()
 
     def has_no_kernel(self, error: BaseException) -> bool:
         """Does this error of a device say that it has no kernel for the call?"""
@@ -408,6 +413,7 @@ class References(Protocol):
         """The formula of a recorded API ("NPU.npu_swiglu") that the framework itself has no float64 function of; None
         for any other. bound: the arguments, in their own dtypes. Raises NoReference where it is known why there is
         none, BrokenCall where the arguments are none that the API takes."""
+        return None
 
     def as_single(self, function: Callable[..., Any], largest: float, name: str) -> Callable[..., Any]:
         """The function with defaults that its API takes from the dtype of its tensors: an eps as for float32, in the
@@ -433,7 +439,8 @@ class Kernels(Protocol):
     """What is known of the kernels that a call runs."""
 
     def kernels(self, run: Callable[[], object]) -> tuple[Kernel, ...]:
-        """The kernels that run, in their order."""
+        """The kernels that run, in their order; none where nobody sees them."""
+        return ()
 
     def noting_choices(self, function: Callable[..., Any], noted: list[Choice]) -> Callable[..., Any]:
         """The function, which adds to `noted` each choice among elements that it makes, in their order."""
@@ -441,10 +448,12 @@ class Kernels(Protocol):
     def rounding_once(self) -> AbstractContextManager[Callable[[], bool]]:
         """In here, on the framework's CPU, operators of the framework's own that round to 16 bit inside round once.
         What it gives says at the end whether there was one."""
+        return nullcontext(lambda: False)
 
     def casts(self, path: str, kind: str = "cpu") -> bool:
         """Does an autocast, of a kind of device, cast the arguments of this function itself, rather than those of calls
         inside it?"""
+        return False
 
     def composing(self, kind: str, dtype: str) -> Any:
         """The CPU as a device, where calls are made of others as under an autocast of another kind of device. Its
@@ -452,15 +461,19 @@ class Kernels(Protocol):
 
     def all_bits(self) -> AbstractContextManager[None]:
         """Products and convolutions of float32 on an accelerator keep all bits in here, whatever its flags allow."""
+        return nullcontext()
 
     def plain_convolutions(self, dtype: str) -> bool:
         """Are the CPU's convolutions of a 16-bit dtype the framework's own, and no library's?"""
+        return False
 
     def computes_narrow(self, dtype: str) -> bool:
         """Do the CPU's kernels of a 16-bit dtype round to it inside, in unknown steps?"""
+        return False
 
     def known_findings(self, comparison: Comparison) -> Iterable[KnownFinding]:
         """What the installed release is known to compute wrongly on the CPU, of what this output shows."""
+        return ()
 
 
 class Measuring(Protocol):
@@ -502,10 +515,12 @@ class Memory(Protocol):
     def zones(self, tensor: Any, elements: int) -> Zones | None:
         """The tensor's copy, laid out and aligned alike, with zones of so many elements around it; None for one whose
         elements share memory."""
+        return None
 
     def at_page_end(self, tensor: Any) -> Any | None:
         """The tensor's copy on the CPU, laid out alike, which ends at the end of a page, but for its alignment; the
         page behind it ends the process that touches it."""
+        return None
 
     def refilled(self, tensor: Any, values: Any) -> Any:
         """A tensor on the memory of the first, with the values of the second written to it."""
@@ -515,6 +530,7 @@ class Memory(Protocol):
 
     def allocations(self, change: Callable[[Any], Any]) -> AbstractContextManager[Any]:
         """What Python code in here allocates without writing to it is what change makes of it."""
+        return nullcontext()
 
     def unwritten(self, device: Device, like: Sequence[np.ndarray], number: float) -> AbstractContextManager[bool]:
         """In here memory of these sizes is full of the number, NaN or a large one, until it is written to: on the CPU,
@@ -523,6 +539,7 @@ class Memory(Protocol):
     def side_stream(self, device: Device, busy: int = 1) -> AbstractContextManager[Callable[[], bool]] | None:
         """A second stream of the device's, on which everything in here runs; None where it has no streams. busy: the
         milliseconds of work that the process's own stream gets first, about. It gives whether that work still runs."""
+        return None
 
 
 class Files(Protocol):
@@ -541,7 +558,8 @@ class Files(Protocol):
 
 
 class Framework(Process, Devices, Compilers, Names, Calls, References, Kernels, Measuring, Memory, Files, Protocol):
-    """One framework, as the execution needs it."""
+    """One framework, as the execution needs it. What most frameworks have nothing for says so itself: those with a
+    Python API inherit it."""
 
 
 class Signatures(Protocol):

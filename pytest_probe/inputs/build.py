@@ -250,14 +250,7 @@ _COMPLEX_OF = {"float32": "complex64", "float64": "complex128"}
 
 
 def build(
-    call: Call,
-    *,
-    bound: BoundCall,
-    record: str,
-    dtype: str | None,
-    seed: int,
-    kind: str,
-    files: StoredTensors,
+    call: Call, *, bound: BoundCall, record: str, dtype: str | None, seed: int, kind: str, files: StoredTensors
 ) -> Arguments:
     """The arguments of one call, in the recorded dtypes or with every floating tensor rounded to dtype.
 
@@ -366,18 +359,15 @@ class _Builder:
     def _generated(self, spec: TensorSpec, path: str, dtype: str) -> AnyArray:
         own, stream, role = without_repeats(spec), self._streams.at(_stream(path)), self._roles.get(path)
         if role is not None and own.size:
-            values = round_to_dtype(self._of_role(role, own, stream, path), dtype)
+            try:
+                values = round_to_dtype(role.make(own, stream), dtype)
+            except NoValues as error:
+                entry, field = self._files.place(self._record, path)
+                found, wanted = "a tensor whose values were not stored", "its values, which are a size"
+                raise LostArgument(self._files.dump_path, entry, field, found, wanted) from error
         elif kind_of(spec.dtype) == "float" and is_planted(self._bound, path):
             numbers = plant(draw(supposed(own), stream, dtype), own, stream)
             values = round_to_dtype(numbers, dtype).reshape(own.shape)
         else:
             values = generate_in(own, stream, dtype)
         return values if own is spec else np.array(np.broadcast_to(values, spec.shape))
-
-    def _of_role(self, role: Role, spec: TensorSpec, stream: np.random.Generator, path: str) -> AnyArray:
-        try:
-            return role.make(spec, stream)
-        except NoValues as error:
-            entry, field = self._files.place(self._record, path)
-            found, wanted = "a tensor whose values were not stored", "its values, which are a size"
-            raise LostArgument(self._files.dump_path, entry, field, found, wanted) from error

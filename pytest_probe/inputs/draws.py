@@ -202,13 +202,10 @@ class Uniforms:
             bits.state = {**self._state, "buffer_pos": self._state["buffer_pos"] + place}
             return
         counts, rest = divmod(beyond, _HELD)
-        bits.state = {**self._state, "state": self._counted(counts), "buffer_pos": _HELD}
-        bits.random_raw(rest, output=False)
-
-    def _counted(self, counts: int) -> dict[str, Any]:
         count = int.from_bytes(self._state["state"]["counter"].astype("<u8").tobytes(), "little") + counts
         words = np.frombuffer((count % (1 << 256)).to_bytes(32, "little"), "<u8").astype(np.uint64)
-        return {**self._state["state"], "counter": words}
+        bits.state = {**self._state, "state": {**self._state["state"], "counter": words}, "buffer_pos": _HELD}
+        bits.random_raw(rest, output=False)
 
 
 def is_counted(rng: np.random.Generator) -> bool:

@@ -139,18 +139,15 @@ def _others(spec: TensorSpec, rng: np.random.Generator, left: _Left, rows: Float
             rest = rest.without(np.array([value]), count)
     numbers = moments.drawn(rng, rest.count, rest.statistics(left))
     for value, places in reversed(chosen):
-        numbers = _with_value(numbers, value, places)
+        # The numbers with a value put between them, so that it stands at these places.
+        if isinstance(numbers, Draw) or places.size > LARGE:
+            others = numbers if isinstance(numbers, Draw) else InMemory(numbers)
+            numbers = Merged(places, Constant(places.size - others.size, value), others)
+        else:
+            values = np.full(places.size, value)
+            values[~places] = numbers
+            numbers = values
     return numbers
-
-
-def _with_value(numbers: Numbers, value: float, places: BoolArray) -> Numbers:
-    """The numbers with a value put between them, so that it stands at these places."""
-    if isinstance(numbers, Draw) or places.size > LARGE:
-        others = numbers if isinstance(numbers, Draw) else InMemory(numbers)
-        return Merged(places, Constant(places.size - others.size, value), others)
-    values = np.full(places.size, value)
-    values[~places] = numbers
-    return values
 
 
 DtypeKind: TypeAlias = Literal["bool", "integer", "float", "complex", "packed"]
@@ -314,7 +311,12 @@ def _masked(spec: TensorSpec, rng: np.random.Generator, hidden: float, values: N
     largest = 0 if isinstance(values, Draw) else int(values.argmax())
     if not isinstance(values, Draw) and values.min() != values[largest]:
         hideable[largest] = False
-    whole_rows = _constant_places(spec, rng)
+    # The elements of constant rows, shape (size,).
+    if spec.constant_rows is None:
+        whole_rows = np.zeros(spec.size, bool)
+    else:
+        rows = constant_rows(spec, rng)
+        whole_rows = np.repeat(rows, spec.size // rows.size)
     shared = None if spec.constant_rows is None else spec.constant_rows[1]
     if shared is not None and math.isfinite(shared):
         values = put(values, whole_rows, shared)
@@ -333,14 +335,6 @@ def _masked(spec: TensorSpec, rng: np.random.Generator, hidden: float, values: N
     chosen = np.zeros(spec.size, bool)
     chosen[hideable] = moments.choice(rng, int(np.count_nonzero(hideable)), left)
     return put(values, chosen, hidden)
-
-
-def _constant_places(spec: TensorSpec, rng: np.random.Generator) -> BoolArray:
-    """The elements of constant rows, shape (size,)."""
-    if spec.constant_rows is None:
-        return np.zeros(spec.size, bool)
-    rows = constant_rows(spec, rng)
-    return np.repeat(rows, spec.size // rows.size)
 
 
 def _finite(number: float | None) -> float | None:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from pytest_probe.errors import TooLarge
 from pytest_probe.model.dump import Call, TensorSpec, named_tensors
+from pytest_probe.numerics.arrays import are_apart
 from pytest_probe.numerics.dtypes import is_complex, is_floating, numpy_dtype
 
 # Bytes: no kernel needs a tensor's first element aligned to more, and torch's allocations are.
@@ -19,13 +20,8 @@ def is_layout(spec: TensorSpec) -> bool:
     """Has the tensor strides by which no two elements share a place, except along expanded dimensions?"""
     if spec.stride is None or not spec.size:
         return False
-    reach = 0
-    for stride, extent in sorted(zip(spec.stride, spec.shape, strict=True)):
-        if extent > 1 and stride:
-            if stride <= reach:
-                return False
-            reach += stride * (extent - 1)
-    return True
+    own = [extent if stride else 1 for extent, stride in zip(spec.shape, spec.stride, strict=True)]
+    return are_apart(own, spec.stride)
 
 
 def offset(spec: TensorSpec) -> int:

@@ -85,7 +85,10 @@ def plant(numbers: Numbers, spec: TensorSpec, rng: np.random.Generator) -> Numbe
     longest = min(width, _LONGEST)
     end = min(start + max(longest, _WINDOW), spec.size)
     near = numbers.part(start, end) if isinstance(numbers, Draw) else numbers[start:end]
-    gained = _tie_top(near[:longest], (low, high), _GROWTH * _square(spec, numbers))
+    # As far as the dump gives it.
+    known = spec.norm is not None and math.isfinite(spec.norm)
+    squares = spec.norm**2 if spec.norm is not None and known else sum_of_squares(numbers)
+    gained = _tie_top(near[:longest], (low, high), _GROWTH * squares)
     window = _Window(near[:_WINDOW].tolist(), float(low), float(high))
     window.tie_nearest()
     if low <= 0 <= high:
@@ -93,13 +96,6 @@ def plant(numbers: Numbers, spec: TensorSpec, rng: np.random.Generator) -> Numbe
     window.keep_total(gained)
     near[:_WINDOW] = window.numbers
     return Replaced(numbers, start, near) if isinstance(numbers, Draw) else numbers
-
-
-def _square(spec: TensorSpec, numbers: Numbers) -> float:
-    """The sum of squares, as far as the dump gives it."""
-    if spec.norm is not None and math.isfinite(spec.norm):
-        return spec.norm**2
-    return sum_of_squares(numbers)
 
 
 def _tie_top(row: Float64Array, extremes: tuple[float, float], growth: float) -> float:

@@ -14,7 +14,6 @@ from pytest_probe.inputs.roles import (
     Boxes,
     Coordinates,
     Count,
-    Divisor,
     Ends,
     Index,
     Mask,
@@ -22,12 +21,8 @@ from pytest_probe.inputs.roles import (
     Parts,
     Pivots,
     Places,
-    PositiveDefinite,
     Role,
     Running,
-    Signs,
-    Sorted,
-    Symmetric,
     Weights,
     Within,
 )
@@ -117,7 +112,7 @@ def take_along_dim(asked: RoleCall, spec: TensorSpec) -> Role | None:
     return (flat() if asked.get("dim") is None else along())(asked, spec)
 
 
-def _label(asked: RoleCall, spec: TensorSpec) -> Role | None:
+def label(asked: RoleCall, spec: TensorSpec) -> Role | None:
     """A class of `input`: (C), (N, C) or (N, C, ...), or along `class_dim` where the API says which it is."""
     shape, dim = asked.shape("input"), asked.get("class_dim")
     ignored = asked.get("ignore_index")
@@ -150,7 +145,7 @@ def among(name: str) -> RoleRule:
     return rule
 
 
-def _corners(asked: RoleCall, spec: TensorSpec) -> Role | None:
+def corners(asked: RoleCall, spec: TensorSpec) -> Role | None:
     """Boxes inside images of (N, C, H, W)."""
     image = asked.shape("input")
     return Boxes(image[-2:]) if len(image) == 4 and spec.shape[-1:] == (4,) else None
@@ -162,7 +157,7 @@ def cut_offs(asked: RoleCall, spec: TensorSpec) -> Role | None:
     return Index(last[-1]) if known else None
 
 
-def _boxes(asked: RoleCall, spec: TensorSpec) -> Role | None:
+def boxes(asked: RoleCall, spec: TensorSpec) -> Role | None:
     """How many boxes each image has."""
     return Parts(asked.shape("boxes")[0]) if asked.shape("boxes") else None
 
@@ -338,7 +333,7 @@ def repeats(asked: RoleCall, spec: TensorSpec) -> Role | None:
     return Parts(asked.output.shape[axis]) if -len(asked.output.shape) <= axis < len(asked.output.shape) else None
 
 
-def _running(asked: RoleCall, spec: TensorSpec) -> Role | None:
+def running(asked: RoleCall, spec: TensorSpec) -> Role | None:
     """The role for a packed batch; otherwise this argument is the hidden state."""
     packed = asked.shape("data")
     return Running(packed[0]) if packed else None
@@ -355,19 +350,3 @@ def divergence_target(asked: RoleCall, spec: TensorSpec) -> Role | None:
 
 probability = always(Within(0.0, 1.0))
 positive = always(Within())
-signs = always(Signs())
-_divisor = always(Divisor())
-definite = {"input": always(PositiveDefinite())}
-symmetric = {"input": always(Symmetric())}
-quotient = {"other": _divisor}
-count = {"input": nonzero}
-recurrent = {"batch_sizes": _running}
-class_loss = {"target": _label}
-sized = {"size": size}
-positives = {"input": positive, "input.1": positive}
-chance = {"p": probability}
-number_range = {"start": size, "end": size, "step": size}
-regions = {"boxes": _corners, "boxes_num": _boxes}
-segments = {"segment_ids": always(Sorted())}
-nodes = {"src_index": below("input", 0), "dst_index": below("input", 0)}
-positive_variance = {"running_var": positive}

@@ -10,7 +10,19 @@ from typing import NamedTuple
 from pytest_probe.inputs import role_rules as rules
 from pytest_probe.inputs.generated import kind_of
 from pytest_probe.inputs.role_rules import RoleCall, RoleRule, RoleRules
-from pytest_probe.inputs.roles import Count, Index, Mask, Role, Size, Sorted, Triangle
+from pytest_probe.inputs.roles import (
+    Count,
+    Divisor,
+    Index,
+    Mask,
+    PositiveDefinite,
+    Role,
+    Signs,
+    Size,
+    Sorted,
+    Symmetric,
+    Triangle,
+)
 from pytest_probe.model.dump import Argument, Call, TensorSpec, named_tensors
 from pytest_probe.model.run import BoundCall
 
@@ -50,18 +62,14 @@ def _subscript_roles(
     for item in items:
         if isinstance(item.value, TensorSpec):
             if not _is_mask(item.value) and axis < len(tensor.shape):
-                yield item.path, item.value, _index_role(item.value, tensor.shape[axis], spread)
+                # Negative indices where they were recorded. Where places must be distinct, only where all were
+                # negative: mixed signs may name one place twice.
+                extent, decisive = tensor.shape[axis], item.value.max if spread else item.value.min
+                low = -extent if decisive is not None and decisive < 0 else 0
+                yield item.path, item.value, Index(extent, low=low, axis="all" if spread else None)
             elif _is_mask(item.value) and chosen is not None:
                 yield item.path, item.value, Count(chosen)
         axis += item.takes
-
-
-def _index_role(spec: TensorSpec, extent: int, spread: bool) -> Index:
-    """Negative indices where they were recorded; but not mixed with others where places must be distinct."""
-    # Mixed signs may name one place twice: negative only where all were.
-    decisive = spec.max if spread else spec.min
-    negative = decisive is not None and decisive < 0
-    return Index(extent, low=-extent if negative else 0, axis="all" if spread else None)
 
 
 def _item(value: Argument, path: str, rest: int) -> _Item:
@@ -133,23 +141,16 @@ ROLES: Mapping[str, RoleRules] = {
     # Indices.
     "embedding": {"input": rules.below("weight", 0)},
     "embedding_bag": {"input": rules.below("weight", 0), "offsets": rules.offsets},
-    "gather": {"index": rules.along()},
+    **{
+        name: {"index": rules.along()}
+        for name in "gather scatter_add scatter_reduce index_select index_add index_reduce index_fill".split()
+    },
     "scatter": {"index": rules.along(rules.overwrites)},
-    "scatter_add": {"index": rules.along()},
-    "scatter_reduce": {"index": rules.along()},
-    "index_select": {"index": rules.along()},
-    "index_add": {"index": rules.along()},
-    "index_reduce": {"index": rules.along()},
     "index_copy": {"index": rules.along(lambda asked: True)},
-    "index_fill": {"index": rules.along()},
     "take": {"index": rules.flat()},
     "put": {"index": rules.flat(distinct=True)},
     "take_along_dim": {"indices": rules.take_along_dim},
-    "getitem": {"index": rules.subscript},
-    "setitem": {"index": rules.subscript},
-    "index": {"index": rules.subscript},
-    "index_put": {"index": rules.subscript},
-    "_index_put_impl": {"index": rules.subscript},
+    **{name: {"index": rules.subscript} for name in "getitem setitem index index_put _index_put_impl".split()},
     "unravel_index": {"indices": rules.unravel},
     "max_unpool1d": {"indices": rules.unpool(1)},
     "max_unpool2d": {"indices": rules.unpool(2)},
@@ -157,32 +158,33 @@ ROLES: Mapping[str, RoleRules] = {
     "one_hot": {"input": rules.one_hot},
     "gather_nd": {"index": rules.coordinates},
     "gather_tree": {"parents": rules.below("input", -1)},
-    "scatter_nd": {"index": rules.coordinates, **rules.sized},
+    "scatter_nd": {"index": rules.coordinates, "size": rules.size},
     "scatter_nd_add": {"index": rules.coordinates},
-    **dict.fromkeys(("roi_align", "roi_pool", "psroi_pool"), rules.regions),
+    **{name: {"boxes": rules.corners, "boxes_num": rules.boxes} for name in ("roi_align", "roi_pool", "psroi_pool")},
     "multiplex": {"index": rules.among("inputs")},
-    **dict.fromkeys(("segment_sum", "segment_mean", "segment_max", "segment_min"), rules.segments),
-    **dict.fromkeys(("send_u_recv", "send_ue_recv", "send_uv"), rules.nodes),
+    **{
+        name: {"segment_ids": rules.always(Sorted())}
+        for name in "segment_sum segment_mean segment_max segment_min".split()
+    },
+    **{
+        name: {"src_index": rules.below("input", 0), "dst_index": rules.below("input", 0)}
+        for name in ("send_u_recv", "send_ue_recv", "send_uv")
+    },
     "bincount": {"input": rules.bin},
     "repeat_interleave": {"repeats": rules.repeats},
-    "lstm": rules.recurrent,
-    "gru": rules.recurrent,
-    "rnn_tanh": rules.recurrent,
-    "rnn_relu": rules.recurrent,
+    **{name: {"batch_sizes": rules.running} for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")},
     # Labels and targets of losses.
-    "cross_entropy": rules.class_loss,
-    "cross_entropy_loss": rules.class_loss,
-    "nll_loss": rules.class_loss,
-    "nll_loss2d": rules.class_loss,
-    "nll_loss_nd": rules.class_loss,
+    **{
+        name: {"target": rules.label}
+        for name in "cross_entropy cross_entropy_loss nll_loss nll_loss2d nll_loss_nd".split()
+    },
     "adaptive_log_softmax_with_loss": {"target": rules.cut_offs},
-    "margin_cross_entropy": {"target": rules.last_class(0)},
+    **{name: {"target": rules.last_class(0)} for name in ("margin_cross_entropy", "multi_margin_loss")},
     "hsigmoid_loss": {
         "target": rules.classes,
         "path_table": rules.below("weight", 0),
         "path_code": rules.always(Index(2)),
     },
-    "multi_margin_loss": {"target": rules.last_class(0)},
     "multilabel_margin_loss": {"target": rules.last_class(-1)},
     "ctc_loss": {
         "targets": rules.ctc_targets,
@@ -199,35 +201,34 @@ ROLES: Mapping[str, RoleRules] = {
         "input_lengths": rules.rnnt_input_lengths,
         "target_lengths": rules.rnnt_target_lengths,
     },
-    "margin_ranking_loss": {"target": rules.signs},
-    "cosine_embedding_loss": {"target": rules.signs},
-    "hinge_embedding_loss": {"target": rules.signs},
-    "soft_margin_loss": {"target": rules.signs},
-    "binary_cross_entropy": {"input": rules.probability, "target": rules.probability},
-    "binary_cross_entropy_with_logits": {"target": rules.probability},
-    "sigmoid_focal_loss": {"target": rules.probability},
-    "log_loss": {"input": rules.probability, "target": rules.probability},
+    **{
+        name: {"target": rules.always(Signs())}
+        for name in "margin_ranking_loss cosine_embedding_loss hinge_embedding_loss soft_margin_loss".split()
+    },
+    **{
+        name: {"input": rules.probability, "target": rules.probability} for name in ("binary_cross_entropy", "log_loss")
+    },
+    **{
+        name: {"target": rules.probability}
+        for name in "binary_cross_entropy_with_logits sigmoid_focal_loss multi_label_soft_margin_loss".split()
+    },
     "dice_loss": {"input": rules.probability, "target": rules.last_class(0)},
-    "multi_label_soft_margin_loss": {"target": rules.probability},
     "kl_div": {"target": rules.divergence_target},
     "poisson_nll_loss": {"target": rules.positive},
     "gaussian_nll_loss": {"var": rules.positive},
     # Probabilities, variances, rates.
     "bernoulli": {"input": rules.probability, "p": rules.probability},
-    **dict.fromkeys(("dropout", "dropout2d", "dropout3d"), rules.chance),
+    **{name: {"p": rules.probability} for name in ("dropout", "dropout2d", "dropout3d")},
     "cov": {"fweights": rules.always(Index(10, low=1)), "aweights": rules.positive},
     "multinomial": {"input": rules.drawn},
-    "normal": {"std": rules.positive, **rules.sized},
+    "normal": {"std": rules.positive, "size": rules.size},
     "poisson": {"input": rules.positive},
-    **dict.fromkeys(("gammainc", "gammaincc"), rules.positives),
-    "batch_norm": rules.positive_variance,
-    "native_batch_norm": rules.positive_variance,
-    "instance_norm": rules.positive_variance,
+    **{name: {"input": rules.positive, "input.1": rules.positive} for name in ("gammainc", "gammaincc")},
+    **{name: {"running_var": rules.positive} for name in ("batch_norm", "native_batch_norm", "instance_norm")},
     # Masks.
     "masked_select": {"mask": rules.masked_select},
     "masked_scatter": {"mask": rules.masked_scatter},
-    "nonzero": rules.count,
-    "argwhere": rules.count,
+    **{name: {"input": rules.nonzero} for name in ("nonzero", "argwhere")},
     "where": {"condition": rules.where},
     "scaled_dot_product_attention": {"attn_mask": rules.always(Mask(attends=True))},
     "multi_head_attention_forward": {
@@ -237,38 +238,31 @@ ROLES: Mapping[str, RoleRules] = {
     "npu_scaled_masked_softmax": {"mask": rules.always(Mask(attends=False))},
     "npu_fusion_attention": {"mask": rules.hidden_keys},
     "npu_grouped_matmul": {"group_list": rules.groups},
-    "grouped_mm": {"offs": rules.ends},
-    "scaled_grouped_mm": {"offs": rules.ends},
+    **{name: {"offs": rules.ends} for name in ("grouped_mm", "scaled_grouped_mm")},
     # Matrices.
-    "cholesky": rules.definite,
-    "cholesky_ex": rules.definite,
-    "eigh": rules.symmetric,
-    "eigvalsh": rules.symmetric,
+    **{name: {"input": rules.always(PositiveDefinite())} for name in ("cholesky", "cholesky_ex")},
+    **{name: {"input": rules.always(Symmetric())} for name in ("eigh", "eigvalsh")},
     "cholesky_inverse": {"input": rules.always(Triangle())},
     "cholesky_solve": {"input2": rules.always(Triangle())},
-    "triangular_solve": {"A": rules.always(Triangle())},
-    "solve_triangular": {"A": rules.always(Triangle())},
+    **{name: {"A": rules.always(Triangle())} for name in ("triangular_solve", "solve_triangular")},
     "lu_solve": {"LU": rules.always(Triangle()), "pivots": rules.pivots("LU")},
     "lu_unpack": {"pivots": rules.pivots("LU")},
     # Sizes that tensors give.
-    **dict.fromkeys(
-        "zeros ones empty full rand randn uniform randint randperm log_normal reshape view expand broadcast_to tile "
-        "pad split tensor_split".split(),
-        rules.sized,
-    ),
+    **{
+        name: {"size": rules.size}
+        for name in (
+            "zeros ones empty full rand randn uniform randint randperm log_normal reshape view expand broadcast_to "
+            "tile pad split tensor_split affine_grid interpolate upsample"
+        ).split()
+    },
     "narrow": {"size": rules.size, "offsets": rules.size, "starts": rules.size, "ends": rules.size},
-    **dict.fromkeys(("arange", "linspace", "logspace"), rules.number_range),
-    **dict.fromkeys(("affine_grid", "interpolate", "upsample"), rules.sized),
+    **dict.fromkeys(("arange", "linspace", "logspace"), dict.fromkeys(("start", "end", "step"), rules.size)),
     "eye": {"rows": rules.size, "columns": rules.size},
     "topk": {"k": rules.size},
     # Order, and what must not be zero.
     "searchsorted": {"sorted_sequence": rules.always(Sorted())},
     "bucketize": {"boundaries": rules.always(Sorted())},
-    "floor_divide": rules.quotient,
-    "remainder": rules.quotient,
-    "fmod": rules.quotient,
-    "div": rules.quotient,
-    "divide": rules.quotient,
+    **{name: {"other": rules.always(Divisor())} for name in "floor_divide remainder fmod div divide".split()},
 }
 
 # APIs in which nothing is planted: zero is a pole of the value or of the gradient, or makes

@@ -7,7 +7,7 @@ A role makes the values of the argument that it is given to, and keeps to the re
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal
 
 import numpy as np
 from msgspec import Struct
@@ -24,16 +24,17 @@ _FLOAT: frozenset[DtypeKind] = frozenset({"float"})
 _MATRIX: frozenset[DtypeKind] = frozenset({"float", "complex"})
 
 
-class Role(Protocol):
+class Role(Struct, frozen=True):
     """A role and how it changes tensors whose dtype is one of its kinds."""
 
-    kinds: ClassVar[frozenset[DtypeKind]]
+    kinds: ClassVar[frozenset[DtypeKind]] = _INTEGER
 
     def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
         """Values in the tensor's shape, as `generated.generate` makes them. The tensor is not empty."""
+        raise NotImplementedError
 
 
-class Index(Struct, frozen=True):
+class Index(Role, frozen=True):
     """Integers in [low, stop). stop None: the recorded range decides.
 
     axis: no value occurs twice along it ("all": anywhere), where the range has enough; an index of as many elements as
@@ -41,7 +42,6 @@ class Index(Struct, frozen=True):
     extreme (ignore_index), in one of ten places.
     """
 
-    kinds: ClassVar[frozenset[DtypeKind]] = _INTEGER
     stop: int | None
     low: int = 0
     axis: int | Literal["all"] | None = None
@@ -97,7 +97,7 @@ def _distinct(spec: TensorSpec, rng: np.random.Generator, length: int, low: int,
     return np.ascontiguousarray(np.moveaxis(values.reshape(*others, length), -1, axis))
 
 
-class Size(Struct, frozen=True):
+class Size(Role, frozen=True):
     """Numbers that decide the shape of what the call gives: nothing but the numbers themselves will do."""
 
     kinds: ClassVar[frozenset[DtypeKind]] = frozenset({"integer", "float"})
@@ -110,10 +110,9 @@ class NoValues(Exception):
     """A tensor's values were not recorded, and no others can replace them."""
 
 
-class Coordinates(Struct, frozen=True):
+class Coordinates(Role, frozen=True):
     """Rows of as many indices as there are extents, each below its own."""
 
-    kinds: ClassVar[frozenset[DtypeKind]] = _INTEGER
     extents: tuple[int, ...]
 
     def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
@@ -122,7 +121,7 @@ class Coordinates(Struct, frozen=True):
         return np.concatenate(columns, axis=-1) if columns else np.zeros(spec.shape, np.int64)
 
 
-class Boxes(Struct, frozen=True):
+class Boxes(Role, frozen=True):
     """Corners (left, top, right, bottom) of boxes inside an image, the second behind the first."""
 
     kinds: ClassVar[frozenset[DtypeKind]] = _FLOAT
@@ -134,11 +133,10 @@ class Boxes(Struct, frozen=True):
         return (corners * (width, height)).reshape(spec.shape)
 
 
-class Places(Struct, frozen=True):
+class Places(Role, frozen=True):
     """Flat indices into a plane, where each of the last dimensions' planes is written by itself: none twice in one
     plane, where the range has enough (pooling whose windows overlap repeats them, with equal values)."""
 
-    kinds: ClassVar[frozenset[DtypeKind]] = _INTEGER
     stop: int | None
     dimensions: int
 
@@ -148,7 +146,7 @@ class Places(Struct, frozen=True):
         return Index(self.stop, axis=len(others)).make(flat, rng).reshape(spec.shape)
 
 
-class Count(Struct, frozen=True):
+class Count(Role, frozen=True):
     """A tensor with as many True, or numbers other than zero, as the recorded outputs say."""
 
     kinds: ClassVar[frozenset[DtypeKind]] = frozenset({"bool", "integer", "float", "complex"})
@@ -168,7 +166,7 @@ class Count(Struct, frozen=True):
         return values.reshape(spec.shape)
 
 
-class Mask(Struct, frozen=True):
+class Mask(Role, frozen=True):
     """A mask of attention, where True is `attends` or hides; the first of no row is hidden."""
 
     kinds: ClassVar[frozenset[DtypeKind]] = frozenset({"bool"})
@@ -181,7 +179,7 @@ class Mask(Struct, frozen=True):
         return values
 
 
-class Band(Struct, frozen=True):
+class Band(Role, frozen=True):
     """A mask of attention that hides all keys but `before` ones before the query's place and `after` behind it."""
 
     kinds: ClassVar[frozenset[DtypeKind]] = frozenset({"bool", "integer"})
@@ -194,17 +192,16 @@ class Band(Struct, frozen=True):
         return np.broadcast_to((place > self.after) | (place < -self.before), spec.shape).copy()
 
 
-class Ends(Struct, frozen=True):
+class Ends(Role, frozen=True):
     """Where groups of about equal extent end, the last one at `total`."""
 
-    kinds: ClassVar[frozenset[DtypeKind]] = _INTEGER
     total: int
 
     def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
         return np.cumsum(Parts(self.total).make(spec, rng)).reshape(spec.shape)
 
 
-class Within(Struct, frozen=True):
+class Within(Role, frozen=True):
     """Floats in [low, high]: probabilities, variances, rates."""
 
     kinds: ClassVar[frozenset[DtypeKind]] = _FLOAT
@@ -220,7 +217,7 @@ class Within(Struct, frozen=True):
         return np.asarray(self.low + np.abs(rng.standard_normal(spec.shape)))
 
 
-class Weights(Struct, frozen=True):
+class Weights(Role, frozen=True):
     """Weights of a draw: not negative, and at least `drawn` of each row positive."""
 
     kinds: ClassVar[frozenset[DtypeKind]] = _FLOAT
@@ -234,7 +231,7 @@ class Weights(Struct, frozen=True):
         return values
 
 
-class Signs(Struct, frozen=True):
+class Signs(Role, frozen=True):
     """-1 and 1, as margin losses want their targets; as recorded where that is one of them."""
 
     kinds: ClassVar[frozenset[DtypeKind]] = frozenset({"integer", "float"})
@@ -245,10 +242,8 @@ class Signs(Struct, frozen=True):
         return np.where(moments.choice(rng, spec.size, (spec.size + 1) // 2), 1, -1).reshape(spec.shape)
 
 
-class Divisor(Struct, frozen=True):
+class Divisor(Role, frozen=True):
     """Integers other than zero, unless zero was recorded as an extreme."""
-
-    kinds: ClassVar[frozenset[DtypeKind]] = _INTEGER
 
     def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
         values = generate(spec, rng)
@@ -258,10 +253,9 @@ class Divisor(Struct, frozen=True):
         return values
 
 
-class Parts(Struct, frozen=True):
+class Parts(Role, frozen=True):
     """Lengths: integers, not negative and about equal, whose sum is fixed."""
 
-    kinds: ClassVar[frozenset[DtypeKind]] = _INTEGER
     total: int
 
     def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
@@ -269,10 +263,9 @@ class Parts(Struct, frozen=True):
         return each + moments.choice(rng, spec.size, rest).astype(np.int64).reshape(spec.shape)
 
 
-class Running(Struct, frozen=True):
+class Running(Role, frozen=True):
     """How many sequences of a batch run at each step: from the recorded maximum falling to 1, of a fixed sum."""
 
-    kinds: ClassVar[frozenset[DtypeKind]] = _INTEGER
     total: int
 
     def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
@@ -282,10 +275,9 @@ class Running(Struct, frozen=True):
         return 1 + np.clip(left, 0, max(others, 0)).reshape(spec.shape)
 
 
-class Offsets(Struct, frozen=True):
+class Offsets(Role, frozen=True):
     """Where bags begin: from 0, rising, to at most `total`; the last is the end of all where `closed`."""
 
-    kinds: ClassVar[frozenset[DtypeKind]] = _INTEGER
     total: int
     closed: bool = False
 
@@ -297,10 +289,9 @@ class Offsets(Struct, frozen=True):
         return values.reshape(spec.shape)
 
 
-class Pivots(Struct, frozen=True):
+class Pivots(Role, frozen=True):
     """Row exchanges of a factorisation: element i is in [i + 1, rows]."""
 
-    kinds: ClassVar[frozenset[DtypeKind]] = _INTEGER
     rows: int
 
     def make(self, spec: TensorSpec, rng: np.random.Generator) -> AnyArray:
@@ -310,7 +301,7 @@ class Pivots(Struct, frozen=True):
         return rng.integers(first, self.rows, spec.shape, endpoint=True)
 
 
-class Sorted(Struct, frozen=True):
+class Sorted(Role, frozen=True):
     """Rising along the last dimension."""
 
     kinds: ClassVar[frozenset[DtypeKind]] = frozenset({"integer", "float"})
@@ -320,7 +311,7 @@ class Sorted(Struct, frozen=True):
         return np.sort(values, axis=-1) if spec.shape else values
 
 
-class PositiveDefinite(Struct, frozen=True):
+class PositiveDefinite(Role, frozen=True):
     """A positive definite matrix of the recorded norm (of the recorded maximum where there is no norm).
 
     X X* / n + 1 with normal X: its condition number is about 5.
@@ -341,7 +332,7 @@ class PositiveDefinite(Struct, frozen=True):
         return np.asarray(matrix)
 
 
-class Symmetric(Struct, frozen=True):
+class Symmetric(Role, frozen=True):
     """A symmetric or Hermitian matrix: the lower triangle of what the statistics give, mirrored."""
 
     kinds: ClassVar[frozenset[DtypeKind]] = _MATRIX
@@ -357,7 +348,7 @@ class Symmetric(Struct, frozen=True):
         return np.asarray(matrix)
 
 
-class Triangle(Struct, frozen=True):
+class Triangle(Role, frozen=True):
     """A factor to solve with, of which one triangle is used: its diagonal outweighs the rest of each row."""
 
     kinds: ClassVar[frozenset[DtypeKind]] = _MATRIX

@@ -43,9 +43,18 @@ class TableTensor(msgspec.Struct, frozen=True, omit_defaults=True):
     statistics: tuple[float | int | bool | str | None, ...]
     file: str = ""
 
+    @property
+    def is_number(self) -> bool:
+        return self.dtype.startswith("<class")
+
+    @property
+    def values_file(self) -> str:
+        """The name of the file that holds the values, or would."""
+        return self.file or f"{self.name}.npy"
+
 
 class TableRow(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tensor of A beside that of B, None where B has none; and what each tool prints of both (see tool_columns)."""
+    """A tensor of A beside that of B, None where B has none; and what each tool prints of both (see dump_metrics)."""
 
     a: TableTensor
     b: TableTensor | None = None

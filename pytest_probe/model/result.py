@@ -1,17 +1,14 @@
-"""What is kept of a case: its name and its result, plain data for JSON, junit and a process boundary. And another run
-that this one is compared with."""
+"""What is kept of a case: its name and its result, plain data for JSON, junit and a process boundary."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
-from msgspec import Struct
 
-from pytest_probe.model.baseline import Compared, KeptCase
+from pytest_probe.model.baseline import Compared
 from pytest_probe.model.details import Details
 from pytest_probe.model.dump import Direction
 from pytest_probe.model.measurement import CaseMemory, CaseTime, Compilation
@@ -22,8 +19,6 @@ from pytest_probe.model.verdict import (
     SEVERITY,
     SLOWER,
     Detects,
-    Diagnosis,
-    Element,
     Outcome,
     OutputVerdict,
     Verdict,
@@ -111,11 +106,6 @@ class ElementResult(msgspec.Struct, frozen=True):
     ulp: Plain
     ratio: Plain
 
-    @classmethod
-    def of(cls, element: Element) -> ElementResult:
-        numbers = map(plain, (element.actual, element.expected, element.ulp, element.ratio))
-        return cls(tuple(map(int, element.index)), *numbers)
-
 
 class DiagnosisResult(msgspec.Struct, frozen=True):
     """What is wrong with an output that failed, as model.verdict.Diagnosis has it."""
@@ -127,12 +117,6 @@ class DiagnosisResult(msgspec.Struct, frozen=True):
     where: str
     cause: str
     family: str
-
-    @classmethod
-    def of(cls, found: Diagnosis) -> DiagnosisResult:
-        counts = {name: (int(actual), int(expected)) for name, (actual, expected) in found.not_finite.items()}
-        cause = printable_line(found.cause)
-        return cls(int(found.wrong), int(found.size), counts, found.errors, found.where, cause, found.family)
 
 
 # A run that writes no measures, and an output that passed, have no word of what they lack.
@@ -151,6 +135,15 @@ class OutputResult(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, output: OutputVerdict) -> OutputResult:
+        worst = tuple(
+            ElementResult(tuple(map(int, each.index)), *map(plain, (each.actual, each.expected, each.ulp, each.ratio)))
+            for each in output.worst
+        )
+        found, diagnosis = output.diagnosis, None
+        if found is not None:
+            counts = {name: (int(actual), int(expected)) for name, (actual, expected) in found.not_finite.items()}
+            size, cause = (int(found.wrong), int(found.size)), printable_line(found.cause)
+            diagnosis = DiagnosisResult(*size, counts, found.errors, found.where, cause, found.family)
         return cls(
             printable_line(output.name),
             tuple(map(int, output.shape)),
@@ -159,9 +152,9 @@ class OutputResult(msgspec.Struct, frozen=True, omit_defaults=True):
             output.standard,
             printable(output.summary),
             {name: plain(value) for name, value in output.metrics.items()},
-            tuple(map(ElementResult.of, output.worst)),
+            worst,
             {name: plain(value) for name, value in output.measures.items()},
-            None if output.diagnosis is None else DiagnosisResult.of(output.diagnosis),
+            diagnosis,
             output.detects,
         )
 
@@ -236,7 +229,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
             printable_line(verdict.kind),
             duration if compiled is None else max(0.0, duration - compiled.seconds),
             tuple(map(OutputResult.of, verdict.outputs)),
-            tuple(map(printable, _notes(verdict))),
+            tuple(map(printable, (*verdict.notes, *([f"called: {verdict.replaced}"] if verdict.replaced else [])))),
             gate,
             folded,
             verdict.time,
@@ -273,10 +266,6 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
         return any(note.startswith(EMULATED) for note in self.notes)
 
 
-def _notes(verdict: Verdict) -> tuple[str, ...]:
-    return (*verdict.notes, f"called: {verdict.replaced}") if verdict.replaced else verdict.notes
-
-
 def plain(value: Any) -> Any:
     """A metric as a builtin; NumPy's scalars become Python's, non-finite numbers text."""
     if isinstance(value, bool | str) or value is None:
@@ -294,12 +283,6 @@ def number(value: Any) -> float:
         return float(value)
     except (TypeError, ValueError):
         return math.nan
-
-
-def worst_metric(result: Result, metric: str) -> float | None:
-    """The largest value of a metric over a result's outputs, NaN above all; None where no output has it."""
-    values = [number(output.metrics[metric]) for output in result.outputs if metric in output.metrics]
-    return max(values, key=rank, default=None)
 
 
 def rank(value: float) -> float:
@@ -340,14 +323,3 @@ class FatalCall(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.call}: {self.reason}"
-
-
-class OtherRun(Struct, frozen=True):
-    """A benchmark, or what a baseline keeps: its cases by their ids. same_device: is it of this run's device? limits:
-    may a case fail, since it takes longer than there?"""
-
-    kind: Literal["benchmark", "baseline"]
-    name: str
-    cases: Mapping[str, Result | KeptCase]
-    same_device: bool = True
-    limits: bool = True

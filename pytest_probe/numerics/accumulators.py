@@ -47,7 +47,11 @@ class Totals:
         self.single = self.layout.name == "float32" or (rule.widens_bfloat16 and self.layout.name == "bfloat16")
         self.container = float_format("float32") if self.single else self.layout
         self.judges_outside = rule.alike or (rule.rtol is not None and self.parts == 1)
-        self.ulp = _ulp_kind(rule, self.layout.name, self.parts)
+        self.ulp: str | None = rule.ulp
+        if rule.ulp == "exponent" and self.parts == 2:
+            self.ulp = None
+        elif rule.ulp == "exponent" and self.layout.name.startswith("float8"):
+            self.ulp = "float8"
         self.ulp_unit = 1.0 if self.ulp == "float8" else 2.0 ** (self.layout.precision - 1)
         self._one_dtype = self.parts == 1 and actual.dtype == expected.dtype
         length = min(actual.size, BLOCK) * self.parts
@@ -74,8 +78,11 @@ class Totals:
         settled = error < math.inf
         self._magnitudes(actual, a, b, reach)
         self._compare(actual, expected, a, b, settled, reach[1])
-        # None means all: most blocks hold neither NaN nor inf, and need no mask.
-        finite = None if settled and reach[1] <= self.container.max else self._finite(a, b)
+        # Elements finite on both sides, the reference in the container's numbers. None means all: most blocks hold
+        # neither NaN nor inf, and need no mask.
+        finite: BoolArray | None = None
+        if not (settled and reach[1] <= self.container.max):
+            finite = ~_any_part(~(np.isfinite(a) & np.isfinite(self._in_container(b))), self.parts)
         if finite is not None and self.parts == 1:
             self._count_outside(a, b, size, finite)
         left: BoolArray | None = None
@@ -123,7 +130,11 @@ class Totals:
         balance = 0
         if self.parts == 1:
             marks = self._marks[0, : a.size]
-            first, second = self._rounded(actual, expected, a, b, top)
+            # Both sides in the container's numbers.
+            first, second = (actual, expected) if self.single else (a, self._in_container(b, top))
+            if self.single:
+                pair = zip((actual, expected), self._narrow[:, : a.size], strict=True)
+                first, second = (side if side.dtype == np.float32 else _cast(side, row) for side, row in pair)
             above = int(np.count_nonzero(np.greater(first, second, out=marks)))
             below = int(np.count_nonzero(np.less(first, second, out=marks)))
             self.above, self.below, balance = self.above + above, self.below + below, above + below
@@ -132,27 +143,12 @@ class Totals:
         else:
             self.differing += _count(_any_part(a != b, self.parts))
 
-    def _rounded(
-        self, actual: AnyArray, expected: AnyArray, a: Float64Array, b: Float64Array, top: float
-    ) -> tuple[AnyArray, AnyArray]:
-        """Both sides in the container's numbers."""
-        if self.single:
-            pair = zip((actual, expected), self._narrow[:, : a.size], strict=True)
-            first, second = (side if side.dtype == np.float32 else _cast(side, row) for side, row in pair)
-            return first, second
-        return a, self._in_container(b, top)
-
     def _in_container(self, b: Float64Array, top: float = math.inf) -> Float64Array:
         """The reference, none of whose magnitudes is above top, rounded to the container's numbers."""
         if self.container.name == "float64":
             return b
         rounded = round_to_spacing(b, self.container.spacing(b))
         return rounded if top <= self.container.max else self.container.overflowed(rounded)
-
-    def _finite(self, a: Float64Array, b: Float64Array) -> BoolArray:
-        """Elements finite on both sides, the reference in the container's numbers."""
-        outside = ~(np.isfinite(a) & np.isfinite(self._in_container(b)))
-        return ~_any_part(outside, self.parts)
 
     def _part_nonfinite(self, a: Float64Array, b: Float64Array, gap: Float64Array) -> tuple[BoolArray, Float64Array]:
         """Elements with NaN or inf on a side, and the reference. Where the rule goes by likeness, sets gaps to 0 or inf
@@ -187,7 +183,11 @@ class Totals:
             if self.ulp == "exponent":
                 powers(b, self.layout, work, reach[0])
             else:
-                self._binades(b, reach, work)
+                binades(b, work)
+                if not reach[0] >= (least := 2.0**self.layout.min_exponent):
+                    np.maximum(work, least, out=work)
+                if not reach[1] <= self.layout.max:
+                    np.minimum(work, self.layout.top_binade, out=work)
             units = np.divide(gap, work, out=work)
         if self.parts == 2:
             units = np.maximum(units[::2], units[1::2])
@@ -196,13 +196,6 @@ class Totals:
         self.ulp_sum += exact_total(units)
         if not largest <= over:
             self.ulp_over += _count(np.greater(units, over, out=self._marks[0, : units.size]))
-
-    def _binades(self, b: Float64Array, reach: tuple[float, float], work: Float64Array) -> None:
-        binades(b, work)
-        if not reach[0] >= (least := 2.0**self.layout.min_exponent):
-            np.maximum(work, least, out=work)
-        if not reach[1] <= self.layout.max:
-            np.minimum(work, self.layout.top_binade, out=work)
 
     def _count_errors(
         self,
@@ -293,14 +286,6 @@ class Totals:
         agreed = (gap / below <= rule.rtol) | (np.isnan(given) & np.isnan(wanted))
         self.outside += given.size
         self.outside_errors += given.size - _count(agreed)
-
-
-def _ulp_kind(rule: Convention, name: str, parts: int) -> str | None:
-    if rule.ulp != "exponent":
-        return rule.ulp
-    if parts == 2:
-        return None
-    return "float8" if name.startswith("float8") else "exponent"
 
 
 def _cast(values: AnyArray, out: AnyArray) -> AnyArray:

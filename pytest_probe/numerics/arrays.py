@@ -3,7 +3,7 @@ they the same, in bits or values, as near as one rounding leaves them, or within
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,21 @@ def contiguous(array: np.ndarray) -> np.ndarray:
     return array if array.flags.carray and min(array.strides, default=0) >= 0 else array.copy()
 
 
+def span(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Elements from the first to the last in memory, as strides lay them out; 0 of none."""
+    return 0 if 0 in shape else 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
+
+
+def are_apart(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Has each element a place of its own in memory?"""
+    reach = 0
+    for stride, extent in sorted(zip(strides, shape, strict=True)):
+        if extent > 1 and stride <= reach:
+            return False
+        reach += stride * (extent - 1)
+    return True
+
+
 # Bytes: where an array begins within so many counts as part of how it lies. NumPy's own memory begins at a multiple.
 _ALIGNED = 16
 
@@ -32,9 +47,9 @@ def laid_out(array: AnyArray, dtype: np.dtype[Any], strides: tuple[int, ...] | N
     if strides is None and not offset:
         return array.astype(dtype, order="C")
     steps = np.empty(array.shape, dtype).strides if strides is None else [step * dtype.itemsize for step in strides]
-    span = 1 + sum((extent - 1) * step for extent, step in zip(array.shape, steps, strict=True)) // dtype.itemsize
+    count = 1 + sum((extent - 1) * step for extent, step in zip(array.shape, steps, strict=True)) // dtype.itemsize
     # Not as_strided, which asks for the dtype by a name that NumPy does not have for float8_e5m2.
-    memory = np.zeros((offset + span) * dtype.itemsize, np.uint8)
+    memory = np.zeros((offset + count) * dtype.itemsize, np.uint8)
     made = np.ndarray(array.shape, dtype, memory, offset * dtype.itemsize, steps)
     made[...] = array
     return made

@@ -60,7 +60,10 @@ def counted(codes: Any, dtype: str, grid: Any, recipe: Recipe, library: Any = np
         found = [library.nan_to_num(each, nan=0.0, posinf=0.0).max() for each in (size, 1 / size)]
     found.append(number((~library.isfinite(grid)).sum()))
     for magnitude in (float_format(dtype).max, 0.0):
-        counts = list(_in_blocks(_among(codes, dtype, magnitude), recipe))
+        # Which numbers have a magnitude.
+        one, other = np.array([magnitude, -magnitude]).astype(numpy_dtype(dtype)).view(np.uint8).tolist()
+        # Two codes of a magnitude differ by the sign alone.
+        counts = list(_in_blocks((codes | (one ^ other)) == (one | other) if one != other else codes == one, recipe))
         found.append(sum(number(each.sum()) for each, _ in counts) / math.prod(codes.shape))
         found.append(library.stack([number(each.max()) / extent for each, extent in counts]).max())
     return library.stack(found)
@@ -71,13 +74,6 @@ def block_statistics(numbers: Sequence[float], blocks: int) -> BlockStatistics:
     largest, inverse_of_smallest, not_finite, *shares = numbers
     binades = math.log2(largest) + math.log2(inverse_of_smallest) if largest else 0.0
     return BlockStatistics(blocks, binades, round(not_finite), *shares)
-
-
-def _among(codes: Any, dtype: str, magnitude: float) -> Any:
-    """Which numbers have a magnitude."""
-    one, other = np.array([magnitude, -magnitude]).astype(numpy_dtype(dtype)).view(np.uint8).tolist()
-    # Two codes of a magnitude differ by the sign alone.
-    return (codes | (one ^ other)) == (one | other) if one != other else codes == one
 
 
 def _in_blocks(marked: Any, recipe: Recipe) -> Iterator[tuple[Any, int]]:

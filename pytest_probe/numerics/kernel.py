@@ -66,14 +66,7 @@ def moves(values: AnyArray, out: AnyArray) -> bool:
 
 
 def move(
-    stream: AnyArray,
-    start: int,
-    values: AnyArray,
-    out: AnyArray,
-    size: float,
-    ends: tuple[float, ...],
-    *,
-    inward: bool,
+    stream: AnyArray, start: int, values: AnyArray, out: AnyArray, size: float, ends: tuple[float, ...], *, inward: bool
 ) -> None:
     """Write contiguous values times (1 + size xi) to `out`, within ends or, inward, towards zero: xi has unit variance,
     and is made of the uniform numbers of a stream (seven words) from the one at start on."""

@@ -126,9 +126,17 @@ def _measure(actual: AnyArray, expected: AnyArray, layout: FloatFormat) -> _Row:
     nonfinite = 0
     if not np.isfinite(max_abs):
         nonfinite = int(np.count_nonzero(np.isinf(gap) & ~(np.isfinite(actual) & np.isfinite(expected))))
+    magnitude = np.abs(expected)
+    if not magnitude.all():
+        magnitude = np.where(magnitude == 0, np.inf, magnitude)
+    ratio = gap / magnitude
+    largest = float(ratio.max())
+    if np.isnan(largest):
+        # NaN comes from NaN or inf on either side, where the gap is 0 or inf already.
+        largest = float(np.where(np.isnan(ratio), gap, ratio).max())
     return _Row(
         max_abs,
-        _largest_relative(gap, np.abs(expected)),
+        largest,
         float(distance.max()),
         [float(distance[start : start + BLOCK].sum()) for start in range(0, distance.size, BLOCK)],
         int(np.count_nonzero(differs)),
@@ -153,17 +161,6 @@ def _compare(
     nonfinite, penalty = nonfinite_distance(actual, expected, layout)
     differs = ~alike(actual, layout.overflowed(rounded))
     return np.where(nonfinite, penalty, gap), np.where(nonfinite, penalty, distance), differs
-
-
-def _largest_relative(gap: Float64Array, magnitude: Float64Array) -> float:
-    if not magnitude.all():
-        magnitude = np.where(magnitude == 0, np.inf, magnitude)
-    ratio = gap / magnitude
-    largest = float(ratio.max())
-    if np.isnan(largest):
-        # NaN comes from NaN or inf on either side, where the gap is 0 or inf already.
-        largest = float(np.where(np.isnan(ratio), gap, ratio).max())
-    return largest
 
 
 def _largest_difference(actual: AnyArray, expected: AnyArray) -> float | int:

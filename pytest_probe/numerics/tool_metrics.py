@@ -98,23 +98,19 @@ def measure(actual: npt.ArrayLike, expected: npt.ArrayLike, convention: Conventi
     if not given.size:
         return Measures(0)
     if given.dtype.kind in "iub":
-        return _discrete(given, wanted)
+        described = describe(given, wanted)
+        return Measures(
+            count=given.size,
+            actual_magnitude=max(float(given.max()), -float(given.min())),
+            expected_magnitude=max(float(wanted.max()), -float(wanted.min())),
+            max_abs_error=described["max_abs"],
+            binary_mismatch_ratio=described["mismatch"],
+        )
     with np.errstate(all="ignore"):
         totals = Totals(given, wanted, convention)
         for pair in blocks(given, wanted, BLOCK):
             totals.add(*pair)
         return _summary(totals, _cosine_distance(totals, given, wanted))
-
-
-def _discrete(given: AnyArray, wanted: AnyArray) -> Measures:
-    described = describe(given, wanted)
-    return Measures(
-        count=given.size,
-        actual_magnitude=max(float(given.max()), -float(given.min())),
-        expected_magnitude=max(float(wanted.max()), -float(wanted.min())),
-        max_abs_error=described["max_abs"],
-        binary_mismatch_ratio=described["mismatch"],
-    )
 
 
 def _summary(totals: Totals, cosine: float | None) -> Measures:

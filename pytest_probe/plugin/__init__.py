@@ -110,7 +110,12 @@ def pytest_configure(config: pytest.Config) -> None:
             options.imported(option.alone)(config, asked)
     _find_captured(config)
     if config.getoption("probe_capture") or config.getini("probe_capture"):
-        _configure_capture(config)
+        from pytest_probe.capture import plugin as capture
+
+        folder = config.getoption("probe_capture") or config.getini("probe_capture")
+        given = [option for option in options.OPTIONS if option.cli and not option.alone and option.name != "capture"]
+        others = [option.flag for option in given if config.getoption(option.key) is not None]
+        capture.configure(config, folder, others)
     elif _may_probe(config):
         from pytest_probe.errors import ProbeError
         from pytest_probe.plugin import command_line
@@ -152,15 +157,6 @@ def _find_captured(config: pytest.Config) -> None:
             from pytest_probe.records import captured_path
 
             config.args[index] = f"{captured_path(config.invocation_params.dir / path)}{separator}{name}"
-
-
-def _configure_capture(config: pytest.Config) -> None:
-    from pytest_probe.capture import plugin as capture
-
-    folder = config.getoption("probe_capture") or config.getini("probe_capture")
-    given = [option for option in options.OPTIONS if option.cli and not option.alone and option.name != "capture"]
-    others = [option.flag for option in given if config.getoption(option.key) is not None]
-    capture.configure(config, folder, others)
 
 
 def _paths_given(config: pytest.Config) -> bool:
@@ -264,7 +260,8 @@ class Collection:
             from pytest_probe.plugin.collectors import ArchiveFile
 
             return ArchiveFile.of(self._probe, file_path, parent)
-        if not (self._probe.dumps.is_dump(file_path) or self._is_found(file_path)):
+        dumps, collects = self._probe.dumps, self._probe.settings.collect and file_path.suffix != ".py"
+        if not (dumps.is_dump(file_path) or (collects and dumps.finds(file_path))):
             return None
         from pytest_probe.plugin.collectors import ProbeFile
 
@@ -280,9 +277,6 @@ class Collection:
         from pytest_probe.plugin.collectors import DumpFolder
 
         return DumpFolder.of(self._probe, path, parent)
-
-    def _is_found(self, path: Path) -> bool:
-        return self._probe.settings.collect and path.suffix != ".py" and self._probe.dumps.finds(path)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:

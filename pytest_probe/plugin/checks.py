@@ -26,8 +26,7 @@ from pytest_probe.options import COLLECTIVES, RELATIONS, TWO_CALLS, imported
 from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.marker import Marked
 from pytest_probe.plugin.report_results import carry
-from pytest_probe.plugin.reproduce import test_command
-from pytest_probe.plugin.saving import saved_file
+from pytest_probe.plugin.reproduce import saved_file, test_command
 from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.tensors import Request
 from pytest_probe.reports import junit
@@ -74,7 +73,10 @@ class _Checks:
         with self._state.limited():
             checked = judge()
         file = partial(saved_file, self._state, self._item.nodeid.replace("/", "_"), case.id)
-        judged = Judged(checked, self._decided(checked.verdict), identity, api, file, self._command)
+        verdict = checked.verdict
+        # A skip stays one only where it is no fault of the test.
+        verdict = replace(verdict, verdict="error") if self._is_fault(verdict) else verdict
+        judged = Judged(checked, verdict, identity, api, file, self._command)
         judged.by_features(self._state)
         result = Result.of(
             judged.verdict,
@@ -90,10 +92,6 @@ class _Checks:
         )
         self._results.append(result)
         return judged
-
-    def _decided(self, verdict: Verdict) -> Verdict:
-        """A skip stays one only where it is no fault of the test."""
-        return replace(verdict, verdict="error") if self._is_fault(verdict) else verdict
 
     def _is_fault(self, verdict: Verdict) -> bool:
         return False
@@ -314,7 +312,11 @@ class ProbeFixture(_Checks):
             config.add_cleanup(config.stash[_COLLECTIVES].close)
         with self._state.limited():
             found = config.stash[_COLLECTIVES].checked(function, reference, inputs, ranks, backend)
-        return self._conclude([self._judge(checked.case, partial(_given, checked), name) for checked in found])
+
+        def judged(checked: Checked) -> Judged:
+            return self._judge(checked.case, lambda: checked, name)
+
+        return self._conclude([*map(judged, found)])
 
     def border(self, x: Any) -> Any:
         """A tensor as it passes from one kernel to the next, in the function that `check` gets as `borders`. It is x
@@ -382,10 +384,6 @@ class ProbeCase(_Checks):
     def _judged(self, judge: Callable[[Direction], Checked], direction: Direction) -> Judged:
         case = replace(self._prepared.case, direction=direction)
         return self._judge(case, partial(judge, direction), case.api)
-
-
-def _given(checked: Checked) -> Checked:
-    return checked
 
 
 def _asked(check: Callable[[Case], Checked], further: Callable[[Checked], Checked], case: Case) -> Checked:

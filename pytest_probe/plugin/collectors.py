@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,25 +30,30 @@ if TYPE_CHECKING:
 DAMAGED = "(damaged)"
 
 
-class DumpFolder(pytest.Collector):
-    """A folder of dumps, or on the way to one: neither a package nor a place of conftests and tests.
+class _Data(pytest.Collector):
+    """Holds dumps, or is one: neither a package nor a place of conftests and tests.
 
-    It is no pytest.Directory, for which pytest loads conftests, and no pytest.File, which --lf passes over.
+    It is no pytest.Directory, for which pytest loads conftests, and no pytest.File, which --lf passes over where no
+    node id begins with its path: see `node_of_file`.
     """
 
     def __init__(self, *, probe: Probe, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.probe = probe
 
+    @property
+    def ihook(self) -> pluggy.HookRelay:
+        """Those of the folder above, which may be one in which no conftest counts."""
+        assert self.parent is not None
+        return self.parent.ihook
+
+
+class DumpFolder(_Data):
+    """A folder of dumps, or on the way to one."""
+
     @classmethod
     def of(cls, probe: Probe, path: Path, parent: pytest.Collector) -> DumpFolder:
         return cls.from_parent(parent, name=path.name, path=path, nodeid=path.as_posix(), probe=probe)
-
-    @property
-    def ihook(self) -> pluggy.HookRelay:
-        """The hooks of the folder above, since none lie here."""
-        assert self.parent is not None
-        return self.parent.ihook
 
     def collect(self) -> Iterator[pytest.Collector]:
         for path in self.probe.dumps.below(self.path):
@@ -60,22 +65,12 @@ class DumpFolder(pytest.Collector):
                 yield DumpFolder.of(self.probe, path, self)
 
 
-class ArchiveFile(pytest.Collector):
+class ArchiveFile(_Data):
     """An archive with dumps that were given, or with files on the way to them."""
-
-    def __init__(self, *, probe: Probe, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.probe = probe
 
     @classmethod
     def of(cls, probe: Probe, path: Path, parent: pytest.Collector) -> ArchiveFile:
         return cls.from_parent(parent, path=path, probe=probe, name=path.name, nodeid=node_of_file(probe, path))
-
-    @property
-    def ihook(self) -> pluggy.HookRelay:
-        """Those of the folder, which may be one in which no conftest counts."""
-        assert self.parent is not None
-        return self.parent.ihook
 
     def collect(self) -> Iterator[pytest.Collector]:
         for dump in self.probe.dumps.inside(self.path):
@@ -84,29 +79,32 @@ class ArchiveFile(pytest.Collector):
             yield ProbeFile.from_parent(self, path=self.path, dump_path=dump, probe=self.probe, name=name, nodeid=node)
 
 
-class ProbeFile(pytest.Collector):
-    """A dump. Collecting it never raises: what is wrong with it becomes an item.
+class _OfDump(_Data):
+    """path is a file on the disk, dump_path differs from it where that is an archive."""
 
-    path is a file on the disk, dump_path differs from it where that is an archive. It is no pytest.File, which --lf
-    passes over where no node id begins with its path: see `node_of_file`.
-    """
-
-    def __init__(self, *, probe: Probe, dump_path: Path, **kwargs: Any) -> None:
+    def __init__(self, *, dump_path: Path, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.probe = probe
         self.dump_path = dump_path
-        probe.dumps.know(dump_path)
+
+
+class ArrivingItems(_OfDump):
+    """What items hang under that no dump on this disk has: their records arrive while the run goes on."""
+
+    def collect(self) -> list[pytest.Item]:
+        return []
+
+
+class ProbeFile(_OfDump):
+    """A dump. Collecting it never raises: what is wrong with it becomes an item."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.probe.dumps.know(self.dump_path)
 
     @classmethod
     def of(cls, probe: Probe, path: Path, parent: pytest.Collector) -> ProbeFile:
         node = node_of_file(probe, path)
         return cls.from_parent(parent, path=path, dump_path=path, probe=probe, name=path.name, nodeid=node)
-
-    @property
-    def ihook(self) -> pluggy.HookRelay:
-        """Those of the folder, which may be one in which no conftest counts."""
-        assert self.parent is not None
-        return self.parent.ihook
 
     def collect(self) -> list[pytest.Item]:
         with paused_gc():
@@ -118,7 +116,8 @@ class ProbeFile(pytest.Collector):
         except DumpError as error:
             yield self._notice(DAMAGED, "error", str(error))
             return
-        items = list(self._items(dump))
+        own = (feature.items(self, dump) for feature in self.probe.features)
+        items = list(next((found for found in own if found is not None), self.cases(dump)))
         missing = frameworks.unavailable(dump.framework, stored=self.probe.settings.judges_stored)
         if missing and any(item.makes_calls for item in items):
             yield self._notice("(framework)", "error", f"{self.dump_path}: {missing}")
@@ -127,23 +126,22 @@ class ProbeFile(pytest.Collector):
         if dump.damage:
             yield self._notice(DAMAGED, "error", "\n".join(dump.damage))
         elif not dump.records and not items:
-            yield self._notice(
-                "(empty)", "skip", f"{self.dump_path}: {_nothing_in(dump)}", kind="no API calls in the dump"
-            )
-
-    def _items(self, dump: Dump) -> Iterator[NoticeItem]:
-        for feature in self.probe.features:
-            if (items := feature.items(self, dump)) is not None:
-                yield from items
-                return
-        yield from self.cases(dump)
+            words = "it holds no API calls"
+            if dump.skipped:
+                advice = "--probe-against compares them"
+                if dump.level:
+                    advice = f"record with level L1 or mix instead of {dump.level}"
+                words += f", only {', '.join(terminal.kinds(dump))}; {advice}"
+            yield self._notice("(empty)", "skip", f"{self.dump_path}: {words}", kind="no API calls in the dump")
 
     def cases(
         self, dump: Dump, question: Question | None = None, apis: Container[str] | None = None
     ) -> Iterator[ProbeItem]:
         """An item for each selected case, of some APIs alone where they are named. question: how its case is run, where
         that is not the plain check."""
-        asked = self._asks_for_dtypes()
+        # Do -k or -m speak of dtypes? Only then are the recorded ones worth decoding every record for.
+        text = f"{self.config.option.keyword} {self.config.option.markexpr}".lower()
+        asked = any(word in text for word in ("dtype", "float", "complex"))
         for record, direction, dtype in select(dump, self.probe.settings.selection, floating_dtypes):
             if apis is not None and f"{record.namespace}.{record.api}" not in apis:
                 continue
@@ -152,31 +150,9 @@ class ProbeFile(pytest.Collector):
                 self, dump=dump, record=record, direction=direction, dtype=dtype, words=words, question=question
             )
 
-    def _asks_for_dtypes(self) -> bool:
-        """Do -k or -m speak of dtypes? Only then are the recorded ones worth decoding every record for."""
-        text = f"{self.config.option.keyword} {self.config.option.markexpr}".lower()
-        return any(word in text for word in ("dtype", "float", "complex"))
-
     def _notice(self, name: str, outcome: str, reason: str, kind: str = "") -> NoticeItem:
         verdict = Verdict(outcome, "", reason, kind)  # type: ignore[arg-type]
         return NoticeItem.from_parent(self, name=name, verdict=verdict)
-
-
-class ArrivingItems(pytest.Collector):
-    """What items hang under that no dump on this disk has: their records arrive while the run goes on."""
-
-    def __init__(self, *, probe: Probe, dump_path: Path, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.probe = probe
-        self.dump_path = dump_path
-
-    @property
-    def ihook(self) -> pluggy.HookRelay:
-        assert self.parent is not None
-        return self.parent.ihook
-
-    def collect(self) -> Iterable[pytest.Item]:
-        return ()
 
 
 def node_of_file(probe: Probe, path: Path) -> str:
@@ -184,14 +160,6 @@ def node_of_file(probe: Probe, path: Path) -> str:
     others in the next capture, and last time's results would not be found."""
     root, known = probe.config.rootpath, stable_path(path)
     return printable_line((Path(*known.parts[len(root.parts) :]) if path.is_relative_to(root) else known).as_posix())
-
-
-def _nothing_in(dump: Dump) -> str:
-    if not dump.skipped:
-        return "it holds no API calls"
-    held = ", ".join(terminal.kinds(dump))
-    advice = f"record with level L1 or mix instead of {dump.level}" if dump.level else "--probe-against compares them"
-    return f"it holds no API calls, only {held}; {advice}"
 
 
 def _recorded_dtype(dump: Dump, record: Record) -> str | None:

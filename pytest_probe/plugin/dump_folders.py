@@ -29,7 +29,10 @@ class DumpFolders:
     beside them: what lies there, and where pytest was started, it would go to without a dump."""
 
     def __init__(self, config: pytest.Config, dumps: Iterable[Path], others: Iterable[Path]) -> None:
-        self._root = _project(config)
+        # The folder whose conftests are the project's. Where no file marks it, pytest's rootdir is whatever lies above
+        # the paths that were given, dumps included.
+        marked = config.inipath or config.getoption("rootdir", None) or (config.rootpath / "setup.py").is_file()
+        self._root = config.rootpath if marked else config.invocation_params.dir
         self._others = list(others)
         self._folders = {_folder_of(path) for path in dumps}
         self._started = [config.invocation_params.dir, *self._others]
@@ -60,7 +63,10 @@ def keep_out(config: pytest.Config) -> None:
     others = [path for arg, path in paths.items() if arg not in data]
     if inipath is not None and not asked and not paths:
         asked = _asked(inipath.parent, config.getini("probe_dump") or ())
-        others = _collected_anyway(config)
+        # Where pytest looks for tests when its command line names no path.
+        start = config.invocation_params.dir
+        patterns = config.getini("testpaths") if start == config.rootpath else []
+        others = [start / path for pattern in patterns for path in sorted(iglob(pattern, recursive=True))] or [start]
     folders = DumpFolders(config, [*asked, *(paths[arg] for arg in data)], others)
     if inipath is not None and folders.hold(inipath.parent) and not given.inifilename:
         raise pytest.UsageError(
@@ -71,20 +77,6 @@ def keep_out(config: pytest.Config) -> None:
     # pytest looks into folders test* of its own accord; of a folder in this table it takes the conftests as known.
     for folder in folders:
         config.pluginmanager._dirpath2confmods.setdefault(folder, [])
-
-
-def _collected_anyway(config: pytest.Config) -> list[Path]:
-    """Where pytest looks for tests when its command line names no path."""
-    base = config.invocation_params.dir
-    patterns = config.getini("testpaths") if base == config.rootpath else []
-    return [base / path for pattern in patterns for path in sorted(iglob(pattern, recursive=True))] or [base]
-
-
-def _project(config: pytest.Config) -> Path:
-    """The folder whose conftests are the project's. Where no file marks it, pytest's rootdir is whatever lies above the
-    paths that were given, dumps included."""
-    marked = config.inipath or config.getoption("rootdir", None) or (config.rootpath / "setup.py").is_file()
-    return config.rootpath if marked else config.invocation_params.dir
 
 
 def _folder_of(dump: Path) -> Path:

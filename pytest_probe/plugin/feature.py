@@ -14,16 +14,19 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 import pytest
 from msgspec import Struct
 
+from pytest_probe.model.verdict import SEVERITY
+
 if TYPE_CHECKING:
     from pytest_probe.check.outcome import Checked
     from pytest_probe.model.collective import RankPool
     from pytest_probe.model.dump import Dump
-    from pytest_probe.model.result import OtherRun, Result
+    from pytest_probe.model.result import Result
     from pytest_probe.plugin.collectors import ProbeFile
     from pytest_probe.plugin.items import NoticeItem
     from pytest_probe.plugin.judged import Judged
     from pytest_probe.plugin.reporting import Reporting
     from pytest_probe.plugin.session import Probe
+    from pytest_probe.reports.result_set import OtherResults
     from pytest_probe.reports.results_file import Identity
     from pytest_probe.reports.running import RunningFile
 
@@ -83,6 +86,8 @@ class Feature:
     standards: Mapping[str, str] = {}
     # Options whose files this run writes itself.
     written: Sequence[str] = ()
+    # The verdicts that `judge` looks at.
+    judges: Collection[str] = SEVERITY
     # What makes the calls of records on the device and in float64, as modules; "" for the records' own framework.
     calls_by = ("", "")
 
@@ -98,7 +103,7 @@ class Feature:
         """Before anything is collected or written, in all processes. Raises SettingsError."""
 
     @property
-    def other(self) -> OtherRun | None:
+    def other(self) -> OtherResults | None:
         """What this run is compared with."""
         return None
 
@@ -117,7 +122,7 @@ class Feature:
         """Change which items run."""
 
     def judge(self, judged: Judged) -> None:
-        """Judge a case further, behind its standard."""
+        """Judge a case further, behind its standard, where its verdict is one of `judges`."""
 
     def further(self, checked: Checked) -> Checked:
         """Judge a drawn call further, in the same way."""
@@ -158,11 +163,8 @@ class Feature:
     def check(self, identity: Identity) -> None:
         """Workers have said what the devices are. Raises SettingsError."""
 
-    def add(self, result: Result) -> None:
-        """A case has its result."""
-
-    def compared(self, result: Result) -> bool | None:
-        """Does the other side have what this case is compared with? None where it is compared with nothing."""
+    def add(self, result: Result) -> bool | None:
+        """A case has its result. Does the other side have what it is compared with? None where there is nothing."""
         return None
 
     def summary(self, width: int) -> Summary:

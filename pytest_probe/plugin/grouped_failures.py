@@ -6,7 +6,6 @@ process that reports shortens what the terminal has still to print, when all ite
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 
 from pytest_probe.model.result import Result
 from pytest_probe.plugin.session import VERBOSE
-from pytest_probe.reports.groups import Group, GroupKey, GroupMember, Groups
+from pytest_probe.reports.groups import GroupKey, GroupMember, Groups, Line
 from pytest_probe.reports.terminal import width_of, wrap
 
 _OTHERS = "the others of this group, each in full with -vv:"
@@ -26,14 +25,11 @@ class GroupedFailures:
     def __init__(self) -> None:
         self._members: dict[str, GroupMember] = {}
 
-    def add(self, item: str, results: Sequence[Result], place: str) -> None:
-        """item: the node id. An item that runs again counts by its last run."""
-        self._members.pop(item, None)
-        if len(results) != 1 or not _may_fail(results[0]):
-            return
+    def add(self, item: str, result: Result, place: Line) -> None:
+        """A result that may fail its item; item: the node id. One that runs again counts by its last failure."""
         # The id of an item of a dump ends with the name of its case. A test may fail for a reason of its own.
-        if item.endswith(f"::{results[0].portable_id.name}"):
-            self._members[item] = GroupMember.of(results[0], place)
+        if item.endswith(f"::{result.portable_id.name}"):
+            self._members[item] = GroupMember.of(result, place)
 
     def shorten(self, reporter: pytest.TerminalReporter) -> None:
         """Before the terminal prints failures. From -vv on it prints all as they are."""
@@ -46,27 +42,18 @@ class GroupedFailures:
             if member is not None:
                 groups.add(member)
                 reports.setdefault(member.key, []).append((member, report))
+        width = width_of(reporter)
         for key, found in reports.items():
-            if len(found) > 1:
-                _shorten(groups.found[key], sorted(found, key=lambda pair: pair[0].order), width_of(reporter))
-
-
-def _may_fail(result: Result) -> bool:
-    """By its verdict, or since a baseline has a better one."""
-    return result.verdict in ("error", "warning") or result.gate is not None
-
-
-def _shorten(group: Group, found: Sequence[tuple[GroupMember, Any]], width: int) -> None:
-    _, first = found[0]
-    lines = [_cut(f"  {member.line(group.first)}", width) for member, _ in found[1:]]
-    first.longrepr = _FirstOfGroup(first.longrepr, "\n".join(wrap(group.line, width=width)), "\n".join(lines))
-    for _, report in found[1:]:
-        # pytest's own mark for a failure that the user has seen already: its summary passes over it, and counts it.
-        report._pdbshown = True
-
-
-def _cut(line: str, width: int) -> str:
-    return line if len(line) <= width else f"{line[: width - 3]}..."
+            if len(found) < 2:
+                continue
+            group = groups.found[key]
+            (_, first), *others = sorted(found, key=lambda pair: pair[0].order)
+            lines = [f"  {member.line(group.first)}" for member, _ in others]
+            lines = [line if len(line) <= width else f"{line[: width - 3]}..." for line in lines]
+            first.longrepr = _FirstOfGroup(first.longrepr, "\n".join(wrap(group.line, width=width)), "\n".join(lines))
+            for _, report in others:
+                # pytest's own mark for a failure that the user has seen: its summary passes over it, and counts it.
+                report._pdbshown = True
 
 
 class _FirstOfGroup:

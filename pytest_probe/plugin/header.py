@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from glob import escape
 
 from pytest_probe import frameworks
 from pytest_probe.check.cost import sampled_cases
-from pytest_probe.model.dump import Dump, Record
+from pytest_probe.model.dump import Dump
 from pytest_probe.options import standards
 from pytest_probe.plugin.session import Probe
 from pytest_probe.reports import terminal
 from pytest_probe.selection import Selection, apis_of, closest, matches, nearest
-from pytest_probe.settings import Settings
 from pytest_probe.standards.tables import classes_of
 from pytest_probe.standards.tools.table import BENCHMARK, packaged
 
@@ -36,12 +35,17 @@ def header(
 ) -> list[str]:
     """unmatched: lines of names without a record; later: workers will say what the devices are, so nothing is known of
     them yet."""
+    settings, sampled = probe.settings, []
+    if devices or later:
+        cases = sampled_cases((dump for _, dump in dumps), settings.selection.admits, settings.flops)
+        cases *= len(settings.selection.dtypes)
+        sampled = [terminal.sampled_line(cases, settings.flops)] if cases else []
     return [
         *terminal.header(_conditions(probe, devices), _decides(probe), dumps)[later:],
         *_state(devices),
         *(line for feature in probe.features for line in feature.header()),
         *unmatched,
-        *(_sampled(probe, dumps) if devices or later else []),
+        *sampled,
     ]
 
 
@@ -102,11 +106,20 @@ def unmatched_names(probe: Probe, dumps: Sequence[tuple[str, Dump]]) -> list[str
     apis = apis_of(dump for _, dump in dumps)
     named = [("--probe-api", glob) for glob in settings.selection.apis if not matches(glob, records)]
     named += [("--probe-skip-api", glob) for glob in settings.selection.skip_apis if not matches(glob, records)]
-    named += [("-m", name) for name in _marked(probe.config.option.markexpr) if not matches(escape(name), records)]
+    marks = "".join(re.findall(r"probe\([^)]*\)", probe.config.option.markexpr))
+    marked = re.findall(r"api\s*=\s*['\"]([^'\"]*)['\"]", marks)
+    named += [("-m", name) for name in marked if not matches(escape(name), records)]
     for family, keys in (("registry.calls", registry.calls), ("registry.references", registry.references)):
         named += [(family, key) for key in keys if key not in apis]
     found = [f"probe: {where}: {name} matches no record{closest(name, apis)}" for where, name in named]
-    return found + [f"probe: {line}" for line in _misspelled(settings, records, apis)]
+    # A file of rules may be for other dumps as well, so that an API that is known is no misspelling.
+    rules = settings.rules
+    for name in dict.fromkeys([*(entry.pattern for entry in rules.entries), *rules.white_list, *rules.black_list]):
+        known = classes_of(frameworks.signatures().canonical(name)) or packaged().listing(name) != BENCHMARK
+        meant = "" if known or matches(name, records) else closest(name, apis)
+        if meant:
+            found.append(f"probe: {settings.standards_file}: {name} matches no record{meant}")
+    return found
 
 
 def nothing_selected(probe: Probe, dumps: Sequence[tuple[str, Dump]]) -> list[str]:
@@ -133,27 +146,3 @@ def nothing_selected(probe: Probe, dumps: Sequence[tuple[str, Dump]]) -> list[st
         for glob in unmatched
         if records
     ]
-
-
-def _marked(expression: str) -> list[str]:
-    """The APIs that -m "probe(api=...)" names."""
-    calls = re.findall(r"probe\(([^)]*)\)", expression)
-    return [name for call in calls for name in re.findall(r"api\s*=\s*['\"]([^'\"]*)['\"]", call)]
-
-
-def _misspelled(settings: Settings, records: Sequence[Record], apis: set[str]) -> Iterator[str]:
-    """What a file of rules names and no record has, though one is close. The file may be for other dumps as well, so
-    that an API that is known is no misspelling."""
-    rules = settings.rules
-    for name in dict.fromkeys([*(entry.pattern for entry in rules.entries), *rules.white_list, *rules.black_list]):
-        known = classes_of(frameworks.signatures().canonical(name)) or packaged().listing(name) != BENCHMARK
-        meant = "" if known or matches(name, records) else closest(name, apis)
-        if meant:
-            yield f"{settings.standards_file}: {name} matches no record{meant}"
-
-
-def _sampled(probe: Probe, dumps: Sequence[tuple[str, Dump]]) -> list[str]:
-    """A line for cases that are too large for a reference in full."""
-    settings = probe.settings
-    cases = sampled_cases((dump for _, dump in dumps), settings.selection.admits, settings.flops)
-    return [terminal.sampled_line(cases * len(settings.selection.dtypes), settings.flops)] if cases else []

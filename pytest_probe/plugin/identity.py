@@ -30,14 +30,20 @@ _NUMBER = re.compile(r":\d+$")
 
 def identity(probe: Probe, devices: Iterable[Mapping[str, str]], dumps: Mapping[str, str]) -> dict[str, Any]:
     """dumps: digests by label."""
+    config = probe.config
     return {
         **of_options(probe),
         "devices": of_devices(devices),
         "versions": {name: version(name) for name in PACKAGES},
         "dumps": dict(dumps),
-        **_of_pytest(probe.config),
+        "-k": config.getoption("keyword", "") or None,
+        "-m": config.getoption("markexpr", "") or None,
+        "--deselect": sorted(config.getoption("deselect", None) or ()),
+        "--lf": bool(config.getoption("lf", False)),
+        "--sw": bool(config.getoption("stepwise", False)),
+        "--ignore": sorted([*(config.getoption("ignore", None) or ()), *(config.getoption("ignore_glob", None) or ())]),
         "paths": sorted(probe.dumps.named_items()),
-        **_of_project(probe.registry, probe.config),
+        **_of_project(probe.registry, config),
     }
 
 
@@ -62,18 +68,6 @@ def of_devices(devices: Iterable[Mapping[str, str]]) -> dict[str, dict[str, str]
     return {
         framework: {name: ", ".join(sorted(values)) for name, values in sorted(facts.items())}
         for framework, facts in sorted(found.items())
-    }
-
-
-def _of_pytest(config: pytest.Config) -> dict[str, Any]:
-    """What selects items, our options aside."""
-    return {
-        "-k": config.getoption("keyword", "") or None,
-        "-m": config.getoption("markexpr", "") or None,
-        "--deselect": sorted(config.getoption("deselect", None) or ()),
-        "--lf": bool(config.getoption("lf", False)),
-        "--sw": bool(config.getoption("stepwise", False)),
-        "--ignore": sorted([*(config.getoption("ignore", None) or ()), *(config.getoption("ignore_glob", None) or ())]),
     }
 
 
@@ -128,14 +122,12 @@ def _code(function: Callable[..., Any] | object, above: tuple[object, ...] = ())
         source = inspect.getsource(named)  # type: ignore[arg-type]
     except (OSError, TypeError):
         return name
-    held = _held(named) if isinstance(named, FunctionType) and named not in above else ()
+    held: Sequence[object] = ()
+    if isinstance(named, FunctionType) and named not in above:
+        # What it was given when it was made: defaults, and the variables around it that it uses.
+        cells = [cell.cell_contents for cell in named.__closure__ or () if cell != CellType()]
+        held = named.__defaults__, named.__kwdefaults__, cells
     return f"{name} {digest((source + _bound(held, (*above, named))).encode())}"
-
-
-def _held(function: FunctionType) -> Sequence[object]:
-    """What a function was given when it was made: defaults, and the variables around it that it uses."""
-    cells = [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
-    return function.__defaults__, function.__kwdefaults__, cells
 
 
 def _bound(value: object, above: tuple[object, ...]) -> str:

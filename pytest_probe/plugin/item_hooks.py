@@ -51,21 +51,18 @@ class _Logs(logging.Handler):
     def begin(self) -> None:
         # A framework that is imported meanwhile adds loggers, so that their number changes.
         if len(logging.root.manager.loggerDict) != self._known:
-            self._attach()
+            known = list(logging.root.manager.loggerDict.values())
+            self._known = len(known)
+            apart = (logger for logger in known if isinstance(logger, logging.Logger) and not logger.propagate)
+            for logger in (logging.root, *apart):
+                logger.addHandler(self)
+                self._attached.add(logger)
         self._lines = []
 
     def end(self, item: pytest.Item, when: str) -> None:
         lines, self._lines = self._lines, None
         if lines:
             item.add_report_section(when, "log", "\n".join(lines).strip())
-
-    def _attach(self) -> None:
-        known = list(logging.root.manager.loggerDict.values())
-        self._known = len(known)
-        apart = (logger for logger in known if isinstance(logger, logging.Logger) and not logger.propagate)
-        for logger in (logging.root, *apart):
-            logger.addHandler(self)
-            self._attached.add(logger)
 
     def detach(self) -> None:
         for logger in self._attached:
@@ -115,7 +112,7 @@ class _Hooks:
         if name in _PHASES:
             out = [self._plugins.get_plugin(_LOGGING)]
             hook = self._less(hook, out)
-            if name in _CAPTURED and _is_silent(hook):
+            if name in _CAPTURED and all(each.function.__module__.startswith(_SILENT) for each in hook.get_hookimpls()):
                 hook = _CAPTURED[name](hook, self._less(hook, [*out, self._plugins.get_plugin(_CAPTURE)]))
             hook = _Phase(hook, self._logs, _PHASES[name])
         self.__dict__[name] = hook
@@ -127,10 +124,6 @@ class _Hooks:
         every = getattr(self._plugins.hook, hook.name).get_hookimpls()
         others = {implementation.plugin for implementation in every} - kept
         return self._plugins.subset_hook_caller(hook.name, [*others, *plugins])
-
-
-def _is_silent(hook: Any) -> bool:
-    return all(each.function.__module__.startswith(_SILENT) for each in hook.get_hookimpls())
 
 
 class ItemHooks:
@@ -146,18 +139,14 @@ class ItemHooks:
 
     def of(self, parent: pytest.Collector) -> Any:
         if self._last[0] is not parent or not self.settled:
-            self._last = parent, self._among(parent.ihook)
+            relay: Any = parent.ihook
+            # Those of a folder with conftests next to it are made anew, as pytest makes them.
+            usual = relay is self._plugins.hook
+            if self._logs is not None:
+                relay = self._usual if usual and self._usual else _Hooks(relay, self._plugins, self._logs)
+                self._usual = relay if usual else self._usual
+            self._last = parent, relay
         return self._last[1]
-
-    def _among(self, relay: Any) -> Any:
-        if self._logs is None:
-            return relay
-        # Those of a folder with conftests next to it are made anew, as pytest makes them.
-        if relay is not self._plugins.hook:
-            return _Hooks(relay, self._plugins, self._logs)
-        if self._usual is None:
-            self._usual = _Hooks(relay, self._plugins, self._logs)
-        return self._usual
 
 
 def _logs_of(config: pytest.Config) -> _Logs | None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cache, cached_property
 from os import PathLike
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
@@ -17,13 +20,11 @@ from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import PASS_SELF, Verdict
 from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.report_results import carry
-from pytest_probe.plugin.reproduce import item_command
-from pytest_probe.plugin.saving import saved_file
+from pytest_probe.plugin.reproduce import item_command, saved_file
 from pytest_probe.plugin.session import Probe
 from pytest_probe.records import module_path, user_frame
 from pytest_probe.reports import junit
 from pytest_probe.reports.results_file import UNWRITTEN
-from pytest_probe.system.process import call_below_frame
 from pytest_probe.system.text import printable, printable_line
 from pytest_probe.user_errors import exception_line, first_line
 
@@ -66,6 +67,20 @@ def _marks(namespace: str, api: str, direction: str, dtype: str | None) -> tuple
 @cache
 def _keywords(dtype: str) -> set[str]:
     return {dtype}
+
+
+def _call(judge: Callable[[], Verdict]) -> Verdict:
+    return judge()
+
+
+def _call_below_frame(name: str, judge: Callable[[], Verdict]) -> Verdict:
+    """Judge below a frame of this name. When native code ends the process, faulthandler, which pytest enables, prints
+    the names of all frames, and no Python code can run any more to say what ran."""
+    names = {"co_name": name, "co_filename": "<pytest-probe item>"}
+    if sys.version_info >= (3, 11):
+        names["co_qualname"] = name
+    found: Verdict = FunctionType(_call.__code__.replace(**names), {})(judge)  # type: ignore[arg-type]
+    return found
 
 
 class NoticeItem(pytest.Item):
@@ -120,7 +135,7 @@ class NoticeItem(pytest.Item):
 
     def runtest(self) -> None:
         with self.limited():
-            verdict = self.verdict = call_below_frame(self.nodeid, self.judge)
+            verdict = self.verdict = _call_below_frame(self.nodeid, self.judge)
         if verdict.verdict == "skip":
             pytest.skip(self.shown(verdict))
         judged = self.judged

@@ -15,7 +15,7 @@ from pytest_probe.model.baseline import Compared
 from pytest_probe.model.dump import Frame
 from pytest_probe.model.result import PortableId, number
 from pytest_probe.model.verdict import SLOWER, Verdict
-from pytest_probe.plugin.saving import save, saves
+from pytest_probe.plugin.reproduce import save
 from pytest_probe.plugin.session import Probe
 from pytest_probe.reports import terminal
 
@@ -59,7 +59,8 @@ class Judged(Struct):
 
             self.digits = digits_of(self.checked, probe.checker)
         for feature in probe.features:
-            feature.judge(self)
+            if self.verdict.verdict in feature.judges:
+                feature.judge(self)
         for note in filter(None, (*notes, probe.remark)):
             self.verdict = replace(self.verdict, notes=(*self.verdict.notes, note))
         if self.saves(probe):
@@ -80,9 +81,11 @@ class Judged(Struct):
 
     def saves(self, probe: Probe) -> bool:
         """Are its tensors kept? A case that is slower alone, or that did not run, has none that say why."""
-        worse = self.regression is not None
-        has_tensors = self.checked.worst is not None and self.verdict.kind != SLOWER
-        return has_tensors and saves(probe, self.verdict, worse=worse)
+        if self.checked.worst is None or self.verdict.kind == SLOWER:
+            return False
+        if probe.settings.save == "all":
+            return self.verdict.verdict != "skip"
+        return probe.settings.save == "failing" and self.fails(strict=probe.settings.strict)
 
     def fails(self, *, strict: bool) -> bool:
         return self.verdict.fails(strict) or self.regression is not None

@@ -38,11 +38,21 @@ def parameters(config: pytest.Config, mark: pytest.Mark, folder: Path) -> list[P
     folder is the test file's: a relative path is looked for there, then in rootdir. Raises CollectError.
     """
     try:
-        _check_arguments(mark)
+        unknown = [*map(repr, mark.args), *(name for name in mark.kwargs if name not in ARGUMENTS)]
+        if unknown:
+            advice = f"{one_of(ARGUMENTS, unknown[0])}, by name"
+            raise SettingsError("pytest.mark.probe", ", ".join(unknown), advice)
+        if "dump" not in mark.kwargs:
+            advice = "give dump=PATH, the dump whose records the test runs on"
+            raise SettingsError("pytest.mark.probe", mark.kwargs, advice)
         probe = state_of(config)
         paths = _dumps(mark.kwargs["dump"], folder, config.rootpath)
         named = dict(labels(sorted(paths)))
-        dumps = {path: _sound(probe.dumps.read(path)) for path in paths}
+        dumps = {path: probe.dumps.read(path) for path in paths}
+        for dump in dumps.values():
+            trouble = frameworks.unavailable(dump.framework) or "; ".join(dump.damage)
+            if trouble:
+                raise DumpError(dump.path, trouble)
         found = [
             _parameter(marked, f"{named[path]}-" if len(paths) > 1 else "")
             for path, dump in dumps.items()
@@ -58,29 +68,12 @@ def parameters(config: pytest.Config, mark: pytest.Mark, folder: Path) -> list[P
     return found
 
 
-def _check_arguments(mark: pytest.Mark) -> None:
-    unknown = [*map(repr, mark.args), *(name for name in mark.kwargs if name not in ARGUMENTS)]
-    if unknown:
-        wanted = f"{one_of(ARGUMENTS, unknown[0])}, by name"
-        raise SettingsError("pytest.mark.probe", ", ".join(unknown), wanted)
-    if "dump" not in mark.kwargs:
-        raise SettingsError("pytest.mark.probe", mark.kwargs, "give dump=PATH, the dump whose records the test runs on")
-
-
 def _dumps(given: str | Path, folder: Path, root: Path) -> list[Path]:
     path = next((place / given for place in (folder, root) if (place / given).exists()), None)
     if path is None:
         places = " or ".join(dict.fromkeys([str(folder), str(root)]))
         raise SettingsError("pytest.mark.probe: dump", str(given), f"{NO_SUCH} in {places}")
     return dumps_of_option("pytest.mark.probe: dump", path)
-
-
-def _sound(dump: Dump) -> Dump:
-    """The dump, where nothing is wrong with it as a whole."""
-    trouble = frameworks.unavailable(dump.framework)
-    if trouble or dump.damage:
-        raise DumpError(dump.path, trouble or "; ".join(dump.damage))
-    return dump
 
 
 def _records(dump: Dump, given: Mapping[str, Any]) -> Iterator[Marked]:

@@ -28,7 +28,11 @@ def arrange(probe: Probe, session: pytest.Session, items: list[pytest.Item]) -> 
     groups = sharing_runs(items)
     given: dict[str, Any] = getattr(session.config, "workerinput", {})
     if given and not probe.has("in order"):
-        groups = costliest_first(groups, given["workercount"] if given.get("probe_split") else 1)
+        # What takes long starts first, lest one worker is at it when the others are done; in as many runs of equal
+        # length as there are workers that begin with one each.
+        runs, costs = given["workercount"] if given.get("probe_split") else 1, costs_of(groups)
+        places = sorted(range(len(groups)), key=lambda place: -costs[place])
+        groups = [groups[place] for run in range(runs) for place in places[run::runs]]
     items[:] = chain.from_iterable(groups)
 
 
@@ -39,14 +43,6 @@ def sharing_runs(items: Iterable[pytest.Item]) -> list[list[pytest.Item]]:
         key = item.run_key if isinstance(item, NoticeItem) else id(item)
         groups.setdefault(key, []).append(item)
     return list(groups.values())
-
-
-def costliest_first(groups: Sequence[list[pytest.Item]], runs: int) -> list[list[pytest.Item]]:
-    """What takes long starts first, lest one worker is at it when the others are done; in as many runs of equal length
-    as there are workers that begin with one each."""
-    costs = costs_of(groups)
-    places = sorted(range(len(groups)), key=lambda place: -costs[place])
-    return [groups[place] for run in range(runs) for place in places[run::runs]]
 
 
 def costs_of(groups: Iterable[Iterable[pytest.Item]]) -> list[float]:

@@ -44,18 +44,15 @@ class Overflows(Struct):
         for id in ordered if each else ():
             kind = self.kinds[id]
             if kind != "inherited":
-                yield f"The {_called(id)} overflow is {'a normal' if kind == 'normal' else 'an abnormal'} overflow."
+                # As msprobe names a call: without the direction, where that is forward.
+                called = id.name.removesuffix(".forward")
+                yield f"The {called} overflow is {'a normal' if kind == 'normal' else 'an abnormal'} overflow."
         first = next((id for id in ordered if self.kinds[id] not in _HARMLESS), None)
         if first is not None:
             yield f"first {self.kinds[first]}: {first}"
             frame = place(first)[1]
             if frame is not None:
                 yield printable(f"  called at {frame.file}:{frame.line} in {frame.function}: {frame.code.strip()}")
-
-
-def _called(id: PortableId) -> str:
-    """As msprobe names a call: without the direction, where that is forward."""
-    return id.name.removesuffix(".forward")
 
 
 def _rank(kind: str) -> int:

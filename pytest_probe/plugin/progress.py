@@ -44,18 +44,14 @@ class Begin:
         reporter = plugins.getplugin("terminalreporter")
         if reporter is None or reporter.verbosity < 0:
             return
-        drawn = reporter.isatty and reporter.verbosity == 0 and _only_dumps(self._config, self._probe)
+        # Tests of the user's own have letters of their own: a line is drawn where dumps alone are collected.
+        paths, start = self._probe.dumps.paths, self._config.invocation_params.dir
+        files = {path if (place := archive.split(path)) is None else place[0] for path in paths}
+        given = {Path(os.path.normpath(start / arg.split("::")[0])) for arg in self._config.args}
+        drawn = reporter.isatty and reporter.verbosity == 0 and bool(files) and given <= files
         plugins.register(Progress(reporter, drawn=drawn), "probe-progress")
         if not self._distributes:
             plugins.register(Shares(), "probe-shares")
-
-
-def _only_dumps(config: pytest.Config, probe: Probe) -> bool:
-    """Does the run collect nothing but dumps? Tests of the user's own have letters of their own."""
-    places = (archive.split(path) for path in probe.dumps.paths)
-    files = {path if place is None else place[0] for path, place in zip(probe.dumps.paths, places, strict=True)}
-    given = (Path(os.path.normpath(config.invocation_params.dir / arg.split("::")[0])) for arg in config.args)
-    return bool(files) and all(path in files for path in given)
 
 
 class Shares:

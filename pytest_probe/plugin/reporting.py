@@ -8,7 +8,6 @@ from collections.abc import Generator, Iterable, Sequence
 from datetime import datetime, timezone
 from functools import cache
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,18 +22,19 @@ from pytest_probe.plugin.grouped_failures import GroupedFailures
 from pytest_probe.plugin.identity import identity, of_devices
 from pytest_probe.plugin.overflows import Overflows, Place
 from pytest_probe.plugin.report_results import OUTCOMES, carried
+from pytest_probe.plugin.reproduce import NOT_SAVED
 from pytest_probe.plugin.run_end import fail, unwritten
-from pytest_probe.plugin.saving import NOT_SAVED
 from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.xdist import is_controller, workers_describe_devices
 from pytest_probe.records import user_frame
 from pytest_probe.reports import terminal
-from pytest_probe.reports.groups import place_words
+from pytest_probe.reports.groups import NO_LINE, Line
 from pytest_probe.reports.junit import group_properties, other_properties
 from pytest_probe.reports.results_file import EarlierResults, ResultsWriter, digest, results_in
 from pytest_probe.reports.running import FOLDER, clear
 from pytest_probe.reports.selected import ITEMS, read_items, selected_in
 from pytest_probe.reports.tally import Tally
+from pytest_probe.standards.finite import Finite
 from pytest_probe.system.text import printable, printable_line
 
 LETTERS = {"passed": ".", "failed": "F", "skipped": "s"}
@@ -51,8 +51,8 @@ class Reporting:
         self._compared = Counter[bool]()
         self._finished = 0
         self._failures = GroupedFailures()
-        # Lines of results, and the line of the program that made the call.
-        self._held: dict[str, tuple[str, str]] = {}
+        # Lines of results, and the line of the program that made the call, or of a test.
+        self._held: dict[str, tuple[str, Line]] = {}
         self._repeated: set[str] = set()
         self._trouble: list[str] = []
         self._remarks: list[str] = []
@@ -61,13 +61,13 @@ class Reporting:
         self.dumps = probe.dumps.readable()
         # What the devices are decides whether a baseline's bits can be compared.
         later = workers_describe_devices(probe)
-        devices = self._described() if self._runs and not later and self._needs_devices() else []
+        devices = self._described() if self._runs and not later else []
         self._unmatched = header.unmatched_names(probe, self.dumps)
         self.header = header.header(probe, devices, self.dumps, self._unmatched, later=later)
         self._damaged = probe.dumps.damaged() if self._runs else {}
         self._reported: set[PortableId] = set()
         out = probe.settings.out
-        self.run = _run(probe, devices) if self._runs and (out or self._needs_run) else {}
+        self.run = _run(probe, devices) if self._runs and (out or probe.has("needs run")) else {}
         self._without_result: list[str] = []
         self._selected = False
         # The results that this run goes on behind.
@@ -79,23 +79,17 @@ class Reporting:
             probe.dumps.forget()
         self._writer = ResultsWriter(out, self.run, self.earlier) if out and self._runs else None
 
-    @property
-    def _needs_run(self) -> bool:
-        return self._probe.has("needs run")
-
-    def _needs_devices(self) -> bool:
-        """A framework takes seconds to import: only for what will run, or where the user named what to look at."""
-        settings = self._probe.settings
-        return bool(settings.devices or settings.out or self._needs_run) or any(
-            not frameworks.unavailable(dump.framework, stored=settings.judges_stored) for _, dump in self.dumps
-        )
-
     def join(self, session: pytest.Session, finished: int) -> None:
         """Take over in the middle of a session, in which so many items have finished."""
         self._session, self._finished = session, finished
 
     def _described(self) -> list[dict[str, str]]:
-        probe = self._probe
+        """The devices. A framework takes seconds to import: only for what will run, or where the user named what to
+        look at."""
+        probe, settings = self._probe, self._probe.settings
+        here = (not frameworks.unavailable(dump.framework, stored=settings.judges_stored) for _, dump in self.dumps)
+        if not (settings.devices or settings.out or probe.has("needs run") or any(here)):
+            return []
         if probe.machines is not None:
             return probe.machines.devices()
         return probe.described(probe.shared_devices if is_controller(probe.config) else probe.settings.devices)
@@ -151,12 +145,12 @@ class Reporting:
         if report.outcome not in OUTCOMES:
             self._repeated.add(item)
         elif lines := carried(report):
-            self._held[item] = lines, _place_of(report)
+            self._held[item] = lines, report.location[:2]
             self._repeated.discard(item)
         # "???" is xdist's word for the one report of an item whose worker died.
         if report.when not in ("teardown", "???"):
             return
-        lines, place = self._held.pop(item, ("", ""))
+        lines, place = self._held.pop(item, ("", NO_LINE))
         if item in self._repeated:
             self._repeated.discard(item)
             report.user_properties = other_properties(report.user_properties)
@@ -173,13 +167,6 @@ class Reporting:
         self._selected = True
         self.know(selected=selected_in(self._writer.folder))
 
-    def _unjudged(self) -> list[str]:
-        """The cases that ended without a result, since a fixture or a hook of the project kept them from running."""
-        if self._writer is None or not (self._without_result and self._selected):
-            return []
-        nodes = frozenset(self._without_result)
-        return [item.id for item in read_items(self._writer.folder).found if item.is_case and item.node in nodes]
-
     @property
     def writer(self) -> ResultsWriter:
         assert self._writer is not None
@@ -190,20 +177,22 @@ class Reporting:
         for result in results:
             self._count(result)
 
-    def _keep(self, item: str, lines: str, place: str) -> None:
+    def _keep(self, item: str, lines: str, place: Line) -> None:
         results = results_in(lines)
-        self._failures.add(item, results, place)
+        # By its verdict, or since a baseline has a better one.
+        if len(results) == 1 and (results[0].verdict in ("error", "warning") or results[0].gate is not None):
+            self._failures.add(item, results[0], place)
         for result in results:
             self._count(result, place)
         if self._writer is not None:
             self._writer.write(lines)
 
-    def _count(self, result: Result, place: str = "") -> None:
+    def _count(self, result: Result, place: Line = NO_LINE) -> None:
         self.tally.add(result, place)
-        self._overflows.add(result)
+        if self._probe.settings.standard == Finite.name:
+            self._overflows.add(result)
         for feature in self._probe.features:
-            feature.add(result)
-            if (compared := feature.compared(result)) is not None:
+            if (compared := feature.add(result)) is not None:
                 self._compared[compared] += 1
         if result.portable_id.entry == DAMAGED:
             self._reported.add(result.portable_id)
@@ -283,14 +272,19 @@ class Reporting:
             exitstatus = session.exitstatus = pytest.ExitCode.OK
         if self._unsaved:
             self._trouble.append(self._unsaved.removeprefix(NOT_SAVED) + ": the tensors of one case or more are lost")
-        self._trouble += self._unreported_damage()
+        # Damage that no item reported: -k and the like may have left the item out; the dump is damaged still.
+        label = self._probe.dumps.label
+        left_out = (
+            text for path, text in self._damaged.items() if PortableId(label(path), DAMAGED) not in self._reported
+        )
+        self._trouble += [f"{text}\nThis fails the run, although its item {DAMAGED} was left out" for text in left_out]
         for feature in self._probe.features if self._runs else ():
             feature.end(self)
         if self._compared[False] and not self._compared[True] and not self._probe.has("part"):
             cases = terminal.count(self._compared[False], "case")
             self.trouble(f"nothing was compared: the other side has none of {cases} that ran, or none that can be")
         if self._writer is not None:
-            self._close(self._writer, session, int(exitstatus))
+            self._close(self._writer, int(exitstatus))
         self.run |= self._summary(int(session.exitstatus))
         for feature in self._probe.features if self._runs else ():
             feature.close(self)
@@ -308,49 +302,36 @@ class Reporting:
             for name, line in group_properties(self.tally.groups):
                 xml.add_global_property(name, line)
 
-    def _unreported_damage(self) -> list[str]:
-        """Damage that no item reported: -k and the like may have left the item out; the dump is damaged still."""
-        label = self._probe.dumps.label
-        left_out = (
-            text for path, text in self._damaged.items() if PortableId(label(path), DAMAGED) not in self._reported
-        )
-        return [f"{text}\nThis fails the run, although its item {DAMAGED} was left out" for text in left_out]
-
     def _summary(self, status: int) -> dict[str, Any]:
         """What run.json says of the end."""
         verdicts = dict(self.tally.verdicts)
         end = {"finished": _now(), "exit_status": status, "verdicts": verdicts, "not_run": self.not_run}
-        unjudged = self._unjudged()
+        if self._writer is None or not (self._without_result and self._selected):
+            return end
+        # Since a fixture or a hook of the project kept them from running.
+        nodes = frozenset(self._without_result)
+        found = read_items(self._writer.folder).found
+        unjudged = [item.id for item in found if item.is_case and item.node in nodes]
         return {**end, "without_result": unjudged} if unjudged else end
 
-    def _close(self, writer: ResultsWriter, session: pytest.Session, status: int) -> None:
+    def _close(self, writer: ResultsWriter, status: int) -> None:
         clear(writer.folder / FOLDER, finished=not self.not_run)
         if self.earlier is not None and self.earlier.finished:
             writer.release()
             return
         status = status or int(bool(writer.trouble or self._trouble))
         self._know_selected()
-        tables, trouble = self._write_tables(writer.folder)
-        self._trouble += trouble
-        status = status or int(bool(trouble))
+        folder, tables = writer.folder, []
+        try:
+            written = [path for feature in self._probe.features for path in feature.tables(folder)]
+            tables = [path.relative_to(folder).as_posix() for path in written]
+        except OSError as error:
+            lost = f"CSV files in {folder} cannot be written ({error.strerror}): results.jsonl has what they hold"
+            self._trouble.append(lost)
+            status = status or 1
         writer.close(**self._summary(status), tables=tables)
         if writer.trouble:
             self._trouble.insert(0, writer.trouble)
-
-    def _write_tables(self, folder: Path) -> tuple[list[str], list[str]]:
-        """The CSV files: their paths in the folder, and what is wrong where they cannot be written."""
-        try:
-            written = [path for feature in self._probe.features for path in feature.tables(folder)]
-        except OSError as error:
-            lost = f"CSV files in {folder} cannot be written ({error.strerror}): results.jsonl has what they hold"
-            return [], [lost]
-        return [path.relative_to(folder).as_posix() for path in written], []
-
-
-def _place_of(report: pytest.TestReport) -> str:
-    """The line of the program that made the call, or of a test; "" where only a dump is known."""
-    file, line, _ = report.location
-    return "" if line is None else place_words(file, line + 1)
 
 
 def _run(probe: Probe, devices: list[dict[str, str]]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from pytest_probe import frameworks
 from pytest_probe.errors import ProbeError, SettingsError, Unsupported
 from pytest_probe.model.case import Case
 from pytest_probe.model.dump import Dump
-from pytest_probe.model.result import AnnouncedCall, OtherRun
+from pytest_probe.model.result import AnnouncedCall
 from pytest_probe.options import FEATURES, SELF, imported
 from pytest_probe.plugin.feature import Feature, Machines, Trait
 from pytest_probe.plugin.item_hooks import ItemHooks
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import pluggy
 
     from pytest_probe.check import CaseRuns, Checked, Checker, Question
+    from pytest_probe.reports.result_set import OtherResults
 
 # Errors of one API, in one process, whose causes are looked for with further runs; from -vv on all are.
 WHOLE_DIAGNOSES, VERBOSE = 50, 2
@@ -103,7 +104,7 @@ class Probe:
         return next((feature.machines for feature in self.features if feature.machines is not None), None)
 
     @property
-    def others(self) -> list[OtherRun]:
+    def others(self) -> list[OtherResults]:
         """The runs that this one is compared with."""
         return [feature.other for feature in self.features if feature.other is not None]
 
@@ -311,15 +312,11 @@ def registry_of(config: pytest.Config, settings: Settings) -> Registry:
         registry.standards.update(standards(packaged().with_entries(settings.rules.entries)))
     with reporting_failures_of("pytest_probe_register"):
         config.hook.pytest_probe_register.call_historic(kwargs={"registry": registry})
-    _check_namespaces(registry.namespaces)
-    return registry
-
-
-def _check_namespaces(namespaces: Mapping[str, str]) -> None:
-    """Is there anything to import? Cheaply: what lies inside a package is seen when it is imported."""
-    for prefix, module in namespaces.items():
+    # Is there anything to import? Cheaply: what lies inside a package is seen when it is imported.
+    for prefix, module in registry.namespaces.items():
         if module.partition(".")[0] not in sys.modules and find_spec(module.partition(".")[0]) is None:
             raise SettingsError("probe_namespaces", f"{prefix}={module}", f"there is no module {module} to import")
+    return registry
 
 
 def _adjustment(hook: pluggy.HookCaller, call: Callable[..., Any]) -> Callable[[Case, Any], Any] | None:

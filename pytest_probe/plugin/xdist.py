@@ -10,7 +10,7 @@ import itertools
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -141,7 +141,13 @@ class Controller:
         self._held.pop(node, None)
         self._slots.pop(node, None)
         if error is None:
-            self._take_over(getattr(node, "workeroutput", {}))
+            # What the workers left out, each of them the same, for the last line of pytest's, which counts here only.
+            output = getattr(node, "workeroutput", {})
+            if "probe_deselected" in output and not self._deselected:
+                reporter = self._probe.config.pluginmanager.getplugin("terminalreporter")
+                if reporter is not None:
+                    self._deselected = output["probe_deselected"]
+                    reporter.stats.setdefault("deselected", []).extend([SimpleNamespace()] * self._deselected)
             return
         self._unexplained += 1
         if self._unexplained > self._limit:
@@ -155,7 +161,8 @@ class Controller:
         device = node.workerinput.get("probe_device")
         owned = (feature.own_item(crashitem, device) for feature in self._probe.features)
         path, name, command = next(filter(None, owned), (*self._probe.dumps.of_item(crashitem), ""))
-        if not command and not self._is_ours(path):
+        dumps = self._probe.dumps
+        if not (command or dumps.is_dump(path) or (path.suffix != ".py" and dumps.recognises(path))):
             self._unexplained -= 1
             return
         if node in self._ended:  # it did not die while it started
@@ -184,10 +191,6 @@ class Controller:
             return
         self._report(report, path, death, verdict, command)
 
-    def _is_ours(self, path: Path) -> bool:
-        probe = self._probe
-        return probe.dumps.is_dump(path) or (path.suffix != ".py" and probe.dumps.recognises(path))
-
     def _passing_over(self, id: str, call: AnnouncedCall, verdict: Verdict) -> tuple[Verdict, bool]:
         """Note a drawn call that ended its process, for the next one to pass over. The verdict on a search that is
         given up, and whether there were too few of those for that."""
@@ -196,15 +199,6 @@ class Controller:
         notes = tuple(f"{FUZZED}{each}" for each in found)
         reason = f"{verdict.reason}; the search was given up after {len(found)} such calls"
         return replace(verdict, reason=reason, notes=notes), len(found) < FATAL_CALLS
-
-    def _take_over(self, output: Mapping[str, Any]) -> None:
-        """What the workers left out, each of them the same, for the last line of pytest's, which counts here only."""
-        reporter = (
-            self._probe.config.pluginmanager.getplugin("terminalreporter") if "probe_deselected" in output else None
-        )
-        if reporter is not None and not self._deselected:
-            self._deselected = output["probe_deselected"]
-            reporter.stats.setdefault("deselected", []).extend([SimpleNamespace()] * self._deselected)
 
     def _death(self, node: Any) -> Running:
         """What the worker was running."""

@@ -108,7 +108,8 @@ class _EntryFields(ArgumentFields):
         self.file_name(found, "data_name", field)
         path = next((each / name for each in self.folders if archive.is_file(each / name)), None)
         if path is None or not path.resolve().is_relative_to(self.path.parent.resolve()):
-            raise self.error(place, f"no file {name!r} in {_folder_names(self.folders)}", "the stored tensor there")
+            folders = ", ".join(map(str, self.folders)) or "no folder"
+            raise self.error(place, f"no file {name!r} in {folders}", "the stored tensor there")
         try:
             with archive.open_file(path) as file:
                 stored = torch_zip.read_one(file)
@@ -122,10 +123,6 @@ class _EntryFields(ArgumentFields):
         if ".." in parts or not parts:
             raise self.error(f"{field}.{_FILE}", quoted(text), "the path of a file, without '..'")
         return parts[-1]
-
-
-def _folder_names(folders: Sequence[Path]) -> str:
-    return ", ".join(map(str, folders)) or "no folder"
 
 
 # "Functional*conv2d*3": namespace, API and number of the call. Bounded: what is no key of such a file may be any text.
@@ -244,12 +241,6 @@ def _folders(path: Path, part: str, rank: str) -> tuple[Path, ...]:
     named = folder / rank
     if not rank or archive.is_folder(named):
         return (named,) if rank else ()
-    ranks = [each for each in archive.list_folder(folder) or _folder_entries(folder) if each.startswith("rank")]
+    on_disk = [each.name for each in folder.glob("rank*") if each.is_dir()]
+    ranks = on_disk or [each for each in archive.list_folder(folder) if each.startswith("rank")]
     return (folder / ranks[0],) if len(ranks) == 1 else (folder,)
-
-
-def _folder_entries(folder: Path) -> list[str]:
-    try:
-        return [each.name for each in folder.iterdir() if each.is_dir()]
-    except OSError:
-        return []

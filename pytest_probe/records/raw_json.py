@@ -208,7 +208,11 @@ def salvage(data: bytearray, entry: re.Pattern[str], under: str = "") -> Salvage
         at = text.skip(at + 1)
         while text.expect(at, '"}') == '"':
             key, at = text.key(at)
-            at = text.next_member(_top_level(text, saved, key, at, under))
+            if key == under and text.text[at : at + 1] == "{":
+                end = _entries(text, saved, at)
+            else:
+                saved.header[key], end = text.value(at)
+            at = text.next_member(end)
         text.expect_end(at + 1)
     except _Broken as error:
         if not saved.holes:
@@ -325,13 +329,6 @@ class _Text:
         """The offset of the next key or the closing brace; at is where a value ended."""
         at = self.skip(at)
         return self.skip(at + 1) if self.expect(at, ",}") == "," else at
-
-
-def _top_level(text: _Text, saved: Salvage, key: str, at: int, under: str) -> int:
-    if key == under and text.text[at : at + 1] == "{":
-        return _entries(text, saved, at)
-    saved.header[key], end = text.value(at)
-    return end
 
 
 def _entries(text: _Text, saved: Salvage, start: int) -> int:

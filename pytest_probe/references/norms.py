@@ -4,6 +4,7 @@ torch's."""
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from pytest_probe.references.arguments import at_least_float32, check_shapes
 
@@ -11,7 +12,7 @@ from pytest_probe.references.arguments import at_least_float32, check_shapes
 STEEPNESS = 1.702
 
 
-def swiglu(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
+def swiglu(x: Tensor, dim: int = -1) -> Tensor:
     """silu(a) * b, where a and b are the halves of x along dim (Shazeer 2020, arXiv:2002.05202). x: an even number of
     places along dim; the result has half as many."""
     check_shapes(
@@ -23,13 +24,13 @@ def swiglu(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
     return torch.nn.functional.silu(first) * second
 
 
-def fast_gelu(x: torch.Tensor) -> torch.Tensor:
+def fast_gelu(x: Tensor) -> Tensor:
     """x * sigmoid(1.702 x), the fast form of GELU (Hendrycks and Gimpel 2016, arXiv:1606.08415)."""
     wide = at_least_float32(x)
     return (wide * torch.sigmoid(STEEPNESS * wide)).to(x.dtype)
 
 
-def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> tuple[torch.Tensor, torch.Tensor]:
+def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
     """x / sqrt(mean(x^2) + eps) * weight (Zhang and Sennrich 2019, arXiv:1910.07467).
 
     x: (..., *weight.shape); the mean is taken over the dimensions of weight. Returns the result, of x's shape, and
@@ -48,23 +49,19 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> tuple[
     return (normalised * weight).to(x.dtype), inverse
 
 
-def add_rms_norm(
-    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6) -> tuple[Tensor, Tensor, Tensor]:
     """`rms_norm` of x + residual. x, residual: of one shape. Returns the result, the inverse root mean square, and the
     sum."""
     check_shapes(
-        x.shape == residual.shape,
-        f"shapes {list(x.shape)} and {list(residual.shape)}",
-        "two tensors of one shape",
+        x.shape == residual.shape, f"shapes {list(x.shape)} and {list(residual.shape)}", "two tensors of one shape"
     )
     total = x + residual
     return (*rms_norm(total, weight, eps), total)
 
 
 def group_norm_silu(
-    x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, groups: int, eps: float = 1e-5
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float = 1e-5
+) -> tuple[Tensor, Tensor, Tensor]:
     """silu(group_norm(x)) (Wu and He 2018, arXiv:1803.08494).
 
     x: (N, C, ...), groups divides C; weight, bias: (C) or None. Returns the result, of x's shape, and mean and

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 
 import torch
+from torch import Tensor
 
-Updated = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+Updated = tuple[Tensor, Tensor, Tensor]
 
 
 def adam(
-    parameter: torch.Tensor,
-    first: torch.Tensor,
-    second: torch.Tensor,
-    gradient: torch.Tensor,
+    parameter: Tensor,
+    first: Tensor,
+    second: Tensor,
+    gradient: Tensor,
     *,
     lr: float,
     beta1: float,
@@ -37,10 +38,10 @@ def adam(
 
 
 def adamw(
-    parameter: torch.Tensor,
-    first: torch.Tensor,
-    second: torch.Tensor,
-    gradient: torch.Tensor,
+    parameter: Tensor,
+    first: Tensor,
+    second: Tensor,
+    gradient: Tensor,
     *,
     lr: float,
     beta1: float,
@@ -49,7 +50,7 @@ def adamw(
     weight_decay: float,
     beta1_power: float,
     beta2_power: float,
-    largest: torch.Tensor | None = None,
+    largest: Tensor | None = None,
     maximize: bool = False,
 ) -> Updated:
     """A step of Adam with decoupled weight decay (Loshchilov and Hutter 2019, arXiv:1711.05101).
@@ -69,12 +70,7 @@ def adamw(
     return _written(parameter, first, second, updated, moment, squares)
 
 
-def _written(
-    parameter: torch.Tensor,
-    first: torch.Tensor,
-    second: torch.Tensor,
-    *values: torch.Tensor,
-) -> Updated:
+def _written(parameter: Tensor, first: Tensor, second: Tensor, *values: Tensor) -> Updated:
     with torch.no_grad():
         for target, value in zip((parameter, first, second), values, strict=True):
             target.copy_(value)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from pytest_probe.references.arguments import at_least_float32, check_shapes
 
 
-def top_k_gating(
-    x: torch.Tensor, k: int = 1, finished: torch.Tensor | None = None
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def top_k_gating(x: Tensor, k: int = 1, finished: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """The k largest of softmax(x), the experts that they belong to, and the places of these in a sorted order (Shazeer
     et al. 2017, arXiv:1701.06538).
 
@@ -35,9 +34,7 @@ def top_k_gating(
     return chosen, experts.to(torch.int32), places.to(torch.int32)
 
 
-def grouped_matmul(
-    x: Sequence[torch.Tensor], weight: Sequence[torch.Tensor], bias: Sequence[torch.Tensor] | None = None
-) -> list[torch.Tensor]:
+def grouped_matmul(x: Sequence[Tensor], weight: Sequence[Tensor], bias: Sequence[Tensor] | None = None) -> list[Tensor]:
     """x[i] @ weight[i] + bias[i] of each group. x[i]: (..., K_i); weight[i]: (K_i, N_i); bias[i]: (N_i). Results have
     the dtypes of x."""
     given = len(x) if bias is None else len(bias)
@@ -46,17 +43,13 @@ def grouped_matmul(
         f"{len(x)} groups of x, {len(weight)} of weight, {given} of bias",
         "as many of each",
     )
-    return [
-        _product(rows, matrix, None if bias is None else bias[place])
-        for place, (rows, matrix) in enumerate(zip(x, weight, strict=True))
-    ]
-
-
-def _product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    check_shapes(
-        weight.dim() == 2 and x.shape[-1] == weight.shape[0],
-        f"x of shape {list(x.shape)} and a weight of shape {list(weight.shape)}",
-        "(..., K) and (K, N)",
-    )
-    product = at_least_float32(x) @ at_least_float32(weight)
-    return (product if bias is None else product + bias).to(x.dtype)
+    found = []
+    for place, (rows, matrix) in enumerate(zip(x, weight, strict=True)):
+        check_shapes(
+            matrix.dim() == 2 and rows.shape[-1] == matrix.shape[0],
+            f"x of shape {list(rows.shape)} and a weight of shape {list(matrix.shape)}",
+            "(..., K) and (K, N)",
+        )
+        product = at_least_float32(rows) @ at_least_float32(matrix)
+        found.append((product if bias is None else product + bias[place]).to(rows.dtype))
+    return found

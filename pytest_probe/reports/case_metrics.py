@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from pytest_probe.model.details import LIMIT, limit_share
-from pytest_probe.model.result import Plain, Result, number, rank
+from pytest_probe.model.result import Result, number, rank
 from pytest_probe.numerics.error_plots import round_digits
 
 SHARE = "limit_share"
@@ -42,18 +42,13 @@ def metrics_of(result: Result) -> Iterator[tuple[str, float]]:
         found[SHARE] = max(shares)
     for output in result.outputs:
         for name, value in output.metrics.items():
-            if _is_measure(name, value):
+            is_number = isinstance(value, (int, float)) or value in ("nan", "inf", "-inf")
+            if is_number and not (name.endswith(LIMIT) or name in _NO_MEASURE or isinstance(value, bool)):
                 own = number(value)
                 known = found.get(name)
                 found[name] = own if known is None or rank(own) > rank(known) else known
     yield from found.items()
     yield from _costs(result)
-
-
-def _is_measure(name: str, value: Plain) -> bool:
-    if name.endswith(LIMIT) or name in _NO_MEASURE or isinstance(value, bool):
-        return False
-    return isinstance(value, (int, float)) or value in ("nan", "inf", "-inf")
 
 
 def _costs(result: Result) -> Iterator[tuple[str, float]]:
@@ -64,17 +59,11 @@ def _costs(result: Result) -> Iterator[tuple[str, float]]:
         if time.beside is not None:
             yield "time_ratio", time.beside.ratio
         if time.throughput is not None:
-            yield from _rates(time.throughput.gflop_per_s, time.throughput.gb_per_s)
+            rates = {"gflop_per_s": time.throughput.gflop_per_s, "gb_per_s": time.throughput.gb_per_s}
+            yield from ((name, rate) for name, rate in rates.items() if rate is not None)
     if memory is not None and memory.peak_bytes is not None:
         yield "peak_bytes", float(memory.peak_bytes)
     yield "duration", result.duration
-
-
-def _rates(gflop: float | None, gigabytes: float | None) -> Iterator[tuple[str, float]]:
-    if gflop is not None:
-        yield "gflop_per_s", gflop
-    if gigabytes is not None:
-        yield "gb_per_s", gigabytes
 
 
 def short(value: float) -> float | int | str:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
-from pytest_probe.model.result import OutputResult, PortableId, Result
+from pytest_probe.model.result import OutputResult, Result
 from pytest_probe.model.verdict import Outcome
 from pytest_probe.system.text import printable_line
 
@@ -20,6 +20,9 @@ GroupKey: TypeAlias = tuple[Outcome, str, str]
 # The dump, forward before backward, the place in the calls, and the name.
 _Order: TypeAlias = tuple[str, int, int, str]
 
+# A line of a program as pytest has it, with its file: counted from 0, None where only a dump is known.
+Line: TypeAlias = tuple[str, int | None]
+NO_LINE: Line = ("", None)
 # Groups that a report begins with.
 MAX_GROUPS = 20
 _LIMIT = " (limit"
@@ -67,15 +70,19 @@ class GroupMember(Struct, frozen=True):
     why: str
 
     @classmethod
-    def of(cls, result: Result, place: str = "") -> GroupMember:
+    def of(cls, result: Result, place: Line = NO_LINE) -> GroupMember:
         """place: the line of the program, where the result does not tell it."""
+        file, line = place
+        where = place_of(result) or ("" if line is None else place_words(file, line + 1))
         id, at = result.portable_id, result.place
         backward = result.direction == "backward"
         order = (id.label, 2, 0, id.name) if at is None else (id.label, int(backward), -at if backward else at, id.name)
         why, cause = _reason(result)[:_LETTERS], cause_of(result)
         like = "" if cause.startswith("as ") else "like "
         words = f"looks {like}{cause}" if cause else why
-        return cls(group_of(result), order, _record(id, result.api), place_of(result) or place, words, why)
+        # "linear.0.forward": a line has the API as well.
+        record = id.name.removeprefix(f"{result.api.rpartition('.')[0]}.")
+        return cls(group_of(result), order, record, where, words, why)
 
     @property
     def label(self) -> str:
@@ -135,11 +142,6 @@ class Groups(Struct):
             yield f"{words}{'s' if len(more) != 1 else ''}"
 
 
-def _record(id: PortableId, api: str) -> str:
-    """The name of a case whose API is named beside it: "linear.0.forward"."""
-    return id.name.removeprefix(f"{api.rpartition('.')[0]}.")
-
-
 def _reason(result: Result) -> str:
     """Why, in one line, without the cause. Of a case that is no error, but worse than in the baseline, that."""
     if result.verdict != "error" and result.gate is not None and result.gate.reason:
@@ -148,17 +150,12 @@ def _reason(result: Result) -> str:
     if result.kind or not failed:
         lines = (result.reason or result.kind or result.verdict).splitlines()
     else:
-        lines = _numbers(failed[0]).splitlines()
+        # Without what else its diagnosis says.
+        found, reason = failed[0].diagnosis, failed[0].reason
+        if found is not None and found.cause:
+            reason = reason.removesuffix(found.cause).removesuffix("; ")
+        lines = (reason.partition("; wrong: ")[0] or failed[0].verdict).splitlines()
     return printable_line(lines[0]) if lines else result.verdict
-
-
-def _numbers(output: OutputResult) -> str:
-    """The reason of an output, without what else its diagnosis says."""
-    found = output.diagnosis
-    reason = output.reason
-    if found is not None and found.cause:
-        reason = reason.removesuffix(found.cause).removesuffix("; ")
-    return reason.partition("; wrong: ")[0] or output.verdict
 
 
 def _failed(result: Result) -> Sequence[OutputResult]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator
 
-from pytest_probe.model.result import Result, plain, worst_metric
+from pytest_probe.model.result import Result, number, plain, rank
 from pytest_probe.reports.groups import Groups
 from pytest_probe.system.text import printable
 
@@ -22,18 +22,37 @@ def other_properties(found: Iterable[tuple[str, object]]) -> list[tuple[str, obj
 
 
 def properties(result: Result) -> list[tuple[str, str | int | float]]:
-    """The properties of a result: its texts, and of each metric the worst over all outputs."""
-    texts = ((name, str(getattr(result, name))) for name in _TEXTS)
-    found: list[tuple[str, str | int | float]] = [_shared(name, text) for name, text in texts if text]
+    """The properties of a result: its texts, of each metric the worst over all outputs, what the case takes, how it is
+    beside a baseline or another side, and what the output that decides looks like."""
+    own = ((name, str(getattr(result, name))) for name in _TEXTS)
+    found: list[tuple[str, str | int | float]] = [_shared(name, text) for name, text in own if text]
     if result.is_emulated:
         found.append((_PREFIX + "emulated", "16 bit in float32"))
     if result.folded:
         found.append((_PREFIX + "folded", f"+{result.folded}"))
     for metric, name in _METRICS.items():
-        value = worst_metric(result, metric)
-        if value is not None:
-            found.append((name, plain(value)))
-    return found + _measured(result) + _gate(result) + _against(result) + _diagnosis(result)
+        values = [number(output.metrics[metric]) for output in result.outputs if metric in output.metrics]
+        if values:
+            # NaN is above all.
+            found.append((name, plain(max(values, key=rank))))
+    more: dict[str, str | int | float | None] = {}
+    if result.time is not None:
+        beside = result.time.beside
+        more |= {"time_us": result.time.median_us, "time_ratio": None if beside is None else beside.ratio}
+    if result.memory is not None:
+        more["peak_bytes"] = result.memory.peak_bytes
+    if result.gate is not None:
+        more |= {"gate": result.gate.change, "gate_reason": result.gate.reason}
+    if (against := result.against) is not None:
+        texts = {"against": against.status, "suspect": against.suspect, "difference": against.difference}
+        more |= {name: printable(text) for name, text in texts.items()}
+    failed = next((output for output in result.outputs if output.verdict == result.verdict), None)
+    if failed is not None and (about := failed.diagnosis) is not None:
+        more |= {"wrong": about.wrong or None, "where": about.where, "cause": about.cause, "cause_family": about.family}
+    for name, said in more.items():
+        if said is not None and said != "":
+            found.append(_shared(name, said) if isinstance(said, str) else (_PREFIX + name, said))
+    return found
 
 
 def group_properties(groups: Groups) -> Iterator[tuple[str, str]]:
@@ -45,41 +64,3 @@ def group_properties(groups: Groups) -> Iterator[tuple[str, str]]:
 def _shared(name: str, text: str) -> tuple[str, str]:
     """One pair for all results that have it, since pytest keeps the pairs of each item."""
     return _PREFIX + name, text
-
-
-def _measured(result: Result) -> list[tuple[str, str | int | float]]:
-    """What the case takes, where the run measures it, and how many times as much as in another run."""
-    time, memory = result.time, result.memory
-    values = (
-        ("time_us", None if time is None else time.median_us),
-        ("time_ratio", None if time is None or time.beside is None else time.beside.ratio),
-        ("peak_bytes", None if memory is None else memory.peak_bytes),
-    )
-    return [(_PREFIX + name, value) for name, value in values if value is not None]
-
-
-def _gate(result: Result) -> list[tuple[str, str | int | float]]:
-    """What the case is compared with the baseline, and why."""
-    if result.gate is None:
-        return []
-    texts = (("gate", result.gate.change), ("gate_reason", result.gate.reason))
-    return [(_PREFIX + name, text) for name, text in texts if text]
-
-
-def _against(result: Result) -> list[tuple[str, str | int | float]]:
-    """What the call is beside the other side, which side is wrong, and what both differ by."""
-    if result.against is None:
-        return []
-    found = result.against
-    texts = (("against", found.status), ("suspect", found.suspect), ("difference", found.difference))
-    return [_shared(name, printable(text)) for name, text in texts if text]
-
-
-def _diagnosis(result: Result) -> list[tuple[str, str | int | float]]:
-    """How much of the output that decides is wrong, where, and what it looks like."""
-    failed = next((output for output in result.outputs if output.verdict == result.verdict), None)
-    if failed is None or failed.diagnosis is None:
-        return []
-    found = failed.diagnosis
-    texts = (("wrong", found.wrong), ("where", found.where), ("cause", found.cause), ("cause_family", found.family))
-    return [(_PREFIX + name, value) for name, value in texts if value]

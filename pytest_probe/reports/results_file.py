@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, Literal, Protocol, TypeAlias
+from typing import IO, Any, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -17,7 +18,7 @@ from pytest_probe.option_types import RESULTS as RESULTS
 from pytest_probe.options import JUDGES, OPTIONS, OTHER_DEVICE, OTHER_ENVIRONMENT, PROJECT, SELECTS
 from pytest_probe.system import archive
 from pytest_probe.system.decoding import json_decoder, to_json
-from pytest_probe.system.files import open_regular, replacing, try_lock
+from pytest_probe.system.files import lock_or_assume, open_regular, replacing
 from pytest_probe.system.text import printable_line
 
 SCHEMA = 1
@@ -25,14 +26,12 @@ RUN = "run.json"
 _RESULTS = json_decoder(Result)
 # The kind of an error in the place of a result that cannot be written, and the fields that both have.
 UNWRITTEN, _NAMES = "result not written", ("id", "api", "direction", "dtype", "device")
+# What is kept of a line.
+T = TypeVar("T")
 
 
 class EarlierResults(Protocol):
-    """The results that a run goes on behind, and the run that left them."""
-
-    @property
-    def started(self) -> str:
-        """When that run began, as run.json says it."""
+    """The results that a run goes on behind."""
 
     @property
     def finished(self) -> bool:
@@ -58,13 +57,12 @@ class ResultsWriter:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._file: IO[bytes] = path.open("ab", buffering=0)
-            if not _lock(self._file):
+            if not lock_or_assume(self._file):
                 raise SettingsError(
                     "--probe-out", str(folder), "another run writes there; give another folder, or wait"
                 )
             if earlier is not None:
                 self._file = earlier.without_reruns(self._file)
-                self._run["started"] = earlier.started
             elif path.stat().st_size:
                 advice = "give a new folder, or go on with --probe-resume"
                 raise SettingsError("--probe-out", str(folder), f"it holds {RESULTS} of another run; {advice}")
@@ -122,13 +120,6 @@ class ResultsWriter:
             temporary.write_bytes(msgspec.json.format(msgspec.json.encode(self._run), indent=2) + b"\n")
 
 
-def _lock(file: IO[bytes]) -> bool:
-    """Takes the lock, or assumes it on a file system without locks, where nobody knows who writes."""
-    with suppress(OSError):
-        return try_lock(file)
-    return True
-
-
 def digest(path: Path) -> str:
     """SHA-256 of a file as it is unpacked, as "sha256:..."."""
     with archive.open_file(path) as file:
@@ -162,18 +153,38 @@ def results_in(lines: str) -> list[Result]:
 
 
 def read_results(path: Path) -> Iterator[Result]:
-    """The results of a run, one an item; a line that was cut off at the end is no result.
+    """The results of a run, one an item. Raises as read_lines does."""
+    return read_lines(path, Result)
+
+
+def read_lines(path: Path, kind: type[T], size: float = math.inf) -> Iterator[T]:
+    """What a file of results has in its first bytes, as far as the kind asks for it; a line that was cut off at the end
+    is no result.
 
     Raises OSError, and ResultsError where a line is no result of ours.
     """
-    decoder = json_decoder(Result)
+    decoder = json_decoder(kind)
     with open_regular(path) as file:
         for number, line in enumerate(file, 1):
-            if line.endswith(b"\n"):
-                try:
-                    yield decoder.decode(line)
-                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                    raise ResultsError(f"{path}:{number}", str(error)) from None
+            size -= len(line)
+            if size < 0 or not line.endswith(b"\n"):
+                return
+            try:
+                yield decoder.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                raise ResultsError(f"{path}:{number}", str(error)) from None
+
+
+@contextmanager
+def refused(option: str, path: object, unreadable: str, damaged: str = "{error}") -> Iterator[None]:
+    """An OSError or ResultsError that is raised inside becomes a SettingsError of this option. {error} stands for it in
+    the sentence that says what is wrong: in unreadable for an OSError, in damaged for a ResultsError."""
+    try:
+        yield
+    except OSError as error:
+        raise SettingsError(option, str(path), unreadable.format(error=error)) from error
+    except ResultsError as error:
+        raise SettingsError(option, str(path), damaged.format(error=error)) from error
 
 
 # What a run is: run.json's `identity`, and the one function that compares two of them.

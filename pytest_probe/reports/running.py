@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 import msgspec
 from msgspec import Struct, structs
@@ -28,6 +28,7 @@ MAIN, TIMER = "main", "timer.txt"
 _END = ".json"
 _FATAL_CALLS = "fatal_calls.jsonl"
 CRASH, TIMEOUT = "crash", "timeout"
+T = TypeVar("T")
 # kill -9, as subprocess reports it, also on systems where it has no name.
 _KILLED = -9
 # The exit status of a process at its limit: by SIGALRM where there is one, or by faulthandler's timer.
@@ -131,7 +132,7 @@ class Deaths:
         self._path = None if folder is None else folder / _DEATHS
         self._count: Counter[str] = Counter()
         self._last: dict[str, Running] = {}
-        for death in self._read():
+        for death in _lines(self._path, Running):
             self._note(death)
 
     def add(self, death: Running) -> int:
@@ -163,13 +164,6 @@ class Deaths:
         self._count[death.id] += 1
         self._last[death.id] = death
 
-    def _read(self) -> Iterator[Running]:
-        if self._path is None or not self._path.exists():
-            return
-        for line in self._path.read_bytes().splitlines():
-            with suppress(msgspec.DecodeError, UnicodeDecodeError):
-                yield msgspec.json.decode(line, type=Running)
-
 
 def clear(folder: Path, *, finished: bool) -> None:
     """Remove the folder at the end of a run; finished: deaths count no more, since nothing is left to run."""
@@ -192,13 +186,15 @@ def add_fatal_call(folder: Path, found: FatalCall) -> None:
 
 def fatal_calls_of(folder: Path | None, id: str) -> list[FatalCall]:
     """The fatal calls of one search, by its portable id. folder None: nobody has noted any."""
-    if folder is None or not (folder / _FATAL_CALLS).exists():
-        return []
-    found = []
-    for line in (folder / _FATAL_CALLS).read_bytes().splitlines():
+    path = None if folder is None else folder / _FATAL_CALLS
+    return [each for each in _lines(path, FatalCall) if each.id == id]
+
+
+def _lines(path: Path | None, kind: type[T]) -> Iterator[T]:
+    """What can be read of a file of JSON lines, if there is one."""
+    for line in path.read_bytes().splitlines() if path is not None and path.exists() else ():
         with suppress(msgspec.DecodeError, UnicodeDecodeError):
-            found.append(msgspec.json.decode(line, type=FatalCall))
-    return [each for each in found if each.id == id]
+            yield msgspec.json.decode(line, type=kind)
 
 
 class Ending(Struct, frozen=True):
@@ -219,7 +215,9 @@ class Ending(Struct, frozen=True):
             return "in a way that nobody saw"
         if self.status >= 0:
             return f"with exit status {self.status}"
-        return f"by {_signal_name(-self.status)}"
+        with suppress(ValueError):
+            return f"by {signal.Signals(-self.status).name}"
+        return f"by signal {-self.status}"
 
 
 def by_limit(death: Running, status: int | None) -> bool:
@@ -251,9 +249,3 @@ def memory_kills() -> int:
             if name == "oom_kill":
                 return int(count)
     return 0
-
-
-def _signal_name(number: int) -> str:
-    with suppress(ValueError):
-        return signal.Signals(number).name
-    return f"signal {number}"

@@ -12,8 +12,9 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from pytest_probe.errors import ResultsError, SettingsError
+from pytest_probe.errors import ResultsError
 from pytest_probe.model.result import PortableId
+from pytest_probe.reports.results_file import read_lines
 from pytest_probe.system.files import open_regular, replacing
 
 ITEMS = "items.json"
@@ -34,21 +35,11 @@ class SelectedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return not is_of_test(self.id)
 
 
-class _Selected(msgspec.Struct, frozen=True):
+class Selected(msgspec.Struct, frozen=True):
     """What run.json says of the list: how many items it has, and its SHA-256."""
 
     count: int
     digest: str
-
-
-class RunEnd(msgspec.Struct, frozen=True):
-    """What run.json says that decides which results there must be. without_result: cases that ended without one, since
-    a fixture or a hook of the project kept them from running."""
-
-    finished: str | None = None
-    not_run: int | None = None
-    selected: _Selected | None = None
-    without_result: tuple[str, ...] = ()
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -69,7 +60,7 @@ class Items(Struct, frozen=True, dict=True):
         return self.by_id.get(result.rpartition("::")[0] if is_of_test(result) else result)
 
 
-class _Faults(Struct, frozen=True):
+class Faults(Struct, frozen=True):
     """Ids by what is wrong with their results. missing: a case has none."""
 
     missing: tuple[str, ...]
@@ -89,7 +80,7 @@ def write_items(folder: Path, items: Sequence[SelectedItem]) -> None:
         temporary.write_bytes(msgspec.json.encode(items))
 
 
-def read_items(folder: Path, selected: _Selected | None = None) -> Items:
+def read_items(folder: Path, selected: Selected | None = None) -> Items:
     """Raises OSError, and ResultsError where the file is damaged or is not the list that run.json knows."""
     with open_regular(folder / ITEMS) as file:
         content = file.read()
@@ -101,75 +92,35 @@ def read_items(folder: Path, selected: _Selected | None = None) -> Items:
         raise ResultsError(str(folder / ITEMS), str(error)) from None
 
 
-def selected_in(folder: Path) -> _Selected:
+def selected_in(folder: Path) -> Selected:
     """The digest and the number of the list in a folder. Raises OSError, and ResultsError."""
     with open_regular(folder / ITEMS) as file:
         content = file.read()
     return _selected(content, len(read_items(folder).found))
 
 
-def _selected(content: bytes, count: int) -> _Selected:
-    return _Selected(count, f"sha256:{hashlib.sha256(content).hexdigest()}")
+def _selected(content: bytes, count: int) -> Selected:
+    return Selected(count, f"sha256:{hashlib.sha256(content).hexdigest()}")
 
 
 def ids_in(path: Path, size: float = math.inf) -> Iterator[str]:
     """The ids of the results in the first bytes of a file; a line that was cut off at the end is no result. Raises
     OSError, and ResultsError."""
-    decoder = msgspec.json.Decoder(_Named)
-    with open_regular(path) as file:
-        for number, line in enumerate(file, 1):
-            size -= len(line)
-            if size < 0 or not line.endswith(b"\n"):
-                return
-            try:
-                yield decoder.decode(line).id
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                raise ResultsError(f"{path}:{number}", str(error)) from None
+    return (named.id for named in read_lines(path, _Named, size))
 
 
-def faults(items: Items, results: Iterable[str], without_result: Collection[str] = ()) -> _Faults:
+def faults(items: Items, results: Iterable[str], without_result: Collection[str] = ()) -> Faults:
     """What is wrong with these ids of results."""
     counts = Counter(results)
     missing = (item.id for item in items.found if item.is_case and item.id not in counts)
-    return _Faults(
+    return Faults(
         tuple(id for id in missing if id not in without_result),
         tuple(id for id, count in counts.items() if count > 1),
         tuple(id for id in counts if items.of(id) is None),
     )
 
 
-def check_results(option: str, results: Path, run: RunEnd, *, early: bool = True) -> str:
-    """Does the file have the results that run.json names? early: some may be missing from a run that ended early.
-
-    What is to be said of a run that ended early, "" of a whole one. Raises SettingsError, which names cases.
-    """
-    folder = results.parent
-    try:
-        items = read_items(folder, run.selected) if run.selected is not None else Items(())
-        found = faults(items, ids_in(results), run.without_result)
-    except OSError as error:
-        wanted = f"{error.filename} cannot be read ({error.strerror})"
-        raise SettingsError(option, str(folder), wanted) from None
-    except ResultsError as error:
-        raise SettingsError(option, str(folder), str(error)) from None
-    # Nobody knows how many cases a killed run did not run.
-    allowed = (len(found.missing) if run.finished is None else run.not_run or 0) if early else 0
-    missing = found.missing if len(found.missing) > allowed else ()
-    for line in fault_lines(_Faults(missing, found.doubled, found.foreign)):
-        wanted = "go on with --probe-resume, which runs such cases again, or give the folder of a whole run"
-        raise SettingsError(option, str(folder), f"{line}; {wanted}")
-    return _early_end(run, len(items.found), len(found.missing))
-
-
-def _early_end(run: RunEnd, items: int, missing: int) -> str:
-    if run.finished is not None and not run.not_run:
-        return ""
-    if run.selected is None:
-        return "its run ended early, before its cases were known"
-    return f"its run ended early: {missing if run.finished is None else run.not_run:,} of {items:,} cases are missing"
-
-
-def fault_lines(found: _Faults) -> Iterator[str]:
+def fault_lines(found: Faults) -> Iterator[str]:
     """A line for each kind of fault."""
     for ids, words in (
         (found.missing, "without a result"),
@@ -184,12 +135,3 @@ def id_list(ids: Sequence[str]) -> str:
     """The first few, and how many there are besides."""
     more = f" and {len(ids) - _MAX_NAMED:,} more" if len(ids) > _MAX_NAMED else ""
     return ", ".join(ids[:_MAX_NAMED]) + more
-
-
-def end_of(path: Path) -> RunEnd:
-    """The end of a run, from its run.json. Raises OSError, and ResultsError."""
-    try:
-        with open_regular(path) as file:
-            return msgspec.json.decode(file.read(), type=RunEnd)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ResultsError(str(path), str(error)) from None

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from heapq import nsmallest
 from typing import TypeAlias
 
 from msgspec import Struct, field
 
 from pytest_probe.model.measurement import CaseTime, microseconds
-from pytest_probe.model.result import FUZZED, Plain, Result, number, rank
+from pytest_probe.model.result import FUZZED, Result, number, rank
 from pytest_probe.model.verdict import NON_DETERMINISTIC, SEVERITY, UNDECIDED, Outcome
-from pytest_probe.reports.groups import GroupMember, Groups
+from pytest_probe.reports.groups import NO_LINE, GroupMember, Groups, Line
 
 # Cases in each of the two lists.
 _MAX_LISTED = 10
@@ -135,7 +135,7 @@ class Tally(Struct):
     times: TimeTally = field(default_factory=TimeTally)
     groups: Groups = field(default_factory=Groups)
 
-    def add(self, result: Result, place: str = "") -> None:
+    def add(self, result: Result, place: Line = NO_LINE) -> None:
         """place: the line of the program that made the call, where the result does not tell it."""
         if SEVERITY[result.verdict] > SEVERITY["pass"]:
             self.groups.add(GroupMember.of(result, place))
@@ -148,39 +148,26 @@ class Tally(Struct):
         if result.verdict == "skip":
             self.skips[result.kind or result.reason] += 1
         if result.verdict == "warning" and len(self.warnings) < _MAX_WARNINGS:
-            self.warnings.append((result.id, _why(result)))
-        self._add_search(result)
-        worst = self.apis.setdefault(result.api, Worst(result.api))
-        worst.verdict = max(worst.verdict, result.verdict, key=SEVERITY.__getitem__)
-        for output in result.outputs:
-            _widen(worst, output.metrics)
-
-    def _add_search(self, result: Result) -> None:
+            # The reason of its worst output where it has none of its own.
+            outputs = (f"{each.name}: {each.reason}" for each in result.outputs if each.verdict == result.verdict)
+            self.warnings.append((result.id, next(iter((result.reason or next(outputs, "")).splitlines()), "")))
         for note in result.notes:
             if note.startswith(_CONTRACT):
                 self.contracts.append((result.id, note.removeprefix(_CONTRACT)))
-            counted = _CALLS.match(note)
-            if counted is not None:
+            elif (counted := _CALLS.match(note)) is not None:
                 self.drawn["calls"] += int(counted[1])
                 self.drawn["rejected"] += int(counted[2])
+        worst = self.apis.setdefault(result.api, Worst(result.api))
+        worst.verdict = max(worst.verdict, result.verdict, key=SEVERITY.__getitem__)
+        for metrics in (output.metrics for output in result.outputs):
+            ratio = number(metrics.get("noise_ratio", -1.0))
+            if rank(ratio) > rank(worst.ratio):
+                worst.ratio, worst.limit = ratio, number(metrics.get("noise_ratio_limit"))
+                worst.bound = number(metrics.get("k", _ALL_RUNS)) < _ALL_RUNS
+            if "max_ulp" in metrics:
+                worst.ulp = max(number(metrics["max_ulp"]), -1.0 if math.isnan(worst.ulp) else worst.ulp, key=rank)
 
     def ranking(self, count: int) -> Sequence[Worst]:
         """The `count` worst APIs by noise ratio, without APIs that reach no ratio above 0."""
         ranked = sorted(self.apis.values(), key=lambda worst: -rank(worst.ratio))
         return [worst for worst in ranked[:count] if not worst.ratio <= 0]
-
-
-def _why(result: Result) -> str:
-    """The reason of a result in one line, the reason of its worst output where it has none of its own."""
-    outputs = (f"{output.name}: {output.reason}" for output in result.outputs if output.verdict == result.verdict)
-    lines = (result.reason or next(outputs, "")).splitlines()
-    return lines[0] if lines else ""
-
-
-def _widen(worst: Worst, metrics: Mapping[str, Plain]) -> None:
-    ratio = number(metrics.get("noise_ratio", -1.0))
-    if rank(ratio) > rank(worst.ratio):
-        worst.ratio, worst.limit = ratio, number(metrics.get("noise_ratio_limit"))
-        worst.bound = number(metrics.get("k", _ALL_RUNS)) < _ALL_RUNS
-    if "max_ulp" in metrics:
-        worst.ulp = max(number(metrics["max_ulp"]), -1.0 if math.isnan(worst.ulp) else worst.ulp, key=rank)

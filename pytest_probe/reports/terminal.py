@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_probe.model.dump import Dump, Frame
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 WIDTH = 80
 _MANY_ULP = 1e6
 _WORST_APIS = 10
-_ONE_SIDED = 20
 # Arguments of a failing case.
 _ARGUMENTS = 10
 _QUICK = (
@@ -143,7 +143,9 @@ def _output(output: OutputVerdict) -> Iterator[str]:
     yield from wrap(f"{output.name}{tensor}: {output.verdict}{standard}{reason}")
     if output.diagnosis is not None:
         yield from _diagnosis(output.diagnosis, sampled="sampled" in output.metrics)
-    yield from element_lines(_beyond_limit(output))
+    # The worst elements that the limit does not allow; where it allows all, something else failed: the worst.
+    limit = number(output.metrics.get("noise_ratio_limit"))
+    yield from element_lines([each for each in output.worst if not each.ratio <= limit] or output.worst[:1])
 
 
 def element_lines(elements: Sequence[Element]) -> Iterator[str]:
@@ -152,7 +154,10 @@ def element_lines(elements: Sequence[Element]) -> Iterator[str]:
     if elements:
         ratio = f" {'ratio':>10}" if with_ratio else ""
         yield f"  {'index':<18} {'actual':>17} {'expected':>17} {'ULP':>10}{ratio}"
-    yield from (_element(element, with_ratio) for element in elements)
+    for each in elements:
+        index = f"[{', '.join(map(str, each.index))}]"
+        ratio = f" {each.ratio:>10.4g}" if with_ratio else ""
+        yield f"  {index:<18} {_value(each.actual):>17} {_value(each.expected):>17} {each.ulp:>10.4g}{ratio}"
 
 
 def _diagnosis(found: Diagnosis, *, sampled: bool) -> Iterator[str]:
@@ -160,7 +165,9 @@ def _diagnosis(found: Diagnosis, *, sampled: bool) -> Iterator[str]:
     where = f": {found.where}" if found.where else ""
     elements = "sampled elements" if sampled else "elements"
     if found.size > 1:
-        yield from wrap(f"wrong: {found.wrong:,} of {found.size:,} {elements} ({_share(found)}){where}", "    ", "  ")
+        share = 100 * found.wrong / found.size
+        part = f"{share:.2g} %" if share < 99.5 else "all" if found.wrong == found.size else "nearly all"
+        yield from wrap(f"wrong: {found.wrong:,} of {found.size:,} {elements} ({part}){where}", "    ", "  ")
     if found.cause:
         yield from wrap(f"looks like: {found.cause}", "    ", "  ")
     if found.quick:
@@ -170,27 +177,6 @@ def _diagnosis(found: Diagnosis, *, sampled: bool) -> Iterator[str]:
         yield f"  {'; '.join(counts)}"
     if found.size > 1:
         yield f"  error: {found.errors}"
-
-
-def _share(found: Diagnosis) -> str:
-    if found.wrong == found.size:
-        return "all"
-    share = 100 * found.wrong / found.size
-    return f"{share:.2g} %" if share < 99.5 else "nearly all"
-
-
-def _beyond_limit(output: OutputVerdict) -> Sequence[Element]:
-    """The worst elements that the limit does not allow; where it allows all, something else failed: the worst."""
-    limit = number(output.metrics.get("noise_ratio_limit"))
-    return [element for element in output.worst if not element.ratio <= limit] or output.worst[:1]
-
-
-def _element(element: Element, with_ratio: bool) -> str:
-    index = ", ".join(map(str, element.index))
-    ratio = f" {element.ratio:>10.4g}" if with_ratio else ""
-    return (
-        f"  {f'[{index}]':<18} {_value(element.actual):>17} {_value(element.expected):>17} {element.ulp:>10.4g}{ratio}"
-    )
 
 
 def _value(value: float | str) -> str:
@@ -236,35 +222,14 @@ def width_of(reporter: pytest.TerminalReporter) -> int:
     return reporter.config.get_terminal_writer().fullwidth
 
 
-def one_sided(here: Sequence[str], there: Sequence[str]) -> Iterator[str]:
-    """Cases that only this run has, and cases that only the benchmark has."""
-    for where, names in (("this run", here), ("the benchmark", there)):
-        if names:
-            yield f"probe: only in {where}: {count(len(names), 'case')}"
-            yield from (f"  {name}" for name in names[:_ONE_SIDED])
-            if len(names) > _ONE_SIDED:
-                yield f"  and {len(names) - _ONE_SIDED:,} more"
-
-
-def _warnings(tally: Tally, width: int) -> Iterator[str]:
-    if not tally.warnings:
-        return
-    yield "warnings:"
-    for name, reason in tally.warnings:
+def listed(title: str, found: Iterable[tuple[str, str]], width: int, more: str = "") -> Iterator[str]:
+    """Names, each with a reason below it. more: what is said of others that are not listed."""
+    yield title
+    for name, reason in found:
         yield f"  {name}"
         yield from wrap(reason, "    ", "    ", width)
-    more = tally.verdicts["warning"] - len(tally.warnings)
     if more:
-        yield f"  and {count(more, 'warning')} more; --probe-out=DIR keeps all"
-
-
-def _contracts(tally: Tally, width: int) -> Iterator[str]:
-    """Calls whose numbers are right, and that differ in what they accept or return."""
-    if tally.contracts:
-        yield "contracts, which fail with --probe-strict:"
-    for name, reason in tally.contracts:
-        yield f"  {name}"
-        yield from wrap(reason, "    ", "    ", width)
+        yield f"  and {more}"
 
 
 def wrap(text: str, indent: str = "  ", start: str = "", width: int = WIDTH) -> list[str]:
@@ -278,11 +243,6 @@ def wrap(text: str, indent: str = "  ", start: str = "", width: int = WIDTH) -> 
         for line in printable(text).splitlines()
         for part in ([line] if line.startswith("  ") else wrapper.wrap(line))
     ]
-
-
-def _says_nothing(worst: Worst) -> bool:
-    """No ULP, or so many where all is well that they only say that the reference is near zero."""
-    return worst.ulp != worst.ulp or (worst.verdict == "pass" and worst.ulp > _MANY_ULP)
 
 
 def summary_lines(tally: Tally, *, not_run: int, width: int = WIDTH) -> Iterator[str]:
@@ -305,14 +265,19 @@ def summary_lines(tally: Tally, *, not_run: int, width: int = WIDTH) -> Iterator
     if tally.drawn["calls"]:
         share = tally.drawn["rejected"] / tally.drawn["calls"]
         yield f"{count(tally.drawn['calls'], 'call')} drawn, {share:.0%} of them rejected by the reference"
-    yield from _contracts(tally, width)
+    if tally.contracts:
+        # Calls whose numbers are right, and that differ in what they accept or return.
+        yield from listed("contracts, which fail with --probe-strict:", tally.contracts, width)
     if not_run:
         yield f"{count(not_run, 'item')} did not run"
     if tally.skips:
         yield "skipped:"
         for kind, number in tally.skips.most_common():
             yield from wrap(f"{number:,}  {kind}", " " * 10, " " * (8 - len(f"{number:,}")), width)
-    yield from _warnings(tally, width)
+    if tally.warnings:
+        others = tally.verdicts["warning"] - len(tally.warnings)
+        more = f"{count(others, 'warning')} more; --probe-out=DIR keeps all" if others else ""
+        yield from listed("warnings:", tally.warnings, width, more)
     yield from _ranked(tally.ranking(_WORST_APIS), width)
     yield from tally.times.lines()
 
@@ -325,6 +290,8 @@ def _ranked(ranking: Sequence[Worst], width: int) -> Iterator[str]:
         yield f"{'worst APIs by noise ratio':<{names}} {'ratio':>10} {'limit':>8} {'max ULP':>10} {'':>7}".rstrip()
     for worst in ranking:
         api = worst.api if len(worst.api) <= names else worst.api[: names - 3] + "..."
-        ulp = "" if _says_nothing(worst) else f"{worst.ulp:.4g}"
+        # So many ULP where all is well only say that the reference is near zero.
+        says_nothing = math.isnan(worst.ulp) or (worst.verdict == "pass" and worst.ulp > _MANY_ULP)
+        ulp = "" if says_nothing else f"{worst.ulp:.4g}"
         ratio = f"{'<= ' if worst.bound else ''}{worst.ratio:.4g}"
         yield f"{api:<{names}} {ratio:>10} {worst.limit:>8.4g} {ulp:>10} {worst.verdict:>7}"

@@ -27,10 +27,10 @@ FEW, CROSSED = 0.02, 4.0
 
 
 def beside_written(standard: Standard, comparison: Comparison, verdict: OutputVerdict) -> OutputVerdict:
-    """The verdict; where the reference rounds inside, no error of what rounds as it does, and a warning of what leaves
-    that out."""
+    """The verdict beside a reference that rounds inside: no error of what rounds as it does, and a warning of what
+    leaves that out."""
     rounds = comparison.case.rounds
-    if not rounds or verdict.verdict not in ("pass", "error"):
+    if verdict.verdict not in ("pass", "error"):
         return verdict
     runs = comparison.evidence.narrow_steps(RUNS)
     if verdict.verdict == "pass":

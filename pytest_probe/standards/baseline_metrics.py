@@ -29,7 +29,9 @@ def baseline_metrics(comparison: Comparison, verdict: OutputVerdict) -> Mapping[
     found: dict[str, Metric] = {"elements": actual.size}
     if verdict.standard in _UNREPEATABLE or not _UNREPEATABLE.isdisjoint(comparison.classes):
         return found
-    if not _is_chosen(comparison, verdict) and actual.dtype.kind not in "iub":
+    other = _BACKWARD_ONLY if comparison.direction == "forward" else _FORWARD_ONLY
+    chosen = verdict.standard in _CHOSEN or not (_CHOSEN - other).isdisjoint(comparison.classes)
+    if (verdict.standard in ("noise", "exact") or not chosen) and actual.dtype.kind not in "iub":
         found |= _distances(comparison, verdict)
     return {**found, "crc": crc(actual)}
 
@@ -37,13 +39,6 @@ def baseline_metrics(comparison: Comparison, verdict: OutputVerdict) -> Mapping[
 def crc(array: AnyArray) -> str:
     """CRC-32 of an array's bytes in their order, as eight hexadecimal digits."""
     return f"{zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data):08x}"
-
-
-def _is_chosen(comparison: Comparison, verdict: OutputVerdict) -> bool:
-    if verdict.standard in ("noise", "exact"):
-        return False
-    other = _BACKWARD_ONLY if comparison.direction == "forward" else _FORWARD_ONLY
-    return verdict.standard in _CHOSEN or not (_CHOSEN - other).isdisjoint(comparison.classes)
 
 
 def _distances(comparison: Comparison, verdict: OutputVerdict) -> dict[str, Metric]:

@@ -68,14 +68,12 @@ def differing(comparison: Comparison, actual: AnyArray, expected: AnyArray) -> B
 def _passed(comparison: Comparison, measured: Mapping[str, Metric]) -> OutputVerdict:
     actual, basis = comparison.actual, Basis(comparison, None) if comparison.sampled else None
     name, dtype = comparison.name, dtype_name(actual.dtype)
-    found = _detects(comparison) if is_floating(actual.dtype) or is_complex(actual.dtype) else None
+    found = None
+    if is_floating(actual.dtype) or is_complex(actual.dtype):
+        # One ulp; and one roundoff of all elements where there is a number.
+        scale = float_format(comparison.precision).roundoff if comparison.expected.any() else None
+        found = Detects(scale, 1.0, 1.0 if row_of(actual) else None)
     return OutputVerdict(name, actual.shape, dtype, "pass", Exact.name, metrics=measured, basis=basis, detects=found)
-
-
-def _detects(comparison: Comparison) -> Detects:
-    """One ulp; and one roundoff of all elements where there is a number."""
-    scale = float_format(comparison.precision).roundoff if comparison.expected.any() else None
-    return Detects(scale, 1.0, 1.0 if row_of(comparison.actual) else None)
 
 
 def row_of(actual: AnyArray) -> int:
@@ -135,12 +133,13 @@ def _other_zeros(actual: AnyArray, wanted: AnyArray) -> BoolArray:
 
 def elements(comparison: Comparison, score: AnyArray, ratios: AnyArray | None = None) -> tuple[Element, ...]:
     """The five elements of the largest score, as reports show them."""
-    found = metrics.worst(np.where(score, _distances(comparison), -1.0) if score.dtype == bool else score)
+    found = metrics.worst(np.where(score, distances(comparison), -1.0) if score.dtype == bool else score)
     wanted = [index for index in found if score.dtype != bool or score[index]]
     return tuple(_elements(comparison, wanted, ratios))
 
 
-def _distances(comparison: Comparison) -> AnyArray:
+def distances(comparison: Comparison) -> AnyArray:
+    """How far each element is from the reference, in ULP; of integers their differences."""
     actual = comparison.actual
     if is_floating(actual.dtype) or is_complex(actual.dtype):
         return ulp_distance(actual, comparison.expected, actual.dtype)
@@ -152,12 +151,12 @@ def _elements(comparison: Comparison, indices: Sequence[tuple[int, ...]], ratios
         np.array([side[index] for index in indices], side.dtype) for side in (comparison.actual, comparison.expected)
     )
     if is_floating(actual.dtype) or is_complex(actual.dtype):
-        distances = ulp_distance(actual, expected, actual.dtype).tolist()
+        apart = ulp_distance(actual, expected, actual.dtype).tolist()
     else:
-        distances = [abs(int(first) - int(second)) for first, second in zip(actual, expected, strict=True)]
+        apart = [abs(int(first) - int(second)) for first, second in zip(actual, expected, strict=True)]
     for place, index in enumerate(indices):
         ratio = float("nan") if ratios is None else float(ratios[index])
-        yield Element(index, _plain(actual[place]), _plain(expected[place]), float(distances[place]), ratio)
+        yield Element(index, _plain(actual[place]), _plain(expected[place]), float(apart[place]), ratio)
 
 
 def _plain(value: np.generic) -> float | str:

@@ -53,13 +53,18 @@ class Finite:
 
     def _explained(self, comparison: Comparison, lost: BoolArray, beyond: BoolArray) -> OutputVerdict:
         """The verdict where either side has elements that are not finite."""
-        near = _at_edge(comparison)
+        # Where the reference is so near to the largest number that rounding decides on which side it lies.
+        dtype = comparison.actual.dtype
+        largest, narrow = _largest(dtype), np.empty(0, dtype).real.dtype if is_complex(dtype) else dtype
+        with np.errstate(invalid="ignore"):
+            away = np.abs(np.abs(comparison.expected) - largest)
+            near = np.asarray(away <= _EDGE * float_format(narrow).roundoff * largest)
         abnormal, missed = lost & ~beyond & ~near, beyond & ~lost & ~near
-        saturated = missed & (np.abs(_wide(comparison.actual)) >= _largest(comparison.actual.dtype))
+        saturated = missed & (np.abs(_wide(comparison.actual)) >= largest)
         if (abnormal | (missed & ~saturated)).any():
             # What steps in the device's own precision do, or inputs that are rounded otherwise, is no fault.
             for run in _runs(comparison):
-                over = _beyond(run, comparison.actual.dtype)
+                over = _beyond(run, dtype)
                 abnormal &= ~over
                 missed &= over
         abnormal |= _turned(comparison, lost & beyond)
@@ -67,7 +72,17 @@ class Finite:
         for kind, where in (("abnormal", abnormal), ("missed", missed)):
             if where.any():
                 return self._overflow_verdict(comparison, kind, where, lost, beyond)
-        if not _inputs_are_finite(comparison):
+        # Are all arguments, and incoming gradients, numbers?
+        arrays: list[AnyArray] = list(comparison.case.incoming.values())
+
+        def note(leaf: Any) -> Any:
+            if isinstance(leaf, np.ndarray):
+                arrays.append(leaf)
+            return leaf
+
+        comparison.call.mapped(note)
+        numbers = (_wide(array) for array in arrays if is_floating(array.dtype) or is_complex(array.dtype))
+        if not all(bool(np.isfinite(array).all()) for array in numbers):
             raise Unsupported(f"{comparison.name} is not finite, and neither is an argument", INHERITED)
         if saturated.any():
             return self._overflow_verdict(comparison, "saturated", saturated, lost, beyond)
@@ -118,17 +133,6 @@ def is_beyond(values: Any, dtype: str) -> bool:
     return bool(_beyond(np.asarray(values), numpy_dtype(dtype)).any())
 
 
-def _at_edge(comparison: Comparison) -> BoolArray:
-    """Where the reference is so near to the largest number that rounding decides on which side it lies."""
-    dtype = comparison.actual.dtype
-    largest = _largest(dtype)
-    narrow = np.empty(0, dtype).real.dtype if is_complex(dtype) else dtype
-    with np.errstate(invalid="ignore"):
-        return np.asarray(
-            np.abs(np.abs(comparison.expected) - largest) <= _EDGE * float_format(narrow).roundoff * largest
-        )
-
-
 def _turned(comparison: Comparison, both: BoolArray) -> BoolArray:
     """Where an infinity has the other sign than the number of the reference, which is beyond the range."""
     if is_complex(comparison.actual.dtype):
@@ -148,17 +152,3 @@ def _runs(comparison: Comparison) -> Iterator[AnyArray]:
     own = evidence.cpu_result()
     if own is not None and own.shape == shape:
         yield _wide(own)
-
-
-def _inputs_are_finite(comparison: Comparison) -> bool:
-    """Are all arguments, and incoming gradients, numbers?"""
-    arrays: list[AnyArray] = list(comparison.case.incoming.values())
-
-    def note(leaf: Any) -> Any:
-        if isinstance(leaf, np.ndarray):
-            arrays.append(leaf)
-        return leaf
-
-    comparison.call.mapped(note)
-    numbers = (_wide(array) for array in arrays if is_floating(array.dtype) or is_complex(array.dtype))
-    return all(bool(np.isfinite(array).all()) for array in numbers)

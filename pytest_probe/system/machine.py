@@ -108,7 +108,10 @@ def available_memory(workers: int = 1) -> int:
 
     The whole, not what is free now, and asked once: what is skipped must not depend on the state of the page cache.
     """
-    machine = min((_physical(), *group_limits(_own_groups(), _GROUPS)))
+    groups = ""
+    with suppress(OSError):
+        groups = Path("/proc/self/cgroup").read_text()
+    machine = min((_physical(), *group_limits(groups, _GROUPS)))
     return min((machine // workers, *_address_space_left()))
 
 
@@ -117,13 +120,6 @@ def _physical() -> int:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
         return _UNKNOWN_MEMORY
-
-
-def _own_groups() -> str:
-    try:
-        return Path("/proc/self/cgroup").read_text()
-    except OSError:
-        return ""
 
 
 def group_limits(groups: str, mounted: Path) -> Iterator[int]:

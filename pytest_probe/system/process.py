@@ -1,5 +1,5 @@
 """This process: its garbage collection, its idle threads, its memory, what it writes to stderr, its extensions in C,
-the frames that a crash prints, and its end."""
+and its end."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
-from types import FunctionType, ModuleType
-from typing import Any, TypeVar
+from types import ModuleType
+from typing import Any
 
 
 @contextmanager
@@ -28,23 +28,6 @@ def paused_gc() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-T = TypeVar("T")
-
-
-def _call(function: Callable[[], Any]) -> Any:
-    return function()
-
-
-def call_below_frame(name: str, function: Callable[[], T]) -> T:
-    """Call the function below a frame of this name. When native code ends the process, faulthandler, which pytest
-    enables, prints the names of all frames, and no Python code can run any more to say what ran."""
-    names = {"co_name": name, "co_filename": "<pytest-probe item>"}
-    if sys.version_info >= (3, 11):
-        names["co_qualname"] = name
-    found: T = FunctionType(_call.__code__.replace(**names), {})(function)  # type: ignore[arg-type]
-    return found
 
 
 # A user who sets one of these decides; the first is OpenMP's own.

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
 from pytest_probe.features.html.collected import Collected
-from pytest_probe.features.html.other_runs import Comparison, Sparklines
+from pytest_probe.features.html.other_runs import Comparison
 from pytest_probe.features.html.page import Page
-from pytest_probe.features.html.run_folder import RunFacts
 from pytest_probe.model.result import Result
+from pytest_probe.reports.result_set import RunFile
 from tests.support.browser import Opened, chromium, missing
 from tests.support.made_results import RUN
 
@@ -34,14 +34,14 @@ def browser() -> Iterator[Chrome]:
 def opened(browser: Chrome, tmp_path: Path) -> Opener:
     """Opens the page of a run with these results."""
 
-    def make(results: list[Result], beside: Comparison | None = None, lines: Sparklines | None = None) -> Opened:
+    def make(results: list[Result], beside: Comparison | None = None, lines: Mapping[str, Any] | None = None) -> Opened:
         collected = Collected()
         for result in results:
             row = collected.add(result)
             if beside is not None:
                 beside.add(row, result)
         path = tmp_path / "page.html"
-        Page(RunFacts.of(RUN), collected, beside, lines).write(path)
+        Page(RunFile.of(RUN), collected, beside, lines).write(path)
         return Opened(browser, path)
 
     return make

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec import structs
 
-from pytest_probe.features.html.other_runs import Comparison, OtherCase, OtherRun, Sparklines
+from pytest_probe.features.html.other_runs import Comparison, OtherCase, letter_of
 from pytest_probe.model.details import OperandPlot
 from pytest_probe.model.measurement import CaseTime, Throughput, TimeBeside
 from pytest_probe.model.result import Result
 from pytest_probe.numerics.error_plots import Histogram
+from pytest_probe.reports.result_set import ResultSet
 from tests.browser.conftest import Opener
 from tests.support.browser import Opened
 from tests.support.made_results import made_result, made_results
@@ -445,7 +446,7 @@ def test_by_api(opened: Opener) -> None:
 
 def test_two_runs(opened: Opener) -> None:
     gone = {"dump.json::Functional.gone.0.forward": OtherCase("pass", {"noise_ratio": 1.0})}
-    page = opened(CASES, Comparison(OtherRun("last week", "run", {**unlike(CASES[:-1], 0.25), **gone})))
+    page = opened(CASES, Comparison(ResultSet("run", "last week", {**unlike(CASES[:-1], 0.25), **gone})))
     page.view("Two runs")
     words = page.find("#app section:not([hidden])").text
     assert "299 cases on both sides" in words
@@ -461,8 +462,8 @@ def test_two_runs(opened: Opener) -> None:
 
 
 def test_unlike_runs_have_no_slopes(opened: Opener) -> None:
-    other = OtherRun("another", "run", unlike(CASES, 2), ("They are of other dumps.",), alike=False)
-    page = opened(CASES, Comparison(other))
+    other = ResultSet("run", "another", unlike(CASES, 2))
+    page = opened(CASES, Comparison(other, ("They are of other dumps.",), alike=False))
     page.view("Two runs")
     assert page.all("#app section:not([hidden]) svg") == []
     words = page.find("#app section:not([hidden])").text
@@ -492,8 +493,9 @@ def test_times(opened: Opener) -> None:
 
 
 def test_sparklines(opened: Opener) -> None:
-    lines: dict[str, list[float | None]] = {result.id: [1.0, 4.0, None, 64.0] for result in CASES}
-    page = opened(CASES, None, Sparklines("noise_ratio", ["a", "b", "c", "d"], lines))
+    line = "".join(map(letter_of, [1.0, 4.0, None, 64.0]))
+    lines = {"metric": "noise_ratio", "runs": ["a", "b", "c", "d"], "lines": [line] * len(CASES)}
+    page = opened(CASES, None, lines)
     drawing = page.all("tbody td svg")[0]
     assert drawing.get_attribute("aria-label") == "noise ratio over 3 runs: first about 1, last about 64"
     unharmed(page)
@@ -521,8 +523,8 @@ def hostile(text: str, number: int) -> Result:
 
 def test_what_a_dump_says_is_never_run(opened: Opener) -> None:
     results = [hostile(text, number) for number, text in enumerate(HOSTILE)]
-    other = OtherRun(HOSTILE[0], "run", {HOSTILE[1]: OtherCase("pass", {})}, (HOSTILE[3],))
-    page = opened(results, Comparison(other))
+    other = ResultSet("run", HOSTILE[0], {HOSTILE[1]: OtherCase("pass", {})})
+    page = opened(results, Comparison(other, (HOSTILE[3],)))
     for place in range(len(results)):
         page.view("Cases")
         page.all("tbody .opener")[place].click()
@@ -553,8 +555,8 @@ def test_the_policy_forbids_what_is_not_the_pages_own(opened: Opener) -> None:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_no_violation_of_accessibility(opened: Opener, theme: str) -> None:
-    other = OtherRun("last week", "run", unlike(CASES[:-1], 0.25), ("A note.",))
-    page = opened(CASES, Comparison(other))
+    other = ResultSet("run", "last week", unlike(CASES[:-1], 0.25))
+    page = opened(CASES, Comparison(other, ("A note.",)))
     page.choose("#theme", theme)
     page.run(AXE.read_text(encoding="utf-8"))
     for view in ("Cases", "Where it begins", "APIs", "Two runs"):

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from pytest_probe.features.msprobe_csv.rows import COSINE, MEASURED
+from pytest_probe.export.details import COSINE, MEASURED
 from pytest_probe.numerics.tool_metrics import Measures
 
 # Columns of msprobe, PaddleAPEX; of msprobe for MindSpore; of ptdbg's compare(); of api_accuracy_checker, 2023.

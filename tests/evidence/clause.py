@@ -11,7 +11,7 @@ import torch
 from msgspec import Struct
 
 from pytest_probe.check import Checker, Conditions
-from pytest_probe.check.alternatives import OutputRuns
+from pytest_probe.check.perturbed import OutputRuns
 from pytest_probe.model.comparison import RunKind
 from pytest_probe.model.verdict import Outcome, Verdict
 from pytest_probe.numerics.dtypes import AnyArray

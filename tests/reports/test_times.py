@@ -1,24 +1,19 @@
-"""The slowest cases of a run, and PaddleAPEX's files."""
+"""The slowest cases of a run."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 
-from pytest_probe.features.timing.paddleapex_csv import memory_row, summary_row, time_row, write_measurements
 from pytest_probe.model.measurement import CaseMemory, CaseTime, TimeBeside
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import OutputVerdict, Verdict
 from pytest_probe.reports import junit
-from pytest_probe.reports.results_file import RESULTS
 from pytest_probe.reports.tally import TimeTally
 
 TIME = CaseTime(
     12.5, 12.0, 13.0, 11.0, 90.0, 0.2, 4000, "host", "warm", 1, input_shapes=((2, 3), ()), output_shapes=((2, 3),)
 )
 BESIDE = TimeBeside("benchmark", 10.0, 1.25, 1.15, 9.0)
-OUTPUT = OutputVerdict("output.0", (2, 3), "float32", "warning", "noise")
 
 
 def result(
@@ -87,48 +82,6 @@ def test_junit_has_time_ratio_and_peak() -> None:
     assert (found["probe.time_us"], found["probe.time_ratio"], found["probe.peak_bytes"]) == (12.5, 1.25, 4096)
     assert not any(name.startswith(("probe.time", "probe.peak")) for name in dict(junit.properties(result(None))))
     assert "probe.peak_bytes" not in dict(junit.properties(result(memory=CaseMemory(reason="nothing counts"))))
-
-
-def test_rows_of_times() -> None:
-    assert time_row(result(None)) is None
-    assert time_row(result(CaseTime(reason="raised"))) is None
-    row = ["Torch.exp.0", "float32", "[[2, 3], []]", "[[2, 3]]", "forward"]
-    assert time_row(result()) == [*row, -1, 12.5, ""]
-    beside = msgspec.structs.replace(TIME, beside=BESIDE)
-    assert time_row(result(beside)) == [*row, 10.0, 12.5, 1.25]
-
-
-def test_the_summary_tells_the_verdict_on_the_numbers() -> None:
-    found = [
-        summary_row(result()),
-        summary_row(result(outputs=(OUTPUT,), verdict="warning")),
-        summary_row(result(outputs=(OUTPUT,), verdict="error", kind="slower")),
-    ]
-    assert [row[-1] for row in found if row is not None] == ["N/A", "warning", "warning"]
-
-
-def test_rows_of_memory() -> None:
-    assert memory_row(result()) is None
-    assert memory_row(result(memory=CaseMemory(reason="nothing counts"))) is None
-    assert memory_row(result(memory=CaseMemory(300))) == ["Torch.exp.0.forward", -1, 300, ""]
-    beside = CaseMemory(300, benchmark_bytes=500)
-    assert memory_row(result(memory=beside, dtype="bfloat16")) == ["Torch.exp.0.forward*bfloat16", 500, 300, 200]
-
-
-def test_files_of_nothing_are_not_written(tmp_path: Path) -> None:
-    def write(*results: Result) -> list[str]:
-        (tmp_path / RESULTS).write_bytes(b"".join(msgspec.json.encode(each) + b"\n" for each in results))
-        return [path.name for path in write_measurements(tmp_path)]
-
-    assert write(result(None)) == []
-    assert write(result(None, memory=CaseMemory(1))) == ["memory_checking_result.csv"]
-    assert write(result(), result(None)) == ["prof_checking_result.csv", "prof_summary.csv"]
-    lines = (tmp_path / "prof_summary.csv").read_text(encoding="utf-8-sig").splitlines()
-    assert lines == [
-        "API Name,dtype,input shape,output shape,direction,Bench Time(us),Device Time(us),Device/Bench Time Ratio,"
-        "Acc_status",
-        'Torch.exp.0,float32,"[[2, 3], []]","[[2, 3]]",forward,-1,12.5,,N/A',
-    ]
 
 
 def test_results_come_back_whole() -> None:

@@ -189,20 +189,16 @@ def _convolution(transposed: bool) -> Callable[[_Call], Contraction]:
         channels: Indices = ("in", "out") if transposed else ("out", "in")
         # Each place of the smaller map meets each place of the window once, but at edges and with strides.
         places = math.prod(shape[-spatial:]) * math.prod(kernel[2:])
-        strides = 1 if transposed else _stride(call, spatial)
+        stride = call.call.argument("stride")
+        strides = math.prod(stride) if isinstance(stride, (list, tuple)) else int(stride) ** spatial
         return _made(
             {name: ((*batch, "in", *sites), shape), weight: ((*channels, *sites), kernel)},
             {} if bias is None else {bias[0]: (("out",), bias[1])},
             (*batch, "out", *sites),
-            window=places / strides,
+            window=places if transposed else places / strides,
         )
 
     return made
-
-
-def _stride(call: _Call, spatial: int) -> int:
-    stride = call.call.argument("stride")
-    return int(math.prod(stride)) if isinstance(stride, (list, tuple)) else int(stride) ** spatial
 
 
 # By the names that classes.yaml gives to contractions.

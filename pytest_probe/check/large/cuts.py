@@ -143,10 +143,6 @@ class Cut(Struct, frozen=True):
             return math.prod(whole) == stop - start
         return whole == (*piece[:axis], self.extent, *piece[axis + 1 :])
 
-    def _cuts_rows(self, name: str, array: AnyArray) -> bool:
-        """Are the places of a tensor those of its last dimension?"""
-        return not self.flat and array.ndim > 1 and self.axis(name) == array.ndim - 1
-
     def windows(self, arrays: Mapping[str, AnyArray]) -> Iterator[slice]:
         """All places, in pieces of at most about PIECE elements of the largest of these tensors. Of lists in some
         larger ones, since each piece has a part, or nothing, of each tensor."""
@@ -155,7 +151,8 @@ class Cut(Struct, frozen=True):
             step = max(PIECE, self.extent // MOST_PIECES)
         else:
             step = max(1, PIECE * self.extent // largest)
-            if any(self._cuts_rows(name, array) for name, array in arrays.items()):
+            last = (array.ndim > 1 and self.axis(name) == array.ndim - 1 for name, array in arrays.items())
+            if not self.flat and any(last):
                 step = max(step, min(BESIDE, LARGEST_PIECE * self.extent // largest))
         for start in range(0, self.extent, step):
             yield slice(start, min(start + step, self.extent))
@@ -227,10 +224,13 @@ def _possible(leaves: Mapping[str, Leaf]) -> Iterator[Cut]:
         extent = largest.shape[axis]
         if extent < LEAST:
             return
-        for place in (_from_the_right, _from_the_left, _alone):
+        # As tensors are broadcast; as indices lead to rows; as a norm's weight has the dimension of channels.
+        for way in range(3):
             axes = {}
             for name, leaf in leaves.items():
-                own = axis if leaf.array.ndim == largest.ndim else place(axis, leaf.array.ndim, largest.ndim)
+                ndim = leaf.array.ndim
+                ways = axis - (largest.ndim - ndim), axis, 0 if ndim == 1 else -1
+                own = axis if ndim == largest.ndim else ways[way]
                 if 0 <= own < leaf.array.ndim and leaf.array.shape[own] == extent:
                     axes[name] = own
             if axes not in tried:
@@ -261,21 +261,6 @@ def _of_lists(leaves: Mapping[str, Leaf]) -> Cut | None:
     return Cut(end, dict.fromkeys(spans, 0), {}, flat=True, spans=spans)
 
 
-def _from_the_right(axis: int, own: int, largest: int) -> int:
-    """As tensors are broadcast."""
-    return axis - (largest - own)
-
-
-def _from_the_left(axis: int, own: int, largest: int) -> int:
-    """As indices lead to rows."""
-    return axis
-
-
-def _alone(axis: int, own: int, largest: int) -> int:
-    """As a norm's weight has the dimension of channels."""
-    return 0 if own == 1 else -1
-
-
 class _Trial(Struct, frozen=True):
     """Three windows of a call: two that touch, and the one over both."""
 
@@ -290,7 +275,10 @@ class _Trial(Struct, frozen=True):
         windows = _of_each(self.cut) if self.cut.spans else _in_the_middle(self.cut, self.leaves)
         leaves = self.cut.leaves_at(self.leaves, windows.both)
         run, wanted = self.run(replace(self.candidate, arguments=with_leaves(self.candidate.arguments, leaves)))
-        parts = [self._again(self.cut.leaves_at(self.leaves, window), wanted) for window in windows.parts]
+        parts = []
+        for window in windows.parts:
+            part = with_leaves(self.candidate.arguments, self.cut.leaves_at(self.leaves, window))
+            parts.append(self.framework.run(self.candidate.reference, part.args, part.kwargs, self.way, wanted))
         axes, changed = windows.axes(run, parts), changed_by(run, leaves)
         # Of what stays whole only a single element may be written to, as a count of steps: each piece must then leave
         # the same one.
@@ -301,17 +289,13 @@ class _Trial(Struct, frozen=True):
         # Of lists no output is a sum.
         for means in (frozenset[str](), uncut):
             cut = replace(own, means=frozenset(means))
-            if _agree(cut, _arrays(run, changed), [_arrays(part, changed) for part in parts], windows.halves):
+            if _agree(cut, _arrays(run, changed), [_arrays(each, changed) for each in parts], windows.halves):
                 break
         else:
             return None
         if wanted is not None and not self._gradients_agree(cut, run, parts, windows.halves):
             return None
         return Corner(replace(windows.with_outputs(self.cut, axes), means=cut.means), cut, leaves, run, wanted)
-
-    def _again(self, leaves: Mapping[str, Leaf], wanted: Wanted | None) -> Run:
-        arguments = with_leaves(self.candidate.arguments, leaves)
-        return self.framework.run(self.candidate.reference, arguments.args, arguments.kwargs, self.way, wanted)
 
     def _gradients_agree(self, cut: Cut, run: Run, parts: list[Run], halves: tuple[Places, Places]) -> bool:
         incoming = {

@@ -130,7 +130,11 @@ class Pieces(Struct, frozen=True):
             self.actual.keys() == corner.keys()
             and (self.replay.source.tells_changes or not changed)
             and not any(changed_on_device_alone(self.replay))
-            and all(_fits(self.cut, name, array, corner[name]) for name, array in self.actual.items())
+            and all(
+                widened_dtype(array.dtype) == widened_dtype(corner[name].dtype)
+                and self.cut.fits(name, array.shape, corner[name].shape)
+                for name, array in self.actual.items()
+            )
         )
 
     def drawn(self) -> Sides | None:
@@ -145,12 +149,12 @@ class Pieces(Struct, frozen=True):
             count = max(1, by_largest, min(math.ceil(FEWEST * extent / smallest), extent // 16))
             return self._sides(_distinct([generator.integers(extent, size=count)]))
         # Each tensor of a list is judged by itself.
-        found = [self._drawn_of(generator, *span) for span in sorted(set(self.cut.spans.values()))]
+        found = []
+        for start, stop in sorted(set(self.cut.spans.values())):
+            count = max(FEWEST, DRAWN * (stop - start) // self.cut.extent)
+            whole = stop - start <= count
+            found.append(np.arange(start, stop) if whole else generator.integers(start, stop, size=count))
         return self._sides(_distinct(found))
-
-    def _drawn_of(self, generator: np.random.Generator, start: int, stop: int) -> AnyArray:
-        count = max(FEWEST, DRAWN * (stop - start) // self.cut.extent)
-        return np.arange(start, stop) if stop - start <= count else generator.integers(start, stop, size=count)
 
     @property
     def _arrays(self) -> dict[str, AnyArray]:
@@ -244,13 +248,18 @@ class Pieces(Struct, frozen=True):
 
     def _seen(self, scan: _Scan, piece: tuple[int, slice]) -> _Seen | None:
         """What is seen in a piece; None where the reference refuses."""
-        number, window = piece
-        found = self._piece(window, self.replay.reference.way)
-        if found is None or not self._writes_the_same(found):
+        (number, window), reference = piece, self.replay.reference
+        found = self._piece(window, reference.way)
+        if found is None:
+            return None
+        # In arguments that are not cut a piece must leave what the corner leaves there: a flag of overflow depends on
+        # all elements, and is no sum of what pieces give.
+        whole = [name for name in reference.changed if name in found and self.cut.axis(name) is None]
+        if not all(np.array_equal(found[name], reference.run.after(name)) for name in whole):
             return None
         if number % CHECKED == 0:
             # A reference that runs elsewhere must give the numbers of the CPU.
-            way = self.replay.reference.way
+            way = reference.way
             wanted = found if way.place == "cpu" else self._piece(window, replace(way, place="cpu")) or {}
             wrong = [name for name, array in found.items() if not equal_in_float64(array, wanted[name])]
             if wrong:
@@ -258,19 +267,13 @@ class Pieces(Struct, frozen=True):
         actual = {name: self.cut.at(name, self.actual[name], window) for name in self.names}
         # A changed argument that is returned as well counts once, as an output.
         expected = {name: array for name, array in found.items() if name in self.actual}
-        return scan.look(window, actual, expected, partial(self._part, window))
 
-    def _part(self, window: slice) -> Replay:
-        """The replay of a piece alone, whose reference has not run."""
-        part = _at(self.replay.reference, self.cut, window)
-        return replace(self.replay, reference=part, incoming=self.cut.incoming_at(self.replay.incoming, window))
+        def part() -> Replay:
+            """The replay of the piece alone, whose reference has not run."""
+            incoming = self.cut.incoming_at(self.replay.incoming, window)
+            return replace(self.replay, reference=_at(reference, self.cut, window), incoming=incoming)
 
-    def _writes_the_same(self, found: Mapping[str, AnyArray]) -> bool:
-        """Does a piece leave in arguments that are not cut what the corner leaves there? A flag of overflow depends
-        on all elements, and is no sum of what pieces give."""
-        reference = self.replay.reference
-        whole = [name for name in reference.changed if name in found and self.cut.axis(name) is None]
-        return all(np.array_equal(found[name], reference.run.after(name)) for name in whole)
+        return scan.look(window, actual, expected, part)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -441,8 +444,3 @@ def reference_results(replay: Replay, direction: Direction) -> dict[str, AnyArra
         return results(reference.run, reference.changed)
     run = reference.again(reference.leaves, reference.way, reference.wanted)
     return reference.framework.gradients(run, replay.incoming)
-
-
-def _fits(cut: Cut, name: str, array: AnyArray, piece: AnyArray) -> bool:
-    """Is it what a whole tensor with such a piece is like?"""
-    return widened_dtype(array.dtype) == widened_dtype(piece.dtype) and cut.fits(name, array.shape, piece.shape)

@@ -20,7 +20,7 @@ from pytest_probe.check.large.contractions import Contraction, IndexValues, Indi
 from pytest_probe.check.perturbed import Perturbation, PerturbedRuns
 from pytest_probe.check.reference import other_reading
 from pytest_probe.check.replay import Replay
-from pytest_probe.check.structure import Compared, Sides, changed_arguments, nearest_structure
+from pytest_probe.check.structure import Compared, Sides, changed_arguments, nearest_structure, structure_error
 from pytest_probe.errors import NoReference
 from pytest_probe.inputs.draws import RecordStreams
 from pytest_probe.model.dump import Direction
@@ -317,7 +317,4 @@ def _structural(sampler: Sampler, actual: Mapping[str, Any]) -> Iterator[OutputV
 def _missing(sampler: Sampler, actual: Mapping[str, Any]) -> Iterator[OutputVerdict]:
     reference = sampler.replay.reference
     for name in sorted(frozenset() if reference.wanted is None else reference.wanted.names - actual.keys()):
-        array = reference.leaves[name].array
-        yield OutputVerdict(
-            f"grad.{name}", array.shape, array.dtype.name, "error", "structure", "the device gives no gradient"
-        )
+        yield structure_error(f"grad.{name}", reference.leaves[name].array, "the device gives no gradient")

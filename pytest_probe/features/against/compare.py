@@ -20,7 +20,7 @@ from pytest_probe.features.against.matching import Match
 from pytest_probe.features.against.producers import Producers
 from pytest_probe.features.against.sides import TENSORS, AnyTensor, Side, compared
 from pytest_probe.features.against.standards import CLOSENESS
-from pytest_probe.features.against.tool_tables import line_of, rows_of
+from pytest_probe.features.against.tool_rows import line_of, rows_of
 from pytest_probe.model.dump import Direction, Dump, Record
 from pytest_probe.model.pairing import Paired, SideName, Status
 from pytest_probe.model.verdict import SEVERITY, Verdict

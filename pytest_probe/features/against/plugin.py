@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from pytest_probe.check import Case, Checked, Question
 from pytest_probe.errors import DumpError, SettingsError
+from pytest_probe.export.two_dumps import write_tables
 from pytest_probe.features.against.compare import Comparing, Ranks, Together
 from pytest_probe.features.against.dump_map import DumpMap, read_map
 from pytest_probe.features.against.dumps import OPTION, Counterpart, counterparts
@@ -18,7 +19,6 @@ from pytest_probe.features.against.judging import Found
 from pytest_probe.features.against.matching import Match, match
 from pytest_probe.features.against.report import SUSPECT, UNCOMPARED, Report
 from pytest_probe.features.against.standards import CLOSENESS
-from pytest_probe.features.against.tool_tables import write_tables
 from pytest_probe.features.against.unmatched import Unmatched
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.result import Result
@@ -204,10 +204,8 @@ class Against(Feature):
             return {}
         return self._comparing.producers(both.a).of(record)
 
-    def add(self, result: Result) -> None:
+    def add(self, result: Result) -> bool | None:
         self._report.add(result)
-
-    def compared(self, result: Result) -> bool | None:
         return None if result.against is None else result.against.status not in UNCOMPARED
 
     def end(self, reporting: Reporting) -> None:

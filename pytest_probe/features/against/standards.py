@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from pytest_probe.export.dump_metrics import Columns, accuracy, newer, older
 from pytest_probe.features.against.sides import STATISTICS_ROUNDOFFS, TensorPair
-from pytest_probe.features.against.tool_columns import Columns, accuracy, newer, older
 from pytest_probe.model.verdict import Outcome
 from pytest_probe.numerics.arrays import not_close
 from pytest_probe.numerics.dtypes import AnyArray

@@ -13,8 +13,8 @@ from msgspec import Struct, field
 
 from pytest_probe.model.pairing import Status
 from pytest_probe.model.result import Result, number, plain
-from pytest_probe.reports.api_table import api_lines, write_csv, write_json
 from pytest_probe.reports.results_file import RESULTS, read_results
+from pytest_probe.reports.tables import api_lines, write_csv, write_json
 from pytest_probe.reports.terminal import count, wrap
 
 CSV, JSON = "against_framework.csv", "against_framework.json"

@@ -42,8 +42,8 @@ from pytest_probe.standards.diagnosis.failed_output import (
     Recogniser,
     is_confined,
 )
-from pytest_probe.standards.diagnosis.precision import RoundedInside
-from pytest_probe.standards.diagnosis.ranges import Constant, NotFinite
+from pytest_probe.standards.diagnosis.precision import rounded_inside
+from pytest_probe.standards.diagnosis.ranges import constant, not_finite
 from pytest_probe.standards.exact import Exact, elements
 
 # Distances, in ulps of the narrower dtype at the element or at the RMS, whichever is larger: what is much farther off
@@ -63,7 +63,7 @@ _LOOKED_AT, _SHORT = 1 << 16, 0.75
 
 
 # Without what the last stage looks for in another way.
-_FURTHER = tuple(cause for cause in diagnosis.CAUSES if not isinstance(cause, RoundedInside))
+_FURTHER = tuple(cause for cause in diagnosis.CAUSES if cause is not rounded_inside)
 
 
 class Explained(Struct, frozen=True):
@@ -175,14 +175,14 @@ def _stages(
     expected number than rounding is explained by nothing but rounding: all else would fit as well."""
     if not has_distinct(comparison.expected[differ], MIN_WRONG_ELEMENTS):
         # A few numbers are a factor, an offset and a limit of a few others, whatever made them.
-        yield differ, np.zeros(differ.shape), (Rounding(), NotFinite(), Zeros())
+        yield differ, np.zeros(differ.shape), (rounding, not_finite, zeros)
         return
     if comparison.precision.kind in "iub":
         yield differ, np.zeros(differ.shape), diagnosis.CAUSES
         return
     own = ulp(comparison.expected, comparison.precision)
     asked = beyond & differ
-    yield asked if asked.any() else differ, own, (Rounding(),)
+    yield asked if asked.any() else differ, own, (rounding,)
     distance, unit = _distance(comparison), _unit(comparison)
     before = 0
     for level in _LEVELS:
@@ -190,7 +190,7 @@ def _stages(
         if np.count_nonzero(wrong) > before:
             before = int(np.count_nonzero(wrong))
             yield wrong, unit, _FURTHER
-    yield differ, own, (RoundedInside(),)
+    yield differ, own, (rounded_inside,)
 
 
 def _distance(comparison: Comparison) -> Float64Array:
@@ -209,47 +209,43 @@ def _rms(values: Float64Array) -> float:
         return float(np.sqrt(np.mean(np.abs(finite) ** 2))) if finite.size else 0.0
 
 
-class Zeros:
+def zeros(failed: FailedOutput) -> Cause | None:
     """Zeros where other numbers are expected, or the other way round."""
-
-    def explain(self, failed: FailedOutput) -> Cause | None:
-        zeros = any(not side[failed.wrong].any() for side in (failed.actual, failed.expected))
-        return Constant().explain(failed) if zeros else None
+    only = any(not side[failed.wrong].any() for side in (failed.actual, failed.expected))
+    return constant(failed) if only else None
 
 
-class Rounding:
+def rounding(failed: FailedOutput) -> Cause | None:
     """Errors as small as roundings of the narrower dtype, and without direction."""
-
-    def explain(self, failed: FailedOutput) -> Cause | None:
-        comparison = failed.comparison
-        if not failed.floating:
-            return None
-        narrow, gap = comparison.precision, np.abs(failed.actual - failed.expected)
-        sides = ((failed.expected, failed.actual), (failed.actual, failed.expected))
-        rounded = any(np.all(widen(round_to(exact, narrow)) == other) for exact, other in sides)
-        rms = _rms(failed.expected)
-        once = np.maximum(ulp(failed.expected, narrow), _CANCELLED * rms if narrow.itemsize < 4 else 0.0)
-        if not np.all((gap <= once) | alike(failed.actual, failed.expected)):
-            # Sums in the arithmetic's own precision.
-            step = failed.comparison.roundoff * 2 * rms
-            if failed.comparison.precision.itemsize < 4 or not np.isfinite(gap).all():
-                return None
-            if gap.max() > _ORDERS_MOST * step or _rms(gap) > _ORDERS * step or failed.confined or _directed(failed):
-                return None
-            name = failed.comparison.precision.name
-            words = f"at most {gap.max() / step:.2g} ulp of the RMS, as sums in another order have"
-            return Cause("precision", f"{name} roundings: {words}")
-        if rounded or not _directed(failed):
-            return Cause("precision", f"one {narrow.name} rounding explains it")
-        if np.all(truncated(failed.expected, narrow) == failed.actual):
-            return Cause("precision", f"cut towards zero to {narrow.name}, not rounded")
-        differ = failed.actual != failed.expected
-        larger = (np.abs(failed.actual) > np.abs(failed.expected))[differ]
-        share, name = float(np.mean(larger)), failed.comparison.precision.name
-        for words, found in (("away from", share), ("towards", 1 - share)):
-            if found >= NEARLY_ALL:
-                return Cause("precision", f"at most one step of {name}, always {words} zero: cut, or a factor near 1")
+    comparison = failed.comparison
+    if not failed.floating:
         return None
+    narrow, gap = comparison.precision, np.abs(failed.actual - failed.expected)
+    sides = ((failed.expected, failed.actual), (failed.actual, failed.expected))
+    rounded = any(np.all(widen(round_to(exact, narrow)) == other) for exact, other in sides)
+    rms = _rms(failed.expected)
+    once = np.maximum(ulp(failed.expected, narrow), _CANCELLED * rms if narrow.itemsize < 4 else 0.0)
+    if not np.all((gap <= once) | alike(failed.actual, failed.expected)):
+        # Sums in the arithmetic's own precision.
+        step = failed.comparison.roundoff * 2 * rms
+        if failed.comparison.precision.itemsize < 4 or not np.isfinite(gap).all():
+            return None
+        if gap.max() > _ORDERS_MOST * step or _rms(gap) > _ORDERS * step or failed.confined or _directed(failed):
+            return None
+        name = failed.comparison.precision.name
+        words = f"at most {gap.max() / step:.2g} ulp of the RMS, as sums in another order have"
+        return Cause("precision", f"{name} roundings: {words}")
+    if rounded or not _directed(failed):
+        return Cause("precision", f"one {narrow.name} rounding explains it")
+    if np.all(truncated(failed.expected, narrow) == failed.actual):
+        return Cause("precision", f"cut towards zero to {narrow.name}, not rounded")
+    differ = failed.actual != failed.expected
+    larger = (np.abs(failed.actual) > np.abs(failed.expected))[differ]
+    share, name = float(np.mean(larger)), failed.comparison.precision.name
+    for words, found in (("away from", share), ("towards", 1 - share)):
+        if found >= NEARLY_ALL:
+            return Cause("precision", f"at most one step of {name}, always {words} zero: cut, or a factor near 1")
+    return None
 
 
 def _directed(failed: FailedOutput) -> bool:

@@ -10,18 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from pytest_probe.errors import MissingSetting, SettingsError
-from pytest_probe.features.benchmark import paddleapex_logs as logs
+from pytest_probe.export import measured as logs
+from pytest_probe.export.compare import ComparedRow, compare, compared_files, is_paddleapex
+from pytest_probe.export.details import check_same_dump, early_end, read_rows
+from pytest_probe.export.direct import DIRECT_RULES, ComparedCall, compare_folders, direct_files
+from pytest_probe.export.measured import MEMORY, SUMMARY, TIMES
+from pytest_probe.export.output_folders import output_folder
 from pytest_probe.features.benchmark import times
-from pytest_probe.features.benchmark.compare import ComparedRow, compare, compared_files
-from pytest_probe.features.benchmark.direct import ComparedCall, compare_folders, direct_files
-from pytest_probe.features.benchmark.direct_rules import DIRECT_RULES
-from pytest_probe.features.benchmark.output_folders import output_folder
-from pytest_probe.features.benchmark.paddleapex_multi import is_paddleapex
-from pytest_probe.features.benchmark.same_dump import check_same_dump
-from pytest_probe.features.msprobe_csv.rows import early_end, read_rows
 from pytest_probe.model.verdict import PASS_SELF
-from pytest_probe.reports.csv_file import write_rows
-from pytest_probe.reports.paddleapex_columns import MEMORY, SUMMARY, TIMES
+from pytest_probe.reports.results_file import refused
+from pytest_probe.reports.tables import write_rows
 from pytest_probe.reports.terminal import count
 from pytest_probe.standards.tools import COMPARES, DEFAULT
 from pytest_probe.system.suggestions import check_name
@@ -90,25 +88,28 @@ def run(arguments: argparse.Namespace) -> int:
     _check_together(arguments)
     if arguments.time or arguments.memory:
         return _of_measurements(arguments)
+    known = DIRECT_RULES if arguments.direct else COMPARES
+    standard = check_name("--standard", arguments.standard or DEFAULT, known)
+    stamp, paths = datetime.now().strftime("%Y%m%d%H%M%S"), (arguments.device, arguments.benchmark)
     if arguments.direct:
-        return _of_outputs(arguments)
-    standard = check_name("--standard", arguments.standard or DEFAULT, COMPARES)
-    early = [(path, early_end(path)) for path in (arguments.device, arguments.benchmark)]
-    device, benchmark = (
-        read_rows(path, without_ulp=is_paddleapex(standard)) for path in (arguments.device, arguments.benchmark)
-    )
-    if is_paddleapex(standard) or not device.keys() & benchmark.keys():
-        check_same_dump("compare", device.keys(), benchmark.keys(), "outputs")
-    found = compare(device, benchmark, standard)
-    compared = any(item.status != "SKIP" for item in found)
-    stamp = datetime.now().strftime("%Y%m%d%H%M%S")
-    written = _written(arguments.out, lambda: _new_files(arguments.out, compared_files(stamp, found, standard)))
-    for line in (f"warning: {path}: {words}" for path, words in early if words):
-        print(printable(line))
-    print(printable("\n".join(_lines(found, standard))))
-    print("\n".join(f"written: {path}" for path in written))
-    # Where nothing could be compared, nothing is right.
-    return _FAILED if any(item.status == "error" for item in found) or not compared else 0
+        ours, theirs = (output_folder(path, arguments.dtype) for path in paths)
+        early = list(map(early_end, paths))
+        calls = list(compare_folders(ours, theirs, DIRECT_RULES[standard]))
+        files, lines = direct_files(stamp, calls), _direct_lines(calls, standard)
+        failed = any("error" in call.statuses for call in calls)
+    else:
+        early = list(map(early_end, paths))
+        device, benchmark = (read_rows(path, without_ulp=is_paddleapex(standard)) for path in paths)
+        if is_paddleapex(standard) or not device.keys() & benchmark.keys():
+            check_same_dump("compare", device.keys(), benchmark.keys(), "outputs")
+        found = compare(device, benchmark, standard)
+        files, lines = compared_files(stamp, found, standard), _lines(found, standard)
+        # Where nothing could be compared, nothing is right.
+        failed = any(item.status == "error" for item in found) or all(item.status == "SKIP" for item in found)
+    written = _written(arguments.out, files)
+    warnings = [printable(f"warning: {path}: {words}") for path, words in zip(paths, early, strict=True) if words]
+    print("\n".join([*warnings, printable("\n".join(lines)), *(f"written: {path}" for path in written)]))
+    return _FAILED if failed else 0
 
 
 def _check_together(arguments: argparse.Namespace) -> None:
@@ -129,35 +130,14 @@ def _check_together(arguments: argparse.Namespace) -> None:
         raise MissingSetting("--out", "give a folder for the files")
 
 
-def _of_outputs(arguments: argparse.Namespace) -> int:
-    standard = check_name("--standard", arguments.standard or DEFAULT, DIRECT_RULES)
-    device, benchmark = (output_folder(path, arguments.dtype) for path in (arguments.device, arguments.benchmark))
-    early = [(path, early_end(path)) for path in (arguments.device, arguments.benchmark)]
-    found = list(compare_folders(device, benchmark, DIRECT_RULES[standard]))
-    stamp = datetime.now().strftime("%Y%m%d%H%M%S")
-    written = _written(arguments.out, lambda: _new_files(arguments.out, direct_files(stamp, found)))
-    for line in (f"warning: {path}: {words}" for path, words in early if words):
-        print(printable(line))
-    print(printable("\n".join(_direct_lines(found, standard))))
-    print("\n".join(f"written: {path}" for path in written))
-    return _FAILED if any("error" in call.statuses for call in found) else 0
-
-
-def _written(folder: Path, write: Callable[[], list[Path]]) -> list[Path]:
-    """The files that were written. Raises SettingsError."""
-    try:
+def _written(folder: Path, files: Mapping[str, Iterable[Sequence[object]]]) -> list[Path]:
+    """The files that were written. Raises SettingsError, also where one is there."""
+    with refused("--out", folder, "it cannot be written to: {error.strerror}"):
         folder.mkdir(parents=True, exist_ok=True)
-        return write()
-    except OSError as error:
-        raise SettingsError("--out", str(folder), f"it cannot be written to: {error.strerror}") from None
-
-
-def _new_files(folder: Path, files: Mapping[str, Iterable[Sequence[object]]]) -> list[Path]:
-    """Raises OSError, or SettingsError where one is there."""
-    for name in files:
-        if (folder / name).exists():
-            raise SettingsError("--out", str(folder), f"it holds {name} already; give another folder")
-    return [write_rows(folder / name, rows) for name, rows in files.items()]
+        for name in files:
+            if (folder / name).exists():
+                raise SettingsError("--out", str(folder), f"it holds {name} already; give another folder")
+        return [write_rows(folder / name, rows) for name, rows in files.items()]
 
 
 def _of_measurements(arguments: argparse.Namespace) -> int:
@@ -171,22 +151,17 @@ def _of_measurements(arguments: argparse.Namespace) -> int:
         files |= times.file_of(found)
         if here.kind == "cases":
             device, benchmark = _logs(arguments, logs.read_times)
-            files |= _time_files(device, benchmark, arguments.summary)
+            files[TIMES] = rows = list(logs.time_rows(device, benchmark))
+            if arguments.summary is not None:
+                files[SUMMARY] = list(logs.summary_rows(rows, arguments.summary))
             shown += logs.without_ratio(device, benchmark)
     if arguments.memory:
         device, benchmark = _logs(arguments, logs.read_memory)
         files[MEMORY] = list(logs.memory_rows(device, benchmark))
         shown.append(logs.memory_line(device, benchmark))
-    written = [] if arguments.out is None else _written(arguments.out, lambda: _new_files(arguments.out, files))
+    written = [] if arguments.out is None else _written(arguments.out, files)
     print(printable("\n".join((*shown, *(f"written: {path}" for path in written)))))
     return _FAILED if arguments.time and not found else 0
-
-
-def _time_files(
-    device: logs.Log, benchmark: logs.Log, summary: Path | None
-) -> Mapping[str, Iterable[Sequence[object]]]:
-    rows = list(logs.time_rows(device, benchmark))
-    return {TIMES: rows} if summary is None else {TIMES: rows, SUMMARY: list(logs.summary_rows(rows, summary))}
 
 
 def _logs(arguments: argparse.Namespace, read: Callable[[Path], logs.Log]) -> tuple[logs.Log, logs.Log]:
@@ -199,24 +174,25 @@ def _logs(arguments: argparse.Namespace, read: Callable[[Path], logs.Log]) -> tu
     return found
 
 
+def _counts(statuses: Iterable[str]) -> str:
+    counts = Counter(statuses)
+    found = ", ".join(f"{counts[status]:,} {status}" for status in _COUNTED if counts[status])
+    return found or "nothing to compare"
+
+
 def _lines(found: Sequence[ComparedRow], standard: str) -> Iterator[str]:
-    counts = Counter(item.status for item in found)
     both = sum(item.device is not None and item.benchmark is not None for item in found)
-    told = ", ".join(f"{counts[status]:,} {status}" for status in _COUNTED if counts[status])
-    yield f"{both:,} outputs on both sides, judged by {standard}: {told or 'nothing to compare'}"
-    for side, missing in (("device", [item for item in found if item.benchmark is None]),
-                          ("benchmark", [item for item in found if item.device is None])):  # fmt: skip
-        yield from _listed(f"only in the {side}'s results", [item.key for item in missing])
+    yield f"{both:,} outputs on both sides, judged by {standard}: {_counts(item.status for item in found)}"
+    yield from _listed("only in the device's results", [item.key for item in found if item.benchmark is None])
+    yield from _listed("only in the benchmark's results", [item.key for item in found if item.device is None])
     for status in ("error", "warning"):
         yield from _listed(status, [f"{x.key}: {x.decision.ruling.reason}" for x in found if x.status == status])
 
 
 def _direct_lines(found: Sequence[ComparedCall], standard: str) -> Iterator[str]:
     lines = [line for call in found for line in call.judged()]
-    counts = Counter(status for status, _, _ in lines)
-    told = ", ".join(f"{counts[status]:,} {status}" for status in _COUNTED if counts[status])
-    calls = count(len(found), "call")
-    yield f"{calls}, judged by {standard}, output by output: {told or 'nothing to compare'}"
+    counts = _counts(status for status, _, _ in lines)
+    yield f"{count(len(found), 'call')}, judged by {standard}, output by output: {counts}"
     for listed in ("error", "warning", "SKIP"):
         yield from _listed(listed, [f"{name}: {reason}" for status, name, reason in lines if status == listed])
 

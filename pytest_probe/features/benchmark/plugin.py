@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from pathlib import Path
 
-from pytest_probe.features.benchmark.benchmark import MISSING, NOTHING, Benchmark
-from pytest_probe.model.result import OtherRun, PortableId, Result
+from pytest_probe.errors import SettingsError
+from pytest_probe.export.compare import MISSING, NOTHING, judge
+from pytest_probe.model.result import PortableId, Result
 from pytest_probe.plugin.feature import Feature, Summary
 from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.reporting import Reporting
 from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.xdist import is_worker
-from pytest_probe.reports import terminal
-from pytest_probe.reports.results_file import Identity
+from pytest_probe.reports import results_file, terminal
+from pytest_probe.reports.result_set import ResultSet, RunFolder
+from pytest_probe.reports.results_file import RESULTS, Identity, read_results, refused
 from pytest_probe.standards.tools import COMPARES
+
+OPTION = "--probe-benchmark"
+# Cases of one run only that are listed.
+_LISTED = 20
 
 
 class AgainstBenchmark(Feature):
@@ -23,55 +30,74 @@ class AgainstBenchmark(Feature):
 
     def __init__(self, probe: Probe) -> None:
         super().__init__(probe)
-        self._seen: set[PortableId] = set()
+        self._seen: set[str] = set()
 
     @cached_property
-    def _benchmark(self) -> Benchmark:
+    def other(self) -> ResultSet[Result]:
         assert self.probe.settings.benchmark is not None
-        return Benchmark.read(self.probe.settings.benchmark)
-
-    @cached_property
-    def other(self) -> OtherRun:
-        cases = {result.id: result for result in self._benchmark.results.values()}
-        return OtherRun("benchmark", self._benchmark.folder.name, cases)
+        return open_benchmark(self.probe.settings.benchmark)
 
     def prepare(self) -> None:
         if not is_worker(self.probe.config):
-            _ = self._benchmark
+            _ = self.other
 
     def judge(self, judged: Judged) -> None:
-        judged.verdict = self._benchmark.judge(judged.verdict, judged.identity, judged.api)
+        judged.verdict = judge(judged.verdict, self.other.get(str(judged.identity)), judged.api)
 
     def begin(self, reporting: Reporting) -> None:
         self.check(reporting.run["identity"])
 
     def check(self, identity: Identity) -> None:
-        self._benchmark.check(identity)
+        """Is it of the same inputs, against the same references?"""
+        advice = "the two are not of the same inputs and references; give a benchmark of the same"
+        folder = str(self.probe.settings.benchmark)
+        results_file.check(OPTION, folder, self.other.identity, identity, "benchmark", advice)
 
     def decides(self) -> str:
         by_ratios = self.probe.settings.standard in COMPARES
-        return f"beside {self._benchmark.folder.name}" + ("" if by_ratios else ", where an error is a warning")
+        return f"beside {self.other.name}" + ("" if by_ratios else ", where an error is a warning")
 
-    def add(self, result: Result) -> None:
-        self._seen.add(result.portable_id)
-
-    def compared(self, result: Result) -> bool | None:
+    def add(self, result: Result) -> bool | None:
+        self._seen.add(result.id)
         if result.verdict == "skip" or not result.outputs:
             return None
-        other = self._benchmark.of(result.portable_id)
+        other = self.other.get(result.id)
         timed = other is not None and other.time is not None and result.time is not None
         return timed or not any(note.startswith((MISSING, NOTHING)) for note in result.notes)
 
     @property
     def _alone(self) -> list[str]:
-        return sorted(str(each) for each in self._seen if self._benchmark.of(each) is None)
+        return sorted(id for id in self._seen if self.other.id_of(id) is None)
 
     def end(self, reporting: Reporting) -> None:
         if self._alone and self.probe.settings.strict:
             cases = terminal.count(len(self._alone), "case")
-            reporting.trouble(f"{self._benchmark.folder} does not have {cases}, which --probe-strict does not allow")
+            folder = self.probe.settings.benchmark
+            reporting.trouble(f"{folder} does not have {cases}, which --probe-strict does not allow")
 
     def summary(self, width: int) -> Summary:
         """The cases that only one of both runs has."""
-        there = [] if self.probe.has("part") else self._benchmark.only(self._seen)
-        return Summary(behind=[*terminal.one_sided(self._alone, there)])
+        met = {PortableId.parse(id).in_any_dtype for id in self._seen}
+        own = [] if self.probe.has("part") else [result for result in self.other.cases.values() if result.api]
+        there = sorted(result.id for result in own if result.portable_id.in_any_dtype not in met)
+        lines = []
+        for where, names in (("this run", self._alone), ("the benchmark", there)):
+            if names:
+                lines += [f"probe: only in {where}: {terminal.count(len(names), 'case')}"]
+                lines += [f"  {name}" for name in names[:_LISTED]]
+                lines += [f"  and {len(names) - _LISTED:,} more"] if len(names) > _LISTED else []
+        return Summary(behind=lines)
+
+
+def open_benchmark(folder: Path) -> ResultSet[Result]:
+    """Raises SettingsError where the folder holds no run."""
+    give = "give a folder of --probe-out"
+    if any(next(folder.glob(name), None) for name in ("output", "*/output")):
+        give += ", or add --probe-outputs=DIR, whose outputs are then compared with those in it"
+    with refused(OPTION, folder, f"{give}; {{error.strerror}}: {{error.filename}}", f"{give}; {{error}}"):
+        found = RunFolder.read(OPTION, folder)
+        if early := found.early_end():
+            wanted = f"{early}; go on with --probe-resume, or give the folder of a whole run"
+            raise SettingsError(OPTION, str(folder), wanted)
+        cases = {result.id: result for result in read_results(folder / RESULTS)}
+    return ResultSet("benchmark", folder.name, cases, found.run.identity)

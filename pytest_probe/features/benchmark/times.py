@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from pytest_probe.capture.profiling.report import ROWS, duration
 from pytest_probe.errors import ResultsError, SettingsError
-from pytest_probe.features.benchmark.paddleapex_logs import has_log
-from pytest_probe.features.benchmark.paddleapex_logs import read_times as paddleapex_times
-from pytest_probe.reports.results_file import RESULTS, read_results
+from pytest_probe.export.measured import has_log
+from pytest_probe.export.measured import read_times as paddleapex_times
+from pytest_probe.reports.results_file import RESULTS, read_results, refused
 from pytest_probe.reports.terminal import count
 from pytest_probe.system.files import open_regular
 
@@ -75,16 +75,26 @@ class ComparedTime(Struct, frozen=True):
 def read_times(path: Path) -> Times:
     """The times in a folder, or in a file. Raises SettingsError."""
     if has_log(path):
-        return _of_log(path)
+        # PaddleAPEX's means of 100 calls.
+        means: dict[Key, dict[str, Time]] = {}
+        for key, line in paddleapex_times(path).lines.items():
+            if line.number is not None:
+                api = key.rpartition(".")[0].rpartition(".")[0]
+                means.setdefault((api, line.direction), {})[key] = Time(line.number)
+        return Times("cases", means)
     found = next((path / name for name in (ROWS, RESULTS) if (path / name).is_file()), path)
     if found.is_dir():
         raise SettingsError(_COMMAND, str(path), f"it holds no {ROWS} and no {RESULTS}; {_GIVE}")
-    try:
-        times = _of_program(found) if found.name == ROWS else _of_cases(found)
-    except OSError as error:
-        raise SettingsError(_COMMAND, str(path), f"it cannot be read ({error.strerror}); {_GIVE}") from None
-    except ResultsError as error:
-        raise SettingsError(_COMMAND, str(path), f"{error}; {_GIVE}") from None
+    with refused(_COMMAND, path, f"it cannot be read ({{error.strerror}}); {_GIVE}", f"{{error}}; {_GIVE}"):
+        if found.name == ROWS:
+            times = _of_program(found)
+        else:
+            cases: dict[Key, dict[str, Time]] = {}
+            for result in read_results(found):
+                if result.time is not None and result.time.compares and result.time.median_us is not None:
+                    times_of = cases.setdefault((result.api, result.direction), {})
+                    times_of[str(result.portable_id)] = Time(result.time.median_us)
+            times = Times("cases", cases)
     if not times.by_api:
         raise SettingsError(_COMMAND, str(path), f"it holds no times; {_GIVE}")
     return times
@@ -124,25 +134,6 @@ def _of_program(path: Path) -> Times:
     return Times("program", found, way)
 
 
-def _of_cases(path: Path) -> Times:
-    found: dict[Key, dict[str, Time]] = {}
-    for result in read_results(path):
-        if result.time is not None and result.time.compares and result.time.median_us is not None:
-            cases = found.setdefault((result.api, result.direction), {})
-            cases[str(result.portable_id)] = Time(result.time.median_us)
-    return Times("cases", found)
-
-
-def _of_log(path: Path) -> Times:
-    """PaddleAPEX's means of 100 calls."""
-    found: dict[Key, dict[str, Time]] = {}
-    for key, line in paddleapex_times(path).lines.items():
-        if line.number is not None:
-            cases = found.setdefault((key.rpartition(".")[0].rpartition(".")[0], line.direction), {})
-            cases[key] = Time(line.number)
-    return Times("cases", found)
-
-
 def compare(here: Times, there: Times) -> list[ComparedTime]:
     """What both runs timed, the largest loss first. Raises SettingsError where their times have different meanings."""
     if here.kind != there.kind:
@@ -151,23 +142,22 @@ def compare(here: Times, there: Times) -> list[ComparedTime]:
     if other:
         told = "; ".join(f"{name}: {json.dumps(here.way[name])}, {json.dumps(there.way[name])}" for name in other)
         raise SettingsError(_COMMAND, told, "time both programs with the same options")
-    rows = (_row(key, times, there.by_api.get(key, {})) for key, times in here.by_api.items())
-    return sorted((row for row in rows if row is not None), key=lambda row: -row.loss)
-
-
-def _row(key: Key, here: Mapping[str, Time], there: Mapping[str, Time]) -> ComparedTime | None:
-    """Of what both made; calls are those of the first."""
-    both = [(here[name], there[name]) for name in here if name in there]
-    if not both:
-        return None
-    times = [sum(pair[side].microseconds * pair[0].calls for pair in both) for side in (0, 1)]
-    return ComparedTime(*key, sum(mine.calls for mine, _ in both), *times)
+    rows = []
+    for key, times in here.by_api.items():
+        other_times = there.by_api.get(key, {})
+        # Of what both made; calls are those of the first.
+        both = [(times[name], other_times[name]) for name in times if name in other_times]
+        if both:
+            mine, theirs = (sum(pair[side].microseconds * pair[0].calls for pair in both) for side in (0, 1))
+            rows.append(ComparedTime(*key, sum(time.calls for time, _ in both), mine, theirs))
+    return sorted(rows, key=lambda row: -row.loss)
 
 
 def lines(found: Sequence[ComparedTime], here: Times, there: Times) -> Iterator[str]:
     """The terminal's table."""
     if found:
-        whole = ComparedTime("", "", sum(row.calls for row in found), *_sums(found))
+        calls, mine, theirs = (sum(getattr(row, name) for row in found) for name in ("calls", "here", "there"))
+        whole = ComparedTime("", "", calls, mine, theirs)
         what = "call" if here.kind == "program" else "case"
         yield (
             f"timed on both sides: {count(whole.calls, what)} of {count(len({row.api for row in found}), 'API')}, "
@@ -183,10 +173,6 @@ def lines(found: Sequence[ComparedTime], here: Times, there: Times) -> Iterator[
             yield f"only in the {side} run: {', '.join(alone[:_SHOWN])}{more}"
     if not found:
         yield "nothing has a time on both sides"
-
-
-def _sums(found: Sequence[ComparedTime]) -> tuple[float, float]:
-    return sum(row.here for row in found), sum(row.there for row in found)
 
 
 def _table(found: Sequence[ComparedTime], what: str) -> Iterator[str]:

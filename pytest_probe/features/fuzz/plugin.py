@@ -27,7 +27,7 @@ from pytest_probe.plugin.collectors import ProbeFile
 from pytest_probe.plugin.feature import Feature, Trait
 from pytest_probe.plugin.guard import LOST
 from pytest_probe.plugin.items import NoticeItem
-from pytest_probe.plugin.saving import NOT_SAVED
+from pytest_probe.plugin.reproduce import NOT_SAVED
 from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.xdist import is_controller
 from pytest_probe.reports import terminal

@@ -19,7 +19,7 @@ from pytest_probe.model.dump import DeviceSpec, DtypeSpec, MemoryFormatSpec, Siz
 from pytest_probe.model.run import Array, Leaf
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.numerics.dtypes import dtype_name
-from pytest_probe.reports.results_file import Identity
+from pytest_probe.reports.results_file import Identity, refused
 from pytest_probe.reports.results_file import differences as unequal
 from pytest_probe.system.decoding import json_decoder, to_json
 from pytest_probe.system.files import open_regular
@@ -159,58 +159,43 @@ class Baseline(Struct, frozen=True):
     @classmethod
     def read(cls, path: Path, option: str = OPTION) -> Baseline:
         """Raises SettingsError, which names the option, where there is no file or it is no baseline."""
-        try:
-            with open_regular(path) as file:
-                content = file.read()
-        except FileNotFoundError:
-            wanted = f"there is no such file; a run with {UPDATE} writes it"
-            raise SettingsError(option, str(path), wanted) from None
-        except OSError as error:
-            raise SettingsError(option, str(path), f"it cannot be read: {error.strerror}") from None
-        try:
-            return cls.parse(content, str(path))
-        except ResultsError as error:
-            raise SettingsError(option, str(path), f"give a file that {UPDATE} wrote; {error}") from None
+        ours = f"give a file that {UPDATE} wrote; {{error}}"
+        with refused(option, path, "it cannot be read: {error.strerror}", ours):
+            try:
+                with open_regular(path) as file:
+                    return cls.parse(file.read(), str(path))
+            except FileNotFoundError:
+                wanted = f"there is no such file; a run with {UPDATE} writes it"
+                raise SettingsError(option, str(path), wanted) from None
 
     @classmethod
     def parse(cls, content: bytes, name: str) -> Baseline:
         """The baseline in a file's content. Raises ResultsError, which names the line."""
-        lines = [(number, line) for number, line in enumerate(content.splitlines(), 1) if line.strip()]
+        lines = [(place, line) for place, line in enumerate(content.splitlines(), 1) if line.strip()]
         if not lines:
             raise ResultsError(name, "it is empty")
-        return cls(_header(*lines[0], name), dict(_cases(lines[1:], name)))
-
-    @property
-    def has_times(self) -> bool:
-        return any(case.time is not None for case in self.cases.values())
+        where, first = f"{name}:{lines[0][0]}", lines[0][1].removeprefix(b"\xef\xbb\xbf")
+        found = _decoded(first, msgspec.json.Decoder(dict[str, Any]), where)
+        if "schema" not in found:
+            raise ResultsError(where, "its first line has no schema")
+        if found["schema"] != SCHEMA:
+            raise ResultsError(where, f"it is of schema {found['schema']}, this version reads {SCHEMA}")
+        header: Header = _decoded(first, json_decoder(Header), where)
+        decoder = json_decoder(KeptCase)
+        cases: dict[str, KeptCase] = {}
+        places: dict[str, int] = {}
+        for place, line in lines[1:]:
+            case: KeptCase = _decoded(line, decoder, f"{name}:{place}")
+            if case.id in places:
+                other = f"line {places[case.id]} has the id {case.id} as well; remove one"
+                raise ResultsError(f"{name}:{place}", other)
+            cases[case.id], places[case.id] = case, place
+        return cls(header, cases)
 
     def encoded(self) -> bytes:
         """The file: cases in the order of their ids."""
         lines = [self.header, *(self.cases[id] for id in sorted(self.cases))]
         return b"".join(to_json(line) + b"\n" for line in lines)
-
-
-def _header(number: int, line: bytes, name: str) -> Header:
-    where = f"{name}:{number}"
-    line = line.removeprefix(b"\xef\xbb\xbf")
-    found = _decoded(line, msgspec.json.Decoder(dict[str, Any]), where)
-    if "schema" not in found:
-        raise ResultsError(where, "its first line has no schema")
-    if found["schema"] != SCHEMA:
-        raise ResultsError(where, f"it is of schema {found['schema']}, this version reads {SCHEMA}")
-    header: Header = _decoded(line, json_decoder(Header), where)
-    return header
-
-
-def _cases(lines: Iterable[tuple[int, bytes]], name: str) -> Iterator[tuple[str, KeptCase]]:
-    decoder = json_decoder(KeptCase)
-    seen: dict[str, int] = {}
-    for place, line in lines:
-        case = _decoded(line, decoder, f"{name}:{place}")
-        if case.id in seen:
-            raise ResultsError(f"{name}:{place}", f"line {seen[case.id]} has the id {case.id} as well; remove one")
-        seen[case.id] = place
-        yield case.id, case
 
 
 def _decoded(line: bytes, decoder: msgspec.json.Decoder[Any], where: str) -> Any:

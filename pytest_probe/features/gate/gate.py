@@ -141,9 +141,11 @@ class Gate(Struct, frozen=True):
         bits = self.comparable.of(PortableId.parse(now.id).label)
         outputs = tuple(_outputs(before, now, bits))
         change, reason = self._change(before, now, outputs)
-        same, known = _bits(before, now) if bits else (0, 0)
+        # How many outputs have the same bits, of how many whose bits are known.
+        crcs = {output.name: output.crc for output in before.outputs}
+        both = [(crcs[each.name], each.crc) for each in now.outputs if bits and each.crc and crcs.get(each.name)]
         return Judgement(
-            Compared(change, reason, now, same, known),
+            Compared(change, reason, now, sum(old == new for old, new in both), len(both)),
             outputs,
             before.verdict,
             fails=change in ("worse", "bits") and not self.update,
@@ -180,8 +182,12 @@ class Gate(Struct, frozen=True):
             return "known", f"it was {before.verdict} in the baseline as well"
         if SEVERITY[now.verdict] < SEVERITY[before.verdict]:
             return "better", f"the verdict was {before.verdict}, now it is {now.verdict}"
-        better = next(_better(before, now), "")
-        return ("better", better) if better else ("same", "")
+        # What would have got worse the other way round.
+        for old, output, spread in _pairs(before, now):
+            found_rows = () if _same_bits(old, output) else rows(output, old, spread)
+            if worse := next((row for row in found_rows if row.worse), None):
+                return "better", f"{worse.metric}: {worse.now:.3g} before, {worse.before:.3g} now ({output.name})"
+        return "same", ""
 
     def _failed_before(self, before: KeptCase, now: KeptCase) -> bool:
         fails = self._fails(now.verdict)
@@ -211,14 +217,6 @@ def _outputs(before: KeptCase, now: KeptCase, bits: bool) -> Iterator[OutputRows
             yield OutputRows(output.name, rows(old, output, spread), crcs)
 
 
-def _better(before: KeptCase, now: KeptCase) -> Iterator[str]:
-    """What would have got worse the other way round."""
-    for old, output, spread in _pairs(before, now):
-        found = None if _same_bits(old, output) else next((x for x in rows(output, old, spread) if x.worse), None)
-        if found is not None:
-            yield f"{found.metric}: {found.now:.3g} before, {found.before:.3g} now ({output.name})"
-
-
 def _pairs(before: KeptCase, now: KeptCase) -> Iterator[tuple[KeptOutput, KeptOutput, Spread | None]]:
     """The outputs that both have, with the old one's spread."""
     known = {output.name: (output, spread) for output, spread in zip_longest(before.outputs, before.spread or ())}
@@ -230,10 +228,3 @@ def _pairs(before: KeptCase, now: KeptCase) -> Iterator[tuple[KeptOutput, KeptOu
 
 def _same_bits(old: KeptOutput, new: KeptOutput) -> bool:
     return old.crc is not None and old.crc == new.crc
-
-
-def _bits(before: KeptCase, now: KeptCase) -> tuple[int, int]:
-    """How many outputs have the same bits, of how many whose bits are known."""
-    known = {output.name: output.crc for output in before.outputs}
-    both = [(known[each.name], each.crc) for each in now.outputs if each.crc and known.get(each.name)]
-    return sum(old == new for old, new in both), len(both)

@@ -19,7 +19,7 @@ from pytest_probe.features.gate.baseline import Baseline, Header, comparable, di
 from pytest_probe.model.baseline import Compared, KeptCase
 from pytest_probe.model.result import PortableId
 from pytest_probe.reports.results_file import differences as unequal
-from pytest_probe.system.files import replacing, try_lock
+from pytest_probe.system.files import lock_or_assume, replacing
 
 # Seconds that another update of the same file is waited for.
 _LOCK_TIMEOUT = 60.0
@@ -58,16 +58,14 @@ def _moved(old: KeptCase, compared: Compared, *, strict: bool) -> bool:
     now = compared.case
     if compared.change not in ("same", "known") or now.verdict != old.verdict:
         return True
-    if (now.spread is not None and old.spread is None) or _spreads_further(old, now):
+    if now.spread is not None and old.spread is None:
+        return True
+    # Do the times of all runs, which the case has now, lie further apart?
+    if now.time is not None and (
+        old.time is None or (now.time.low_us, now.time.high_us) != (old.time.low_us, old.time.high_us)
+    ):
         return True
     return strict and [each.crc for each in now.outputs] != [each.crc for each in old.outputs]
-
-
-def _spreads_further(old: KeptCase, now: KeptCase) -> bool:
-    """Do the times of all runs, which the case has now, lie further apart?"""
-    if now.time is None or old.time is None:
-        return now.time is not None
-    return (now.time.low_us, now.time.high_us) != (old.time.low_us, old.time.high_us)
 
 
 def check_writable(path: Path) -> None:
@@ -132,20 +130,13 @@ def _locked_content(path: Path) -> Iterator[bytes]:
     give_up = time.monotonic() + _LOCK_TIMEOUT
     while True:
         with path.open("ab+") as file:
-            if _lock(file) and _is_current(file, path):
+            if lock_or_assume(file) and _is_current(file, path):
                 file.seek(0)
                 yield file.read()
                 return
         if time.monotonic() > give_up:
             raise BaselineWriteError("another run is writing it")
         time.sleep(0.05)
-
-
-def _lock(file: BinaryIO) -> bool:
-    try:
-        return try_lock(file)
-    except OSError:  # a file system without locks
-        return True
 
 
 def _is_current(file: BinaryIO, path: Path) -> bool:

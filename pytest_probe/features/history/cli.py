@@ -6,23 +6,13 @@ import argparse
 import math
 import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from pytest_probe import frameworks
 from pytest_probe.errors import SettingsError
-from pytest_probe.features.history.file import (
-    METRICS,
-    Run,
-    Worse,
-    apis,
-    open_history,
-    points,
-    previous,
-    runs,
-    worse,
-)
+from pytest_probe.reports.history_file import METRICS, apis, open_history, points, previous, runs, worse
 from pytest_probe.system.suggestions import check_name, one_of
 from pytest_probe.system.text import printable
 
@@ -71,49 +61,40 @@ def _lines(file: sqlite3.Connection, api: str | None, metric: str, since: str, b
         yield from _drawn(file, frameworks.signatures().spelled(api), metric, since)
         return
     shown = [run for run in known if run.started >= since]
-    yield from _listed(shown)
-    before = previous(known, shown[-1]) if shown and not between else None
-    last_two = None if before is None else (before, shown[-1])
-    pair = _pair(known, between) if between else last_two
-    if pair is None:
-        return
+    if shown:
+        yield f"{'run':>5}  {'started':<19}  {'cases':>7} {'error':>7} {'warning':>7} {'skip':>7}  device"
+    else:
+        yield "no runs"
+    for each in shown:
+        counts = f"{each.cases:>7,} {each.errors:>7,} {each.warnings:>7,} {each.skips:>7,}"
+        yield f"{each.id:>5}  {each.started[:19]:<19}  {counts}  {each.device} {each.framework}".rstrip()
+    if between:
+        by_id = {str(run.id): run for run in known}
+        names = [name.strip() for name in between.split(",")]
+        if len(names) != 2 or not all(name in by_id for name in names):
+            wanted = "give the numbers of two runs, as 3,7; without API and --between the runs are listed"
+            raise SettingsError("--between", between, wanted)
+        before, last = by_id[names[0]], by_id[names[1]]
+    else:
+        previous_one = previous(known, shown[-1]) if shown else None
+        if previous_one is None:
+            return
+        before, last = previous_one, shown[-1]
     yield ""
-    found = worse(file, pair[0].id, pair[1].id, metric)
+    found = worse(file, before.id, last.id, metric)
     cases = "1 case" if len(found) == 1 else f"{len(found):,} cases"
-    yield f"between run {pair[0].id} and run {pair[1].id}: {cases} got worse by verdict or {metric}"
-    yield from map(_got_worse, found[:_LISTED])
+    yield f"between run {before.id} and run {last.id}: {cases} got worse by verdict or {metric}"
+    for case in found[:_LISTED]:
+        was, now = case.verdicts
+        verdict = was if was == now else f"{was} -> {now}"
+        yield f"  {case.name}: {verdict}, {_number(case.before)} -> {_number(case.now)}"
     if len(found) > _LISTED:
         yield f"  and {len(found) - _LISTED:,} more"
 
 
-def _listed(shown: Sequence[Run]) -> Iterator[str]:
-    if not shown:
-        yield "no runs"
-        return
-    yield f"{'run':>5}  {'started':<19}  {'cases':>7} {'error':>7} {'warning':>7} {'skip':>7}  device"
-    for each in shown:
-        counts = f"{each.cases:>7,} {each.errors:>7,} {each.warnings:>7,} {each.skips:>7,}"
-        yield f"{each.id:>5}  {each.started[:19]:<19}  {counts}  {each.device} {each.framework}".rstrip()
-
-
-def _pair(known: Sequence[Run], between: str) -> tuple[Run, Run]:
-    """Raises SettingsError where these are not two runs."""
-    by_id = {str(run.id): run for run in known}
-    names = [name.strip() for name in between.split(",")]
-    if len(names) != 2 or not all(name in by_id for name in names):
-        wanted = "give the numbers of two runs, as 3,7; without API and --between the runs are listed"
-        raise SettingsError("--between", between, wanted)
-    return by_id[names[0]], by_id[names[1]]
-
-
-def _got_worse(case: Worse) -> str:
-    was, now = case.verdicts
-    verdict = was if was == now else f"{was} -> {now}"
-    return f"  {case.name}: {verdict}, {_number(case.before)} -> {_number(case.now)}"
-
-
 def _drawn(file: sqlite3.Connection, api: str, metric: str, since: str) -> Iterator[str]:
-    """Raises SettingsError where no case has such a name."""
+    """Bars by the logarithm, from the least value that is not 0 to the largest. Raises SettingsError where no case has
+    such a name."""
     found = points(file, api, metric, since)
     if not found:
         names = apis(file)
@@ -121,30 +102,21 @@ def _drawn(file: sqlite3.Connection, api: str, metric: str, since: str) -> Itera
         raise SettingsError("API", api, f"no run has it; {meant}" if not since else f"no run since {since} has it")
     yield f"{metric} of {api} over runs, the largest of its cases"
     yield f"{'run':>5}  {'started':<19}  {'cases':>5} {metric:>12}"
-    scale = _Scale([point.value for point in found])
+    logs = [math.log(point.value) for point in found if point.value and math.isfinite(point.value)]
+    low = min(logs, default=0.0)
+    span = max(logs, default=0.0) - low
     for point in found:
         head = f"{point.run.id:>5}  {point.run.started[:19]:<19}  {point.cases:>5,} {_number(point.value):>12}"
-        yield f"{head}  {scale.bar(point.value)}".rstrip()
+        bar = ""
+        if point.value and math.isinf(point.value):
+            bar = "█" * _BAR + "▶"
+        elif point.value:
+            share = (math.log(point.value) - low) / span if span else 0.0
+            bar = "█" * (1 + round(share * (_BAR - 1)))
+        yield f"{head}  {bar}".rstrip()
     last = next((point for point in reversed(found) if point.value is not None), None)
     if last is not None:
         yield f"the largest in run {last.run.id}: {last.name}"
-
-
-class _Scale:
-    """Bars by the logarithm, from the least value that is not 0 to the largest."""
-
-    def __init__(self, values: Sequence[float | None]) -> None:
-        logs = [math.log(value) for value in values if value and math.isfinite(value)]
-        self._low, self._high = min(logs, default=0.0), max(logs, default=0.0)
-
-    def bar(self, value: float | None) -> str:
-        if not value:
-            return ""
-        if math.isinf(value):
-            return "█" * _BAR + "▶"
-        span = self._high - self._low
-        share = (math.log(value) - self._low) / span if span else 0.0
-        return "█" * (1 + round(share * (_BAR - 1)))
 
 
 def _number(value: float | None) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from pytest_probe.features.history.file import HistoryRun, NotAppended, check
 from pytest_probe.model.result import Result
 from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.reporting import Reporting
+from pytest_probe.reports.history_file import HistoryRun, NotAppended, check
 from pytest_probe.system.text import printable_line
 
 
@@ -15,6 +13,8 @@ class History(Feature):
     traits = frozenset({"needs run"})
 
     def begin(self, reporting: Reporting) -> None:
+        assert self.probe.settings.history is not None
+        self._path = self.probe.settings.history
         check(self._path)
         self._run = HistoryRun()
 
@@ -28,8 +28,3 @@ class History(Feature):
             self._run.append(self._path, {**reporting.run, "folder": folder}, goes_on=goes_on)
         except NotAppended as error:
             reporting.trouble(f"the run was not appended to {self._path}: {error}")
-
-    @property
-    def _path(self) -> Path:
-        assert self.probe.settings.history is not None
-        return self.probe.settings.history

@@ -9,9 +9,11 @@ from typing import Any
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.html.collected import Collected
-from pytest_probe.features.html.other_runs import Comparison, OtherCase, OtherRun, sparklines
-from pytest_probe.features.html.run_folder import RunFolder
+from pytest_probe.features.html.other_runs import Comparison, OtherCase, sparklines
+from pytest_probe.model.result import Result
 from pytest_probe.option_types import missing_extra
+from pytest_probe.reports.result_set import NOT_OURS, ResultSet, RunFolder
+from pytest_probe.reports.results_file import RESULTS, RUN, read_results, refused
 from pytest_probe.system.text import printable
 
 _COMMAND = "report"
@@ -41,40 +43,46 @@ def run(arguments: argparse.Namespace) -> int:
         raise SettingsError(_COMMAND, str(arguments.out), missing)
     from pytest_probe.features.html.page import Page
 
-    shown = RunFolder.read("DIR", arguments.folder)
-    other = None if arguments.other is None else RunFolder.read("DIR2", arguments.other)
-    for folder in (shown, other):
-        early = "" if folder is None else folder.check()
-        if folder is not None and early:
+    shown = _read("DIR", arguments.folder)
+    other = None if arguments.other is None else _read("DIR2", arguments.other)
+    for folder in filter(None, (shown, other)):
+        if early := folder.early_end():
             print(printable(f"warning: {folder.path}: {early}"))
-    comparison = None if other is None else Comparison(_other(shown, other))
+    comparison = None if other is None else _comparison(shown, other)
     collected = Collected()
-    for result in shown.results():
+    for result in _results(shown):
         row = collected.add(result)
         if comparison is not None:
             comparison.add(row, result)
     lines = sparklines(arguments.history, collected.ids)
-    try:
+    with refused("--out", arguments.out, "it cannot be written: {error.strerror}"):
         Page(shown.run, collected, comparison, lines).write(arguments.out)
-    except OSError as error:
-        raise SettingsError("--out", str(arguments.out), f"it cannot be written: {error.strerror}") from None
     print(f"written: {arguments.out}")
     return 0
 
 
-def _other(shown: RunFolder, other: RunFolder) -> OtherRun:
-    cases = {result.id: OtherCase.of(result) for result in other.results()}
-    notes = tuple(_differences(shown, other))
-    common = shown.run.digests.keys() & other.run.digests.keys()
-    alike = all(shown.run.digests[label] == other.run.digests[label] for label in common) and bool(common)
+def _read(argument: str, path: Path) -> RunFolder:
+    """Raises SettingsError where the folder holds no run, or one of another schema."""
+    with refused(argument, path, f"give a folder of --probe-out; {RUN} cannot be read ({{error.strerror}})", NOT_OURS):
+        return RunFolder.read(argument, path)
+
+
+def _results(folder: RunFolder) -> Iterator[Result]:
+    """Raises SettingsError where they cannot be read."""
+    with refused(folder.option, folder.path, f"{RESULTS} cannot be read ({{error.strerror}})"):
+        yield from read_results(folder.path / RESULTS)
+
+
+def _comparison(shown: RunFolder, other: RunFolder) -> Comparison:
+    notes, here, there = [], shown.run, other.run
+    digests, others = ({dump.label: dump.digest for dump in run.dumps} for run in (here, there))
+    common = digests.keys() & others.keys()
+    alike = all(digests[label] == others[label] for label in common) and bool(common)
     if not alike:
-        notes = ("The two runs are of other dumps: their cases are listed, and not compared.", *notes)
-    return OtherRun(str(other.path), "run", cases, notes, alike)
-
-
-def _differences(shown: RunFolder, other: RunFolder) -> Iterator[str]:
-    """What makes the inputs of the two runs differ."""
+        notes.append("The two runs are of other dumps: their cases are listed, and not compared.")
     for name in ("seed", "inputs"):
-        here, there = (run.run.settings.get(name) for run in (shown, other))
-        if here != there:
-            yield f"The {name} differs: {here} here, {there} there, so the inputs are others."
+        mine, theirs = (run.settings.get(name) for run in (here, there))
+        if mine != theirs:
+            notes.append(f"The {name} differs: {mine} here, {theirs} there, so the inputs are others.")
+    cases = {result.id: OtherCase.of(result) for result in _results(other)}
+    return Comparison(ResultSet("run", str(other.path), cases), notes, alike=alike)

@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 
 from pytest_probe.model.details import limit_share
-from pytest_probe.model.pairing import Paired
-from pytest_probe.model.result import ElementResult, OutputResult, Result, number
+from pytest_probe.model.result import OutputResult, Result, number
 from pytest_probe.model.verdict import PASS_SELF, SEVERITY
 from pytest_probe.numerics.error_plots import round_digits
 from pytest_probe.reports.case_metrics import LABELS, SHARE, metrics_of, short
@@ -38,27 +37,16 @@ _OUTPUTS, _NOTES, _TEXT = 8, 8, 600
 _DIGITS = 5
 
 
-class _Names:
-    """Texts that many cases share, each once; a case has their places."""
-
-    def __init__(self) -> None:
-        self.places: dict[str, int] = {}
-
-    def place(self, text: str) -> int:
-        return self.places.setdefault(text, len(self.places))
-
-
 class Collected:
-    """The cases of a run. names holds what cases share, by kind; columns the metrics that any case has; groups those
-    of errors and warnings; pairs what each case is beside another dump's."""
+    """The cases of a run. names holds the texts that cases share, by kind, each with its place; columns the metrics
+    that any case has; groups those of errors and warnings; pairs what each case is beside another dump's."""
 
     KINDS = ("labels", "dtypes", "apis", "directions", "devices", "verdicts", "modules", "kinds", "causes", "places")
 
     def __init__(self) -> None:
-        self.names = {kind: _Names() for kind in self.KINDS}
+        self.names: dict[str, dict[str, int]] = {kind: {} for kind in self.KINDS}
         self.group_places: dict[GroupKey, int] = {}
-        self.columns = _Names()
-        self.columns.place(SHARE)
+        self.columns = {SHARE: 0}
         self.rows: list[bytes] = []
         self.ids: list[str] = []
         self.verdicts: Counter[str] = Counter()
@@ -133,14 +121,14 @@ class Collected:
         return encoded
 
     def _place(self, kind: str, text: str) -> int:
-        return self.names[kind].place(text)
+        return self.names[kind].setdefault(text, len(self.names[kind]))
 
     def _numbers(self, numbers: dict[str, float]) -> list[Any]:
         """The numbers in the order of the columns; "" where the case has none."""
         for name in numbers:
-            if name in LABELS or len(self.columns.places.keys() - LABELS.keys()) < _OTHERS:
-                self.columns.place(name)
-        found: list[Any] = [short(numbers[name]) if name in numbers else "" for name in self.columns.places]
+            if name in LABELS or len(self.columns.keys() - LABELS.keys()) < _OTHERS:
+                self.columns.setdefault(name, len(self.columns))
+        found: list[Any] = [short(numbers[name]) if name in numbers else "" for name in self.columns]
         while found and found[-1] == "":
             found.pop()
         return found
@@ -196,15 +184,15 @@ def _details(result: Result) -> bytes:
         result.outputs, key=lambda each: (SEVERITY[each.verdict], limit_share(each.metrics) or 0.0), reverse=True
     )
     found: dict[str, Any] = {
-        "reason": _text(result.reason),
+        "reason": _cut(result.reason),
         "standard": result.standard,
         "seconds": short(result.duration),
-        "notes": [_text(note) for note in result.notes[:_NOTES]],
+        "notes": [_cut(note) for note in result.notes[:_NOTES]],
         "outputs": [_output(output) for output in outputs[:_OUTPUTS]],
         "left_out": len(outputs[_OUTPUTS:]),
     }
     if result.gate is not None:
-        found["gate"] = {"change": result.gate.change, "reason": _text(result.gate.reason)}
+        found["gate"] = {"change": result.gate.change, "reason": _cut(result.gate.reason)}
     if result.worth is not None:
         # Which faults would have passed, and why the case proves little.
         missed = [name for name, (caught, planted) in result.worth.faults.items() if caught < planted]
@@ -224,30 +212,26 @@ def _output(output: OutputResult) -> dict[str, Any]:
         "dtype": output.dtype,
         "verdict": output.verdict,
         "standard": output.standard,
-        "reason": _text(output.reason),
+        "reason": _cut(output.reason),
         "metrics": {name: _rounded(value) for name, value in output.metrics.items()},
     }
     if output.detects is not None:
         found["detects"] = output.detects.words
     if output.worst:
-        found["worst"] = [_element(element) for element in output.worst]
+        found["worst"] = [
+            [each.index, each.actual, each.expected, _rounded(each.ulp), _rounded(each.ratio)] for each in output.worst
+        ]
     if output.diagnosis is not None:
         found["diagnosis"] = output.diagnosis
     return found
 
 
-def _element(element: ElementResult) -> list[Any]:
-    return [element.index, element.actual, element.expected, _rounded(element.ulp), _rounded(element.ratio)]
-
-
 def _rounded(value: Any) -> Any:
-    if not isinstance(value, float):
-        return value
-    return round_digits(value, _DIGITS)
+    return round_digits(value, _DIGITS) if isinstance(value, float) else value
 
 
-def _text(text: str) -> str:
-    return text if len(text) <= _TEXT else f"{text[:_TEXT]}…"
+def _cut(text: str, letters: int = _TEXT) -> str:
+    return text if len(text) <= letters else f"{text[:letters]}…"
 
 
 # Letters of a name or a sentence that are shown.
@@ -267,7 +251,11 @@ class Pairs:
         if paired is None:
             return
         status = self._statuses.setdefault(paired.status, len(self._statuses))
-        told = _told(paired, result.portable_id.entry)
+        # In the order of script/pairs.js; B's entry only where it is another than A's.
+        ratios = ("" if value is None else short(number(value)) for value in (paired.noise_a, paired.noise_b))
+        other = "" if paired.other == result.portable_id.entry else paired.other
+        texts = (other, paired.suspect, paired.difference, paired.sources)
+        told: list[Any] = [short(number(paired.gap)), paired.nearer, *ratios, *(_cut(text, _SHOWN) for text in texts)]
         while told and told[-1] in ("", 0):
             told.pop()
         self.rows.append(msgspec.json.encode([row, status, *told]))
@@ -275,15 +263,3 @@ class Pairs:
     def data(self) -> bytes:
         statuses = msgspec.json.encode([*self._statuses])
         return b'{"statuses":%s,"rows":[%s]}' % (statuses, b",\n".join(self.rows))
-
-
-def _told(paired: Paired, entry: str) -> list[Any]:
-    """In the order of script/pairs.js; B's entry only where it is another than A's."""
-    ratios = ("" if value is None else short(number(value)) for value in (paired.noise_a, paired.noise_b))
-    other = "" if paired.other == entry else paired.other
-    texts = (other, paired.suspect, paired.difference, paired.sources)
-    return [short(number(paired.gap)), paired.nearer, *ratios, *map(_cut, texts)]
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from pytest_probe.errors import SettingsError
-from pytest_probe.features.history.file import open_history, series
 from pytest_probe.model.baseline import KeptCase
 from pytest_probe.model.baseline import number as kept_number
-from pytest_probe.model.result import PortableId, Result, rank
+from pytest_probe.model.result import Result, rank
 from pytest_probe.numerics.error_plots import LETTERS, round_digits
 from pytest_probe.reports.case_metrics import metrics_of, short
+from pytest_probe.reports.history_file import open_history, series
+from pytest_probe.reports.result_set import ResultSet
 
 # The metric that sparklines draw, and the number of runs.
 _METRIC, RUNS = "noise_ratio", 24
@@ -29,22 +30,9 @@ _MIN_FACTORS = (1.0, 1.0, 1.0, 1.5)
 _MOVED, _LISTED = 1000, 2000
 
 
-class Sparklines(Struct, frozen=True):
-    """metric: what is drawn; runs: when each began, the oldest first; lines: the metric of each case by id, None where
-    a run has none."""
-
-    metric: str
-    runs: Sequence[str]
-    lines: Mapping[str, Sequence[float | None]]
-
-    def data(self, ids: Sequence[str]) -> dict[str, Any]:
-        """For the page: a line for each case, in the order of its rows."""
-        texts = ["".join(map(_letter, self.lines.get(id, ()))) for id in ids]
-        return {"metric": self.metric, "runs": self.runs, "lines": texts}
-
-
-def sparklines(history: Path | None, ids: Sequence[str]) -> Sparklines | None:
-    """The sparklines of the cases with these ids; None without a history, or where it cannot be read any more."""
+def sparklines(history: Path | None, ids: Sequence[str]) -> dict[str, Any] | None:
+    """For the page: a line for each of these cases, over the last runs; None without a history, or where it cannot be
+    read any more."""
     if history is None or not history.exists():
         return None
     try:
@@ -52,10 +40,12 @@ def sparklines(history: Path | None, ids: Sequence[str]) -> Sparklines | None:
             runs, lines = series(file, ids, _METRIC, RUNS)
     except SettingsError:
         return None
-    return Sparklines(_METRIC, [run.started for run in runs], lines)
+    texts = ["".join(map(letter_of, lines.get(id, ()))) for id in ids]
+    return {"metric": _METRIC, "runs": [run.started for run in runs], "lines": texts}
 
 
-def _letter(value: float | None) -> str:
+def letter_of(value: float | None) -> str:
+    """Of one run; None where it has no such number."""
     if value is None:
         return " "
     if math.isnan(value) or math.isinf(value):
@@ -86,40 +76,20 @@ class OtherCase(Struct, frozen=True):
         return cls(case.verdict, numbers)
 
 
-class OtherRun(Struct):
-    """What the page has of another run, and of each of its cases by id. notes say what differs between the two; alike:
-    both are of the same dumps, else nothing is compared."""
-
-    name: str
-    kind: Literal["benchmark", "baseline", "run"]
-    cases: Mapping[str, OtherCase]
-    notes: tuple[str, ...] = ()
-    alike: bool = True
-    _in_any_dtype: dict[PortableId, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for id in self.cases:
-            self._in_any_dtype.setdefault(PortableId.parse(id).in_any_dtype, id)
-
-    def id_of(self, id: str) -> str | None:
-        """The id of the same case: in the same dtype or, compared with a benchmark, in another."""
-        if id in self.cases or self.kind != "benchmark":
-            return id if id in self.cases else None
-        return self._in_any_dtype.get(PortableId.parse(id).in_any_dtype)
-
-
 class Comparison:
-    """The cases of this run compared with the other run's."""
+    """The cases of this run compared with another run's. notes say what differs between the two; alike: both are of the
+    same dumps, else nothing is compared."""
 
-    def __init__(self, other: OtherRun) -> None:
+    def __init__(self, other: ResultSet[OtherCase], notes: Sequence[str] = (), *, alike: bool = True) -> None:
         self.other = other
+        self._notes, self._alike = notes, alike
         self._moves: list[tuple[float, int, list[Any]]] = []
         self._own: list[int] = []
         self._met: set[str] = set()
 
     def add(self, row: int, result: Result) -> None:
         """Take in the case of a row."""
-        id = self.other.id_of(result.id) if self.other.alike else None
+        id = self.other.id_of(result.id) if self._alike else None
         if id is None:
             self._own.append(row)
             return
@@ -127,20 +97,24 @@ class Comparison:
         before, now = self.other.cases[id], OtherCase.of(result)
         factors = [_factor(before.numbers, now.numbers, name) for name in COMPARED_METRICS]
         changed = before.verdict != now.verdict
-        if changed or any(map(_moved, factors, _MIN_FACTORS)):
+        limits = ((factor, least) for factor, least in zip(factors, _MIN_FACTORS, strict=True) if factor is not None)
+        if changed or any(not 1 / least <= factor <= least for factor, least in limits):
             shown = [row, before.verdict, *(_shown(before.numbers, name) for name in COMPARED_METRICS)]
             shown += [_shown(now.numbers, name) for name in COMPARED_METRICS]
-            self._moves.append((-_score(factors[:3]) - 1e6 * changed, row, shown))
+            # How far the furthest of the metrics moved, in powers of two: a change to or from 0 is furthest.
+            errors = [factor for factor in factors[:3] if factor is not None]
+            powers = (abs(math.log2(each)) if 0 < each < math.inf else 1024.0 for each in errors)
+            self._moves.append((-max(powers, default=0.0) - 1e6 * changed, row, shown))
 
     def data(self) -> dict[str, Any]:
         """For the page: the cases that moved most, and the cases of one run only."""
         moves = sorted(self._moves, key=lambda move: move[:2])
         there = [id for id in self.other.cases if id not in self._met]
-        found: dict[str, Any] = {
+        return {
             "name": self.other.name,
             "kind": self.other.kind,
-            "notes": self.other.notes,
-            "alike": self.other.alike,
+            "notes": self._notes,
+            "alike": self._alike,
             "metrics": COMPARED_METRICS,
             "common": len(self._met),
             "moved": len(moves),
@@ -153,7 +127,6 @@ class Comparison:
                 for id, case in ((id, self.other.cases[id]) for id in there[:_LISTED])
             ],
         }
-        return found
 
 
 def _shown(numbers: Mapping[str, float], name: str) -> Any:
@@ -168,14 +141,3 @@ def _factor(before: Mapping[str, float], now: Mapping[str, float], name: str) ->
     if old == new or (math.isnan(old) and math.isnan(new)):
         return 1.0
     return new / old if old and not math.isnan(old) else math.inf
-
-
-def _moved(factor: float | None, least: float) -> bool:
-    return factor is not None and factor != 1.0 and not 1 / least <= factor <= least
-
-
-def _score(factors: list[float | None]) -> float:
-    """How far the furthest of the metrics moved, in powers of two."""
-    logs = [1024.0 if not factor or math.isinf(factor) or math.isnan(factor) else abs(math.log2(factor))
-            for factor in factors if factor is not None]  # fmt: skip
-    return max(logs, default=0.0)

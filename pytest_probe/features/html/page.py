@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from jinja2 import Environment, StrictUndefined
@@ -19,11 +20,11 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from pytest_probe.features.html.collected import Collected, in_script
-from pytest_probe.features.html.other_runs import Comparison, Sparklines
-from pytest_probe.features.html.run_folder import RunFacts
+from pytest_probe.features.html.other_runs import Comparison
 from pytest_probe.model.verdict import PASS_SELF
 from pytest_probe.reports.case_metrics import LABELS
 from pytest_probe.reports.groups import MAX_GROUPS
+from pytest_probe.reports.result_set import RunFile
 from pytest_probe.system.files import check_replaceable, replacing
 
 # Dumps that are named.
@@ -47,16 +48,28 @@ class _Tile(Struct, frozen=True):
     more: Sequence[str] = ()
 
 
-def tiles(run: RunFacts, seconds: float) -> Iterator[_Tile]:
+def tiles(run: RunFile, seconds: float) -> Iterator[_Tile]:
     """seconds: what the cases took in all."""
+    settings = run.settings
     names = list(dict.fromkeys(device.get("device", "") for device in run.devices))
     more = dict.fromkeys(line for device in run.devices for line in _device(device))
     yield _Tile("Device" if len(names) == 1 else "Devices", ", ".join(names) or "unknown", list(more))
-    yield _versions(run)
-    yield _standard(run)
-    runs = run.settings.get("repeat", 1)
+    found = dict.fromkeys(f"{device.get('framework')} {device.get('version')}" for device in run.devices)
+    packages = ", ".join(f"{name} {version}" for name, version in run.versions.items())
+    yield _Tile("Versions", ", ".join(found) or "no framework", [packages])
+    modes = dict.fromkeys(device.get("modes", "none") for device in run.devices)
+    measured = ", ".join(map(str, settings.get("mode", ())))
+    inputs = f"{settings.get('inputs', '')} inputs in {', '.join(map(str, settings.get('dtypes', ())))} dtype"
+    lines = [f"device modes: {', '.join(modes) or 'none'}", f"measured: {measured}", inputs]
+    yield _Tile("Standard", str(settings.get("standard", "")), lines)
+    runs = settings.get("repeat", 1)
     yield _Tile("Seed", str(run.seed), [f"{runs} {'run' if runs == 1 else 'runs'} of each case"])
-    yield _dumps(run)
+    labels = [dump.label for dump in run.dumps]
+    if len(labels) == 1:
+        yield _Tile("Dump", labels[0], [run.dumps[0].digest[:19]])
+    else:
+        others = [f"and {len(labels) - _MAX_DUMPS:,} more"] if len(labels) > _MAX_DUMPS else []
+        yield _Tile("Dumps", f"{len(labels):,}" if labels else "none", [*labels[:_MAX_DUMPS], *others])
     started = run.started.replace("T", " ").replace("+00:00", " UTC")
     yield _Tile("Time", _taken(run), [f"started {started}", f"all cases together {seconds:.3g} s"])
 
@@ -70,33 +83,7 @@ def _device(device: Mapping[str, str]) -> Iterator[str]:
         yield f"this process had set: {device['state']}"
 
 
-def _versions(run: RunFacts) -> _Tile:
-    frameworks = dict.fromkeys(f"{device.get('framework')} {device.get('version')}" for device in run.devices)
-    packages = ", ".join(f"{name} {version}" for name, version in run.versions.items())
-    return _Tile("Versions", ", ".join(frameworks) or "no framework", [packages])
-
-
-def _standard(run: RunFacts) -> _Tile:
-    settings = run.settings
-    modes = dict.fromkeys(device.get("modes", "none") for device in run.devices)
-    measured = ", ".join(map(str, settings.get("mode", ())))
-    inputs = f"{settings.get('inputs', '')} inputs in {', '.join(map(str, settings.get('dtypes', ())))} dtype"
-    return _Tile(
-        "Standard",
-        str(settings.get("standard", "")),
-        [f"device modes: {', '.join(modes) or 'none'}", f"measured: {measured}", inputs],
-    )
-
-
-def _dumps(run: RunFacts) -> _Tile:
-    labels = [dump.label for dump in run.dumps]
-    if len(labels) == 1:
-        return _Tile("Dump", labels[0], [run.dumps[0].digest[:19]])
-    more = [f"and {len(labels) - _MAX_DUMPS:,} more"] if len(labels) > _MAX_DUMPS else []
-    return _Tile("Dumps", f"{len(labels):,}" if labels else "none", [*labels[:_MAX_DUMPS], *more])
-
-
-def _taken(run: RunFacts) -> str:
+def _taken(run: RunFile) -> str:
     """How long the run took."""
     try:
         taken = datetime.fromisoformat(run.finished or "") - datetime.fromisoformat(run.started)
@@ -109,10 +96,10 @@ def _taken(run: RunFacts) -> str:
 class Page(Struct, frozen=True):
     """What the page is made of."""
 
-    run: RunFacts
+    run: RunFile
     collected: Collected
     beside: Comparison | None = None
-    sparklines: Sparklines | None = None
+    sparklines: Mapping[str, Any] | None = None
 
     def write(self, path: Path) -> None:
         """Write the page. Raises OSError."""
@@ -151,16 +138,15 @@ class Page(Struct, frozen=True):
     def _data(self) -> Iterator[tuple[str, bytes]]:
         """The data by the id of its element, as JSON."""
         found = self.collected
-        names = {kind: list(each.places) for kind, each in found.names.items()}
+        names = {kind: list(each) for kind, each in found.names.items()}
         names["groups"] = [found.groups.found[key].line for key in found.group_places]
-        columns = [[name, LABELS.get(name, name.replace("_", " "))] for name in found.columns.places]
+        columns = [[name, LABELS.get(name, name.replace("_", " "))] for name in found.columns]
         yield "probe-names", in_script(msgspec.json.encode({"names": names, "columns": columns}))
         yield "probe-rows", b"[%s]" % b",\n".join(found.rows)
         shown = (b'"%d":%s' % (row, details) for row, details in found.details())
         yield "probe-details", b"{%s}" % b",\n".join(shown)
         yield "probe-beside", b"null" if self.beside is None else in_script(msgspec.json.encode(self.beside.data()))
-        lines = None if self.sparklines is None else self.sparklines.data(found.ids)
-        yield "probe-history", in_script(msgspec.json.encode(lines))
+        yield "probe-history", in_script(msgspec.json.encode(self.sparklines))
         if found.pairs.rows:
             yield "probe-against", in_script(found.pairs.data())
 
@@ -171,9 +157,6 @@ def _resource(name: str) -> str:
 
 def _policy(script: str, style: str) -> str:
     """Nothing is loaded, sent or run but the script and the style of the page, which are known by their digests."""
-    allowed = "".join(f"; {kind}-src '{_digest(text)}'" for kind, text in (("script", script), ("style", style)))
-    return f"default-src 'none'{allowed}; base-uri 'none'; form-action 'none'"
-
-
-def _digest(text: str) -> str:
-    return f"sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+    digests = {"script": hashlib.sha256(script.encode()), "style": hashlib.sha256(style.encode())}
+    allowed = (f"; {kind}-src 'sha256-{b64encode(each.digest()).decode()}'" for kind, each in digests.items())
+    return f"default-src 'none'{''.join(allowed)}; base-uri 'none'; form-action 'none'"

@@ -15,7 +15,7 @@ from pytest_probe.check.judging import argument_rows
 from pytest_probe.check.outcome import Checked
 from pytest_probe.errors import BrokenCall
 from pytest_probe.model.details import OperandPlot, Plots, limit_share
-from pytest_probe.model.scaled_product import Operand, operands
+from pytest_probe.model.scaled_product import operands
 from pytest_probe.model.verdict import SEVERITY, ArgumentRow, OutputVerdict, Verdict
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, is_packed, unpacked
 from pytest_probe.numerics.error_plots import LEAST_OF_ALL, error_map, errors_of, histogram, points, sample
@@ -41,15 +41,15 @@ def operands_of(checked: Checked) -> tuple[OperandPlot, ...]:
         both = operands(call)
     except BrokenCall:
         return ()  # of groups, or numbers without scales
-    named = ((call.paths[name], each) for name, each in zip(("input", "mat2"), both, strict=True))
-    return tuple(_operand(name, each) for name, each in named if each.matrix.size)
-
-
-def _operand(name: str, operand: Operand) -> OperandPlot:
-    step = max(1, math.prod(operand.shape) // _DECODED)
-    with np.errstate(all="ignore"):
-        found = histogram(np.abs(operand.scaled_rows(step)), LEAST_OF_ALL)
-    return OperandPlot(name, replace(found, step=step * found.step), operand.blocks().words())
+    plots = []
+    for name, operand in zip(("input", "mat2"), both, strict=True):
+        if operand.matrix.size:
+            step = max(1, math.prod(operand.shape) // _DECODED)
+            with np.errstate(all="ignore"):
+                found = histogram(np.abs(operand.scaled_rows(step)), LEAST_OF_ALL)
+            found = replace(found, step=step * found.step)
+            plots.append(OperandPlot(call.paths[name], found, operand.blocks().words()))
+    return tuple(plots)
 
 
 def plots_of(checked: Checked, verdict: Verdict) -> Plots | None:
@@ -65,20 +65,16 @@ def plots_of(checked: Checked, verdict: Verdict) -> Plots | None:
     actual, expected = _array(sides.actual[worst.name]), _array(sides.expected[worst.name])
     if actual is None or expected is None or actual.shape != expected.shape or not actual.size:
         return None
-    return _plots(worst, actual, expected)
-
-
-def _plots(output: OutputVerdict, actual: AnyArray, expected: AnyArray) -> Plots:
     with np.errstate(all="ignore"):
         taken = sample(actual, expected)
         errors = errors_of(*taken)
         measured = is_floating(actual.dtype) or is_complex(actual.dtype)
         return Plots(
-            output.name,
-            output.noise_ratios,
+            worst.name,
+            worst.noise_ratios,
             histogram(errors) if measured else None,
             points(*taken, errors),
-            error_map(actual, expected, _index_of_worst(output, actual, errors)),
+            error_map(actual, expected, _index_of_worst(worst, actual, errors)),
         )
 
 

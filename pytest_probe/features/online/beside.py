@@ -8,13 +8,12 @@ from pathlib import Path
 
 from pytest_probe import frameworks
 from pytest_probe.check import Case, Checker
-from pytest_probe.features.benchmark.benchmark import Benchmark, OtherRun
-from pytest_probe.features.benchmark.compare import compare, compared_files
-from pytest_probe.features.msprobe_csv.rows import read_rows
+from pytest_probe.export.compare import compare, compared_files, judge
+from pytest_probe.export.details import read_rows
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import Verdict
-from pytest_probe.reports.csv_file import write_rows
 from pytest_probe.reports.results_file import RESULTS, lines_of
+from pytest_probe.reports.tables import write_rows
 
 # Its results, below --probe-out.
 _FOLDER = "benchmark"
@@ -43,7 +42,7 @@ class BesideDevice:
         if self._results is not None:
             with self._results.open("a", encoding="utf-8") as file:
                 file.write(lines_of([result]))
-        return Benchmark(Path(self.name), {identity: result}, OtherRun()).judge(verdict, identity, api)
+        return judge(verdict, result, api)
 
 
 def compared_by_rank(folder: Path, ranks: Iterable[int], stamp: str, standard: str) -> Iterator[Path]:

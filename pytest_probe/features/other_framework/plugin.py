@@ -20,6 +20,8 @@ ASKED = 5
 
 
 class ByOtherFramework(Feature):
+    judges = ("error",)
+
     def __init__(self, probe: Probe) -> None:
         super().__init__(probe)
         settings = probe.settings
@@ -35,7 +37,7 @@ class ByOtherFramework(Feature):
     def judge(self, judged: Judged) -> None:
         checked = judged.checked
         # What a function of the user's gives, and what two calls were compared by, has an answer of its own.
-        if judged.verdict.verdict != "error" or checked.case.pair is not None or checked.paired is not None:
+        if checked.case.pair is not None or checked.paired is not None:
             return
         if any(self.calls_by):
             # An error that both frameworks show in float64, too, comes of their definitions.

@@ -7,9 +7,8 @@ from functools import cached_property
 
 from pytest_probe.check import Case, Checked, Question
 from pytest_probe.errors import SettingsError
-from pytest_probe.features.benchmark.direct import check_common, compare_direction, verdict_of
-from pytest_probe.features.benchmark.direct_rules import DIRECT_RULES
-from pytest_probe.features.benchmark.output_folders import OutputFolder, output_folder
+from pytest_probe.export.direct import DIRECT_RULES, check_common, compare_direction, verdict_of
+from pytest_probe.export.output_folders import OutputFolder, output_folder
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.result import Result
 from pytest_probe.model.run import RECORDED
@@ -68,7 +67,7 @@ class OutputsOfTwo(Feature, Question):
     def items(self, parent: ProbeFile, dump: Dump) -> Iterator[ProbeItem]:
         return parent.cases(dump, self)
 
-    def compared(self, result: Result) -> bool | None:
+    def add(self, result: Result) -> bool | None:
         return result.verdict != "skip" if result.api else None
 
     def end(self, reporting: Reporting) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 from msgspec import Struct, field
 
 from pytest_probe.check.call_again import Apart, Results, kept
+from pytest_probe.export.relations import NO_PAGES
 from pytest_probe.features.relations.relation import Call, Found, Relation, left_out
-from pytest_probe.features.relations.report import NO_PAGES
 from pytest_probe.frameworks.base import Zones
 
 # What memory is full of, in turn. A maximum passes over NaN, and a sum over nothing.

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
-from pathlib import Path
 
 from msgspec.structs import replace
 
 from pytest_probe.check import Checked
+from pytest_probe.export.relations import Report
 from pytest_probe.features.relations.checks import Relations
-from pytest_probe.features.relations.report import Report, write_file
 from pytest_probe.features.relations.table import checked
 from pytest_probe.model.result import Result
 from pytest_probe.plugin.feature import Feature, Summary
@@ -49,6 +48,3 @@ class AskRelations(Feature):
 
     def summary(self, width: int) -> Summary:
         return Summary([*self._report.lines(width)])
-
-    def tables(self, folder: Path) -> Iterable[Path]:
-        return write_file(folder)

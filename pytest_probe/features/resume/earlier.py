@@ -4,37 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import msgspec
 from msgspec.structs import replace
 
-from pytest_probe.errors import ResultsError, SettingsError
 from pytest_probe.model.result import Result
-from pytest_probe.reports.results_file import Identity, check
+from pytest_probe.reports.result_set import NOT_OURS, RunFolder
+from pytest_probe.reports.results_file import RESULTS, RUN, Identity, check, refused
 from pytest_probe.reports.running import TIMEOUT
-from pytest_probe.reports.selected import ITEMS, Items, RunEnd, fault_lines, faults, ids_in, is_of_test, read_items
+from pytest_probe.reports.selected import ITEMS, fault_lines, faults, is_of_test, read_items
 from pytest_probe.system.decoding import json_decoder
 from pytest_probe.system.files import open_regular, temporary_path, try_lock
 
 _OPTION = "--probe-resume"
 _ADVICE = "give the same, or a new folder"
-
-
-class _Settings(msgspec.Struct, frozen=True):
-    strict: bool = False
-    timeout: float = 0.0
-
-
-class _EarlierRun(RunEnd, frozen=True, kw_only=True):
-    """The facts of a run in run.json; a killed run has no end."""
-
-    identity: dict[str, Any]
-    settings: _Settings
-    devices: list[dict[str, str]]
-    started: str
-    exit_status: int | None = None
-    tables: tuple[str, ...] = ()
 
 
 class Earlier:
@@ -45,27 +29,17 @@ class Earlier:
     again. remarks: what of its results runs again, and why.
     """
 
-    def __init__(self, folder: Path, run_file: str, results_file: str, *, strict: bool, timeout: float) -> None:
-        self._folder = folder
-        self._path = folder / results_file
+    def __init__(self, folder: Path, *, strict: bool, timeout: float) -> None:
+        missing = f"{RUN} cannot be read ({{error.strerror}}), so there is no run to go on with; leave {_OPTION} out"
+        with refused(_OPTION, folder, missing, NOT_OURS):
+            self._folder = RunFolder.read(_OPTION, folder)
+        self._path = folder / RESULTS
         self.remarks: list[str] = []
-        try:
-            with open_regular(folder / run_file) as file:
-                self.run = msgspec.json.decode(file.read(), type=_EarlierRun)
-        except OSError as error:
-            missing = f"{run_file} cannot be read ({error.strerror}), so there is no run to go on with"
-            raise SettingsError(_OPTION, str(folder), f"{missing}; leave {_OPTION} out") from None
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise SettingsError(_OPTION, str(folder), f"its {run_file} is none of pytest-probe's: {error}") from None
-        same_end = self.run.settings.strict == strict
+        self.run = self._folder.run
+        same_end = self.run.settings.get("strict", False) == strict
         self.finished = self.run.finished is not None and self.run.not_run == 0 and same_end
-        before = self.run.settings.timeout
-        self.longer = before > 0 and (timeout == 0 or timeout > before)
-
-    @property
-    def started(self) -> str:
-        """When the run began, as run.json says it."""
-        return self.run.started
+        before = self.run.settings.get("timeout")
+        self.longer = isinstance(before, int | float) and before > 0 and (timeout == 0 or timeout > before)
 
     def check(self, now: Identity, *, devices_known: bool) -> None:
         """Raises SettingsError where the run that goes on is another one. devices_known: workers may report them later.
@@ -73,7 +47,7 @@ class Earlier:
         before = dict(self.run.identity)
         if not devices_known or not before.get("devices"):
             before["devices"] = now["devices"]
-        check(_OPTION, str(self._folder), before, now, "resume", _ADVICE)
+        check(_OPTION, str(self._folder.path), before, now, "resume", _ADVICE)
 
     def without_reruns(self, file: IO[bytes]) -> IO[bytes]:
         """The results file, locked, without what has to run again: lines that are damaged, cases that have several
@@ -82,7 +56,11 @@ class Earlier:
         lines = list(self._lines())
         found = [id for id, _ in lines]
         ended = {id for id, kind in lines if self.longer and kind == TIMEOUT}
-        items = self._items(bool(found))
+        unread = f"{ITEMS}, the list of its cases, cannot be read ({{error.strerror}}); give a new folder"
+        with refused(_OPTION, self._folder.path, unread, "{error}; give a new folder"):
+            # Results without a list: its run was none of ours.
+            listed = self.run.selected is not None or not found
+            items = self._folder.items if listed else read_items(self._folder.path)
         wrong = faults(items, (id for id in found if id), self.run.without_result)
         missing = wrong.missing if self.finished else ()
         damaged = sum(id == "" for id in found)
@@ -112,51 +90,12 @@ class Earlier:
         end."""
         decoder = json_decoder(Result)
         with open_regular(self._path) as file:
-            yield from (_line(decoder, line) for line in file)
-
-    def _items(self, has_results: bool) -> Items:
-        """The items that the run selected; none where it ended before it knew them."""
-        if not has_results and self.run.selected is None:
-            return Items(())
-        try:
-            return read_items(self._folder, self.run.selected)
-        except OSError as error:
-            wanted = f"{ITEMS}, the list of its cases, cannot be read ({error.strerror})"
-        except ResultsError as error:
-            wanted = str(error)
-        raise SettingsError(_OPTION, str(self._folder), f"{wanted}; give a new folder")
-
-    def results(self, size: int) -> Iterator[Result]:
-        """The results in the first size bytes of the file. Raises ResultsError where a line is no result of ours."""
-        decoder = json_decoder(Result)
-        with open_regular(self._path) as file:
-            for number, line in enumerate(file, 1):
-                size -= len(line)
-                if size < 0:
-                    return
-                yield _decoded(decoder, line, f"{self._path}:{number}")
-
-    def names(self, size: int) -> frozenset[str]:
-        """The portable ids in the first bytes of the file. Raises ResultsError."""
-        return frozenset(ids_in(self._path, size))
-
-    @property
-    def size(self) -> int:
-        return self._path.stat().st_size
-
-
-def _line(decoder: msgspec.json.Decoder[Result], line: bytes) -> tuple[str | None, str]:
-    if not line.endswith(b"\n"):
-        return None, ""
-    try:
-        result = decoder.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return "", ""
-    return result.id, result.kind
-
-
-def _decoded(decoder: msgspec.json.Decoder[Result], line: bytes, where: str) -> Result:
-    try:
-        return decoder.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ResultsError(where, str(error)) from None
+            for line in file:
+                try:
+                    result = decoder.decode(line)
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                    result = None
+                if not line.endswith(b"\n"):
+                    yield None, ""
+                else:
+                    yield ("", "") if result is None else (result.id, result.kind)

@@ -7,7 +7,7 @@ reported again, unless a plugin like junit's listens: 100,000 reports cost more 
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,7 +29,7 @@ from pytest_probe.plugin.run_dumps import address
 from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.xdist import DEATHS_OF_A_CASE, result_of, workers_describe_devices
 from pytest_probe.reports import junit
-from pytest_probe.reports.results_file import RESULTS, RUN, Identity, ResultsWriter, lines_of
+from pytest_probe.reports.results_file import RESULTS, Identity, ResultsWriter, lines_of, read_lines
 from pytest_probe.reports.running import FOLDER, TIMER, Deaths, Ending, case_of_timeout, verdict_on
 from pytest_probe.reports.selected import ITEMS, id_list, ids_in, read_items
 from pytest_probe.system import archive
@@ -57,13 +57,13 @@ class Resume(Feature):
     def begin(self, reporting: Reporting) -> None:
         settings, run, known = self.probe.settings, reporting.run, not workers_describe_devices(self.probe)
         assert settings.out is not None
-        earlier = Earlier(settings.out, RUN, RESULTS, strict=settings.strict, timeout=settings.timeout)
+        earlier = Earlier(settings.out, strict=settings.strict, timeout=settings.timeout)
         earlier.check(run["identity"], devices_known=known)
         if not known:
             # Nothing is known of this run's devices, so those of the results are kept until workers report.
             run["devices"] = earlier.run.devices
             run["identity"]["devices"] = earlier.run.identity["devices"]
-        run["started"] = earlier.started
+        run["started"] = earlier.run.started
         self._reporting = reporting
         self._earlier = reporting.earlier = earlier
 
@@ -80,24 +80,20 @@ class Resume(Feature):
         earlier, reporting = self._earlier, self._reporting
         if earlier is None or reporting is None:
             return
+        done: frozenset[str] = frozenset()
         if earlier.finished:
             # Without workers: there is nothing to run.
             config.option.dist, config.option.tx, config.option.numprocesses = "no", [], 0
-            plugins.register(_Finished(earlier), "probe-finished")
         else:
+            folder = reporting.writer.folder
             _write_deaths(self.probe, reporting.writer, longer=earlier.longer)
-            _remove_tables(reporting.writer.folder, earlier.run.tables)
-            plugins.register(SelectionCompared(reporting.writer.folder, earlier), "probe-compared")
-            plugins.register(_Remaining(earlier.names(earlier.size)), "probe-remaining")
-        plugins.register(_Resumed(self.probe, reporting, earlier), "probe-resumed")
-
-
-def _remove_tables(folder: Path, names: Iterable[str]) -> None:
-    """Remove the CSV files that the run wrote when it ended; others below the folder are of other runs."""
-    for name in names:
-        path = Path(os.path.normpath(folder / name))
-        if path.is_relative_to(folder) and path.suffix == ".csv":
-            path.unlink(missing_ok=True)
+            # The CSV files that the run wrote when it ended; others below the folder are of other runs.
+            for path in (Path(os.path.normpath(folder / name)) for name in earlier.run.tables):
+                if path.is_relative_to(folder) and path.suffix == ".csv":
+                    path.unlink(missing_ok=True)
+            done = frozenset(ids_in(folder / RESULTS))
+            plugins.register(_Remaining(done), "probe-remaining")
+        plugins.register(_Resumed(self.probe, reporting, earlier, done), "probe-resumed")
 
 
 def _write_deaths(probe: Probe, writer: ResultsWriter, *, longer: bool) -> None:
@@ -123,41 +119,61 @@ class _Remaining:
         self._done = done
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items[:] = [item for item in items if not self._has_result(item)]
-
-    def _has_result(self, item: pytest.Item) -> bool:
-        return isinstance(item, NoticeItem) and str(item.portable_id) in self._done
-
-
-class _Finished:
-    """A run that had finished: nothing is collected, and it ends as it did."""
-
-    def __init__(self, earlier: Earlier) -> None:
-        self._earlier = earlier
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_collection(self) -> bool:
-        return True
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        session.exitstatus = self._earlier.run.exit_status or pytest.ExitCode.OK
+        done = self._done
+        items[:] = [item for item in items if not (isinstance(item, NoticeItem) and str(item.portable_id) in done)]
 
 
 class _Resumed:
-    """In the process that reports: counts the earlier run's results, and reports the failed ones again."""
+    """In the process that reports: counts the earlier run's results, and reports the failed ones again. Where that run
+    had finished, nothing is collected, and this one ends as it did."""
 
-    def __init__(self, probe: Probe, reporting: Reporting, earlier: Earlier) -> None:
+    def __init__(self, probe: Probe, reporting: Reporting, earlier: Earlier, done: frozenset[str]) -> None:
         self._probe = probe
         self._reporting = reporting
         self._earlier = earlier
-        self._size = earlier.size
+        self._done = done
+        self._folder = reporting.writer.folder
+        self._results, self._size = self._folder / RESULTS, reporting.writer.size
         self._nodes = {probe.dumps.label(path): _node(probe, path) for path in probe.dumps.paths}
         self._replaying = False
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self) -> bool | None:
+        return self._earlier.finished or None
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self._earlier.finished:
+            session.exitstatus = self._earlier.run.exit_status or pytest.ExitCode.OK
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self) -> None:
+        self.pytest_collection_finish()
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_finish(self) -> None:
+        """Is what is left what the earlier run did not run? Raises UsageError before anything runs."""
+        found = self._folder / FOLDER / ITEMS
+        if not found.exists():
+            return
+        option = NAMED["resume"].flag
+        try:
+            now = {item.id for item in read_items(found.parent).found}
+            left = {item.id for item in read_items(self._folder).found if item.id not in self._done}
+        except (OSError, ResultsError) as error:
+            raise pytest.UsageError(str(SettingsError(option, str(self._folder), str(error)))) from None
+        found.unlink()
+        for ids, words in (
+            (left - now, "its run selected {}, and this run does not"),
+            (now - left, "this run selects {}, and its run did not"),
+        ):
+            if ids:
+                wanted = f"{words.format(id_list(sorted(ids)))}; give the same selection, or a new folder"
+                raise pytest.UsageError(str(SettingsError(option, str(self._folder), wanted)))
+
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        node.workerinput["probe_resumed"] = [str(self._reporting.writer.folder / RESULTS), self._size]
+        node.workerinput["probe_resumed"] = [str(self._results), self._size]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
@@ -170,9 +186,12 @@ class _Resumed:
             self._replaying = False
 
     def _take_over(self, session: pytest.Session) -> None:
-        hook, all_of_them = session.config.hook, _others_listen(session.config)
-        silent = 0
-        for nodeid, found in groupby(self._earlier.results(self._size), self._node):
+        hook, silent = session.config.hook, 0
+        # Does a plugin hear of reports that not every run has, as junit's?
+        plugins = [impl.plugin for impl in hook.pytest_runtest_logreport.get_hookimpls()]
+        modules = {getattr(plugin, "__name__", type(plugin).__module__) for plugin in plugins}
+        all_of_them = any(name not in _QUIET and name.partition(".")[0] not in _QUIET_PACKAGES for name in modules)
+        for nodeid, found in groupby(read_lines(self._results, Result, self._size), self._node):
             results = list(found)
             self._reporting.take_over(results)
             worst = max(results, key=lambda result: SEVERITY[result.verdict])
@@ -195,9 +214,8 @@ class _Resumed:
         return category, "", ""
 
     def pytest_report_header(self) -> list[str]:
-        folder = self._reporting.writer.folder
-        remarks = (f"probe: {folder}: {printable_line(remark)}" for remark in self._earlier.remarks)
-        return [f"probe: going on with the run in {folder}", *remarks]
+        remarks = (f"probe: {self._folder}: {printable_line(remark)}" for remark in self._earlier.remarks)
+        return [f"probe: going on with the run in {self._folder}", *remarks]
 
     def _fails(self, result: Result) -> bool:
         strict = self._probe.settings.strict
@@ -217,7 +235,9 @@ class _Resumed:
         if outcome == "skipped":
             longrepr = (file, 1, f"Skipped: {result.reason}")
         elif outcome == "failed":
-            longrepr = f"{name} on {result.device}: {result.verdict}, found before the run was resumed\n{_why(result)}"
+            reasons = "\n".join(f"{output.name}: {output.reason}" for output in result.outputs if output.reason)
+            head = f"{name} on {result.device}: {result.verdict}, found before the run was resumed"
+            longrepr = f"{head}\n{result.reason or reasons}"
         properties = junit.properties(result)
         location = (file, None, f"{name} ")
         for when in ("call", "teardown"):
@@ -236,50 +256,3 @@ def _node(probe: Probe, path: Path) -> str:
     if place is None:
         return node_of_file(probe, path)
     return f"{node_of_file(probe, place[0])}::{address(path).partition('::')[2]}"
-
-
-def _why(result: Result) -> str:
-    outputs: Sequence[str] = [f"{output.name}: {output.reason}" for output in result.outputs if output.reason]
-    return result.reason or "\n".join(outputs)
-
-
-def _others_listen(config: pytest.Config) -> bool:
-    """Does a plugin hear of reports that not every run has, as junit's?"""
-    plugins = [impl.plugin for impl in config.hook.pytest_runtest_logreport.get_hookimpls()]
-    modules = {getattr(plugin, "__name__", type(plugin).__module__) for plugin in plugins}
-    return any(name not in _QUIET and name.partition(".")[0] not in _QUIET_PACKAGES for name in modules)
-
-
-class SelectionCompared:
-    """In the process that reports a run that goes on: is what is left what the earlier run did not run? Raises
-    UsageError before anything runs."""
-
-    def __init__(self, folder: Path, earlier: Earlier) -> None:
-        self._folder = folder
-        self._done = earlier.names(earlier.size)
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_xdist_node_collection_finished(self) -> None:
-        self._compare()
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_finish(self) -> None:
-        self._compare()
-
-    def _compare(self) -> None:
-        found = self._folder / FOLDER / ITEMS
-        if not found.exists():
-            return
-        try:
-            now = {item.id for item in read_items(found.parent).found}
-            left = {item.id for item in read_items(self._folder).found if item.id not in self._done}
-        except (OSError, ResultsError) as error:
-            raise pytest.UsageError(str(SettingsError(NAMED["resume"].flag, str(self._folder), str(error)))) from None
-        found.unlink()
-        for ids, words in (
-            (left - now, "its run selected {}, and this run does not"),
-            (now - left, "this run selects {}, and its run did not"),
-        ):
-            if ids:
-                wanted = f"{words.format(id_list(sorted(ids)))}; give the same selection, or a new folder"
-                raise pytest.UsageError(str(SettingsError(NAMED["resume"].flag, str(self._folder), wanted)))

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from pytest_probe.check import Case, Question
 from pytest_probe.errors import NoReference
 from pytest_probe.model.dump import Dump
-from pytest_probe.model.result import Result
 from pytest_probe.model.verdict import PASS_SELF
 from pytest_probe.options import QUESTIONS, SELF
 from pytest_probe.plugin.collectors import ProbeFile
@@ -24,6 +23,7 @@ from pytest_probe.reports.terminal import wrap
 if TYPE_CHECKING:
     from pytest_probe.check import Checked
     from pytest_probe.features.self_check.checks import SelfChecks
+    from pytest_probe.plugin.reporting import Reporting
 
 _STANDARDS: Mapping[str, str] = {SELF: "no reference: the device is asked by itself, and beside the CPU"}
 # What the summary says once of passes.
@@ -32,6 +32,8 @@ BLIND = "pass (self): a fault that all dtypes' kernels of the device share is no
 
 class SelfCheck(Feature, Question):
     """In a run by this standard the items; in one by auto what skips without a reference say."""
+
+    judges = ("skip",)
 
     def __init__(self, probe: Probe) -> None:
         super().__init__(probe)
@@ -68,7 +70,7 @@ class SelfCheck(Feature, Question):
 
     def judge(self, judged: Judged) -> None:
         verdict, case = judged.verdict, judged.checked.case
-        if self._decides or verdict.verdict != "skip" or verdict.kind != NoReference.kind:
+        if self._decides or verdict.kind != NoReference.kind:
             return
         if self.probe.settings.judges_stored or case.pair is not None or judged.checked.paired is not None:
             return
@@ -80,8 +82,8 @@ class SelfCheck(Feature, Question):
             words = f"{verdict.reason}; --probe-standard={SELF} can ask: {asks}"
             judged.verdict = replace(verdict, reason=words)
 
-    def add(self, result: Result) -> None:
-        self._passes += result.verdict == PASS_SELF
+    def end(self, reporting: Reporting) -> None:
+        self._passes = reporting.tally.verdicts[PASS_SELF]
 
     def summary(self, width: int) -> Summary:
         return Summary([*wrap(BLIND, width=width)] if self._passes else [])

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pytest_probe.errors import SettingsError
-from pytest_probe.features.msprobe_csv.checker import write_csv
-from pytest_probe.features.relations.report import write_file as write_relations
+from pytest_probe.export.files import write_files
 from pytest_probe.features.shard.merge import Shard, check, fails, items_of, joined, run_of, write, write_junit
-from pytest_probe.features.timing.paddleapex_csv import write_measurements
-from pytest_probe.features.worth.report import write_file as write_detects
-from pytest_probe.options import ACCURACY
+from pytest_probe.reports.results_file import refused
 from pytest_probe.reports.tally import Tally
 from pytest_probe.reports.terminal import group_lines, summary_lines
 from pytest_probe.system.text import printable
@@ -40,7 +35,7 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """The exit status. Raises SettingsError."""
-    shards = sorted(map(Shard.read, arguments.folders), key=lambda shard: shard.number)
+    shards = sorted(map(Shard.at, arguments.folders), key=lambda shard: shard.number)
     check(shards, partial=arguments.partial)
     found = joined(shards)
     results = [result for _, result in found]
@@ -50,19 +45,11 @@ def run(arguments: argparse.Namespace) -> int:
     tally = Tally()
     for result in results:
         tally.add(result)
-    try:
-        if ACCURACY in whole["settings"]["mode"]:
-            write_csv(arguments.out, datetime.now().strftime("%Y%m%d%H%M%S"))
-            write_detects(arguments.out)
-        write_measurements(arguments.out)
-        write_relations(arguments.out)
-    except OSError as error:
-        raise SettingsError("--out", str(arguments.out), f"it cannot be written to: {error.strerror}") from None
+    with refused("--out", arguments.out, "it cannot be written to: {error.strerror}"):
+        write_files(arguments.out, whole["settings"])
     if arguments.junit is not None:
-        try:
+        with refused("--junit", arguments.junit, "it cannot be written: {error.strerror}"):
             write_junit(arguments.junit, ((item.node, result) for item, result in found), tally.groups, strict=strict)
-        except OSError as error:
-            raise SettingsError("--junit", str(arguments.junit), f"it cannot be written: {error.strerror}") from None
     lines = (*group_lines(tally), *summary_lines(tally, not_run=whole["not_run"]))
     print(printable("\n".join(lines)))
     return _FAILED if whole["exit_status"] or any(fails(result, strict=strict) for result in results) else 0

@@ -4,41 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeAlias
 from xml.etree import ElementTree
 
-import msgspec
-from msgspec import Struct
-
-from pytest_probe.errors import ResultsError, SettingsError
+from pytest_probe.errors import SettingsError
 from pytest_probe.features.shard.dealing import MOST_PARTS, shard_of
 from pytest_probe.model.result import Result
 from pytest_probe.model.verdict import SEVERITY
 from pytest_probe.reports import junit
 from pytest_probe.reports.groups import Groups
-from pytest_probe.reports.results_file import (
-    RESULTS,
-    RUN,
-    ResultsWriter,
-    differences,
-    lines_of,
-    read_results,
-)
-from pytest_probe.reports.selected import (
-    ITEMS,
-    Items,
-    RunEnd,
-    SelectedItem,
-    check_results,
-    id_list,
-    read_items,
-    selected_in,
-    write_items,
-)
-from pytest_probe.system.files import open_regular, replacing
+from pytest_probe.reports.result_set import RunFolder
+from pytest_probe.reports.results_file import RESULTS, RUN, ResultsWriter, differences, lines_of, read_results, refused
+from pytest_probe.reports.selected import ITEMS, SelectedItem, id_list, selected_in, write_items
+from pytest_probe.system.files import replacing
 from pytest_probe.system.text import printable
 
 _COMMAND = "merge"
@@ -48,79 +28,40 @@ _NOTHING = 5
 _Named: TypeAlias = tuple[str, Result]
 
 
-class _ShardRun(RunEnd, frozen=True, kw_only=True):
-    """What the run.json of a shard says, as far as merging needs it."""
+class Shard(RunFolder, frozen=True):
+    """A folder of --probe-out whose run had --probe-shard=number/parts."""
 
-    settings: dict[str, Any]
-    identity: dict[str, Any]
-    devices: list[dict[str, str]]
-    started: str
-    exit_status: int | None = None
-
-
-class Shard(Struct, frozen=True, dict=True):
-    """A folder of --probe-out whose run had --probe-shard=number/parts; whole is its run.json."""
-
-    folder: Path
-    run: _ShardRun
-    whole: Mapping[str, Any]
     number: int
     parts: int
 
     @classmethod
-    def read(cls, folder: Path) -> Shard:
+    def at(cls, folder: Path) -> Shard:
         """Raises SettingsError where the folder holds no run, or one without --probe-shard."""
-        try:
-            with open_regular(folder / RUN) as file:
-                content = file.read()
-            run, whole = msgspec.json.decode(content, type=_ShardRun), msgspec.json.decode(content)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise SettingsError(_COMMAND, str(folder), f"give folders of --probe-out; {RUN}: {error}") from None
-        given = run.settings.get("shard")
+        give = f"give folders of --probe-out; {RUN}: "
+        with refused(_COMMAND, folder, give + "{error}", give + "{error.found}"):
+            found = RunFolder.read(_COMMAND, folder)
+        given = found.run.settings.get("shard")
         if not isinstance(given, str):
             raise SettingsError(_COMMAND, str(folder), "its run had no --probe-shard, so there is nothing to join")
         shard = shard_of(given)
         if shard is None:
             wanted = f"{RUN}: settings.shard is {given!r}; expected I/N, with I from 1 to N and N up to {MOST_PARTS:,}"
             raise SettingsError(_COMMAND, str(folder), wanted)
-        return cls(folder, run, whole, *shard)
+        return cls(_COMMAND, folder, found.run, found.whole, *shard)
 
     @property
     def name(self) -> str:
         return f"{self.number}/{self.parts}"
 
-    @cached_property
-    def items(self) -> Items:
-        """Raises SettingsError."""
-        if self.run.selected is None:
-            return Items(())
-        try:
-            return read_items(self.folder, self.run.selected)
-        except OSError as error:
-            wanted = f"{ITEMS} cannot be read ({error.strerror})"
-        except ResultsError as error:
-            wanted = str(error)
-        raise SettingsError(_COMMAND, str(self.folder), wanted)
-
-    def item_of(self, result: Result) -> SelectedItem:
-        """The item of a result: a test may have several. Raises SettingsError where it is none of the shard's."""
-        found = self.items.of(result.id)
-        if found is None:
-            raise SettingsError(_COMMAND, str(self.folder), f"{ITEMS} does not have {result.id}")
-        return found
-
-    def check_results(self, *, partial: bool) -> str:
-        """What is to be said of a run that ended early. Raises SettingsError where its results do not belong to its
-        items."""
-        return check_results(_COMMAND, self.folder / RESULTS, self.run, early=partial)
-
     def results(self) -> Iterator[tuple[SelectedItem, Result]]:
-        """Raises SettingsError."""
-        try:
-            for result in read_results(self.folder / RESULTS):
-                yield self.item_of(result), result
-        except (OSError, ResultsError) as error:
-            raise SettingsError(_COMMAND, str(self.folder), f"{RESULTS} cannot be used: {error}") from None
+        """Each with its item: a test may have several. Raises SettingsError where it is none of the shard's."""
+        unusable = f"{RESULTS} cannot be used: {{error}}"
+        with refused(_COMMAND, self.path, unusable, unusable):
+            for result in read_results(self.path / RESULTS):
+                item = self.items.of(result.id)
+                if item is None:
+                    raise SettingsError(_COMMAND, str(self.path), f"{ITEMS} does not have {result.id}")
+                yield item, result
 
 
 def check(shards: Sequence[Shard], *, partial: bool) -> None:
@@ -128,30 +69,30 @@ def check(shards: Sequence[Shard], *, partial: bool) -> None:
     one = shards[0]
     for other in shards[1:]:
         if one.parts != other.parts:
-            wanted = f"it is one of {other.parts} shards, {one.folder} is one of {one.parts}; give shards of one run"
-            raise SettingsError(_COMMAND, str(other.folder), wanted)
+            wanted = f"it is one of {other.parts} shards, {one.path} is one of {one.parts}; give shards of one run"
+            raise SettingsError(_COMMAND, str(other.path), wanted)
         for found in differences(other.run.identity, one.run.identity, "merge"):
-            difference = f"its run has {found.field} {found.before}, that of {one.folder} has {found.now}"
-            raise SettingsError(_COMMAND, str(other.folder), f"{difference}; give shards of one run")
+            difference = f"its run has {found.field} {found.before}, that of {one.path} has {found.now}"
+            raise SettingsError(_COMMAND, str(other.path), f"{difference}; give shards of one run")
     parts = one.parts
     seen: dict[int, Shard] = {}
     early: dict[int, str] = {}
     for shard in shards:
         if shard.number in seen:
-            wanted = f"it is shard {shard.name}, and so is {seen[shard.number].folder}; give each shard once"
-            raise SettingsError(_COMMAND, str(shard.folder), wanted)
+            wanted = f"it is shard {shard.name}, and so is {seen[shard.number].path}; give each shard once"
+            raise SettingsError(_COMMAND, str(shard.path), wanted)
         seen[shard.number] = shard
-        early[shard.number] = shard.check_results(partial=partial)
+        early[shard.number] = shard.early_end(partial=partial)
     if partial:
         return
     missing = [f"{number}/{parts}" for number in range(1, parts + 1) if number not in seen]
     if missing:
-        given = ", ".join(str(shard.folder) for shard in shards)
+        given = ", ".join(str(shard.path) for shard in shards)
         raise SettingsError(_COMMAND, given, f"shards are missing: {id_list(missing)}; add them, or --partial")
     for shard in shards:
         if early[shard.number]:
             wanted = f"{early[shard.number]}; go on with --probe-resume, or add --partial"
-            raise SettingsError(_COMMAND, str(shard.folder), wanted)
+            raise SettingsError(_COMMAND, str(shard.path), wanted)
 
 
 def joined(shards: Sequence[Shard]) -> list[tuple[SelectedItem, Result]]:
@@ -161,30 +102,30 @@ def joined(shards: Sequence[Shard]) -> list[tuple[SelectedItem, Result]]:
     for shard in shards:
         for item, result in shard.results():
             if owner.setdefault(item.id, shard) is not shard:
-                wanted = f"it has {item.id}, and so has {owner[item.id].folder}; give shards of one run"
-                raise SettingsError(_COMMAND, str(shard.folder), wanted)
+                wanted = f"it has {item.id}, and so has {owner[item.id].path}; give shards of one run"
+                raise SettingsError(_COMMAND, str(shard.path), wanted)
             found.append((item, result))
     return sorted(found, key=lambda pair: pair[0].place)
 
 
 def run_of(shards: Sequence[Shard], results: Iterable[Result]) -> dict[str, Any]:
     """The run.json of all of them, as one run without shards has it."""
-    first = shards[0]
-    statuses = [shard.run.exit_status for shard in shards if shard.run.exit_status is not None]
+    first, runs = shards[0], [shard.run for shard in shards]
+    statuses = [run.exit_status for run in runs if run.exit_status is not None]
     some = [status for status in statuses if status != _NOTHING]
-    ends = [shard.run.finished for shard in shards]
-    devices = [device for shard in shards for device in shard.run.devices]
-    without = [id for shard in shards for id in shard.run.without_result]
+    ends = [run.finished for run in runs]
+    devices = [device for run in runs for device in run.devices]
+    without = [id for run in runs for id in run.without_result]
     return {
         **{key: value for key, value in first.whole.items() if key not in ("schema", "tables", "selected")},
-        "settings": {**first.run.settings, "shard": None, "strict": any(s.run.settings.get("strict") for s in shards)},
+        "settings": {**first.run.settings, "shard": None, "strict": any(run.settings.get("strict") for run in runs)},
         "identity": {**first.run.identity, "shard": None},
         "devices": [device for place, device in enumerate(devices) if device not in devices[:place]],
-        "started": min(shard.run.started for shard in shards),
+        "started": min(run.started for run in runs),
         "finished": None if None in ends else max(end for end in ends if end is not None),
         "exit_status": max(some or statuses, default=0),
         "verdicts": dict(Counter(result.verdict for result in results)),
-        "not_run": sum(shard.run.not_run or 0 for shard in shards),
+        "not_run": sum(run.not_run or 0 for run in runs),
         "shards": [shard.name for shard in shards],
         **({"without_result": without} if without else {}),
     }
@@ -201,7 +142,7 @@ def write(folder: Path, run: Mapping[str, Any], items: Sequence[SelectedItem], r
     path = folder / RESULTS
     if path.exists() and path.stat().st_size:
         raise SettingsError("--out", str(folder), f"it holds {RESULTS} of another run; give a new folder")
-    try:
+    with refused("--out", folder, "it cannot be written to: {error.strerror}"):
         folder.mkdir(parents=True, exist_ok=True)
         writer = ResultsWriter(folder, run)
         write_items(folder, items)
@@ -209,11 +150,8 @@ def write(folder: Path, run: Mapping[str, Any], items: Sequence[SelectedItem], r
         for result in results:
             writer.write(lines_of([result]))
         writer.close()
-        trouble = writer.trouble
-    except OSError as error:
-        trouble = str(error.strerror)
-    if trouble:
-        raise SettingsError("--out", str(folder), f"it cannot be written to: {trouble}")
+    if writer.trouble:
+        raise SettingsError("--out", str(folder), f"it cannot be written to: {writer.trouble}")
 
 
 def write_junit(path: Path, results: Iterable[_Named], groups: Groups, *, strict: bool) -> None:
@@ -254,9 +192,10 @@ def _add(suite: ElementTree.Element, node: str, worst: Result, each: Sequence[Re
         failure = ElementTree.SubElement(case, "failure", message=reason.partition("\n")[0])
         failure.text = printable(text)
         return "failures"
-    if worst.verdict != "skip" and not _is_known(worst):
+    known = worst.gate is not None and worst.gate.change == "known"
+    if worst.verdict != "skip" and not known:
         return ""
-    kind = "pytest.xfail" if _is_known(worst) else "pytest.skip"
+    kind = "pytest.xfail" if known else "pytest.skip"
     ElementTree.SubElement(case, "skipped", type=kind, message=reason)
     return "skipped"
 
@@ -271,14 +210,10 @@ def names(node: str) -> tuple[str, str]:
 
 def fails(result: Result, *, strict: bool) -> bool:
     """Did its item fail, by the verdict or compared with a baseline?"""
-    if _is_known(result):
+    change = None if result.gate is None else result.gate.change
+    if change == "known":
         return False
-    worse = result.gate is not None and result.gate.change in ("worse", "bits")
-    return worse or result.verdict == "error" or (strict and result.verdict == "warning")
-
-
-def _is_known(result: Result) -> bool:
-    return result.gate is not None and result.gate.change == "known"
+    return change in ("worse", "bits") or result.verdict == "error" or (strict and result.verdict == "warning")
 
 
 def _reason(result: Result) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -33,12 +33,12 @@ class Shard(Feature):
         assert self.probe.settings.shard is not None
         number, parts = self.probe.settings.shard
         groups, config = sharing_runs(items), session.config
-        order = _Order(self.probe, groups)
-        ordered = sorted(groups, key=lambda group: min(map(order.key, group)))
+        key = _order(self.probe, groups)
+        ordered = sorted(groups, key=lambda group: min(map(key, group)))
         dealt_out = zip(ordered, dealt(costs_of(ordered), parts), strict=True)
         mine = {id(group) for group, part in dealt_out if part == number - 1}
         deselect(config, [item for group in groups if id(group) not in mine for item in group])
-        for place, item in enumerate(sorted(items, key=order.key)):
+        for place, item in enumerate(sorted(items, key=key)):
             item.stash[PLACE] = place
         self._empty = bool(groups) and not mine
         if hasattr(config, "workeroutput"):
@@ -50,21 +50,19 @@ class Shard(Feature):
         self._empty |= getattr(node, "workeroutput", {}).get(_EMPTY, False)
 
 
-class _Order:
+def _order(probe: Probe, groups: Iterable[Iterable[pytest.Item]]) -> Callable[[pytest.Item], tuple[object, ...]]:
     """The order of the calls: dump by dump, record by record, forward before backward; then the user's own tests."""
+    given = {path: place for place, path in enumerate(probe.dumps.paths)}
+    dumps = {id(item.case.dump): item.case.dump for group in groups for item in group if isinstance(item, ProbeItem)}
+    records = {id(record): place for dump in dumps.values() for place, record in enumerate(dump.records)}
 
-    def __init__(self, probe: Probe, groups: Iterable[Iterable[pytest.Item]]) -> None:
-        self._dumps = {path: place for place, path in enumerate(probe.dumps.paths)}
-        dumps = {
-            id(item.case.dump): item.case.dump for group in groups for item in group if isinstance(item, ProbeItem)
-        }
-        self._records = {id(record): place for dump in dumps.values() for place, record in enumerate(dump.records)}
-
-    def key(self, item: pytest.Item) -> tuple[object, ...]:
-        """Dumps that were not given come after the given ones, by their paths."""
-        last = len(self._dumps)
+    def key(item: pytest.Item) -> tuple[object, ...]:
+        # Dumps that were not given come after the given ones, by their paths.
+        last = len(given)
         if not isinstance(item, ProbeItem):
             return last + 1, item.nodeid
         case, path = item.case, item.dump_path
         direction = DIRECTIONS.index(case.direction)
-        return self._dumps.get(path, last), str(path), self._records[id(case.record)], direction, item.nodeid
+        return given.get(path, last), str(path), records[id(case.record)], direction, item.nodeid
+
+    return key

@@ -10,15 +10,16 @@ import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from msgspec import Struct, structs
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.model.baseline import KeptCase, KeptTime
 from pytest_probe.model.measurement import CaseMemory, CaseTime, TimeBeside, microseconds
-from pytest_probe.model.result import OtherRun, PortableId, Result
+from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import SLOWER, Verdict
 from pytest_probe.options import NAMED
+from pytest_probe.reports.result_set import OtherResults
 
 
 class OtherTimes(Struct, frozen=True):
@@ -26,15 +27,22 @@ class OtherTimes(Struct, frozen=True):
     fails."""
 
     limit: float | None
-    others: Sequence[OtherRun] = ()
+    others: Sequence[OtherResults] = ()
 
     def compare(self, time: CaseTime, identity: PortableId) -> CaseTime:
         """The time with the other one: of the benchmark, where it has the case, else of the baseline."""
         if not time.compares or time.median_us is None:
             return time
-        spread, limits = self._kept(identity)
-        other = self._benchmarks(identity)
-        theirs = None if other is None else other.time
+        spread: KeptTime | None = None
+        theirs: CaseTime | None = None
+        limits = True
+        for other in self.others:
+            # A case of the same dtype, on the same device: another one takes another time.
+            case = other.cases.get(str(identity)) if other.same_device else None
+            if isinstance(case, KeptCase):
+                spread, limits = case.time, other.limits
+            elif case is not None:
+                theirs = case.time
         if theirs is not None and theirs.compares and theirs.median_us is not None:
             found = TimeBeside(
                 "benchmark",
@@ -48,27 +56,15 @@ class OtherTimes(Struct, frozen=True):
             found = TimeBeside("baseline", spread.low_us, _ratio(time.median_us, spread.low_us), limit)
         else:
             return time
-        return structs.replace(time, beside=found)
-
-    def _kept(self, identity: PortableId) -> tuple[KeptTime | None, bool]:
-        """The baseline's, where it is of this device, and whether it limits."""
-        for other in self.others:
-            case = other.cases.get(str(identity)) if other.same_device else None
-            if isinstance(case, KeptCase):
-                return case.time, other.limits
-        return None, True
-
-    def _benchmarks(self, identity: PortableId) -> Result | None:
-        """The benchmark's case of the same dtype: another one takes another time."""
-        found = (other.cases.get(str(identity)) for other in self.others)
-        return next((case for case in found if isinstance(case, Result)), None)
+        return replace(time, beside=found)
 
     def memory(self, memory: CaseMemory, identity: PortableId) -> CaseMemory:
         """The memory with the benchmark's peak."""
-        other = self._benchmarks(identity)
-        if other is None or other.memory is None:
-            return memory
-        return structs.replace(memory, benchmark_bytes=other.memory.peak_bytes)
+        for other in self.others:
+            case = other.cases.get(str(identity))
+            if isinstance(case, Result) and case.memory is not None:
+                return replace(memory, benchmark_bytes=case.memory.peak_bytes)
+        return memory
 
 
 def limit_of(limit: float | None, spread: KeptTime | None) -> float | None:
@@ -98,10 +94,10 @@ def slower(verdict: Verdict) -> Verdict:
     return replace(verdict, verdict="error", kind=SLOWER, reason=reason)
 
 
-def check_benchmark(folder: Path | None, others: Iterable[OtherRun]) -> None:
+def check_benchmark(folder: Path | None, others: Iterable[OtherResults]) -> None:
     """Raises SettingsError where a benchmark, which is in this folder, has no times."""
     for other in others:
-        results = [case for case in other.cases.values() if isinstance(case, Result)]
+        results = (case for case in other.cases.values() if isinstance(case, Result))
         timed = any(each.time is not None and each.time.median_us is not None for each in results)
         if other.kind == "benchmark" and not timed:
             wanted = "its results have no times; make it with --probe-mode=acc,time"

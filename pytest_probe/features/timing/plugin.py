@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.timing.measure import TimeAndMemory
 from pytest_probe.features.timing.other_times import OtherTimes, check_benchmark, slower
-from pytest_probe.features.timing.paddleapex_csv import write_measurements
 from pytest_probe.model import measurement
 from pytest_probe.plugin.feature import Feature, Trait
 from pytest_probe.plugin.judged import Judged
@@ -91,6 +89,3 @@ class Timing(Feature):
             time = min(time, again, key=lambda each: math.inf if each.beside is None else each.beside.ratio)
         verdict = replace(verdict, time=time)
         judged.verdict = slower(verdict) if time.is_slower else verdict
-
-    def tables(self, folder: Path) -> Iterable[Path]:
-        return write_measurements(folder)

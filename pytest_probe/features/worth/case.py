@@ -8,7 +8,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from pytest_probe import frameworks
-from pytest_probe.check import Checked, user_code
+from pytest_probe.check import Checked
 from pytest_probe.check.check import Checker
 from pytest_probe.check.comparisons import comparisons
 from pytest_probe.check.conditions import Setup
@@ -75,7 +75,7 @@ def _finds(setup: Setup, comparison: Comparison, values: AnyArray) -> bool:
     actual = comparison.actual
     if ((values == actual) | ((values != values) & (actual != actual))).all():
         return False
-    standard = user_code.standard(setup.registry.standards[setup.conditions.standard])
+    standard = setup.standard
     try:
         wrong = replace(comparison, actual=values)
         verdict = judge_with_modes(standard, wrong, lambda: setup.modes_of(comparison), depth=lambda: "none")

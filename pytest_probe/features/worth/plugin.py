@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -45,8 +43,3 @@ class WorthOfPasses(Feature):
     def end(self, reporting: Reporting) -> None:
         for line in self._report.below(int(self.probe.settings.worth or 0)):
             reporting.trouble(line)
-
-    def tables(self, folder: Path) -> Iterable[Path]:
-        from pytest_probe.features.worth.report import write_file
-
-        return [write_file(folder)] if self.probe.settings.judges else []

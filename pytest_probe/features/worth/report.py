@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 from msgspec import Struct, field
 
 from pytest_probe.model.result import Result
 from pytest_probe.model.verdict import WORTH_SCALE
-from pytest_probe.reports.csv_file import write_rows
-from pytest_probe.reports.results_file import RESULTS, read_results
+from pytest_probe.reports.tables import WeakCases
 from pytest_probe.reports.terminal import count, wrap
-from pytest_probe.reports.weak_cases import WeakCases
 
-FILE = "detects.csv"
-COLUMNS = ("id", "output", "dtype", "scale_error", "element_ulp", "row_ulp", "terms", "missing_term_found", "weak")
 # APIs that are named.
 _APIS = 5
 
@@ -80,17 +75,3 @@ class Report(Struct):
             f"worth: {share:.3g} % of the cases prove something, --probe-worth asks for {least} %; "
             f"other records are needed of {', '.join(named[:_APIS])}{more}"
         )
-
-
-def write_file(folder: Path) -> Path:
-    """Write what each output of the results beside it would have shown. Raises OSError."""
-    rows: list[tuple[object, ...]] = [COLUMNS]
-    for result in read_results(folder / RESULTS):
-        weak = "" if result.worth is None else result.worth.weak
-        for output in result.outputs:
-            found = output.detects
-            if found is not None:
-                cells = (found.scale, found.element, found.row, found.terms, found.term)
-                texts = ("" if cell is None else f"{cell:.4g}" if isinstance(cell, float) else cell for cell in cells)
-                rows.append((result.id, output.name, output.dtype, *texts, weak))
-    return write_rows(folder / FILE, rows)

@@ -8,7 +8,7 @@ import itertools
 import re
 from collections.abc import Callable
 from collections.abc import Mapping as MappingOf
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from msgspec import Struct, field
@@ -21,6 +21,9 @@ NO_COUNTERPART = "no counterpart"
 _CALL = re.compile(r"([A-Za-z_][\w.]*)\((.*)\)", re.DOTALL)
 # What a framework's functions call the name of their result, which changes nothing.
 _NAME = "name"
+Lookup: TypeAlias = Callable[[], Callable[..., Any]]
+Special: TypeAlias = Callable[[str], Any]
+Write: TypeAlias = Callable[[Any, Any], Any]
 
 
 class Mapping(Struct, frozen=True):
@@ -90,8 +93,8 @@ class Translation(Struct, frozen=True):
 
     api: str
     signature: Signature
-    lookup: Callable[[], Callable[..., Any]]
-    special: Callable[[str], Any]
+    lookup: Lookup
+    special: Special
     names: MappingOf[str, str] = field(default_factory=dict)
     values: MappingOf[str, MappingOf[Any, Any]] = field(default_factory=dict)
     only: MappingOf[str, Any] = field(default_factory=dict)
@@ -99,7 +102,7 @@ class Translation(Struct, frozen=True):
     constant: tuple[str, ...] = ()
     outputs: int | tuple[int, ...] | None = None
     order: tuple[str, ...] = ()
-    write: Callable[[Any, Any], Any] | None = None
+    write: Write | None = None
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         target = (*args, *kwargs.values())[0] if self.write is not None else None
@@ -178,25 +181,13 @@ def _same(value: Any, right: Any) -> bool:
     return isinstance(value, plain) and isinstance(right, plain) and alike and value == right
 
 
-def forward(
-    api: str,
-    entry: Mapping,
-    lookup: Callable[[], Callable[..., Any]],
-    special: Callable[[str], Any],
-    write: Callable[[Any, Any], Any] | None,
-) -> Translation:
+def forward(api: str, entry: Mapping, lookup: Lookup, special: Special, write: Write | None) -> Translation:
     """Calls of an entry's own API by the other framework."""
     same = {name: getattr(entry, name) for name in ("values", "only", "single", "constant", "outputs")}
     return Translation(api, entry.takes, lookup, special, write=write, **same)
 
 
-def backward(
-    api: str,
-    entry: Mapping,
-    lookup: Callable[[], Callable[..., Any]],
-    special: Callable[[str], Any],
-    write: Callable[[Any, Any], Any] | None,
-) -> Translation:
+def backward(api: str, entry: Mapping, lookup: Lookup, special: Special, write: Write | None) -> Translation:
     """Calls of the other framework's API by an entry's own one."""
     names = {other: own for own, other in entry.takes.aliases.items()}
     values = {name: {other: own for own, other in found.items()} for name, found in entry.values.items()}

@@ -173,19 +173,14 @@ _DTYPES: Mapping[str, int] = {
 def operator(name: str) -> Callable[..., Any]:
     """paddle._C_ops.<name> as it is now, for any arguments. It raises TypeError for what is no dtype."""
     place = _DTYPES.get(name, _DTYPES.get(name.rstrip("_"), len(_NOTHING)))
-    function = _with_operator(getattr(paddle._C_ops, name), lambda found: _padded(found, place))
-    return functools.partial(_recurrent, function) if name == "rnn" else function
-
-
-def _with_operator(function: Any, change: Callable[[Any], Any]) -> Any:
-    """The function with its operator changed. What a user has put there stays; while steps are rounded, it
-    is a function that gets the operator."""
+    function: Any = getattr(paddle._C_ops, name)
+    # What a user has put there stays; while steps are rounded, it is a function that gets the operator.
     if isinstance(function, BuiltinFunctionType):
-        return change(function)
-    if isinstance(function, functools.partial) and isinstance(function.args[-1], BuiltinFunctionType):
+        function = _padded(function, place)
+    elif isinstance(function, functools.partial) and isinstance(function.args[-1], BuiltinFunctionType):
         *given, found = function.args
-        return functools.partial(function.func, *given, change(found))
-    return function
+        function = functools.partial(function.func, *given, _padded(found, place))
+    return functools.partial(_recurrent, function) if name == "rnn" else function
 
 
 def _padded(function: Callable[..., Any], dtype: int) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ import numpy as np
 import paddle
 
 from pytest_probe.errors import Unsupported
-from pytest_probe.numerics.arrays import contiguous
+from pytest_probe.numerics.arrays import contiguous, span
 
 _core: Any = paddle.base.core
 # The type of Paddle's tensors, for annotations.
@@ -75,11 +75,11 @@ def to_array(tensor: Tensor) -> np.ndarray:
 
 def restrided(tensor: Tensor, strides: tuple[int, ...]) -> Tensor:
     """The tensor laid out with these strides, in memory of its own; a stride of 0 is an expanded dimension."""
-    span = 1 + sum((extent - 1) * stride for extent, stride in zip(tensor.shape, strides, strict=True))
     if not tensor.size or 0 in strides:
         return tensor
     # Before 3.3 copy_ changes the strides of what it writes to.
-    return paddle.assign(tensor, paddle.zeros([span], tensor.dtype).as_strided(tensor.shape, list(strides)))
+    room = paddle.zeros([span(tensor.shape, strides)], tensor.dtype)
+    return paddle.assign(tensor, room.as_strided(tensor.shape, list(strides)))
 
 
 def is_float(tensor: Tensor) -> bool:

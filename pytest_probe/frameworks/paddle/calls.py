@@ -26,7 +26,7 @@ from pytest_probe.frameworks.paddle.rounding import rounding
 from pytest_probe.frameworks.paddle.state import OfUser
 from pytest_probe.frameworks.python.calls import Binder, BoundTensors, PythonCalls, Results
 from pytest_probe.model.dump import DeviceSpec, DtypeSpec, SizeSpec
-from pytest_probe.model.run import Array, Device, Layout, Leaf, Steps, Wanted, Way
+from pytest_probe.model.run import Array, Device, Layout, Leaf, Wanted, Way
 from pytest_probe.numerics.arrays import layout
 from pytest_probe.numerics.dtypes import is_complex, is_floating, widen
 
@@ -47,7 +47,9 @@ class PaddleBinder(Binder):
     that Paddle shows."""
 
     def __init__(self, way: Way, wanted: Wanted | None) -> None:
-        if way.mode is not None or way.jitter is not None or (way.steps is not None and not _shown(way.steps)):
+        steps = way.steps
+        shown = steps is None or (steps.fine and not steps.own and steps.dtype == "float32")
+        if way.mode is not None or way.jitter is not None or not shown:
             raise NotImplementedError("Paddle does not show the steps inside its kernels")
         super().__init__(way, wanted)
 
@@ -179,10 +181,6 @@ class PaddleCalls(PythonCalls):
 
     def fresh(self, value: Any) -> Any:
         return value.clone() if isinstance(value, paddle.Tensor) else value
-
-
-def _shown(steps: Steps) -> bool:
-    return steps.fine and not steps.own and steps.dtype == "float32"
 
 
 @contextlib.contextmanager

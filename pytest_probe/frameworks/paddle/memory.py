@@ -10,6 +10,7 @@ import numpy as np
 import paddle
 
 from pytest_probe.frameworks.paddle.arrays import COMPLEX, FLOATS, Tensor, to_array, to_tensor
+from pytest_probe.numerics.arrays import are_apart, span
 from pytest_probe.numerics.dtypes import float_format
 from pytest_probe.system.process import NEGATIVE, POSITIVE, filled_allocations
 
@@ -48,11 +49,10 @@ class PaddleZones:
 
     def __init__(self, tensor: Tensor, elements: int) -> None:
         size = tensor.element_size()
-        steps = zip(tensor.shape, tensor.strides, strict=True)
-        span = 1 + sum((extent - 1) * stride for extent, stride in steps)
+        reach = span(tensor.shape, tensor.strides)
         zone = -(-elements * size // _ALIGNMENT) * _ALIGNMENT // size
-        self._places = slice(0, zone), slice(zone + span, 2 * zone + span)
-        self._memory = paddle.zeros([2 * zone + span], tensor.dtype).to(tensor.place)
+        self._places = slice(0, zone), slice(zone + reach, 2 * zone + reach)
+        self._memory = paddle.zeros([2 * zone + reach], tensor.dtype).to(tensor.place)
         self.tensor = paddle.assign(tensor, self._memory.as_strided(tensor.shape, list(tensor.strides), zone * size))
         self._written: list[np.ndarray] = []
 
@@ -80,12 +80,7 @@ class PaddleZones:
 
 def zones(tensor: Tensor, elements: int) -> PaddleZones | None:
     """See base.Memory."""
-    reach = 0
-    for stride, extent in sorted(zip(tensor.strides, tensor.shape, strict=True)):
-        if extent > 1 and stride <= reach:
-            return None
-        reach += stride * (extent - 1)
-    return PaddleZones(tensor, elements) if tensor.size else None
+    return PaddleZones(tensor, elements) if tensor.size and are_apart(tensor.shape, tensor.strides) else None
 
 
 @contextmanager

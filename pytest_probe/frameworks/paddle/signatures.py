@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_probe.frameworks.python.binding import Signature, bound_call, operator_name, unbound_call
+from pytest_probe.frameworks.python.binding import Signature, bound_call, by_name, operator_name, unbound_call
 from pytest_probe.model.run import BoundCall
 
 # The first part of each name that a dump has.
@@ -61,108 +61,70 @@ NAMES: Mapping[str, str] = {
     "gaussian": "normal",
 }
 # Parameters that several APIs have alike.
-_CONVOLUTION = "input/x weight bias stride=1 padding=0 dilation=1 groups=1 data_format"
 _TRANSPOSED = "input/x weight bias stride=1 padding=0 output_padding=0 groups=1 dilation=1 output_size data_format"
-_POOLING = "input/x kernel_size stride padding=0 return_mask=False ceil_mode=False data_format dilation=1"
-_UNPOOLING = "input/x indices kernel_size stride padding=0 data_format output_size"
-_TARGET = "input target/label"
-_TARGETS = "input1/input input2/other target/label"
-_BY_DIM = "input/x dim/axis"
 _MATRIX = "input/x"
-_DROPOUT = "input/x p=0.5 training=True data_format"
 _SIZED = "size/shape"
 # The parameters of optimizers' steps.
 _ADAM = "param grad lr moment1 moment2 moment2_max beta1_pow beta2_pow master_param skip_update beta1 beta2 eps"
 _ADAM_FLAGS = "lazy_mode min_row_size multi_precision use_global_beta_pow amsgrad"
-_MERGED_ADAM = _ADAM.replace("skip_update ", "") + " multi_precision use_global_beta_pow amsgrad"
-_MOMENTUM = "param grad velocity lr master_param mu use_nesterov regularization_method regularization_coeff"
-# By the names of operators canonical names.
-_OPTIMIZERS: Mapping[str, str] = {
-    "_C_ops.adam_": f"{_ADAM} {_ADAM_FLAGS}",
-    "_C_ops.adamw_": f"{_ADAM} lr_ratio coeff with_decay {_ADAM_FLAGS}",
-    "_C_ops.merged_adam_": _MERGED_ADAM,
-    **dict.fromkeys(("_C_ops.momentum_", "_C_ops.merged_momentum_"), f"{_MOMENTUM} multi_precision rescale_grad"),
-    "_C_ops.lamb_": "param grad lr moment1 moment2 beta1_pow beta2_pow master_param skip_update weight_decay beta1 "
-    "beta2 eps always_adapt multi_precision",
-    "_C_ops.nadam_": "param grad lr momentum_decay_pow beta2_pow mu_product moment1 moment2 master_param beta1 beta2 "
-    "eps momentum_decay multi_precision",
-    "_C_ops.radam_": "param grad lr beta1_pow beta2_pow rho moment1 moment2 master_param beta1 beta2 eps "
-    "multi_precision",
-    "_C_ops.adamax_": "param grad lr moment inf_norm beta1_pow master_param beta1 beta2 eps multi_precision",
-    "_C_ops.adagrad_": "param grad moment lr master_param eps multi_precision",
-    "_C_ops.adadelta_": "param grad avg_squared_grad avg_squared_update lr master_param rho eps multi_precision",
-    "_C_ops.rmsprop_": "param mean_square grad velocity lr mean_grad master_param eps decay momentum centered "
-    "multi_precision",
-    "_C_ops.rprop_": "param grad previous rates master_param range etas multi_precision",
-    "_C_ops.asgd_": "param grad lr average oldest count master_param multi_precision",
-    "_C_ops.sgd_": "param lr grad master_param multi_precision",
-}
 # Parameters in their order, as canonical names: "name/alias=default". An alias is what Paddle calls it where that is
-# another name. Keys are Paddle's names; with the module where Paddle has two functions of one name.
-SIGNATURES: Mapping[str, str] = {
+# another name. Names are Paddle's; with the module where Paddle has two functions of one name.
+SIGNATURES = by_name({
     # Products.
     "linear": "input/x weight bias",
     "fused_linear": "input/x weight bias transpose_weight=False",
     "matmul": "input/x other/y transpose_x=False transpose_y=False",
     "mm": "input other/mat2",
     "fused_matmul_bias": "input/x other/y bias transpose_x=False transpose_y=False",
-    "bmm": "input/x other/y",
+    "bmm dot inner": "input/x other/y",
     "mv": "input/x vec",
-    **dict.fromkeys(("dot", "inner"), "input/x other/y"),
-    "addmm": "input mat1/x mat2/y",
-    "baddbmm": "input mat1/x mat2/y",
+    "addmm baddbmm": "input mat1/x mat2/y",
     "einsum": "equation *operands",
-    **{f"conv{rank}d": _CONVOLUTION for rank in (1, 2, 3)},
-    **{f"conv{rank}d_transpose": _TRANSPOSED for rank in (1, 3)},
+    "conv1d conv2d conv3d": "input/x weight bias stride=1 padding=0 dilation=1 groups=1 data_format",
+    "conv1d_transpose conv3d_transpose": _TRANSPOSED,
     "conv2d_transpose": _TRANSPOSED.replace("groups=1 dilation=1", "dilation=1 groups=1"),
     # Elements that an index names.
     "embedding": "input/x weight padding_idx max_norm",
     "_C_ops.embedding": "input/x weight padding_idx",
-    "gather": "input/x index dim/axis=0",
-    "gather_nd": "input/x index",
+    "gather index_select": "input/x index dim/axis=0",
+    "gather_nd take": "input/x index",
     "scatter": "input/x index source/updates overwrite=True dim=0",
     "scatter_nd": "index updates size/shape",
     "scatter_nd_add": "input/x index updates",
     "put_along_axis": "input/arr index/indices source/values dim/axis reduce='assign'",
     "scatter_add": "input dim index src",
     "scatter_reduce": "input dim index src reduce",
-    "take_along_axis": "input/arr indices dim/axis",
-    "take_along_dim": "input/arr indices dim/axis",
+    "take_along_axis take_along_dim": "input/arr indices dim/axis",
     "index_sample": "input/x indices/index dim=1",
-    "index_select": "input/x index dim/axis=0",
     "index_add": "input/x index dim/axis source/value",
     "index_fill": "input/x index dim/axis value",
     "select_scatter": "input/x src/values dim/axis index",
     "index_put": "input/x index/indices values/value accumulate=False",
-    "take": "input/x index",
     "getitem": "input index",
     "setitem": "input index values",
     "multiplex": "inputs index",
     "one_hot": "input/x num_classes=-1",
     "bincount": "input/x weights minlength=0",
     "repeat_interleave": "input/x repeats dim/axis",
-    **{f"max_unpool{rank}d": _UNPOOLING for rank in (1, 2, 3)},
+    "max_unpool1d max_unpool2d max_unpool3d": "input/x indices kernel_size stride padding=0 data_format output_size",
     "searchsorted": "sorted_sequence input/values",
     "bucketize": "input/x boundaries/sorted_sequence",
-    **dict.fromkeys(
-        ("segment_sum", "segment_mean", "segment_max", "segment_min"), "input/data segment_ids"
-    ),
+    "segment_sum segment_mean segment_max segment_min": "input/data segment_ids",
     "send_u_recv": "input/x src_index dst_index",
-    **dict.fromkeys(
-        ("sample_neighbors", "graph_sample_neighbors", "graph_khop_sampler"), "input/row colptr input_nodes"
-    ),
+    "sample_neighbors graph_sample_neighbors graph_khop_sampler": "input/row colptr input_nodes",
     "weighted_sample_neighbors": "input/row colptr edge_weight input_nodes",
-    **dict.fromkeys(("send_ue_recv", "send_uv"), "input/x other/y src_index dst_index"),
+    "send_ue_recv send_uv": "input/x other/y src_index dst_index",
     # Choices among equal values.
-    **dict.fromkeys(("sort", "argsort"), "input/x dim/axis=-1 descending stable=False"),
+    "sort argsort": "input/x dim/axis=-1 descending stable=False",
     "msort": "input dim=0",
     "topk": "input/x k dim/axis=-1 largest=True sorted=True",
     "kthvalue": "input/x k dim/axis=-1",
     "mode": "input/x dim/axis=-1",
-    **dict.fromkeys(("median", "nanmedian"), "input/x dim/axis keepdim mode='avg'"),
-    **dict.fromkeys("max min amax amin argmax argmin cummax cummin".split(), _BY_DIM),
-    **{f"max_pool{rank}d": _POOLING for rank in (1, 2, 3)},
-    **{f"adaptive_max_pool{rank}d": "input/x output_size" for rank in (1, 2, 3)},
+    "median nanmedian": "input/x dim/axis keepdim mode='avg'",
+    "max min amax amin argmax argmin cummax cummin": "input/x dim/axis",
+    "max_pool1d max_pool2d max_pool3d": "input/x kernel_size stride padding=0 return_mask=False ceil_mode=False "
+    "data_format dilation=1",
+    "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d": "input/x output_size",
     # Masks.
     "masked_select": "input/x mask",
     "masked_scatter": "input/x mask source/value",
@@ -178,14 +140,10 @@ SIGNATURES: Mapping[str, str] = {
     "nll_loss": "input target/label weight ignore_index=-100",
     "hsigmoid_loss": "input target/label num_classes weight bias path_table path_code is_sparse=False",
     "margin_cross_entropy": "input/logits target/label",
-    **dict.fromkeys(
-        "multi_margin_loss multi_label_margin_loss hinge_embedding_loss soft_margin_loss binary_cross_entropy "
-        "poisson_nll_loss multi_label_soft_margin_loss dice_loss log_loss".split(),
-        _TARGET,
-    ),
-    "binary_cross_entropy_with_logits": "input/logit target/label",
-    "sigmoid_focal_loss": "input/logit target/label",
-    "margin_ranking_loss": _TARGETS,
+    "multi_margin_loss multi_label_margin_loss hinge_embedding_loss soft_margin_loss binary_cross_entropy "
+    "poisson_nll_loss multi_label_soft_margin_loss dice_loss log_loss": "input target/label",
+    "binary_cross_entropy_with_logits sigmoid_focal_loss": "input/logit target/label",
+    "margin_ranking_loss": "input1/input input2/other target/label",
     "cosine_embedding_loss": "input1 input2 target/label",
     "ctc_loss": "log_probs targets/labels input_lengths target_lengths/label_lengths blank=0",
     "rnnt_loss": "input target/label input_lengths target_lengths/label_lengths blank=0",
@@ -203,29 +161,27 @@ SIGNATURES: Mapping[str, str] = {
     "gelu": "input/x approximate=False",
     "dropout": "input/x p=0.5 axis training=True inplace=False mode='upscale_in_train'",
     "dropout1d": "input/x p=0.5 training=True",
-    **dict.fromkeys(("dropout2d", "dropout3d"), _DROPOUT),
+    "dropout2d dropout3d": "input/x p=0.5 training=True data_format",
     "fused_dropout_add": "input/x other/y p=0.5 training=True mode='upscale_in_train'",
     "fused_bias_dropout_residual_layer_norm": "input/x residual bias ln_scale ln_bias dropout_rate=0.5 eps/ln_epsilon",
     "fused_multi_head_attention": "input/x qkv_weight linear_weight pre_layer_norm pre_ln_scale pre_ln_bias ln_scale "
     "ln_bias pre_ln_epsilon qkv_bias linear_bias cache_kv attn_mask dropout_rate=0.5 attn_dropout_rate=0.5",
-    "fused_feedforward": "input/x linear1_weight linear2_weight linear1_bias linear2_bias ln1_scale ln1_bias ln2_scale "
-    "ln2_bias dropout1_rate=0.5 dropout2_rate=0.5",
+    "fused_feedforward": "input/x linear1_weight linear2_weight linear1_bias linear2_bias ln1_scale ln1_bias "
+    "ln2_scale ln2_bias dropout1_rate=0.5 dropout2_rate=0.5",
     "rrelu": "input/x lower=0.125 upper=0.3333333333333333 training=True",
     "adaptive_log_softmax_with_loss": "input target/label head_weight tail_weights cutoffs",
     "affine_grid": "input/theta size/out_shape",
     "gather_tree": "input/ids parents",
     "cov": "input/x rowvar ddof fweights aweights",
-    **dict.fromkeys(("roi_align", "roi_pool", "psroi_pool"), "input/x boxes boxes_num"),
+    "roi_align roi_pool psroi_pool": "input/x boxes boxes_num",
     # Interpolation.
-    **dict.fromkeys(
-        ("interpolate", "upsample"), "input/x size scale_factor mode='nearest' align_corners align_mode data_format"
-    ),
+    "interpolate upsample": "input/x size scale_factor mode='nearest' align_corners align_mode data_format",
     # Steps and counts.
     "round": "input/x decimals=0",
-    **dict.fromkeys("add subtract multiply maximum minimum fmax fmin atan2 hypot pow".split(), "input/x other/y"),
-    **dict.fromkeys(("divide", "div"), "input/x other/y name rounding_mode"),
-    **dict.fromkeys(("floor_divide", "remainder", "mod", "floor_mod"), "input/x other/y"),
-    **dict.fromkeys(("__rfloordiv__", "__rmod__", "__rmatmul__"), "other input"),
+    "add subtract multiply maximum minimum fmax fmin atan2 hypot pow floor_divide remainder mod floor_mod": "input/x "
+    "other/y",
+    "divide div": "input/x other/y name rounding_mode",
+    "__rfloordiv__ __rmod__ __rmatmul__": "other input",
     "histogram": "input bins=100 min max weight density=False",
     # What is drawn.
     "bernoulli": "input/x p",
@@ -244,11 +200,11 @@ SIGNATURES: Mapping[str, str] = {
     "geometric_": "input/x p/probs",
     "randint": "low=0 high size/shape",
     "randint_like": "input/x low=0 high",
-    **dict.fromkeys(("rand", "randn", "standard_normal"), _SIZED),
+    "rand randn standard_normal": _SIZED,
     # Sizes, which a tensor may give.
-    **dict.fromkeys(("zeros", "ones", "empty", "full"), _SIZED),
+    "zeros ones empty full": _SIZED,
     "_C_ops.full_": f"input {_SIZED}",
-    **dict.fromkeys(("reshape", "expand", "broadcast_to", "view"), "input/x size/shape"),
+    "reshape expand broadcast_to view": "input/x size/shape",
     "tile": "input/x size/repeat_times",
     "pad": "input/x size/pad",
     "split": "input/x size/num_or_sections dim/axis=0",
@@ -256,23 +212,40 @@ SIGNATURES: Mapping[str, str] = {
     "slice": "input axes starts ends",
     "strided_slice": "input/x axes starts ends strides",
     "crop": "input/x size/shape offsets",
-    **dict.fromkeys(("arange", "linspace", "logspace"), "start end/stop step/num"),
+    "arange linspace logspace": "start end/stop step/num",
     "eye": "rows/num_rows columns/num_columns",
     "randperm": "size/n",
     # Steps of optimizers, and recurrent layers.
-    **_OPTIMIZERS,
-    "_C_ops.rnn": "input states weights lengths dropout_state p is_bidirec input_size hidden_size num_layers mode seed "
-    "is_test",
+    "_C_ops.adam_": f"{_ADAM} {_ADAM_FLAGS}",
+    "_C_ops.adamw_": f"{_ADAM} lr_ratio coeff with_decay {_ADAM_FLAGS}",
+    "_C_ops.merged_adam_": _ADAM.replace("skip_update ", "") + " multi_precision use_global_beta_pow amsgrad",
+    "_C_ops.momentum_ _C_ops.merged_momentum_": "param grad velocity lr master_param mu use_nesterov "
+    "regularization_method regularization_coeff multi_precision rescale_grad",
+    "_C_ops.lamb_": "param grad lr moment1 moment2 beta1_pow beta2_pow master_param skip_update weight_decay beta1 "
+    "beta2 eps always_adapt multi_precision",
+    "_C_ops.nadam_": "param grad lr momentum_decay_pow beta2_pow mu_product moment1 moment2 master_param beta1 beta2 "
+    "eps momentum_decay multi_precision",
+    "_C_ops.radam_": "param grad lr beta1_pow beta2_pow rho moment1 moment2 master_param beta1 beta2 eps "
+    "multi_precision",
+    "_C_ops.adamax_": "param grad lr moment inf_norm beta1_pow master_param beta1 beta2 eps multi_precision",
+    "_C_ops.adagrad_": "param grad moment lr master_param eps multi_precision",
+    "_C_ops.adadelta_": "param grad avg_squared_grad avg_squared_update lr master_param rho eps multi_precision",
+    "_C_ops.rmsprop_": "param mean_square grad velocity lr mean_grad master_param eps decay momentum centered "
+    "multi_precision",
+    "_C_ops.rprop_": "param grad previous rates master_param range etas multi_precision",
+    "_C_ops.asgd_": "param grad lr average oldest count master_param multi_precision",
+    "_C_ops.sgd_": "param lr grad master_param multi_precision",
+    "_C_ops.rnn": "input states weights lengths dropout_state p is_bidirec input_size hidden_size num_layers mode "
+    "seed is_test",
     # Factors and matrices.
     "svd": "input/x full_matrices=False compute_uv=True",
-    "svdvals": _MATRIX,
-    **dict.fromkeys(("cholesky", "eig", "eigvals", "qr", "lu", "cholesky_inverse"), _MATRIX),
-    **dict.fromkeys(("eigh", "eigvalsh"), "input/x UPLO='L'"),
+    "svdvals cholesky eig eigvals qr lu cholesky_inverse": _MATRIX,
+    "eigh eigvalsh": "input/x UPLO='L'",
     "cholesky_solve": "input/x input2/y",
     "triangular_solve": "A/x input/y upper=True",
     "lu_solve": "B/b LU/lu pivots",
     "lu_unpack": "LU/x pivots/y",
-}  # fmt: skip
+})  # fmt: skip
 # Of an API in no list nothing is asked but its first argument.
 _UNLISTED = "input/x"
 _CHANNELS_LAST = ("NLC", "NHWC", "NDHWC", "NWC")

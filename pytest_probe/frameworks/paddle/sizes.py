@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from pytest_probe.frameworks.paddle.signatures import bind
+from pytest_probe.frameworks.python.binding import by_name
 from pytest_probe.model.run import BoundCall, Leaf
 
 _Shape = tuple[int, ...]
@@ -72,26 +73,18 @@ def _steps(call: BoundCall) -> int:
 
 
 # By canonical name: how many elements a call gives.
-_SIZES: Mapping[str, Callable[[BoundCall], int]] = {
+_SIZES: Mapping[str, Callable[[BoundCall], int]] = by_name({
     # As the call says.
-    **dict.fromkeys(
-        "full zeros ones empty rand randn normal uniform randint randperm log_normal".split(),
+    "full zeros ones empty rand randn normal uniform randint randperm log_normal":
         lambda call: math.prod(_numbers(call.argument("size"))),
-    ),
     # -1 means the tensor's own extent.
-    **dict.fromkeys(
-        ("expand", "broadcast_to"), lambda call: math.prod(abs(extent) for extent in _numbers(call.argument("size")))
-    ),
+    "expand broadcast_to": lambda call: math.prod(abs(extent) for extent in _numbers(call.argument("size"))),
     "tile": lambda call: math.prod(_shape(call, "input")) * math.prod(_numbers(call.argument("size"))),
-    **dict.fromkeys(("matmul", "bmm"), _product),
-    **dict.fromkeys(
-        ("affine", "linear"), lambda call: math.prod(_shape(call, "input")[:-1]) * _shape(call, "weight")[-1]
-    ),
+    "matmul bmm": _product,
+    "affine linear": lambda call: math.prod(_shape(call, "input")[:-1]) * _shape(call, "weight")[-1],
     # Each element with each.
-    **dict.fromkeys(
-        ("outer", "kron"), lambda call: math.prod(_shape(call, "input")) * math.prod(_shape(call, "input.1"))
-    ),
+    "outer kron": lambda call: math.prod(_shape(call, "input")) * math.prod(_shape(call, "input.1")),
     "one_hot": lambda call: math.prod(_shape(call, "input")) * max(int(call.argument("num_classes")), 1),
     "eye": _square,
     "arange": _steps,
-}
+})  # fmt: skip

@@ -26,17 +26,20 @@ def _is_static() -> bool:
     return not paddle.in_dynamic_mode()
 
 
-def _set_static(value: bool) -> None:
-    (paddle.enable_static if value else paddle.disable_static)()
-
-
 def _set(attribute: str, value: Any) -> None:
     setattr(_tracer(), attribute, value)
 
 
 # The graph comes first: a program that is being built has no tracer.
 SETTINGS = (
-    Setting("static graph", "run", _is_static, _set_static, False, lambda _: "on"),
+    Setting(
+        "static graph",
+        "run",
+        _is_static,
+        lambda value: (paddle.enable_static if value else paddle.disable_static)(),
+        False,
+        lambda _: "on",
+    ),
     Setting("grad mode", "run", lambda: _tracer()._has_grad, partial(_set, "_has_grad"), True, lambda _: "off"),
     Setting("default dtype", "call", paddle.get_default_dtype, paddle.set_default_dtype, "float32"),
     Setting(

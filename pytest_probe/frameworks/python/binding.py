@@ -6,12 +6,13 @@ import ast
 import functools
 import operator
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct, field
 
 from pytest_probe.model.run import BoundCall
 
+T = TypeVar("T")
 # Operators by the name of the API that they are.
 _OPERATORS = {
     "truediv": "div",
@@ -26,6 +27,11 @@ _PREFIXED = frozenset("add sub mul div truediv floordiv mod pow matmul and or xo
 _CALCULATING = frozenset(name.rstrip("_") for name in operator.__all__) | frozenset(
     "bool complex float int long nonzero len reversed div idiv".split()
 )
+
+
+def by_name(rows: Mapping[str, T]) -> Mapping[str, T]:
+    """A table whose rows begin with all the names that they are for."""
+    return {name: value for names, value in rows.items() for name in names.split()}
 
 
 class Signature(Struct, frozen=True):

@@ -8,7 +8,7 @@ import dataclasses
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import cycle, islice
 from typing import Any, ClassVar
@@ -272,14 +272,6 @@ class PythonCalls(ABC):
     def shapes_alone(self) -> Device:
         """A device whose tensors have a shape and a dtype, and no values."""
         raise NotImplementedError(f"{self.title} has no tensors of a shape and a dtype alone")
-
-    def threads(self, count: int, way: Way) -> AbstractContextManager[Any]:
-        """One run at a time."""
-        return nullcontext()
-
-    def rows_in_turn(self, extent: int) -> AbstractContextManager[Any]:
-        """No kernel is known that goes on from one piece to the next."""
-        return nullcontext()
 
     def records(self, wanted: Wanted | None) -> bool:
         """Does a run that wants these record its graph?"""

@@ -7,19 +7,15 @@ from __future__ import annotations
 import re
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 from msgspec import Struct
 
 from pytest_probe.errors import SettingsError, Unsupported
-from pytest_probe.frameworks.base import API, Widened, Widening, Zones
+from pytest_probe.frameworks.base import Framework, Widened, Widening
 from pytest_probe.frameworks.python.calls import PythonCalls
-from pytest_probe.model.comparison import Comparison, KnownFinding
-from pytest_probe.model.dump import Argument
-from pytest_probe.model.run import BoundCall, Device, Kernel, State
+from pytest_probe.model.run import State
 from pytest_probe.system.suggestions import suggestion
 from pytest_probe.user_errors import first_line, said
 
@@ -145,7 +141,7 @@ class PythonDevice:
         return function(*args, **kwargs)
 
 
-class PythonFramework(PythonCalls):
+class PythonFramework(PythonCalls, Framework):
     """A framework with a Python API. kinds are the devices that people name, for a name that is none; refusals are the
     framework's errors for such a name."""
 
@@ -182,56 +178,11 @@ class PythonFramework(PythonCalls):
         count = 1 if name == "cpu" or ":" in name else self.count(name)
         return tuple(f"{name}:{number}" for number in range(count)) if count > 1 else (name,)
 
-    def all_bits(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def plain_convolutions(self, dtype: str) -> bool:
-        return False
-
-    def computes_narrow(self, dtype: str) -> bool:
-        return False
-
-    def rounding_once(self) -> AbstractContextManager[Callable[[], bool]]:
-        return nullcontext(lambda: False)
-
-    def completions(self, api: API, args: Sequence[Argument], dtype: str | None) -> Iterable[tuple[str, Any]]:
-        return ()
-
-    def solved(self, api: API, args: Sequence[Any], output: np.ndarray) -> Iterable[Mapping[str, Any]]:
-        return ()
-
-    def reference(self, api: str, bound: BoundCall) -> Callable[..., Any] | None:
-        return None
-
-    def refuses_layout(self, error: BaseException) -> bool:
-        return _OF_LAYOUT.search(said(error)) is not None
-
-    def known(self, function: Callable[..., Any]) -> tuple[str, Callable[..., Any]]:
-        return "", function
-
-    def known_findings(self, comparison: Comparison) -> Iterable[KnownFinding]:
-        return ()
-
-    def casts(self, path: str, kind: str = "cpu") -> bool:
-        return False
-
     def composing(self, kind: str, dtype: str) -> Any:
         raise NotImplementedError(f"no autocast of {kind} is known")
 
-    def kernels(self, run: Callable[[], object]) -> tuple[Kernel, ...]:
-        return ()
-
-    def zones(self, tensor: Any, elements: int) -> Zones | None:
-        return None
-
-    def at_page_end(self, tensor: Any) -> Any | None:
-        return None
-
-    def allocations(self, change: Callable[[Any], Any]) -> AbstractContextManager[Any]:
-        return nullcontext()
-
-    def side_stream(self, device: Device, busy: int = 1) -> AbstractContextManager[Callable[[], bool]] | None:
-        return None
+    def refuses_layout(self, error: BaseException) -> bool:
+        return _OF_LAYOUT.search(said(error)) is not None
 
     def writes_to(self, target: Any, tensor: Any) -> Any:
         if target.shape != tensor.shape:

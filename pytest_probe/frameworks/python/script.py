@@ -196,7 +196,11 @@ class LiteralScript(Struct, frozen=True):
         if array.size <= 8:
             return self.tensor.format(values=_listed(wide), dtype=dtype)
         flat, shape = wide.reshape(-1), list(array.shape)
-        common, others = _common(flat)
+        # The most frequent number, and the places of all others. Zeros of both signs are two numbers.
+        bits = np.ascontiguousarray(flat).view(np.dtype(f"u{flat.dtype.itemsize}")) if flat.dtype.kind != "c" else flat
+        numbers, first, counts = np.unique(bits, return_index=True, return_counts=True)
+        best = int(counts.argmax())
+        common, others = flat[first[best]], np.flatnonzero(bits != numbers[best])
         if not others.size:
             return self.full.format(shape=shape, value=_number(common), dtype=dtype)
         if others.size <= min(_FEW, array.size // 2):
@@ -214,14 +218,6 @@ def _layout(leaf: Leaf) -> tuple[tuple[int, ...] | None, int]:
         order = tuple(stride // leaf.array.itemsize for stride in np.empty(leaf.array.shape, leaf.array.dtype).strides)
         return order, leaf.offset
     return leaf.strides, leaf.offset
-
-
-def _common(flat: AnyArray) -> tuple[Any, AnyArray]:
-    """The most frequent number, and the places of all others. Zeros of both signs are two numbers."""
-    bits = np.ascontiguousarray(flat).view(np.dtype(f"u{flat.dtype.itemsize}")) if flat.dtype.kind != "c" else flat
-    values, first, counts = np.unique(bits, return_index=True, return_counts=True)
-    best = int(counts.argmax())
-    return flat[first[best]], np.flatnonzero(bits != values[best])
 
 
 def _listed(array: AnyArray) -> str:

@@ -18,7 +18,7 @@ from torch.autograd import profiler
 from pytest_probe.errors import Unsupported, UnsupportedDtype
 from pytest_probe.model.measurement import Clock, EventClock, HostClock
 from pytest_probe.model.run import Device, MemoryUse
-from pytest_probe.numerics.arrays import contiguous, layout
+from pytest_probe.numerics.arrays import contiguous, layout, span
 from pytest_probe.numerics.dtypes import PACKED, numpy_dtype
 from pytest_probe.system.machine import last_level_cache as cache_of_processor
 from pytest_probe.system.machine import processor
@@ -133,14 +133,13 @@ def lying_as(array: np.ndarray, move: Callable[[torch.Tensor], torch.Tensor]) ->
 
 def _room(tensor: torch.Tensor, strides: tuple[int, ...], offset: int) -> torch.Tensor:
     """Memory for a tensor of this shape, dtype and device."""
-    steps = zip(tensor.shape, strides, strict=True)
-    span = 1 + sum((extent - 1) * stride for extent, stride in steps) if tensor.numel() else 0
-    if not offset and span <= tensor.numel():
+    reach = span(tensor.shape, strides)
+    if not offset and reach <= tensor.numel():
         return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
     # What lies between its elements no kernel may read, and NaN shows who does. What lies before may be read through
     # as_strided: the same on both sides.
     between = math.nan if tensor.dtype in _WITH_NAN else 0
-    memory = torch.full((offset + span,), between, dtype=tensor.dtype, device=tensor.device)
+    memory = torch.full((offset + reach,), between, dtype=tensor.dtype, device=tensor.device)
     memory[:offset] = 0
     return memory.as_strided(tensor.shape, strides, offset)
 

@@ -9,6 +9,7 @@ rms_norm does, it is enough to know which kernels compute in float32.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from pytest_probe.frameworks.torch.accelerators import accelerator_kernel
 from pytest_probe.frameworks.torch.composing import inside, is_placed
-from pytest_probe.frameworks.torch.dispatch import DispatchMode
+from pytest_probe.frameworks.torch.dispatch import KernelsBy
 from pytest_probe.frameworks.torch.rounding import SplittingMode, StepsMode, computes, only_moves
 from pytest_probe.model.run import Composition, Kernel
 
@@ -162,19 +163,20 @@ class _Calls(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-class WatchMode(DispatchMode):
-    """Notes the kernels of a call in their order, and of each whether all that it gives is float32."""
+def kernels(run: Callable[[], object]) -> tuple[Kernel, ...]:
+    """The kernels of a call in their order, and of each whether all that it gives is float32."""
+    found: list[Kernel] = []
 
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.seen: list[Kernel] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **kwargs or {})
+    def seen(func: Any, args: Any, kwargs: Any) -> Any:
+        result = func(*args, **kwargs)
         if computes(func, args):
             dtypes = {leaf.dtype for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)}
-            self.seen.append((str(func), dtypes == {torch.float32}))
+            found.append((str(func), dtypes == {torch.float32}))
         return result
+
+    with KernelsBy(seen):
+        run()
+    return tuple(found)
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:

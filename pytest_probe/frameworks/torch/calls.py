@@ -133,7 +133,12 @@ class TorchBinder(Binder):
 
     def special(self, value: Any, name: str) -> Any:
         if isinstance(value, DtypeSpec):
-            return self._dtype(value.name)
+            dtype: torch.dtype = getattr(torch, value.name)
+            if self.way.device is not None:
+                return dtype
+            if dtype.is_complex:
+                return TORCH_COMPLEX[self.way.dtype]
+            return getattr(torch, self.way.dtype) if dtype.is_floating_point else dtype
         if isinstance(value, DeviceSpec):
             return torch.device(self.way.place) if self.way.device is None else place(self.way.device)
         if isinstance(value, MemoryFormatSpec):
@@ -144,14 +149,6 @@ class TorchBinder(Binder):
             own = to_tensor(value.array)
             return (own if self.way.device is not None else widened(own, self.way.dtype)).numpy()
         return value
-
-    def _dtype(self, name: str) -> torch.dtype:
-        dtype: torch.dtype = getattr(torch, name)
-        if self.way.device is not None:
-            return dtype
-        if dtype.is_complex:
-            return TORCH_COMPLEX[self.way.dtype]
-        return getattr(torch, self.way.dtype) if dtype.is_floating_point else dtype
 
     def tensor(self, leaf: Leaf, name: str) -> torch.Tensor:
         if self.way.device is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -201,7 +200,8 @@ class _Bound:
 def _messages(name: str, call: Call, groups: Mapping[str, tuple[int, ...]]) -> Iterator[Collective]:
     """The messages of a batch."""
     known = call.communication or Communication()
-    given, written = (_listed(tree) for tree in (call.args[0] if call.args else (), call.outputs))
+    trees = (call.args[0] if call.args else (), call.outputs)
+    given, written = ([each for each in tree or () if isinstance(each, dict) and "peer" in each] for tree in trees)
     entry = f"{name}.forward"
     for index, message in enumerate(given):
         sends, peer = message["op"] == "isend", message["peer"]
@@ -221,7 +221,3 @@ def _messages(name: str, call: Call, groups: Mapping[str, tuple[int, ...]]) -> I
             known.order,
             known.waited,
         )
-
-
-def _listed(tree: Any) -> list[dict[str, Any]]:
-    return [each for each in tree or () if isinstance(each, dict) and "peer" in each]

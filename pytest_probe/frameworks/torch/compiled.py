@@ -153,7 +153,16 @@ def _backend(name: str) -> Callable[..., Any]:
     if name == "cudagraphs" and not torch.cuda.is_available():
         raise SettingsError(OPTION, name, "it needs CUDA, and there is none here; take another backend")
     if name == "inductor" and not torch.accelerator.is_available():
-        _check_cxx()
+        # Raises SettingsError where inductor has no C++ compiler for a CPU.
+        from torch._inductor import config
+        from torch._inductor.cpp_builder import get_cpp_compiler
+
+        try:
+            get_cpp_compiler()
+        except Exception as error:
+            tried = ", ".join(each for each in config.cpp.cxx if each)
+            wanted = f"on a CPU it needs a C++ compiler, and finds none (tried {tried}); install g++, or set CXX"
+            raise SettingsError(OPTION, "inductor", wanted) from error
     from torch._dynamo.backends.registry import lookup_backend
 
     try:
@@ -161,19 +170,6 @@ def _backend(name: str) -> Callable[..., Any]:
     except Exception as error:
         raise SettingsError(OPTION, name, f"it cannot be loaded: {first_line(error)}") from error
     return found
-
-
-def _check_cxx() -> None:
-    """Raises SettingsError where inductor has no C++ compiler for a CPU."""
-    from torch._inductor import config
-    from torch._inductor.cpp_builder import get_cpp_compiler
-
-    try:
-        get_cpp_compiler()
-    except Exception as error:
-        tried = ", ".join(each for each in config.cpp.cxx if each)
-        wanted = f"on a CPU it needs a C++ compiler, and finds none (tried {tried}); install g++, or set CXX"
-        raise SettingsError(OPTION, "inductor", wanted) from error
 
 
 def compiler_error(error: BaseException) -> ProbeError | None:

@@ -16,7 +16,7 @@ import torch
 from torch.overrides import enable_reentrant_dispatch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from pytest_probe.frameworks.torch.dispatch import DispatchMode
+from pytest_probe.frameworks.torch.dispatch import KernelsBy
 from pytest_probe.frameworks.torch.rounding import computes
 
 
@@ -41,9 +41,16 @@ class Composing:
         placed = functools.partial(Placed, self)
         args, kwargs = tree_map_only(torch.Tensor, placed, (list(args), dict(kwargs)))
         # The graph is that of the tensors inside.
-        with torch.no_grad(), self._casting(), _Made(self):
+        with torch.no_grad(), self._casting(), KernelsBy(self._made):
             result = function(*args, **kwargs)
         return tree_map_only(Placed, lambda tensor: tensor.inside, result)
+
+    def _made(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Tensors that a call makes of none lie where its others do."""
+        place = kwargs.get("device")
+        if place is None or torch.device(place).type != self.kind or is_placed(args, kwargs):
+            return func(*args, **kwargs)
+        return Placed(self, func(*args, **{**kwargs, "device": torch.device("cpu")}))
 
     @contextlib.contextmanager
     def _casting(self) -> Iterator[None]:
@@ -81,21 +88,6 @@ class Placed(torch.Tensor):
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         return inside(func, args, kwargs or {}, contextlib.nullcontext())
-
-
-class _Made(DispatchMode):
-    """Tensors that a call makes of none lie where its others do."""
-
-    def __init__(self, owner: Composing) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.owner = owner
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        place = kwargs.get("device")
-        if place is None or torch.device(place).type != self.owner.kind or is_placed(args, kwargs):
-            return func(*args, **kwargs)
-        return Placed(self.owner, func(*args, **{**kwargs, "device": torch.device("cpu")}))
 
 
 def is_placed(args: Any, kwargs: Mapping[str, Any]) -> bool:

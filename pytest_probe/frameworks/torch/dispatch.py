@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,8 +20,16 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)  # type: ignore[no-untyped-call]
-        if "__torch_dispatch__" in cls.__dict__:
-            cls.__torch_dispatch__ = _left_alone(cls.__dict__["__torch_dispatch__"])  # type: ignore[method-assign]
+        method: Callable[..., Any] | None = cls.__dict__.get("__torch_dispatch__")
+        if method is None or _disabling is None:
+            return
+        disabled = _disabling(method, recursive=True)
+
+        @functools.wraps(method)
+        def seen(*args: Any, **kwargs: Any) -> Any:
+            return (disabled if _COMPILER in sys.modules else method)(*args, **kwargs)
+
+        cls.__torch_dispatch__ = seen  # type: ignore[method-assign]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -29,13 +37,12 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False
 
 
-def _left_alone(method: Callable[..., Any]) -> Callable[..., Any]:
-    if _disabling is None:
-        return method
-    disabled = _disabling(method, recursive=True)
+class KernelsBy(DispatchMode):
+    """A mode of one function: it gets each kernel with its arguments, and gives the result."""
 
-    @functools.wraps(method)
-    def seen(*args: Any, **kwargs: Any) -> Any:
-        return (disabled if _COMPILER in sys.modules else method)(*args, **kwargs)
+    def __init__(self, function: Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._function = function
 
-    return seen
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self._function(func, args, kwargs or {})

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from pytest_probe.frameworks.torch import attention, winograd
 from pytest_probe.frameworks.torch.decompositions import kernel, steps_of
@@ -68,10 +69,10 @@ KINDS: Mapping[Any, str] = {
 }
 _SCALED = {kind: "scaled product" if "product" in kind else "scaled sum" for kind in _MADE}
 
-_Bilinear = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+_Bilinear = Callable[[Tensor, Tensor], Tensor]
 
 
-def rounded_to_bits(tensor: torch.Tensor, bits: int, rounding: Rounding) -> torch.Tensor:
+def rounded_to_bits(tensor: Tensor, bits: int, rounding: Rounding) -> Tensor:
     """float64, float32 or complex numbers with `bits` significand bits; ties to even, or cut towards zero."""
     if tensor.is_complex():
         return torch.view_as_complex(
@@ -146,11 +147,11 @@ class _ModeEmulation(SplittingMode):
 
     def _lossy(self, func: Any, args: Any, result: Any) -> Any:
         """The result with what its sums may have lost of terms on their way."""
-        shapes = [value.shape for value in args if isinstance(value, torch.Tensor)]
+        shapes = [value.shape for value in args if isinstance(value, Tensor)]
         largest = max((shape.numel() for shape in shapes), default=1)
         longest = max((extent for shape in shapes for extent in shape), default=1)
 
-        def without(tensor: torch.Tensor) -> torch.Tensor:
+        def without(tensor: Tensor) -> Tensor:
             terms = longest if func in _PRODUCTS else largest // max(tensor.numel(), 1)
             if terms < 2 or not tensor.is_floating_point():
                 return tensor
@@ -158,21 +159,21 @@ class _ModeEmulation(SplittingMode):
 
         return _mapped(without, result)
 
-    def _xi(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _xi(self, tensor: Tensor) -> Tensor:
         real = tensor.real.dtype if tensor.is_complex() else tensor.dtype
         drawn = torch.rand(tensor.shape, generator=self.generator, dtype=real).to(tensor.device)
         return (drawn * 2 - 1) * _UNIFORM
 
-    def _moved(self, tensor: torch.Tensor, roundoffs: float) -> torch.Tensor:
+    def _moved(self, tensor: Tensor, roundoffs: float) -> Tensor:
         if self.jitter is None or not (tensor.is_floating_point() or tensor.is_complex()):
             return tensor
         return tensor * (1 + self.jitter.size * roundoffs * self._xi(tensor))
 
-    def step(self, tensor: torch.Tensor) -> torch.Tensor:
+    def step(self, tensor: Tensor) -> Tensor:
         """What passes between two steps of a kernel."""
         return self._moved(tensor, 1.0)
 
-    def _operands(self, tensor: torch.Tensor, place: Cut) -> list[torch.Tensor]:
+    def _operands(self, tensor: Tensor, place: Cut) -> list[Tensor]:
         """The parts of an operand: one, or two where it is split."""
         if not self.mode.bits:
             return [self._moved(tensor, 1.0)]
@@ -181,7 +182,7 @@ class _ModeEmulation(SplittingMode):
         parts = [high, self._rounded(tensor - high, rounding)] if self.mode.split else [high]
         return [self._moved(part, 1.0) for part in parts]
 
-    def _rounded(self, tensor: torch.Tensor, rounding: Rounding) -> torch.Tensor:
+    def _rounded(self, tensor: Tensor, rounding: Rounding) -> Tensor:
         """The tensor rounded; with jitter as far off, to either side."""
         if self.mode.bits < _SEEN_BITS:
             tensor = rounded_to_bits(tensor, _SEEN_BITS, "even")
@@ -190,9 +191,7 @@ class _ModeEmulation(SplittingMode):
             return rounded
         return tensor + (rounded - tensor) * signs_by_value(tensor, self.jitter.seed)
 
-    def product(
-        self, function: _Bilinear, a: torch.Tensor, b: torch.Tensor, axes: tuple[int, int] | None
-    ) -> torch.Tensor:
+    def product(self, function: _Bilinear, a: Tensor, b: Tensor, axes: tuple[int, int] | None) -> Tensor:
         """function(a, b), bilinear, as the mode computes it; it sums over the axes of a and b, None: in one piece."""
         first, second = self._operands(a, "first"), self._operands(b, "second")
         if self.mode.split:
@@ -203,7 +202,7 @@ class _ModeEmulation(SplittingMode):
         if axes is None:
             return self._as_sum(function(first[0], second[0]))
         pieces = zip(self._chunks(first[0], axes[0]), self._chunks(second[0], axes[1]), strict=True)
-        total: torch.Tensor | None = None
+        total: Tensor | None = None
         lost: Any = 0.0
         for left, right in pieces:
             part = self._as_sum(function(left, right))
@@ -212,14 +211,14 @@ class _ModeEmulation(SplittingMode):
         assert total is not None
         return total - lost * _ROUNDOFF_FLOAT32 if cut_sums else total
 
-    def whole_product(self, function: _Bilinear, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    def whole_product(self, function: _Bilinear, a: Tensor, b: Tensor) -> Tensor:
         """The same in one piece."""
         return self.product(function, a, b, None)
 
-    def _chunks(self, tensor: torch.Tensor, axis: int) -> tuple[torch.Tensor, ...]:
+    def _chunks(self, tensor: Tensor, axis: int) -> tuple[Tensor, ...]:
         return tensor.chunk(max(1, min(self.mode.chunks, tensor.shape[axis])), axis)
 
-    def _as_sum(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _as_sum(self, tensor: Tensor) -> Tensor:
         if not self.mode.sums or tensor.is_complex():
             return tensor
         rounded = tensor.to(getattr(torch, self.mode.sums)).to(tensor.dtype)
@@ -235,14 +234,14 @@ class _Recurrences:
 
     def __init__(self) -> None:
         # What made the result in a storage. Tensors are kept, since an address is used again.
-        self._made: dict[int, tuple[torch.Tensor, str]] = {}
+        self._made: dict[int, tuple[Tensor, str]] = {}
 
     def hands_on(self, func: Any, args: Any, result: Any) -> bool:
         """Is a kernel's result handed on? To be asked of each kernel in turn."""
         kind = KINDS.get(func, "")
-        if not kind or not isinstance(result, torch.Tensor) or not result.is_floating_point():
+        if not kind or not isinstance(result, Tensor) or not result.is_floating_point():
             return False
-        like = (value for value in args if isinstance(value, torch.Tensor) and value.shape == result.shape)
+        like = (value for value in args if isinstance(value, Tensor) and value.shape == result.shape)
         before = {self._made[storage(value)][1] for value in like if storage(value) in self._made}
         made = kind if kind != "scaled" else max((_SCALED[made] for made in before), default="")
         if made:
@@ -251,7 +250,7 @@ class _Recurrences:
         return kind == "sum" and ("scaled sum" in before or {"scaled product", "product"} <= before)
 
 
-def signs_by_value(tensor: torch.Tensor, seed: int) -> torch.Tensor:
+def signs_by_value(tensor: Tensor, seed: int) -> Tensor:
     """1 or -1 for each element, by chance and alike for equal magnitudes: whatever rounds a number rounds each copy."""
     if tensor.is_complex():
         return torch.view_as_complex(signs_by_value(torch.view_as_real(tensor.resolve_conj()), seed).contiguous())
@@ -261,7 +260,7 @@ def signs_by_value(tensor: torch.Tensor, seed: int) -> torch.Tensor:
     return 1 - 2 * ((mixed >> 40) & 1).to(tensor.dtype)
 
 
-def flushed(tensor: torch.Tensor) -> torch.Tensor:
+def flushed(tensor: Tensor) -> Tensor:
     """With what is below float32's smallest normal number as zero."""
     if tensor.is_complex():
         return torch.view_as_complex(flushed(torch.view_as_real(tensor.resolve_conj())).contiguous())
@@ -273,13 +272,13 @@ def flushed(tensor: torch.Tensor) -> torch.Tensor:
 
 def _flushed_in_place(result: Any) -> Any:
     for tensor in result if isinstance(result, (list, tuple)) else [result]:
-        if isinstance(tensor, torch.Tensor):
+        if isinstance(tensor, Tensor):
             tensor.data.copy_(flushed(tensor.data))
     return result
 
 
-def _mapped(change: Callable[[torch.Tensor], torch.Tensor], tree: Any) -> Any:
-    if isinstance(tree, torch.Tensor):
+def _mapped(change: Callable[[Tensor], Tensor], tree: Any) -> Any:
+    if isinstance(tree, Tensor):
         return change(tree)
     if isinstance(tree, (list, tuple)):
         return type(tree)(_mapped(change, item) for item in tree)
@@ -288,7 +287,7 @@ def _mapped(change: Callable[[torch.Tensor], torch.Tensor], tree: Any) -> Any:
     return tree
 
 
-def _short_sums(a: torch.Tensor, b: torch.Tensor, bits: int, terms: int) -> torch.Tensor:
+def _short_sums(a: Tensor, b: Tensor, bits: int, terms: int) -> Tensor:
     """a @ b, where so many terms at a time, and the sum so far, are cut at the same place, and their sum to `bits`.
 
     That place lies so many bits below the largest exponent among them. Of a product that is the sum of its operands'
@@ -309,13 +308,13 @@ def _short_sums(a: torch.Tensor, b: torch.Tensor, bits: int, terms: int) -> torc
     return total
 
 
-def _exponents(tensor: torch.Tensor) -> torch.Tensor:
+def _exponents(tensor: Tensor) -> Tensor:
     """floor(log2) of magnitudes, as float64; of zero less than any number here has."""
     exponents = torch.frexp(tensor).exponent.to(torch.float64) - 1
     return torch.where(tensor == 0, _OF_ZERO, exponents)
 
 
-def _mm(mode: _ModeEmulation, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def _mm(mode: _ModeEmulation, a: Tensor, b: Tensor) -> Tensor:
     if mode.mode.short:
         places = range(0, max(a.shape[-1], 1), mode.mode.promoted or max(a.shape[-1], 1))
         pieces = ((at, at + places.step) for at in places)
@@ -324,19 +323,15 @@ def _mm(mode: _ModeEmulation, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return mode.product(torch.matmul, a, b, (-1, -2))
 
 
-def _addmm(
-    mode: _ModeEmulation, bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, beta: Any = 1, alpha: Any = 1
-) -> torch.Tensor:
+def _addmm(mode: _ModeEmulation, bias: Tensor, a: Tensor, b: Tensor, beta: Any = 1, alpha: Any = 1) -> Tensor:
     return _added(_mm(mode, a, b) * alpha, bias, beta)
 
 
-def _added(product: torch.Tensor, bias: torch.Tensor, beta: Any) -> torch.Tensor:
+def _added(product: Tensor, bias: Tensor, beta: Any) -> Tensor:
     return product if beta == 0 else product + bias * beta
 
 
-def _convolution(
-    mode: _ModeEmulation, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *how: Any
-) -> torch.Tensor:
+def _convolution(mode: _ModeEmulation, x: Tensor, weight: Tensor, bias: Tensor | None, *how: Any) -> Tensor:
     transposed, groups = how[3], how[5]
     if mode.mode.tiles and winograd.applies(x, weight, *how):
         result = winograd.forward(x, weight, how[1], mode.mode.tiles, mode.whole_product)
@@ -348,14 +343,14 @@ def _convolution(
 
 
 def _convolution_backward(
-    mode: _ModeEmulation, gradient: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias_sizes: Any, *how: Any
+    mode: _ModeEmulation, gradient: Tensor, x: Tensor, weight: Tensor, bias_sizes: Any, *how: Any
 ) -> tuple[Any, ...]:
     *how, wanted = how  # type: ignore[assignment]
     transposed, groups = how[3], how[5]
 
-    def gradient_of(g: torch.Tensor, a: torch.Tensor, b: torch.Tensor, place: int) -> torch.Tensor:
+    def gradient_of(g: Tensor, a: Tensor, b: Tensor, place: int) -> Tensor:
         mask = [place == index for index in range(3)]
-        found: torch.Tensor = _ATEN.convolution_backward.default(g, a, b, bias_sizes, *how, mask)[place]
+        found: Tensor = _ATEN.convolution_backward.default(g, a, b, bias_sizes, *how, mask)[place]
         return found
 
     of_bias = gradient_of(gradient, x, weight, 2) if wanted[2] else None

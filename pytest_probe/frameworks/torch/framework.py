@@ -49,7 +49,7 @@ from pytest_probe.frameworks.torch.script import LITERAL, SCRIPT
 from pytest_probe.frameworks.torch.signatures import canonical
 from pytest_probe.model.dump import Argument
 from pytest_probe.model.measurement import Clock
-from pytest_probe.model.run import BoundCall, Device, Kernel, MemoryUse, on_reference
+from pytest_probe.model.run import BoundCall, Device, MemoryUse, on_reference
 from pytest_probe.user_errors import said
 
 # What torch's errors say, in lower case, where a device has no kernel: it gives them no type of their own.
@@ -122,7 +122,6 @@ class TorchFramework(TorchCalls, PythonFramework):
     registered_kernels = staticmethod(registered)
     known = staticmethod(own.known)
     apis = staticmethod(allowlist.apis)
-    check_arguments = staticmethod(safety.check_arguments)
     bytes_inside = staticmethod(on_reference(sizes.bytes_inside))
     border = staticmethod(border)
     noting_choices = staticmethod(references.noting)
@@ -143,8 +142,15 @@ class TorchFramework(TorchCalls, PythonFramework):
     script = staticmethod(SCRIPT.text)
     literal_script = staticmethod(LITERAL.text)
 
+    def check_arguments(self, bound: BoundCall) -> None:
+        if bound.name in safety.CHECKS or bound.api.rpartition(".")[2].startswith(safety.PREFIXES):
+            safety.check_arguments(bound)
+
     def reference(self, api: str, bound: BoundCall) -> Callable[..., Any] | None:
-        return npu.reference(api) or scaled_products.formula(api, bound)
+        prefix, _, name = api.rpartition(".")
+        if prefix == npu.PREFIX:
+            return npu.reference(name)
+        return scaled_products.formula(api, bound) if bound.native and name in scaled_products.PRODUCTS else None
 
     def candidates(self, namespace: str, api: str, namespaces: Mapping[str, str]) -> tuple[API, ...]:
         return tuple(map(own.marked, allowlist.candidates(namespace, api, namespaces)))
@@ -246,12 +252,7 @@ class TorchFramework(TorchCalls, PythonFramework):
         # Values are rounded, gradients pass as if they were not.
         return tensor + (tensor.to(getattr(torch, dtype)).to(tensor.dtype) - tensor).detach()
 
-    @on_reference
-    @memory_errors
-    def kernels(self, run: Callable[[], object]) -> tuple[Kernel, ...]:
-        with autocast.WatchMode() as watch:
-            run()
-        return tuple(watch.seen)
+    kernels = staticmethod(on_reference(memory_errors(autocast.kernels)))
 
     def put_into(self, target: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
         return target.copy_(tensor)

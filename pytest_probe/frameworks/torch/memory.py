@@ -14,7 +14,8 @@ import numpy as np
 import torch
 
 from pytest_probe.frameworks.torch.arrays import to_tensor
-from pytest_probe.frameworks.torch.dispatch import DispatchMode
+from pytest_probe.frameworks.torch.dispatch import KernelsBy
+from pytest_probe.numerics.arrays import are_apart, span
 from pytest_probe.system.process import NEGATIVE, POSITIVE, filled_allocations
 
 # What a tensor's own start is a multiple of, as torch's allocators have it, in bytes.
@@ -54,29 +55,19 @@ def fill(tensor: torch.Tensor, number: float) -> None:
         tensor.copy_(_pattern(tensor.dtype, number, 1, tensor.device)[0].view(tensor.dtype)[0])
 
 
-def _span(tensor: torch.Tensor) -> int:
-    """Elements from the first of a tensor's to the last."""
-    return 1 + sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True))
-
-
 def _is_plain(tensor: torch.Tensor) -> bool:
     """Has each element a place of its own in memory that is known?"""
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout is not torch.strided:
         return False
     if not tensor.numel() or tensor.is_conj() or tensor.is_neg() or tensor.is_quantized:
         return False
-    reach = 0
-    for stride, extent in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if extent > 1 and stride <= reach:
-            return False
-        reach += stride * (extent - 1)
-    return True
+    return are_apart(tensor.shape, tensor.stride())
 
 
 def _at(memory: torch.Tensor, start: int, like: torch.Tensor) -> torch.Tensor:
     """A tensor's copy that begins at that byte of a memory, laid out alike."""
     size = like.element_size()
-    first, count = like.storage_offset() * size, _span(like) * size
+    first, count = like.storage_offset() * size, span(like.shape, like.stride()) * size
     # What lies in memory from its first element to its last.
     whole = torch.empty(0, dtype=torch.uint8, device=like.device).set_(like.untyped_storage(), first, (count,), (1,))
     memory[start : start + count].copy_(whole)
@@ -95,7 +86,8 @@ class TorchZones:
     """See base.Zones."""
 
     def __init__(self, tensor: torch.Tensor, elements: int) -> None:
-        self._size, length = tensor.element_size(), _span(tensor) * tensor.element_size()
+        self._size = tensor.element_size()
+        length = span(tensor.shape, tensor.stride()) * self._size
         self._count = -(-elements * self._size // _ALIGNMENT) * _ALIGNMENT // self._size
         zone = self._count * self._size
         memory = torch.empty(2 * zone + _ALIGNMENT + length, dtype=torch.uint8, device=tensor.device)
@@ -130,21 +122,14 @@ def refilled(tensor: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         return tensor.detach().copy_(values)
 
 
-class _Allocations(DispatchMode):
-    """What Python code allocates without writing to it is changed before that code has it."""
-
-    def __init__(self, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._change = change
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        return self._change(made) if func._schema.name in _EMPTY and isinstance(made, torch.Tensor) else made
-
-
 def allocations(change: Callable[[torch.Tensor], torch.Tensor]) -> AbstractContextManager[Any]:
-    """See base.Memory."""
-    return _Allocations(change)
+    """See base.Memory: what Python code allocates without writing to it is changed before that code has it."""
+
+    def changed(func: Any, args: Any, kwargs: Any) -> Any:
+        made = func(*args, **kwargs)
+        return change(made) if func._schema.name in _EMPTY and isinstance(made, torch.Tensor) else made
+
+    return KernelsBy(changed)
 
 
 @contextmanager
@@ -199,7 +184,7 @@ def at_page_end(tensor: torch.Tensor) -> torch.Tensor | None:
     """See base.Memory."""
     if not _is_plain(tensor) or tensor.device.type != "cpu" or not hasattr(mmap, "PROT_READ"):
         return None
-    length = _span(tensor) * tensor.element_size()
+    length = span(tensor.shape, tensor.stride()) * tensor.element_size()
     size = -(-length // mmap.PAGESIZE) * mmap.PAGESIZE
     pages = mmap.mmap(-1, size + mmap.PAGESIZE)
     buffer = (ctypes.c_uint8 * size).from_buffer(pages)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from pytest_probe import references
 from pytest_probe.errors import NoKernel, NoReference
@@ -22,63 +23,57 @@ PREFIX = "NPU"
 MODULE = "torch_npu"
 
 
-def npu_rms_norm(input: torch.Tensor, gamma: torch.Tensor, epsilon: float = 1e-6) -> tuple[torch.Tensor, torch.Tensor]:
+def npu_rms_norm(input: Tensor, gamma: Tensor, epsilon: float = 1e-6) -> tuple[Tensor, Tensor]:
     result, inverse = references.rms_norm(input, gamma, epsilon)
     return result, inverse.detach()
 
 
-def npu_add_rms_norm(
-    x1: torch.Tensor, x2: torch.Tensor, gamma: torch.Tensor, epsilon: float = 1e-6
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def npu_add_rms_norm(x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float = 1e-6) -> tuple[Tensor, Tensor, Tensor]:
     result, inverse, total = references.add_rms_norm(x1, x2, gamma, epsilon)
     return result, inverse.detach(), total
 
 
-def npu_swiglu(input: torch.Tensor, dim: int = -1) -> torch.Tensor:
+def npu_swiglu(input: Tensor, dim: int = -1) -> Tensor:
     return references.swiglu(input, dim)
 
 
-def npu_rotary_mul(
-    input: torch.Tensor, r1: torch.Tensor, r2: torch.Tensor, rotary_mode: str = "half", rotate: Any = None
-) -> torch.Tensor:
+def npu_rotary_mul(input: Tensor, r1: Tensor, r2: Tensor, rotary_mode: str = "half", rotate: Any = None) -> Tensor:
     check_unset(rotate=rotate)
     return references.rotary(input, r1, r2, rotary_mode)
 
 
-def npu_scaled_masked_softmax(
-    x: torch.Tensor, mask: torch.Tensor, scale: float = 1, fixed_triu_mask: bool = False
-) -> torch.Tensor:
+def npu_scaled_masked_softmax(x: Tensor, mask: Tensor, scale: float = 1, fixed_triu_mask: bool = False) -> Tensor:
     if fixed_triu_mask:
         mask = torch.ones_like(mask, dtype=torch.bool).triu(1)
     return references.scaled_masked_softmax(x, mask, scale)
 
 
 def npu_group_norm_silu(
-    input: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, group: int, eps: float = 1e-5
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, group: int, eps: float = 1e-5
+) -> tuple[Tensor, Tensor, Tensor]:
     result, mean, inverse = references.group_norm_silu(input, weight, bias, group, eps)
     return result, mean.detach(), inverse.detach()
 
 
 def npu_moe_gating_top_k_softmax(
-    x: torch.Tensor, finished: torch.Tensor | None = None, k: int = 1
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    x: Tensor, finished: Tensor | None = None, k: int = 1
+) -> tuple[Tensor, Tensor, Tensor]:
     return references.top_k_gating(x, k, finished)
 
 
-def fast_gelu(input: torch.Tensor) -> torch.Tensor:
+def fast_gelu(input: Tensor) -> Tensor:
     return references.fast_gelu(input)
 
 
-def npu_mish(input: torch.Tensor) -> torch.Tensor:
+def npu_mish(input: Tensor) -> Tensor:
     return torch.nn.functional.mish(input)
 
 
-def npu_linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+def npu_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return torch.nn.functional.linear(input, weight, bias)
 
 
-def npu_bmmV2(input: torch.Tensor, mat2: torch.Tensor, output_sizes: Sequence[int]) -> torch.Tensor:
+def npu_bmmV2(input: Tensor, mat2: Tensor, output_sizes: Sequence[int]) -> Tensor:
     """output_sizes: what the product is summed to, as the gradient of a broadcast operand is; [] for all of it."""
     product = (input[None] if input.dim() == 1 else input) @ (mat2[:, None] if mat2.dim() == 1 else mat2)
     if not output_sizes:
@@ -88,11 +83,11 @@ def npu_bmmV2(input: torch.Tensor, mat2: torch.Tensor, output_sizes: Sequence[in
 
 
 def npu_grouped_matmul(
-    x: Sequence[torch.Tensor],
-    weight: Sequence[torch.Tensor],
+    x: Sequence[Tensor],
+    weight: Sequence[Tensor],
     *,
-    bias: Sequence[torch.Tensor] | None = None,
-    group_list: torch.Tensor | Sequence[int] | None = None,
+    bias: Sequence[Tensor] | None = None,
+    group_list: Tensor | Sequence[int] | None = None,
     split_item: int | None = 0,
     group_type: int | None = None,
     group_list_type: int | None = 0,
@@ -100,7 +95,7 @@ def npu_grouped_matmul(
     output_dtype: torch.dtype | None = None,
     tuning_config: Any = None,
     **quantised: Any,
-) -> list[torch.Tensor]:
+) -> list[Tensor]:
     """Groups of rows of one x, or of its columns (group_type 2), or an x for each weight."""
     check_unset(**quantised)
     check_known("act_type", act_type, (0, None))
@@ -113,7 +108,11 @@ def npu_grouped_matmul(
     if len(x) > 1 or group_list is None:
         parts = references.grouped_matmul(x, matrices, biases)
     elif group_type == 2:
-        parts = _by_columns(x[0], weight, _lengths(group_list, group_list_type))
+        lengths = _lengths(group_list, group_list_type)
+        one = len(weight) == 1 and weight[0].dim() == 2
+        check_shapes(one, f"{len(weight)} weights", "one matrix for groups along the columns of x")
+        _check_lengths(lengths, x[0].shape[1])
+        parts = references.grouped_matmul(torch.split(x[0], lengths, 1), torch.split(weight[0], lengths))
         return [torch.stack(parts)]
     else:
         lengths = _lengths(group_list, group_list_type)
@@ -123,19 +122,9 @@ def npu_grouped_matmul(
     return [torch.cat(parts)] if split_item in (2, 3) else parts
 
 
-def _by_columns(x: torch.Tensor, weight: Sequence[torch.Tensor], lengths: list[int]) -> list[torch.Tensor]:
-    check_shapes(
-        len(weight) == 1 and weight[0].dim() == 2,
-        f"{len(weight)} weights",
-        "one matrix for groups along the columns of x",
-    )
-    _check_lengths(lengths, x.shape[1])
-    return references.grouped_matmul(torch.split(x, lengths, 1), torch.split(weight[0], lengths))
-
-
-def _lengths(group_list: torch.Tensor | Sequence[int], kind: int | None) -> list[int]:
+def _lengths(group_list: Tensor | Sequence[int], kind: int | None) -> list[int]:
     """Places of each group; kind 1: they are given, else where each group ends."""
-    given = [int(each) for each in (group_list.tolist() if isinstance(group_list, torch.Tensor) else group_list)]
+    given = [int(each) for each in (group_list.tolist() if isinstance(group_list, Tensor) else group_list)]
     return given if kind == 1 else [end - start for start, end in zip([0, *given], given, strict=False)]
 
 
@@ -154,12 +143,12 @@ def npu_apply_adam(
     beta1: float,
     beta2: float,
     epsilon: float,
-    grad: torch.Tensor,
+    grad: Tensor,
     use_locking: bool | None,
     use_nesterov: bool | None,
     *,
-    out: Sequence[torch.Tensor],
-) -> tuple[torch.Tensor, ...]:
+    out: Sequence[Tensor],
+) -> tuple[Tensor, ...]:
     return references.adam(
         *_state(out),
         grad,
@@ -181,13 +170,13 @@ def npu_apply_adam_w(
     beta1: float,
     beta2: float,
     epsilon: float,
-    grad: torch.Tensor,
-    max_grad_norm: torch.Tensor | None,
+    grad: Tensor,
+    max_grad_norm: Tensor | None,
     amsgrad: bool | None,
     maximize: bool | None,
     *,
-    out: Sequence[torch.Tensor],
-) -> tuple[torch.Tensor, ...]:
+    out: Sequence[Tensor],
+) -> tuple[Tensor, ...]:
     return references.adamw(
         *_state(out),
         grad,
@@ -203,107 +192,97 @@ def npu_apply_adam_w(
     )
 
 
-def _state(out: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _state(out: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     check_shapes(len(out) == 3, f"out of {len(out)} tensors", "the parameter and its two moments")
     parameter, first, second = out
     return parameter, first, second
 
 
 def npu_layer_norm_eval(
-    input: torch.Tensor,
+    input: Tensor,
     normalized_shape: Sequence[int],
-    weight: torch.Tensor | None = None,
-    bias: torch.Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
     eps: float = 1e-5,
-) -> torch.Tensor:
+) -> Tensor:
     return torch.nn.functional.layer_norm(input, list(normalized_shape), weight, bias, eps)
 
 
-def npu_confusion_transpose(
-    input: torch.Tensor, perm: Sequence[int], shape: Sequence[int], transpose_first: bool
-) -> torch.Tensor:
+def npu_confusion_transpose(input: Tensor, perm: Sequence[int], shape: Sequence[int], transpose_first: bool) -> Tensor:
     return input.permute(*perm).reshape(shape) if transpose_first else input.reshape(shape).permute(*perm)
 
 
 def npu_transpose(
-    input: torch.Tensor, perm: Sequence[int], require_contiguous: bool = True, *, out: torch.Tensor | None = None
-) -> torch.Tensor:
+    input: Tensor, perm: Sequence[int], require_contiguous: bool = True, *, out: Tensor | None = None
+) -> Tensor:
     return _into(out, input.permute(*perm))
 
 
-def npu_broadcast(input: torch.Tensor, size: Sequence[int], *, out: torch.Tensor | None = None) -> torch.Tensor:
+def npu_broadcast(input: Tensor, size: Sequence[int], *, out: Tensor | None = None) -> Tensor:
     return _into(out, input.expand(*size))
 
 
-def npu_dtype_cast(input: torch.Tensor, dtype: torch.dtype, input_dtype: Any = None) -> torch.Tensor:
+def npu_dtype_cast(input: Tensor, dtype: torch.dtype, input_dtype: Any = None) -> Tensor:
     check_unset(input_dtype=input_dtype)
     return input.to(dtype)
 
 
 def npu_one_hot(
-    input: torch.Tensor, num_classes: int = -1, depth: int = 1, on_value: float = 1, off_value: float = 0
-) -> torch.Tensor:
+    input: Tensor, num_classes: int = -1, depth: int = 1, on_value: float = 1, off_value: float = 0
+) -> Tensor:
     """num_classes is the dimension of the classes in the result."""
     hot = input[..., None] == torch.arange(depth, device=input.device)
     return torch.where(hot.movedim(-1, num_classes), float(on_value), float(off_value))
 
 
-def npu_pad(input: torch.Tensor, paddings: Sequence[int]) -> torch.Tensor:
+def npu_pad(input: Tensor, paddings: Sequence[int]) -> Tensor:
     """paddings: places before and behind each dimension, from the first on."""
     pairs = [paddings[place : place + 2] for place in range(0, len(paddings), 2)]
     return torch.nn.functional.pad(input, [places for pair in reversed(pairs) for places in pair])
 
 
-def npu_slice(
-    input: torch.Tensor, offsets: Sequence[int], size: Sequence[int], *, out: torch.Tensor | None = None
-) -> torch.Tensor:
+def npu_slice(input: Tensor, offsets: Sequence[int], size: Sequence[int], *, out: Tensor | None = None) -> Tensor:
     for dim, (start, length) in enumerate(zip(offsets, size, strict=True)):
         input = input.narrow(dim, start, input.shape[dim] - start if length == -1 else length)
     return _into(out, input)
 
 
-def npu_max(input: torch.Tensor, dim: int, keepdim: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+def npu_max(input: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     values, indices = input.max(dim, keepdim)
     return values, indices.to(torch.int32)
 
 
-def npu_sort_v2(
-    input: torch.Tensor, dim: int = -1, descending: bool = False, *, out: torch.Tensor | None = None
-) -> torch.Tensor:
+def npu_sort_v2(input: Tensor, dim: int = -1, descending: bool = False, *, out: Tensor | None = None) -> Tensor:
     return _into(out, input.sort(dim, descending).values)
 
 
-def npu_giou(
-    input: torch.Tensor, gtboxes: torch.Tensor, trans: bool = False, is_cross: bool = False, mode: int = 0
-) -> torch.Tensor:
+def npu_giou(input: Tensor, gtboxes: Tensor, trans: bool = False, is_cross: bool = False, mode: int = 0) -> Tensor:
     check_known("trans", trans, (True,))
     check_known("is_cross", is_cross, (False,))
     check_known("mode", mode, (0,))
     return references.generalized_iou(input, gtboxes)[:, None]
 
 
-def npu_diou(
-    input: torch.Tensor, gtboxes: torch.Tensor, trans: bool = False, is_cross: bool = False, mode: int = 0
-) -> torch.Tensor:
+def npu_diou(input: Tensor, gtboxes: Tensor, trans: bool = False, is_cross: bool = False, mode: int = 0) -> Tensor:
     check_known("mode", mode, (0,))
     result = references.distance_iou(input, gtboxes, corners=not trans, cross=is_cross)
     return result if is_cross else result[None]
 
 
 def npu_ciou(
-    input: torch.Tensor,
-    gtboxes: torch.Tensor,
+    input: Tensor,
+    gtboxes: Tensor,
     trans: bool = False,
     is_cross: bool = True,
     mode: int = 0,
     atan_sub_flag: bool = False,
-) -> torch.Tensor:
+) -> Tensor:
     check_known("mode", mode, (0,))
     result = references.complete_iou(input, gtboxes, corners=not trans, cross=is_cross)
     return result if is_cross else result[None]
 
 
-def one_(input: torch.Tensor) -> torch.Tensor:
+def one_(input: Tensor) -> Tensor:
     return input.fill_(1)
 
 
@@ -318,46 +297,16 @@ def _named(function: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-def _into(out: torch.Tensor | None, result: torch.Tensor) -> torch.Tensor:
+def _into(out: Tensor | None, result: Tensor) -> Tensor:
     return result if out is None else out.copy_(result)
 
 
+# By name: all the functions above that have a name of torch_npu's, and one of a file of its own.
 OPERATORS: Mapping[str, Callable[..., Any]] = {
-    **{
-        function.__name__: _named(function)
-        for function in (
-            npu_rms_norm,
-            npu_add_rms_norm,
-            npu_swiglu,
-            npu_rotary_mul,
-            npu_scaled_masked_softmax,
-            npu_fusion_attention,
-            npu_grouped_matmul,
-            npu_moe_gating_top_k_softmax,
-            npu_linear,
-            npu_bmmV2,
-            fast_gelu,
-            npu_mish,
-            npu_group_norm_silu,
-            npu_apply_adam,
-            npu_apply_adam_w,
-            npu_layer_norm_eval,
-            npu_confusion_transpose,
-            npu_transpose,
-            npu_broadcast,
-            npu_dtype_cast,
-            npu_one_hot,
-            npu_pad,
-            npu_slice,
-            npu_max,
-            npu_sort_v2,
-            npu_giou,
-            npu_ciou,
-            npu_diou,
-            one_,
-        )
-    },
-    "npu_fast_gelu": _named(fast_gelu),
+    **{name: _named(function) for name, function in list(globals().items()) if name.startswith("npu_")},
+    "npu_fusion_attention": _named(npu_fusion_attention),
+    **dict.fromkeys(("fast_gelu", "npu_fast_gelu"), _named(fast_gelu)),
+    "one_": _named(one_),
 }
 _NMS = "the order of boxes with equal scores is not documented"
 _STATUS = "it reads or clears a flag of the device, and computes nothing"
@@ -374,12 +323,9 @@ WITHOUT: Mapping[str, str] = {
 }
 
 
-def reference(api: str) -> Callable[..., Any] | None:
-    """The formula of a recorded API ("NPU.npu_swiglu"); None where there is none. Raises NoReference where that has a
-    reason that is known."""
-    prefix, _, name = api.partition(".")
-    if prefix != PREFIX:
-        return None
+def reference(name: str) -> Callable[..., Any] | None:
+    """The formula of an operator ("npu_swiglu"); None where there is none. Raises NoReference where that has a reason
+    that is known."""
     if name in WITHOUT:
         raise NoReference(WITHOUT[name])
     return OPERATORS.get(name)

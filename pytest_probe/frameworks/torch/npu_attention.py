@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from pytest_probe import references
 from pytest_probe.errors import NoReference
@@ -21,14 +22,14 @@ _UNLIMITED = 2147483647
 
 
 def npu_fusion_attention(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
     head_num: int,
     input_layout: str,
-    pse: torch.Tensor | None = None,
+    pse: Tensor | None = None,
     padding_mask: Any = None,
-    atten_mask: torch.Tensor | None = None,
+    atten_mask: Tensor | None = None,
     scale: float = 1.0,
     keep_prob: float = 1.0,
     pre_tockens: int = _UNLIMITED,
@@ -72,16 +73,21 @@ def npu_fusion_attention(
 class _Hidden:
     """Which keys a query does not see: what atten_mask, sparse_mode and its two limits say together."""
 
-    def __init__(self, mask: torch.Tensor | None, mode: int, before: int, after: int) -> None:
+    def __init__(self, mask: Tensor | None, mode: int, before: int, after: int) -> None:
         self._mask = None if mask is None else mask.bool()
         self._mode, self._before, self._after = mode, before, after
 
-    def of(self, rows: int, columns: int) -> torch.Tensor | None:
+    def of(self, rows: int, columns: int) -> Tensor | None:
         """The mask of so many queries and keys. Without atten_mask all keys are seen, whatever the mode."""
         if self._mask is None:
             return None
         if self._mode > 1:
-            self._check_compressed(self._mask, max(rows, columns))
+            # As much of the triangle as so many places take.
+            extent = max(rows, columns)
+            shape, corner = (COMPRESSED, COMPRESSED), self._mask[:extent, :extent]
+            if self._mask.shape != shape or not torch.equal(corner, torch.ones_like(corner).triu(1)):
+                wanted = f"the upper triangle of {list(shape)}"
+                raise NoReference(f"sparse_mode={self._mode} with an atten_mask that is not {wanted}")
             limits = {2: (_UNLIMITED, 0), 3: (_UNLIMITED, 0), 4: (self._before, self._after)}[self._mode]
             device = self._mask.device
             return references.band_mask(rows, columns, *limits, from_end=self._mode > 2, device=device)
@@ -92,35 +98,19 @@ class _Hidden:
             f"{rows} rows and {columns} columns",
         )
         mask = mask[..., :rows, :columns]
-        if self._mode == 0:
-            self._check_limits(mask, rows, columns)
-        return mask
-
-    def _check_limits(self, mask: torch.Tensor, rows: int, columns: int) -> None:
-        """What lies outside of the limits may be left out, and inside blocks it is not: the mask must hide it."""
-        if self._before >= rows and self._after >= columns:
-            return
+        if self._mode or (self._before >= rows and self._after >= columns):
+            return mask
+        # What lies outside of the limits may be left out, and inside blocks it is not: the mask must hide it.
         outside = references.band_mask(rows, columns, self._before, self._after, device=mask.device)
         if (outside & ~mask).any():
-            limits = f"pre_tockens={self._before} and next_tockens={self._after}"
-            raise NoReference(f"atten_mask shows keys outside of {limits}: what a kernel does there is not documented")
-
-    def _check_compressed(self, mask: torch.Tensor, extent: int) -> None:
-        """extent: as much of the triangle as so many places take."""
-        shape, corner = (COMPRESSED, COMPRESSED), mask[:extent, :extent]
-        if mask.shape != shape or not torch.equal(corner, torch.ones_like(corner).triu(1)):
-            wanted = f"the upper triangle of {list(shape)}"
-            raise NoReference(f"sparse_mode={self._mode} with an atten_mask that is not {wanted}")
+            both = f"pre_tockens={self._before} and next_tockens={self._after}"
+            raise NoReference(f"atten_mask shows keys outside of {both}: what a kernel does there is not documented")
+        return mask
 
 
 def _attention(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    scale: float,
-    hidden: _Hidden,
-    pse: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    query: Tensor, key: Tensor, value: Tensor, scale: float, hidden: _Hidden, pse: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """(B, N, S, D) each."""
     rows, columns = query.shape[2], key.shape[2]
     mask = hidden.of(rows, columns)
@@ -131,9 +121,7 @@ def _attention(
     return references.attention(query, key, value, scale=scale, mask=mask, bias=pse)
 
 
-def _split(
-    layout: str, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, heads: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _split(layout: str, query: Tensor, key: Tensor, value: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
     """All three as (B, N, S, D)."""
     if layout.endswith("H"):
         check_shapes(
@@ -162,14 +150,14 @@ def _split(
 
 
 def _of_sequences(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
     scale: float,
     hidden: _Hidden,
     query_ends: Sequence[int] | None,
     key_ends: Sequence[int] | None,
-) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]]:
+) -> list[tuple[Tensor, Tensor, Tensor, int]]:
     """Attention of each sequence of (T, N, D), with the number of its scores."""
     check_shapes(
         query.dim() == key.dim() == value.dim() == 3 and bool(query_ends) and bool(key_ends),
@@ -202,9 +190,7 @@ def _lengths(ends: Sequence[int] | None, extent: int) -> list[int]:
     return lengths
 
 
-def _joined(
-    sequences: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]], *, by_place: bool
-) -> tuple[torch.Tensor, list[torch.Tensor], int]:
+def _joined(sequences: list[tuple[Tensor, Tensor, Tensor, int]], *, by_place: bool) -> tuple[Tensor, list[Tensor], int]:
     """Results of all sequences as (T, N, D), and their state as (T, N, 1). by_place: that is its order in memory, too;
     else a sequence has its heads one behind the other, in a tensor of that shape."""
     results, largest, totals, drawn = zip(*sequences, strict=True)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from pytest_probe.frameworks.torch.dispatch import DispatchMode
+from pytest_probe.frameworks.torch.dispatch import KernelsBy
 from pytest_probe.frameworks.torch.rounding import computes
 
 _NARROW = (torch.bfloat16, torch.float16)
@@ -23,42 +23,27 @@ def rounding_once() -> Iterator[Callable[[], bool]]:
     """In here, forward and backward, a 16-bit result of an operator of torch's that errs by more than one rounding is
     the operator's float64 result, rounded once. What it gives says at the end whether there was one. Operators of
     somebody else, and random ones, keep their results."""
-    mode = _Mode()
-    with mode:
-        yield lambda: mode.found
+    replaced: list[Any] = []
 
-
-class _Mode(DispatchMode):
-    """Makes each call of an operator in float64 as well."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.found = False
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+    def once(func: Any, args: Any, kwargs: Any) -> Any:
+        own = func.namespace == "aten" and torch.Tag.nondeterministic_seeded not in func.tags
+        if not (own and computes(func, args) and any(map(_is_narrow, tree_leaves(args)))):
+            return func(*args, **kwargs)
         # Before the call, which may write to its arguments.
-        wide = tree_map_only(torch.Tensor, _wide, (args, kwargs)) if _is_asked(func, args) else None
+        wide_args, wide_kwargs = tree_map_only(torch.Tensor, _wide, (args, kwargs))
         result = func(*args, **kwargs)
-        if wide is not None:
-            self._replace(func, result, *wide)
-        return result
-
-    def _replace(self, func: Any, result: Any, args: Any, kwargs: Any) -> None:
         try:
-            exact = func(*args, **kwargs)
+            exact = func(*wide_args, **wide_kwargs)
         except (RuntimeError, TypeError):  # no kernel in float64
-            return
+            return result
         for found, wanted in zip(tree_leaves(result), tree_leaves(exact), strict=True):
             if _is_narrow(found) and _is_beyond(found, wanted):
                 found.copy_(wanted)
-                self.found = True
+                replaced.append(func)
+        return result
 
-
-def _is_asked(func: Any, args: Any) -> bool:
-    if func.namespace != "aten" or torch.Tag.nondeterministic_seeded in func.tags or not computes(func, args):
-        return False
-    return any(map(_is_narrow, tree_leaves(args)))
+    with KernelsBy(once):
+        yield lambda: bool(replaced)
 
 
 def _is_beyond(found: torch.Tensor, exact: torch.Tensor) -> bool:

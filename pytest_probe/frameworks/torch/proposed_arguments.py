@@ -49,7 +49,11 @@ def completions(
     rank = max((len(spec.shape) for _, spec in named_tensors(args)), default=0)
     gaps = [place for place, value in enumerate(args) if isinstance(value, Lost)]
     given: set[tuple[str, str]] = set()
-    found = _parameters(function, name)
+    # What may be missing of a function: as Python tells of it, as torch's own list of overridable functions does, and
+    # as the operator of its name does. Each knows of some that the others lack.
+    described = _overridable().get(function)
+    forms = [*_signature(function), *(_signature(described) if described is not None else ()), *_schemas(name)]
+    found = list(dict.fromkeys(forms))
     for parameter in sorted(found, key=lambda each: _ORDER.index(each.kind)):
         if 0 <= parameter.place < len(args) and parameter.place not in gaps:
             continue
@@ -70,14 +74,6 @@ def _values(parameter: _Parameter, rank: int, dtype: str | None) -> Sequence[Any
     if parameter.kind == "reduction":
         return _WORDS if parameter.words else _NUMBERS
     return () if dtype is None else (DtypeSpec(dtype),)
-
-
-def _parameters(function: Callable[..., Any], name: str) -> list[_Parameter]:
-    """What may be missing of a function: as Python tells of it, as torch's own list of overridable functions does, and
-    as the operator of its name does. Each knows of some that the others lack."""
-    described = _overridable().get(function)
-    forms = [*_signature(function), *(_signature(described) if described is not None else ()), *_schemas(name)]
-    return list(dict.fromkeys(forms))
 
 
 @functools.cache
@@ -146,7 +142,7 @@ def _scalar(of: Callable[[AnyArray, AnyArray], AnyArray]) -> _Rule:
     """The other operand, which is one number: of gives it by element, from the output and the first operand."""
 
     def rule(args: Sequence[Any], output: AnyArray) -> Iterator[_Values]:
-        if _is_lost(args, 1) and output.shape == args[0].shape:
+        if _is_lost(args) and output.shape == args[0].shape:
             yield from ({"input.1": value} for value in _numbers(of(_wide(output), _wide(args[0]))))
 
     return rule
@@ -173,7 +169,7 @@ def _either(one: _Rule, other: _Rule) -> _Rule:
 
 def _slope(args: Sequence[Any], output: AnyArray) -> Iterator[_Values]:
     x = _wide(args[0])
-    if _is_lost(args, 1) and output.shape == x.shape:
+    if _is_lost(args) and output.shape == x.shape:
         yield from ({"kwargs.negative_slope": value} for value in _numbers((_wide(output) / x)[x < 0]))
 
 
@@ -190,19 +186,19 @@ def _bounds(args: Sequence[Any], output: AnyArray) -> Iterator[_Values]:
 
 
 def _shape(args: Sequence[Any], output: AnyArray) -> Iterator[_Values]:
-    if _is_lost(args, 1):
+    if _is_lost(args):
         yield {"input.1": list(output.shape)}
 
 
 def _order(args: Sequence[Any], output: AnyArray) -> Iterator[_Values]:
-    if _is_lost(args, 1) and args[0].ndim <= _MOST_AXES:
+    if _is_lost(args) and args[0].ndim <= _MOST_AXES:
         for axes in itertools.permutations(range(args[0].ndim)):
             if np.array_equal(args[0].transpose(axes), output, equal_nan=is_floating(output.dtype)):
                 yield {"input.1": list(axes)}
 
 
 def _pair(args: Sequence[Any], output: AnyArray) -> Iterator[_Values]:
-    if _is_lost(args, 1):
+    if _is_lost(args):
         for one, other in itertools.combinations(range(args[0].ndim), 2):
             if np.array_equal(args[0].swapaxes(one, other), output, equal_nan=is_floating(output.dtype)):
                 yield {"input.1": one, "input.2": other}
@@ -210,7 +206,7 @@ def _pair(args: Sequence[Any], output: AnyArray) -> Iterator[_Values]:
 
 def _normalized(args: Sequence[Any], output: AnyArray) -> Iterator[_Values]:
     weights = [value.shape for value in args[1:] if isinstance(value, np.ndarray)]
-    if _is_lost(args, 1):
+    if _is_lost(args):
         trailing = (args[0].shape[start:] for start in range(args[0].ndim - 1, -1, -1))
         yield from ({"input.1": list(shape)} for shape in (*weights[:1], *trailing))
 
@@ -229,7 +225,7 @@ def _convolution(args: Sequence[Any], output: AnyArray) -> Iterator[_Values]:
 
 
 def _pool(args: Sequence[Any], output: AnyArray) -> Iterator[_Values]:
-    if not _is_lost(args, 1) or args[0].ndim != output.ndim:
+    if not _is_lost(args) or args[0].ndim != output.ndim:
         return
     sizes, wanted = args[0].shape[2:], list(output.shape[2:])
     for window in _WINDOWS:
@@ -243,8 +239,9 @@ def _places(size: int, window: int, stride: int, padding: int, dilation: int) ->
     return (size + 2 * padding - dilation * (window - 1) - 1) // stride + 1
 
 
-def _is_lost(args: Sequence[Any], place: int) -> bool:
-    return len(args) <= place or isinstance(args[place], Lost)
+def _is_lost(args: Sequence[Any]) -> bool:
+    """Is the second argument?"""
+    return len(args) < 2 or isinstance(args[1], Lost)
 
 
 def _wide(values: AnyArray) -> AnyArray:

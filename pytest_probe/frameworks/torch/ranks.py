@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -122,21 +121,27 @@ class _Rank:
             # All ranks make a group, those that are not in it as well.
             if call.count not in self._groups:
                 self._groups[call.count] = dist.new_group(list(range(call.count)))
-            return RankAnswer("received", self._received(call) if self._rank < call.count else [])
+            if self._rank >= call.count:
+                return RankAnswer("received", [])
+            sent = to_tensor(call.sent).to(self._device)
+            got = self._by_function(call, sent) if call.function is not None else _MADE[call.kind](self, call, sent)
+            return RankAnswer("received", [to_array(each.cpu()) for each in got])
         except Exception as error:
             where = traceback.format_exc() if call.function is not None else ""
             return RankAnswer("raised", f"{type(error).__name__}: {error}\n{where}")
-
-    def _received(self, call: RankCall) -> list[np.ndarray]:
-        sent = to_tensor(call.sent).to(self._device)
-        got = self._by_function(call, sent) if call.function is not None else _MADE[call.kind](self, call, sent)
-        return [to_array(each.cpu()) for each in got]
 
     def _by_function(self, call: RankCall, sent: torch.Tensor) -> list[torch.Tensor]:
         assert call.function is not None
         path, module, name = call.function
         if module not in self._modules:
-            self._modules[module] = _imported(path, module)
+            # The module of a test, which may be no module of a package.
+            spec = importlib.util.spec_from_file_location(module, path)
+            assert spec is not None
+            assert spec.loader is not None
+            sys.modules[module] = made = importlib.util.module_from_spec(spec)
+            sys.path.insert(0, os.path.dirname(path))
+            spec.loader.exec_module(made)
+            self._modules[module] = made
         function: Any = self._modules[module]
         for part in name.split("."):
             function = getattr(function, part)
@@ -215,15 +220,3 @@ _MADE: Mapping[str, Callable[[_Rank, RankCall, torch.Tensor], list[torch.Tensor]
     "sent": _Rank.message,
     "received": _Rank.message,
 }
-
-
-def _imported(path: str, name: str) -> Any:
-    """The module of a test, which may be no module of a package."""
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    sys.path.insert(0, os.path.dirname(path))
-    spec.loader.exec_module(module)
-    return module

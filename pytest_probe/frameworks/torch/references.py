@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from pytest_probe.frameworks import COMPILED
 from pytest_probe.frameworks.base import Cast, Functions, border_dtype, looked_up
 from pytest_probe.frameworks.python.binding import clamp_limits
 from pytest_probe.frameworks.torch.arrays import to_array
-from pytest_probe.frameworks.torch.dispatch import DispatchMode
+from pytest_probe.frameworks.torch.dispatch import KernelsBy
 from pytest_probe.model.comparison import Choice
 from pytest_probe.user_errors import allowing_refusal, users_place
 
@@ -146,31 +146,22 @@ _WIDE: Mapping[str, Mapping[torch.dtype, torch.dtype]] = {
 _BITS = (torch.ops.aten.view.dtype,)
 
 
-class _Widening(DispatchMode):
-    def __init__(self, dtype: str, casts: list[Cast]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._wider = _WIDE[dtype]
-        self._casts = casts
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func not in _BITS:
-            wide = tuple(self._wide(value) for value in args)
-            kwargs = {key: self._wide(value) for key, value in (kwargs or {}).items()}
-            return func(*wide, **kwargs)
-        return func(*args, **(kwargs or {}))
-
-    def _wide(self, value: Any) -> Any:
-        if not isinstance(value, torch.dtype) or value not in self._wider:
-            return value
-        self._casts.append(Cast(str(value).removeprefix("torch."), users_place()))
-        return self._wider[value]
-
-
-@contextmanager
-def widening(dtype: str, casts: list[Cast]) -> Iterator[None]:
+def widening(dtype: str, casts: list[Cast]) -> AbstractContextManager[Any]:
     """In here a kernel that is asked for a narrower floating dtype gives dtype; casts gets each."""
-    with _Widening(dtype, casts):
-        yield
+    wider = _WIDE[dtype]
+
+    def wide(value: Any) -> Any:
+        if not isinstance(value, torch.dtype) or value not in wider:
+            return value
+        casts.append(Cast(str(value).removeprefix("torch."), users_place()))
+        return wider[value]
+
+    def called(func: Any, args: Any, kwargs: Any) -> Any:
+        if func in _BITS:
+            return func(*args, **kwargs)
+        return func(*map(wide, args), **{key: wide(value) for key, value in kwargs.items()})
+
+    return KernelsBy(called)
 
 
 def border(tensor: torch.Tensor) -> torch.Tensor:
@@ -223,26 +214,20 @@ _CHOOSING: Mapping[Any, tuple[int, int | None]] = {
 def noting(function: Callable[..., Any], noted: list[Choice]) -> Callable[..., Any]:
     """The function, which adds to `noted` each choice that it makes."""
 
+    def seen(func: Any, args: Any, kwargs: Any) -> Any:
+        result = func(*args, **kwargs)
+        if func in _CHOOSING:
+            place, default = _CHOOSING[func]
+            dim = args[place] if len(args) > place else kwargs.get("dim", default)
+            indices = result[1] if isinstance(result, (tuple, list)) else result
+            noted.append(Choice(to_array(args[0]).copy(), dim, to_array(indices).copy()))
+        return result
+
     def called(*args: Any, **kwargs: Any) -> Any:
-        with _Noting(noted):
+        with KernelsBy(seen):
             return function(*args, **kwargs)
 
     return called
-
-
-class _Noting(DispatchMode):
-    def __init__(self, noted: list[Choice]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._noted = noted
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if func in _CHOOSING:
-            place, default = _CHOOSING[func]
-            dim = args[place] if len(args) > place else (kwargs or {}).get("dim", default)
-            indices = result[1] if isinstance(result, (tuple, list)) else result
-            self._noted.append(Choice(to_array(args[0]).copy(), dim, to_array(indices).copy()))
-        return result
 
 
 # Modules as functions of their parameters and buffers.
@@ -337,11 +322,8 @@ class _Call:
         result = torch.func.functional_call(self._state.module, named, args, kwargs)
         for name, tensor in before.items():
             if named[name] is not tensor:
-                _write(named[name], tensor)
+                # What a Module made one of its tensors, as a change of the one that it was given.
+                assigned = named[name]
+                with torch.no_grad():
+                    (tensor if assigned.shape == tensor.shape else tensor.resize_(assigned.shape)).copy_(assigned)
         return result
-
-
-def _write(assigned: torch.Tensor, tensor: torch.Tensor) -> None:
-    """What a Module made one of its tensors, as a change of the one that it was given."""
-    with torch.no_grad():
-        (tensor if assigned.shape == tensor.shape else tensor.resize_(assigned.shape)).copy_(assigned)

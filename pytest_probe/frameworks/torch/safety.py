@@ -26,6 +26,8 @@ _STEPS = "state_steps"
 _PRODUCTS = frozenset(["mm"])  # whose operands have shapes of their own
 # Parts of quantisation libraries, which read packed memory as it is given.
 _PACKED = ("fbgemm_", "quantized_")
+# Of the names of all these, which CHECKS does not have.
+PREFIXES = (*_LISTED, *_PACKED)
 
 
 def check_arguments(bound: BoundCall) -> None:
@@ -36,7 +38,7 @@ def check_arguments(bound: BoundCall) -> None:
             f"{bound.api}: found a part of a quantisation library, whose kernels do not check the memory that they are "
             "given, expected an API that does; to run it all the same register a function for it"
         )
-    check = _lists if name.startswith(_LISTED) else _CHECKS.get(bound.name)
+    check = _lists if name.startswith(_LISTED) else CHECKS.get(bound.name)
     problem = next(check(bound), None) if check is not None else None
     if problem is not None:
         raise UnsafeArguments(f"{bound.api}: found {problem}; its kernel would not check that, and may end the process")
@@ -158,7 +160,7 @@ def _filled(bound: BoundCall) -> Iterator[str]:
 
 
 # By canonical name: what is wrong with the arguments of a call.
-_CHECKS: Mapping[str, Callable[[BoundCall], Iterator[str]]] = {
+CHECKS: Mapping[str, Callable[[BoundCall], Iterator[str]]] = {
     "segment_reduce": _segments,
     "lu_unpack": _pivots,
     "native_batch_norm": _batch_norm,

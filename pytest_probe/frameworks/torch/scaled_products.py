@@ -28,12 +28,10 @@ PRODUCTS = SCALED | SCALED_GROUPED | _UNSCALED
 _NONE = Scaling()
 
 
-def formula(api: str, bound: BoundCall) -> Callable[..., Any] | None:
-    """The formula of a product that torch has no float64 kernel of; None for any other API. bound: its arguments.
-    Raises BrokenCall where operands or scales are none of the recipe's, NoReference where devices differ."""
+def formula(api: str, bound: BoundCall) -> Callable[..., Any]:
+    """The formula of one of PRODUCTS, which torch has no float64 kernel of. bound: its arguments. Raises BrokenCall
+    where operands or scales are none of the recipe's, NoReference where devices differ."""
     name = api.rpartition(".")[2]
-    if not bound.native or name not in PRODUCTS:
-        return None
     check_unset(scale_result=bound.argument("scale_result"))  # the CPU divides by it, cuBLAS multiplies with it
     if name in _UNSCALED:
         return partial(_grouped, api, (_NONE, _NONE))

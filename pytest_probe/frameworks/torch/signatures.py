@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pytest_probe.frameworks.python.binding import Signature, bound_call, operator_name, unbound_call
+from pytest_probe.frameworks.python.binding import Signature, bound_call, by_name, operator_name, unbound_call
 from pytest_probe.model.dump import SizeSpec
 from pytest_probe.model.run import BoundCall
 
@@ -27,14 +27,11 @@ _SPELLINGS = (
 # Namespaces of torch's own, in which a name means what it means there.
 _NATIVE = ("Torch", "Functional", "Tensor")
 # APIs by another name.
-_ALIASES = {
-    "grid_sampler_2d": "grid_sample",
-    "grid_sampler_3d": "grid_sample",
-    "_scaled_mm": "scaled_mm",
-    "_scaled_mm_v2": "scaled_mm",
+_ALIASES = by_name({
+    "grid_sampler_2d grid_sampler_3d": "grid_sample",
+    "_scaled_mm _scaled_mm_v2": "scaled_mm",
     "_grouped_mm": "grouped_mm",
-    "_scaled_grouped_mm": "scaled_grouped_mm",
-    "_scaled_grouped_mm_v2": "scaled_grouped_mm",
+    "_scaled_grouped_mm _scaled_grouped_mm_v2": "scaled_grouped_mm",
     "npu_linear": "linear",
     "npu_bmmV2": "matmul",
     "npu_mish": "mish",
@@ -48,46 +45,28 @@ _ALIASES = {
     "npu_sort_v2": "sort",
     "npu_fast_gelu": "fast_gelu",
     "one": "ones",
-}
+})  # fmt: skip
 # Parameters that several APIs have alike.
-_CONVOLUTION = "input weight bias stride=1 padding=0 dilation=1 groups=1"
-_TRANSPOSED = "input weight bias stride=1 padding=0 output_padding=0 groups=1 dilation=1"
-_POOLING = "input kernel_size stride padding=0 dilation=1 ceil_mode=False"
-_RECURRENT = "input hx params has_biases num_layers dropout=0.0"
 _PACKED = "data batch_sizes hx params has_biases num_layers dropout=0.0"
-_LOSS = "input target weight size_average ignore_index=-100"
-_LOSS_OPERATOR = "input target weight reduction=1 ignore_index=-100"
-_TARGET_LOSSES = (
-    "multi_margin_loss multilabel_margin_loss hinge_embedding_loss soft_margin_loss binary_cross_entropy "
-    "binary_cross_entropy_with_logits poisson_nll_loss"
-).split()
 _NORM = "input running_mean running_var weight bias training=False momentum=0.1 eps=1e-05"
 _NATIVE_NORM = "input weight bias running_mean running_var training momentum eps"
-_DROPOUT = "input p=0.5 training/train=True"
-_ATTENTION = (
-    "query key value embed_dim_to_check num_heads in_proj_weight in_proj_bias bias_k bias_v add_zero_attn "
-    "dropout_p=0.0 out_proj_weight out_proj_bias training=True key_padding_mask need_weights=True attn_mask"
-)
 _RECIPES = "scale_a recipe_a swizzle_a scale_b recipe_b swizzle_b"
 _SCALED_MATRICES = (
     "input/mat_a mat2/mat_b scale_a recipe_a/scale_recipe_a scale_b recipe_b/scale_recipe_b swizzle_a swizzle_b"
 )
 # Parameters in their order, as canonical names: "name/alias=default". An alias is what torch calls it where that is
-# another name. Keys are canonical names; with a namespace or a submodule where torch has two functions of one name.
-SIGNATURES: Mapping[str, str] = {
+# another name. Names are canonical; with a namespace or a submodule where torch has two functions of one name.
+SIGNATURES = by_name({
     # Products and what is added to them.
     "linear": "input weight bias",
-    "matmul": "input other",
-    "mm": "input other/mat2",
-    "bmm": "input other/mat2",
+    "matmul inner": "input other",
+    "mm bmm": "input other/mat2",
     "mv": "input vec",
     "dot": "input other/tensor",
-    "inner": "input other",
     "chain_matmul": "input",
     "addmm": "input mat1 mat2",
     "addmv": "input mat vec",
-    "addbmm": "input mat1/batch1 mat2/batch2",
-    "baddbmm": "input mat1/batch1 mat2/batch2",
+    "addbmm baddbmm": "input mat1/batch1 mat2/batch2",
     "einsum": "equation *operands",
     "_scaled_mm": "input mat2 scale_a scale_b bias scale_result out_dtype use_fast_accum=False",
     "_scaled_mm_v2": f"input/self mat2 {_RECIPES} bias out_dtype contraction_dim use_fast_accum=False",
@@ -97,8 +76,9 @@ SIGNATURES: Mapping[str, str] = {
     "scaled_grouped_mm": f"{_SCALED_MATRICES} bias offs out_dtype/output_dtype contraction_dim use_fast_accum=False",
     "_grouped_mm": "input mat2 offs bias out_dtype",
     "grouped_mm": "input/mat_a mat2/mat_b | offs bias out_dtype",
-    **{f"conv{rank}d": _CONVOLUTION for rank in (1, 2, 3)},
-    **{f"conv_transpose{rank}d": _TRANSPOSED for rank in (1, 2, 3)},
+    "conv1d conv2d conv3d": "input weight bias stride=1 padding=0 dilation=1 groups=1",
+    "conv_transpose1d conv_transpose2d conv_transpose3d": "input weight bias stride=1 padding=0 output_padding=0 "
+    "groups=1 dilation=1",
     # Elements that an index names.
     "Functional.embedding": "input weight padding_idx max_norm",
     "embedding": "weight input/indices padding_idx=-1",
@@ -106,58 +86,56 @@ SIGNATURES: Mapping[str, str] = {
     "sparse=False per_sample_weights include_last_offset=False",
     "embedding_bag": "weight input/indices offsets scale_grad_by_freq=False mode=0 sparse=False per_sample_weights "
     "include_last_offset=False",
-    "gather": "input dim index",
+    "gather index_select": "input dim index",
     "scatter": "input dim index source/src/value reduce",
     "scatter_add": "input dim index src",
     "scatter_reduce": "input dim index src reduce",
-    "index_select": "input dim index",
-    "index_add": "input dim index source",
+    "index_add index_copy": "input dim index source",
     "index_reduce": "input dim index source reduce",
-    "index_copy": "input dim index source",
     "index_fill": "input dim index value",
-    "take": "input index",
+    "take getitem": "input index",
     "put": "input index source accumulate=False",
     "take_along_dim": "input indices dim",
-    "getitem": "input index",
     "setitem": "input index/key values/value",
     "index": "input index/indices",
-    "index_put": "input index/indices values accumulate=False",
-    "_index_put_impl": "input index/indices values accumulate=False",
+    "index_put _index_put_impl": "input index/indices values accumulate=False",
     "unravel_index": "indices shape",
     "one_hot": "input num_classes=-1",
     "bincount": "input weights minlength=0",
     "repeat_interleave": "input repeats dim",
-    **{f"max_unpool{rank}d": "input indices" for rank in (1, 2, 3)},
+    "max_unpool1d max_unpool2d max_unpool3d": "input indices",
     "searchsorted": "sorted_sequence input",
     "segment_reduce": "input/data reduce lengths indices offsets axis=0 unsafe=False initial",
     "bucketize": "input boundaries",
     # Optimisers over lists.
-    **dict.fromkeys(
-        ("_fused_adam", "_fused_adamw"), "input/self grads exp_avgs exp_avg_sqs max_exp_avg_sqs state_steps"
-    ),
+    "_fused_adam _fused_adamw": "input/self grads exp_avgs exp_avg_sqs max_exp_avg_sqs state_steps",
     "_fused_adagrad": "input/self grads state_sums state_steps",
     "_fused_sgd": "input/self grads momentum_buffer_list",
     # Choices among equal values.
-    **dict.fromkeys(("sort", "argsort"), "input dim/axis=-1"),
-    "msort": "input dim=0",  # it has no such parameter, and sorts along that dimension
+    "sort argsort": "input dim/axis=-1",
+    # It has no such parameter, and sorts along that dimension.
+    "msort": "input dim=0",
     "topk": "input k dim=-1 largest=True sorted=True",
     "kthvalue": "input k dim=-1",
     "mode": "input dim=-1",
-    **dict.fromkeys("median nanmedian max min amax amin aminmax argmax argmin cummax cummin".split(), "input dim/axis"),
-    **{f"max_pool{rank}d": _POOLING for rank in (1, 2, 3)},
-    **{f"adaptive_max_pool{rank}d": "input output_size" for rank in (1, 2, 3)},
+    "median nanmedian max min amax amin aminmax argmax argmin cummax cummin": "input dim/axis",
+    "max_pool1d max_pool2d max_pool3d": "input kernel_size stride padding=0 dilation=1 ceil_mode=False",
+    "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d": "input output_size",
     # Masks.
     "masked_select": "input mask",
     "masked_scatter": "input mask source",
     "where": "condition input other",
     "Tensor.where": "input condition other",
     "scaled_dot_product_attention": "query key value attn_mask dropout_p=0.0",
-    "multi_head_attention_forward": _ATTENTION,
+    "multi_head_attention_forward": "query key value embed_dim_to_check num_heads in_proj_weight in_proj_bias bias_k "
+    "bias_v add_zero_attn dropout_p=0.0 out_proj_weight out_proj_bias training=True key_padding_mask "
+    "need_weights=True attn_mask",
     # Losses.
-    **dict.fromkeys(("cross_entropy", "Functional.nll_loss"), _LOSS),
-    **dict.fromkeys(("cross_entropy_loss", "nll_loss", "nll_loss2d", "nll_loss_nd"), _LOSS_OPERATOR),
-    **dict.fromkeys(_TARGET_LOSSES, "input target"),
-    **dict.fromkeys(("margin_ranking_loss", "cosine_embedding_loss"), "input1 input2 target"),
+    "cross_entropy Functional.nll_loss": "input target weight size_average ignore_index=-100",
+    "cross_entropy_loss nll_loss nll_loss2d nll_loss_nd": "input target weight reduction=1 ignore_index=-100",
+    "multi_margin_loss multilabel_margin_loss hinge_embedding_loss soft_margin_loss binary_cross_entropy "
+    "binary_cross_entropy_with_logits poisson_nll_loss": "input target",
+    "margin_ranking_loss cosine_embedding_loss": "input1 input2 target",
     "ctc_loss": "log_probs targets input_lengths target_lengths blank=0",
     "Functional.kl_div": "input target size_average reduce reduction='mean' log_target=False",
     "kl_div": "input target reduction=1 log_target=False",
@@ -165,7 +143,7 @@ SIGNATURES: Mapping[str, str] = {
     # Norms and activations.
     "Functional.batch_norm": _NORM,
     "Functional.instance_norm": _NORM.replace("training=False", "use_input_stats=True"),
-    **dict.fromkeys(("batch_norm", "native_batch_norm"), _NATIVE_NORM),
+    "batch_norm native_batch_norm": _NATIVE_NORM,
     "batch_norm_update_stats": "input running_mean running_var momentum",
     "instance_norm": _NATIVE_NORM.replace("training", "use_input_stats"),
     "layer_norm": "input normalized_shape weight bias eps=1e-05",
@@ -179,40 +157,37 @@ SIGNATURES: Mapping[str, str] = {
     "normalize": "input p=2.0 dim=1 eps=1e-12",
     "cosine_similarity": "x1 x2 dim=1 eps=1e-08",
     "gelu": "input | approximate='none'",
-    **dict.fromkeys("alpha_dropout feature_alpha_dropout".split(), "input p=0.5 training/train=False"),
-    **dict.fromkeys("dropout dropout1d dropout2d dropout3d feature_dropout".split(), _DROPOUT),
+    "alpha_dropout feature_alpha_dropout": "input p=0.5 training/train=False",
+    "dropout dropout1d dropout2d dropout3d feature_dropout": "input p=0.5 training/train=True",
     "rrelu": "input lower=0.125 upper=0.3333333333333333 training=False",
-    **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), _RECURRENT),
+    "lstm gru rnn_tanh rnn_relu": "input hx params has_biases num_layers dropout=0.0",
     # Interpolation.
     "interpolate": "input size scale_factor mode='nearest' align_corners recompute_scale_factor",
     "upsample": "input size scale_factor mode='nearest'",
     "upsample_nearest": "input size scale_factor",
     # Steps and counts.
     "round": "input decimals=0",
-    "div": "input other rounding_mode",
-    "divide": "input other rounding_mode",
-    **dict.fromkeys(("floor_divide", "remainder", "fmod"), "input other"),
-    "Tensor.__rfloordiv__": "other input",
-    "Tensor.__rmod__": "other input",
-    "Tensor.__rmatmul__": "other input",
+    "div divide": "input other rounding_mode",
+    "floor_divide remainder fmod": "input other",
+    "Tensor.__rfloordiv__ Tensor.__rmod__ Tensor.__rmatmul__": "other input",
     "histogram": "input bins=100 range weight density=False",
     # Arithmetic, sums and what goes along a dimension.
-    **dict.fromkeys("add sub mul maximum minimum atan2 hypot".split(), "input other"),
+    "add sub mul maximum minimum atan2 hypot": "input other",
     "pow": "input other/exponent",
     "lerp": "input other/end third/weight",
-    **dict.fromkeys(("addcmul", "addcdiv"), "input other/tensor1 third/tensor2 value=1"),
+    "addcmul addcdiv": "input other/tensor1 third/tensor2 value=1",
     "clamp": "input min max",
-    **dict.fromkeys("softmax log_softmax cumsum".split(), "input dim"),
-    **dict.fromkeys("sum mean prod logsumexp".split(), "input dim keepdim=False"),
-    **dict.fromkeys(("var", "std"), "input dim/axis"),
+    "softmax log_softmax cumsum": "input dim",
+    "sum mean prod logsumexp": "input dim keepdim=False",
+    "var std": "input dim/axis",
     "vector_norm": "input/x ord=2.0 dim keepdim=False",
     "cat": "input/tensors dim=0",
     "masked_fill": "input mask value",
     "transpose": "input dim0 dim1",
     "flip": "input dims",
-    **{f"avg_pool{rank}d": "input kernel_size stride padding=0" for rank in (1, 2, 3)},
-    **{f"adaptive_avg_pool{rank}d": "input output_size" for rank in (1, 2, 3)},
-    **dict.fromkeys(("mse_loss", "l1_loss", "smooth_l1_loss"), "input target"),
+    "avg_pool1d avg_pool2d avg_pool3d": "input kernel_size stride padding=0",
+    "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d": "input output_size",
+    "mse_loss l1_loss smooth_l1_loss": "input target",
     # torch_npu's fused operators.
     "npu_bmmV2": "input/self other/mat2 output_sizes",
     "npu_max": "input/self dim keepdim=False",
@@ -226,7 +201,7 @@ SIGNATURES: Mapping[str, str] = {
     "actual_seq_kvlen sparse_mode=0",
     "npu_grouped_matmul": "input/x weight | bias group_list split_item=0 group_type group_list_type=0",
     # What is drawn.
-    "bernoulli": "input p",
+    "bernoulli geometric": "input p",
     "Tensor.bernoulli_": "input p=0.5",
     "multinomial": "input num_samples=1 replacement=False",
     "normal": "mean=0.0 std=1.0",
@@ -236,13 +211,12 @@ SIGNATURES: Mapping[str, str] = {
     "log_normal": "input mean=1.0 std=2.0",
     "exponential": "input lambd=1.0",
     "cauchy": "input median=0.0 sigma=1.0",
-    "geometric": "input p",
     "randint": "low=0 high size",
     "randint_like": "input low=0 high",
     # Factors and matrices.
     "svd": "input some=True compute_uv=True",
     "linalg.svd": "input/A full_matrices=True",
-    **dict.fromkeys(("cholesky", "cholesky_ex", "eig", "eigvals", "eigvalsh", "qr"), "input/A"),
+    "cholesky cholesky_ex eig eigvals eigvalsh qr": "input/A",
     "eigh": "input/A UPLO='L'",
     "cholesky_solve": "input input2",
     "triangular_solve": "input A",
@@ -250,7 +224,7 @@ SIGNATURES: Mapping[str, str] = {
     "linalg.lu_solve": "LU pivots B",
     "lu_solve": "B/b LU/LU_data pivots/LU_pivots",
     "lu_unpack": "LU/LU_data pivots/LU_pivots",
-}  # fmt: skip
+})  # fmt: skip
 # Of an API in no list nothing is asked but its first argument.
 _UNLISTED = "input"
 

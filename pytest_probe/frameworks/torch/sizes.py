@@ -29,7 +29,7 @@ from torch.utils._pytree import tree_leaves
 
 from pytest_probe.frameworks.torch.arrays import to_tensor, widened
 from pytest_probe.frameworks.torch.calls import CALLS, TorchBinder
-from pytest_probe.frameworks.torch.dispatch import DispatchMode
+from pytest_probe.frameworks.torch.dispatch import DispatchMode, KernelsBy
 from pytest_probe.model.dump import SizeSpec, leaves
 from pytest_probe.model.run import Array, Leaf, Way
 from pytest_probe.user_errors import said
@@ -56,9 +56,9 @@ _BEYOND, _OVERFLOWED = 1 << 63, "calculation overflowed"
 # Tensors that a kernel may hold in addition to those that its arguments' sizes show: the coordinates of nonzero,
 # copies.
 _SLACK = 16
-# Values decide on a shape, or there is no kernel that tells it.
 # Whose numbers are the sizes of what they make, and nothing else.
 _SIZED = frozenset(("empty", "ones", "rand", "randn", "zeros"))
+# Values decide on a shape, or there is no kernel that tells it.
 _NOT_KNOWN = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
 
 
@@ -215,9 +215,16 @@ class _TooMuch(Exception):
 
 def _watched(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], way: Way, limit: int) -> int:
     """Bytes that a kernel of the call would make beyond the limit, on the real arguments; 0 where none does."""
+
+    def refusing(kernel: Any, args: Any, kwargs: Any) -> Any:
+        size = _made_by(kernel, args, kwargs)
+        if size > limit:
+            raise _TooMuch(size)
+        return kernel(*args, **kwargs)
+
     with CALLS.surroundings(way, grad=False):
         bound = CALLS.bind(args, kwargs, way)
-        with _quiet(), _Watch(limit):
+        with _quiet(), KernelsBy(refusing):
             try:
                 function(*bound.args, **bound.kwargs)
             except _TooMuch as refused:
@@ -227,28 +234,16 @@ def _watched(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
     return 0
 
 
-class _Watch(DispatchMode):
-    """Stops a call before a kernel that makes more bytes than the limit."""
-
-    def __init__(self, limit: int) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._limit = limit
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        size = self._size(function, args, kwargs or {})
-        if size > self._limit:
-            raise _TooMuch(size)
-        return function(*args, **(kwargs or {}))
-
-    def _size(self, function: Any, args: Any, kwargs: Any) -> int:
-        rule = _BY_VALUES.get(function.overloadpacket.__name__)
-        if rule is not None:
-            return rule(*args, **kwargs)
-        try:
-            with _fake(real=True):
-                return sum(map(_dense, tree_leaves(function(*args, **kwargs))))
-        except Exception as error:
-            return _BEYOND if _OVERFLOWED in said(error) else 0
+def _made_by(kernel: Any, args: Any, kwargs: Any) -> int:
+    """The bytes that a kernel makes."""
+    rule = _BY_VALUES.get(kernel.overloadpacket.__name__)
+    if rule is not None:
+        return rule(*args, **kwargs)
+    try:
+        with _fake(real=True):
+            return sum(map(_dense, tree_leaves(kernel(*args, **kwargs))))
+    except Exception as error:
+        return _BEYOND if _OVERFLOWED in said(error) else 0
 
 
 def _aligned(log_probs: torch.Tensor, targets: Any, input_lengths: Any, target_lengths: Any, *others: Any) -> int:

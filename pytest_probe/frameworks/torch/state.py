@@ -86,22 +86,10 @@ def _set_autocasts(kinds: Sequence[str]) -> None:
         torch.set_autocast_enabled(kind, kind in kinds)
 
 
-def _show_autocasts(kinds: Sequence[str]) -> str:
-    return ", ".join(f"{kind} {torch.get_autocast_dtype(kind)}".replace("torch.", "") for kind in kinds)
-
-
 def _deterministic() -> tuple[bool, bool]:
     """On, and to warn only, which says nothing where it is off."""
     on = _C._get_deterministic_algorithms()
     return on, on and _C._get_deterministic_algorithms_warn_only()
-
-
-def _anomalies() -> tuple[bool, bool]:
-    return torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
-
-
-def _set_anomalies(value: tuple[bool, bool]) -> None:
-    torch.set_anomaly_enabled(*value)
 
 
 def _precisions() -> Iterator[Setting]:
@@ -152,7 +140,14 @@ SETTINGS = (
     Setting("TorchDispatchMode", "process", _dispatch_modes, _set_dispatch_modes, (), _names),
     Setting("saved_tensors_hooks", "process", _saving_hooks, _set_saving_hooks, (), lambda pairs: str(len(pairs))),
     Setting("grad mode", "run", torch.is_grad_enabled, _C._set_grad_enabled, True, lambda _: "off"),
-    Setting("anomaly mode", "run", _anomalies, _set_anomalies, (False, True), lambda _: "on"),
+    Setting(
+        "anomaly mode",
+        "run",
+        lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+        lambda value: torch.set_anomaly_enabled(*value),
+        (False, True),
+        lambda _: "on",
+    ),
     Setting(
         "default dtype",
         "call",
@@ -161,7 +156,14 @@ SETTINGS = (
         torch.float32,
         lambda dtype: str(dtype).removeprefix("torch."),
     ),
-    Setting("autocast", "call", _autocasts, _set_autocasts, (), _show_autocasts),
+    Setting(
+        "autocast",
+        "call",
+        _autocasts,
+        _set_autocasts,
+        (),
+        lambda kinds: ", ".join(f"{kind} {torch.get_autocast_dtype(kind)}".replace("torch.", "") for kind in kinds),
+    ),
     Setting(
         "deterministic algorithms",
         "process",

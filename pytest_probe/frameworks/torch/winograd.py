@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 # A bilinear function of two operands, computed as a mode computes it.
-Product = Callable[[Callable[[torch.Tensor, torch.Tensor], torch.Tensor], torch.Tensor, torch.Tensor], torch.Tensor]
+Product = Callable[[Callable[[Tensor, Tensor], Tensor], Tensor, Tensor], Tensor]
 
 _POINTS = (0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5)
 _KERNELS = (3, 5)
@@ -22,7 +23,7 @@ _SUMS = functools.partial(torch.einsum, "nchwij,ocij->nohwij")
 _GRADIENT_SUMS = functools.partial(torch.einsum, "nchwij,nohwij->ocij")
 
 
-def applies(x: torch.Tensor, weight: torch.Tensor, *how: Any) -> bool:
+def applies(x: Tensor, weight: Tensor, *how: Any) -> bool:
     """Is it a convolution that libraries compute like that?"""
     stride, padding, dilation, transposed, _, groups = how
     plain = not transposed and groups == 1 and all(step == 1 for step in (*stride, *dilation))
@@ -31,9 +32,7 @@ def applies(x: torch.Tensor, weight: torch.Tensor, *how: Any) -> bool:
     return plain and fits and x.dtype == torch.float64 and x.numel() > 0
 
 
-def forward(
-    x: torch.Tensor, weight: torch.Tensor, padding: Sequence[int], outputs: int, product: Product
-) -> torch.Tensor:
+def forward(x: Tensor, weight: Tensor, padding: Sequence[int], outputs: int, product: Product) -> Tensor:
     """The convolution in tiles of so many outputs on a side."""
     after, kernel, before = _transforms(outputs, weight.shape[-1])
     tiles, (height, width) = _tiles(x, weight.shape[-1], padding, outputs)
@@ -43,13 +42,8 @@ def forward(
 
 
 def backward(
-    gradient: torch.Tensor,
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    padding: Sequence[int],
-    outputs: int,
-    product: Product,
-) -> tuple[torch.Tensor, torch.Tensor]:
+    gradient: Tensor, x: Tensor, weight: Tensor, padding: Sequence[int], outputs: int, product: Product
+) -> tuple[Tensor, Tensor]:
     """Gradients of x and of the weight: a convolution of the gradient, and the transforms turned round."""
     taps = weight.shape[-1]
     rest = [taps - 1 - size for size in padding]
@@ -62,7 +56,7 @@ def backward(
     return of_x, kernel.t() @ sums @ kernel
 
 
-def _tiles(x: torch.Tensor, taps: int, padding: Sequence[int], outputs: int) -> tuple[torch.Tensor, tuple[int, int]]:
+def _tiles(x: Tensor, taps: int, padding: Sequence[int], outputs: int) -> tuple[Tensor, tuple[int, int]]:
     """Tiles of x that overlap, and the size of the output."""
     down, right = padding
     height, width = x.shape[2] + 2 * down - taps + 1, x.shape[3] + 2 * right - taps + 1
@@ -72,11 +66,11 @@ def _tiles(x: torch.Tensor, taps: int, padding: Sequence[int], outputs: int) -> 
 
 
 @functools.cache
-def _transforms(outputs: int, taps: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _transforms(outputs: int, taps: int) -> tuple[Tensor, Tensor, Tensor]:
     """Of sums to outputs, of kernels, and of inputs."""
     size = outputs + taps - 1
 
-    def values(terms: int) -> torch.Tensor:
+    def values(terms: int) -> Tensor:
         at_infinity = [0.0] * (terms - 1) + [1.0]
         rows = [[point**term for term in range(terms)] for point in _POINTS[: size - 1]]
         return torch.tensor([*rows, at_infinity], dtype=torch.float64)

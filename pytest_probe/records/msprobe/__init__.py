@@ -134,7 +134,11 @@ class MsprobeReader:
     def read(self, path: Path) -> Dump:
         """Read the dump. Raises DumpError where no entry can be found in it."""
         header, entries, notes, damage = _load(path)
-        framework = _framework(header, entries, notes)
+        # Old files do not name it: then the entries tell.
+        if "framework" not in header and any(_OWN_TYPE.search(memoryview(raw)) for raw in entries.values()):
+            framework = FRAMEWORK
+        else:
+            framework = _text(header, "framework", "pytorch", notes)
         kind, no_calls = (MindSporeEntry, NO_CALLS) if framework == FRAMEWORK else (Entry, ())
         skipped: Counter[str] = Counter()
         with paused_gc():
@@ -212,8 +216,14 @@ def _module_records(entries: Mapping[str, msgspec.Raw]) -> Iterator[Record]:
     """The records of modules in the order of their first entries; gradients of parameters are records of their own."""
     found: dict[tuple[str, str, str, int], dict[str, msgspec.Raw]] = {}
     for entry, raw in entries.items():
-        parts = _split_module_name(entry) if _skip_kind(entry) else None
-        if parts is not None:
+        if not _skip_kind(entry):
+            continue
+        # The direction stands before the number. Gradients of parameters, which some releases give no number, have come
+        # out of a backward.
+        left, _, last = (f"{entry}.0" if is_of_parameters(entry) else entry).rpartition(".")
+        stem, _, before = left.rpartition(".")
+        usual = f"{left}.{last}.backward" if is_of_parameters(left) else f"{stem}.{last}.{before}"
+        if (parts := _split_name(usual)) is not None:
             name, direction, namespace, api, number = parts
             found.setdefault((name, namespace, api, number), {})[direction] = raw
     for (name, namespace, api, number), raws in found.items():
@@ -241,21 +251,6 @@ def _split_name(entry: str) -> tuple[str, str, str, str, int] | None:
     if not (number.isascii() and number.isdecimal() and len(number) < 19):
         return None
     return name, direction, namespace, api, int(number)
-
-
-def _split_module_name(entry: str) -> tuple[str, str, str, str, int] | None:
-    """The same of a module's entry, whose direction stands before the number. Gradients of parameters, which some
-    releases give no number, have come out of a backward."""
-    left, _, number = (f"{entry}.0" if is_of_parameters(entry) else entry).rpartition(".")
-    stem, _, direction = left.rpartition(".")
-    return _split_name(f"{left}.{number}.backward" if is_of_parameters(left) else f"{stem}.{number}.{direction}")
-
-
-def _framework(header: Mapping[str, Any], entries: Mapping[str, msgspec.Raw], notes: list[str]) -> str:
-    """The framework's name. Old files have none: then the entries tell."""
-    if "framework" not in header and any(_OWN_TYPE.search(memoryview(raw)) for raw in entries.values()):
-        return FRAMEWORK
-    return _text(header, "framework", "pytorch", notes)
 
 
 def _text(header: Mapping[str, Any], key: str, default: str, notes: list[str], known: tuple[str, ...] = ()) -> str:

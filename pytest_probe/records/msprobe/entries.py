@@ -52,7 +52,10 @@ def tensor(fields: Fields, value: Mapping[str, Any], field: str) -> TensorSpec:
         low=finite(low),
         requires_grad=grad,
         data_name=fields.file_name(value, "data_name", field),
-        data_key=_key(fields, value, field),
+        # The tensor's name in its file, where that holds several: so calls arrive while a program runs.
+        data_key=fields.need(value, "data_key", field, str, "the name of a tensor in the file")
+        if value.get("data_key") is not None
+        else "",
         checksum=fields.checksum(value, "md5", field),
         nan=fields.count(value, "NaN", field),
         inf=fields.count(value, "Inf", field),
@@ -64,14 +67,6 @@ def tensor(fields: Fields, value: Mapping[str, Any], field: str) -> TensorSpec:
         address=fields.count(value, "address", field),
         values=_values(fields, value, field),
     )
-
-
-def _key(fields: Fields, value: Mapping[str, Any], field: str) -> str:
-    """The tensor's name in its file, where that holds several: so calls arrive while a program runs."""
-    if value.get("data_key") is None:
-        return ""
-    key: str = fields.need(value, "data_key", field, str, "the name of a tensor in the file")
-    return key
 
 
 def _masses(fields: Fields, value: Mapping[str, Any], field: str) -> dict[str, Any]:

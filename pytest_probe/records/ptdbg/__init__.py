@@ -68,13 +68,6 @@ def gradients(path: Path, record: Record) -> Gradients:
     return {name: value if isinstance(value, TensorSpec) else None for name, value in named.items()}
 
 
-def _statistics_of(raw: bytes) -> int:
-    """How many statistics the first line of an entry has; 0 where it has none."""
-    line = next(numbered(raw))[1]
-    found = elements(line)
-    return len(found[5]) if found is not None and len(found) == VALUE and isinstance(found[5], list) else 0
-
-
 class _Entry(Fields):
     """Reads the lines of one direction of a call; origin has the line of each value, for messages."""
 
@@ -198,6 +191,11 @@ class PtdbgReader:
         folder = path.with_suffix("")
         stored = archive.is_folder(folder)
         nodes = sum(record.node is not None for record in records)
+        damage: tuple[str, ...] = ()
+        if found.broken:
+            more = len(found.broken) - _LISTED
+            listed = "; ".join(found.broken[:_LISTED]) + (f"; and {more:,} more such lines" if more > 0 else "")
+            damage = (f"{path}: {listed}; records kept: {len(records):,}; {ADVICE}",)
         return Dump(
             path=path,
             framework="pytorch",
@@ -208,7 +206,7 @@ class PtdbgReader:
             stack=Stacks({call.name: call.entries for call in found.calls.values()} if found.stacks else {}),
             data_dirs=(folder,) if stored else (),
             notes=tuple(_notes(found, records)),
-            damage=_damage(path, found, len(records)),
+            damage=damage,
             skipped={_NODES: nodes} if nodes else {},
             fields={"input": "input", "kwargs": "kwargs", "grad": "input"},
             observed=partial(gradients, path),
@@ -235,21 +233,9 @@ def _notes(found: SortedLines, records: tuple[Record, ...]) -> Iterator[str]:
 
 
 def _version(records: tuple[Record, ...]) -> str:
-    """What wrote the dump: the releases differ in the number of statistics."""
-    counts = {
-        _statistics_of(raw)
-        for record in records[:_RECORDS_FOR_VERSION]
-        for raw in (record.forward or record.node,)
-        if raw
-    }
-    known = sorted(_VERSIONS[count] for count in counts if count in _VERSIONS)
+    """What wrote the dump: the releases differ in the number of statistics, which the first line of an entry tells."""
+    raws = (record.forward or record.node for record in records[:_RECORDS_FOR_VERSION])
+    firsts = (elements(next(numbered(raw))[1]) for raw in raws if raw)
+    statistics = (line[5] for line in firsts if line is not None and len(line) == VALUE and isinstance(line[5], list))
+    known = sorted({_VERSIONS[len(each)] for each in statistics if len(each) in _VERSIONS})
     return known[0] if len(known) == 1 else "ptdbg"
-
-
-def _damage(path: Path, found: SortedLines, records: int) -> tuple[str, ...]:
-    if not found.broken:
-        return ()
-    listed = "; ".join(found.broken[:_LISTED])
-    more = len(found.broken) - _LISTED
-    rest = f"; and {more:,} more such lines" if more > 0 else ""
-    return (f"{path}: {listed}{rest}; records kept: {records:,}; {ADVICE}",)

@@ -24,8 +24,17 @@ class SelectionStandard:
     name = "selection"
 
     def judge(self, comparison: Comparison) -> OutputVerdict:
-        if comparison.call.argument("sorted") is False:
-            comparison = _in_order(comparison)
+        if comparison.call.argument("sorted") is False and comparison.actual.ndim:
+            # Both sides of an unsorted choice are sorted: values by size, indices by what they point at.
+            dim, values = comparison.call.argument("dim"), comparison.call.argument("input")
+            by_value = is_index(comparison)
+
+            def ordered(chosen: AnyArray) -> AnyArray:
+                keys = np.take_along_axis(widen(values), chosen, dim) if by_value else chosen
+                return np.take_along_axis(chosen, np.argsort(widen(keys), axis=dim, kind="stable"), dim)
+
+            actual, expected = ordered(comparison.actual), ordered(comparison.expected)
+            comparison = replace(comparison, actual=actual, expected=expected)
         exact = Exact().judge(comparison)
         # A stable order allows no choice among equal values.
         if exact.verdict == "pass" or not is_index(comparison) or comparison.call.argument("stable"):
@@ -53,20 +62,6 @@ class SelectionStandard:
         if same.all():
             return None
         return f"{int(np.count_nonzero(~same)):,} of {same.size:,} indices point at another value than the reference's"
-
-
-def _in_order(comparison: Comparison) -> Comparison:
-    """The comparison with both sides of an unsorted choice sorted: values by size, indices by what they point at."""
-    dim = comparison.call.argument("dim")
-    values = comparison.call.argument("input")
-    if not comparison.actual.ndim:
-        return comparison
-
-    def ordered(chosen: AnyArray) -> AnyArray:
-        keys = np.take_along_axis(widen(values), chosen, dim) if is_index(comparison) else chosen
-        return np.take_along_axis(chosen, np.argsort(widen(keys), axis=dim, kind="stable"), dim)
-
-    return replace(comparison, actual=ordered(comparison.actual), expected=ordered(comparison.expected))
 
 
 def is_index(comparison: Comparison) -> bool:

@@ -83,7 +83,10 @@ def failure_reason(comparison: Comparison) -> str | None:
     scale = np.broadcast_to(law.scale, values.shape)
     if not values.size or not scale.all():
         return None  # no distribution, but the mean itself
-    standard, step = (values - law.shift) / scale, _step(comparison, values) / scale
+    dtype = comparison.actual.dtype
+    # Within what a value may have been rounded, or cut, to the output's dtype.
+    rounding = np.nan_to_num(ulp(values, dtype)) if is_floating(dtype) else np.zeros(values.shape)
+    standard, step = (values - law.shift) / scale, rounding / scale
     impossible = ~((standard >= law.low - step) & (standard <= law.high + step))
     if law.whole:
         impossible |= values != np.floor(values)
@@ -97,13 +100,6 @@ def failure_reason(comparison: Comparison) -> str | None:
     if found or law.whole:
         return found
     return _cut_off(law, standard, step) or _too_few_values(law, standard, step)
-
-
-def _step(comparison: Comparison, values: AnyArray) -> AnyArray:
-    """Within what a value may have been rounded, or cut, to the output's dtype."""
-    if not is_floating(comparison.actual.dtype):
-        return np.zeros(values.shape)
-    return np.nan_to_num(ulp(values, comparison.actual.dtype))
 
 
 def _off(law: _Law, values: AnyArray, step: AnyArray) -> str | None:
@@ -239,19 +235,11 @@ def _uniform(comparison: Comparison) -> _Law:
     return _Law(_ramp, 0.0, 1.0, low, high - low)
 
 
-def _unit(comparison: Comparison) -> _Law:
-    return _Law(_ramp, 0.0, 1.0)
-
-
 _erf = np.vectorize(math.erf, otypes=[float])
 
 
 def _bell(values: AnyArray) -> AnyArray:
     return np.asarray((1 + _erf(values / math.sqrt(2))) / 2)
-
-
-def _standard_normal(comparison: Comparison) -> _Law:
-    return _Law(_bell, normal=_itself)
 
 
 def _normal(comparison: Comparison) -> _Law:
@@ -334,19 +322,14 @@ def _poisson(comparison: Comparison, values: AnyArray) -> str | None:
     if found or not values.size or values.max() > _MOST_COUNTED:
         return found
     stride = max(1, values.size // _COMPARED)
-    return _whole_off(
-        *_poisson_chances(values.ravel()[::stride], np.broadcast_to(rates, values.shape).ravel()[::stride])
-    )
-
-
-def _poisson_chances(values: AnyArray, rates: AnyArray) -> tuple[AnyArray, AnyArray]:
-    """The chances of a smaller number, and of one up to each value."""
+    values, rates = values.ravel()[::stride], np.broadcast_to(rates, values.shape).ravel()[::stride]
+    # The chances of a smaller number, and of one up to each value.
     term, below, upto = np.exp(-rates), np.zeros(rates.shape), np.zeros(rates.shape)
     for number in range(int(values.max()) + 1):
         below += np.where(number < values, term, 0.0)
         upto += np.where(number <= values, term, 0.0)
         term = term * rates / (number + 1)
-    return below, upto
+    return _whole_off(below, upto)
 
 
 def _sum_off(values: AnyArray, means: AnyArray, variances: AnyArray, what: str) -> str | None:
@@ -386,9 +369,9 @@ def _multinomial(comparison: Comparison, values: AnyArray) -> str | None:
 
 # By the names that classes.yaml gives to distributions.
 _LAWS: Mapping[str, Callable[[Comparison], _Law]] = {
-    "unit": _unit,
+    "unit": lambda comparison: _EVEN,
     "uniform": _uniform,
-    "standard_normal": _standard_normal,
+    "standard_normal": lambda comparison: _Law(_bell, normal=_itself),
     "normal": _normal,
     "log_normal": _log_normal,
     "exponential": _exponential,

@@ -35,7 +35,14 @@ class Factorisation:
 
     def judge(self, comparison: Comparison) -> OutputVerdict:
         if comparison.direction == "backward":
-            return _gradient(comparison)
+            verdict = NoiseStandard().judge(comparison)
+            # The gradient of singular values or eigenvalues alone is defined whatever signs the factors have.
+            hangs = set(comparison.case.incoming) != {_VALUES.get(comparison.call.name)}
+            if verdict.verdict == "error" and hangs and not _same_factors(comparison):
+                free = "order" if comparison.call.name in UNORDERED else "signs or basis"
+                found = f"it depends on the {free} of the factors, which an algorithm may choose"
+                raise Unsupported(f"{comparison.name}: {verdict.reason}, but {found}", "free signs or basis")
+            return verdict
         matrix = comparison.call.argument("input")
         errors = _errors(comparison, widen(matrix)) if isinstance(matrix, np.ndarray) and matrix.size else {}
         if not errors:
@@ -49,17 +56,6 @@ class Factorisation:
         unit = "u sqrt(n)" if words == "orthogonality" else "u |M| sqrt(n)"
         reason = f"{words} of {value:,.4g} {unit} (limit {_LIMIT:g})"
         return OutputVerdict(comparison.name, shape, dtype, "error", self.name, reason, measured)
-
-
-def _gradient(comparison: Comparison) -> OutputVerdict:
-    verdict = NoiseStandard().judge(comparison)
-    # The gradient of singular values or eigenvalues alone is defined whatever signs the factors have.
-    hangs = set(comparison.case.incoming) != {_VALUES.get(comparison.call.name)}
-    if verdict.verdict == "error" and hangs and not _same_factors(comparison):
-        free = "order" if comparison.call.name in UNORDERED else "signs or basis"
-        found = f"it depends on the {free} of the factors, which an algorithm may choose"
-        raise Unsupported(f"{comparison.name}: {verdict.reason}, but {found}", "free signs or basis")
-    return verdict
 
 
 def _in_order(comparison: Comparison) -> Comparison:
@@ -151,7 +147,11 @@ def _absolute(comparison: Comparison, matrix: AnyArray, factors: list[AnyArray])
         skew = _skew(v) if turned else _skew(_adjoint(v))
         return {"residual": _rest(matrix, u, s, v, turned=turned), "orthogonality": np.maximum(_skew(u), skew)}
     if name == "eigh" and len(factors) == 2:
-        matrix = _hermitian(matrix, comparison.call.argument("UPLO"))
+        # What eigh sees: it reads one triangle, and of the diagonal the real part.
+        lower = comparison.call.argument("UPLO").upper() == "L"
+        strict = np.tril(matrix, -1) if lower else np.triu(matrix, 1)
+        diagonal = np.diagonal(matrix, axis1=-2, axis2=-1).real
+        matrix = strict + _adjoint(strict) + diagonal[..., None] * np.eye(matrix.shape[-1])
         return {"residual": _eigen(matrix, *factors), "orthogonality": _skew(factors[1])}
     if name == "qr" and len(factors) == 2 and factors[0].size:
         return {"residual": _worst(factors[0] @ factors[1] - matrix), "orthogonality": _skew(factors[0])}
@@ -176,13 +176,6 @@ def _rest(matrix: AnyArray, u: AnyArray, s: AnyArray, v: AnyArray, *, turned: bo
     if right.shape[-1] != matrix.shape[-1]:
         return np.asarray(np.inf)
     return _worst((u[..., :rank] * s[..., None, :]) @ right[..., :rank, :] - matrix)
-
-
-def _hermitian(matrix: AnyArray, triangle: str) -> AnyArray:
-    """The matrix that eigh sees: it reads one triangle, and of the diagonal the real part."""
-    strict = np.tril(matrix, -1) if triangle.upper() == "L" else np.triu(matrix, 1)
-    diagonal = np.diagonal(matrix, axis1=-2, axis2=-1).real
-    return strict + _adjoint(strict) + diagonal[..., None] * np.eye(matrix.shape[-1])
 
 
 def _adjoint(matrix: AnyArray) -> AnyArray:

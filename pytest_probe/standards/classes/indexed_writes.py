@@ -25,7 +25,11 @@ class Writes:
 
     def judge(self, comparison: Comparison) -> OutputVerdict:
         plain = Exact().judge(comparison)
-        written = _placed_values(comparison) if plain.verdict == "error" else None
+        writer = _WRITERS.get(next(iter(details(comparison.classes, "written_places")), ""))
+        try:
+            written = writer(comparison) if plain.verdict == "error" and writer is not None else None
+        except (IndexError, TypeError, ValueError):
+            return plain  # not called as the table has it
         if written is None:
             return plain
         places, values = written
@@ -38,14 +42,6 @@ class Writes:
         wanted[places[given]] = values[given]
         verdict = Exact().judge(replace(comparison, expected=wanted.reshape(comparison.expected.shape)))
         return verdict if verdict.verdict == "pass" else plain
-
-
-def _placed_values(comparison: Comparison) -> _PlacedValues | None:
-    kind = next(iter(details(comparison.classes, "written_places")), "")
-    try:
-        return _WRITERS[kind](comparison) if kind in _WRITERS else None
-    except (IndexError, TypeError, ValueError):
-        return None  # not called as the table has it
 
 
 def _flat(comparison: Comparison) -> AnyArray:

@@ -29,7 +29,13 @@ class Random:
 
     def judge(self, comparison: Comparison) -> OutputVerdict:
         if comparison.direction == "forward" and distributions.known(comparison):
-            return self._drawn(comparison)
+            reason = distributions.failure_reason(comparison)
+            dtype = comparison.actual.dtype.name
+            outcome: Outcome = "pass" if reason is None else "error"
+            if not reason and (count := comparison.actual.size) < distributions.ENOUGH:
+                wanted = f"{count:,} of {distributions.ENOUGH:,} draws"
+                reason = f"too few draws to detect an error of a few per cent: {wanted}"
+            return OutputVerdict(comparison.name, comparison.actual.shape, dtype, outcome, self.name, reason or "")
         values = comparison.call.argument("input")
         switches = details(comparison.classes, "random_with")
         if switches and not any(comparison.call.argument(name) for name in switches):
@@ -40,17 +46,14 @@ class Random:
             return NoiseStandard().judge(comparison)
         return self._dropout(comparison, widen(values), comparison.call.argument("p"))
 
-    def _drawn(self, comparison: Comparison) -> OutputVerdict:
-        reason = distributions.failure_reason(comparison)
-        dtype = comparison.actual.dtype.name
-        outcome: Outcome = "pass" if reason is None else "error"
-        reason = reason or _too_few(comparison.actual.size)
-        return OutputVerdict(comparison.name, comparison.actual.shape, dtype, outcome, self.name, reason)
-
     def _dropout(self, comparison: Comparison, values: AnyArray, p: Any) -> OutputVerdict:
         probability = float(p)
         source = values if comparison.direction == "forward" else widen(comparison.case.incoming["output.0"])
-        kept = _kept(comparison, values, source)
+        # Which elements the device kept: by its forward output where that shows it, else by the output itself.
+        forward = _forward(comparison)
+        kept = np.asarray(
+            np.where(_is_telling(values, forward), forward != 0, widen(comparison.actual) != 0), dtype=bool
+        )
         # A dropped element is its value times zero: NaN for NaN and inf.
         lost = ~np.isfinite(source) & np.isnan(widen(comparison.actual))
         share = 1.0 if "unscaled" in comparison.classes else 1 - p
@@ -63,12 +66,6 @@ class Random:
         if verdict.verdict == "error" or reason is None:
             return replace(verdict, standard=self.name)
         return replace(verdict, verdict="error", standard=self.name, reason=reason)
-
-
-def _too_few(draws: int) -> str:
-    if draws >= distributions.ENOUGH:
-        return ""
-    return f"too few draws to detect an error of a few per cent: {draws:,} of {distributions.ENOUGH:,} draws"
 
 
 def _judge_kept(comparison: Comparison, kept: AnyArray, share: Any) -> OutputVerdict:
@@ -100,12 +97,6 @@ def _forward(comparison: Comparison) -> AnyArray:
     return widen(comparison.actual)
 
 
-def _kept(comparison: Comparison, values: AnyArray, source: AnyArray) -> BoolArray:
-    """Which elements the device kept: by its forward output where that shows it, else by the output itself."""
-    forward = _forward(comparison)
-    return np.asarray(np.where(_is_telling(values, forward), forward != 0, widen(comparison.actual) != 0), dtype=bool)
-
-
 def _is_telling(values: AnyArray, forward: AnyArray) -> BoolArray:
     """Where does the forward output show whether an element was dropped? A zero input is zero either way, and NaN stays
     NaN in a kernel that multiplies by zero instead of selecting."""
@@ -133,7 +124,10 @@ def _pattern_failure(kept: BoolArray, telling: BoolArray, probability: float, ch
     trials = int(np.count_nonzero(telling))
     dropped = trials - int(np.count_nonzero(kept & telling))
     for word, flags, chance in (("dropped", ~kept, probability), ("kept", kept, 1 - probability)):
-        run, longest = _longest_run(telling & flags), _longest_likely(trials, chance)
+        # The longest run, in memory's order, and the longest that chance gives more than once in 10^9 outputs.
+        ends = np.flatnonzero(~np.concatenate([[False], (telling & flags).ravel(), [False]]))
+        run = int(np.diff(ends).max(initial=1)) - 1
+        longest = math.ceil(math.log(distributions.UNLIKELY / max(trials, 1)) / math.log(chance))
         if run > longest:
             return f"{run:,} elements in a row are {word} where p = {probability:g} explains {longest:,}"
     spread = _DROPOUT_SIGMAS * (trials * probability * (1 - probability)) ** 0.5
@@ -142,17 +136,6 @@ def _pattern_failure(kept: BoolArray, telling: BoolArray, probability: float, ch
         return distributions.repetition(np.where(telling, ~kept - probability, 0.0), probability * (1 - probability))
     explained = f"p = {probability:g} explains {trials * probability:,.0f} +- {spread:,.0f}"
     return f"{dropped:,} of {trials:,} elements are dropped where {explained}"
-
-
-def _longest_run(flags: BoolArray) -> int:
-    """The longest run of set elements, in memory's order."""
-    ends = np.flatnonzero(~np.concatenate([[False], flags.ravel(), [False]]))
-    return int(np.diff(ends).max(initial=1)) - 1
-
-
-def _longest_likely(trials: int, probability: float) -> int:
-    """The longest run that chance gives more than once in 10^9 outputs."""
-    return math.ceil(math.log(distributions.UNLIKELY / max(trials, 1)) / math.log(probability))
 
 
 class OwnDtype:

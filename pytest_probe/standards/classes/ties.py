@@ -25,7 +25,11 @@ def tie_groups(comparison: Comparison, values: AnyArray) -> AnyArray:
         plane = math.prod(values.shape[values.ndim - rank :])
         return _of_windows(widen(values).reshape(-1, plane), pooling_windows(comparison, values.shape))
     # Equal values along the dimensions.
-    dims = _dimensions(comparison, values.ndim)
+    given = comparison.call.argument("dim")
+    dims: Sequence[int] = range(values.ndim)
+    if not (isinstance(given, np.ndarray) or given is None or given == ()):
+        given = given if isinstance(given, (list, tuple)) else [given]
+        dims = [int(dim) % max(values.ndim, 1) for dim in given]
     others = [dim for dim in range(values.ndim) if dim not in dims]
     shape = tuple(extent if dim in others else 1 for dim, extent in enumerate(values.shape))
     rows = np.broadcast_to(np.arange(math.prod(shape)).reshape(shape), values.shape)
@@ -36,13 +40,6 @@ def tie_groups(comparison: Comparison, values: AnyArray) -> AnyArray:
 def _window_rank(comparison: Comparison) -> int:
     """Dimensions of a pooling's window; 0 for other APIs."""
     return int(next(iter(details(comparison.classes, "windows")), 0))
-
-
-def _dimensions(comparison: Comparison, rank: int) -> Sequence[int]:
-    given = comparison.call.argument("dim")
-    if isinstance(given, np.ndarray) or given is None or given == ():
-        return range(rank)
-    return [int(dim) % max(rank, 1) for dim in (given if isinstance(given, (list, tuple)) else [given])]
 
 
 def _of_windows(planes: AnyArray, members: AnyArray) -> AnyArray:

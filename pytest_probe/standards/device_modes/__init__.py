@@ -68,7 +68,15 @@ def emulations(comparison: Comparison, behaviour: Behaviour) -> Iterator[Compari
     if not _concerns(comparison, behaviour):
         return
     if behaviour.cuts:
-        yield _cut(comparison)
+        # The comparison to a device that cuts: what float32 inside may have come to, cut, counts as rounded.
+        expected, dtype = comparison.expected, comparison.precision
+        near = _REACH * comparison.roundoff * np.abs(expected)
+        reached = [expected - near, expected + near, *comparison.evidence.perturbed(_CUT_RUNS)]
+        ends = [truncated(value, dtype) for value in (np.minimum.reduce(reached), np.maximum.reduce(reached))]
+        wide = widen(comparison.actual)
+        cut = (wide >= ends[0]) & (wide <= ends[1])
+        actual = np.where(cut, round_to(expected, dtype), comparison.actual).astype(comparison.actual.dtype)
+        yield replace(comparison, actual=actual, allowance=replace(comparison.allowance, emulated=True))
         return
     explained = of_sampled_rounding if behaviour.sampled else of_flushing if behaviour.flushes else of_rounded_operands
     yield from explained(comparison, behaviour)
@@ -83,18 +91,6 @@ def _concerns(comparison: Comparison, behaviour: Behaviour) -> bool:
     if not behaviour.others.isdisjoint(comparison.classes):
         return False
     return behaviour.sampled or not (comparison.case.narrow and behaviour.rounds)
-
-
-def _cut(comparison: Comparison) -> Comparison:
-    """The comparison to a device that cuts: what float32 inside may have come to, cut, counts as rounded."""
-    expected, dtype = comparison.expected, comparison.precision
-    near = _REACH * comparison.roundoff * np.abs(expected)
-    reached = [expected - near, expected + near, *comparison.evidence.perturbed(_CUT_RUNS)]
-    ends = [truncated(value, dtype) for value in (np.minimum.reduce(reached), np.maximum.reduce(reached))]
-    wide = widen(comparison.actual)
-    cut = (wide >= ends[0]) & (wide <= ends[1])
-    actual = np.where(cut, round_to(expected, dtype), comparison.actual).astype(comparison.actual.dtype)
-    return replace(comparison, actual=actual, allowance=replace(comparison.allowance, emulated=True))
 
 
 def metrics_text(verdict: OutputVerdict) -> str:

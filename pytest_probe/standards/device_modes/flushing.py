@@ -57,13 +57,13 @@ class _FlushedEvidence(Evidence, Struct, frozen=True):
     def runs(self, kind: RunKind, count: int) -> list[AnyArray]:
         sides = (self.comparison, *self.others)
         made = [_moved(run, each.expected, self.expected) for each in sides for run in each.evidence.runs(kind, count)]
-        return [*made, self.expected + self._lost()] if kind == "perturbed" and count else made
-
-    def _lost(self) -> float:
-        """A sum loses terms below the smallest normal number on its way, though neither operands nor results tell. The
-        largest error that passes is that of all terms."""
+        if kind != "perturbed" or not count:
+            return made
+        # A sum loses terms below the smallest normal number on its way, though neither operands nor results tell. The
+        # largest error that passes is that of all terms.
         terms = summed_terms(self.comparison).count
-        return SMALLEST_FLOAT32 * min(1.0, terms / noise_ratio.LARGEST) if terms > 1 else 0.0
+        lost = SMALLEST_FLOAT32 * min(1.0, terms / noise_ratio.LARGEST) if terms > 1 else 0.0
+        return [*made, self.expected + lost]
 
     def cpu_result(self) -> AnyArray | None:
         """The CPU's kernel flushes nothing: it errs from the value that is nearest to its own."""

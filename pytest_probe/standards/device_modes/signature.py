@@ -78,7 +78,12 @@ def _scaled(comparison: Comparison, samples: Sequence[AnyArray]) -> list[AnyArra
     """The errors of the output and of its samples in units of A; each sample is measured by the others."""
     errors = _errors(comparison, samples)
     second, first = np.sort(np.abs(np.stack(errors[1:])), axis=0)[-2:]
-    own, others = (_scale(comparison, size) for size in (first, second))
+    # A, from the largest errors of samples.
+    expected, dtype, roundoff = parts(comparison.expected), comparison.precision, comparison.roundoff
+    own, others = (
+        noise_ratio.scale(expected, Spread.of(size), dtype=dtype, roundoff=roundoff, floor=_SHARED)
+        for size in (first, second)
+    )
     return [errors[0] / own, *(each / np.where(np.abs(each) < first, own, others) for each in errors[1:])]
 
 
@@ -89,12 +94,6 @@ def _errors(comparison: Comparison, samples: Sequence[AnyArray]) -> list[AnyArra
         found = [parts(run) - expected for run in (widen(comparison.actual), *samples)]
     usable = np.isfinite(found[0])
     return [np.where(usable & np.isfinite(errors), errors, 0.0) for errors in found]
-
-
-def _scale(comparison: Comparison, size: AnyArray) -> AnyArray:
-    """A, from the largest errors of samples."""
-    expected, dtype, roundoff = parts(comparison.expected), comparison.precision, comparison.roundoff
-    return noise_ratio.scale(expected, Spread.of(size), dtype=dtype, roundoff=roundoff, floor=_SHARED)
 
 
 def shares(losses: Sequence[AnyArray], found: AnyArray) -> list[float]:

@@ -15,10 +15,9 @@ from pytest_probe.model.comparison import Comparison, Standard
 from pytest_probe.model.device_modes import ACCUMULATIONS, MODES
 from pytest_probe.model.verdict import Diagnosis, OutputVerdict
 from pytest_probe.numerics import regions, statistics
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, is_complex, is_floating, widen
-from pytest_probe.numerics.ulp import ulp_distance
-from pytest_probe.standards.diagnosis.arguments import ChangedArgument
-from pytest_probe.standards.diagnosis.copies import Argument, Moved
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, is_complex, widen
+from pytest_probe.standards.diagnosis.arguments import changed_argument
+from pytest_probe.standards.diagnosis.copies import Moved, argument
 from pytest_probe.standards.diagnosis.failed_output import (
     Cause,
     FailedOutput,
@@ -27,18 +26,27 @@ from pytest_probe.standards.diagnosis.failed_output import (
     part_of,
     wrong_elements,
 )
-from pytest_probe.standards.diagnosis.groups import WrongGroups
+from pytest_probe.standards.diagnosis.groups import wrong_groups
 from pytest_probe.standards.diagnosis.precision import (
-    Cancelled,
     DeviceMode,
-    IntegerStep,
-    NarrowerResult,
-    OneStep,
-    RoundedInside,
+    cancelled,
+    integer_step,
+    narrower_result,
+    one_step,
+    rounded_inside,
 )
-from pytest_probe.standards.diagnosis.ranges import Constant, NotFinite, ValueRange
-from pytest_probe.standards.diagnosis.scaled import WrongScales
-from pytest_probe.standards.diagnosis.terms import Combination, Factor, Power, Sign, SliceFactor, SliceOffset, SliceTerm
+from pytest_probe.standards.diagnosis.ranges import constant, not_finite, value_range
+from pytest_probe.standards.diagnosis.scaled import wrong_scales
+from pytest_probe.standards.diagnosis.terms import (
+    Combination,
+    Factor,
+    power,
+    sign,
+    slice_factor,
+    slice_offset,
+    slice_term,
+)
+from pytest_probe.standards.exact import distances
 
 # Judges that compare no element with an element name what is wrong themselves.
 _OWN_WORDS = frozenset(("random", "factorisation", "uninitialised", "structure", "mutated", "equal inputs"))
@@ -46,39 +54,39 @@ _OWN_WORDS = frozenset(("random", "factorisation", "uninitialised", "structure",
 _PART = 1 << 21
 
 CAUSES: Sequence[Recogniser] = (
-    NotFinite(),
+    not_finite,
     DeviceMode([MODES["ftz"]]),
     DeviceMode([MODES["truncate"]]),
-    WrongScales(),
-    WrongGroups(),
-    Constant(),
-    Sign(),
-    Argument(),
+    wrong_scales,
+    wrong_groups,
+    constant,
+    sign,
+    argument,
     Moved(),
-    NarrowerResult(),
-    OneStep(),
-    IntegerStep(),
+    narrower_result,
+    one_step,
+    integer_step,
     DeviceMode([MODES[name] for name in ("tf32", "hf32", "bf16x3", "bf16")]),
     Factor(),
-    ChangedArgument(),
+    changed_argument,
     Factor(near_one=True),
-    Power(),
-    SliceTerm(),
+    power,
+    slice_term,
     Combination(sliced=False),
-    SliceFactor(),
-    SliceOffset(),
+    slice_factor,
+    slice_offset,
     Combination(sliced=True),
-    ValueRange(),
+    value_range,
     DeviceMode([MODES["reduced-reduction"], MODES["short-accumulation"], *ACCUMULATIONS]),
-    Cancelled(),
-    RoundedInside(),
+    cancelled,
+    rounded_inside,
 )
 
 
 # How far to search for a cause; quick: only causes that need no run of the reference.
 Depth: TypeAlias = Literal["none", "quick", "whole"]
 # They ask for such runs, some for hundreds.
-_RUNNING = (DeviceMode, ChangedArgument)
+_RUNNING = tuple(cause for cause in CAUSES if isinstance(cause, DeviceMode) or cause is changed_argument)
 
 
 def diagnose(
@@ -106,7 +114,7 @@ def diagnose_elements(
     """What is wrong with an output of whose elements at least one is wrong; allowed is the distance that each of them
     is allowed, both of the output's shape. causes are tried in their order."""
     where = regions.describe(wrong, _names(comparison))
-    cause, by_runs = None, False
+    cause, by_runs, unit = None, False, "" if comparison.actual.dtype.kind in "iub" else " ULP"
     if not is_complex(comparison.actual.dtype):
         failed = failed_output(standard, comparison, verdict, wrong, allowed, where)
         cause, by_runs = _cause(failed, depth, causes)
@@ -114,7 +122,7 @@ def diagnose_elements(
         wrong=int(np.count_nonzero(wrong)),
         size=wrong.size,
         not_finite=_not_finite(comparison),
-        errors=_spread(comparison),
+        errors=f"{statistics.spread_line(distances(comparison))}{unit}",
         where=where,
         cause=cause.words if cause else "",
         family=cause.family if cause else "",
@@ -128,19 +136,11 @@ def _cause(failed: FailedOutput, depth: Depth, causes: Sequence[Recogniser]) -> 
     part = part_of(failed, _PART)
     with np.errstate(all="ignore"):
         for recogniser in causes:
-            by_runs = isinstance(recogniser, _RUNNING)
-            found = recogniser.explain(part) if depth == "whole" or not by_runs else None
+            by_runs = any(recogniser is each for each in _RUNNING)
+            found = recogniser(part) if depth == "whole" or not by_runs else None
             if found is not None:
                 return found, by_runs
     return None, False
-
-
-def _spread(comparison: Comparison) -> str:
-    """How distances are spread, in ULP; of integers their differences."""
-    actual, expected = comparison.actual, comparison.expected
-    if is_floating(actual.dtype) or is_complex(actual.dtype):
-        return f"{statistics.spread_line(ulp_distance(actual, expected, actual.dtype))} ULP"
-    return statistics.spread_line(np.abs(actual.astype(np.float64) - expected.astype(np.float64)))
 
 
 def _not_finite(comparison: Comparison) -> Mapping[str, tuple[int, int]]:

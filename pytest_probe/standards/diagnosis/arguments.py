@@ -57,31 +57,29 @@ class _Change(Struct, frozen=True):
     short: Literal["", "start", "end"] = ""
 
 
-class ChangedArgument:
+def changed_argument(failed: FailedOutput) -> Cause | None:
     """The output is what the reference gives for other arguments. Likelier changes come first."""
-
-    def explain(self, failed: FailedOutput) -> Cause | None:
-        if not failed.whole or failed.wrong.size > _LARGEST:
-            return None
-        comparison, paths = failed.comparison, failed.comparison.call.paths
-        runs = min(_RUNS, _ELEMENTS // failed.wrong.size)
-        ended: set[str] = set()
-        for change in itertools.islice(changes(failed), runs):
-            if change.series in ended or not _may_explain(failed, change):
-                continue
-            found = comparison.evidence.with_arguments({paths.get(n, n): value for n, value in change.values.items()})
-            found = found if found is None or not change.short else _filled(found, failed.wrong.shape, change.short)
-            if found is None or found.shape != failed.wrong.shape or is_complex(found.dtype):
-                continue
-            values = widen(found).astype(np.float64)
-            if failed.explained(values) and (failed.floating or failed.by_chance(values) < 0.5):
-                return Cause(change.family, change.words.replace(_INCOMING, "the gradient of "))
-            if change.lost and failed.explained(2 * failed.expected - values):
-                words = change.words.replace("as without", "as with twice")
-                return Cause(change.family, words.replace(_INCOMING, "the gradient of "))
-            if change.series and _moves_little(failed, values):
-                ended.add(change.series)
+    if not failed.whole or failed.wrong.size > _LARGEST:
         return None
+    comparison, paths = failed.comparison, failed.comparison.call.paths
+    runs = min(_RUNS, _ELEMENTS // failed.wrong.size)
+    ended: set[str] = set()
+    for change in itertools.islice(changes(failed), runs):
+        if change.series in ended or not _may_explain(failed, change):
+            continue
+        found = comparison.evidence.with_arguments({paths.get(n, n): value for n, value in change.values.items()})
+        found = found if found is None or not change.short else _filled(found, failed.wrong.shape, change.short)
+        if found is None or found.shape != failed.wrong.shape or is_complex(found.dtype):
+            continue
+        values = widen(found).astype(np.float64)
+        if failed.explained(values) and (failed.floating or failed.by_chance(values) < 0.5):
+            return Cause(change.family, change.words.replace(_INCOMING, "the gradient of "))
+        if change.lost and failed.explained(2 * failed.expected - values):
+            words = change.words.replace("as without", "as with twice")
+            return Cause(change.family, words.replace(_INCOMING, "the gradient of "))
+        if change.series and _moves_little(failed, values):
+            ended.add(change.series)
+    return None
 
 
 def _may_explain(failed: FailedOutput, change: _Change) -> bool:

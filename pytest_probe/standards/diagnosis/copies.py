@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -22,23 +23,21 @@ _Map: TypeAlias = npt.NDArray[np.int64]
 _Change: TypeAlias = Callable[[Float64Array], Float64Array]
 
 
-class Argument:
+def argument(failed: FailedOutput) -> Cause | None:
     """What is wrong equals an argument, as what nothing was written to, or what the call left as it was."""
-
-    def explain(self, failed: FailedOutput) -> Cause | None:
-        for name, values in failed.inputs() if failed.floating else ():
-            wide = broadcast_or_none(values, failed.wrong.shape) if values.size >= _SLICE else None
-            if wide is None:
-                continue
-            if failed.explained(wide, everywhere=False, least=2 * _SLICE) and failed.by_chance(wide) < _CHANCE:
-                return Cause("moved", f"equals {name}")
-        return None
+    for name, values in failed.inputs() if failed.floating else ():
+        wide = broadcast_or_none(values, failed.wrong.shape) if values.size >= _SLICE else None
+        if wide is None:
+            continue
+        if failed.explained(wide, everywhere=False, least=2 * _SLICE) and failed.by_chance(wide) < _CHANCE:
+            return Cause("moved", f"equals {name}")
+    return None
 
 
 class Moved:
     """The reference's numbers in another order along one dimension."""
 
-    def explain(self, failed: FailedOutput) -> Cause | None:
+    def __call__(self, failed: FailedOutput) -> Cause | None:
         # Numbers in another order have no common factor, or it tells as much.
         if failed.expected.size < _SLICE or failed.uniform:
             return None
@@ -56,18 +55,14 @@ class Moved:
         return ""
 
     def _slice(self, failed: FailedOutput) -> str:
-        axes = range(failed.wrong.ndim if failed.wrong.ndim > 1 else 0)
-        return next((words for axis in axes if (words := self._slices(failed, axis))), "")
-
-    def _slices(self, failed: FailedOutput, axis: int) -> str:
-        """Which slice of the reference each wrong slice is, in words."""
-        found = _matching(failed, axis)
-        if found is None:
-            return ""
-        values, allowed = (np.take(side, found, axis) for side in (failed.expected, failed.allowed))
-        if not failed.explained(values, allowed) or failed.by_chance(values) >= _CHANCE:
-            return ""
-        return _map_words(found, axis, failed.wrong.ndim)
+        # Which slice of the reference each wrong slice is.
+        for axis in range(failed.wrong.ndim if failed.wrong.ndim > 1 else 0):
+            found = _matching(failed, axis)
+            if found is not None:
+                values, allowed = (np.take(side, found, axis) for side in (failed.expected, failed.allowed))
+                if failed.explained(values, allowed) and failed.by_chance(values) < _CHANCE:
+                    return _map_words(found, axis, failed.wrong.ndim)
+        return ""
 
 
 def _changes(shape: tuple[int, ...]) -> Iterator[tuple[str, _Change, BoolArray]]:
@@ -77,43 +72,26 @@ def _changes(shape: tuple[int, ...]) -> Iterator[tuple[str, _Change, BoolArray]]
         dim = _dim(axis, len(shape))
         for step in (1, -1) if extent > 2 else ():
             inside = (places[axis] != (0 if step > 0 else extent - 1)) & every
-            yield f"shifted by {step:+d} along {dim}", _Roll(step, axis), inside
+            yield f"shifted by {step:+d} along {dim}", partial(np.roll, shift=step, axis=axis), inside
         if extent > 1:
-            yield f"reversed along {dim}", _Flip(axis), every
+            yield f"reversed along {dim}", partial(np.flip, axis=axis), every
     if len(shape) > 1:
         axes = (len(shape) - 2, len(shape) - 1)
         for step in (1, -1) if min(shape[-2:]) > 2 else ():
-            yield f"shifted by {step:+d} in the order of memory", _Roll(step, None), every
+            yield f"shifted by {step:+d} in the order of memory", partial(np.roll, shift=step), every
             ends = [0 if step > 0 else shape[axis] - 1 for axis in axes]
             inside = (places[axes[0]] != ends[0]) & (places[axes[1]] != ends[1]) & every
-            yield f"shifted by {step:+d} along each of the last two dims", _Roll((step, step), axes), inside
-        yield "transposed: the last two dims in each other's order", _Transpose(), every
+            both = partial(np.roll, shift=(step, step), axis=axes)
+            yield f"shifted by {step:+d} along each of the last two dims", both, inside
+        yield "transposed: the last two dims in each other's order", _transposed, every
     else:
         yield "in rising order", np.sort, every
         yield "in falling order", lambda values: np.sort(values)[::-1], every
 
 
-class _Roll:
-    def __init__(self, step: int | tuple[int, int], axis: int | tuple[int, int] | None) -> None:
-        self._step, self._axis = step, axis
-
-    def __call__(self, values: Float64Array) -> Float64Array:
-        return np.roll(values, self._step, self._axis)
-
-
-class _Flip:
-    def __init__(self, axis: int) -> None:
-        self._axis = axis
-
-    def __call__(self, values: Float64Array) -> Float64Array:
-        return np.flip(values, self._axis)
-
-
-class _Transpose:
+def _transposed(values: Float64Array) -> Float64Array:
     """The numbers of the transposed array, as if a kernel ignored strides."""
-
-    def __call__(self, values: Float64Array) -> Float64Array:
-        return np.ascontiguousarray(np.swapaxes(values, -1, -2)).reshape(values.shape)
+    return np.ascontiguousarray(np.swapaxes(values, -1, -2)).reshape(values.shape)
 
 
 def _matching(failed: FailedOutput, axis: int) -> _Map | None:

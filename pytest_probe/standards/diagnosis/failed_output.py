@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -173,7 +173,11 @@ class FailedOutput(Struct, frozen=True, dict=True):
         """
         wrong = self.wrong if among is None else self.wrong & among
         count = int(np.count_nonzero(wrong))
-        if 2 * count < self.count or (count < least and not self._few_elements_suffice(least)):
+        if 2 * count < self.count:
+            return False
+        if count < least and (self.wrong.size >= least or self.count < self.wrong.size):
+            return False
+        if count < least and not np.all(self.allowed <= _SEVERAL_DIGITS * np.abs(self.expected)):
             return False
         right = self.right(values, allowed)
         if np.count_nonzero(right & wrong) < NEARLY_ALL * count:
@@ -192,11 +196,6 @@ class FailedOutput(Struct, frozen=True, dict=True):
                 distance = np.maximum(distance - ulp(values[wrong], self.comparison.precision) / 2, 0.0)
         finite = distance[np.isfinite(distance)]
         return float(np.median(finite)) if finite.size else 0.0
-
-    def _few_elements_suffice(self, least: int) -> bool:
-        if self.wrong.size >= least or self.count < self.wrong.size:
-            return False
-        return bool(np.all(self.allowed <= _SEVERAL_DIGITS * np.abs(self.expected)))
 
     def by_chance(self, values: Float64Array) -> float:
         """The share of wrong elements that the values explain in random order."""
@@ -231,11 +230,8 @@ def broadcast_or_none(values: Float64Array, shape: tuple[int, ...]) -> Float64Ar
     return np.broadcast_to(values, shape) if fits and values.ndim <= len(shape) else None
 
 
-class Recogniser(Protocol):
-    """One kind of cause."""
-
-    def explain(self, failed: FailedOutput) -> Cause | None:
-        """The cause, if it explains nearly all wrong elements; else None."""
+# One kind of cause: gives it if it explains nearly all wrong elements, else None.
+Recogniser: TypeAlias = Callable[[FailedOutput], "Cause | None"]
 
 
 def wrong_elements(comparison: Comparison, verdict: OutputVerdict) -> tuple[BoolArray, AnyArray]:

@@ -18,25 +18,23 @@ _GROUPS, _OTHERS = 4, 16
 _LARGEST = 1 << 20
 
 
-class WrongGroups:
+def wrong_groups(failed: FailedOutput) -> Cause | None:
     """Rows or columns of a group were multiplied by another group's matrix."""
-
-    def explain(self, failed: FailedOutput) -> Cause | None:
-        comparison = failed.comparison
-        if "scaled_products" not in comparison.classes or comparison.direction == "backward" or not failed.whole:
-            return None
-        arrays = {name: value for name, value in comparison.call.given.items() if isinstance(value, np.ndarray)}
-        if not {"input", "mat2", "offs"} <= arrays.keys() or failed.wrong.size > _LARGEST:
-            return None
-        a, b, offs = arrays["input"], arrays["mat2"], arrays["offs"]
-        if a.ndim == b.ndim:
-            # Groups of what is added up: an end, or all of them, one place late or early.
-            for words, ends in _moved_ends(offs):
-                found = _computed(failed, {"offs": ends})
-                if found is not None and failed.explained(found):
-                    return Cause("groups", words)
-            return None
-        return _other_matrices(failed, offs, "mat2" if a.ndim == 2 else "input")
+    comparison = failed.comparison
+    if "scaled_products" not in comparison.classes or comparison.direction == "backward" or not failed.whole:
+        return None
+    arrays = {name: value for name, value in comparison.call.given.items() if isinstance(value, np.ndarray)}
+    if not {"input", "mat2", "offs"} <= arrays.keys() or failed.wrong.size > _LARGEST:
+        return None
+    a, b, offs = arrays["input"], arrays["mat2"], arrays["offs"]
+    if a.ndim == b.ndim:
+        # Groups of what is added up: an end, or all of them, one place late or early.
+        for words, ends in _moved_ends(offs):
+            found = _computed(failed, {"offs": ends})
+            if found is not None and failed.explained(found):
+                return Cause("groups", words)
+        return None
+    return _other_matrices(failed, offs, "mat2" if a.ndim == 2 else "input")
 
 
 def _computed(failed: FailedOutput, values: Mapping[str, AnyArray]) -> Float64Array | None:

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.device_modes import Behaviour
-from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics import noise_ratio, regions
 from pytest_probe.numerics.dtypes import AnyArray, Float64Array, float_format, numpy_dtype, round_to, widen
 from pytest_probe.numerics.statistics import has_distinct
@@ -20,12 +19,7 @@ from pytest_probe.standards.device_modes import emulations, judge_emulated, metr
 from pytest_probe.standards.device_modes.rounded_operands import is_as_large
 from pytest_probe.standards.device_modes.sampled_rounding import SampledEvidence
 from pytest_probe.standards.device_modes.signature import outlying
-from pytest_probe.standards.diagnosis.failed_output import (
-    MIN_WRONG_ELEMENTS,
-    NEARLY_ALL,
-    Cause,
-    FailedOutput,
-)
+from pytest_probe.standards.diagnosis.failed_output import MIN_WRONG_ELEMENTS, NEARLY_ALL, Cause, FailedOutput
 
 _NARROWER = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 # Steps of a narrower dtype that a result may be off by which went through it.
@@ -52,7 +46,7 @@ class DeviceMode(Struct, frozen=True):
 
     behaviours: Sequence[Behaviour]
 
-    def explain(self, failed: FailedOutput) -> Cause | None:
+    def __call__(self, failed: FailedOutput) -> Cause | None:
         if failed.verdict.standard not in ("noise", "ties") or not failed.whole:
             return None
         nearly = None
@@ -66,7 +60,10 @@ class DeviceMode(Struct, frozen=True):
                 if found is None:
                     continue
                 if found.verdict == "pass":
-                    return Cause("precision", self._words(behaviour, found, failed.verdict))
+                    words = f"{_like(behaviour)}: {metrics_text(found)} instead of {metrics_text(failed.verdict)}"
+                    return Cause(
+                        "precision", f"{words} (--probe-allow={behaviour.name} accepts it)" if behaviour.name else words
+                    )
                 nearly = nearly or self._but_for(failed, behaviour, emulated)
         return nearly
 
@@ -87,10 +84,6 @@ class DeviceMode(Struct, frozen=True):
         if behaviour.flushes:
             return not _still_wrong(failed, emulated)
         return not behaviour.rounds or is_as_large(failed.comparison, emulated, behaviour)
-
-    def _words(self, behaviour: Behaviour, found: OutputVerdict, verdict: OutputVerdict) -> str:
-        words = f"{_like(behaviour)}: {metrics_text(found)} instead of {metrics_text(verdict)}"
-        return f"{words} (--probe-allow={behaviour.name} accepts it)" if behaviour.name else words
 
 
 def _direct(behaviour: Behaviour) -> Behaviour:
@@ -134,29 +127,27 @@ def _of_the_size(failed: FailedOutput, emulated: Comparison, behaviour: Behaviou
     return size / 2 < error < size * 2
 
 
-class NarrowerResult:
+def narrower_result(failed: FailedOutput) -> Cause | None:
     """All numbers of the output are ones of a narrower dtype, next to the right ones."""
-
-    def explain(self, failed: FailedOutput) -> Cause | None:
-        # Rounding moves each element by another share of it.
-        if not failed.floating or failed.uniform:
-            return None
-        used = np.isfinite(failed.actual) & (failed.actual != 0) & np.isfinite(failed.expected)
-        actual, expected = failed.actual[used], failed.expected[used]
-        if not has_distinct(actual, 2 * MIN_WRONG_ELEMENTS):
-            return None
-        bits = float_format(failed.comparison.precision).precision
-        own = round_to(expected, failed.comparison.precision)
-        for name in _NARROWER:
-            dtype = numpy_dtype(name)
-            if float_format(dtype).precision >= bits:
-                continue
-            if _on_grid(actual, dtype) < NEARLY_ALL or _on_grid(own, dtype) >= 0.5:
-                continue
-            near = np.abs(actual - expected) <= _REACH * ulp(expected, dtype) + failed.allowed[used]
-            if np.mean(near) >= NEARLY_ALL:
-                return Cause("precision", f"all results are {name} numbers: rounded to {name}")
+    # Rounding moves each element by another share of it.
+    if not failed.floating or failed.uniform:
         return None
+    used = np.isfinite(failed.actual) & (failed.actual != 0) & np.isfinite(failed.expected)
+    actual, expected = failed.actual[used], failed.expected[used]
+    if not has_distinct(actual, 2 * MIN_WRONG_ELEMENTS):
+        return None
+    bits = float_format(failed.comparison.precision).precision
+    own = round_to(expected, failed.comparison.precision)
+    for name in _NARROWER:
+        dtype = numpy_dtype(name)
+        if float_format(dtype).precision >= bits:
+            continue
+        if _on_grid(actual, dtype) < NEARLY_ALL or _on_grid(own, dtype) >= 0.5:
+            continue
+        near = np.abs(actual - expected) <= _REACH * ulp(expected, dtype) + failed.allowed[used]
+        if np.mean(near) >= NEARLY_ALL:
+            return Cause("precision", f"all results are {name} numbers: rounded to {name}")
+    return None
 
 
 def _on_grid(values: AnyArray, dtype: np.dtype[Any]) -> float:
@@ -164,74 +155,66 @@ def _on_grid(values: AnyArray, dtype: np.dtype[Any]) -> float:
     return float(np.mean(np.asarray(round_to(values, dtype)) == values))
 
 
-class OneStep:
+def one_step(failed: FailedOutput) -> Cause | None:
     """Nearly everything is the next number, to one side."""
-
-    def explain(self, failed: FailedOutput) -> Cause | None:
-        if failed.count < _MANY or not failed.floating:
-            return None
-        dtype, used = failed.comparison.actual.dtype, failed.expected != 0
-        rounded = np.asarray(round_to(failed.expected, dtype), dtype=np.float64)
-        gap = ((failed.actual - rounded) / ulp(failed.expected, dtype))[used]
-        cut = truncated(failed.expected, dtype) == failed.actual
-        if np.mean(cut) >= NEARLY_ALL and np.count_nonzero(failed.wrong & cut) >= NEARLY_ALL * failed.count:
-            return Cause("precision", f"cut towards zero to {dtype.name}, not rounded")
-        # A factor moves some elements by a step, others by none, or by two.
-        if not np.mean((np.abs(gap) >= 0.5) & (np.abs(gap) <= 1)) >= NEARLY_ALL:
-            return None
-        larger = gap * np.sign(rounded[used])
-        sides = (("up", gap), ("away from zero", larger), ("towards zero", -larger), ("down", -gap))
-        for words, side in sides:
-            if np.mean(side > 0) >= NEARLY_ALL:
-                return Cause("precision", f"one step {words}: rounded to the wrong side")
+    if failed.count < _MANY or not failed.floating:
         return None
+    dtype, used = failed.comparison.actual.dtype, failed.expected != 0
+    rounded = np.asarray(round_to(failed.expected, dtype), dtype=np.float64)
+    gap = ((failed.actual - rounded) / ulp(failed.expected, dtype))[used]
+    cut = truncated(failed.expected, dtype) == failed.actual
+    if np.mean(cut) >= NEARLY_ALL and np.count_nonzero(failed.wrong & cut) >= NEARLY_ALL * failed.count:
+        return Cause("precision", f"cut towards zero to {dtype.name}, not rounded")
+    # A factor moves some elements by a step, others by none, or by two.
+    if not np.mean((np.abs(gap) >= 0.5) & (np.abs(gap) <= 1)) >= NEARLY_ALL:
+        return None
+    larger = gap * np.sign(rounded[used])
+    sides = (("up", gap), ("away from zero", larger), ("towards zero", -larger), ("down", -gap))
+    for words, side in sides:
+        if np.mean(side > 0) >= NEARLY_ALL:
+            return Cause("precision", f"one step {words}: rounded to the wrong side")
+    return None
 
 
-class IntegerStep:
+def integer_step(failed: FailedOutput) -> Cause | None:
     """Whole numbers that are one too low, too high, or one nearer to zero."""
-
-    def explain(self, failed: FailedOutput) -> Cause | None:
-        if (
-            not MIN_WRONG_ELEMENTS <= failed.count < NEARLY_ALL * failed.wrong.size
-            or failed.comparison.actual.dtype.kind == "b"
-        ):
-            return None
-        actual, expected = failed.actual[failed.wrong], failed.expected[failed.wrong]
-        gap = actual - expected
-        if not np.mean((np.abs(gap) == 1) & (actual == np.rint(actual))) >= NEARLY_ALL:
-            return None
-        larger = np.sign(np.where(expected == 0, actual, expected))
-        sides = (
-            ("lower", -gap),
-            ("higher", gap),
-            ("nearer to zero", -gap * larger),
-            ("farther from zero", gap * larger),
-        )
-        return next((Cause("offset", f"one {words}") for words, side in sides if np.mean(side > 0) >= NEARLY_ALL), None)
+    if (
+        not MIN_WRONG_ELEMENTS <= failed.count < NEARLY_ALL * failed.wrong.size
+        or failed.comparison.actual.dtype.kind == "b"
+    ):
+        return None
+    actual, expected = failed.actual[failed.wrong], failed.expected[failed.wrong]
+    gap = actual - expected
+    if not np.mean((np.abs(gap) == 1) & (actual == np.rint(actual))) >= NEARLY_ALL:
+        return None
+    larger = np.sign(np.where(expected == 0, actual, expected))
+    sides = (("lower", -gap), ("higher", gap), ("nearer to zero", -gap * larger), ("farther from zero", gap * larger))
+    return next((Cause("offset", f"one {words}") for words, side in sides if np.mean(side > 0) >= NEARLY_ALL), None)
 
 
-class RoundedInside:
+def rounded_inside(failed: FailedOutput) -> Cause | None:
     """Errors without direction, as small as those of a narrower dtype inside."""
-
-    def explain(self, failed: FailedOutput) -> Cause | None:
-        # Results of 16 bits hide most of it.
-        least = failed.wrong.size / 4 if failed.comparison.precision.itemsize > 2 else 0
-        if not failed.floating or failed.count < max(_MANY, least):
-            return None
-        finite = np.isfinite(failed.actual) & np.isfinite(failed.expected)
-        if np.count_nonzero(finite) < NEARLY_ALL * finite.size:
-            return None
-        gap = np.where(finite, failed.actual - failed.expected, 0.0)
-        own = np.abs(np.where(finite, failed.expected, 0.0))
-        rms = float(np.sqrt(np.mean(failed.expected[finite] ** 2)))
-        middles = (_middle(np.abs(gap)[failed.wrong] / unit[failed.wrong]) for unit in (np.maximum(own, rms), own))
-        middle = next(filter(None, middles), None)
-        if middle is None or _directed(gap, failed):
-            return None
-        narrow = failed.comparison.precision
-        wide = f"operands that are rounded to about {_bits(middle)} bits"
-        words = f"as of {wide if narrow.itemsize > 2 else f'steps that are rounded to {narrow.name}'}"
-        return Cause("precision", f"random errors of {_share(middle)} of its size, {words}")
+    # Results of 16 bits hide most of it.
+    least = failed.wrong.size / 4 if failed.comparison.precision.itemsize > 2 else 0
+    if not failed.floating or failed.count < max(_MANY, least):
+        return None
+    finite = np.isfinite(failed.actual) & np.isfinite(failed.expected)
+    if np.count_nonzero(finite) < NEARLY_ALL * finite.size:
+        return None
+    gap = np.where(finite, failed.actual - failed.expected, 0.0)
+    own = np.abs(np.where(finite, failed.expected, 0.0))
+    rms = float(np.sqrt(np.mean(failed.expected[finite] ** 2)))
+    middles = (_middle(np.abs(gap)[failed.wrong] / unit[failed.wrong]) for unit in (np.maximum(own, rms), own))
+    middle = next(filter(None, middles), None)
+    if middle is None or _directed(gap, failed):
+        return None
+    narrow = failed.comparison.precision
+    # Two operands rounded to p bits leave an RMS of 2^-p * 0.42 * sqrt(2), and 0.67 of that in the middle, beside
+    # numbers a little above theirs.
+    bits = max(1, round(-float(np.log2(middle)) - 1.5))
+    wide = f"operands that are rounded to about {bits} bits"
+    words = f"as of {wide if narrow.itemsize > 2 else f'steps that are rounded to {narrow.name}'}"
+    return Cause("precision", f"random errors of {_share(middle)} of its size, {words}")
 
 
 def _middle(sizes: AnyArray) -> float | None:
@@ -240,23 +223,21 @@ def _middle(sizes: AnyArray) -> float | None:
     return middle if _LEAST < middle < _MOST and np.quantile(sizes, 0.99) < _SPREAD * middle else None
 
 
-class Cancelled:
+def cancelled(failed: FailedOutput) -> Cause | None:
     """Errors that are as small beside 1 as roundings, and large beside small results: 1 was taken away, or added."""
-
-    def explain(self, failed: FailedOutput) -> Cause | None:
-        if not failed.floating or failed.count < _MANY:
-            return None
-        roundoff, own = float_format(failed.comparison.precision).roundoff, np.abs(failed.expected)
-        gap, steps = np.abs(failed.actual - failed.expected), ulp(own, failed.comparison.precision)
-        if not np.mean((gap <= 2 * roundoff + steps)[failed.wrong]) >= NEARLY_ALL:
-            return None
-        # Below a step of 1 results are zeros or no digits; above it errors are roundings to either side.
-        shown = failed.wrong & (own > roundoff) & (gap > roundoff / _RISES)
-        if np.median(own[failed.wrong]) > 1 / _RISES or np.count_nonzero(shown) < MIN_WRONG_ELEMENTS:
-            return None
-        if abs(float(np.mean(np.sign(failed.actual - failed.expected)[shown]))) > _BALANCED:
-            return None
-        return Cause("precision", f"off by up to {_share(float(gap[shown].max()))}, as small results of numbers near 1")
+    if not failed.floating or failed.count < _MANY:
+        return None
+    roundoff, own = float_format(failed.comparison.precision).roundoff, np.abs(failed.expected)
+    gap, steps = np.abs(failed.actual - failed.expected), ulp(own, failed.comparison.precision)
+    if not np.mean((gap <= 2 * roundoff + steps)[failed.wrong]) >= NEARLY_ALL:
+        return None
+    # Below a step of 1 results are zeros or no digits; above it errors are roundings to either side.
+    shown = failed.wrong & (own > roundoff) & (gap > roundoff / _RISES)
+    if np.median(own[failed.wrong]) > 1 / _RISES or np.count_nonzero(shown) < MIN_WRONG_ELEMENTS:
+        return None
+    if abs(float(np.mean(np.sign(failed.actual - failed.expected)[shown]))) > _BALANCED:
+        return None
+    return Cause("precision", f"off by up to {_share(float(gap[shown].max()))}, as small results of numbers near 1")
 
 
 def _directed(gap: Float64Array, failed: FailedOutput) -> bool:
@@ -274,9 +255,3 @@ def _directed(gap: Float64Array, failed: FailedOutput) -> bool:
 
 def _share(size: float) -> str:
     return f"2^{round(np.log2(size))}"
-
-
-def _bits(size: float) -> int:
-    """The significant bits of operands whose sums have errors of this size in the middle. Two operands rounded to p
-    bits leave an RMS of 2^-p * 0.42 * sqrt(2), and 0.67 of that in the middle, beside numbers a little above theirs."""
-    return max(1, round(-float(np.log2(size)) - 1.5))

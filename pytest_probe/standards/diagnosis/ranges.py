@@ -17,15 +17,14 @@ _PURE, _HELD = 0.8, 0.97
 _MOST_WRONG = 0.5
 
 
-class ValueRange:
-    def explain(self, failed: FailedOutput) -> Cause | None:
-        # If nearly all elements are wrong, the few right ones may be so by chance.
-        where = (
-            _separating(failed, failed.wrong)
-            if not failed.confined and failed.count <= _MOST_WRONG * failed.wrong.size
-            else ""
-        )
-        return Cause("range", f"wrong wherever {where}, right elsewhere") if where else None
+def value_range(failed: FailedOutput) -> Cause | None:
+    # If nearly all elements are wrong, the few right ones may be so by chance.
+    where = (
+        _separating(failed, failed.wrong)
+        if not failed.confined and failed.count <= _MOST_WRONG * failed.wrong.size
+        else ""
+    )
+    return Cause("range", f"wrong wherever {where}, right elsewhere") if where else None
 
 
 def _separating(failed: FailedOutput, chosen: BoolArray) -> str:
@@ -79,62 +78,51 @@ def _threshold(values: Float64Array, wrong: BoolArray) -> str:
 _FEW_ELEMENTS = 2
 
 
-class NotFinite:
+def not_finite(failed: FailedOutput) -> Cause | None:
     """NaN or inf where the reference has numbers, or numbers where it has NaN."""
-
-    def explain(self, failed: FailedOutput) -> Cause | None:
-        actual, expected = failed.actual[failed.wrong], failed.expected[failed.wrong]
-        for words, there in (("NaN", np.isnan), ("inf", np.isinf)):
-            if _nearly_all(there(actual) & ~there(expected)):
-                return Cause("not finite", f"{words} where numbers are expected")
-            if _nearly_all(there(expected) & ~there(actual)):
-                return Cause("not finite", f"numbers where {words} is expected")
-        if _nearly_all(~np.isfinite(actual) & np.isfinite(expected)):
-            return Cause("not finite", "NaN and inf where numbers are expected")
-        return None
+    actual, expected = failed.actual[failed.wrong], failed.expected[failed.wrong]
+    for words, there in (("NaN", np.isnan), ("inf", np.isinf)):
+        if _nearly_all(there(actual) & ~there(expected)):
+            return Cause("not finite", f"{words} where numbers are expected")
+        if _nearly_all(there(expected) & ~there(actual)):
+            return Cause("not finite", f"numbers where {words} is expected")
+    if _nearly_all(~np.isfinite(actual) & np.isfinite(expected)):
+        return Cause("not finite", "NaN and inf where numbers are expected")
+    return None
 
 
-class Constant:
+def constant(failed: FailedOutput) -> Cause | None:
     """One number in all wrong elements."""
-
-    def explain(self, failed: FailedOutput) -> Cause | None:
-        actual, expected = failed.actual[failed.wrong], failed.expected[failed.wrong]
-        if (
-            failed.count < _FEW_ELEMENTS
-            or failed.comparison.actual.dtype.kind == "b"
-            or not np.isfinite(expected).all()
-        ):
-            return None
-        if _nearly_all(expected == 0) and np.count_nonzero(failed.expected):
-            return Cause("range", "numbers where zeros are expected")
-        value = float(np.median(np.abs(actual)))
-        if not _nearly_all(np.abs(actual) == value):
-            return None
-        if value == 0:
-            if _nearly_all((failed.actual == 0)[failed.expected != 0]):
-                return Cause("unwritten", "zeros everywhere")
-            # A zero is not wrong where the right number is next to zero.
-            where = _separating(failed, failed.actual == 0)
-            if where:
-                return Cause("range", f"zero wherever {where}")
-            return Cause("unwritten", "zeros, as memory that nothing was written to" if failed.confined else "zeros")
-        # A clamp keeps values inside its limits, and the sign of those outside.
-        outside = np.abs(failed.expected) >= value
-        clamped = np.copysign(value, expected) == actual
-        if _nearly_all(clamped & outside[failed.wrong]) and not np.any(outside & ~_near_limit(failed, value)):
-            return Cause("range", f"clamped at {value:.6g}")
-        if not _nearly_all(actual == actual[0]) or np.unique(expected).size < 2 * _FEW_ELEMENTS:
-            return None
-        where = _separating(failed, failed.actual == actual[0])
-        if not where and not failed.confined:
-            return None
+    actual, expected = failed.actual[failed.wrong], failed.expected[failed.wrong]
+    if failed.count < _FEW_ELEMENTS or failed.comparison.actual.dtype.kind == "b" or not np.isfinite(expected).all():
+        return None
+    if _nearly_all(expected == 0) and np.count_nonzero(failed.expected):
+        return Cause("range", "numbers where zeros are expected")
+    value = float(np.median(np.abs(actual)))
+    if not _nearly_all(np.abs(actual) == value):
+        return None
+    if value == 0:
+        if _nearly_all((failed.actual == 0)[failed.expected != 0]):
+            return Cause("unwritten", "zeros everywhere")
+        # A zero is not wrong where the right number is next to zero.
+        where = _separating(failed, failed.actual == 0)
         if where:
-            return Cause("range", f"{actual[0]:.6g} wherever {where}")
-        return Cause("unwritten", f"the number {actual[0]:.6g} in all of them: filled, or one result for all")
-
-
-def _near_limit(failed: FailedOutput, value: float) -> BoolArray:
-    return np.asarray(np.abs(np.abs(failed.actual) - value) <= failed.allowed + 1e-6 * value)
+            return Cause("range", f"zero wherever {where}")
+        return Cause("unwritten", "zeros, as memory that nothing was written to" if failed.confined else "zeros")
+    # A clamp keeps values inside its limits, and the sign of those outside.
+    outside = np.abs(failed.expected) >= value
+    clamped = np.copysign(value, expected) == actual
+    near = np.abs(np.abs(failed.actual) - value) <= failed.allowed + 1e-6 * value
+    if _nearly_all(clamped & outside[failed.wrong]) and not np.any(outside & ~near):
+        return Cause("range", f"clamped at {value:.6g}")
+    if not _nearly_all(actual == actual[0]) or np.unique(expected).size < 2 * _FEW_ELEMENTS:
+        return None
+    where = _separating(failed, failed.actual == actual[0])
+    if not where and not failed.confined:
+        return None
+    if where:
+        return Cause("range", f"{actual[0]:.6g} wherever {where}")
+    return Cause("unwritten", f"the number {actual[0]:.6g} in all of them: filled, or one result for all")
 
 
 def _nearly_all(found: BoolArray | Float64Array) -> bool:

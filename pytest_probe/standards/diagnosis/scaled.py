@@ -26,28 +26,26 @@ _SAME = 2.0**-4
 _Mistake = Callable[[Operand], "Float64Array | None"]
 
 
-class WrongScales:
+def wrong_scales(failed: FailedOutput) -> Cause | None:
     """The product with scales that are another block's, or read otherwise; or with other numbers than those packed."""
-
-    def explain(self, failed: FailedOutput) -> Cause | None:
-        comparison = failed.comparison
-        if "scaled_products" not in comparison.classes or comparison.direction == "backward" or not failed.whole:
-            return None
-        try:
-            a, b = operands(comparison.call)
-        except (BrokenCall, AttributeError):
-            return None  # groups, or no scales at all
-        if a.shape[0] * a.shape[1] * b.shape[0] * 3 * len(_MISTAKES) > _WORK:
-            return None
-        right = a.scaled(), b.scaled()
-        bias = comparison.call.argument("bias")
-        added = widen(bias) if isinstance(bias, np.ndarray) else 0.0
-        for words, mistake in _MISTAKES:
-            wrong = mistake(a), mistake(b)
-            for side, pair in _sides(wrong, right):
-                if failed.explained(pair[0] @ pair[1].T + added):
-                    return Cause("scales", f"{words}{side}")
-        return _by_solving(failed, a, right) or _by_solving(failed, b, right[::-1], second=True)
+    comparison = failed.comparison
+    if "scaled_products" not in comparison.classes or comparison.direction == "backward" or not failed.whole:
+        return None
+    try:
+        a, b = operands(comparison.call)
+    except (BrokenCall, AttributeError):
+        return None  # groups, or no scales at all
+    if a.shape[0] * a.shape[1] * b.shape[0] * 3 * len(_MISTAKES) > _WORK:
+        return None
+    right = a.scaled(), b.scaled()
+    bias = comparison.call.argument("bias")
+    added = widen(bias) if isinstance(bias, np.ndarray) else 0.0
+    for words, mistake in _MISTAKES:
+        wrong = mistake(a), mistake(b)
+        for side, pair in _sides(wrong, right):
+            if failed.explained(pair[0] @ pair[1].T + added):
+                return Cause("scales", f"{words}{side}")
+    return _by_solving(failed, a, right) or _by_solving(failed, b, right[::-1], second=True)
 
 
 def _sides(
@@ -223,7 +221,10 @@ def _by_solving(
             continue
         # Each element counts by how well it is known.
         known = 1 / np.maximum(allowed[row], np.finfo(np.float64).tiny)
-        for change in _changes(parts * known[:, None], off * known, grid, int(row)):
+        # By how much the scales of the row's blocks may have been others: of one block, then of any; each to scales
+        # that blocks have, and then to any.
+        solved = _solved(parts * known[:, None], off * known)
+        for change in (each for by in solved for each in (_known_scales(grid[row] + by, grid) - grid[row], by)):
             made = expected.copy()
             made[row] += parts @ change
             matched = failed.right(made.T if second else made)
@@ -233,14 +234,6 @@ def _by_solving(
                 block = int(np.argmax(np.abs(change) * np.linalg.norm(parts, axis=0)))
                 return _named(int(row), block, grid[row] + change, grid, second=second)
     return None
-
-
-def _changes(parts: Float64Array, off: Float64Array, grid: Float64Array, row: int) -> Iterator[Float64Array]:
-    """By how much the scales of a row's blocks may have been others, where it is off by so much: of one block, then of
-    any; each to scales that blocks have, and then to any."""
-    for change in _solved(parts, off):
-        yield _known_scales(grid[row] + change, grid) - grid[row]
-        yield change
 
 
 def _solved(parts: Float64Array, off: Float64Array) -> Iterator[Float64Array]:

@@ -39,15 +39,14 @@ _NEAR_ONE = 2.0**-8
 _POWERS = ((2.0, "squared"), (0.5, "the root is taken"), (-1.0, "the reciprocal"))
 
 
-class Sign:
-    def explain(self, failed: FailedOutput) -> Cause | None:
-        if failed.uniform and failed.factors[0] > 0:
-            return None
-        if failed.explained(-failed.expected):
-            return Cause("factor", "negated")
-        if failed.explained(np.abs(failed.expected)):
-            return Cause("factor", "without its sign")
+def sign(failed: FailedOutput) -> Cause | None:
+    if failed.uniform and failed.factors[0] > 0:
         return None
+    if failed.explained(-failed.expected):
+        return Cause("factor", "negated")
+    if failed.explained(np.abs(failed.expected)):
+        return Cause("factor", "without its sign")
+    return None
 
 
 class Factor(Struct, frozen=True):
@@ -55,7 +54,7 @@ class Factor(Struct, frozen=True):
 
     near_one: bool = False
 
-    def explain(self, failed: FailedOutput) -> Cause | None:
+    def __call__(self, failed: FailedOutput) -> Cause | None:
         if not failed.floating:
             return None
         if failed.count < MIN_WRONG_ELEMENTS:
@@ -68,8 +67,10 @@ class Factor(Struct, frozen=True):
                 continue
             allowed = max(1.0, abs(factor)) * failed.allowed
             if any(failed.explained(factor * side, allowed) for side in (failed.expected, failed.rounded)):
-                start = "the wrong ones" if failed.confined else "all"
-                return Cause("factor", f"{start} times {_factor_words(failed, factor)}")
+                start, size = "the wrong ones" if failed.confined else "all", abs(factor)
+                short = 1 + float(f"{size - 1:.2g}") if size > _SMALL else float(f"{size:.2g}")
+                words = _known(failed, factor) or f"{math.copysign(short, factor):.12g}"
+                return Cause("factor", f"{start} times {words}")
         return None
 
     def _of_few(self, failed: FailedOutput) -> Cause | None:
@@ -89,12 +90,6 @@ def _simple(failed: FailedOutput, factor: float) -> Iterator[tuple[float, str]]:
     quotient = Fraction(factor).limit_denominator(_LARGEST_QUOTIENT)
     if 0 < abs(quotient.numerator) <= _LARGEST_QUOTIENT or quotient.denominator == 1:
         yield float(quotient), str(quotient)
-
-
-def _factor_words(failed: FailedOutput, factor: float) -> str:
-    size = abs(factor)
-    short = 1 + float(f"{size - 1:.2g}") if size > _SMALL else float(f"{size:.2g}")
-    return _known(failed, factor) or f"{math.copysign(short, factor):.12g}"
 
 
 def _known(failed: FailedOutput, factor: float) -> str:
@@ -124,61 +119,55 @@ def _known(failed: FailedOutput, factor: float) -> str:
     return f"{'-' if factor < 0 else ''}{found}" if found else ""
 
 
-class Power:
-    def explain(self, failed: FailedOutput) -> Cause | None:
-        magnitude = np.abs(failed.expected)
-        for power, words in _POWERS:
-            with np.errstate(all="ignore"):
-                values = np.copysign(magnitude**power, failed.expected)
-                allowed = failed.allowed * np.maximum(1.0, np.abs(power) * magnitude ** (power - 1))
-            if np.isfinite(values).mean() >= NEARLY_ALL and failed.explained(values, allowed):
-                return Cause("factor", words)
-        return None
-
-
-class SliceFactor:
-    """A factor for each index of some dimensions: a sum, a norm or a scale is wrong that runs over the others."""
-
-    def explain(self, failed: FailedOutput) -> Cause | None:
-        used = failed.wrong & np.isfinite(failed.actual) & np.isfinite(failed.expected) & (failed.expected != 0)
-        # Their middle, since in 16 bit the rounding of the largest element would be in a mean.
-        quotients = np.divide(failed.actual, failed.expected, out=np.full(used.shape, np.nan), where=used)
-        for within in _slices_within(failed) if failed.floating else ():
-            below = used.any(axis=within, keepdims=True)
-            factors = np.where(below, _middles(quotients, within), 1.0)
-            allowed = np.maximum(1.0, np.abs(factors)) * failed.allowed
-            if not failed.explained(factors * failed.expected, allowed, least=2 * MIN_WRONG_ELEMENTS):
-                continue
-            low, high = (f"{value:.4g}" for value in (factors[below].min(), factors[below].max()))
-            words = f"a factor for {_each(failed, within)}, {low} to {high}: a sum, norm or scale is wrong"
+def power(failed: FailedOutput) -> Cause | None:
+    magnitude = np.abs(failed.expected)
+    for power, words in _POWERS:
+        with np.errstate(all="ignore"):
+            values = np.copysign(magnitude**power, failed.expected)
+            allowed = failed.allowed * np.maximum(1.0, np.abs(power) * magnitude ** (power - 1))
+        if np.isfinite(values).mean() >= NEARLY_ALL and failed.explained(values, allowed):
             return Cause("factor", words)
-        return None
+    return None
 
 
-class SliceOffset:
+def slice_factor(failed: FailedOutput) -> Cause | None:
+    """A factor for each index of some dimensions: a sum, a norm or a scale is wrong that runs over the others."""
+    used = failed.wrong & np.isfinite(failed.actual) & np.isfinite(failed.expected) & (failed.expected != 0)
+    # Their middle, since in 16 bit the rounding of the largest element would be in a mean.
+    quotients = np.divide(failed.actual, failed.expected, out=np.full(used.shape, np.nan), where=used)
+    for within in _slices_within(failed) if failed.floating else ():
+        below = used.any(axis=within, keepdims=True)
+        factors = np.where(below, _middles(quotients, within), 1.0)
+        allowed = np.maximum(1.0, np.abs(factors)) * failed.allowed
+        if not failed.explained(factors * failed.expected, allowed, least=2 * MIN_WRONG_ELEMENTS):
+            continue
+        low, high = (f"{value:.4g}" for value in (factors[below].min(), factors[below].max()))
+        words = f"a factor for {_each(failed, within)}, {low} to {high}: a sum, norm or scale is wrong"
+        return Cause("factor", words)
+    return None
+
+
+def slice_offset(failed: FailedOutput) -> Cause | None:
     """A number that is added to each slice, or to everything."""
-
-    def explain(self, failed: FailedOutput) -> Cause | None:
-        # One number for another is off by some number, however often.
-        if failed.count < 2 * MIN_WRONG_ELEMENTS or not has_distinct(failed.expected[failed.wrong], MIN_WRONG_ELEMENTS):
-            return None
-        gap = np.where(failed.wrong, failed.actual - failed.expected, np.nan)
-        gap = np.where(np.isfinite(gap), gap, np.nan)
-        every = tuple(range(gap.ndim))
-        for within in (every, *_slices_within(failed)):
-            shift = _middles(gap, within)
-            # One number far above the limits is no chance, wherever it is added.
-            sure = within == every and np.abs(shift) > _FAR * np.median(failed.allowed[failed.wrong])
-            somewhere = False if sure else None
-            if failed.explained(failed.expected + shift, everywhere=somewhere, least=2 * MIN_WRONG_ELEMENTS):
-                return Cause("offset", self._words(failed, within, shift))
+    # One number for another is off by some number, however often.
+    if failed.count < 2 * MIN_WRONG_ELEMENTS or not has_distinct(failed.expected[failed.wrong], MIN_WRONG_ELEMENTS):
         return None
-
-    def _words(self, failed: FailedOutput, within: tuple[int, ...], shift: Float64Array) -> str:
-        if len(within) == failed.wrong.ndim:
+    gap = np.where(failed.wrong, failed.actual - failed.expected, np.nan)
+    gap = np.where(np.isfinite(gap), gap, np.nan)
+    every = tuple(range(gap.ndim))
+    for within in (every, *_slices_within(failed)):
+        shift = _middles(gap, within)
+        # One number far above the limits is no chance, wherever it is added.
+        sure = within == every and np.abs(shift) > _FAR * np.median(failed.allowed[failed.wrong])
+        somewhere = False if sure else None
+        if not failed.explained(failed.expected + shift, everywhere=somewhere, least=2 * MIN_WRONG_ELEMENTS):
+            continue
+        if within == every:
             where = "all" if failed.explained(failed.expected + shift) else "the wrong ones"
-            return f"{where} plus {float(shift.ravel()[0]):.4g}"
-        return f"a number added for {_each(failed, within)}, {float(shift.min()):.4g} to {float(shift.max()):.4g}"
+            return Cause("offset", f"{where} plus {float(shift.ravel()[0]):.4g}")
+        ends = f"{float(shift.min()):.4g} to {float(shift.max()):.4g}"
+        return Cause("offset", f"a number added for {_each(failed, within)}, {ends}")
+    return None
 
 
 def _middles(values: Float64Array, within: tuple[int, ...]) -> Float64Array:
@@ -220,33 +209,27 @@ _REFERENCE, _ONE = "the right result", "1"
 _Term = tuple[str, Float64Array]
 
 
-class SliceTerm:
+def slice_term(failed: FailedOutput) -> Cause | None:
     """One index of an argument that is missing, or there twice, in one index of the output's first dimension."""
-
-    def explain(self, failed: FailedOutput) -> Cause | None:
-        shape = failed.wrong.shape
-        if len(shape) < 2 or failed.wrong[0].size < MIN_WRONG_ELEMENTS:
-            return None
-        bad = np.flatnonzero(failed.wrong.reshape(shape[0], -1).any(axis=1)).tolist()
-        if len(bad) > _FEW_SLICES:
-            return None
-        for name, values in failed.inputs():
-            if values.shape[1:] == shape[1:] and values.shape[0] > 1:
-                words = self._found(failed, bad, name, values)
-                if words:
-                    return Cause("term", words)
+    shape = failed.wrong.shape
+    if len(shape) < 2 or failed.wrong[0].size < MIN_WRONG_ELEMENTS:
         return None
-
-    def _found(self, failed: FailedOutput, bad: Sequence[int], name: str, values: Float64Array) -> str:
-        found, words = np.array(failed.expected), ""
-        for index in bad:
-            gap = failed.actual[index] - failed.expected[index]
-            distances = [np.abs(values - sign * gap).reshape(len(values), -1).max(axis=1) for sign in (1.0, -1.0)]
-            twice = bool(distances[0].min() < distances[1].min())
-            best = int(np.argmin(distances[0] if twice else distances[1]))
-            found[index] += values[best] if twice else -values[best]
-            words = words or f"index {index} of dim 0 {'has twice' if twice else 'lacks'} index {best} of {name}"
-        return words if failed.explained(found) else ""
+    bad = np.flatnonzero(failed.wrong.reshape(shape[0], -1).any(axis=1)).tolist()
+    if len(bad) > _FEW_SLICES:
+        return None
+    for name, values in failed.inputs():
+        if values.shape[1:] == shape[1:] and values.shape[0] > 1:
+            found, words = np.array(failed.expected), ""
+            for index in bad:
+                gap = failed.actual[index] - failed.expected[index]
+                distances = [np.abs(values - sign * gap).reshape(len(values), -1).max(axis=1) for sign in (1.0, -1.0)]
+                twice = bool(distances[0].min() < distances[1].min())
+                best = int(np.argmin(distances[0] if twice else distances[1]))
+                found[index] += values[best] if twice else -values[best]
+                words = words or f"index {index} of dim 0 {'has twice' if twice else 'lacks'} index {best} of {name}"
+            if words and failed.explained(found):
+                return Cause("term", words)
+    return None
 
 
 class Combination:
@@ -256,7 +239,7 @@ class Combination:
     def __init__(self, *, sliced: bool) -> None:
         self._sliced = sliced
 
-    def explain(self, failed: FailedOutput) -> Cause | None:
+    def __call__(self, failed: FailedOutput) -> Cause | None:
         # One number for another is a multiple of some others, however often.
         if not (failed.floating and has_distinct(failed.expected[failed.wrong], MIN_WRONG_ELEMENTS)):
             return None

@@ -54,14 +54,17 @@ def detects_of(comparison: Comparison, stage: Stage, terms: Terms) -> Detects:
         return Detects(None, 1.0, 1.0 if row_of(comparison.actual) else None)
     narrow, elementwise, count = form.precision < SINGLE, comparison.elementwise, stage.noise.count
     largest, limit, allowed, biased = _granted(comparison, stage, terms, form, rms)
-    roundoff, found, units = form.roundoff, min(limit, largest) * allowed / rms, allowed / _ulp(rms, form)
+    unit = math.ldexp(1.0, max(math.frexp(rms)[1] - 1, form.min_exponent) - form.precision + 1)
+    roundoff, found, units = form.roundoff, min(limit, largest) * allowed / rms, allowed / unit
     if biased and count > BIASED:
         found = min(found, allowed / rms / 2)
     scale = max(roundoff, found if narrow else found + HALF_ULP * roundoff)
     element, row = max(1.0, 0.5 + (ALONE if elementwise else 1.0) * largest * units), None
     if extent := row_of(comparison.actual):
         row = max(1.0, 0.5 + ROW * min(largest, limit * math.sqrt(count / extent)) * units)
-    if narrow and elementwise and stage.source != BETWEEN_STEPS and _rounds_between_operands(comparison):
+    forward_here = comparison.case.on_cpu and comparison.case.direction == "forward"
+    several = _operands(comparison, np.ndarray, float) >= OPERANDS or _divides_by_number(comparison)
+    if narrow and elementwise and stage.source != BETWEEN_STEPS and forward_here and several:
         steps = _steps_share(comparison, rms)
         scale, element = max(scale, STEPS_SCALE * steps * roundoff), max(element, STEPS_ELEMENT * steps)
         row = None if row is None else max(row, STEPS_ROW * steps)
@@ -107,13 +110,6 @@ def _operands(comparison: Comparison, *kinds: type) -> int:
     return max(1, count + (comparison.direction == "backward"))
 
 
-def _rounds_between_operands(comparison: Comparison) -> bool:
-    case = comparison.case
-    if not case.on_cpu or case.direction != "forward":
-        return False
-    return _operands(comparison, np.ndarray, float) >= OPERANDS or _divides_by_number(comparison)
-
-
 def _divides_by_number(comparison: Comparison) -> bool:
     """Such a kernel multiplies by a reciprocal."""
     call = comparison.call
@@ -127,11 +123,6 @@ def _steps_share(comparison: Comparison, rms: float) -> float:
         return 1.0
     with np.errstate(all="ignore"):
         return min(1.0, _rms(comparison.expected - widen(first)) / rms)
-
-
-def _ulp(value: float, form: FloatFormat) -> float:
-    exponent = max(math.frexp(value)[1] - 1, form.min_exponent)
-    return math.ldexp(1.0, exponent - form.precision + 1)
 
 
 def _rms(values: AnyArray) -> float:
@@ -162,7 +153,11 @@ def with_grant(comparison: Comparison, verdict: OutputVerdict) -> OutputVerdict:
     sizes = np.abs(comparison.expected)
     finite = np.where(np.isfinite(sizes), sizes, 0.0)
     sizes = np.maximum(finite, root_mean_square(finite))
-    units, shares = (_beyond(comparison, unit) for unit in (ulp(sizes, comparison.precision), sizes))
+    # What each element is off by beyond its last rounding, in ulps and as a share; inf where it overflows.
+    both = [Spread.of(unit) for unit in (ulp(sizes, comparison.precision), sizes)]
+    beyond = [noise_of(comparison, each, floor=0.0).ratios for each in both]
+    whole = np.isfinite(widen(comparison.actual))
+    units, shares = (np.where(whole | (ratios == 0), ratios, np.inf) for ratios in beyond)
     # An overflow of a few elements is said already, and has no size.
     most, share = (float(np.max(found, initial=0.0, where=np.isfinite(found))) for found in (units, shares))
     everywhere = bool(np.median(shares) > ALL)
@@ -179,9 +174,3 @@ def with_grant(comparison: Comparison, verdict: OutputVerdict) -> OutputVerdict:
     if everywhere:
         words = f"{UNDECIDED}nothing was judged: steps in {comparison.precision.name} overflow or vanish; {words}"
     return replace(found, verdict="warning", reason=words)
-
-
-def _beyond(comparison: Comparison, unit: AnyArray) -> AnyArray:
-    """What each element is off by beyond its last rounding, in these units; inf where it overflows."""
-    ratios = noise_of(comparison, Spread.of(unit), floor=0.0).ratios
-    return np.where(np.isfinite(widen(comparison.actual)) | (ratios == 0), ratios, np.inf)

@@ -56,23 +56,19 @@ class Opening(Struct, frozen=True):
 
     def __call__(self, actual: AnyArray, expected: AnyArray) -> BoolArray:
         """Those of a part of the output, of whatever shape."""
-        above = self._above(actual, expected)
-        if self.farthest is not None and above.any():
-            off = _steps_off(replace(self.comparison, actual=actual, expected=expected), self.least)
-            above &= ~(off <= self.farthest) | ~(_by_row(off) <= self.row)
-        return above
-
-    def _above(self, actual: AnyArray, expected: AnyArray) -> BoolArray:
-        """Those that are above the limit beside what each is granted; what no run moves from zero is granted less."""
+        # Above the limit beside what each is granted; what no run moves from zero is granted less.
         form, roundoff = float_format(self.comparison.precision), self.comparison.roundoff
         least = float(np.maximum(noise_ratio.least_allowed(form), self.least))
         found = kernel.opened(actual, expected, form, roundoff=roundoff, least=least, limit=self.limit)
-        if found is not None:
-            return found
-        part = replace(self.comparison, actual=actual, expected=expected)
-        everywhere = Spread.of(np.full(expected.shape, self.least)) if self.least else None
-        ratios = stages.noise_of(part, everywhere, floor=0.0).ratios
-        return np.asarray(~(ratios <= self.limit) | ((expected == 0) & (ratios > 0)))
+        if found is None:
+            part = replace(self.comparison, actual=actual, expected=expected)
+            everywhere = Spread.of(np.full(expected.shape, self.least)) if self.least else None
+            ratios = stages.noise_of(part, everywhere, floor=0.0).ratios
+            found = np.asarray(~(ratios <= self.limit) | ((expected == 0) & (ratios > 0)))
+        if self.farthest is not None and found.any():
+            off = _steps_off(replace(self.comparison, actual=actual, expected=expected), self.least)
+            found &= ~(off <= self.farthest) | ~(_by_row(off) <= self.row)
+        return found
 
 
 def _by_row(off: AnyArray) -> AnyArray:

@@ -42,11 +42,8 @@ def multiplied(comparison: Comparison) -> OtherTerms | None:
     if kernel is None or kernel.shape != there.shape or not (there := there & np.isnan(widen(kernel))).any():
         return None
 
-    def with_nan(run: AnyArray) -> AnyArray:
-        return np.where(there, np.nan, run)
-
     return OtherTerms(
-        comparison.with_reference(with_nan),
+        comparison.with_reference(lambda run: np.where(there, np.nan, run)),
         f"{UNDECIDED}{np.count_nonzero(there):,} elements are NaN where the reference has numbers, as in the CPU's own "
         "kernel: zeros, such as those of padding, may have met NaN or an infinity of the arguments",
     )
@@ -67,11 +64,8 @@ def left_out(comparison: Comparison) -> OtherTerms | None:
     if not there.any():
         return None
 
-    def filled(run: AnyArray) -> AnyArray:
-        return np.where(there, first, run)
-
     return OtherTerms(
-        comparison.with_reference(filled),
+        comparison.with_reference(lambda run: np.where(there, first, run)),
         f"{UNDECIDED}{np.count_nonzero(there):,} elements are numbers where the reference is NaN: there zero meets NaN "
         "or an infinity of the arguments, and of the CPU's own kernels some leave such terms out",
     )

@@ -235,17 +235,22 @@ def between_steps(comparison: Comparison, runs: list[AnyArray], limits: Limits) 
         return inside_kernel(comparison, runs, limits)
     sampled = comparison.evidence.narrow_steps(STAGES[-1])
     if "attention" in comparison.classes:
-        # All of a row hangs on few roundings there, and one that falls to the other side moves all of it.
-        runs = runs + _drawn_anew(comparison)
+        # All of a row hangs on few roundings there, and one that falls to the other side moves all of it. So what the
+        # steps round on other inputs counts as well, without the inputs' own shift, which would hide whatever is wrong
+        # where scores are large.
+        evidence, expected = comparison.evidence, comparison.expected
+        pairs = zip(evidence.narrow_steps_perturbed(STAGES[-1]), evidence.perturbed_narrow(STAGES[-1]), strict=False)
+        with np.errstate(invalid="ignore"):
+            runs = runs + [expected + np.where(step == exact, 0.0, step - exact) for step, exact in pairs]
     spread = pooled_spread(comparison, run_spread(comparison, runs + sampled))
     # Sampled rounding has a direction: against R a healthy kernel would be off by all of it.
     center = nearest_sample(comparison, [comparison.expected, *sampled]) if sampled else comparison.expected
     measured = noise_of(replace(comparison, expected=center), spread)
     by_chance = STEPS.rms * noise_ratio.by_chance(measured.count)
-    # The largest ratio goes with what the other elements show.
-    close = Limits(
-        min(STEPS.largest, max(STEPS_LEAST, STEPS_SHARE * rms_of_others(measured))), max(STEPS_OF_MANY, by_chance)
-    )
+    # The largest ratio goes with the RMS ratio of all elements but the worst.
+    squares = max(measured.rms**2 * measured.count - measured.largest**2, 0.0)
+    others = math.sqrt(squares / max(measured.count - 1, 1))
+    close = Limits(min(STEPS.largest, max(STEPS_LEAST, STEPS_SHARE * others)), max(STEPS_OF_MANY, by_chance))
     return Stage(measured, close, STAGES[-1], BETWEEN_STEPS, spread, center)
 
 
@@ -261,18 +266,6 @@ def inside_kernel(comparison: Comparison, runs: list[AnyArray], limits: Limits) 
     return Stage(noise_of(comparison, spread), close, STAGES[-1], BETWEEN_STEPS, spread, comparison.expected)
 
 
-def _drawn_anew(comparison: Comparison) -> list[AnyArray]:
-    """What the steps round, each time on other inputs, in place of what they round on these: the inputs' own shift is
-    taken off, since where scores are large it would hide whatever is wrong."""
-    evidence, expected = comparison.evidence, comparison.expected
-    stepped, moved = evidence.narrow_steps_perturbed(STAGES[-1]), evidence.perturbed_narrow(STAGES[-1])
-    with np.errstate(invalid="ignore"):
-        return [
-            expected + np.where(rounded == exact, 0.0, rounded - exact)
-            for rounded, exact in zip(stepped, moved, strict=False)
-        ]
-
-
 def nearest_sample(comparison: Comparison, sampled: list[AnyArray]) -> AnyArray:
     """NaN stays right where the reference is NaN, though steps may lead to a number. In place of an infinity NaN is
     what exact inputs lead to: the first two of sampled."""
@@ -284,28 +277,19 @@ def nearest_sample(comparison: Comparison, sampled: list[AnyArray]) -> AnyArray:
     return np.asarray(np.where(lost, comparison.expected, noise_ratio.nearest_run(comparison.actual, sampled)))
 
 
-def rms_of_others(measured: Noise) -> float:
-    """The RMS ratio of all elements but the worst."""
-    squares = max(measured.rms**2 * measured.count - measured.largest**2, 0.0)
-    return math.sqrt(squares / max(measured.count - 1, 1))
-
-
 def rounds_inside(comparison: Comparison) -> bool:
     """Does the CPU's kernel round to 16 bit inside, in steps that are not written down?"""
     if comparison.case.computes_narrow:
         return True
-    if "terms_of_transposed_kernel" in comparison.classes and _pads_a_stride(comparison):
-        return True
+    if "terms_of_transposed_kernel" in comparison.classes:
+        # A transposed convolution that pads its output by a stride or more goes to a kernel whose columns are rounded.
+        stride, padding = (np.atleast_1d(comparison.call.argument(name)) for name in ("stride", "output_padding"))
+        if np.any(padding >= stride):
+            return True
     kind = f"narrow_{comparison.direction}"
     # Where no library computes them, other 16-bit convolutions are the framework's own, as float16's always are.
     dtype = "float16" if comparison.case.plain_convolutions else comparison.precision.name
     return kind in comparison.classes or f"{kind}@{dtype}" in comparison.classes
-
-
-def _pads_a_stride(comparison: Comparison) -> bool:
-    """A transposed convolution that pads its output by a stride or more goes to a kernel whose columns are rounded."""
-    stride, padding = (np.atleast_1d(comparison.call.argument(name)) for name in ("stride", "output_padding"))
-    return bool(np.any(padding >= stride))
 
 
 def _stage(comparison: Comparison, spread: Spread | None, limits: Limits, k: int, source: str) -> Stage:

@@ -20,7 +20,7 @@ from pytest_probe.numerics.error_plots import histogram
 from pytest_probe.numerics.noise_ratio import Bias, Noise, Spread
 from pytest_probe.standards.exact import Exact, elements
 from pytest_probe.standards.noise import edges, far_off, other_terms, stages, steps
-from pytest_probe.standards.noise.added_in_order import Added, added_in_order
+from pytest_probe.standards.noise.added_in_order import added_in_order
 from pytest_probe.standards.noise.detects import detects_of, with_grant
 from pytest_probe.standards.noise.edges import is_smooth, unstable
 from pytest_probe.standards.noise.stages import AMONG_THEMSELVES, BETWEEN_STEPS, EQUAL_TERMS, STAGES, Measured, Stage
@@ -56,9 +56,12 @@ class NoiseStandard:
     def _judged(self, comparison: Comparison, measured: Mapping[str, Metric]) -> OutputVerdict:
         known = Measured()
         stage, outcome, reason = _decided(comparison, known)
-        if outcome != "error" and summed_terms(comparison).assumed and _matters(comparison, stage):
-            comparison = replace(comparison, terms=comparison.evidence.terms())
-            stage, outcome, reason = _decided(comparison, known)
+        if outcome != "error" and summed_terms(comparison).assumed:
+            # May the output pass only since it is assumed to be a sum of many terms? Attention always is one of some.
+            few = of_few_terms(comparison)
+            if not stages.noise_of(few, stage.spread).within(stages.limits_of(few)):
+                comparison = replace(comparison, terms=comparison.evidence.terms())
+                stage, outcome, reason = _decided(comparison, known)
         if outcome == "error":
             cut = other_terms.with_cut_sums(comparison, stage.spread)
             other = None if cut is None else _decided(cut, Measured())
@@ -67,7 +70,10 @@ class NoiseStandard:
             narrower = _in_single(comparison)
             if narrower is not None:
                 return narrower
-            added = _added(comparison, stage)
+            added = None
+            if not (stage.within_limits or stage.unstable):
+                allowed = stages.scale_of(comparison, stage.spread)
+                added = added_in_order(comparison, stage.noise, stage.limits, allowed)
             if added is not None:
                 return _verdict(comparison, stage, "warning", added.words, measured)
             own = _of_own_kernel(comparison)
@@ -108,8 +114,13 @@ def _of_own_kernel(comparison: Comparison) -> tuple[Stage, str] | None:
     device of somebody else gets nothing from this."""
     if not stages.may_round_between(comparison) or stages.rounds_inside(comparison):
         return None
-    whose, actual = _whose_kernel(comparison), comparison.actual
-    if whose is None:
+    whose, actual = "", comparison.actual
+    if not comparison.case.on_cpu:
+        known = f"narrow_{comparison.direction}_{comparison.case.own_kernels}"
+        whose = "the framework" if known in comparison.classes else ""
+    elif (own := comparison.evidence.own_result()) is not None and same_bytes(own.values, actual):
+        whose = own.framework
+    if not whose:
         return None
     # An overflow inside is no rounding.
     rounded = round_to(comparison.expected, actual.dtype)
@@ -123,15 +134,6 @@ def _of_own_kernel(comparison: Comparison) -> tuple[Stage, str] | None:
     return stage, f"{whose}'s {OWN_KERNEL}"
 
 
-def _whose_kernel(comparison: Comparison) -> str | None:
-    """The framework whose own kernel gave the output, and rounds inside as far as is known; None for another kernel."""
-    if not comparison.case.on_cpu:
-        known = f"narrow_{comparison.direction}_{comparison.case.own_kernels}"
-        return "the framework" if known in comparison.classes else None
-    own = comparison.evidence.own_result()
-    return own.framework if own is not None and same_bytes(own.values, comparison.actual) else None
-
-
 def _but_for_kernels_inside(comparison: Comparison) -> str | None:
     """The words for an error of a user's function, in 16 bit, that is none where each kernel of the framework's own CPU
     inside it rounds once; None where it stays one, and where the function gives something else each time."""
@@ -140,13 +142,6 @@ def _but_for_kernels_inside(comparison: Comparison) -> str | None:
         return None
     _, outcome, _ = _decided(replace(comparison, actual=inside.once), Measured())
     return None if outcome == "error" else f"{inside.framework}'s {OWN_KERNEL}"
-
-
-def _added(comparison: Comparison, stage: Stage) -> Added | None:
-    """How the output was added up, where the order of its terms explains what is above the limits."""
-    if stage.within_limits or stage.unstable:
-        return None
-    return added_in_order(comparison, stage.noise, stage.limits, stages.scale_of(comparison, stage.spread))
 
 
 def _decided(comparison: Comparison, known: Measured) -> tuple[Stage, Outcome, str]:
@@ -159,16 +154,18 @@ def _decided(comparison: Comparison, known: Measured) -> tuple[Stage, Outcome, s
     trouble = _bias_beside_steps(comparison, stage) if stage.within_limits else stage.reason
     if trouble is None:
         trouble = edges.crossed(comparison, stage) or edges.unbalanced(comparison, stage)
-        return (stage, "error", trouble) if trouble else (stage, *_share_judged(stage))
+        if trouble:
+            return stage, "error", trouble
+        # Elements that nobody could judge are no pass.
+        size = stage.noise.ratios.size
+        judged = size - stage.noise.undecided
+        if 2 * judged >= size:
+            return stage, "pass", ""
+        found = f"{judged:,} of {size:,} elements could be judged; perturbed runs overflow in the others"
+        return stage, "warning", f"{UNDECIDED}{found}"
     # What rounding to 16 bit explains, of an output that is above the limits or biased.
-    found, outcome, reason = _explained_by_steps(comparison, stage, trouble)
-    return (found, outcome, reason) if outcome != "error" else _explained_by_borders(comparison, stage, reason)
-
-
-def _matters(comparison: Comparison, stage: Stage) -> bool:
-    """May the output pass only since it is assumed to be a sum of many terms? Attention always is one of some."""
-    few = of_few_terms(comparison)
-    return not stages.noise_of(few, stage.spread).within(stages.limits_of(few))
+    explained, outcome, reason = _explained_by_steps(comparison, stage, trouble)
+    return (explained, outcome, reason) if outcome != "error" else _explained_by_borders(comparison, stage, reason)
 
 
 def of_few_terms(comparison: Comparison) -> Comparison:
@@ -209,9 +206,13 @@ def _explained_by_steps(comparison: Comparison, stage: Stage, trouble: str) -> t
             return stage, "pass", beside
     elif _biased_as_cpu(comparison, stage):
         return stage, "pass", "as-cpu: the CPU's own kernel has the same bias"
-    cast = _cast_inside(comparison, stage)
-    if cast:
-        return replace(stage, source=BETWEEN_STEPS), "warning", f"{cast}: {trouble}"
+    # Kernels that give 16 bit inside a call of the framework's own whose results are float32: an autocast casts so.
+    case = comparison.case
+    kernels = comparison.evidence.narrow_kernels() if case.own_kernels and not _gives_narrow(comparison) else ()
+    if kernels and steps.unlike_composed_steps(comparison, stage, ["cast"]) == "":
+        names = " and ".join(dict.fromkeys(kernels))
+        words = f"under autocast the framework's own call computes {names} in {case.narrow} inside: {trouble}"
+        return replace(stage, source=BETWEEN_STEPS), "warning", words
     if stages.may_round_between(comparison):
         why_not = steps.unlike_composed_steps(comparison, stage)
         if why_not == "":
@@ -221,17 +222,6 @@ def _explained_by_steps(comparison: Comparison, stage: Stage, trouble: str) -> t
         if why_not is not None:
             trouble = f"{trouble}; no rounding between kernels: {why_not}"
     return stage, "error", _named(comparison, trouble)
-
-
-def _cast_inside(comparison: Comparison, stage: Stage) -> str:
-    """The words for kernels that give 16 bit inside a call of the framework's own whose results are float32, where an
-    autocast casts so, and that explains the output; "" where it does not."""
-    case = comparison.case
-    kernels = comparison.evidence.narrow_kernels() if case.own_kernels and not _gives_narrow(comparison) else ()
-    if not kernels or steps.unlike_composed_steps(comparison, stage, ["cast"]) != "":
-        return ""
-    names = " and ".join(dict.fromkeys(kernels))
-    return f"under autocast the framework's own call computes {names} in {case.narrow} inside"
 
 
 def _gives_narrow(comparison: Comparison) -> bool:
@@ -245,18 +235,6 @@ def _named(comparison: Comparison, trouble: str) -> str:
     if not steps.truncates(comparison):
         return trouble
     return f"truncates to {comparison.precision.name} where it should round: {trouble}"
-
-
-def _share_judged(stage: Stage) -> tuple[Outcome, str]:
-    """Elements that nobody could judge are no pass."""
-    size = stage.noise.ratios.size
-    judged = size - stage.noise.undecided
-    if 2 * judged >= size:
-        return "pass", ""
-    return (
-        "warning",
-        f"{UNDECIDED}{judged:,} of {size:,} elements could be judged; perturbed runs overflow in the others",
-    )
 
 
 def decided(comparison: Comparison, verdict: OutputVerdict) -> Stage:

@@ -62,9 +62,13 @@ def unlike_composed_steps(
     None where the call rounds nowhere but at its end: one kernel computes in float32 and rounds once. Attention may be
     one fused kernel, or several.
     """
-    why_not = None
+    why_not, evidence = None, comparison.evidence
     for how in kinds:
-        samples = _composed(comparison, how)
+        # The reference's call as kernels of an accelerator make it, and what such kernels round on other inputs.
+        samples = evidence.composed_steps(how)
+        if samples:
+            moved, apart = evidence.composed_steps_moved(DRAWN, how), evidence.neighbours(DRAWN)
+            samples = samples + [_drawn(comparison, *pair) for pair in zip(moved, apart, strict=False)]
         if any(_rounds_inside(comparison, sample) for sample in samples):
             why_not = _unlike(comparison, stage, samples)
             if not why_not and how in ("stepwise", "cast"):
@@ -153,16 +157,6 @@ def _right_at_poles(comparison: Comparison, stage: Stage, samples: Sequence[AnyA
         return np.asarray(within)
     explained = spread.disagree & spread.explains(widen(comparison.actual), comparison.precision)
     return np.asarray(within | (explained & np.isinf(comparison.expected)))
-
-
-def _composed(comparison: Comparison, how: Composition) -> list[AnyArray]:
-    """The reference's call as kernels of an accelerator make it, and what such kernels round on other inputs."""
-    evidence = comparison.evidence
-    exact = evidence.composed_steps(how)
-    if not exact:
-        return []
-    moved, apart = evidence.composed_steps_moved(DRAWN, how), evidence.neighbours(DRAWN)
-    return exact + [_drawn(comparison, *pair) for pair in zip(moved, apart, strict=False)]
 
 
 def _drawn(comparison: Comparison, rounded: AnyArray, plain: AnyArray) -> AnyArray:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from msgspec import Struct
 
@@ -33,8 +31,10 @@ def summed_terms(comparison: Comparison) -> Terms:
     if comparison.terms is not None:
         return Terms(comparison.terms)
     classes, gradient = comparison.classes, not comparison.name.startswith(("output", "input"))
-    forward = max((_elements(value) for value in comparison.case.reference.values()), default=1)
-    size = max(_size(comparison), 1)
+    forward = max((int(np.size(value)) for value in comparison.case.reference.values()), default=1)
+    # Elements of the output, or gradient, as the call has it: a judge may compare sums of them.
+    found = comparison.call.at(comparison.name.removeprefix("grad."))
+    size = max(found.size if isinstance(found, np.ndarray) else comparison.expected.size, 1)
     terms = _of_product(comparison)
     if terms is not None:
         return Terms(max(1, forward * terms // size) if gradient else terms)
@@ -89,16 +89,6 @@ def _arrays(comparison: Comparison) -> list[AnyArray]:
         _, _, place = comparison.name.rpartition(".")
         return [inside[int(place)]] if place.isdigit() and int(place) < len(inside) else inside
     return call.arrays + inside
-
-
-def _elements(value: Any) -> int:
-    return value.size if isinstance(value, np.ndarray) else int(np.size(value))
-
-
-def _size(comparison: Comparison) -> int:
-    """Elements of the output, or gradient, as the call has it: a judge may compare sums of them."""
-    found = comparison.call.at(comparison.name.removeprefix("grad."))
-    return found.size if isinstance(found, np.ndarray) else comparison.expected.size
 
 
 def _of_product(comparison: Comparison) -> int | None:

@@ -23,17 +23,14 @@ def nearest(values: Float64Array, form: FloatFormat, *, saturate: bool) -> Float
     return widen(round_to(limited, form.name))
 
 
-def _away(values: Float64Array, form: FloatFormat) -> Float64Array:
-    spacing = form.spacing(values)
-    return np.clip(np.copysign(np.floor(np.abs(values) / spacing + 0.5) * spacing, values), -form.max, form.max)
-
-
 def others(values: Float64Array, form: FloatFormat) -> Mapping[str, Float64Array]:
     """What quantisers do in place of that, by what is said of it."""
     limited = np.clip(values, -form.max, form.max)
+    spacing = form.spacing(limited)
+    away = np.copysign(np.floor(np.abs(limited) / spacing + 0.5) * spacing, limited)
     return {
         "truncate": widen(truncated(limited, np.dtype(round_to(limited, form.name).dtype))),
-        "round ties away from zero": _away(limited, form),
+        "round ties away from zero": np.clip(away, -form.max, form.max),
         "are not saturated": nearest(values, form, saturate=False),
         "are saturated": nearest(values, form, saturate=True),
         "are rounded to bfloat16 first": nearest(widen(round_to(values, "bfloat16")), form, saturate=True),

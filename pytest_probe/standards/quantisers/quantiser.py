@@ -65,7 +65,9 @@ def judge(numbers: AnyArray, draws: Sequence[Quantised], wanted: Wanted) -> tupl
     shape, first = (matrix.shape[0], matrix.shape[1]), draws[0]
     form = elements.format_of(dtype_name(first.values.dtype))
     blocks = _blocks(matrix, wanted.recipe)
-    grid = _grid(first, wanted, shape)
+    # The stored scale of each block, without that of the whole tensor.
+    check_scales(wanted.recipe, shape, wanted.order, first.scales.shape, dtype_name(first.scales.dtype))
+    grid = widen(laid_out(first.scales, wanted.recipe, shape, wanted.order))
     usual = ~blocks.lost & (blocks.largest >= SMALLEST)
     known = rules(dtype_name(first.scales.dtype))
     found = {name: followed(rule, grid, blocks.largest / first.whole, form, usual) for name, rule in known.items()}
@@ -96,12 +98,6 @@ def _blocks(matrix: Float64Array, recipe: Recipe) -> _Blocks:
     return _Blocks(matrix, largest, np.asarray(~finite.all(axis=(1, 3))))
 
 
-def _grid(found: Quantised, wanted: Wanted, shape: tuple[int, int]) -> Float64Array:
-    """The stored scale of each block, without that of the whole tensor."""
-    check_scales(wanted.recipe, shape, wanted.order, found.scales.shape, dtype_name(found.scales.dtype))
-    return widen(laid_out(found.scales, wanted.recipe, shape, wanted.order))
-
-
 def _numbers(found: Quantised, shape: tuple[int, ...]) -> Float64Array:
     """The elements, in the order of the matrix. Raises BrokenCall where they are of another shape."""
     own = widen(unpacked(found.values) if is_packed(found.values) else found.values)
@@ -114,15 +110,11 @@ def _numbers(found: Quantised, shape: tuple[int, ...]) -> Float64Array:
 
 
 def _of_scales(
-    first: Quantised,
-    wanted: Wanted,
-    found: Mapping[str, Followed],
-    best: Followed,
-    grid: Float64Array,
-    blocks: _Blocks,
+    first: Quantised, wanted: Wanted, found: Mapping[str, Followed], best: Followed, grid: Float64Array, blocks: _Blocks
 ) -> OutputVerdict:
     shares: dict[str, Metric] = {f"share_{name}": each.share for name, each in found.items()}
-    odd = _odd_blocks(grid, blocks)
+    # Of blocks that no rule speaks of: any number suits zeros.
+    odd = ~blocks.lost & (blocks.largest == 0) & ~np.isfinite(grid)
     reason = ""
     if not best.all:
         block = tuple(int(place) for place in np.argwhere(best.wrong)[0])
@@ -134,24 +126,10 @@ def _of_scales(
             f"block {list(block)}, whose largest number is {blocks.largest[block]:.6g}, has the scale "
             f"{grid[block]:.6g}; by rule: {shown}"
         )
-    elif odd:
-        reason = odd
+    elif odd.any():
+        reason = f"{np.count_nonzero(odd):,} blocks of zeros have a scale that is no number, the first {_at(odd)}"
     metrics = {**shares, "rule": best.rule.name if best.all else "none"}
     return _verdict("scales", first.scales, reason, metrics)
-
-
-def _odd_blocks(grid: Float64Array, blocks: _Blocks) -> str:
-    """What is wrong with scales of blocks that no rule speaks of: of zeros, which any number suits."""
-    zeros = ~blocks.lost & (blocks.largest == 0) & ~np.isfinite(grid)
-    if not zeros.any():
-        return ""
-    return f"{np.count_nonzero(zeros):,} blocks of zeros have a scale that is no number, the first {_at(zeros)}"
-
-
-def _quotients(matrix: Float64Array, grid: Float64Array, wanted: Wanted, whole: float, factor: float) -> Float64Array:
-    scale = expanded(grid, wanted.recipe, (matrix.shape[0], matrix.shape[1])) * whole
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        return np.asarray(np.where(matrix == 0, matrix, matrix * factor / scale))
 
 
 def _of_elements(
@@ -165,15 +143,16 @@ def _of_elements(
 ) -> OutputVerdict:
     shape = (matrix.shape[0], matrix.shape[1])
     judged = expanded(usual, wanted.recipe, shape) & np.isfinite(matrix)
-    quotients = _quotients(matrix, grid, wanted, draws[0].whole, 1.0 if rule is None else rule.rule.factor)
+    scale, factor = expanded(grid, wanted.recipe, shape) * draws[0].whole, 1.0 if rule is None else rule.rule.factor
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        quotients = np.asarray(np.where(matrix == 0, matrix, matrix * factor / scale))
     values = [_numbers(draw, shape) for draw in draws]
     # Quotients by a power of two are exact.
-    scale = expanded(grid, wanted.recipe, shape) * draws[0].whole
     with np.errstate(invalid="ignore"):
         exact = (np.frexp(np.abs(scale))[0] == 0.5) & (rule is None or rule.rule.factor == 1)
     near = NEAR * ~exact
     follows = "" if rule is None else f"scales follow {rule.rule.name}, "
-    reason = _lost_numbers(matrix, values[0], scale, form) or _zeros(matrix, values[0], scale)
+    reason = _lost_numbers(matrix, values[0], scale, form)
     metrics: dict[str, Metric] = {}
     if not reason and wanted.rounding == "stochastic":
         reason = _of_draws(values, quotients, judged, form, near)
@@ -181,29 +160,20 @@ def _of_elements(
         wrong = judged & ~elements.right(values[0], quotients, form, saturate=wanted.saturate, near=near)
         metrics["mismatch"] = float(wrong.mean())
         if wrong.any():
-            reason = _unlike(values[0], quotients, wrong, judged, form, wanted)
+            found = values[0]
+            row, column = np.argwhere(wrong)[0]
+            ways = elements.others(quotients, form)
+            right = elements.nearest(quotients, form, saturate=wanted.saturate)
+            named = [name for name, way in ways.items() if alike(found, way)[judged].all()]
+            what = f"elements {named[0]}" if named else "elements are not x / scale rounded to nearest even"
+            reason = (
+                f"{what}: {np.count_nonzero(wrong):,} of {wrong.size:,} are wrong; [{row}, {column}] is "
+                f"{found[row, column]:.6g}, x / scale is {quotients[row, column]:.9g}, which rounds to "
+                f"{right[row, column]:.6g}"
+            )
     metrics["clipped"] = float(np.mean(np.abs(values[0]) == form.max))
     metrics["flushed"] = float(np.mean((values[0] == 0) & (matrix != 0)))
     return _verdict("elements", draws[0].values, follows + reason if reason else "", metrics)
-
-
-def _unlike(
-    found: Float64Array,
-    quotients: Float64Array,
-    wrong: BoolArray,
-    judged: BoolArray,
-    form: FloatFormat,
-    wanted: Wanted,
-) -> str:
-    row, column = np.argwhere(wrong)[0]
-    ways = elements.others(quotients, form)
-    right = elements.nearest(quotients, form, saturate=wanted.saturate)
-    named = [name for name, way in ways.items() if alike(found, way)[judged].all()]
-    what = f"elements {named[0]}" if named else "elements are not x / scale rounded to nearest even"
-    return (
-        f"{what}: {np.count_nonzero(wrong):,} of {wrong.size:,} are wrong; [{row}, {column}] is "
-        f"{found[row, column]:.6g}, x / scale is {quotients[row, column]:.9g}, which rounds to {right[row, column]:.6g}"
-    )
 
 
 def _of_draws(
@@ -224,24 +194,18 @@ def _of_draws(
 
 
 def _lost_numbers(matrix: Float64Array, found: Float64Array, scale: Float64Array, form: FloatFormat) -> str:
-    """NaN must stay one, in the element or by its scale; an infinity may be one, NaN, or the largest number."""
+    """NaN must stay one, in the element or by its scale; an infinity may be one, NaN, or the largest number. Zeros must
+    stay zeros, unless their block has NaN."""
     with np.errstate(invalid="ignore"):
         lost = np.isnan(found * scale)
     for gone, words in (
-        (np.isnan(matrix) & ~lost, "NaN"),
-        (np.isinf(matrix) & ~lost & (np.abs(found) < form.max), "infinities"),
+        (np.isnan(matrix) & ~lost, "NaN became"),
+        (np.isinf(matrix) & ~lost & (np.abs(found) < form.max), "infinities became"),
+        ((matrix == 0) & (found != 0) & np.isfinite(scale), "zeros became"),
     ):
         if gone.any():
-            return f"{np.count_nonzero(gone):,} {words} became other numbers, the first {_at(gone)}"
+            return f"{np.count_nonzero(gone):,} {words} other numbers, the first {_at(gone)}"
     return ""
-
-
-def _zeros(matrix: Float64Array, found: Float64Array, scale: Float64Array) -> str:
-    """Zeros must stay zeros, unless their block has NaN."""
-    odd = (matrix == 0) & (found != 0) & np.isfinite(scale)
-    if not odd.any():
-        return ""
-    return f"{np.count_nonzero(odd):,} zeros became other numbers, the first {_at(odd)}"
 
 
 def _at(places_: BoolArray) -> str:

@@ -121,14 +121,10 @@ def followed(rule: Rule, found: Float64Array, largest: Float64Array, form: Float
     close = np.abs(found - expected) <= rule.near * expected
     if not rule.near:
         # float32 inside may take a quotient for its neighbour, on the other side of an edge.
-        for moved in (some * (1 - NEAR), some * (1 + NEAR)):
-            close |= (found == rule.scale(moved, form)) & _inexact(rule, largest, form)
+        # So it is where a rule divides by a number that is no power of two. Others look at bits.
+        inexact = rule.name in ("rceil", "nearest", "up", "down") and 2.0 ** _top(form) != form.max
+        for moved in (some * (1 - NEAR), some * (1 + NEAR)) if inexact else ():
+            close |= found == rule.scale(moved, form)
     wrong = judged & ~close
     count = max(int(np.count_nonzero(judged)), 1)
     return Followed(rule, float(1 - np.count_nonzero(wrong) / count), wrong, expected)
-
-
-def _inexact(rule: Rule, largest: Float64Array, form: FloatFormat) -> BoolArray:
-    """Where a rule divides by a number that is no power of two. Others look at bits."""
-    divides = rule.name in ("rceil", "nearest", "up", "down")
-    return np.full(largest.shape, divides and 2.0 ** _top(form) != form.max)

@@ -185,11 +185,6 @@ def _with(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]
     return {**base, **merged}
 
 
-# The rules that the tools of the field judge by, each from an output's metrics to a verdict.
-#
-# Thresholds on single elements (small_value, rtol, ...) are those of the convention under which the metrics were taken.
-
-
 class RuleVerdict(Struct, frozen=True):
     """What a rule finds in the metrics of one output. reason names the metric that decided, with its value and limit; a
     pass needs none."""
@@ -265,8 +260,11 @@ def ulp(measures: Measures, limits: RuleLimits, benchmark: Measures | None = Non
     NaN or inf must be the benchmark's too.
     """
     mean, share = _number(measures.ulp_mean), _number(measures.ulp_over_ratio)
-    if benchmark is not None and not _alike(mean, _number(benchmark.ulp_mean)):
-        return RuleVerdict("error", f"ULP: mean {mean:.3g}, the benchmark's {_number(benchmark.ulp_mean):.3g}")
+    if benchmark is not None:
+        other = _number(benchmark.ulp_mean)
+        finite = math.isfinite(mean) and math.isfinite(other)
+        if not (finite or mean == other or (math.isnan(mean) and math.isnan(other))):
+            return RuleVerdict("error", f"ULP: mean {mean:.3g}, the benchmark's {_number(benchmark.ulp_mean):.3g}")
     if mean < limits["mean"] or share < limits["over_ratio"]:
         return PASS
     if benchmark is not None and share < max(_number(benchmark.ulp_over_ratio), floor):
@@ -278,11 +276,6 @@ def ulp(measures: Measures, limits: RuleLimits, benchmark: Measures | None = Non
 
 def _number(value: float | None) -> float:
     return 0.0 if value is None else value
-
-
-def _alike(mean: float, other: float) -> bool:
-    finite = math.isfinite(mean) and math.isfinite(other)
-    return finite or mean == other or (math.isnan(mean) and math.isnan(other))
 
 
 def accuracy_reached(measures: Measures, limits: RuleLimits) -> RuleVerdict:

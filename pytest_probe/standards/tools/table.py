@@ -196,13 +196,12 @@ class _Entry(_Standard, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ]
 
 
-def _entry_of(rule: str) -> type[_Entry]:
-    """With the rule's limits."""
-    limits = [(limit, _Limit, UNSET) for limit in RULES.get(rule, ())]
-    return cast(type[_Entry], defstruct("_Entry", limits, bases=(_Entry,), frozen=True, kw_only=True))
-
-
-_ENTRIES = {rule: _entry_of(rule) for rule in (*RULES, BENCHMARK)}
+# With the rule's limits.
+_ENTRIES = {
+    rule: cast(type[_Entry], defstruct("_Entry", limits, bases=(_Entry,), frozen=True, kw_only=True))
+    for rule in (*RULES, BENCHMARK)
+    for limits in [[(limit, _Limit, UNSET) for limit in RULES.get(rule, ())]]
+}
 
 
 def read_standards_file(path: Path) -> StandardsFile:

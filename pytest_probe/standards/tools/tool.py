@@ -73,7 +73,16 @@ def against_reference(comparison: Comparison, release: Release) -> Measures:
             return measure(comparison.actual, comparison.expected, Convention())
         actual, expected = (np.asarray(side, np.float64) for side in (comparison.actual, comparison.expected))
         return measure(actual, expected, release.convention_of("float64"))
-    reference = _reference(comparison, release.status)
+    dtype = comparison.actual.dtype
+    if release.status.reference in ("own", "computed"):
+        reference = dtype.name
+    elif release.status.reference == "float32":
+        reference = "float64" if dtype in WIDE_DTYPES else "float32"
+    else:
+        narrow = (
+            dtype.name in _NARROW or comparison.case.narrow or comparison.call.name in release.status.float32_reference
+        )
+        reference = "float32" if release.status.reference == "next" and narrow else "float64"
     with np.errstate(over="ignore"):
         expected = comparison.expected
         if release.status.reference == "computed" and comparison.actual.dtype == np.float32:
@@ -82,16 +91,6 @@ def against_reference(comparison: Comparison, release: Release) -> Measures:
         if reference != "float64" and not is_complex(comparison.actual.dtype):
             expected = round_to(expected, reference)
         return measure(comparison.actual, expected, release.convention_of(comparison.actual.dtype, reference))
-
-
-def _reference(comparison: Comparison, how: Status) -> str:
-    dtype = comparison.actual.dtype
-    if how.reference in ("own", "computed"):
-        return dtype.name
-    if how.reference == "float32":
-        return "float64" if dtype in WIDE_DTYPES else "float32"
-    narrow = dtype.name in _NARROW or comparison.case.narrow or comparison.call.name in how.float32_reference
-    return "float32" if how.reference == "next" and narrow else "float64"
 
 
 def verdict(
@@ -143,7 +142,7 @@ class Tool:
     def judge(self, comparison: Comparison) -> OutputVerdict:
         """The verdict. Raises Unsupported where the tool has none for such an output."""
         if self.release.rule != "status":
-            return self._judged_by(comparison, self._rule(comparison.call.api, comparison.actual.dtype.name))
+            return self._by_rule(comparison)
         how = self.release.status
         _refuse_random(comparison, counts_zeros=how.zeros_of_dropout)
         measures = against_reference(comparison, self.release)
@@ -176,11 +175,17 @@ class Tool:
             return zeros(actual, expected), measures
         return self.status(dtype, measures) if rule.name == BENCHMARK else ruled(rule, dtype, measures), measures
 
-    def _judged_by(self, comparison: Comparison, rule: Rule) -> OutputVerdict:
+    def _by_rule(self, comparison: Comparison) -> OutputVerdict:
         _refuse_random(comparison)
-        rule = _for_dtype(rule, comparison)
+        dtype = comparison.actual.dtype.name
+        rule = self._rule(comparison.call.api, dtype)
+        if not is_float(comparison):
+            rule = Rule("binary", {}, rule.justification)
+        elif rule.name == BENCHMARK and dtype.startswith("float8"):
+            # A relative error of 1 % is nothing there; msprobe 26 judges float8 by ULP.
+            rule = Rule("ulp", packaged().limits_of("ulp", "bfloat16") or {}, rule.justification)
         measures = measured_for(comparison, rule, self.release)
-        ruling = ruled(rule, comparison.actual.dtype.name, measures, self.release)
+        ruling = ruled(rule, dtype, measures, self.release)
         if _is_dropout(comparison):
             ruling = zeros(comparison.actual, comparison.expected)
         more: dict[str, Metric] = {"rule": rule.name}
@@ -195,15 +200,6 @@ class Tool:
     def rule_of(self, api: str, dtype: str) -> str:
         """The rule whose columns the tool's comparison wants filled for a floating dtype."""
         return self.lists.rule(api, dtype).name if self.release.columns.listed else BENCHMARK
-
-
-def _for_dtype(rule: Rule, comparison: Comparison) -> Rule:
-    if not is_float(comparison):
-        return Rule("binary", {}, rule.justification)
-    if rule.name == BENCHMARK and comparison.actual.dtype.name.startswith("float8"):
-        # A relative error of 1 % is nothing there; msprobe 26 judges float8 by ULP.
-        return Rule("ulp", packaged().limits_of("ulp", "bfloat16") or {}, rule.justification)
-    return rule
 
 
 def justification(rule: Rule) -> Mapping[str, Metric]:
@@ -295,10 +291,6 @@ def _trouble(check: Check, measures: Measures, *, nan_passes: bool) -> str | Non
     return f"{NAMES.get(check.metric, check.metric)} {value:.3g}, must be {check.side} {check.limit}"
 
 
-# The three-party verdict: a device's row and a benchmark's, both measured against the same reference. It comes of the
-# ratios of their errors, of a rule, or of both.
-
-
 _BALANCE = "error_balance"
 _UNBOUNDED = 10000.0
 # The device's metric and the benchmark's.
@@ -343,15 +335,12 @@ def compared(
     device: Measures, benchmark: Measures, ratios: Ratios, limits: Mapping[str, float], *, warns: bool = True
 ) -> tuple[ComparedMetric, ...]:
     """The ratio of each metric in limits, judged."""
+    sides = {name: (getattr(device, name), getattr(benchmark, name)) for name in limits}
+    values = {name: ratios.of(*both) for name, both in sides.items()}
     return tuple(
-        _compared(name, (getattr(device, name), getattr(benchmark, name)), ratios, limit, warns)
+        ComparedMetric(name, values[name], _ruling(name, values[name], sides[name], limit, warns))
         for name, limit in limits.items()
     )
-
-
-def _compared(name: str, sides: Sides, ratios: Ratios, limit: float, warns: bool) -> ComparedMetric:
-    value = ratios.of(*sides)
-    return ComparedMetric(name, value, _ruling(name, value, sides, limit, warns))
 
 
 def _ruling(name: str, value: float, sides: Sides, limit: float, warns: bool) -> RuleVerdict:
@@ -407,10 +396,6 @@ class Compare(Struct, frozen=True):
             return Decision("binary", binary(device))
         if how.float8_ulp is not None and dtype.startswith("float8"):
             return Decision("ulp", ulp(device, how.float8_ulp))
-        return self._by_rule(api, dtype, device, benchmark)
-
-    def _by_rule(self, api: str, dtype: str, device: Measures, benchmark: Measures) -> Decision:
-        how = self.how
         rule = self.lists.rule(api, dtype) if how.listed else Rule(BENCHMARK, {})
         # Of an empty output no metric applies.
         blank = math.nan if how.nonfinite == "unbounded" and device.count else 0.0
@@ -424,10 +409,9 @@ class Compare(Struct, frozen=True):
             ratio = ratios.of(device.ulp_over_ratio, benchmark.ulp_over_ratio)
             ruling = ulp(device, how.ulp or rule.limits, benchmark, ratios.floor or 0.0)
             return Decision("ulp", ruling, over_ratio=ratio)
-        balance = (_balance(device, rule.limits["error_balance"]),) if rule.name == "accumulative" else ()
-        return Decision(rule.name, ruled(rule, dtype, device), balance)
-
-
-def _balance(device: Measures, limit: float) -> ComparedMetric:
-    balance = device.error_balance or 0.0
-    return ComparedMetric(_BALANCE, balance, PASS if within(balance, limit) else RuleVerdict("error"))
+        beside: tuple[ComparedMetric, ...] = ()
+        if rule.name == "accumulative":
+            balance = device.error_balance or 0.0
+            fine = within(balance, rule.limits[_BALANCE])
+            beside = (ComparedMetric(_BALANCE, balance, PASS if fine else RuleVerdict("error")),)
+        return Decision(rule.name, ruled(rule, dtype, device), beside)

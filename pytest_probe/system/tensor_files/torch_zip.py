@@ -300,20 +300,17 @@ def _stored(file: BinaryIO, tensor: _Tensor, entry: zipfile.ZipInfo | None) -> S
     held = min(tensor.held, entry.file_size // width)
     if tensor.offset + span > held:
         raise ValueError(f"it ends at element {tensor.offset + span:,} of a storage of {held:,}")
-    start, size = _first_byte(file, entry), file.seek(0, os.SEEK_END)
+    file.seek(entry.header_offset)
+    header = file.read(_HEADER_BYTES)
+    if not header.startswith(HEADER):
+        raise zipfile.BadZipFile(f"no file begins at byte {entry.header_offset:,}")
+    start = entry.header_offset + _HEADER_BYTES + sum(_lengths(header))
+    size = file.seek(0, os.SEEK_END)
     if start + entry.file_size > size:
         raise ValueError(f"its storage ends at byte {start + entry.file_size:,} of a file of {size:,}")
     stride = None if _is_in_order(tensor) else tensor.stride
     views = tuple(name for name in VIEWS if tensor.views.get(name))
     return StoredTensor(tensor.dtype, tensor.shape, start + tensor.offset * width, span, stride, views)
-
-
-def _first_byte(file: BinaryIO, entry: zipfile.ZipInfo) -> int:
-    file.seek(entry.header_offset)
-    header = file.read(_HEADER_BYTES)
-    if not header.startswith(HEADER):
-        raise zipfile.BadZipFile(f"no file begins at byte {entry.header_offset:,}")
-    return entry.header_offset + _HEADER_BYTES + sum(_lengths(header))
 
 
 def _lengths(header: bytes) -> tuple[int, int]:

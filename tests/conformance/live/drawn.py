@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from pytest_probe.features.msprobe_csv.checker import write_csv
-from pytest_probe.features.msprobe_csv.rows import MEASURED
+from pytest_probe.export.details import MEASURED
+from pytest_probe.export.files import write_files
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import OutputVerdict, Verdict
 from pytest_probe.reports.results_file import RESULTS
@@ -25,7 +25,7 @@ SHAPES = (*([4, 5],) * 38, [0], [0, 3])
 NEAR = (0.0, 0.0, 2.0**-20, 2.0**-14, 2.0**-11, 0.001, 2.0**-8, 2.0**-7, 0.05, 0.999, 1.0, 64.0, "nan", "inf")
 RATIOS = (0.0, 0.9, 1.0, 1.0, 1.1, 1.2, 1.3, 1.5, 1.6, 2.0, 2.1, 5.0, 5.1, 10.0, 10.1)
 Measured: TypeAlias = Mapping[str, "float | str"]
-ROWS, STAMP = 3000, "20261121093000"
+ROWS = 3000
 
 
 def check(tool: Tool) -> Mapping[str, Agreement]:
@@ -84,4 +84,4 @@ def _written(tool: Tool, name: str, results: list[Result]) -> Path:
     folder = tool.folder / name
     folder.mkdir()
     (folder / RESULTS).write_bytes(b"".join(msgspec.json.encode(result) + b"\n" for result in results))
-    return write_csv(folder, STAMP)[1]
+    return write_files(folder, {"mode": ["acc"], "listen": None, "relations": []})[1]

@@ -10,7 +10,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from pytest_probe.cli import main
 from tests.acceptance.conftest import DumpMaker
-from tests.features.history.test_file import append, with_ratio
+from tests.reports.test_history_file import append, with_ratio
 from tests.support.html_page import embedded
 from tests.support.made_results import made_result
 

@@ -26,12 +26,12 @@ def collected(*results: object) -> Collected:
 def test_a_row_of_the_page_refers_to_shared_names() -> None:
     found = collected(made_result(7))
     row = json.loads(found.rows[0])
-    names = {kind: list(each.places) for kind, each in found.names.items()}
+    names = {kind: list(each) for kind, each in found.names.items()}
     assert row[1] == "Functional.softmax.3.backward"
     shared = ((0, "labels"), (2, "dtypes"), (3, "apis"), (6, "verdicts"))
     found_names = [names[kind][row[place]] for place, kind in shared]
     assert found_names == ["dump.json", "float32", "Functional.softmax", "pass"]
-    numbers = dict(zip(found.columns.places, row[FIXED:], strict=True))
+    numbers = dict(zip(found.columns, row[FIXED:], strict=True))
     ratio = made_result(7).outputs[0].metrics["noise_ratio"]
     assert isinstance(ratio, float)
     assert numbers["noise_ratio"] == float(f"{ratio:.4g}")
@@ -60,7 +60,7 @@ def test_an_error_has_its_reason_in_its_row() -> None:
     row = json.loads(found.rows[0])
     assert len(found.rows[0]) <= LONG_ROW
     assert row[FIXED - 1].startswith("so wrong so wrong so wrong")
-    names = {kind: list(each.places) for kind, each in found.names.items()}
+    names = {kind: list(each) for kind, each in found.names.items()}
     assert (names["causes"][row[10]], names["places"][row[11]]) == ("all times 1.0003", "layers.py:120")
 
 

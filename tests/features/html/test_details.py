@@ -7,7 +7,7 @@ from heapq import nlargest
 import numpy as np
 import pytest
 
-from pytest_probe.features.html.details import MAX_DETAILED_PASSES, ShownInDetail
+from pytest_probe.features.html.plugin import MAX_DETAILED_PASSES, ShownInDetail
 from pytest_probe.model.verdict import OutputVerdict, Verdict
 
 

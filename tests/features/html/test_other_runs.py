@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from pytest_probe.features.history.file import HistoryRun
 from pytest_probe.features.html.other_runs import (
     COMPARED_METRICS,
     RUNS,
     Comparison,
     OtherCase,
-    OtherRun,
-    Sparklines,
+    letter_of,
     sparklines,
 )
 from pytest_probe.model.baseline import KeptCase, KeptOutput
 from pytest_probe.model.result import Result
+from pytest_probe.reports.history_file import HistoryRun
+from pytest_probe.reports.result_set import ResultSet
 from tests.support.made_results import RUN, made_result
 
 
@@ -29,8 +29,9 @@ def changed(result: Result, factor: float) -> Result:
     return structs.replace(result, outputs=(structs.replace(result.outputs[0], metrics=metrics),))
 
 
-def beside(here: list[Result], there: list[Result], **more: object) -> dict[str, object]:
-    found = Comparison(OtherRun("other", "run", {each.id: OtherCase.of(each) for each in there}, **more))  # type: ignore[arg-type]
+def beside(here: list[Result], there: list[Result], *, alike: bool = True) -> dict[str, object]:
+    other = ResultSet("run", "other", {each.id: OtherCase.of(each) for each in there})
+    found = Comparison(other, alike=alike)
     for row, result in enumerate(here):
         found.add(row, result)
     return found.data()
@@ -79,7 +80,7 @@ def test_a_benchmark_of_another_dtype_is_compared_and_a_run_is_not() -> None:
     case = made_result(0)
     there = structs.replace(case, id=f"{case.id}[bfloat16]")
     for kind, common in (("benchmark", 1), ("run", 0)):
-        found = Comparison(OtherRun("other", kind, {there.id: OtherCase.of(there)}))  # type: ignore[arg-type]
+        found = Comparison(ResultSet(kind, "other", {there.id: OtherCase.of(there)}))  # type: ignore[arg-type]
         found.add(0, case)
         assert found.data()["common"] == common
 
@@ -102,7 +103,7 @@ def test_a_case_of_a_baseline_keeps_its_worst_metrics() -> None:
     ],
 )  # fmt: skip
 def test_a_value_has_its_letter_in_the_sparkline(value: float | None, letter: str) -> None:
-    assert Sparklines("noise_ratio", ["a"], {"x": [value]}).data(["x", "y"])["lines"] == [letter, ""]
+    assert letter_of(value) == letter
 
 
 def test_the_last_runs_of_a_history(tmp_path: Path) -> None:
@@ -115,12 +116,11 @@ def test_the_last_runs_of_a_history(tmp_path: Path) -> None:
         run.append(path, {**RUN, "started": f"2026-11-23T07:00:{number:02}"})
     found = sparklines(path, [made_result(0).id, "unknown"])
     assert found is not None
-    assert len(found.runs) == RUNS
-    data = found.data([made_result(0).id, "unknown"])
-    assert [len(line) for line in data["lines"]] == [RUNS, 0]
+    assert len(found["runs"]) == RUNS
+    assert [len(line) for line in found["lines"]] == [RUNS, 0]
     both = sparklines(path, [made_result(1).id])
     assert both is not None
-    assert len(both.runs) == 13
+    assert len(both["runs"]) == 13
 
 
 def test_no_history_gives_no_sparklines(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ from msgspec import structs
 
 from pytest_probe.features.html.collected import Collected
 from pytest_probe.features.html.page import PARTS, Page, tiles
-from pytest_probe.features.html.run_folder import RunFacts
+from pytest_probe.reports.result_set import RunFile
 from tests.support.made_results import RUN, made_result, made_results
 
-FACTS = RunFacts.of(RUN)
+FACTS = RunFile.of(RUN)
 
 
 def text_of(folder: Path, *results: object) -> str:

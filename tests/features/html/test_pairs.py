@@ -16,8 +16,8 @@ import pytest_probe.features.html.page
 from pytest_probe.cli import main
 from pytest_probe.features.html.collected import Collected
 from pytest_probe.features.html.page import Page
-from pytest_probe.features.html.run_folder import RunFacts
 from pytest_probe.model.pairing import Paired, Status
+from pytest_probe.reports.result_set import RunFile
 from tests.support.html_page import embedded
 from tests.support.made_results import RUN, made_pair, made_pairs, made_result
 from tests.support.two_sides import Fault, Gpt, record
@@ -74,7 +74,7 @@ def written(folder: Path, *results: Any) -> Path:
     collected = Collected()
     for result in results:
         collected.add(result)
-    Page(RunFacts.of(RUN), collected).write(folder / "page.html")
+    Page(RunFile.of(RUN), collected).write(folder / "page.html")
     return folder / "page.html"
 
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from pytest_probe.features.timing.other_times import OtherTimes, limit_of, slower
 from pytest_probe.model.baseline import KeptCase, KeptTime
 from pytest_probe.model.measurement import CaseMemory, CaseTime, TimeBeside, microseconds
-from pytest_probe.model.result import OtherRun, PortableId, Result
+from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import Verdict
+from pytest_probe.reports.result_set import OtherResults, ResultSet
 
 ID = PortableId("dump.json", "Torch.exp.0.forward")
 
@@ -21,15 +22,15 @@ def time(median: float, least: float | None = None, note: str = "") -> CaseTime:
     return CaseTime(median, median, median, median if least is None else least, note=note)  # type: ignore[arg-type]
 
 
-def benchmark(found: CaseTime | None, identity: PortableId = ID, memory: CaseMemory | None = None) -> OtherRun:
+def benchmark(found: CaseTime | None, identity: PortableId = ID, memory: CaseMemory | None = None) -> OtherResults:
     verdict = Verdict("pass", "", time=found, memory=memory)
     result = Result.of(verdict, identity, api="Torch.exp", direction="forward", dtype="", device="cpu", duration=0.0)
-    return OtherRun("benchmark", "base", {str(identity): result})
+    return ResultSet("benchmark", "base", {str(identity): result})
 
 
-def baseline(*times: KeptTime, same_device: bool = True, limits: bool = True) -> OtherRun:
+def baseline(*times: KeptTime, same_device: bool = True, limits: bool = True) -> OtherResults:
     cases = {str(ID): KeptCase(str(ID), "89abcdef", "pass", time=found) for found in times}
-    return OtherRun("baseline", "kept", cases, same_device, limits)
+    return ResultSet("baseline", "kept", cases, same_device=same_device, limits=limits)
 
 
 def test_the_benchmark_goes_before_the_baseline() -> None:

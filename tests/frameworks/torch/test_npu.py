@@ -12,7 +12,9 @@ import pytest
 import torch
 
 from pytest_probe.errors import BrokenCall, NoKernel, NoReference
+from pytest_probe.frameworks.torch.framework import TorchFramework
 from pytest_probe.frameworks.torch.npu import OPERATORS, WITHOUT, operator, reference
+from pytest_probe.frameworks.torch.signatures import bind
 from tests.support.npu_kernels import EXAMPLES, KERNELS, TRIANGLE, Kernel, mapped, normal
 
 SCHEMAS = (Path(__file__).parents[2] / "data/npu/schemas.txt").read_text().splitlines()
@@ -284,13 +286,13 @@ def test_groups_of_columns_are_products_of_their_own() -> None:
 @pytest.mark.parametrize("name", WITHOUT)
 def test_what_has_no_reference_says_why(name: str) -> None:
     with pytest.raises(NoReference, match=re.escape(WITHOUT[name])):
-        reference(f"NPU.{name}")
+        reference(name)
 
 
 def test_only_names_of_the_prefix_are_looked_up() -> None:
-    assert reference("NPU.npu_swiglu") is OPERATORS["npu_swiglu"]
-    assert reference("NPU.npu_unheard_of") is None
-    assert reference("Torch.npu_swiglu") is None
+    assert reference("npu_swiglu") is OPERATORS["npu_swiglu"]
+    assert reference("npu_unheard_of") is None
+    assert TorchFramework().reference("Torch.npu_swiglu", bind("Torch.npu_swiglu", (), {})) is None
 
 
 def test_the_operator_itself_is_that_of_torch_npu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,10 +30,6 @@ def scale(x: Tensor, scale: Any, bias: float, bias_after_scale: bool, act: str |
     return result.to(x.dtype) if act is None else getattr(torch, act)(result)
 
 
-def increment(x: Tensor, value: float) -> Tensor:
-    return x.add_(value)
-
-
 def hardsigmoid(x: Tensor, slope: float, offset: float) -> Tensor:
     return torch.clamp(x * slope + offset, 0.0, 1.0)
 
@@ -47,10 +43,6 @@ def prelu(x: Tensor, weight: Tensor, data_format: str) -> Tensor:
     last = not data_format.startswith("NC") and x.dim() > 2
     result = F.prelu(x.movedim(-1, 1) if last else x, weight)
     return result.movedim(1, -1) if last else result
-
-
-def copysign(x: Tensor, y: Any) -> Tensor:
-    return torch.copysign(x, y)
 
 
 def shifted_left(x: Tensor, y: Tensor, is_arithmetic: bool) -> Tensor:
@@ -87,11 +79,12 @@ def add_n(inputs: Tensor | Sequence[Tensor]) -> Tensor:
 
 
 def reciprocal_times(x: Tensor, y: Any) -> Tensor:
-    return torch.div(y if isinstance(y, torch.Tensor) else torch.full_like(_float(x), y), x)
-
-
-def _float(x: Tensor) -> Tensor:
-    return x if x.is_floating_point() or x.is_complex() else x.to(torch.get_default_dtype())
+    return torch.div(
+        y
+        if isinstance(y, torch.Tensor)
+        else torch.full_like(x if x.is_floating_point() or x.is_complex() else x.to(torch.get_default_dtype()), y),
+        x,
+    )
 
 
 def swiglu(x: Tensor, y: Tensor | None) -> Tensor:

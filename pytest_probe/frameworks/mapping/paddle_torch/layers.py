@@ -10,17 +10,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from pytest_probe.errors import Unsupported
-from pytest_probe.frameworks.mapping.paddle_torch.values import ints, less_than_one
+from pytest_probe.frameworks.mapping.paddle_torch.values import ints, less_than_one, refused
 
 # torch.Tensor: what most of its functions return is not said.
 Tensor: TypeAlias = Any
 F = torch.nn.functional
-_NO = "no counterpart"
-
-
-def _refused(argument: str) -> Unsupported:
-    return Unsupported(f"{_NO} for {argument}", f"{_NO} for {argument.partition('=')[0]}")
 
 
 def _channels(data_format: str | None) -> bool:
@@ -115,10 +109,10 @@ def _transposed(
     last = _channels(data_format)
     moved, steps, apart = _first(x, last), _many(stride, count), _many(dilation, count)
     if isinstance(padding, str):
-        raise _refused(f"padding={padding!r}")
+        raise refused(f"padding={padding!r}")
     around = _padding(padding, count, list(moved.shape[2:]), list(weight.shape[2:]), steps, apart)
     if not _is_even(around):
-        raise _refused("padding that differs before and behind")
+        raise refused("padding that differs before and behind")
     further = _many(output_padding, count)
     if output_size is not None:
         least = [
@@ -152,7 +146,7 @@ def _largest(
     around = _padding(padding, count, list(moved.shape[2:]), kernel, steps, [1] * count)
     if not _is_even(around):
         if return_mask:
-            raise _refused("padding that differs before and behind")
+            raise refused("padding that differs before and behind")
         moved, around = _padded(moved, around, -torch.inf), [0] * (2 * count)
     _check_windows(moved, kernel, steps, around, ceil_mode)
     function: Callable[..., Any] = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[count - 1]
@@ -168,7 +162,7 @@ def _check_windows(x: Tensor, kernel: list[int], steps: list[int], around: list[
         span = size + sum(around[2 * place : 2 * place + 2])
         last = -(-(span - kernel[place]) // steps[place]) * steps[place]
         if ceil_mode and last >= size + around[2 * place]:
-            raise _refused("ceil_mode where the last window begins behind the tensor")
+            raise refused("ceil_mode where the last window begins behind the tensor")
 
 
 max_pool1d, max_pool2d, max_pool3d = (partial(_largest, count) for count in (1, 2, 3))
@@ -193,7 +187,7 @@ def _averaged(
     steps = kernel if stride is None else _many(stride, count)
     around = _padding(padding, count, list(moved.shape[2:]), kernel, steps, [1] * count)
     if not _is_even(around):
-        raise _refused("padding that differs before and behind")
+        raise refused("padding that differs before and behind")
     _check_windows(moved, kernel, steps, around, ceil_mode)
     function: Callable[..., Any] = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[count - 1]
     return _back(function(moved, kernel, steps, around[::2], ceil_mode, not exclusive), last)
@@ -227,7 +221,7 @@ def interpolate(
     x: Tensor, size: Any, scale_factor: Any, mode: str, align_corners: bool, align_mode: int, data_format: str | None
 ) -> Tensor:
     if mode in _LINEAR and align_mode == 1 and not align_corners and mode != "bicubic":
-        raise _refused("align_mode=1")
+        raise refused("align_mode=1")
     last = _channels(data_format)
     moved = _first(x, last)
     given: dict[str, Any] = {}
@@ -240,7 +234,7 @@ def interpolate(
     if mode in _LINEAR:
         given["align_corners"] = align_corners
     elif mode == "nearest" and align_corners:
-        raise _refused("align_corners=True")
+        raise refused("align_corners=True")
     return _back(F.interpolate(moved, mode=mode, **given), last)
 
 
@@ -273,7 +267,7 @@ def batch_norm(
     last = _channels(data_format) and x.dim() > 2
     moved = _first(x, last)
     if not training and use_global_stats is False:
-        raise _refused("use_global_stats=False")
+        raise refused("use_global_stats=False")
     of_batch = training if use_global_stats is None else not use_global_stats
     if not of_batch:
         return _back(F.batch_norm(moved, running_mean, running_var, weight, bias, False, 0.0, epsilon), last)
@@ -329,7 +323,7 @@ def cross_entropy(
 ) -> Tensor:
     if soft_label:
         if weight is not None:
-            raise _refused("weight with soft labels")
+            raise refused("weight with soft labels")
         # Of soft labels there is no gradient.
         logs = F.log_softmax(input, axis) if use_softmax else torch.log(input)
         return _reduced(-(label.detach() * logs).sum(axis, keepdim=True), reduction)
@@ -339,17 +333,13 @@ def cross_entropy(
     if weight is None:
         loss = F.nll_loss(logs, labels.long(), ignore_index=ignore_index, reduction=reduction)
     else:
-        loss = _weighted(logs, labels.long(), weight, ignore_index, reduction)
+        # The weights have gradients, too.
+        kept = labels != ignore_index
+        known = torch.where(kept, labels.long(), 0)
+        weights = weight[known] * kept
+        loss = -logs.gather(1, known.unsqueeze(1)).squeeze(1) * weights
+        loss = loss.sum() / weights.sum() if reduction == "mean" else _reduced(loss, reduction)
     return loss.unsqueeze(axis) if reduction == "none" and label.dim() == input.dim() else loss
-
-
-def _weighted(logs: Tensor, labels: Tensor, weight: Tensor, ignore_index: int, reduction: str) -> Tensor:
-    """The weights have gradients, too."""
-    kept = labels != ignore_index
-    known = torch.where(kept, labels, 0)
-    weights = weight[known] * kept
-    loss = -logs.gather(1, known.unsqueeze(1)).squeeze(1) * weights
-    return loss.sum() / weights.sum() if reduction == "mean" else _reduced(loss, reduction)
 
 
 def softmax_with_cross_entropy(

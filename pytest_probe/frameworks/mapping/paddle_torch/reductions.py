@@ -13,8 +13,6 @@ from pytest_probe.frameworks.mapping.paddle_torch.values import dims, ints
 
 # torch.Tensor: what most of its functions return is not said.
 Tensor: TypeAlias = Any
-F = torch.nn.functional
-_NO = "no counterpart"
 
 
 def _all_dims(axis: Any, x: Tensor) -> tuple[int, ...]:
@@ -119,22 +117,11 @@ def searchsorted(sorted_sequence: Tensor, values: Tensor, out_int32: bool, right
     return torch.searchsorted(sorted_sequence, values.contiguous(), out_int32=out_int32, right=right)
 
 
-def bucketize(x: Tensor, sorted_sequence: Tensor, out_int32: bool, right: bool) -> Tensor:
-    return torch.bucketize(x, sorted_sequence, out_int32=out_int32, right=right)
-
-
 def unique(x: Tensor, return_inverse: bool, return_counts: bool, axis: Any, dtype: Any) -> Any:
     found = torch.unique(x, return_inverse=True, return_counts=True, dim=axis)
     asked = [True, return_inverse, return_counts]
     kept = [part if not place else part.reshape(-1).to(dtype) for place, part in enumerate(found) if asked[place]]
     return kept[0] if len(kept) == 1 else tuple(kept)
-
-
-def _along(function: Any, x: Tensor, axis: int, dtype: Any) -> Tensor:
-    return function(x, axis, dtype=dtype)
-
-
-softmax, log_softmax = partial(_along, F.softmax), partial(_along, F.log_softmax)
 
 
 def squared_l2_norm(x: Tensor) -> Tensor:
@@ -219,10 +206,6 @@ def cov(x: Tensor, rowvar: bool, ddof: Any, fweights: Any, aweights: Any) -> Ten
     return torch.cov(rows, correction=int(ddof), fweights=fweights, aweights=aweights)
 
 
-def pinv(x: Tensor, rcond: Any) -> Tensor:
-    return torch.linalg.pinv(x, rtol=rcond)
-
-
 def matrix_rank(x: Tensor, tol: Any, hermitian: bool, atol: Any, rtol: Any) -> Tensor:
     if tol is not None and atol is None and rtol is None:
         return torch.linalg.matrix_rank(x, tol, hermitian)
@@ -235,14 +218,6 @@ def cond(x: Tensor, p: Any) -> Tensor:
     return torch.linalg.matrix_norm(x, p) * torch.linalg.matrix_norm(torch.linalg.inv(x), p)
 
 
-def cholesky(x: Tensor, upper: bool) -> Tensor:
-    return torch.linalg.cholesky(x, upper=upper)
-
-
-def solve(x: Tensor, y: Tensor, left: bool) -> Tensor:
-    return torch.linalg.solve(x, y, left=left)
-
-
 def triangular_solve(x: Tensor, y: Tensor, upper: bool, transpose: bool) -> Tensor:
     matrix, high = (x.mT, not upper) if transpose else (x, upper)
     return torch.linalg.solve_triangular(matrix, y, upper=high)
@@ -253,17 +228,9 @@ def qr(x: Tensor, mode: str) -> Any:
     return found[1] if mode == "r" else tuple(found)
 
 
-def svd(x: Tensor, full_matrices: bool) -> Any:
-    return tuple(torch.linalg.svd(x, full_matrices))
-
-
 def lu(x: Tensor, get_infos: bool) -> Any:
     factors, pivots, infos = torch.linalg.lu_factor_ex(x)
     return (factors, pivots, infos) if get_infos else (factors, pivots)
-
-
-def lu_unpack(x: Tensor, y: Tensor) -> Any:
-    return torch.lu_unpack(x, y)
 
 
 def vander(x: Tensor, n: int | None, increasing: bool) -> Tensor:

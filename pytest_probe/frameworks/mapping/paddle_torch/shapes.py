@@ -9,15 +9,13 @@ from typing import Any, TypeAlias
 
 import torch
 
-from pytest_probe.errors import Unsupported
-from pytest_probe.frameworks.mapping.paddle_torch.values import ints, number
+from pytest_probe.frameworks.mapping.paddle_torch.values import ints, number, refused
 
 # torch.Tensor: what most of its functions return is not said.
 Tensor: TypeAlias = Any
 F = torch.nn.functional
 # Of some functions its stubs say nothing.
 _torch: Any = torch
-_NO = "no counterpart"
 
 
 def split(x: Tensor, num_or_sections: Any, axis: Any) -> Any:
@@ -98,7 +96,7 @@ def fill_diagonal_(x: Tensor, value: float, offset: int, wrap: bool) -> Tensor:
     if not offset:
         return x.fill_diagonal_(value, wrap)
     if x.dim() != 2 or wrap:
-        raise Unsupported(f"{_NO} for offset={offset}", f"{_NO} for offset")
+        raise refused(f"offset={offset}")
     torch.diagonal(x, offset).fill_(value)
     return x
 
@@ -142,7 +140,7 @@ def slice_scatter(x: Tensor, value: Tensor, axes: Any, starts: Any, ends: Any, s
 
 def _index(x: Tensor, axes: list[int], starts: list[int], ends: list[int], steps: list[int]) -> tuple[slice, ...]:
     if min(steps, default=1) < 1:
-        raise Unsupported(f"{_NO} for a step below 1", f"{_NO} for strides")
+        raise refused("a step below 1", "strides")
     found = [slice(None)] * x.dim()
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         found[axis] = slice(start, end, step)
@@ -246,7 +244,7 @@ def _with_steps(x: Tensor, item: Any) -> tuple[Any, Tensor]:
             start, stop, step = (None if end is None else int(end) for end in (each.start, each.stop, each.step))
             if step is not None and step < 0:
                 if any(isinstance(other, (list, torch.Tensor)) or other in (None, Ellipsis) for other in items):
-                    raise Unsupported(f"{_NO} for a step below 0 beside other indices", f"{_NO} for item")
+                    raise refused("a step below 0 beside other indices", "item")
                 first, last, _ = slice(start, stop, step).indices(x.shape[dim])
                 size = x.shape[dim]
                 x = x.flip(dim)
@@ -261,7 +259,7 @@ def _with_steps(x: Tensor, item: Any) -> tuple[Any, Tensor]:
 def setitem(self: Tensor, item: Any, value: Any) -> None:
     index, flipped = _with_steps(self, item)
     if flipped is not self:
-        raise Unsupported(f"{_NO} for a step below 0", f"{_NO} for item")
+        raise refused("a step below 0", "item")
     self[index] = value.to(self.dtype) if isinstance(value, torch.Tensor) else value
 
 
@@ -272,7 +270,7 @@ def send_ue_recv(
     x: Tensor, y: Tensor, src_index: Tensor, dst_index: Tensor, message_op: str, reduce_op: str, out_size: Any
 ) -> Tensor:
     if message_op not in _OPERATIONS:
-        raise Unsupported(f"{_NO} for message_op={message_op!r}", f"{_NO} for message_op")
+        raise refused(f"message_op={message_op!r}")
     messages = _OPERATIONS[message_op](x.index_select(0, src_index.long()), y)
     return _received(messages, dst_index.long(), reduce_op, len(x) if out_size is None else int(out_size))
 

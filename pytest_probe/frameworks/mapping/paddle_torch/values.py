@@ -7,6 +7,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from pytest_probe.errors import Unsupported
+
+
+def refused(argument: str, group: str = "") -> Unsupported:
+    """No call of torch's is this one. group: what reports count it under, where that is not the argument's name."""
+    words = "no counterpart for "
+    return Unsupported(words + argument, words + (group or argument.partition("=")[0]))
+
 
 def ints(value: Any) -> list[int]:
     """Sizes or dimensions: a number, a tensor, or a list of both."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from types import CodeType
 from typing import Any
 
 import paddle
@@ -52,7 +51,10 @@ class PaddleHooks(ReplacingHooks):
 
     def __init__(self, config: CaptureConfig, model: Any = None) -> None:
         self._values = Values(config)
-        super().__init__(config, self._values, CallStacks(_OURS, _computes_again, lambda: True))
+        stacks = CallStacks(
+            _OURS, lambda code: code.co_name in _BACKWARD and code.co_filename.endswith(_RECOMPUTE), lambda: True
+        )
+        super().__init__(config, self._values, stacks)
         wants = Scope(config).wants_api if self._calls else lambda name: False
         self._functions = RecordedFunctions(wants, _named(config), all=self._calls and config.targets is None)
         pairs = [(function, self.replacement(function, rule)) for function, rule in self._functions.rules]
@@ -128,7 +130,3 @@ _OURS = os.path.join(os.path.dirname(__file__), "")
 # The file's name ends so, with either separator; these of its functions run in a backward.
 _RECOMPUTE = ("recompute.py", "recompute_hybrid.py")
 _BACKWARD = ("backward", "unpack", "inner_unpack")
-
-
-def _computes_again(code: CodeType) -> bool:
-    return code.co_name in _BACKWARD and code.co_filename.endswith(_RECOMPUTE)

@@ -31,8 +31,8 @@ _ASKING = frozenset(
 _INSIDE = frozenset("__repr__ __str__ __format__ __deepcopy__ __array__ gradient set_value".split())
 # They write to tensors, and Paddle's counter of writes does not count it; so do all operators that end in "_".
 _WRITING = frozenset("set_value copy_ set_ value get_tensor _share_buffer_to _set_impl reconstruct_from_".split())
-# Operators that compute with running statistics, which they write.
-_NORMALISING = ("batch_norm", "sync_batch_norm", "instance_norm", "rnn")
+# What writes though its name does not say so, as operators do that compute with running statistics.
+_UNMARKED = ("batch_norm", "sync_batch_norm", "instance_norm", "rnn", "assign", "__setitem__")
 
 # Their records keep the generator's state: without it nobody can draw the same again.
 _DRAWING = frozenset(
@@ -86,7 +86,10 @@ def _functions() -> tuple[tuple[Any, str, bool], ...]:
     def find(place: str, own: str = "") -> None:
         for name, function in _members(place):
             if (getattr(function, "__module__", None) or "").startswith(own):
-                found.setdefault(id(function), (function, f"{place}.{name}", _writes(name)))
+                # What works in place says so, but for these; what it calls inside, which may not count its writes, is
+                # not seen.
+                writes = name in _UNMARKED or (name.endswith("_") and name[:2] != "__")
+                found.setdefault(id(function), (function, f"{place}.{name}", writes))
 
     # Of what two modules list, each has what is its own.
     find("paddle.nn.functional", own="paddle.nn.")
@@ -117,11 +120,6 @@ def _members(place: str) -> Iterator[tuple[str, Any]]:
         allowed = callable(function) and not isinstance(function, (type, ModuleType)) and name not in _ASKING
         if allowed and is_api(f"{place}.{name}".partition(".")[2]):
             yield name, function
-
-
-def _writes(name: str) -> bool:
-    """What works in place says so, but for these; what it calls inside, which may not count its writes, is not seen."""
-    return name in _NORMALISING or name in ("assign", "__setitem__") or (name.endswith("_") and name[:2] != "__")
 
 
 def _likelihood(named: tuple[str, Any]) -> tuple[bool, bool, int, str]:

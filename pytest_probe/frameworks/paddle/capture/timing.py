@@ -28,7 +28,8 @@ class PaddleTiming(ReplacedTiming):
     def __init__(self, stopwatch: Stopwatch) -> None:
         named = [(function, rule.name) for function, rule in RecordedFunctions(lambda name: True).rules if rule.name]
         named += [(function, name) for name, function in _BACKWARDS]
-        super().__init__(stopwatch, named, [paddle.Tensor], _clock(stopwatch), _synchronize)
+        clock = _clock(stopwatch)
+        super().__init__(stopwatch, named, [paddle.Tensor], clock, lambda: _ahead() and paddle.device.synchronize())
         self._compiled = stopwatch.api(self.framework, "paddle.jit.to_static")
         self._regions = regions(self._away)
         stopwatch.versions["paddle"] = str(paddle.__version__)
@@ -58,11 +59,6 @@ def _clock(stopwatch: Stopwatch) -> DeviceClock | None:
         return None
     allocated = paddle.device.cuda.memory_allocated if paddle.is_compiled_with_cuda() else None
     return WaitingClock(paddle.device.synchronize, allocated)
-
-
-def _synchronize() -> None:
-    if _ahead():
-        paddle.device.synchronize()
 
 
 def _ahead() -> bool:

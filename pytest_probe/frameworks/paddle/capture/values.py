@@ -164,19 +164,20 @@ class Values(ArraySnapshots):
         self._writes: defaultdict[int, int] = defaultdict(int)
         self._far = may_be_far()
         self._distant = DistantStatistics()
-        self.leaves.update(self._of_paddle())
-
-    def _of_paddle(self) -> dict[type, Callable[[Any], Tree]]:
         text = self.leaves[str]
-        return {
-            **dict.fromkeys(_PLAIN, self.tensor),
-            paddle.dtype: lambda value: PlainEntry("paddle.dtype", name_of(value)),
-            # Paddle takes the name of a dtype in its place.
-            str: lambda value: PlainEntry("paddle.dtype", value) if value in _ARRAYS else text(value),
-            **dict.fromkeys(SIZES, lambda value: [self.take(int(item)) for item in value]),
-            _GROUP: lambda value: {"type": "paddle.ProcessGroup", "group_ranks": list(value.ranks)},
-            **dict.fromkeys((_Place, *_Place.__subclasses__(), *_places()), place),
-        }
+        kinds = (getattr(paddle, name, None) for name in ("CPUPlace", "CUDAPlace", "CUDAPinnedPlace", "XPUPlace"))
+        places = [kind for kind in kinds if isinstance(kind, type)]
+        self.leaves.update(
+            {
+                **dict.fromkeys(_PLAIN, self.tensor),
+                paddle.dtype: lambda value: PlainEntry("paddle.dtype", name_of(value)),
+                # Paddle takes the name of a dtype in its place.
+                str: lambda value: PlainEntry("paddle.dtype", value) if value in _ARRAYS else text(value),
+                **dict.fromkeys(SIZES, lambda value: [self.take(int(item)) for item in value]),
+                _GROUP: lambda value: {"type": "paddle.ProcessGroup", "group_ranks": list(value.ranks)},
+                **dict.fromkeys((_Place, *_Place.__subclasses__(), *places), place),
+            }
+        )
 
     def other(self, value: Any) -> Tree:
         return self._strange(value) if isinstance(value, paddle.Tensor) else super().other(value)
@@ -276,11 +277,6 @@ class Values(ArraySnapshots):
 def place(value: Any) -> Tree:
     """Place(gpu:0) as "gpu:0"."""
     return PlainEntry("paddle.Place", str(value).removeprefix("Place(").removesuffix(")"))
-
-
-def _places() -> list[type]:
-    kinds = (getattr(paddle, name, None) for name in ("CPUPlace", "CUDAPlace", "CUDAPinnedPlace", "XPUPlace"))
-    return [kind for kind in kinds if isinstance(kind, type)]
 
 
 def may_be_far() -> bool:

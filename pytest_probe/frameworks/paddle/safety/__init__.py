@@ -20,6 +20,7 @@ from pytest_probe.frameworks.paddle.safety.shapes import (
     listed,
     shape_of,
 )
+from pytest_probe.frameworks.python.binding import by_name
 from pytest_probe.model.run import BoundCall, Leaf
 
 # Arguments of optimizers' steps that have the parameter's shape, and such as are single numbers.
@@ -102,13 +103,11 @@ def _recurrent(bound: BoundCall) -> Iterator[str]:
 
 
 # By canonical name: what is wrong with the arguments of a call.
-_TRAINING_CHECKS: Mapping[str, Callable[[BoundCall], Iterator[str]]] = {
-    **dict.fromkeys(
-        "adadelta adagrad adam adamax adamw asgd lamb momentum nadam radam rmsprop rprop sgd".split(), _stepped
-    ),
-    **dict.fromkeys(("merged_adam", "merged_momentum"), _stepped_together),
+_TRAINING_CHECKS: Mapping[str, Callable[[BoundCall], Iterator[str]]] = by_name({
+    "adadelta adagrad adam adamax adamw asgd lamb momentum nadam radam rmsprop rprop sgd": _stepped,
+    "merged_adam merged_momentum": _stepped_together,
     "rnn": _recurrent,
-}
+})  # fmt: skip
 
 
 def check_arguments(bound: BoundCall) -> None:

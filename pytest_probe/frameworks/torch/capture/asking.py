@@ -323,28 +323,26 @@ def moves_little(call: Made, steps: Sequence[int], ulps: float) -> bool:
     own = _tensors(call.result)
     if not own or not all(leaf.is_floating_point() and bool(leaf.isfinite().all()) for leaf in own):
         return False
-    try:
-        return all(_moves_little(call, own, step, ulps, reverse=place == 1) for place, step in enumerate(steps))
-    except Exception:  # a moved number may be refused: who asks further says so
-        return False
 
-
-def _moves_little(call: Made, own: Sequence[torch.Tensor], step: int, ulps: float, *, reverse: bool) -> bool:
-    torch.manual_seed(0)
-
-    def moved(leaf: Any) -> Any:
+    def moved(step: int, reverse: bool, leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point():
             return leaf
         wide = torch.float64 if leaf.itemsize > 2 else torch.float32
         drawn = (torch.rand(leaf.shape, dtype=wide, device=leaf.device) - int(reverse)).abs()
         return (leaf * (1 + step * torch.finfo(leaf.dtype).eps / 2 * drawn)).to(leaf.dtype)
 
-    args, kwargs = tree_map(moved, (tuple(call.args), dict(call.kwargs)))
-    found = _tensors(call.function(*args, **kwargs))
-    # An ulp is half that at least.
-    least = ((ulps * torch.finfo(leaf.dtype).eps / 2 * leaf.double().abs()) for leaf in own)
-    triples = zip(own, found, least, strict=True)
-    return all(bool(((one.double() - other.double()).abs() <= most).all()) for one, other, most in triples)
+    try:
+        for place, step in enumerate(steps):
+            torch.manual_seed(0)
+            args, kwargs = tree_map(partial(moved, step, place == 1), (tuple(call.args), dict(call.kwargs)))
+            for one, other in zip(own, _tensors(call.function(*args, **kwargs)), strict=True):
+                # An ulp is half that at least.
+                most = ulps * torch.finfo(one.dtype).eps / 2 * one.double().abs()
+                if not ((one.double() - other.double()).abs() <= most).all():
+                    return False
+        return True
+    except Exception:  # a moved number may be refused: who asks further says so
+        return False
 
 
 def _bits(leaf: torch.Tensor) -> torch.Tensor:

@@ -97,7 +97,8 @@ class DeviceStatistics:
         if numbers is tensor and not isinstance(layout, int):
             dense = len(layout) > _EXTENTS
             if not dense:
-                walk = _walk(layout)
+                (s0, e0), (s1, e1), (s2, _) = (*layout, (0, 1), (0, 1))[:3]
+                walk = e0, s0, e1, s1, s2
             elif self._kernels is not None:
                 numbers = numbers.contiguous()
                 where = where and places(numbers.shape, numbers.numel(), False)
@@ -247,11 +248,6 @@ def _countable(tensor: torch.Tensor) -> torch.Tensor:
     if numbers.dtype is torch.uint64:
         numbers = numbers.to(torch.float64)
     return numbers.resolve_neg()
-
-
-def _walk(layout: Layout) -> tuple[int, int, int, int, int]:
-    (s0, e0), (s1, e1), (s2, _) = (*layout, (0, 1), (0, 1))[:3]  # type: ignore[misc]
-    return e0, s0, e1, s1, s2
 
 
 def _table(lane: _Lane, dtype: torch.dtype, device: torch.device) -> int:

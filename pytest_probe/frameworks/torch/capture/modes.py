@@ -144,14 +144,11 @@ class Presence:
     def _run_backward(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """The backward is one call of torch's, inside which the mode is off; but checkpoints and users' own functions
         call torch from there."""
-        if self._is_on() or self._in_region():
+        # Does this thread run, or trace, what was compiled?
+        if self._is_on() or getattr(self._regions, "value", None) is not None:
             return original(*args, **kwargs)
         with self._mode:
             return original(*args, **kwargs)
-
-    def _in_region(self) -> bool:
-        """Does this thread run, or trace, what was compiled?"""
-        return getattr(self._regions, "value", None) is not None
 
     def _has_torch_function(self, original: Callable[..., bool], arguments: Any) -> bool:
         """Modules ask this before they take a faster path, which they shall take as they do without us."""

@@ -135,15 +135,11 @@ class RecordedFunctions:
     def _rule(self, function: Any) -> RecordedFunction | None:
         try:
             name = self._functions.get(function)
-            rule = self.table[function] = self._of_operator(function) if name is None else self._of_function(name)
+            rule = self.table[function] = self._of_operator(function) if name is None else self.named(name)
         except TypeError:  # it has no hash
             return None
-        return rule
-
-    def _of_function(self, name: str) -> RecordedFunction:
-        rule = self.named(name)
-        space, _, api = name.partition(".")
-        if space == "Tensor" and api in _OPERATORS:
+        space, _, api = (name or "").partition(".")
+        if rule is not None and space == "Tensor" and api in _OPERATORS:
             rule.operator = self.named(f"Tensor.{_OPERATORS[api]}")
         return rule
 

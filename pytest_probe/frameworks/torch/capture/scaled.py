@@ -97,18 +97,14 @@ def _name(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def _codes(matrix: torch.Tensor, axis: int) -> torch.Tensor:
-    """The bits of each number, uint8, with the numbers that a product adds up last."""
-    data = float4_codes(matrix, axis) if matrix.dtype is FLOAT4 else matrix.detach().view(torch.uint8)
-    return data.movedim(axis, -1)
-
-
 def _counted(
     matrix: torch.Tensor, axis: int, scales: torch.Tensor, scaling: Scaling, offs: torch.Tensor | None = None
 ) -> Blocks:
     """Of a matrix, of several one after the other, or of rows in groups that end at offs. Raises BrokenCall where there
     are other scales than that takes."""
-    each, recipe = _codes(matrix, axis), scaling.recipes[0]
+    # The bits of each number, uint8, with the numbers that a product adds up last.
+    data = float4_codes(matrix, axis) if matrix.dtype is FLOAT4 else matrix.detach().view(torch.uint8)
+    each, recipe = data.movedim(axis, -1), scaling.recipes[0]
     shape, codes = (each.shape[-2], each.shape[-1]), each.flatten(0, -2)
     blocks = recipe.blocks((codes.shape[0], codes.shape[1]))
     wide = scales.detach().to(torch.float32 if scales.device.type == "mps" else torch.float64)

@@ -117,7 +117,8 @@ def _handing_over_to(mode: TorchFunctionMode) -> Iterator[None]:
     """While it lasts the mode gets its calls from here, as torch hands them over: off, and without types."""
     original = torch.overrides.handle_torch_function
     shorter = _shorter(mode, original)
-    places = [module for module in _modules() if vars(module).get(_HANDLER) is original]
+    loaded = [module for place, module in list(sys.modules.items()) if place.startswith("torch.")]
+    places = [each for each in loaded if isinstance(each, ModuleType) and vars(each).get(_HANDLER) is original]
     for module in places:
         setattr(module, _HANDLER, shorter)
     try:
@@ -144,12 +145,6 @@ def _shorter(mode: TorchFunctionMode, original: Callable[..., Any]) -> Callable[
             _push(mode)
 
     return handle_torch_function
-
-
-def _modules() -> Iterator[ModuleType]:
-    for place, module in list(sys.modules.items()):
-        if place.startswith("torch.") and isinstance(module, ModuleType):
-            yield module
 
 
 _FRAMEWORK = "pytorch"

@@ -19,7 +19,7 @@ from msgspec import UNSET
 
 from pytest_probe.capture import kernel
 from pytest_probe.capture.config import CaptureConfig
-from pytest_probe.capture.frequent_values import FEW, LOOKED, Layout, Places, copy_sample, layout_of, places, span
+from pytest_probe.capture.frequent_values import FEW, LOOKED, Layout, copy_sample, layout_of, places, span
 from pytest_probe.capture.snapshot import MemoryFormat, PlainEntry, Seen, Tree
 from pytest_probe.capture.statistics import (
     HUGE,
@@ -116,7 +116,20 @@ class Values(CountedSnapshots):
         self._known: dict[int, _Known] = {}
         self._memories: dict[int, _Memory] = {}
         self._shapes: dict[torch.Size, torch.Size] = {}
-        self.leaves.update(self._of_torch())
+        self.leaves.update(
+            {
+                torch.Tensor: self.tensor,
+                torch.nn.Parameter: self.tensor,
+                list: self._together,
+                tuple: lambda value: tuple(self._together(value)),
+                torch.Size: lambda value: PlainEntry("torch.Size", tuple(value)),
+                torch.dtype: lambda value: PlainEntry("torch.dtype", _DTYPES[value]),
+                torch.device: lambda value: PlainEntry("torch.device", f"{value.type}:{value.index}"),
+                # As a "value" msprobe's checker would hand it on as text.
+                torch.layout: lambda value: {"type": "torch.layout", "layout": str(value)},
+                torch.memory_format: lambda value: MemoryFormat(str(value).removeprefix("torch.")),
+            }
+        )
         # The same in C, of what is common: TorchHooks' calls use it.
         self.compiled = None if kernel.compiled is None else kernel.compiled.Values(self._needs())
         if self.compiled is not None and not self.copies:
@@ -142,20 +155,6 @@ class Values(CountedSnapshots):
         )  # fmt: skip
 
     pythons = _PYTHONS
-
-    def _of_torch(self) -> dict[type, Callable[[Any], Tree]]:
-        return {
-            torch.Tensor: self.tensor,
-            torch.nn.Parameter: self.tensor,
-            list: self._together,
-            tuple: lambda value: tuple(self._together(value)),
-            torch.Size: lambda value: PlainEntry("torch.Size", tuple(value)),
-            torch.dtype: lambda value: PlainEntry("torch.dtype", _DTYPES[value]),
-            torch.device: lambda value: PlainEntry("torch.device", f"{value.type}:{value.index}"),
-            # As a "value" msprobe's checker would hand it on as text.
-            torch.layout: lambda value: {"type": "torch.layout", "layout": str(value)},
-            torch.memory_format: lambda value: MemoryFormat(str(value).removeprefix("torch.")),
-        }
 
     def _together(self, members: Sequence[Any]) -> list[Tree]:
         """The snapshots of a list's members: a device counts its tensors together."""
@@ -300,30 +299,34 @@ class Values(CountedSnapshots):
         looked = not negative and tensor.is_floating_point() and tensor.dtype is not FLOAT4
         where = places(tensor.shape, layout, seen.stride is UNSET) if looked else None
         if not tensor.is_cpu:
-            self._count_far(tensor, seen, layout, where)
+            # Its copies, this one and seen.data, are there when its row is, which the device writes after them.
+            copied = in_order(tensor, "cpu") if self._sums else None
+            self._on(tensor.device).count(tensor, seen, layout, where)
+            if seen.failed is not UNSET:
+                if recorded_by_graph(tensor.device):  # the copies too
+                    seen.data = UNSET
+                elif self.copies:
+                    torch.accelerator.synchronize(tensor.device)
+            elif copied is not None:
+                self._taken += copied.nbytes
+                self._coming.append((copied, seen))
             return
         if self._sums:
             seen.crc = crc(tensor)
         try:
-            self._count_large(tensor, seen, layout, negative)
+            # In the order of the memory, where it has no gaps.
+            flat = None if isinstance(layout, int) else tensor.reshape(-1).contiguous()
+            address = seen.address if flat is None else flat.data_ptr()
+            count = layout if isinstance(layout, int) else tensor.numel()
+            number = -1 if negative else self._compiled.get(tensor.dtype, -1)
+            if number < 0 or not faster_alone(count) or not fill_from(address, count, number, seen):
+                count_large(tensor.as_strided((count,), (1,)) if flat is None else flat, seen)
             # By now a cache holds some of it.
-            if where is not None:
-                self._look(tensor.dtype, seen, where)
+            if where is not None and (number < 0 or not fill_sample_from(seen.address, number, where, seen)):
+                sample = copy_sample(seen.address, tensor.dtype.itemsize, where)
+                self._samples.append((sample, tensor.dtype, where, seen))
         except Exception as error:
             seen.failed = f"{type(error).__name__}: {error}"
-
-    def _count_far(self, tensor: torch.Tensor, seen: Seen, layout: Layout, where: Places | None) -> None:
-        """Its copies, this one and seen.data, are there when its row is, which the device writes after them."""
-        copied = in_order(tensor, "cpu") if self._sums else None
-        self._on(tensor.device).count(tensor, seen, layout, where)
-        if seen.failed is not UNSET:
-            if recorded_by_graph(tensor.device):  # the copies too
-                seen.data = UNSET
-            elif self.copies:
-                torch.accelerator.synchronize(tensor.device)
-        elif copied is not None:
-            self._taken += copied.nbytes
-            self._coming.append((copied, seen))
 
     def _count_copy(self, tensor: torch.Tensor, seen: Seen, layout: Layout, size: int, negative: bool) -> None:
         """As _count, of a small CPU tensor that the kernel does not know, or whose elements lie apart."""
@@ -340,22 +343,6 @@ class Values(CountedSnapshots):
     def _put_off(self, address: int, size: int, dtype: torch.dtype, seen: Seen) -> None:
         # A third of what a tensor's copy costs.
         self._small.append((string_at(address, size), dtype, seen))
-
-    def _count_large(self, tensor: torch.Tensor, seen: Seen, layout: Layout, negative: bool) -> None:
-        """Fill in the statistics of a large CPU tensor."""
-        # In the order of the memory, where it has no gaps.
-        flat = None if isinstance(layout, int) else tensor.reshape(-1).contiguous()
-        address = seen.address if flat is None else flat.data_ptr()
-        count = layout if isinstance(layout, int) else tensor.numel()
-        number = -1 if negative else self._compiled.get(tensor.dtype, -1)
-        if number < 0 or not faster_alone(count) or not fill_from(address, count, number, seen):
-            count_large(tensor.as_strided((count,), (1,)) if flat is None else flat, seen)
-
-    def _look(self, dtype: torch.dtype, seen: Seen, where: Places) -> None:
-        """Fill in the masses of a large CPU tensor by its sample, or copy that."""
-        number = self._compiled.get(dtype, -1)
-        if number < 0 or not fill_sample_from(seen.address, number, where, seen):
-            self._samples.append((copy_sample(seen.address, dtype.itemsize, where), dtype, where, seen))
 
     def _on(self, device: torch.device) -> DeviceStatistics:
         found = self._devices.get(device)

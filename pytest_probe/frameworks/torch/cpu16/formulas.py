@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from pytest_probe.frameworks.torch.cpu16.loops import beyond_vectors
 from pytest_probe.frameworks.torch.cpu16.sequential import fuses, lanes, looped
@@ -20,87 +21,77 @@ ATEN = torch.ops.aten
 NONE, MEAN, SUM = 0, 1, 2
 
 
-def constant(value: float) -> torch.Tensor:
+def constant(value: float) -> Tensor:
     """A Python float as a kernel has it, rounded like a tensor."""
-    made: torch.Tensor = ATEN.full.default((), value, dtype=torch.float64)
+    made: Tensor = ATEN.full.default((), value, dtype=torch.float64)
     return made
 
 
-def reduced(loss: torch.Tensor, reduction: int) -> torch.Tensor:
+def reduced(loss: Tensor, reduction: int) -> Tensor:
     if reduction == NONE:
         return loss
     return loss.mean() if reduction == MEAN else loss.sum()
 
 
-def logit(x: torch.Tensor, eps: float | None = None) -> torch.Tensor:
+def logit(x: Tensor, eps: float | None = None) -> Tensor:
     inside = x if eps is None else torch.clamp(x, constant(eps), constant(1 - eps))
     return (inside / (1 - inside)).log()
 
 
-def mse(x: torch.Tensor, y: torch.Tensor, reduction: int = MEAN) -> torch.Tensor:
+def mse(x: Tensor, y: Tensor, reduction: int = MEAN) -> Tensor:
     gap = x - y
     return reduced(gap * gap, reduction)
 
 
-def mse_backward(grad: torch.Tensor, x: torch.Tensor, y: torch.Tensor, reduction: int) -> torch.Tensor:
+def mse_backward(grad: Tensor, x: Tensor, y: Tensor, reduction: int) -> Tensor:
     norm = constant(2 / x.numel() if reduction == MEAN else 2.0)
     return norm * (x - y) * grad
 
 
-def sigmoid_backward(grad: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    return grad * (1 - y) * y
-
-
-def soft_margin(x: torch.Tensor, y: torch.Tensor, reduction: int = MEAN) -> torch.Tensor:
+def soft_margin(x: Tensor, y: Tensor, reduction: int = MEAN) -> Tensor:
     return reduced((-x * y).exp().log1p(), reduction)
 
 
-def soft_margin_backward(grad: torch.Tensor, x: torch.Tensor, y: torch.Tensor, reduction: int) -> torch.Tensor:
+def soft_margin_backward(grad: Tensor, x: Tensor, y: Tensor, reduction: int) -> Tensor:
     powers = (-y * x).exp()
     return -constant(1 / x.numel() if reduction == MEAN else 1.0) * y * powers / (powers + 1) * grad
 
 
-def binary_cross_entropy(
-    x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor | None = None, reduction: int = MEAN
-) -> torch.Tensor:
+def binary_cross_entropy(x: Tensor, y: Tensor, weight: Tensor | None = None, reduction: int = MEAN) -> Tensor:
     # torch cuts logarithms at -100, and the backward's denominator at 1e-12, lest a certain and wrong answer gives inf.
     loss = (y - 1) * (-x).log1p().clamp(min=-100) - y * x.log().clamp(min=-100)
     return reduced(loss if weight is None else loss * weight, reduction)
 
 
 def binary_cross_entropy_backward(
-    grad: torch.Tensor, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor | None = None, reduction: int = MEAN
-) -> torch.Tensor:
+    grad: Tensor, x: Tensor, y: Tensor, weight: Tensor | None = None, reduction: int = MEAN
+) -> Tensor:
     slope = grad * (x - y) / ((1 - x) * x).clamp(min=1e-12)
     slope = slope if weight is None else slope * weight
     return slope / x.numel() if reduction == MEAN else slope
 
 
 def binary_cross_entropy_with_logits(
-    x: torch.Tensor,
-    y: torch.Tensor,
-    weight: torch.Tensor | None = None,
-    positive: torch.Tensor | None = None,
-    reduction: int = MEAN,
-) -> torch.Tensor:
+    x: Tensor, y: Tensor, weight: Tensor | None = None, positive: Tensor | None = None, reduction: int = MEAN
+) -> Tensor:
     logs = torch.nn.functional.logsigmoid(x)
     loss = (1 - y) * x - (logs if positive is None else ((positive - 1) * y + 1) * logs)
     return reduced(loss if weight is None else loss * weight, reduction)
 
 
-def logsumexp(x: torch.Tensor, dims: list[int], keep: bool = False) -> torch.Tensor:
+def logsumexp(x: Tensor, dims: list[int], keep: bool = False) -> Tensor:
     largest = x.amax(dims, keepdim=True)
     largest = torch.where(largest.abs() == math.inf, 0.0, largest)
     sums = (x - largest).exp().sum(dims, keepdim=keep).log()
     return sums + largest.reshape(sums.shape)
 
 
-def power(x: torch.Tensor, exponent: float) -> torch.Tensor:
+def power(x: Tensor, exponent: float) -> Tensor:
     """The exponent is rounded, also where an API computed it (lp_pool2d: 1 / 3)."""
     return torch.pow(x, float(constant(exponent)))
 
 
-def power_by_products(x: torch.Tensor, exponent: float) -> torch.Tensor:
+def power_by_products(x: Tensor, exponent: float) -> Tensor:
     """Cubes and inverse squares are products; an inverse root is that of a root where no vectors hold it."""
     if exponent == 3:
         return x * x * x
@@ -109,42 +100,26 @@ def power_by_products(x: torch.Tensor, exponent: float) -> torch.Tensor:
     return (x * x).reciprocal() if exponent == -2 else power(x, exponent)
 
 
-def rsqrt(x: torch.Tensor) -> torch.Tensor:
+def rsqrt(x: Tensor) -> Tensor:
     """The square root is rounded before it is inverted, where no vector holds it."""
-    root: torch.Tensor = ATEN.sqrt.default(x)
+    root: Tensor = ATEN.sqrt.default(x)
     return torch.where(beyond_vectors(looped(), x), root.reciprocal(), torch.rsqrt(x))
 
 
-def add(x: torch.Tensor, y: torch.Tensor, alpha: float = 1) -> torch.Tensor:
+def add(x: Tensor, y: Tensor, alpha: float = 1) -> Tensor:
     """The factor is rounded, and what it scales where no vector holds it, or vectors do not fuse."""
     return NotImplemented if alpha == 1 else _scaled_sum(torch.add, x, y, alpha)
 
 
-def sub(x: torch.Tensor, y: torch.Tensor, alpha: float = 1) -> torch.Tensor:
+def sub(x: Tensor, y: Tensor, alpha: float = 1) -> Tensor:
     return NotImplemented if alpha == 1 else _scaled_sum(torch.sub, x, y, alpha)
 
 
-def _scaled_sum(join: Callable[..., torch.Tensor], x: torch.Tensor, y: torch.Tensor, alpha: float) -> torch.Tensor:
+def _scaled_sum(join: Callable[..., Tensor], x: Tensor, y: Tensor, alpha: float) -> Tensor:
     factor = constant(alpha)
     if not fuses():
         return join(x, y * factor)
     return torch.where(beyond_vectors(looped(), x, y), join(x, y * factor), join(x, y, alpha=float(factor)))
-
-
-def rsub(x: torch.Tensor, y: torch.Tensor, alpha: float = 1) -> torch.Tensor:
-    return sub(y, x, alpha)
-
-
-def addcmul(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, *, value: float = 1) -> torch.Tensor:
-    return x + y * z * value
-
-
-def addcdiv(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, *, value: float = 1) -> torch.Tensor:
-    return x + y / z * value
-
-
-def lerp(x: torch.Tensor, end: torch.Tensor, weight: torch.Tensor | float) -> torch.Tensor:
-    return x + (end - x) * weight
 
 
 FORMULAS: Mapping[Any, Callable[..., Any]] = {
@@ -161,7 +136,7 @@ FORMULAS: Mapping[Any, Callable[..., Any]] = {
 # What only one of the dtypes computes in its own precision.
 OF_DTYPE: Mapping[torch.dtype, Mapping[Any, Callable[..., Any]]] = {
     torch.bfloat16: {ATEN.pow.Tensor_Scalar: power_by_products},
-    torch.float16: {ATEN.pow.Tensor_Scalar: power, ATEN.sigmoid_backward.default: sigmoid_backward},
+    torch.float16: {ATEN.pow.Tensor_Scalar: power, ATEN.sigmoid_backward.default: lambda grad, y: grad * (1 - y) * y},
 }
 
 
@@ -169,9 +144,8 @@ COMPOSED: Mapping[Any, Callable[..., Any]] = {
     ATEN.rsqrt.default: rsqrt,
     ATEN.add.Tensor: add,
     ATEN.sub.Tensor: sub,
-    ATEN.rsub.Tensor: rsub,
-    ATEN.addcmul.default: addcmul,
-    ATEN.addcdiv.default: addcdiv,
-    ATEN.lerp.Scalar: lerp,
-    ATEN.lerp.Tensor: lerp,
+    ATEN.rsub.Tensor: lambda x, y, alpha=1: sub(y, x, alpha),
+    ATEN.addcmul.default: lambda x, y, z, *, value=1: x + y * z * value,
+    ATEN.addcdiv.default: lambda x, y, z, *, value=1: x + y / z * value,
+    **dict.fromkeys((ATEN.lerp.Scalar, ATEN.lerp.Tensor), lambda x, end, weight: x + (end - x) * weight),
 }

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from pytest_probe.frameworks.torch.cpu16.row_sums import row_sum
 from pytest_probe.frameworks.torch.cpu16.sequential import cascade, chain, lanes, rounded_once
@@ -17,13 +18,13 @@ from pytest_probe.frameworks.torch.cpu16.sequential import cascade, chain, lanes
 ATEN = torch.ops.aten
 
 
-def glu_backward(dtype: torch.dtype, grad: torch.Tensor, x: torch.Tensor, dim: int) -> torch.Tensor:
+def glu_backward(dtype: torch.dtype, grad: Tensor, x: Tensor, dim: int) -> Tensor:
     first, second = x.chunk(2, dim)
     gate = rounded_once(second.sigmoid(), dtype)
     return torch.cat([gate * grad, (1 - gate) * gate * first * grad], dim)
 
 
-def log_softmax(dtype: torch.dtype, x: torch.Tensor, dim: int, to_float: bool) -> Any:
+def log_softmax(dtype: torch.dtype, x: Tensor, dim: int, to_float: bool) -> Any:
     """Along the last dimension each row's sum, and its logarithm, are rounded."""
     if not x.ndim or dim % x.ndim != x.ndim - 1:
         return NotImplemented
@@ -32,9 +33,7 @@ def log_softmax(dtype: torch.dtype, x: torch.Tensor, dim: int, to_float: bool) -
     return below - rounded_once(sums.log(), dtype)
 
 
-def nll(
-    dtype: torch.dtype, x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, reduction: int, ignored: int
-) -> Any:
+def nll(dtype: torch.dtype, x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignored: int) -> Any:
     if x.ndim == 1:
         return nll(dtype, x[None], target.reshape(1), weight, reduction, ignored)
     if reduction == 0:
@@ -54,13 +53,13 @@ def nll(
 
 def nll_backward(
     dtype: torch.dtype,
-    grad: torch.Tensor,
-    x: torch.Tensor,
-    target: torch.Tensor,
-    weight: torch.Tensor | None,
+    grad: Tensor,
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
     reduction: int,
     ignored: int,
-    whole: torch.Tensor,
+    whole: Tensor,
 ) -> Any:
     if x.ndim == 1:
         found = nll_backward(dtype, grad, x[None], target.reshape(1), weight, reduction, ignored, whole)
@@ -74,7 +73,7 @@ def nll_backward(
     return torch.zeros_like(x).scatter_(1, aims.unsqueeze(1), gains.unsqueeze(1))
 
 
-def softmax(dtype: torch.dtype, x: torch.Tensor, dim: int, to_float: bool) -> Any:
+def softmax(dtype: torch.dtype, x: Tensor, dim: int, to_float: bool) -> Any:
     """Along another dimension than the last the powers that no vector holds are rounded."""
     if not x.ndim or dim % x.ndim == x.ndim - 1:
         return NotImplemented
@@ -91,15 +90,15 @@ def softmax(dtype: torch.dtype, x: torch.Tensor, dim: int, to_float: bool) -> An
 
 def layer_norm_backward(
     dtype: torch.dtype,
-    grad: torch.Tensor,
-    x: torch.Tensor,
+    grad: Tensor,
+    x: Tensor,
     shape: Sequence[int],
-    mean: torch.Tensor,
-    rstd: torch.Tensor,
-    weight: torch.Tensor | None,
-    bias: torch.Tensor | None,
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
     wanted: Sequence[bool],
-) -> tuple[torch.Tensor | None, ...]:
+) -> tuple[Tensor | None, ...]:
     """Gradients of weight and bias are added up row by row, each thread's rows for themselves."""
     exact = ATEN.native_layer_norm_backward.default(grad, x, shape, mean, rstd, weight, bias, wanted)
     sums = [row_sum(dtype, terms.reshape(-1, *shape)) for terms in (grad * (x - mean) * rstd, grad)]
@@ -108,11 +107,11 @@ def layer_norm_backward(
 
 def batch_norm(
     dtype: torch.dtype,
-    x: torch.Tensor,
-    weight: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    running_mean: torch.Tensor | None,
-    running_var: torch.Tensor | None,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
     training: bool,
     momentum: float,
     eps: float,
@@ -137,20 +136,20 @@ def batch_norm(
     return out if bias is None else out + bias.view(places), mean, scale
 
 
-def batch_norm_legit(dtype: torch.dtype, x: torch.Tensor, weight: Any, bias: Any, *rest: Any) -> Any:
+def batch_norm_legit(dtype: torch.dtype, x: Tensor, weight: Any, bias: Any, *rest: Any) -> Any:
     """The same by another name: with running statistics, or without."""
     statistics = rest if len(rest) == 5 else (None, None, *rest)
     return batch_norm(dtype, x, weight, bias, *statistics)
 
 
 def batch_norm_updating(
-    dtype: torch.dtype, x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: Any, momentum: float, eps: float
+    dtype: torch.dtype, x: Tensor, weight: Any, bias: Any, mean: Any, var: Any, momentum: float, eps: float
 ) -> Any:
     reserved = x.new_zeros(0, dtype=torch.uint8)
     return (*batch_norm(dtype, x, weight, bias, mean, var, True, momentum, eps), reserved)
 
 
-def renorm(dtype: torch.dtype, x: torch.Tensor, p: float, dim: int, largest: float) -> torch.Tensor:
+def renorm(dtype: torch.dtype, x: Tensor, p: float, dim: int, largest: float) -> Tensor:
     """The factor is rounded before it is multiplied with."""
     over = [place for place in range(x.ndim) if place != dim % x.ndim]
     norm = torch.linalg.vector_norm(x, p, over, keepdim=True)
@@ -158,9 +157,7 @@ def renorm(dtype: torch.dtype, x: torch.Tensor, p: float, dim: int, largest: flo
     return x * rounded_once(torch.where(norm > largest, largest / (norm + 1e-7), 1.0), dtype)
 
 
-def embedding_renorm(
-    dtype: torch.dtype, x: torch.Tensor, indices: torch.Tensor, largest: float, p: float
-) -> torch.Tensor:
+def embedding_renorm(dtype: torch.dtype, x: Tensor, indices: Tensor, largest: float, p: float) -> Tensor:
     """Norm and factor are rounded."""
     used = torch.unique(indices)
     norm = rounded_once(torch.linalg.vector_norm(x[used], p, 1, keepdim=True), dtype)
@@ -168,7 +165,7 @@ def embedding_renorm(
     return x.index_copy_(0, used, x[used] * factor)
 
 
-def histc(dtype: torch.dtype, x: torch.Tensor, bins: int = 100, low: float = 0, high: float = 0) -> torch.Tensor:
+def histc(dtype: torch.dtype, x: Tensor, bins: int = 100, low: float = 0, high: float = 0) -> Tensor:
     """The bin of a value is found step by step; a count stays where 1 is less than half a unit."""
     if low == high:
         low, high = (float(x.min()), float(x.max())) if x.numel() else (0.0, 1.0)
@@ -184,15 +181,15 @@ def histc(dtype: torch.dtype, x: torch.Tensor, bins: int = 100, low: float = 0, 
 
 def trilinear(
     dtype: torch.dtype,
-    x: torch.Tensor,
-    y: torch.Tensor,
-    z: torch.Tensor,
+    x: Tensor,
+    y: Tensor,
+    z: Tensor,
     missing_x: Sequence[int],
     missing_y: Sequence[int],
     missing_z: Sequence[int],
     summed: Sequence[int],
     unrolled: int = 1,
-) -> torch.Tensor:
+) -> Tensor:
     """Products of two, then of three factors, for one slice after another."""
     for dim in range(x.ndim + len(missing_x)):
         x = x.unsqueeze(dim) if dim in missing_x else x
@@ -202,7 +199,7 @@ def trilinear(
     late = [dim for dim in summed if dim not in early]
     slices = max(x.shape[unrolled], y.shape[unrolled], z.shape[unrolled])
 
-    def part(tensor: torch.Tensor, place: int) -> torch.Tensor:
+    def part(tensor: Tensor, place: int) -> Tensor:
         return tensor.narrow(unrolled, place if tensor.shape[unrolled] > 1 else 0, 1)
 
     made = []

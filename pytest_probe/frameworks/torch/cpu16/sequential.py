@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from pytest_probe.numerics import kernel
 from pytest_probe.numerics.dtypes import float_format, numpy_dtype
@@ -18,7 +19,7 @@ from pytest_probe.numerics.dtypes import float_format, numpy_dtype
 ATEN = torch.ops.aten
 
 
-def rounded_once(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def rounded_once(values: Tensor, dtype: torch.dtype) -> Tensor:
     return values.to(dtype).to(values.dtype)
 
 
@@ -42,11 +43,11 @@ def fuses() -> bool:
 
 def piled(
     dtype: torch.dtype,
-    total: torch.Tensor,
-    index: torch.Tensor,
-    terms: torch.Tensor,
-    join: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = torch.add,
-) -> torch.Tensor:
+    total: Tensor,
+    index: Tensor,
+    terms: Tensor,
+    join: Callable[[Tensor, Tensor], Tensor] = torch.add,
+) -> Tensor:
     """terms[i] added to total[index[i]], or multiplied with it, in the order of i, every result rounded."""
     # The kernel rounds by way of float32, as casts to 16 bit do.
     if kernel.compiled is not None and total.dtype is torch.float64 and dtype.itemsize == 2:
@@ -71,13 +72,13 @@ def piled(
     return result
 
 
-def chain(dtype: torch.dtype, rows: torch.Tensor, start: torch.Tensor | None = None) -> torch.Tensor:
+def chain(dtype: torch.dtype, rows: Tensor, start: Tensor | None = None) -> Tensor:
     """The sum of each row, added up from its first element, or to a sum from before it, every sum rounded."""
     total = rows.new_zeros(rows.shape[:-1]) if start is None else start
     return piled(dtype, total[None], torch.zeros(rows.shape[-1], dtype=torch.long), rows.movedim(-1, 0))[0]
 
 
-def cascade(dtype: torch.dtype, terms: torch.Tensor, places: torch.Tensor, count: int) -> torch.Tensor:
+def cascade(dtype: torch.dtype, terms: Tensor, places: Tensor, count: int) -> Tensor:
     """The sum of terms at some of `count` places, on eight levels: what has come together up to every 16th place (or a
     higher power of 2) goes to the next level as one."""
     # As torch's cascade sum has it: eight levels, of 16 places each or as many as the terms need.
@@ -93,7 +94,7 @@ def cascade(dtype: torch.dtype, terms: torch.Tensor, places: torch.Tensor, count
 
 
 def embedding_backward(
-    dtype: torch.dtype, grad: torch.Tensor, indices: torch.Tensor, rows: int, padding: int, by_frequency: bool
+    dtype: torch.dtype, grad: Tensor, indices: Tensor, rows: int, padding: int, by_frequency: bool
 ) -> Any:
     chosen = (indices != padding).reshape(-1)
     places = indices.reshape(-1)[chosen]
@@ -106,9 +107,7 @@ def embedding_backward(
     return piled(dtype, grad.new_zeros(rows, grad.shape[-1]), places, terms)
 
 
-def index_add(
-    dtype: torch.dtype, x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *, alpha: float = 1
-) -> Any:
+def index_add(dtype: torch.dtype, x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Any:
     """Slice by slice, but for slices that are not scaled, whose sums are taken in float32."""
     if not x.ndim or (x.ndim > 1 and alpha == 1):
         return NotImplemented
@@ -118,7 +117,7 @@ def index_add(
     return total.movedim(0, dim)
 
 
-def _scaled(dtype: torch.dtype, source: torch.Tensor, dim: int, alpha: float) -> torch.Tensor:
+def _scaled(dtype: torch.dtype, source: Tensor, dim: int, alpha: float) -> Tensor:
     """What whole vectors of a slice hold is not rounded after its scaling."""
     terms = source * rounded_once(source.new_tensor(alpha), dtype)
     if source.ndim < 2 or dim % source.ndim or not source[0].is_contiguous():
@@ -130,9 +129,9 @@ def _scaled(dtype: torch.dtype, source: torch.Tensor, dim: int, alpha: float) ->
 
 def index_put(
     dtype: torch.dtype,
-    x: torch.Tensor,
-    indices: Sequence[torch.Tensor | None],
-    values: torch.Tensor,
+    x: Tensor,
+    indices: Sequence[Tensor | None],
+    values: Tensor,
     accumulate: bool = False,
     unsafe: bool = False,
 ) -> Any:
@@ -143,13 +142,7 @@ def index_put(
     return piled(dtype, x.reshape(-1), places.reshape(-1), terms).view(x.shape)
 
 
-def masked_put(
-    dtype: torch.dtype,
-    x: torch.Tensor,
-    mask: torch.Tensor,
-    indices: Sequence[torch.Tensor | None],
-    values: torch.Tensor,
-) -> torch.Tensor:
+def masked_put(dtype: torch.dtype, x: Tensor, mask: Tensor, indices: Sequence[Tensor | None], values: Tensor) -> Tensor:
     places = [
         None if item is None else item.clamp(-size, size - 1) for item, size in zip(indices, x.shape, strict=False)
     ]
@@ -157,33 +150,19 @@ def masked_put(
 
 
 def scatter_mean(
-    dtype: torch.dtype,
-    x: torch.Tensor,
-    dim: int,
-    index: torch.Tensor,
-    source: torch.Tensor,
-    reduce: str,
-    *,
-    include_self: bool = True,
+    dtype: torch.dtype, x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Any:
     """A mean is a rounded sum, divided."""
     if reduce != "mean":
         return NotImplemented
-    found: list[torch.Tensor] = []
+    found: list[Tensor] = []
     for values, more in ((x, source), (torch.ones_like(x), torch.ones_like(source))):
         found.append(ATEN.scatter_reduce.two(values, dim, index, more, "sum", include_self=include_self))
     return rounded_once(found[0], dtype) / found[1].clamp(min=1)
 
 
 def index_reduce(
-    dtype: torch.dtype,
-    x: torch.Tensor,
-    dim: int,
-    index: torch.Tensor,
-    source: torch.Tensor,
-    reduce: str,
-    *,
-    include_self: bool = True,
+    dtype: torch.dtype, x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Any:
     if reduce not in ("prod", "mean"):
         return NotImplemented
@@ -200,15 +179,13 @@ def index_reduce(
     return total.movedim(0, dim).contiguous()
 
 
-def take_backward(
-    dtype: torch.dtype, x: torch.Tensor, index: torch.Tensor, source: torch.Tensor, accumulate: bool = False
-) -> Any:
+def take_backward(dtype: torch.dtype, x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Any:
     if not accumulate:
         return NotImplemented
     return piled(dtype, x.reshape(-1), index.reshape(-1) % x.numel(), source.reshape(-1)).view(x.shape)
 
 
-def embedding_bag(dtype: torch.dtype, weight: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+def embedding_bag(dtype: torch.dtype, weight: Tensor, *args: Any, **kwargs: Any) -> Any:
     """The mean is a rounded sum, divided."""
     results = list(ATEN._embedding_bag.default(weight, *args, **kwargs))
     mode = args[3] if len(args) > 3 else kwargs.get("mode", 0)
@@ -220,17 +197,17 @@ def embedding_bag(dtype: torch.dtype, weight: torch.Tensor, *args: Any, **kwargs
 
 def embedding_bag_backward(
     dtype: torch.dtype,
-    grad: torch.Tensor,
-    indices: torch.Tensor,
-    offsets: torch.Tensor,
-    bags: torch.Tensor,
-    sizes: torch.Tensor,
-    largest: torch.Tensor,
+    grad: Tensor,
+    indices: Tensor,
+    offsets: Tensor,
+    bags: Tensor,
+    sizes: Tensor,
+    largest: Tensor,
     rows: int,
     by_frequency: bool,
     mode: int,
     sparse: bool,
-    weights: torch.Tensor | None,
+    weights: Tensor | None,
     padding: int = -1,
 ) -> Any:
     if sparse:
@@ -251,16 +228,14 @@ def embedding_bag_backward(
     return piled(dtype, grad.new_zeros(rows, grad.shape[-1]), indices[chosen], terms)
 
 
-def largest_backward(dtype: torch.dtype, grad: torch.Tensor, largest: torch.Tensor, rows: int) -> torch.Tensor:
+def largest_backward(dtype: torch.dtype, grad: Tensor, largest: Tensor, rows: int) -> Tensor:
     """Each element of a bag's gradient goes to the row that was largest there."""
     width = grad.shape[1]
     places = largest * width + torch.arange(width)
     return piled(dtype, grad.new_zeros(rows * width), places.reshape(-1), grad.reshape(-1)).view(rows, width)
 
 
-def scatter_add(
-    dtype: torch.dtype, x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor
-) -> torch.Tensor:
+def scatter_add(dtype: torch.dtype, x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     places = torch.arange(x.numel()).view(x.shape)
     for other in range(x.ndim):
         if other != dim % x.ndim:
@@ -269,17 +244,15 @@ def scatter_add(
     return piled(dtype, x.reshape(-1), places.gather(dim, index).reshape(-1), terms.reshape(-1)).view(x.shape)
 
 
-def rows_added(
-    dtype: torch.dtype, x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *, alpha: float = 1
-) -> torch.Tensor:
+def rows_added(dtype: torch.dtype, x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
     terms = (source if alpha == 1 else rounded_once(source * alpha, dtype)).movedim(dim, 0)
     return piled(dtype, x.movedim(dim, 0), index.reshape(-1), terms).movedim(0, dim)
 
 
-def max_pool_backward(rank: int) -> Callable[..., torch.Tensor]:
+def max_pool_backward(rank: int) -> Callable[..., Tensor]:
     """Gradients of maxima at indices, flat in each plane of the last `rank` dimensions."""
 
-    def function(dtype: torch.dtype, grad: torch.Tensor, x: torch.Tensor, *rest: Any) -> torch.Tensor:
+    def function(dtype: torch.dtype, grad: Tensor, x: Tensor, *rest: Any) -> Tensor:
         extent = x.shape[x.ndim - rank :].numel()
         planes = torch.arange(x.numel() // extent).view(-1, 1) * extent
         places = rest[-1].reshape(len(planes), -1) + planes
