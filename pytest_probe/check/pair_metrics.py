@@ -62,7 +62,7 @@ def difference(a: AnyArray, b: AnyArray) -> Difference:
         return Difference(a.size, bits, 0.0 if bits == 1.0 else float(describe(a, b)["max_abs"]))
     if bits == 1.0:
         return Difference(a.size, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, math.inf, 1.0)
-    ulp, largest = _distances(a, b), _largest(a, b)
+    ulp, largest = _distances(a, b)
     rmse = relative_rmse(a, b).value if largest < math.inf else math.inf
     # Of the elements that are finite on both sides.
     vectors: Vectors = rescaled(a, b, PASS)
@@ -84,17 +84,21 @@ def _measured(array: AnyArray) -> bool:
     return is_floating(array.dtype) or is_complex(array.dtype)
 
 
-def _distances(a: AnyArray, b: AnyArray) -> AnyArray:
-    """In ULP, float32: a percentile needs all of them. Of one real dtype they are the numbers between both."""
+def _distances(a: AnyArray, b: AnyArray) -> tuple[AnyArray, float]:
+    """In ULP, float32: a percentile needs all of them. Of one real dtype they are the numbers between both. And the
+    largest finite |A - B|; inf where one side alone is NaN or inf."""
     # The dtype of both whose numbers are farther apart.
     dtype = max(a.dtype, b.dtype, key=lambda dtype: float_format(dtype).roundoff)
-    found, at = np.empty(a.size, np.float32), 0
+    found, at, largest = np.empty(a.size, np.float32), 0, 0.0
     steps = a.dtype == b.dtype and not is_complex(a.dtype)
-    with np.errstate(over="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         for one, other in blocks(a, b, PASS):
             found[at : at + one.size] = _steps(one, other) if steps else ulp_distance(one, other, dtype)
             at += one.size
-    return found
+            gap = np.abs(widen(one) - widen(other))
+            gap = np.where(np.isfinite(gap), gap, np.where(same_value(one, other), 0.0, np.inf))
+            largest = max(largest, float(gap.max(initial=0.0)))
+    return found, largest
 
 
 def _steps(one: AnyArray, other: AnyArray) -> AnyArray:
@@ -111,17 +115,6 @@ def _ranks(side: AnyArray) -> AnyArray:
     top = bits.dtype.type(1 << (8 * side.dtype.itemsize - 1))
     size = (bits & ~top).astype(np.float64)
     return np.asarray(np.where(bits & top, -size, size))
-
-
-def _largest(a: AnyArray, b: AnyArray) -> float:
-    """The largest finite |A - B|; inf where one side alone is NaN or inf."""
-    found = 0.0
-    with np.errstate(invalid="ignore", over="ignore"):
-        for one, other in blocks(a, b, PASS):
-            gap = np.abs(widen(one) - widen(other))
-            gap = np.where(np.isfinite(gap), gap, np.where(same_value(one, other), 0.0, np.inf))
-            found = max(found, float(gap.max(initial=0.0)))
-    return found
 
 
 def said(paired: Paired) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct, field
 
@@ -16,18 +17,6 @@ from pytest_probe.reports.terminal import count, wrap
 FILE = "relations.json"
 # What guard could not ask of a case, at the end of its words.
 NO_PAGES = "the ends of pages were not asked"
-
-
-class Row(Struct, frozen=True):
-    """An API in a dtype and a direction: cases in which a relation holds, is broken, and could not be asked."""
-
-    relation: str
-    api: str
-    dtype: str
-    direction: str
-    holds: int
-    broken: int
-    unasked: int
 
 
 class Report(Struct):
@@ -43,33 +32,35 @@ class Report(Struct):
                 self.found.setdefault(key, Counter())[output.verdict] += 1
                 self.without_pages[key[0]] += NO_PAGES in output.reason
 
-    def rows(self) -> list[Row]:
-        return [
-            Row(*key, each["pass"], each["warning"] + each["error"], each["skip"])
-            for key, each in sorted(self.found.items())
-        ]
+    def rows(self) -> list[dict[str, Any]]:
+        """Of an API in a dtype and a direction: cases in which a relation holds, is broken, and could not be asked."""
+        found = []
+        for (relation, *case), each in sorted(self.found.items()):
+            names = dict(zip(("api", "dtype", "direction"), case, strict=True))
+            counts = zip(("holds", "broken", "unasked"), _sums(each), strict=True)
+            found.append({"relation": relation, **names, **dict(counts)})
+        return found
 
     def lines(self, width: int) -> Iterator[str]:
         """A line a relation, with the APIs of those that do not hold in all cases; width: the terminal's columns."""
-        rows = self.rows()
-        if rows:
-            holds, broken, unasked = _sums(rows)
+        # Of each relation all, and by API and dtype, the directions together.
+        whole, by_api = defaultdict[str, Counter[Outcome]](Counter), defaultdict[str, dict[str, Counter[Outcome]]](dict)
+        for (relation, api, dtype, _), each in sorted(self.found.items()):
+            whole[relation] += each
+            name = f"{api} {dtype}".rstrip()
+            by_api[relation][name] = by_api[relation].get(name, Counter()) + each
+        if whole:
+            holds, broken, unasked = _sums(sum(whole.values(), Counter()))
             yield f"relations: {holds:,} hold, {broken:,} broken, {unasked:,} not checked"
-        for name in dict.fromkeys(row.relation for row in rows):
-            own = [row for row in rows if row.relation == name]
-            holds, broken, unasked = _sums(own)
+        for relation, found in whole.items():
+            holds, broken, unasked = _sums(found)
             of = f"{holds:,} of " if broken else ""
             left = f" ({unasked:,} not checked)" if unasked else ""
-            left += f" (in {pages:,} {NO_PAGES})" if (pages := self.without_pages[name]) else ""
-            yield from wrap(f"{name}: holds in {of}{count(holds + broken, 'case')}{left}", width=width)
-            # The directions together.
-            held, asked = Counter[str](), Counter[str]()
-            for row in own:
-                api = f"{row.api} {row.dtype}".rstrip()
-                held[api] += row.holds
-                asked[api] += row.holds + row.broken
+            left += f" (in {pages:,} {NO_PAGES})" if (pages := self.without_pages[relation]) else ""
+            yield from wrap(f"{relation}: holds in {of}{count(holds + broken, 'case')}{left}", width=width)
+            asked = {name: _sums(each)[:2] for name, each in by_api[relation].items()}
+            words = (f"{name} {held:,} of {held + wrong:,}" for name, (held, wrong) in asked.items() if held + wrong)
             if broken:
-                words = (f"{api} {held[api]:,} of {number:,}" for api, number in asked.items() if number)
                 yield from wrap(", ".join(words), "    ", "  ", width)
 
     def write(self, path: Path) -> Path:
@@ -77,5 +68,5 @@ class Report(Struct):
         return write_json(path, "relations", self.rows())
 
 
-def _sums(rows: Sequence[Row]) -> tuple[int, int, int]:
-    return sum(row.holds for row in rows), sum(row.broken for row in rows), sum(row.unasked for row in rows)
+def _sums(found: Counter[Outcome]) -> tuple[int, int, int]:
+    return found["pass"], found["warning"] + found["error"], found["skip"]

@@ -52,10 +52,7 @@ def _joined(parts: Sequence[Any], whole: Any, name: str, layout: Layout | None) 
         return parts[0]
     axis = layout.dim if layout is not None and layout.dim in fitting else fitting[0]
     return Composed(
-        parts[0].dtype,
-        whole.shape,
-        has_values,
-        lambda: np.concatenate([part.array() for part in parts], axis=axis),
+        parts[0].dtype, whole.shape, has_values, lambda: np.concatenate([part.array() for part in parts], axis=axis)
     )
 
 

@@ -103,7 +103,10 @@ class Report(Struct):
             if first is not None:
                 reason = first.reason.removeprefix("suspect: ")
                 yield from wrap(f"{where}{what}: {first.id.name}: {reason}", "    ", width=width)
-                for line in filter(None, (_place(first), _advice(first))):
+                paired = first.paired
+                at = " in ".join(filter(None, (f"at {paired.line}" if paired.line else "", paired.module)))
+                place = "; ".join(filter(None, (at, paired.sources)))
+                for line in filter(None, (place, _advice(first))):
                     yield from wrap(line, "    ", "  ", width)
         leaves = [row for row in rows if row.paired.leaves]
         if leaves:
@@ -130,12 +133,6 @@ def _in_order(rows: Sequence[_Row]) -> list[_Row]:
 
     # Modules have no place among calls.
     return [*sorted(placed, key=order), *others]
-
-
-def _place(row: _Row) -> str:
-    paired = row.paired
-    at = " in ".join(filter(None, (f"at {paired.line}" if paired.line else "", paired.module)))
-    return "; ".join(filter(None, (at, paired.sources)))
 
 
 def _advice(row: _Row) -> str:

@@ -232,8 +232,17 @@ def statistics_gap(a: TensorSpec, b: TensorSpec) -> float | None:
         return None
     if a.blocks is not None and b.blocks is not None and a.blocks.not_finite != b.blocks.not_finite:
         return float(np.inf)
-    allowed = STATISTICS_ROUNDOFFS * max(_roundoff(a.dtype), _roundoff(b.dtype))
-    return max(_gap(name, float(one), float(other), (a, b)) for name, one, other in known) / allowed
+    largest = 0.0
+    for name, *pair in known:
+        one, other = map(float, pair)
+        if one == other or (np.isnan(one) and np.isnan(other)):
+            continue
+        scale = 1.0 if name in SHARES else max(abs(one), abs(other))
+        if name == "mean":
+            scale = max(scale, _rms(a), _rms(b))
+        gap = abs(one - other)
+        largest = max(largest, gap / scale if np.isfinite(gap) else np.inf)
+    return largest / (STATISTICS_ROUNDOFFS * max(_roundoff(a.dtype), _roundoff(b.dtype)))
 
 
 def _in_common(a: TensorSpec, b: TensorSpec) -> list[tuple[str, Number, Number]]:
@@ -248,18 +257,6 @@ def _roundoff(dtype: str) -> float:
     """That of sums in a dtype; integers' statistics are sums in float32 as well."""
     own = float_format(dtype).roundoff if is_floating(dtype) or is_complex(dtype) else 0.0
     return max(own, _SUMMED)
-
-
-def _gap(name: str, one: float, other: float, specs: tuple[TensorSpec, TensorSpec]) -> float:
-    if one == other or (np.isnan(one) and np.isnan(other)):
-        return 0.0
-    gap = abs(one - other)
-    if not np.isfinite(gap):
-        return float(np.inf)
-    scale = 1.0 if name in SHARES else max(abs(one), abs(other))
-    if name == "mean":
-        scale = max(scale, *(_rms(spec) for spec in specs))
-    return gap / scale
 
 
 def _rms(spec: TensorSpec) -> float:

@@ -13,7 +13,7 @@ import inspect
 import linecache
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType, ModuleType
 from typing import Any
 
@@ -89,7 +89,7 @@ _NAMES: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(("torch", "numpy", "jax.numpy", "paddle"), frozenset(("allclose",))),
 }
 # Of built-in functions, which do not say.
-_OPERANDS = ("input", "other", "rtol", "atol")
+_OPERANDS: tuple[str, ...] = ("input", "other", "rtol", "atol")
 
 
 class Measuring:
@@ -100,7 +100,16 @@ class Measuring:
         functools.update_wrapper(self, function)
         self._measured = measured
         self.name, self.function, self.asked = name, function, name in PREDICATES
-        self.parameters, self.defaults = _signature(function)
+        # The names of the parameters, and the defaults of tolerances.
+        self.parameters, self.defaults = _OPERANDS, dict[str, Any](PREDICATES["allclose"])
+        with suppress(ValueError):
+            found = inspect.signature(function).parameters
+            self.parameters = tuple(name for name in found if name != "self")
+            names = [name for name in ("rtol", "atol", "decimal", "nulp", "maxulp") if name in found]
+            given = {name: found[name].default for name in names}
+            self.defaults = {name: each for name, each in given.items() if each is not inspect.Parameter.empty}
+            if self.defaults.get("rtol", 0) is None:
+                self.defaults["by_dtype"] = True
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
@@ -196,18 +205,6 @@ class Measured:
         row[1] = max(row[1], used)
         row[2] += top > 0 and top * (1 - rtol) <= atol
         row[3] += top > 0 and top * (FACTOR - 1 - rtol) <= atol
-
-
-def _signature(function: Callable[..., Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """The names of the parameters, and the defaults of tolerances."""
-    try:
-        found = inspect.signature(function).parameters
-    except ValueError:
-        return _OPERANDS, dict(PREDICATES["allclose"])
-    names = tuple(name for name in found if name != "self")
-    defaults = {name: each.default for name, each in found.items() if each.default is not inspect.Parameter.empty}
-    known = {name: value for name, value in defaults.items() if name in ("rtol", "atol", "decimal", "nulp", "maxulp")}
-    return names, {**known, "by_dtype": True} if known.get("rtol", 0) is None else known
 
 
 def _used(one: Any, other: Any, rtol: float, atol: float) -> tuple[float, float]:

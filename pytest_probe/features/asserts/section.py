@@ -78,7 +78,10 @@ def _lines(path: str, left: Any, right: Any, failed: FailedAssert, *, strict: bo
         times = np.where(np.isnan(off) & ~alike(one, other), np.inf, np.where(off > 0, off / allowed, 0.0))
     same_dtype = actual.dtype == expected.dtype and shapes[0] == shapes[1]
     if same_dtype and not (times > 1 if strict else times > 0).any():
-        return [] if strict else _nothing(actual, head, step)
+        nan = 0 if strict else np.count_nonzero(np.isnan(widen(actual)))
+        if nan:
+            return [*head, f"  NaN: {nan:,} on both sides, equal with equal_nan=True alone"]
+        return [] if strict or step[1] < 2 else [*head, *_sampled(step), "  no element of the sample differs"]
     found = explain(contiguous(actual), contiguous(expected), times > 1)
     # The worst elements, by their places in the whole tensor.
     (dim, every), worst = step, []
@@ -90,14 +93,6 @@ def _lines(path: str, left: Any, right: Any, failed: FailedAssert, *, strict: bo
     what = found.diagnosis
     by_check = cause_by_check(failed) if what is not None and not path else ""
     return [*head, *_sampled(step), *_found(found, by_check, times, rtol, atol), *element_lines(worst)]
-
-
-def _nothing(actual: AnyArray, head: list[str], step: tuple[int, int]) -> list[str]:
-    """Why an assert fails whose sides are alike, as far as it is seen."""
-    nan = np.count_nonzero(np.isnan(widen(actual)))
-    if nan:
-        return [*head, f"  NaN: {nan:,} on both sides, equal with equal_nan=True alone"]
-    return [*head, *_sampled(step), "  no element of the sample differs"] if step[1] > 1 else []
 
 
 def _arrays(pair: tuple[Any, Any], shapes: Sequence[tuple[int, ...]]) -> tuple[tuple[int, int], Sequence[AnyArray]]:

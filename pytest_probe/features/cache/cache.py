@@ -136,7 +136,7 @@ class _CachedResults:
                 label, keep_it = self._pending.pop(0)
                 kept = keep_it()
                 if kept is not None:
-                    self._part = self._part or self._folder.begin()
+                    self._part = self._part or Part.begun(self._folder.path)
                     self._part.add(label, kept)
         except _UNWRITTEN:
             self._leave()

@@ -200,10 +200,6 @@ class Folder(Struct):
                 os.utime(path)
         return found
 
-    def begin(self) -> Part:
-        """Raises OSError."""
-        return Part.begun(self.path)
-
     def keep(self, part: Part, name: str) -> None:
         """Give a part its name, where it fits into the bound. Raises OSError."""
         if part.size > self.size * _LEFT:

@@ -54,23 +54,9 @@ _LONGEST, _DEEPEST = 200, 6
 _TEXTS = frozenset({"__doc__", "__name__", "__qualname__", "__module__", "__file__", "__dict__", "__class__"})
 # Packages that run during a computation without a part in it (hypothesis watches garbage collection), and packages on
 # which frameworks and this package depend. Versions identify their functions.
-_WITHOUT_PART: tuple[str, ...] = (
-    "_pytest",
-    "pluggy",
-    "pytest",
-    "xdist",
-    "execnet",
-    "hypothesis",
-    "coverage",
-    "numpy",
-    "ml_dtypes",
-    "msgspec",
-    "_distutils_hack",
-    "typing_extensions",
-    "opt_einsum",
-    "sympy",
-    "mpmath",
-    "networkx",
+_WITHOUT_PART = (
+    *"_pytest pluggy pytest xdist execnet hypothesis coverage numpy ml_dtypes msgspec".split(),
+    *"_distutils_hack typing_extensions opt_einsum sympy mpmath networkx".split(),
 )
 _IMPORT = "_find_and_load"  # of importlib, around each module that is imported
 
@@ -94,8 +80,17 @@ class Witness(msgspec.Struct, frozen=True):
 def witness(codes: Mapping[CodeType, str], package: str) -> Witness:
     """What identifies the functions that this code may call. Raises Unkeyed where one has no digest."""
     names = tuple(sorted({name for code in codes for name in _names(code)}))
-    roots = {name for name in codes.values() if name.partition(".")[0] in (package, _OWN)}
-    found = _state_of(sorted(_reached(roots, names, package)), names, package)
+    # The modules of this code, and those that they have under one of the names.
+    reached, waiting = set[str](), [*codes.values(), package]
+    while waiting:
+        name = waiting.pop()
+        module = sys.modules.get(name)
+        if name in reached or module is None or name.partition(".")[0] not in (package, _OWN):
+            continue
+        reached.add(name)
+        there = (vars(module).get(each) for each in names)
+        waiting += (each.__name__ for each in there if isinstance(each, ModuleType))
+    found = _state_of(sorted(reached), names, package)
     return Witness(names, tuple(found.items()))
 
 
@@ -108,21 +103,6 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
         elif isinstance(constant, str) and constant.isidentifier() and constant not in _TEXTS:
             yield constant
-
-
-def _reached(roots: Iterable[str], names: Iterable[str], package: str) -> set[str]:
-    """The modules named in roots, and the modules that these hold under one of names."""
-    found, waiting = set(), [*roots, package]
-    while waiting:
-        name = waiting.pop()
-        module = sys.modules.get(name)
-        if name in found or module is None:
-            continue
-        found.add(name)
-        held = (vars(module).get(each) for each in names)
-        further = (each.__name__ for each in held if isinstance(each, ModuleType))
-        waiting += (each for each in further if each.partition(".")[0] in (package, _OWN))
-    return found
 
 
 def description(function: Callable[..., Any], package: str) -> bytes:

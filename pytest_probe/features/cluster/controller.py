@@ -16,15 +16,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_probe.errors import OutOfMemory
-from pytest_probe.features.cluster.messages import (
-    Death,
-    ItemReports,
-    NodeLost,
-    Outcome,
-    Place,
-    Ready,
-    RunFacts,
-)
+from pytest_probe.features.cluster.messages import Death, ItemReports, NodeLost, Outcome, Place, Ready, RunFacts
 from pytest_probe.features.cluster.sending import Dealing, Sending, sizes_of, start_of
 from pytest_probe.model.collective import RankPool
 from pytest_probe.model.verdict import Verdict
@@ -197,26 +189,21 @@ class Cluster:
     def _wait(self) -> None:
         for number, part, what in self._pool.wait(_WAIT_SECONDS):
             host = self._hosts[number]
-            if isinstance(what, Ready):
-                self._begin(host, what)
+            if isinstance(what, Ready) and what.trouble:
+                host.gone = True
+                if not self._devices:
+                    raise pytest.UsageError(what.trouble)
+                _say(f"{host.place.name} runs no cases: {what.trouble.splitlines()[0]}")
+            elif isinstance(what, Ready):
+                host.ready, host.device = True, what.name
+                host.devices = [{"node": host.place.name, **device} for device in what.devices]
+                if not self._devices:
+                    self._probe.know_names(what.name, what.devices)
+                    self._devices = [dict(device) for device in what.devices]
             elif isinstance(what, NodeLost):
                 self._lost(number, host, part)
             elif part is not None:
                 self._ended(host, host.parts.pop(part), what)
-
-    def _begin(self, host: HostState, ready: Ready) -> None:
-        """A host can run cases."""
-        if ready.trouble:
-            host.gone = True
-            if not self._devices:
-                raise pytest.UsageError(ready.trouble)
-            _say(f"{host.place.name} runs no cases: {ready.trouble.splitlines()[0]}")
-            return
-        host.ready, host.device = True, ready.name
-        host.devices = [{"node": host.place.name, **device} for device in ready.devices]
-        if not self._devices:
-            self._probe.know_names(ready.name, ready.devices)
-            self._devices = [dict(device) for device in ready.devices]
 
     def _send(self, number: int, host: HostState) -> None:
         # Bytes that are left of its node's memory: each host there may run the largest of what it has.

@@ -12,14 +12,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
-from pytest_probe.features.cluster.messages import END, Channel, Death, Outcome, Place, Ready, RunFacts, Start
+from pytest_probe.features.cluster.messages import END, Death, Outcome, Place, Ready, RunFacts, Start
 from pytest_probe.reports.running import Ending, by_limit, file_of, memory_kills, read_running
 
 # How many last bytes of a dead process's stderr are reported.
@@ -60,7 +61,7 @@ class Host:
         """What the process says of its device, once it can run cases."""
         if self._ready is None:
             try:
-                found: Ready = self._channel.receive()
+                found: Ready = self._reader.recv()
             except EOFError:
                 found = Ready(trouble=f"its process died {self._death().ending.words} while it started", broken=True)
             self._ready = replace(found, trouble=f"{found.trouble}\n{self._said()}".strip()) if found.broken else found
@@ -70,17 +71,22 @@ class Host:
         """Each process gets these facts before it gets cases."""
         self._facts = facts
         with suppress(OSError):  # it has died, as the next cases will find
-            self._channel.send(facts)
+            self._writer.send(facts)
 
     def run(self, cases: bytes, files: Mapping[str, Any]) -> Outcome:
         """Run pickled cases. files are tensors that they read, by their path among this host's files."""
         if self._ready is None and self.ready().trouble:
             return self._again(Outcome([], self._death(self._ready)))
         self._busy = True
+        for name, content in files.items():
+            path = self._files / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
         try:
-            with self._written(files):
-                return self._run(cases)
+            return self._run(cases)
         finally:
+            for name in files:
+                (self._files / name).unlink(missing_ok=True)
             self._busy = False
 
     def close(self) -> None:
@@ -89,7 +95,7 @@ class Host:
         if self._busy:
             self._process.kill()
         else:
-            self._channel.close()
+            self._writer.close()
         try:
             self._process.wait(_PATIENCE)
         except subprocess.TimeoutExpired:
@@ -100,8 +106,8 @@ class Host:
     def _run(self, cases: bytes) -> Outcome:
         ran: list[bytes] = []
         try:
-            self._channel.send_bytes(cases)
-            while (content := self._channel.receive_bytes()) != END:
+            self._writer.send_bytes(cases)
+            while (content := self._reader.recv_bytes()) != END:
                 ran.append(content)
         except (EOFError, OSError):
             return self._again(Outcome(ran, self._death()))
@@ -109,27 +115,27 @@ class Host:
 
     def _launch(self) -> None:
         self._stderr = (self._folder / "stderr").open("w+b", buffering=0)
-        (read, theirs_write), (theirs_read, write) = os.pipe(), os.pipe()
+        (self._reader, theirs_write), (theirs_read, self._writer) = Pipe(duplex=False), Pipe(duplex=False)
+        ends = theirs_read.fileno(), theirs_write.fileno()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "pytest_probe.features.cluster.worker", str(theirs_read), str(theirs_write)],
+            [sys.executable, "-m", "pytest_probe.features.cluster.worker", *map(str, ends)],
             stdin=subprocess.DEVNULL,
             stdout=self._stderr,
             stderr=self._stderr,
-            pass_fds=(theirs_read, theirs_write),
+            pass_fds=ends,
             env=variables(self._start.environment),
         )
-        for end in (theirs_read, theirs_write):
-            os.close(end)
-        self._channel = Channel(os.fdopen(read, "rb"), os.fdopen(write, "wb"))
+        theirs_read.close()
+        theirs_write.close()
         with suppress(OSError):
-            self._channel.send(self._start)
+            self._writer.send(self._start)
             if self._facts is not None:
-                self._channel.send(self._facts)
+                self._writer.send(self._facts)
 
     def _again(self, outcome: Outcome) -> Outcome:
         """The process is replaced. The new one gets ready while the controller thinks about the death."""
-        with suppress(OSError):
-            self._channel.close()
+        self._reader.close()
+        self._writer.close()
         self._stderr.close()
         self._ready = None
         if not self._closing:
@@ -152,16 +158,3 @@ class Host:
         end = self._stderr.seek(0, os.SEEK_END)
         self._stderr.seek(max(0, end - _TAIL))
         return self._stderr.read().decode(errors="replace").strip()
-
-    @contextmanager
-    def _written(self, files: Mapping[str, Any]) -> Iterator[None]:
-        """The files are there in here."""
-        for name, content in files.items():
-            path = self._files / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-        try:
-            yield
-        finally:
-            for name in files:
-                (self._files / name).unlink(missing_ok=True)

@@ -1,13 +1,11 @@
-"""What the controller, hosts and their processes send to each other, pickled; and the channel between a host and its
-process."""
+"""What the controller, hosts and their processes send to each other, pickled."""
 
 from __future__ import annotations
 
 import pickle
-import struct
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct, field
 
@@ -16,7 +14,6 @@ from pytest_probe.model.dump import Call, Direction, Dump, Frame, Record
 from pytest_probe.reports.running import Ending, Running
 from pytest_probe.settings import Settings
 
-_LENGTH = struct.Struct("<Q")
 # What ends the answers to one message.
 END = pickle.dumps(None, pickle.HIGHEST_PROTOCOL)
 # The host's number, the number of what was sent (None: it got ready), and what became of it.
@@ -129,43 +126,6 @@ class Outcome(Struct, frozen=True):
 
     ran: list[bytes]
     death: Death | None = None
-
-
-class Channel:
-    """Two pipes, one in each direction."""
-
-    def __init__(self, reader: BinaryIO, writer: BinaryIO) -> None:
-        self._reader = reader
-        self._writer = writer
-
-    def send(self, message: object) -> None:
-        """Raises BrokenPipeError where nobody reads any more."""
-        self.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
-
-    def send_bytes(self, content: bytes) -> None:
-        """Send what is pickled already."""
-        self._writer.write(_LENGTH.pack(len(content)))
-        self._writer.write(content)
-        self._writer.flush()
-
-    def receive(self) -> Any:
-        """Raises EOFError where the other side has ended."""
-        return pickle.loads(self.receive_bytes())
-
-    def receive_bytes(self) -> bytes:
-        """A message as it was sent, pickled."""
-        (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
-        return self._read(length)
-
-    def close(self) -> None:
-        self._reader.close()
-        self._writer.close()
-
-    def _read(self, count: int) -> bytes:
-        content = self._reader.read(count)
-        if len(content) < count:
-            raise EOFError
-        return content
 
 
 class NodeLost(Struct, frozen=True):

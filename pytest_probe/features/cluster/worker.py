@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 from msgspec.structs import replace
 
 from pytest_probe.errors import ProbeError, RecordError
-from pytest_probe.features.cluster.messages import END, Channel, ItemReports, Ready, RunFacts, SentCase, SentDump, Start
+from pytest_probe.features.cluster.messages import END, ItemReports, Ready, RunFacts, SentCase, SentDump, Start
 from pytest_probe.model.dump import Call, Dump, Record
 from pytest_probe.plugin.collectors import ArrivingItems
 from pytest_probe.plugin.items import ProbeItem
@@ -26,16 +27,17 @@ from pytest_probe.system.process import die_with_parent
 
 
 def main() -> int:
-    channel = Channel(os.fdopen(int(sys.argv[1]), "rb"), os.fdopen(int(sys.argv[2]), "wb"))
+    reader: Connection[Any, Any] = Connection(int(sys.argv[1]), writable=False)
+    writer: Connection[Any, Any] = Connection(int(sys.argv[2]), readable=False)
     die_with_parent()
-    start: Start = channel.receive()
+    start: Start = reader.recv()
     sys.path[:] = [*start.search_path, *(path for path in sys.path if path and path not in start.search_path)]
     with suppress(OSError):
         os.chdir(start.folder)
     words = [*start.args, *(folder for folder in start.conftests if os.path.isdir(folder))]
     if os.path.isdir(start.rootdir):
         words.append(f"--rootdir={start.rootdir}")
-    worker = _Worker(channel, start)
+    worker = _Worker(reader, writer, start)
     status = pytest.main(words, plugins=[worker])
     if not worker.began:
         worker.refuse(f"pytest ended with status {int(status)} before it could take cases", broken=True)
@@ -45,8 +47,8 @@ def main() -> int:
 class _Worker:
     """A plugin that lets pytest collect nothing and run what comes."""
 
-    def __init__(self, channel: Channel, start: Start) -> None:
-        self._channel = channel
+    def __init__(self, reader: Connection[Any, Any], writer: Connection[Any, Any], start: Start) -> None:
+        self._reader, self._writer = reader, writer
         self._start = start
         self.began = False
         self._files = Path(start.worker["probe_files"])
@@ -58,7 +60,7 @@ class _Worker:
         """Say why no case can run here."""
         self.began = True
         with suppress(OSError):
-            self._channel.send(Ready(trouble=trouble, broken=broken))
+            self._writer.send(Ready(trouble=trouble, broken=broken))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_load_initial_conftests(self, early_config: Any) -> None:
@@ -122,15 +124,15 @@ class _Worker:
         except ProbeError as error:
             raise self._refused(error) from None
         self.began = True
-        self._channel.send(ready)
+        self._writer.send(ready)
         with suppress(EOFError):
             while True:
-                message: RunFacts | list[SentCase] = self._channel.receive()
+                message: RunFacts | list[SentCase] = self._reader.recv()
                 if isinstance(message, RunFacts):
                     self._take_facts(probe, message)
                     continue
                 self._run(session, probe, message)
-                self._channel.send_bytes(END)
+                self._writer.send_bytes(END)
         return True
 
     def _run(self, session: pytest.Session, probe: Probe, cases: Sequence[SentCase]) -> None:
@@ -142,7 +144,7 @@ class _Worker:
             serialised = [
                 item.config.hook.pytest_report_to_serializable(config=item.config, report=each) for each in reports
             ]
-            self._channel.send(ItemReports(number, serialised, self._taken()))
+            self._writer.send(ItemReports(number, serialised, self._taken()))
 
     def _items(self, session: pytest.Session, probe: Probe, cases: Sequence[SentCase]) -> Iterator[ProbeItem]:
         """The item of each case. Cases of one record share the record, and so what the forward left."""

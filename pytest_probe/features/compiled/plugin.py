@@ -31,6 +31,7 @@ _DYNAMIC = "dynamic"
 class Compiled(Feature):
     def __init__(self, probe: Probe) -> None:
         super().__init__(probe)
+        self._dynamic = _DYNAMIC in probe.settings.compile
         self._environment: dict[str, str | None] = {}
         self._temporary: Path | None = None
         self._results = 0
@@ -85,10 +86,6 @@ class Compiled(Feature):
             suffix = f"[{name}]" if len(self._names) > 1 else ""
             found.append(CompiledCalls(name, self.probe.checker, around, option, suffix))
         return found
-
-    @property
-    def _dynamic(self) -> bool:
-        return _DYNAMIC in self.probe.settings.compile
 
     def _compiler(self, framework: Framework, name: str) -> Compiler:
         own = self.probe.registry.compilers.get(name)

@@ -48,6 +48,16 @@ class DrawnTensor(Struct, frozen=True):
             found, dtype=self.dtype, stride=strides, data_name=None, requires_grad=self.requires_grad, address=None
         )
 
+    def numbers(self, role: Role | None, rng: np.random.Generator, limits: Limits) -> Any:
+        """Contents, by the tensor's role where it has one, else by its regime."""
+        spec = TensorSpec(self.dtype, self.shape) if self.recorded is None else self.spec
+        kind = kind_of(self.dtype)
+        if role is not None and spec.size and kind in role.kinds:
+            return role.make(replace(spec, stride=None), rng)
+        if kind == "float":
+            return floats(self.regime, self.dtype, self.shape, self.recorded, rng, limits=limits)
+        return generate(replace(spec, stride=None), rng)
+
     def __str__(self) -> str:
         layout = "" if self.layout == "contiguous" else f" {self.layout}"
         return f"{self.dtype}{list(self.shape)}{layout} {self.regime}"
@@ -83,7 +93,17 @@ class DrawnCall(Struct, frozen=True, dict=True):
         def leaf(value: Any, path: str) -> Any:
             if not isinstance(value, DrawnTensor):
                 return value
-            return _leaf(value, found.get(path), streams.at(path), self.limits, scaled.kind_at(products, path))
+            rng, strides = streams.at(path), None
+            if value.layout != _OFFSET:
+                strides = layout_strides(value.layout, value.shape)
+            numbers = value.numbers(found.get(path), rng, self.limits)
+            of_product = scaled.kind_at(products, path)
+            numbers = scaled.changed(of_product, numbers, value.dtype, rng) if of_product else numbers
+            if value.layout == EXPANDED and numbers.size:
+                numbers = np.array(np.broadcast_to(numbers[:1], numbers.shape))
+            array = np.asarray(round_to_dtype(np.asarray(numbers), value.dtype))
+            offset = int(value.layout == _OFFSET)
+            return Leaf(array, value.requires_grad, strides if numbers.size else None, offset)
 
         args, kwargs = map_tree(self.args, "input", leaf), map_tree(dict(self.kwargs), "kwargs", leaf)
         if products:
@@ -129,23 +149,3 @@ def _shown(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_shown, value))}]"
     return str(value) if isinstance(value, (DrawnTensor, _Words)) else repr(value)
-
-
-def _leaf(tensor: DrawnTensor, role: Role | None, rng: np.random.Generator, limits: Limits, of_product: str) -> Leaf:
-    strides = None if tensor.layout == _OFFSET else layout_strides(tensor.layout, tensor.shape)
-    values = _values(tensor, role, rng, limits)
-    values = scaled.changed(of_product, values, tensor.dtype, rng) if of_product else values
-    if tensor.layout == EXPANDED and values.size:
-        values = np.array(np.broadcast_to(values[:1], values.shape))
-    array = np.asarray(round_to_dtype(np.asarray(values), tensor.dtype))
-    return Leaf(array, tensor.requires_grad, strides if values.size else None, int(tensor.layout == _OFFSET))
-
-
-def _values(tensor: DrawnTensor, role: Role | None, rng: np.random.Generator, limits: Limits) -> Any:
-    spec = TensorSpec(tensor.dtype, tensor.shape) if tensor.recorded is None else tensor.spec
-    kind = kind_of(tensor.dtype)
-    if role is not None and spec.size and kind in role.kinds:
-        return role.make(replace(spec, stride=None), rng)
-    if kind == "float":
-        return floats(tensor.regime, tensor.dtype, tensor.shape, tensor.recorded, rng, limits=limits)
-    return generate(replace(spec, stride=None), rng)

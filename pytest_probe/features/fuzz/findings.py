@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from pytest_probe import frameworks
 from pytest_probe.check.check import Checker
 from pytest_probe.check.gradients import generated
-from pytest_probe.check.outcome import Checked, PreparedCall
+from pytest_probe.check.outcome import PreparedCall
 from pytest_probe.errors import DumpError, NoReference
 from pytest_probe.features.fuzz.drawn import arguments_text
 from pytest_probe.features.fuzz.search import Effort, Findings, Search, breaking, wrong
@@ -52,20 +52,6 @@ class Finding(Struct, frozen=True):
     def __str__(self) -> str:
         """The call, its tensors by dtype and shape."""
         return arguments_text(self.api, self.arguments)
-
-
-def _script_with_outputs(failing: Checked, title: str) -> str:
-    sides = failing.worst
-    if sides is None:
-        return ""
-    reference = sides.replay.reference
-    candidate = reference.candidate
-    wanted = sorted(name.removeprefix("grad.") for name in sides.expected if name.startswith("grad."))
-    given = sides.actual.values() if candidate.replaced else ()
-    actual = [value for value in given if isinstance(value, np.ndarray)]
-    device, incoming = sides.replay.source.name, sides.replay.incoming
-    call = LiteralCall(title, device, candidate.path, candidate.arguments, wanted, incoming, actual)
-    return reference.framework.literal_script(call)
 
 
 def _literal_script(checker: Checker, target: Target, found: Judged, direction: Direction, reason: str) -> str:
@@ -114,9 +100,16 @@ def search_result(trials: Trials, templates: Sequence[Template], effort: Effort,
         found = shrink(trials, findings.failed[1], wrong, shown)
         failing = found.failing
         assert failing is not None
-        incoming = failing.worst.replay.incoming if failing.worst is not None else {}
-        direction, verdict = failing.case.direction, failing.verdict
-        script = _script_with_outputs(failing, f"{failing.case.id}: {verdict.reason}")
+        direction, verdict, sides = failing.case.direction, failing.verdict, failing.worst
+        incoming, script = {} if sides is None else sides.replay.incoming, ""
+        if sides is not None:
+            reference, title = sides.replay.reference, f"{failing.case.id}: {verdict.reason}"
+            candidate, device = reference.candidate, sides.replay.source.name
+            wanted = sorted(name.removeprefix("grad.") for name in sides.expected if name.startswith("grad."))
+            given = sides.actual.values() if candidate.replaced else ()
+            actual = [value for value in given if isinstance(value, np.ndarray)]
+            call = LiteralCall(title, device, candidate.path, candidate.arguments, wanted, incoming, actual)
+            script = reference.framework.literal_script(call)
         numbers = Finding(target.api, found.arguments, direction, verdict, incoming, script)
     standard, contracts = shown.conditions.standard, []
     for kind, first in list(findings.contracts.items())[:_CONTRACTS]:
@@ -189,7 +182,19 @@ def append(path: Path, found: Finding, framework: str) -> str:
     with (path / ".lock").open("w") as lock:
         while not try_lock(lock):  # another worker appends
             time.sleep(_LOCK_PAUSE)
-        content = _read(file, framework) if file.exists() else {**_HEADER, "framework": framework, "data": {}}
+        content: dict[str, Any] = {**_HEADER, "framework": framework, "data": {}}
+        if file.exists():
+            try:
+                content = json.loads(file.read_text(encoding="utf-8"))
+            except ValueError as error:
+                wanted = "give a folder without it, or a dump of ours"
+                raise DumpError(file, f"it is no JSON ({error})", wanted) from error
+        if not isinstance(content, dict) or not isinstance(content.get("data"), dict):
+            raise DumpError(file, "it has no object `data`", "give a folder without it, or a dump of ours")
+        recorded = content.get("framework", frameworks.DEFAULT)
+        if recorded != framework:
+            words = f"it holds calls of {recorded}, and this is one of {framework}"
+            raise DumpError(file, words, "give another folder")
         api, data = found.api, content["data"]
         number = sum(name.startswith(f"{api}.") and name.endswith(".forward") for name in data)
         name = f"{api}.{number}"
@@ -205,19 +210,6 @@ def append(path: Path, found: Finding, framework: str) -> str:
         with replacing(file) as temporary:
             temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
     return name
-
-
-def _read(file: Path, framework: str) -> dict[str, Any]:
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DumpError(file, f"it is no JSON ({error})", "give a folder without it, or a dump of ours") from error
-    if not isinstance(content, dict) or not isinstance(content.get("data"), dict):
-        raise DumpError(file, "it has no object `data`", "give a folder without it, or a dump of ours")
-    recorded = content.get("framework", frameworks.DEFAULT)
-    if recorded != framework:
-        raise DumpError(file, f"it holds calls of {recorded}, and this is one of {framework}", "give another folder")
-    return content
 
 
 class _Writer:

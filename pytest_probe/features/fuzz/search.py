@@ -75,11 +75,6 @@ class Findings(Struct):
     failed: tuple[DrawnCall, Judged] | None = None
     found_after: int = 0
 
-    @property
-    def share_rejected(self) -> float:
-        """The share of all drawn calls that the reference rejected."""
-        return sum(self.rejected.values()) / max(1, self.examples)
-
 
 def wrong(found: Judged) -> bool:
     """Has a call wrong numbers?"""

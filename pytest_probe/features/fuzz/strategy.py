@@ -125,7 +125,11 @@ class _Drawing:
         if template.arguments is None:
             args, kwargs = template.signatures.call(template.api, given)
         else:
-            args, kwargs = (map_tree(tree, "", lambda leaf, _: _filled(leaf, values)) for tree in template.arguments)
+
+            def filled(leaf: Any, _: str) -> Any:
+                return values[leaf.name] if isinstance(leaf, Key) else leaf
+
+            args, kwargs = (map_tree(tree, "", filled) for tree in template.arguments)
         return fitted(DrawnCall(template.api, tuple(args), kwargs, seed, template.signatures, template.limits))
 
     def _drawn_regime(self, recorded: bool) -> str:
@@ -260,7 +264,3 @@ _OMITTED = object()
 def _layouts(rank: int) -> tuple[str, ...]:
     least = {"transposed": 2, "channels_last": 3, "contiguous": 0, "offset": 0}
     return (*_PLAIN_LAYOUTS, *(layout for layout in LAYOUTS if rank >= least.get(layout, 1)))
-
-
-def _filled(leaf: Any, values: Mapping[str, Any]) -> Any:
-    return values[leaf.name] if isinstance(leaf, Key) else leaf

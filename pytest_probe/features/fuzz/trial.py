@@ -118,20 +118,16 @@ class Trials(Struct, frozen=True):
             broken = f"the device accepts what the reference rejects: {reason}" if kind == NoReference.kind else ""
             return Judged(call, arguments, rejected=f"{kind}: {reason}", contract=broken)
         checked: tuple[Checked, ...] = (forward,)
-        if "backward" in self.target.directions and not _broken_contract(forward.verdict):
-            checked += self._backward(forward, announced)
+        asked = "backward" in self.target.directions and not _broken_contract(forward.verdict)
+        if asked and forward.forward is not None:
+            with self.announced(replace(announced, direction="backward")):
+                case = structs.replace(forward.case, direction="backward")
+                backward = self.further(self.checker.run(case, forward))
+            checked += () if backward.verdict.verdict == "skip" else (backward,)
         if "forward" not in self.target.directions:
             checked = checked[1:]
         contracts = (_broken_contract(each.verdict) for each in checked)
         return Judged(call, arguments, checked, contract=next(filter(None, contracts), ""))
-
-    def _backward(self, forward: Checked, announced: AnnouncedCall) -> tuple[Checked, ...]:
-        """The backward of a call that has one."""
-        if forward.forward is None:
-            return ()
-        with self.announced(replace(announced, direction="backward")):
-            found = self.further(self.checker.run(structs.replace(forward.case, direction="backward"), forward))
-        return () if found.verdict.verdict == "skip" else (found,)
 
 
 def _key_of(arguments: Arguments) -> str:

@@ -20,7 +20,7 @@ from pytest_probe.features.relations.relation import AtRisk, Call, Found, Relati
 from pytest_probe.features.relations.rows import BATCH, ORDER
 from pytest_probe.features.relations.table import Row, row
 from pytest_probe.features.relations.twins import Alias, InPlace, Out
-from pytest_probe.model.verdict import RELATION, SEVERITY, Element, Metric, OutputVerdict, Verdict
+from pytest_probe.model.verdict import RELATION, SEVERITY, Element, Metric, OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
 from pytest_probe.numerics.ulp import ulp_distance
 from pytest_probe.options import RELATION_NAMES
@@ -75,7 +75,14 @@ class Relations:
             found = [_asked(RELATIONS[name], call) for name, why in unfit.items() if not why]
         if self._tells and not call.backward:  # what is asked of no gradient was asked of the call
             found += [_skip(name, why) for name, why in unfit.items() if why]
-        return replace(checked, verdict=_with(verdict, tuple(found), call))
+        # The verdict is that on a relation where that is worse.
+        outputs = (*verdict.outputs, *found)
+        worst = max(found, key=lambda output: SEVERITY[output.verdict], default=None)
+        if worst is None or SEVERITY[worst.verdict] <= SEVERITY[verdict.verdict]:
+            return replace(checked, verdict=replace(verdict, outputs=outputs))
+        rows, reason = verdict.arguments or argument_rows(call.replay), f"{worst.name}: {worst.reason}"
+        broken = replace(verdict, verdict=worst.verdict, reason=reason, outputs=outputs, arguments=rows)
+        return replace(checked, verdict=broken)
 
 
 def _skip(name: str, reason: str, like: AnyArray = _NOTHING) -> OutputVerdict:
@@ -123,17 +130,6 @@ def _worst(apart: Apart) -> tuple[Element, ...]:
         one, other = (str(each) if np.iscomplexobj(each) else float(each) for each in (found[place], wanted[place]))
         worst.append(Element(tuple(map(int, places[place])), one, other, float(units[place]), float("nan")))
     return tuple(worst)
-
-
-def _with(verdict: Verdict, found: tuple[OutputVerdict, ...], call: Call) -> Verdict:
-    """The verdict with those on relations, which is theirs where that is worse."""
-    outputs = (*verdict.outputs, *found)
-    worst = max(found, key=lambda output: SEVERITY[output.verdict], default=None)
-    if worst is None or SEVERITY[worst.verdict] <= SEVERITY[verdict.verdict]:
-        return replace(verdict, outputs=outputs)
-    rows = verdict.arguments or argument_rows(call.replay)
-    reason = f"{worst.name}: {worst.reason}"
-    return replace(verdict, verdict=worst.verdict, reason=reason, outputs=outputs, arguments=rows)
 
 
 def asked_by_check(

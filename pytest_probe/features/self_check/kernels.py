@@ -95,7 +95,10 @@ class DeviceKernels:
             found = self._framework.run(function, given.args, given.kwargs, kernel, wanted)
         after = found.after
         return Run(
-            {name: _wide(value) for name, value in found.outputs.items()},
+            {
+                name: reference_array(value) if isinstance(value, np.ndarray) else value
+                for name, value in found.outputs.items()
+            },
             found.changed,
             lambda name: reference_array(after(name)),
             found.returned,
@@ -137,7 +140,3 @@ class DeviceKernels:
         if self._dtype and is_complex(dtype):
             return np.dtype(_COMPLEX[self._dtype])
         return numpy_dtype(self._dtype) if self._dtype and is_floating(dtype) else dtype
-
-
-def _wide(value: Any) -> Any:
-    return reference_array(value) if isinstance(value, np.ndarray) else value

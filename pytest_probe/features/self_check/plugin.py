@@ -38,6 +38,7 @@ class SelfCheck(Feature, Question):
     def __init__(self, probe: Probe) -> None:
         super().__init__(probe)
         self._decides = probe.settings.standard == SELF
+        self._asked: Sequence[str] = probe.settings.self_asked or QUESTIONS
         if self._decides:
             self.standards = _STANDARDS
         self._passes = 0
@@ -56,10 +57,6 @@ class SelfCheck(Feature, Question):
             return SelfChecks(self.probe.checker, self._asked)
         quick = self.probe.quick_checker.changed(measuring=None, cache=None, repeat=1)
         return SelfChecks(quick, QUESTIONS)
-
-    @property
-    def _asked(self) -> Sequence[str]:
-        return self.probe.settings.self_asked or QUESTIONS
 
     def header(self) -> Iterable[str]:
         if self._decides:

@@ -135,7 +135,10 @@ def _usual(call: Call, wide: AnyArray, distance: AnyArray, which: BoolArray) -> 
     """What a step does to the neighbours of some elements, by itself and as a share of the element."""
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         share = np.where(wide == 0, 0.0, distance / np.abs(wide))
-    ranks = stable_order(_order(call, wide))
+    # Elements are alike by their argument where each has one of its own, else by themselves.
+    first = next(iter(call.leaves.values())).array
+    elementwise = "elementwise" in classes_of(call.replay.reference.candidate.name)
+    ranks = stable_order(np.abs(widen(first) if elementwise and first.shape == wide.shape else wide))
     own = np.flatnonzero(which.reshape(-1)[ranks])
     near = [_of_neighbours(each.reshape(-1)[ranks], own) for each in (distance, share)]
     found = np.zeros(wide.size)
@@ -155,13 +158,6 @@ def _of_neighbours(values: AnyArray, places: AnyArray) -> AnyArray:
         around = first[:, None] + np.arange(width)
         found.append(np.nanmedian(np.where(around == part[:, None], np.nan, finite[around]), axis=1))
     return np.concatenate(found)
-
-
-def _order(call: Call, wide: AnyArray) -> AnyArray:
-    """By what elements are alike: their argument where each has one of its own, else themselves."""
-    first = next(iter(call.leaves.values())).array
-    elementwise = "elementwise" in classes_of(call.replay.reference.candidate.name)
-    return np.abs(widen(first) if elementwise and first.shape == wide.shape else wide)
 
 
 def _without_the_functions_own(call: Call, name: str, value: AnyArray, jump: Jump, moved: Moved) -> Jump | None:

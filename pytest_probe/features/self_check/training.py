@@ -91,6 +91,7 @@ class Training:
             raise SettingsError("framework", framework, f"free_benchmark asks calls of {frameworks.DEFAULT}")
         self.config = _checked(decode(dict(given), Config, lambda steps: "free_benchmark"))
         recorded = CaptureConfig(self.config.dump_path, scope=self.config.scope, names=self.config.names)
+        self._fixes, self._on_cpu = self.config.handler_type == "fix", self.config.pert_mode == "to_cpu"
         self._scope = Scope(recorded)
         self._part = frameworks.capture_part(framework, "asking")
         self._calls = self._part.made(self._scope.wants_api, self)
@@ -169,18 +170,10 @@ class Training:
         self._asked_of[api] += 1
         return call
 
-    @property
-    def _fixes(self) -> bool:
-        return self.config.handler_type == "fix"
-
     def fixed(self, call: Any) -> Any:
         found = self._part.otherwise(call, on_cpu=self._on_cpu) if self._fixes else None
         self._replaced += found is not None
         return found
-
-    @property
-    def _on_cpu(self) -> bool:
-        return self.config.pert_mode == "to_cpu"
 
     def ask(self, call: Any) -> bool:
         if self._fixes or self._closed:

@@ -71,7 +71,11 @@ class Limit:
         self._seconds = 0.0 if 0 < other < seconds else seconds
         self._file = file
         self._armed = self._by_alarm = False
-        self._stderr = _stderr() if self._seconds else None
+        self._stderr: IO[bytes] | None = None
+        if self._seconds:
+            # The real one, which pytest does not capture.
+            assert sys.__stderr__ is not None
+            self._stderr = os.fdopen(os.dup(sys.__stderr__.fileno()), "wb", buffering=0)
         self._told: IO[bytes] | None = None
         self._copier: subprocess.Popen[bytes] | None = None
         if told is None or self._stderr is None:
@@ -156,9 +160,3 @@ class Limit:
         file = self._told or self._stderr
         assert file is not None
         return file
-
-
-def _stderr() -> IO[bytes]:
-    """The real one, which pytest does not capture."""
-    assert sys.__stderr__ is not None
-    return os.fdopen(os.dup(sys.__stderr__.fileno()), "wb", buffering=0)

@@ -90,7 +90,14 @@ def times(device: Clock, ready: _Ready, empty: _Ready, budget: float, most: floa
             size = min(2 * size, _size(device, one, most))
         size = _size(device, one, most)
         nothing = median(_seconds(device, empty(size)) / size for _ in range(_EMPTY_BLOCKS))
-        blocks = _blocks(device, ready, size, began + budget, one)
+        # Marks are read at the end, so that nothing waits for the device in between; what it was asked for by then
+        # takes no longer than what is left.
+        left = max(began + budget - measurement.now(), 0.0)
+        planned = math.ceil(left / (size * one)) if one > 0 else FEWEST
+        marks: list[tuple[Any, Any]] = []
+        while len(marks) < FEWEST or (len(marks) < planned and measurement.now() < began + budget):
+            marks.append(_marks(device, ready(size)))
+        blocks = [device.seconds(*pair) / size for pair in marks]
     raw = median(blocks)
     net = tuple(max(0.0, block - nothing) for block in blocks)
     return Times(first, net, nothing, 1 + warmed_up + size * len(blocks), raw < _EMPTY_CALLS * nothing)
@@ -112,17 +119,6 @@ def _size(device: Clock, one: float, most: float) -> int:
     """Calls in a block."""
     wanted = device.block / one if one > 0 else math.inf
     return int(max(1, min(math.ceil(min(wanted, 1e6)), most)))
-
-
-def _blocks(device: Clock, ready: _Ready, size: int, end: float, one: float) -> list[float]:
-    """Seconds of a call by block. Marks are read at the end, so that nothing waits for the device in between; what it
-    was asked for by then takes no longer than what is left."""
-    left = max(end - measurement.now(), 0.0)
-    planned = math.ceil(left / (size * one)) if one > 0 else FEWEST
-    marks: list[tuple[Any, Any]] = []
-    while len(marks) < FEWEST or (len(marks) < planned and measurement.now() < end):
-        marks.append(_marks(device, ready(size)))
-    return [device.seconds(*pair) / size for pair in marks]
 
 
 if TYPE_CHECKING:

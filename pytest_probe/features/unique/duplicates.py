@@ -202,21 +202,20 @@ class _Fingerprint:
     def tensor(self, spec: TensorSpec) -> tuple[Any, ...]:
         address = None if spec.address is None else self._addresses.setdefault(spec.address, len(self._addresses))
         layout = spec.shape, spec.stride, (spec.address or 0) % ALIGNED, address
-        return spec.dtype, *layout, spec.requires_grad, spec.ndarray, spec.data_name is None, self._values(spec)
-
-    def _values(self, spec: TensorSpec) -> tuple[Any, ...]:
+        values: tuple[Any, ...]
         if spec.dtype == "bool":
-            return ("some" if spec.true not in (None, 0, spec.size) else spec.true,)
-        if not _floats(spec):
+            values = ("some" if spec.true not in (None, 0, spec.size) else spec.true,)
+        elif not _floats(spec):
             # What lies in a file is equal to itself alone: files are not opened here.
-            return spec.values, self._name if spec.values is None and spec.data_name is not None else ""
-        # Which limits are infinite or NaN counts, what the others are does not.
-        limits = (spec.max, spec.min, spec.norm)
-        odd = [None if value is None or math.isfinite(value) else repr(value) for value in limits]
-        finite = not any(odd)
-        counts = tuple(None if count is None else bool(count) for count in (spec.nan, spec.inf, spec.negative_inf))
-        masses = spec.zeros is None, bool(spec.zeros), spec.mode is None, spec.constant_rows is None
-        return (finite, tuple(odd) if not finite and spec.nan is None else (), *counts, *masses)
+            values = spec.values, self._name if spec.values is None and spec.data_name is not None else ""
+        else:
+            # Which limits are infinite or NaN counts, what the others are does not.
+            limits = (spec.max, spec.min, spec.norm)
+            odd = [None if value is None or math.isfinite(value) else repr(value) for value in limits]
+            counts = tuple(None if count is None else bool(count) for count in (spec.nan, spec.inf, spec.negative_inf))
+            masses = spec.zeros is None, bool(spec.zeros), spec.mode is None, spec.constant_rows is None
+            values = (not any(odd), tuple(odd) if any(odd) and spec.nan is None else (), *counts, *masses)
+        return spec.dtype, *layout, spec.requires_grad, spec.ndarray, spec.data_name is None, values
 
 
 def _widest_bytes(one: Argument, other: Argument) -> Any:

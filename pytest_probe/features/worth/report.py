@@ -45,11 +45,6 @@ class Report(Struct):
             self.caught_by_api[api] += caught
             self.planted_by_api[api] += planted
 
-    @property
-    def share(self) -> float:
-        """Percent of the cases that prove something."""
-        return 100 * (self.cases - self.weak.apis.total()) / self.cases if self.cases else 0.0
-
     def lines(self, width: int) -> Iterator[str]:
         """width: the columns of the terminal."""
         if not self.cases:
@@ -69,13 +64,14 @@ class Report(Struct):
 
     def below(self, least: int) -> Iterator[str]:
         """What is wrong where the dump proves less than so many percent, and which APIs need other records."""
-        if not self.cases or self.share >= least:
+        share = 100 * (self.cases - self.weak.apis.total()) / max(self.cases, 1)
+        if not self.cases or share >= least:
             return
         named = [
             f"{api} ({number:,} of {count(self.apis[api], 'case')})" for api, number in self.weak.apis.most_common()
         ]
         more = f" and {len(named) - _APIS:,} more APIs" if len(named) > _APIS else ""
         yield (
-            f"worth: {self.share:.3g} % of the cases prove something, --probe-worth asks for {least} %; "
+            f"worth: {share:.3g} % of the cases prove something, --probe-worth asks for {least} %; "
             f"other records are needed of {', '.join(named[:_APIS])}{more}"
         )

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from pytest_probe.features.cache import cache as cache_module
 from pytest_probe.features.cache.cache import Cache
-from pytest_probe.features.cache.folder import Folder
+from pytest_probe.features.cache.folder import Part
 from pytest_probe.model.run import Device, mapped
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
@@ -224,10 +224,10 @@ def test_a_reference_of_the_projects_is_not_kept(bench: Make, folder: Path) -> N
 def test_a_full_disk_costs_no_verdict(bench: Make, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = repr(found(bench, None))
 
-    def full(self: Folder) -> None:
+    def full(folder: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Folder, "begin", full)
+    monkeypatch.setattr(Part, "begun", full)
     assert repr(found(bench, folder)) == expected
     assert not files(folder)
 

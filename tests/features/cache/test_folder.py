@@ -17,7 +17,7 @@ from pytest_probe.features.cache.folder import ABANDONED, Entry, Folder, Part
 
 
 def keep(folder: Folder, name: str, size: int = 1000) -> None:
-    part = folder.begin()
+    part = Part.begun(folder.path)
     part.add("label", Kept({"output.0": np.zeros(size, np.uint8)}))
     folder.keep(part, name)
 
@@ -57,7 +57,7 @@ def test_what_another_process_wrote_counts(tmp_path: Path) -> None:
 
 def test_parts_of_killed_processes_go_those_of_others_stay(tmp_path: Path) -> None:
     folder = Folder(tmp_path, 10_000)
-    old, new = folder.begin(), folder.begin()
+    old, new = Part.begun(folder.path), Part.begun(folder.path)
     long_ago = time.time() - 2 * ABANDONED
     os.utime(old.path, (long_ago, long_ago))
     foreign = tmp_path / "movie.mp4.part"

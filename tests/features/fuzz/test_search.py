@@ -194,4 +194,4 @@ def names() -> list[str]:
 @pytest.mark.parametrize("api", names())
 def test_the_table_draws_calls_that_the_reference_takes(api: str) -> None:
     findings = search(checker(), api, "float32", 8, 1, ("forward",))
-    assert findings.share_rejected <= 0.5, findings.rejected
+    assert sum(findings.rejected.values()) <= 0.5 * max(1, findings.examples), findings.rejected
