@@ -107,7 +107,7 @@ def write_files(folder: Path, settings: Mapping[str, Any], decimals: int = DECIM
     stamp, report = datetime.now().strftime("%Y%m%d%H%M%S"), relations.Report()
     with tempfile.TemporaryDirectory(prefix=".", dir=folder) as name:
         hidden, judges = Path(name), ACCURACY in settings["mode"]
-        checker = _CheckerFiles(hidden, decimals, by_rank=settings["listen"] is not None)
+        checker = _CheckerFiles(hidden, decimals, by_rank=settings.get("listen") is not None)
         detects = _File(
             hidden / "detects.csv",
             _DETECTS,
@@ -124,7 +124,7 @@ def write_files(folder: Path, settings: Mapping[str, Any], decimals: int = DECIM
                 detects.extend(batch)
             for file in costs:
                 file.extend(calls)
-            for result in batch if settings["relations"] else ():
+            for result in batch if settings.get("relations") else ():
                 report.add(result)
         written = [*checker.place(folder, stamp)]
         written += [file.path.replace(folder / file.path.name) for file in (detects, *costs) if file.path.exists()]
