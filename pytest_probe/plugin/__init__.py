@@ -110,7 +110,7 @@ def pytest_configure(config: pytest.Config) -> None:
             options.imported(option.alone)(config, asked)
     _find_captured(config)
     if config.getoption("probe_capture") or config.getini("probe_capture"):
-        from pytest_probe.capture import plugin as capture
+        from pytest_probe.plugin import capture
 
         folder = config.getoption("probe_capture") or config.getini("probe_capture")
         given = [option for option in options.OPTIONS if option.cli and not option.alone and option.name != "capture"]
