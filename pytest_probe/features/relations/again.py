@@ -38,14 +38,14 @@ class Again(Relation):
             return call.framework.refilled(memory[name], tensor) if name in memory else tensor
 
         _ = call.base
-        # The numbers of each floating tensor in other places.
-        others = dict(call.leaves)
-        for name, leaf in others.items():
-            if is_floating(leaf.array.dtype) or is_complex(leaf.array.dtype):
-                array = np.roll(leaf.array, 1 + leaf.array.size // 2) * leaf.array.dtype.type(0.5)
-                others[name] = replace(leaf, array=array)
         # A call may refuse the other numbers: the memory is known then, all the same.
         with allowing_refusal():
+            # The numbers of each floating tensor in other places.
+            others = dict(call.leaves)
+            for name, leaf in others.items():
+                if is_floating(leaf.array.dtype) or is_complex(leaf.array.dtype):
+                    array = np.roll(leaf.array, 1 + leaf.array.size // 2) * leaf.array.dtype.type(0.5)
+                    others[name] = replace(leaf, array=array)
             call.results(others, placing=first)
         ways = (("on the memory that other numbers were in", same), ("on fresh memory", None))
         differing: list[tuple[str, Apart]] = []

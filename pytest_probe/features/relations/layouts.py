@@ -96,8 +96,13 @@ def _incoming(arrays: Mapping[str, AnyArray]) -> Iterator[tuple[str, Mapping[str
         back = (array.swapaxes(-1, -2) if array.ndim > 1 else array for array in turned)
         yield "transposed", dict(zip(arrays, back, strict=True))
     if any(array.size > 1 for array in arrays.values()):
-        expanded = {name: np.broadcast_to(array.reshape(-1)[:1], array.shape) for name, array in arrays.items()}
-        yield "expanded", {name: expanded[name] if array.size > 1 else array for name, array in arrays.items()}
+        yield (
+            "expanded",
+            {
+                name: np.broadcast_to(array.reshape(-1)[:1], array.shape) if array.size > 1 else array
+                for name, array in arrays.items()
+            },
+        )
 
 
 class Stream(Relation):

@@ -78,6 +78,12 @@ def test_gradients_that_lie_otherwise(pytester: pytest.Pytester, kernel: str, ve
     assert found["backward layout"][1].startswith(words)
 
 
+def test_an_empty_output_has_a_gradient_too(pytester: pytest.Pytester) -> None:
+    split = "lambda x: torch.split(x, [0, 12])"
+    _, found = run(pytester, split, split, 'relations=["layout"], backward=True')
+    assert found == {"forward layout": ("pass", ""), "backward layout": ("pass", "")}
+
+
 def test_what_is_not_asked_is_said(pytester: pytest.Pytester) -> None:
     asked = 'relations=["order", "batch", "out", "inplace", "alias", "stream"]'
     result, found = run(pytester, "scaled", "scaled", asked)
