@@ -6,6 +6,7 @@ process that reports shortens what the terminal has still to print, when all ite
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,11 +26,14 @@ class GroupedFailures:
     def __init__(self) -> None:
         self._members: dict[str, GroupMember] = {}
 
-    def add(self, item: str, result: Result, place: Line) -> None:
-        """A result that may fail its item; item: the node id. One that runs again counts by its last failure."""
+    def add(self, item: str, results: Sequence[Result], place: Line) -> None:
+        """item: the node id. An item that runs again counts by its last run."""
+        self._members.pop(item, None)
+        # A result may fail its item by its verdict, or since a baseline has a better one.
+        failed = [each for each in results if each.verdict in ("error", "warning") or each.gate is not None]
         # The id of an item of a dump ends with the name of its case. A test may fail for a reason of its own.
-        if item.endswith(f"::{result.portable_id.name}"):
-            self._members[item] = GroupMember.of(result, place)
+        if len(results) == 1 and failed and item.endswith(f"::{failed[0].portable_id.name}"):
+            self._members[item] = GroupMember.of(failed[0], place)
 
     def shorten(self, reporter: pytest.TerminalReporter) -> None:
         """Before the terminal prints failures. From -vv on it prints all as they are."""

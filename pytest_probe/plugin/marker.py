@@ -48,8 +48,9 @@ def parameters(config: pytest.Config, mark: pytest.Mark, folder: Path) -> list[P
         probe = state_of(config)
         paths = _dumps(mark.kwargs["dump"], folder, config.rootpath)
         named = dict(labels(sorted(paths)))
-        dumps = {path: probe.dumps.read(path) for path in paths}
-        for dump in dumps.values():
+        dumps: dict[Path, Dump] = {}
+        for path in paths:
+            dump = dumps[path] = probe.dumps.read(path)
             trouble = frameworks.unavailable(dump.framework) or "; ".join(dump.damage)
             if trouble:
                 raise DumpError(dump.path, trouble)

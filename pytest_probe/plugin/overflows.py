@@ -1,4 +1,5 @@
-"""The overflows of a run under the standard `finite`: how many of which kind, and the first that nothing explains."""
+"""The overflows that `finite` finds, the standard or the question of `self`: how many of which kind, and the first that
+nothing explains."""
 
 from __future__ import annotations
 

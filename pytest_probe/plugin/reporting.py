@@ -34,7 +34,6 @@ from pytest_probe.reports.results_file import EarlierResults, ResultsWriter, dig
 from pytest_probe.reports.running import FOLDER, clear
 from pytest_probe.reports.selected import ITEMS, read_items, selected_in
 from pytest_probe.reports.tally import Tally
-from pytest_probe.standards.finite import Finite
 from pytest_probe.system.text import printable, printable_line
 
 LETTERS = {"passed": ".", "failed": "F", "skipped": "s"}
@@ -179,9 +178,7 @@ class Reporting:
 
     def _keep(self, item: str, lines: str, place: Line) -> None:
         results = results_in(lines)
-        # By its verdict, or since a baseline has a better one.
-        if len(results) == 1 and (results[0].verdict in ("error", "warning") or results[0].gate is not None):
-            self._failures.add(item, results[0], place)
+        self._failures.add(item, results, place)
         for result in results:
             self._count(result, place)
         if self._writer is not None:
@@ -189,8 +186,7 @@ class Reporting:
 
     def _count(self, result: Result, place: Line = NO_LINE) -> None:
         self.tally.add(result, place)
-        if self._probe.settings.standard == Finite.name:
-            self._overflows.add(result)
+        self._overflows.add(result)
         for feature in self._probe.features:
             if (compared := feature.add(result)) is not None:
                 self._compared[compared] += 1

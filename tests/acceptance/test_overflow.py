@@ -102,6 +102,12 @@ def test_normal_overflows_pass_on_a_healthy_device(pytester: pytest.Pytester, du
         assert told(result)[:2] == ["overflows: 1 normal", "The Torch.mul.0 overflow is a normal overflow."]
 
 
+def test_self_tells_the_overflows_that_its_own_question_finds(pytester: pytest.Pytester, dump: Path) -> None:
+    result = pytester.runpytest("--probe-dump=dump.json", "--probe-standard=self", "--probe-api=Torch.mul", "-v")
+    result.assert_outcomes(passed=1)
+    assert told(result)[:2] == ["overflows: 1 normal", "The Torch.mul.0 overflow is a normal overflow."]
+
+
 @pytest.mark.parametrize("device", ["cpu", "recorded"])
 def test_a_dump_of_msprobes_overflow_check_is_judged(pytester: pytest.Pytester, device: str) -> None:
     with tarfile.open(DATA / "msprobe-8.3.3/overflow.tgz") as archive:
