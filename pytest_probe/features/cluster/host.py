@@ -62,7 +62,7 @@ class Host:
         if self._ready is None:
             try:
                 found: Ready = self._reader.recv()
-            except EOFError:
+            except (EOFError, OSError):
                 found = Ready(trouble=f"its process died {self._death().ending.words} while it started", broken=True)
             self._ready = replace(found, trouble=f"{found.trouble}\n{self._said()}".strip()) if found.broken else found
         return self._ready
@@ -78,11 +78,11 @@ class Host:
         if self._ready is None and self.ready().trouble:
             return self._again(Outcome([], self._death(self._ready)))
         self._busy = True
-        for name, content in files.items():
-            path = self._files / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
         try:
+            for name, content in files.items():
+                path = self._files / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
             return self._run(cases)
         finally:
             for name in files:

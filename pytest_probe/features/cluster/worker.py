@@ -6,6 +6,7 @@ host.py starts it as `python -m pytest_probe.features.cluster.worker READ WRITE`
 from __future__ import annotations
 
 import os
+import pickle
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -99,10 +100,13 @@ class _Worker:
         config.workerinput |= facts.worker
         probe.remark = facts.remark
         out, into = probe.settings.out, self._files / "out"
-        seen = b""
+        if out is None or facts.marker is None:
+            return
+        path, content = facts.marker
+        seen = False
         with suppress(OSError):
-            seen = b"" if facts.marker is None else facts.marker[0].read_bytes()
-        if out is not None and facts.marker is not None and seen != facts.marker[1]:
+            seen = path.read_bytes() == content
+        if not seen:
             # The process does not see --probe-out: its files go with the results.
             self._into = into
             probe.written_at = lambda path: into / path.relative_to(out)
@@ -125,15 +129,16 @@ class _Worker:
             raise self._refused(error) from None
         self.began = True
         self._writer.send(ready)
-        with suppress(EOFError):
-            while True:
+        while True:
+            try:
                 message: RunFacts | list[SentCase] = self._reader.recv()
-                if isinstance(message, RunFacts):
-                    self._take_facts(probe, message)
-                    continue
-                self._run(session, probe, message)
-                self._writer.send_bytes(END)
-        return True
+            except (EOFError, OSError):  # the host has ended, maybe within a message
+                return True
+            if isinstance(message, RunFacts):
+                self._take_facts(probe, message)
+                continue
+            self._run(session, probe, message)
+            self._writer.send_bytes(END)
 
     def _run(self, session: pytest.Session, probe: Probe, cases: Sequence[SentCase]) -> None:
         items = [*self._items(session, probe, cases)]
@@ -144,7 +149,10 @@ class _Worker:
             serialised = [
                 item.config.hook.pytest_report_to_serializable(config=item.config, report=each) for each in reports
             ]
-            self._writer.send(ItemReports(number, serialised, self._taken()))
+            # By value: the pickler of connections hands tensors over by shared memory, which ends at this node.
+            self._writer.send_bytes(
+                pickle.dumps(ItemReports(number, serialised, self._taken()), pickle.HIGHEST_PROTOCOL)
+            )
 
     def _items(self, session: pytest.Session, probe: Probe, cases: Sequence[SentCase]) -> Iterator[ProbeItem]:
         """The item of each case. Cases of one record share the record, and so what the forward left."""
