@@ -37,18 +37,18 @@ def _check(command: Sequence[str], module: bool) -> None:
     earlier run is removed for it."""
     if not command:
         raise SettingsError("PROGRAM", "", "give the program to run, with its arguments")
-    program, path = command[0], Path(command[0])
-    if not module and not path.exists():
+    program = command[0]
+    if not module and not os.path.exists(program):
         raise SettingsError("PROGRAM", program, "there is no such file")
-    if not module and path.is_dir():
-        path = path / "__main__.py"
-        if not path.is_file():
-            raise SettingsError("PROGRAM", program, "there is no __main__.py in this folder")
+    folder = not module and os.path.isdir(program)
+    file = os.path.join(program, "__main__.py") if folder else program
+    if folder and not os.path.isfile(file):
+        raise SettingsError("PROGRAM", program, "there is no __main__.py in this folder")
     try:
         if module:
             _check_module(program)
-        elif not zipfile.is_zipfile(path) and not program.endswith(".pyc"):
-            compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+        elif folder or not (zipfile.is_zipfile(program) or program.endswith(".pyc")):
+            compile(Path(file).read_bytes(), file, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         raise SettingsError("PROGRAM", program, f"Python cannot compile it: {error}") from None
 

@@ -11,6 +11,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
@@ -241,6 +242,8 @@ def _folders(path: Path, part: str, rank: str) -> tuple[Path, ...]:
     named = folder / rank
     if not rank or archive.is_folder(named):
         return (named,) if rank else ()
-    on_disk = [each.name for each in folder.glob("rank*") if each.is_dir()]
-    ranks = on_disk or [each for each in archive.list_folder(folder) if each.startswith("rank")]
+    ranks = [each for each in archive.list_folder(folder) if each.startswith("rank")]
+    if not ranks:
+        with suppress(OSError):  # the folder cannot be read
+            ranks = [each.name for each in folder.glob("rank*") if each.is_dir()]
     return (folder / ranks[0],) if len(ranks) == 1 else (folder,)

@@ -188,14 +188,15 @@ def _convolution(transposed: bool) -> Callable[[_Call], Contraction]:
         batch: Indices = ("batch",) if len(shape) == spatial + 2 else ()
         channels: Indices = ("in", "out") if transposed else ("out", "in")
         # Each place of the smaller map meets each place of the window once, but at edges and with strides.
-        places = math.prod(shape[-spatial:]) * math.prod(kernel[2:])
-        stride = call.call.argument("stride")
-        strides = math.prod(stride) if isinstance(stride, (list, tuple)) else int(stride) ** spatial
+        window: float = math.prod(shape[-spatial:]) * math.prod(kernel[2:])
+        if not transposed:
+            stride = call.call.argument("stride")
+            window /= math.prod(stride) if isinstance(stride, (list, tuple)) else int(stride) ** spatial
         return _made(
             {name: ((*batch, "in", *sites), shape), weight: ((*channels, *sites), kernel)},
             {} if bias is None else {bias[0]: (("out",), bias[1])},
             (*batch, "out", *sites),
-            window=places if transposed else places / strides,
+            window=window,
         )
 
     return made

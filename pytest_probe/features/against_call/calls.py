@@ -83,8 +83,7 @@ def _apart(a: Mapping[str, AnyArray], b: Mapping[str, AnyArray]) -> tuple[dict[s
     apart, unlike = dict[str, Difference](), ""
     for name in sorted(a.keys() & b.keys()):
         one, other = a[name], b[name]
-        castable = one.dtype == other.dtype or casts_exactly(one.dtype.name, other.dtype.name)
-        if castable and one.shape == other.shape:
+        if one.shape == other.shape and (one.dtype == other.dtype or casts_exactly(one.dtype.name, other.dtype.name)):
             apart[name] = difference(one, other)
         elif not unlike:
             unlike = f"{name} is {one.dtype} {list(one.shape)} and {other.dtype} {list(other.shape)}"

@@ -77,8 +77,8 @@ class Passing:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         root = str(self._config.rootpath)
-        files = {name: str(getattr(module, "__file__", None) or "") for name, module in list(sys.modules.items())}
-        self._measured.replace_in([sys.modules[name] for name, file in files.items() if file.startswith(root)])
+        files = [(module, getattr(module, "__file__", None)) for module in list(sys.modules.values())]
+        self._measured.replace_in([module for module, file in files if str(file or "").startswith(root)])
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:

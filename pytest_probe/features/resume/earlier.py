@@ -13,7 +13,7 @@ from pytest_probe.model.result import Result
 from pytest_probe.reports.result_set import NOT_OURS, RunFolder
 from pytest_probe.reports.results_file import RESULTS, RUN, Identity, check, refused
 from pytest_probe.reports.running import TIMEOUT
-from pytest_probe.reports.selected import ITEMS, fault_lines, faults, is_of_test, read_items
+from pytest_probe.reports.selected import ITEMS, Items, fault_lines, faults, is_of_test, read_items
 from pytest_probe.system.decoding import json_decoder
 from pytest_probe.system.files import open_regular, temporary_path, try_lock
 
@@ -59,8 +59,8 @@ class Earlier:
         unread = f"{ITEMS}, the list of its cases, cannot be read ({{error.strerror}}); give a new folder"
         with refused(_OPTION, self._folder.path, unread, "{error}; give a new folder"):
             # Results without a list: its run was none of ours.
-            listed = self.run.selected is not None or not found
-            items = self._folder.items if listed else read_items(self._folder.path)
+            ended_early = self.run.selected is None and not found
+            items = Items(()) if ended_early else read_items(self._folder.path, self.run.selected)
         wrong = faults(items, (id for id in found if id), self.run.without_result)
         missing = wrong.missing if self.finished else ()
         damaged = sum(id == "" for id in found)

@@ -327,15 +327,15 @@ def cross_entropy(
         # Of soft labels there is no gradient.
         logs = F.log_softmax(input, axis) if use_softmax else torch.log(input)
         return _reduced(-(label.detach() * logs).sum(axis, keepdim=True), reduction)
-    labels = label.squeeze(axis) if label.dim() == input.dim() else label
+    labels = (label.squeeze(axis) if label.dim() == input.dim() else label).long()
     scores = input.movedim(axis, 1) if input.dim() > 1 else input
     logs = F.log_softmax(scores, 1 if input.dim() > 1 else 0) if use_softmax else torch.log(scores)
     if weight is None:
-        loss = F.nll_loss(logs, labels.long(), ignore_index=ignore_index, reduction=reduction)
+        loss = F.nll_loss(logs, labels, ignore_index=ignore_index, reduction=reduction)
     else:
         # The weights have gradients, too.
         kept = labels != ignore_index
-        known = torch.where(kept, labels.long(), 0)
+        known = torch.where(kept, labels, 0)
         weights = weight[known] * kept
         loss = -logs.gather(1, known.unsqueeze(1)).squeeze(1) * weights
         loss = loss.sum() / weights.sum() if reduction == "mean" else _reduced(loss, reduction)

@@ -135,12 +135,13 @@ class RecordedFunctions:
     def _rule(self, function: Any) -> RecordedFunction | None:
         try:
             name = self._functions.get(function)
-            rule = self.table[function] = self._of_operator(function) if name is None else self.named(name)
         except TypeError:  # it has no hash
             return None
+        rule = self._of_operator(function) if name is None else self.named(name)
         space, _, api = (name or "").partition(".")
         if rule is not None and space == "Tensor" and api in _OPERATORS:
             rule.operator = self.named(f"Tensor.{_OPERATORS[api]}")
+        self.table[function] = rule
         return rule
 
     def _of_operator(self, function: Any) -> RecordedFunction | None:
