@@ -77,7 +77,8 @@ def writer(path: Path, name: str, runs: int) -> subprocess.Popen[str]:
         [sys.executable, "-c", WRITER, str(path), name, str(runs)], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
+    with process.stdout:
+        assert process.stdout.readline() == "ready\n"
     return process
 
 
