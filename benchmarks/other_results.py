@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import statistics
 import sys
 import tempfile
@@ -66,13 +67,15 @@ def _renamed(id: str, turn: int) -> str:
 
 
 def measured(folder: Path, checkouts: list[Path], rounds: int) -> Iterator[str]:
+    """Each checkout reads results of its own, in a folder with the number of its place."""
     for name, (made, command) in COMMANDS.items():
         found: list[list[tuple[float, float]]] = [[] for _ in checkouts]
         for _ in range(rounds):
             for place, checkout in enumerate(checkouts):
-                for path in sorted((folder / made).rglob("*"), reverse=True) if made else ():
-                    path.rmdir() if path.is_dir() else path.unlink()
-                taken = cost(folder, [sys.executable, *command], checkout)
+                own = folder / str(place)
+                if made:
+                    shutil.rmtree(own / made, ignore_errors=True)
+                taken = cost(own, [sys.executable, *command], checkout)
                 found[place].append((taken.seconds, taken.peak))
         for place, checkout in enumerate(checkouts):
             seconds, peak = (statistics.median(values) for values in zip(*found[place], strict=True))
@@ -90,12 +93,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         runs = {"whole": (), "shard1": ("--probe-shard=1/2",), "shard2": ("--probe-shard=2/2",)}
-        for out, options in runs.items():
-            cost(folder, [sys.executable, *RUN, *options, f"--probe-out={out}"], ROOT)
-        count = len(read_items(folder / "whole").found)
-        counts = [f"{repeated(folder / out, given.results // count):,} in {out}" for out in runs]
-        print(f"results: {', '.join(counts)}")
         checkouts = [ROOT] if given.then is None else [given.then.resolve(), ROOT]
+        for place, checkout in enumerate(checkouts):
+            own = folder / str(place)
+            own.mkdir()
+            for out, options in runs.items():
+                cost(own, [sys.executable, *RUN, *options, f"--probe-out={out}"], checkout)
+            count = len(read_items(own / "whole").found)
+            counts = [f"{repeated(own / out, given.results // count):,} in {out}" for out in runs]
+            print(f"results of {checkout.name}: {', '.join(counts)}", flush=True)
         for line in measured(folder, checkouts, 1 if given.then is None else 3):
             print(line, flush=True)
 
