@@ -19,7 +19,7 @@ from pytest_probe.check.replay import Reference, Replay, results
 from pytest_probe.check.structure import Sides
 from pytest_probe.model.comparison import Assumption, Choice, ComparedCase, Comparison, KernelsInside, OwnResult
 from pytest_probe.model.dump import Direction
-from pytest_probe.model.run import Array, Leaf, Way, floats_of
+from pytest_probe.model.run import Array, BoundCall, Leaf, Way, floats_of
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.arrays import widened_dtype
 from pytest_probe.numerics.dtypes import (
@@ -158,26 +158,7 @@ def comparisons(
     )
     runs = _Runs(replay, how)
     alternatives, dependence = Alternatives(replay, how), Dependence(replay, direction)
-    on_cpu = replay.source.name == "cpu"
-    # Are all floating tensors narrower than float32, and is nothing cast to 16 bit?
-    narrow = all(not is_complex(dtype) and float_format(dtype).precision < 24 for dtype in floats.values())
-    case = ComparedCase(
-        call=call,
-        classes=classes,
-        direction=direction,
-        narrow="" if narrowest == "float32" else narrowest,
-        narrow_alone=narrow and bool(floats) and _cast(reference) not in NARROW_DTYPES,
-        on_cpu=on_cpu,
-        computes_narrow=on_cpu and not reference.is_emulated and reference.framework.computes_narrow(narrowest),
-        plain_convolutions=on_cpu and reference.framework.plain_convolutions(narrowest),
-        of_user=reference.of_user,
-        inferred=reference.of_user and reference.candidate.inferred,
-        rounds=rounds,
-        own_kernels="" if on_cpu or narrowest == "float32" else reference.own_kernels(replay.source.name),
-        forward=replay.actual.outputs,
-        reference=reference.run.outputs,
-        incoming=replay.incoming,
-    )
+    case = _compared_case(replay, call, direction, floats, narrowest, rounds)
     shared = replay, direction, alternatives, dependence, seed, by_class
     told = {verdict.name for verdict in sides.structural}
     precisions, large_arguments = _Precisions.of_call(reference), is_large(reference.leaves, [])
@@ -209,6 +190,39 @@ def comparisons(
             weights=weights,
             large=large,
         )
+
+
+def _compared_case(
+    replay: Replay,
+    call: BoundCall,
+    direction: Direction,
+    floats: Mapping[str, np.dtype[Any]],
+    narrowest: str,
+    rounds: str,
+) -> ComparedCase:
+    """What the comparisons of a case share. floats: the dtypes of its floating arguments; narrowest and rounds as
+    _narrowest and _narrowing give them."""
+    reference = replay.reference
+    on_cpu = replay.source.name == "cpu"
+    # Are all floating tensors narrower than float32, and is nothing cast to 16 bit?
+    narrow = all(not is_complex(dtype) and float_format(dtype).precision < 24 for dtype in floats.values())
+    return ComparedCase(
+        call=call,
+        classes=classes_of(call.name),
+        direction=direction,
+        narrow="" if narrowest == "float32" else narrowest,
+        narrow_alone=narrow and bool(floats) and _cast(reference) not in NARROW_DTYPES,
+        on_cpu=on_cpu,
+        computes_narrow=on_cpu and not reference.is_emulated and reference.framework.computes_narrow(narrowest),
+        plain_convolutions=on_cpu and reference.framework.plain_convolutions(narrowest),
+        of_user=reference.of_user,
+        inferred=reference.of_user and reference.candidate.inferred,
+        rounds=rounds,
+        own_kernels="" if on_cpu or narrowest == "float32" else reference.own_kernels(replay.source.name),
+        forward=replay.actual.outputs,
+        reference=reference.run.outputs,
+        incoming=replay.incoming,
+    )
 
 
 class _Runs(Struct, frozen=True):
