@@ -48,7 +48,7 @@ from pytest_probe.standards.tables import classes_of, details
 from pytest_probe.user_errors import allowing_refusal, exception_line, first_line, said
 
 if TYPE_CHECKING:
-    from pytest_probe.frameworks.base import Framework
+    from pytest_probe.frameworks.base import Calls, Framework
 
 
 # Classes of APIs whose results hang on a generator, on memory, or on no tensor, or whose arguments have no parts.
@@ -335,9 +335,9 @@ class ReferenceRuns(Struct, frozen=True):
         return None
 
 
-def running_statistics(framework: Framework, candidate: Candidate) -> frozenset[str]:
+def running_statistics(calls: Calls, candidate: Candidate) -> frozenset[str]:
     """Running statistics: in evaluation nothing changes them, and a call that is asked for their gradient refuses."""
-    bound = candidate.arguments.bound(candidate.api, frameworks.signatures(framework.name).bind)
+    bound = candidate.arguments.bound(candidate.api, frameworks.signatures(calls.name).bind)
     named = details(classes_of(candidate.name), "running_statistics")
     return frozenset(bound.paths[name] for name in named if name in bound.paths)
 

@@ -43,7 +43,7 @@ from pytest_probe.user_errors import allowing_refusal
 if TYPE_CHECKING:
     from pytest_probe.check.large.contractions import Contraction
     from pytest_probe.check.large.cuts import Corner
-    from pytest_probe.frameworks.base import Framework
+    from pytest_probe.frameworks.base import Calls, Framework
 
 # By what an argument is moved to see whether the call writes to it: far more than a roundoff.
 ANOTHER = 2.0**-10
@@ -293,10 +293,10 @@ class Reference(Struct, frozen=True, dict=True):
                 raise
         return self._run(self.candidate.reference, way, self.wanted)
 
-    def under_test(self, framework: Framework, device: Device, wanted: Wanted | None) -> Run:
+    def under_test(self, calls: Calls, device: Device, wanted: Wanted | None) -> Run:
         """The call on the device under test, which its framework runs; it meets what the user has set."""
         arguments, way = self.candidate.arguments, self.way_under_test(device)
-        return framework.run(self.candidate.on_device, arguments.args, arguments.kwargs, way, wanted)
+        return calls.run(self.candidate.on_device, arguments.args, arguments.kwargs, way, wanted)
 
     def way_under_test(self, device: Device) -> Way:
         """How the device under test runs."""

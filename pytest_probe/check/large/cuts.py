@@ -26,7 +26,7 @@ from pytest_probe.user_errors import allowing_refusal
 
 if TYPE_CHECKING:
     from pytest_probe.check.replay import Candidate
-    from pytest_probe.frameworks.base import Framework
+    from pytest_probe.frameworks.base import Calls
 
 # Elements of the largest tensor from which a call is cut. Below it a case takes a tenth of a second.
 LARGE = 2**20
@@ -193,7 +193,7 @@ def is_large(leaves: Mapping[str, Leaf], outputs: Iterable[tuple[int, ...]]) -> 
 
 
 def corner_of(
-    framework: Framework,
+    calls: Calls,
     candidate: Candidate,
     way: Way,
     run: Callable[[Candidate], tuple[Run, Wanted | None]],
@@ -203,7 +203,7 @@ def corner_of(
     leaves = candidate.arguments.tensors
     for cut in _possible(leaves):
         with allowing_refusal():
-            found = _Trial(framework, candidate, way, run, cut, leaves).corner()
+            found = _Trial(calls, candidate, way, run, cut, leaves).corner()
             if found is not None:
                 return found
     return None
@@ -264,7 +264,7 @@ def _of_lists(leaves: Mapping[str, Leaf]) -> Cut | None:
 class _Trial(Struct, frozen=True):
     """Three windows of a call: two that touch, and the one over both."""
 
-    framework: Framework
+    calls: Calls
     candidate: Candidate
     way: Way
     run: Callable[[Candidate], tuple[Run, Wanted | None]]
@@ -278,7 +278,7 @@ class _Trial(Struct, frozen=True):
         parts = []
         for window in windows.parts:
             part = with_leaves(self.candidate.arguments, self.cut.leaves_at(self.leaves, window))
-            parts.append(self.framework.run(self.candidate.reference, part.args, part.kwargs, self.way, wanted))
+            parts.append(self.calls.run(self.candidate.reference, part.args, part.kwargs, self.way, wanted))
         axes, changed = windows.axes(run, parts), changed_by(run, leaves)
         # Of what stays whole only a single element may be written to, as a count of steps: each piece must then leave
         # the same one.
@@ -302,10 +302,10 @@ class _Trial(Struct, frozen=True):
             name: _STREAMS.at(f"cut\0{name}").standard_normal(run.outputs[name].shape) for name in run.differentiable
         }
         found = [
-            self.framework.gradients(part, cut.incoming_at(incoming, half))
+            self.calls.gradients(part, cut.incoming_at(incoming, half))
             for part, half in zip(parts, halves, strict=True)
         ]
-        return _agree(replace(cut, means=frozenset()), self.framework.gradients(run, incoming), found, halves)
+        return _agree(replace(cut, means=frozenset()), self.calls.gradients(run, incoming), found, halves)
 
 
 class _Windows(Struct, frozen=True):

@@ -13,7 +13,7 @@ from pathlib import Path
 from pytest_probe import frameworks
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.compiled.calls import CompiledCalls, CompiledDevice
-from pytest_probe.frameworks.base import Compiler, Framework
+from pytest_probe.frameworks.base import Compiler, Compilers, Framework
 from pytest_probe.model.dump import Dump
 from pytest_probe.model.result import Result
 from pytest_probe.model.run import Device
@@ -87,7 +87,7 @@ class Compiled(Feature):
             found.append(CompiledCalls(name, self.probe.checker, around, option, suffix))
         return found
 
-    def _compiler(self, framework: Framework, name: str) -> Compiler:
+    def _compiler(self, framework: Compilers, name: str) -> Compiler:
         own = self.probe.registry.compilers.get(name)
         try:
             return framework.compiler(name, own, dynamic=self._dynamic)
