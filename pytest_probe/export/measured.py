@@ -193,25 +193,18 @@ def _of_time(line: str) -> Measured | None:
     return None
 
 
-def time_rows(device: Log, benchmark: Log) -> Iterator[Sequence[str]]:
-    """The header, and a line for each call and direction."""
-    return TIME_TABLE.lines(_times(device, benchmark))
+def time_rows(device: Log, benchmark: Log) -> list[Beside]:
+    """A row for each call and direction."""
 
-
-def memory_rows(device: Log, benchmark: Log) -> Iterator[Sequence[str]]:
-    """The header, and a line for each call and direction."""
-    return MEMORY_TABLE.lines(_memory(device, benchmark))
-
-
-def _times(device: Log, benchmark: Log) -> Iterator[Beside]:
     def ratio(mine: Measured, other: Measured) -> float | None:
         return mine.number / other.number if mine.number and other.number else None
 
-    return _rows(device, benchmark, ratio, benchmark)
+    return list(_rows(device, benchmark, ratio, benchmark))
 
 
-def _memory(device: Log, benchmark: Log) -> Iterator[Beside]:
-    return _rows(device, benchmark, lambda mine, other: abs(float(mine.text) - float(other.text)), device)
+def memory_rows(device: Log, benchmark: Log) -> list[Beside]:
+    """A row for each call and direction."""
+    return list(_rows(device, benchmark, lambda mine, other: abs(float(mine.text) - float(other.text)), device))
 
 
 def _rows(
@@ -227,16 +220,14 @@ def _rows(
         yield Beside(line, bench, own, gap)
 
 
-def without_ratio(device: Log, benchmark: Log) -> Iterator[str]:
+def without_ratio(rows: Sequence[Beside]) -> Iterator[str]:
     """A line for the terminal, where there is one to say."""
-    ratios = [row.apart for row in _times(device, benchmark)]
-    if missing := ratios.count(None):
-        yield f"no ratio in {missing:,} of {len(ratios):,} lines: a side lacks them, or its time is not above zero"
+    if missing := sum(row.apart is None for row in rows):
+        yield f"no ratio in {missing:,} of {len(rows):,} lines: a side lacks them, or its time is not above zero"
 
 
-def memory_line(device: Log, benchmark: Log) -> str:
+def memory_line(rows: Sequence[Beside]) -> str:
     """What the terminal says of the memory of both sides."""
-    rows = list(_memory(device, benchmark))
     both = [(float(row.device), float(row.bench)) for row in rows if row.device is not None and row.bench is not None]
     more, less = sum(mine > other for mine, other in both), sum(mine < other for mine, other in both)
     alone = len(rows) - len(both)
@@ -245,13 +236,10 @@ def memory_line(device: Log, benchmark: Log) -> str:
     )
 
 
-def summary_rows(times: Iterable[Sequence[str]], result: Path) -> Iterator[Sequence[str]]:
+def judged(rows: Iterable[Beside], result: Path) -> Iterator[Beside]:
     """Rows of times with the verdicts of a result file. Raises SettingsError."""
     statuses = _statuses(result)
-    _, *rows = times
-    yield SUMMARY_TABLE.header
-    for row in rows:
-        yield (*row, statuses.get(row[0].replace("*", "."), _NOT_JUDGED))
+    return (replace(row, status=statuses.get(row.line.name.replace("*", "."), _NOT_JUDGED)) for row in rows)
 
 
 def _statuses(path: Path) -> dict[str, str]:

@@ -151,14 +151,16 @@ def _of_measurements(arguments: argparse.Namespace) -> int:
         files |= times.file_of(found)
         if here.kind == "cases":
             device, benchmark = _logs(arguments, logs.read_times)
-            files[TIMES] = rows = list(logs.time_rows(device, benchmark))
+            rows = logs.time_rows(device, benchmark)
+            files[TIMES] = logs.TIME_TABLE.lines(rows)
             if arguments.summary is not None:
-                files[SUMMARY] = list(logs.summary_rows(rows, arguments.summary))
-            shown += logs.without_ratio(device, benchmark)
+                files[SUMMARY] = logs.SUMMARY_TABLE.lines(logs.judged(rows, arguments.summary))
+            shown += logs.without_ratio(rows)
     if arguments.memory:
         device, benchmark = _logs(arguments, logs.read_memory)
-        files[MEMORY] = list(logs.memory_rows(device, benchmark))
-        shown.append(logs.memory_line(device, benchmark))
+        rows = logs.memory_rows(device, benchmark)
+        files[MEMORY] = logs.MEMORY_TABLE.lines(rows)
+        shown.append(logs.memory_line(rows))
     written = [] if arguments.out is None else _written(arguments.out, files)
     print(printable("\n".join((*shown, *(f"written: {path}" for path in written)))))
     return _FAILED if arguments.time and not found else 0
