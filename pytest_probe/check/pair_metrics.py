@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
 
-from pytest_probe.model.pairing import Paired
-from pytest_probe.model.result import number
+from pytest_probe.model.pairing import Paired, Status
+from pytest_probe.model.result import number, plain
 from pytest_probe.model.verdict import Metric, Verdict
 from pytest_probe.numerics.arrays import PASS, blocks, equal_bits, same_value
 from pytest_probe.numerics.cosine import Vectors, rescaled
@@ -133,10 +134,21 @@ def noise_of(verdict: Verdict) -> float | None:
     return max(found, default=None, key=lambda value: math.inf if math.isnan(value) else value)
 
 
-def nearer(a: float | None, b: float | None) -> str:
-    if a is None or b is None or a == b:
-        return ""
-    return "A" if a < b else "B"
+def pair_of(
+    status: Status,
+    other: str,
+    verdicts: Mapping[str, Verdict],
+    wrong: Sequence[str],
+    difference: str,
+    gap: float,
+    *,
+    one_dtype: bool = True,
+) -> Paired:
+    """What a pair is, by both sides' verdicts, where they were judged. one_dtype: each side's noise is that of its own
+    dtype, so only then one is nearer."""
+    a, b = (noise_of(verdicts[side]) if side in verdicts else None for side in ("A", "B"))
+    near = "" if a is None or b is None or a == b or not one_dtype else "A" if a < b else "B"
+    return Paired(status, other, " and ".join(wrong), near, plain(a), plain(b), difference, plain(gap))
 
 
 def casts_exactly(one: str, other: str) -> bool:

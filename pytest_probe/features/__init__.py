@@ -1,3 +1,1 @@
 """One folder for each feature: its logic, its hooks of pytest (`plugin.py`), its command (`cli.py`), its report."""
-
-from __future__ import annotations

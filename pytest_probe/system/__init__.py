@@ -1,3 +1,1 @@
 """The operating system: archives, locks, whole files, memory, and text that a terminal can print."""
-
-from __future__ import annotations

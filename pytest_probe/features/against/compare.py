@@ -14,7 +14,7 @@ from pytest_probe.check.two_sides import differences
 from pytest_probe.check.two_sides import joined as joined_names
 from pytest_probe.errors import RecordError
 from pytest_probe.features.against.dump_map import DumpMap
-from pytest_probe.features.against.judging import UNMATCHED, Found, Pair, Values, judge
+from pytest_probe.features.against.judging import UNMATCHED, Found, Pair, Values
 from pytest_probe.features.against.layouts import cut, joined
 from pytest_probe.features.against.matching import Match
 from pytest_probe.features.against.producers import Producers
@@ -131,6 +131,7 @@ class Comparing:
         pair = Pair(
             one,
             other,
+            self._standard,
             lambda side: self._own(both, side),
             both.is_random,
             of_calls,
@@ -138,7 +139,7 @@ class Comparing:
             both.match.note,
             lambda: self._difference(both),
         )
-        found = judge(pair, self._standard)
+        found = pair.judged()
         record = both.records("A")[0]
         if not found.differing or in_parts or both.direction == "backward" or self.is_compared_only(both.a, record):
             return found

@@ -8,15 +8,15 @@ Equal outputs need no run. Otherwise each side's stored outputs are judged again
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from functools import cached_property
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pytest_probe.check.pair_metrics import INCOMPARABLE, nearer, noise_of, said
+from pytest_probe.check.pair_metrics import INCOMPARABLE, pair_of, said
 from pytest_probe.features.against.sides import TENSORS, Side, TensorPair, compared
 from pytest_probe.features.against.standards import CLOSENESS, Closeness
 from pytest_probe.model.pairing import Paired, SideName, Status
-from pytest_probe.model.result import plain
 from pytest_probe.model.verdict import Metric, Outcome, OutputVerdict, Verdict
 
 # The kind of a skip of what the other side does not have.
@@ -79,24 +79,6 @@ class Values(Struct, frozen=True):
         return max((pair.relative_gap for pair in self.pairs.values()), default=0.0)
 
 
-class Pair(Struct, frozen=True):
-    """A call of both sides; own judges the stored outputs of a side, "A" or "B", against float64. named gives, once
-    both were judged, the name of what they differ by; "" where it has none.
-
-    is_random: outputs of the API are drawn, or memory that nobody has written to. of_calls: it is a module whose calls
-    are compared. in_parts: a side has it in parts, called with other sizes. note says how the pair was found.
-    """
-
-    a: Side
-    b: Side
-    own: Callable[[SideName], Verdict]
-    is_random: bool = False
-    of_calls: bool = False
-    in_parts: bool = False
-    note: str = ""
-    named: Callable[[], str] = str
-
-
 class Found(Struct, frozen=True):
     """The verdict on a pair, and what it is; of one that was judged, the pair, and which tensors have equal values, and
     which inputs differ."""
@@ -108,13 +90,42 @@ class Found(Struct, frozen=True):
     differing: Sequence[str] = ()
 
 
-class _Judging(Struct, frozen=True):
-    pair: Pair
-    standard: str
-    inputs: Values
-    outputs: Values
+class Pair(Struct, frozen=True, dict=True):
+    """A call of both sides; own judges the stored outputs of a side, "A" or "B", against float64. named gives, once
+    both were judged, the name of what they differ by; "" where it has none.
 
-    def found(self) -> Found:
+    is_random: outputs of the API are drawn, or memory that nobody has written to. of_calls: it is a module whose calls
+    are compared. in_parts: a side has it in parts, called with other sizes. note says how the pair was found.
+    """
+
+    a: Side
+    b: Side
+    standard: str
+    own: Callable[[SideName], Verdict]
+    is_random: bool = False
+    of_calls: bool = False
+    in_parts: bool = False
+    note: str = ""
+    named: Callable[[], str] = str
+
+    @cached_property
+    def inputs(self) -> Values:
+        """Raises RecordError."""
+        return Values.of(self.a.inputs, self.b.inputs)
+
+    @cached_property
+    def outputs(self) -> Values:
+        """Raises RecordError."""
+        return Values.of(self.a.outputs, self.b.outputs)
+
+    def judged(self) -> Found:
+        """Raises RecordError for a file, or a record, that cannot be used."""
+        inputs, pairs = self.inputs.pairs, {**self.inputs.pairs, **self.outputs.pairs}
+        equal = frozenset(name for name, tensors in pairs.items() if tensors.equal and tensors.basis == "values")
+        differing = tuple(name for name, tensors in inputs.items() if not tensors.agrees)
+        return replace(self._found(), pair=self, equal=equal, differing=differing)
+
+    def _found(self) -> Found:
         inputs, outputs = self.inputs, self.outputs
         if outputs.incomparable:
             name = outputs.incomparable[0]
@@ -134,10 +145,10 @@ class _Judging(Struct, frozen=True):
             if all(verdict.verdict == "skip" for verdict in sides.values()):
                 return self._by_growth(sides["A"].reason)
             wrong = [name for name, verdict in sides.items() if verdict.verdict == "error"]
-            if self._has_other_arguments and not wrong and not outputs.equal:
+            if self._has_other_arguments and not wrong:
                 return self._suspected("arguments", self._other_arguments, sides)
             status: Status = "own" if wrong else self._right
-            return self._made(status, sides, wrong, difference=self.pair.named() if status == "rounding" else "")
+            return self._made(status, sides, wrong, difference=self.named() if status == "rounding" else "")
         return self._by_statistics()
 
     def _not_compared(self, words: str) -> Found:
@@ -149,18 +160,18 @@ class _Judging(Struct, frozen=True):
             wrong = [name for name, verdict in sides.items() if verdict.verdict == "error"]
             if wrong:
                 return self._made("own", sides, wrong, [words])
-        reason = f"{self.pair.a.entry}: {words}"
-        return Found(Verdict("skip", self.standard, reason, INCOMPARABLE), Paired("incomparable", self.pair.b.entry))
+        reason = f"{self.a.entry}: {words}"
+        return Found(Verdict("skip", self.standard, reason, INCOMPARABLE), Paired("incomparable", self.b.entry))
 
     def _own(self) -> dict[str, Verdict]:
-        return {"A": self.pair.own("A"), "B": self.pair.own("B")}
+        return {"A": self.own("A"), "B": self.own("B")}
 
     @property
     def _has_other_arguments(self) -> bool:
         inputs = self.inputs
         # Other values differ, and all tensors agree.
         differ = bool(inputs.others) and not inputs.alone and all(pair.agrees for pair in inputs.pairs.values())
-        return (differ or bool(inputs.settings)) and not self.pair.in_parts
+        return (differ or bool(inputs.settings)) and not self.in_parts and not self.outputs.equal
 
     @property
     def _other_arguments(self) -> str:
@@ -173,17 +184,17 @@ class _Judging(Struct, frozen=True):
             return "recovers"
         if not self.inputs.agree:
             return "inherited"
-        return "random" if self.pair.is_random else "rounding"
+        return "random" if self.is_random else "rounding"
 
     def _by_growth(self, reason: str) -> Found:
         """Nothing can be replayed: what the call adds to the difference of its inputs tells."""
         roundoffs = [tensors.roundoff for tensors in self.outputs.pairs.values()]
         allowed = _SUSPECT * max(self.inputs.gap, *roundoffs, 0.0)
-        if self._has_other_arguments and not self.outputs.equal:
+        if self._has_other_arguments:
             return self._suspected("arguments", self._other_arguments)
         if self.outputs.gap <= allowed:
             return self._made(self._right, notes=[f"not replayed: {reason}"])
-        if self.pair.of_calls and not self.inputs.equal:
+        if self.of_calls and not self.inputs.equal:
             return self._made("inherited", notes=["the calls that it is made of are compared themselves"])
         words = f"suspect: outputs differ by {self.outputs.gap:.3g} relatively"
         if not self.inputs.pairs:
@@ -192,12 +203,12 @@ class _Judging(Struct, frozen=True):
 
     def _by_statistics(self) -> Found:
         outputs = self.outputs
-        if self._has_other_arguments and not outputs.equal:
+        if self._has_other_arguments:
             return self._suspected("arguments", self._other_arguments)
         if outputs.agree:
             same: Status = "equal" if outputs.equal else "rounding"
             return self._made(same if self.inputs.agree else "recovers")
-        if not self.inputs.agree or self.pair.is_random:
+        if not self.inputs.agree or self.is_random:
             return self._made(self._right, notes=["not replayed: a dump has statistics alone"])
         far = {name: tensors for name, tensors in outputs.pairs.items() if not tensors.agrees}
         if not far:
@@ -242,20 +253,9 @@ class _Judging(Struct, frozen=True):
         notes: Sequence[str] = (),
         difference: str = "",
     ) -> Found:
-        noise = {name: noise_of(verdict) for name, verdict in sides.items()}
-        paired = Paired(
-            status,
-            self.pair.b.entry,
-            suspect=" and ".join(wrong),
-            # Each side's noise is that of its own dtype.
-            nearer=nearer(noise.get("A"), noise.get("B"))
-            if all(tensors.a.dtype == tensors.b.dtype for tensors in self.outputs.pairs.values())
-            else "",
-            noise_a=plain(noise.get("A")),
-            noise_b=plain(noise.get("B")),
-            difference=difference,
-            gap=plain(self.outputs.gap),
-        )
+        one_dtype = all(tensors.a.dtype == tensors.b.dtype for tensors in self.outputs.pairs.values())
+        gap = self.outputs.gap
+        paired = pair_of(status, self.b.entry, sides, wrong, difference, gap, one_dtype=one_dtype)
         of_wrong = [sides[name] for name in wrong]
         failed = {
             output.name: output for verdict in of_wrong for output in verdict.outputs if output.verdict == "error"
@@ -276,7 +276,7 @@ class _Judging(Struct, frozen=True):
             dtype=next((verdict.dtype for verdict in sides.values() if verdict.dtype), ""),
             outputs=tuple(self._rows(failed)),
             arguments=next((verdict.arguments for verdict in of_wrong), ()),
-            notes=(said(paired), *filter(None, (self.pair.note, *notes)), *remarks),
+            notes=(said(paired), *filter(None, (self.note, *notes)), *remarks),
         )
         return Found(verdict, paired)
 
@@ -289,15 +289,6 @@ class _Judging(Struct, frozen=True):
             else:
                 yield replace(own, metrics={**own.metrics, **_metrics(tensors)})
         yield from (output for name, output in failed.items() if name not in self.outputs.pairs)
-
-
-def judge(pair: Pair, standard: str) -> Found:
-    """Raises RecordError for a file, or a record, that cannot be used."""
-    inputs, outputs = Values.of(pair.a.inputs, pair.b.inputs), Values.of(pair.a.outputs, pair.b.outputs)
-    pairs = {**inputs.pairs, **outputs.pairs}
-    equal = frozenset(name for name, tensors in pairs.items() if tensors.equal and tensors.basis == "values")
-    differing = tuple(name for name, tensors in inputs.pairs.items() if not tensors.agrees)
-    return replace(_Judging(pair, standard, inputs, outputs).found(), pair=pair, equal=equal, differing=differing)
 
 
 def _output(name: str, tensors: TensorPair, standard: str, outcome: Outcome, reason: str) -> OutputVerdict:

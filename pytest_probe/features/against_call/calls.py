@@ -8,10 +8,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from pytest_probe.check import Case, CaseRuns, Checked, Checker, Question
-from pytest_probe.check.pair_metrics import INCOMPARABLE, Difference, casts_exactly, difference, nearer, noise_of, said
+from pytest_probe.check.pair_metrics import INCOMPARABLE, Difference, casts_exactly, difference, pair_of, said
 from pytest_probe.check.two_sides import differences, joined
-from pytest_probe.model.pairing import Paired, Status
-from pytest_probe.model.result import number, plain
+from pytest_probe.model.pairing import Status
+from pytest_probe.model.result import number
 from pytest_probe.model.verdict import SEVERITY, Metric, Outcome, OutputVerdict, Verdict
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.standards.tables import classes_of
@@ -53,17 +53,8 @@ def _beside(checker: Checker, a: Checked, b: Checked, name_of_b: str) -> Checked
     for name, words in named.items():
         if words and name in metrics:
             metrics[name]["difference"] = words
-    noise = {side: noise_of(verdict) for side, verdict in verdicts.items()}
-    paired = Paired(
-        status,
-        name_of_b,
-        suspect=" and ".join(wrong),
-        nearer=nearer(noise["A"], noise["B"]),
-        noise_a=plain(noise["A"]),
-        noise_b=plain(noise["B"]),
-        difference=joined(named),
-        gap=plain(max((each.gap for each in apart.values()), default=0.0)),
-    )
+    gap = max((each.gap for each in apart.values()), default=0.0)
+    paired = pair_of(status, name_of_b, verdicts, wrong, joined(named), gap)
     headed = wrong or ([] if verdicts[worse].verdict == "pass" else [worse])
     verdict = replace(
         verdicts[worse],

@@ -1,3 +1,1 @@
 """--probe-benchmark: this run's results compared with another device's, and `pytest-probe compare`."""
-
-from __future__ import annotations

@@ -1,3 +1,1 @@
 """--probe-baseline: what a run keeps for later runs, and what got worse since."""
-
-from __future__ import annotations

@@ -1,3 +1,1 @@
 """--probe-history: an SQLite file of many runs, and `pytest-probe history`."""
-
-from __future__ import annotations

@@ -1,3 +1,1 @@
 """A page in Markdown about a run, in --probe-out and on GitHub, and GitHub's annotations."""
-
-from __future__ import annotations

@@ -1,3 +1,1 @@
 """--probe-timeout: a case that runs too long ends its process."""
-
-from __future__ import annotations

@@ -1,3 +1,1 @@
 """--probe-worth: which faults a case would have found, shown by judging spoiled outputs."""
-
-from __future__ import annotations
