@@ -48,11 +48,6 @@ def metrics_of(result: Result) -> Iterator[tuple[str, float]]:
                 known = found.get(name)
                 found[name] = own if known is None or rank(own) > rank(known) else known
     yield from found.items()
-    yield from _costs(result)
-
-
-def _costs(result: Result) -> Iterator[tuple[str, float]]:
-    """What the case took."""
     time, memory = result.time, result.memory
     if time is not None and time.median_us is not None:
         yield "time_us", time.median_us

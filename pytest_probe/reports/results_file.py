@@ -175,6 +175,14 @@ def read_lines(path: Path, kind: type[T], size: float = math.inf) -> Iterator[T]
                 raise ResultsError(f"{path}:{number}", str(error)) from None
 
 
+def decoded(content: bytes, decoder: msgspec.json.Decoder[T], where: str) -> T:
+    """What a file, or a line of one, holds. Raises ResultsError, which names the place."""
+    try:
+        return decoder.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ResultsError(where, str(error)) from None
+
+
 @contextmanager
 def refused(option: str, path: object, unreadable: str, damaged: str = "{error}") -> Iterator[None]:
     """An OSError or ResultsError that is raised inside becomes a SettingsError of this option. {error} stands for it in

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from pytest_probe.errors import ResultsError
 from pytest_probe.model.result import PortableId
-from pytest_probe.reports.results_file import read_lines
+from pytest_probe.reports.results_file import decoded, read_lines
 from pytest_probe.system.files import open_regular, replacing
 
 ITEMS = "items.json"
@@ -86,10 +86,7 @@ def read_items(folder: Path, selected: Selected | None = None) -> Items:
         content = file.read()
     if selected is not None and _selected(content, selected.count) != selected:
         raise ResultsError(str(folder / ITEMS), "it is not the list of the run that run.json describes")
-    try:
-        return Items(tuple(msgspec.json.decode(content, type=list[SelectedItem])))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ResultsError(str(folder / ITEMS), str(error)) from None
+    return Items(tuple(decoded(content, msgspec.json.Decoder(list[SelectedItem]), str(folder / ITEMS))))
 
 
 def selected_in(folder: Path) -> Selected:

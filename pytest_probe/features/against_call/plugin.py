@@ -13,9 +13,8 @@ from pytest_probe.features.against_call.calls import TwoCalls
 from pytest_probe.features.against_call.options import OPTION, registered
 from pytest_probe.features.against_call.report import CallReport, FrameworkReport, write_tables
 from pytest_probe.model.dump import Dump
-from pytest_probe.model.result import Result
 from pytest_probe.plugin.collectors import ProbeFile
-from pytest_probe.plugin.feature import Feature, Summary
+from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.items import ProbeItem
 from pytest_probe.plugin.session import Probe
 from pytest_probe.registry import Registry
@@ -23,9 +22,7 @@ from pytest_probe.selection import apis_of, nearest
 
 
 class AgainstCall(Feature):
-    def __init__(self, probe: Probe) -> None:
-        super().__init__(probe)
-        self._report = CallReport()
+    end_table = CallReport
 
     @cached_property
     def _second(self) -> Registry:
@@ -63,17 +60,12 @@ class AgainstCall(Feature):
     def items(self, parent: ProbeFile, dump: Dump) -> Iterator[ProbeItem]:
         return parent.cases(dump, self._calls, self._second.calls)
 
-    def add(self, result: Result) -> None:
-        self._report.add(result)
-
-    def summary(self, width: int) -> Summary:
-        return Summary([*self._report.lines(width)])
-
 
 class AgainstFramework(Feature):
+    end_table = FrameworkReport
+
     def __init__(self, probe: Probe) -> None:
         super().__init__(probe)
-        self._report = FrameworkReport()
         self._other = str(probe.settings.against_framework)
 
     @cached_property
@@ -88,12 +80,6 @@ class AgainstFramework(Feature):
 
     def items(self, parent: ProbeFile, dump: Dump) -> Iterator[ProbeItem]:
         return parent.cases(dump, self._calls)
-
-    def add(self, result: Result) -> None:
-        self._report.add(result)
-
-    def summary(self, width: int) -> Summary:
-        return Summary([*self._report.lines(width)])
 
     def tables(self, folder: Path) -> Iterable[Path]:
         return write_tables(folder)

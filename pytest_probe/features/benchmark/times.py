@@ -12,10 +12,10 @@ import msgspec
 from msgspec import Struct
 
 from pytest_probe.capture.profiling.report import ROWS, duration
-from pytest_probe.errors import ResultsError, SettingsError
+from pytest_probe.errors import SettingsError
 from pytest_probe.export.measured import has_log
 from pytest_probe.export.measured import read_times as paddleapex_times
-from pytest_probe.reports.results_file import RESULTS, read_results, refused
+from pytest_probe.reports.results_file import RESULTS, decoded, read_results, refused
 from pytest_probe.reports.terminal import count
 from pytest_probe.system.files import open_regular
 
@@ -93,7 +93,7 @@ def read_times(path: Path) -> Times:
             for result in read_results(found):
                 if result.time is not None and result.time.compares and result.time.median_us is not None:
                     times_of = cases.setdefault((result.api, result.direction), {})
-                    times_of[str(result.portable_id)] = Time(result.time.median_us)
+                    times_of[result.id] = Time(result.time.median_us)
             times = Times("cases", cases)
     if not times.by_api:
         raise SettingsError(_COMMAND, str(path), f"it holds no times; {_GIVE}")
@@ -120,12 +120,10 @@ def _of_program(path: Path) -> Times:
     """An API's calls, each with the median: first calls load and compile."""
     found: dict[Key, dict[str, Time]] = {}
     way: dict[str, object] = {}
+    decoder = msgspec.json.Decoder(_Line)
     with open_regular(path) as file:
         for number, text in enumerate(file, 1):
-            try:
-                line = msgspec.json.decode(text, type=_Line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise ResultsError(f"{path}:{number}", str(error)) from None
+            line = decoded(text, decoder, f"{path}:{number}")
             if line.kind == "run":
                 way = {name: getattr(line, name) for name in _WAYS}
             elif line.kind == "api" and not line.section and line.shapes is None and line.calls:

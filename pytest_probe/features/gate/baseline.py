@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from pytest_probe.model.dump import DeviceSpec, DtypeSpec, MemoryFormatSpec, Siz
 from pytest_probe.model.run import Array, Leaf
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.numerics.dtypes import dtype_name
-from pytest_probe.reports.results_file import Identity, refused
+from pytest_probe.reports.results_file import Identity, decoded, refused
 from pytest_probe.reports.results_file import differences as unequal
 from pytest_probe.system.decoding import json_decoder, to_json
 from pytest_probe.system.files import open_regular
@@ -175,17 +175,17 @@ class Baseline(Struct, frozen=True):
         if not lines:
             raise ResultsError(name, "it is empty")
         where, first = f"{name}:{lines[0][0]}", lines[0][1].removeprefix(b"\xef\xbb\xbf")
-        found = _decoded(first, msgspec.json.Decoder(dict[str, Any]), where)
+        found = decoded(first, msgspec.json.Decoder(dict[str, Any]), where)
         if "schema" not in found:
             raise ResultsError(where, "its first line has no schema")
         if found["schema"] != SCHEMA:
             raise ResultsError(where, f"it is of schema {found['schema']}, this version reads {SCHEMA}")
-        header: Header = _decoded(first, json_decoder(Header), where)
+        header = decoded(first, json_decoder(Header), where)
         decoder = json_decoder(KeptCase)
         cases: dict[str, KeptCase] = {}
         places: dict[str, int] = {}
         for place, line in lines[1:]:
-            case: KeptCase = _decoded(line, decoder, f"{name}:{place}")
+            case = decoded(line, decoder, f"{name}:{place}")
             if case.id in places:
                 other = f"line {places[case.id]} has the id {case.id} as well; remove one"
                 raise ResultsError(f"{name}:{place}", other)
@@ -196,13 +196,6 @@ class Baseline(Struct, frozen=True):
         """The file: cases in the order of their ids."""
         lines = [self.header, *(self.cases[id] for id in sorted(self.cases))]
         return b"".join(to_json(line) + b"\n" for line in lines)
-
-
-def _decoded(line: bytes, decoder: msgspec.json.Decoder[Any], where: str) -> Any:
-    try:
-        return decoder.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ResultsError(where, str(error)) from None
 
 
 class Comparable(Struct, frozen=True):
@@ -238,27 +231,22 @@ def _identity(device: Mapping[str, str]) -> tuple[str, ...]:
 
 def differences(before: Header, now: Header) -> list[str]:
     """The differences of the environment, such as "torch 2.12.0 (now 2.13.0)"."""
-    return list(dict.fromkeys(_differences(before, now)))
+    found: list[str] = []
 
+    def compare(old: Mapping[str, str], new: Mapping[str, str], names: Iterable[str]) -> None:
+        changed = (name for name in names if old.get(name) != new.get(name))
+        found.extend(f"{name} {old.get(name, 'unknown')} (now {new.get(name, 'unknown')})" for name in changed)
 
-def _differences(before: Header, now: Header) -> Iterator[str]:
-    for name in sorted(before.versions.keys() | now.versions.keys()):
-        yield from _differing(name, before.versions, now.versions)
+    compare(before.versions, now.versions, sorted(before.versions.keys() | now.versions.keys()))
     for old, new in zip_longest(before.devices, now.devices, fillvalue=None):
         if old is None or new is None:
-            yield f"{len(before.devices)} devices (now {len(now.devices)})"
-            return
+            found.append(f"{len(before.devices)} devices (now {len(now.devices)})")
+            break
         if old.get("framework") == new.get("framework"):
             # The framework's version is called by its name.
-            old, new = _named(old), _named(new)
-        for name in dict.fromkeys((*old, *new)):
-            yield from _differing(name, old, new)
-
-
-def _named(device: Mapping[str, str]) -> dict[str, str]:
-    return {device["framework"] if key == "version" else key: value for key, value in device.items()}
-
-
-def _differing(name: str, old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
-    if old.get(name) != new.get(name):
-        yield f"{name} {old.get(name, 'unknown')} (now {new.get(name, 'unknown')})"
+            old, new = (
+                {each["framework"] if key == "version" else key: value for key, value in each.items()}
+                for each in (old, new)
+            )
+        compare(old, new, dict.fromkeys((*old, *new)))
+    return list(dict.fromkeys(found))

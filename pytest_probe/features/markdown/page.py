@@ -33,49 +33,36 @@ class Failing(Struct, frozen=True):
         return f"{self.file}:{self.line}" if self.line else self.file
 
 
-class Page(Struct, frozen=True):
-    """What the page says: environment is what differs from the baseline's, "" where nothing does; gate are the lines of
-    the gate, the counts first."""
-
-    header: Sequence[str]
-    tally: Tally
-    failing: Sequence[Failing]
-    not_run: int
-    gate: Sequence[str] = ()
-    environment: str = ""
-    trouble: Sequence[str] = ()
-
-    def text(self) -> str:
-        """The page."""
-        return "\n".join(self._lines()) + "\n"
-
-    def _lines(self) -> Iterator[str]:
-        summary = list(summary_lines(self.tally, not_run=self.not_run, width=1000))
-        failed = f"{count(len(self.failing), 'case')} failed" if self.failing else "nothing failed"
-        yield f"## pytest-probe: {failed}"
-        yield ""
-        first = (line.removeprefix("probe: ") for line in self.header[:1])
-        begin = (*self.tally.groups.lines(), summary[0], *self.gate[:2], *first)
-        yield from (f"- {_text(line)}" for line in begin)
-        if self.not_run:
-            yield f"- **{count(self.not_run, 'item')} did not run**"
-        yield from (f"- **{_text(line)}**" for line in (self.environment, *self.trouble) if line)
-        if self.failing:
-            yield from ("", "| failed | why | where |", "|---|---|---|")
-        for each in self.failing[:_SHOWN]:
-            yield f"| {_code(each.id)} | {_text(each.reason)} | {_code(each.place)} |"
-        if len(self.failing) > _SHOWN:
-            yield f"\nand {len(self.failing) - _SHOWN:,} more"
-        yield from _details("More of the gate", self.gate[2:])
-        yield from _details("The whole summary", summary[1:])
-        yield ""
-
-
-def _details(title: str, lines: Sequence[str]) -> Iterator[str]:
-    if lines:
-        yield from ("", f"<details><summary>{title}</summary>", "", "~~~text")
-        yield from (line.replace("~~~", "~ ~ ~") for line in lines)
-        yield from ("~~~", "", "</details>")
+def page(
+    header: Sequence[str],
+    tally: Tally,
+    failing: Sequence[Failing],
+    not_run: int,
+    gate: Sequence[str] = (),
+    bold: Sequence[str] = (),
+) -> Iterator[str]:
+    """The lines of the page. gate are those of the gate, the counts first; bold is what nobody may overlook."""
+    summary = list(summary_lines(tally, not_run=not_run, width=1000))
+    failed = f"{count(len(failing), 'case')} failed" if failing else "nothing failed"
+    yield f"## pytest-probe: {failed}"
+    yield ""
+    first = (line.removeprefix("probe: ") for line in header[:1])
+    yield from (f"- {_text(line)}" for line in (*tally.groups.lines(), summary[0], *gate[:2], *first))
+    if not_run:
+        yield f"- **{count(not_run, 'item')} did not run**"
+    yield from (f"- **{_text(line)}**" for line in bold if line)
+    if failing:
+        yield from ("", "| failed | why | where |", "|---|---|---|")
+    for each in failing[:_SHOWN]:
+        yield f"| {_code(each.id)} | {_text(each.reason)} | {_code(each.place)} |"
+    if len(failing) > _SHOWN:
+        yield f"\nand {len(failing) - _SHOWN:,} more"
+    for title, lines in (("More of the gate", gate[2:]), ("The whole summary", summary[1:])):
+        if lines:
+            yield from ("", f"<details><summary>{title}</summary>", "", "~~~text")
+            yield from (line.replace("~~~", "~ ~ ~") for line in lines)
+            yield from ("~~~", "", "</details>")
+    yield ""
 
 
 def _text(text: str) -> str:

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from pytest_probe.features.markdown.page import Failing, Page, error_commands, on_github, step_summary
+from pytest_probe.features.markdown.page import Failing, error_commands, on_github, page, step_summary
 from pytest_probe.model.verdict import SEVERITY
 from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.report_results import OUTCOMES, carried
@@ -48,21 +48,20 @@ class Markdown(Feature):
         places = {group.first.key: place for place, group in enumerate(reporting.tally.groups.of("error", "warning"))}
         found = sorted(self._failing.values(), key=lambda pair: (places.get(pair[0].key, len(places)), pair[0].order))
         failing = [failing for _, failing in found]
-        told = tuple(reporting.told)
-        page = Page(
-            reporting.header, reporting.tally, failing, reporting.not_run, summary.lines, summary.alarm, told
-        ).text()
+        bold = (summary.alarm, *reporting.told)
+        lines = page(reporting.header, reporting.tally, failing, reporting.not_run, summary.lines, bold)
+        text = "".join(f"{line}\n" for line in lines)
         out, step = self.probe.settings.out, step_summary()
         try:
             if out is not None:
                 with replacing(self.probe.written_at(out / FILE)) as temporary:
-                    temporary.write_text(page, encoding="utf-8", errors="replace")
+                    temporary.write_text(text, encoding="utf-8", errors="replace")
         except OSError as error:
             reporting.trouble(f"the summary {FILE} cannot be written ({error.strerror})")
         try:
             if step is not None:
                 with step.open("a", encoding="utf-8", errors="replace") as file:
-                    file.write(page)
+                    file.write(text)
         except OSError as error:
             # Nobody asked for this one: GitHub names the file in each job.
             reporting.remark(f"the summary for {step} cannot be written ({error.strerror})")

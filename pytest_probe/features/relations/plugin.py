@@ -11,16 +11,12 @@ from pytest_probe.check import Checked
 from pytest_probe.export.relations import Report
 from pytest_probe.features.relations.checks import Relations
 from pytest_probe.features.relations.table import checked
-from pytest_probe.model.result import Result
-from pytest_probe.plugin.feature import Feature, Summary
+from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.judged import Judged
-from pytest_probe.plugin.session import Probe
 
 
 class AskRelations(Feature):
-    def __init__(self, probe: Probe) -> None:
-        super().__init__(probe)
-        self._report = Report()
+    end_table = Report
 
     def prepare(self) -> None:
         """Raises SettingsError for a row of the project's that cannot be read."""
@@ -42,9 +38,3 @@ class AskRelations(Feature):
     def judge(self, judged: Judged) -> None:
         judged.checked = self.further(replace(judged.checked, verdict=judged.verdict))
         judged.verdict = judged.checked.verdict
-
-    def add(self, result: Result) -> None:
-        self._report.add(result)
-
-    def summary(self, width: int) -> Summary:
-        return Summary([*self._report.lines(width)])

@@ -33,16 +33,10 @@ class OtherTimes(Struct, frozen=True):
         """The time with the other one: of the benchmark, where it has the case, else of the baseline."""
         if not time.compares or time.median_us is None:
             return time
-        spread: KeptTime | None = None
-        theirs: CaseTime | None = None
-        limits = True
-        for other in self.others:
-            # A case of the same dtype, on the same device: another one takes another time.
-            case = other.cases.get(str(identity)) if other.same_device else None
-            if isinstance(case, KeptCase):
-                spread, limits = case.time, other.limits
-            elif case is not None:
-                theirs = case.time
+        # Cases of the same dtype, on the same device: another one takes another time.
+        cases = [other.cases.get(str(identity)) for other in self.others if other.same_device]
+        spread = next((case.time for case in cases if isinstance(case, KeptCase)), None)
+        theirs = next((case.time for case in cases if isinstance(case, Result)), None)
         if theirs is not None and theirs.compares and theirs.median_us is not None:
             found = TimeBeside(
                 "benchmark",
@@ -52,7 +46,7 @@ class OtherTimes(Struct, frozen=True):
                 theirs.least_us,
             )
         elif spread is not None and spread.low_us:
-            limit = limit_of(self.limit, spread) if limits else None
+            limit = limit_of(self.limit, spread) if all(other.limits for other in self.others) else None
             found = TimeBeside("baseline", spread.low_us, _ratio(time.median_us, spread.low_us), limit)
         else:
             return time

@@ -7,22 +7,17 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from pytest_probe.model.result import Result
-from pytest_probe.plugin.feature import Feature, Summary
+from pytest_probe.features.worth.report import Report
+from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.judged import Judged
 from pytest_probe.plugin.reporting import Reporting
-from pytest_probe.plugin.session import Probe
 
 if TYPE_CHECKING:
     from pytest_probe.features.worth.case import Spoiling
 
 
 class WorthOfPasses(Feature):
-    def __init__(self, probe: Probe) -> None:
-        super().__init__(probe)
-        from pytest_probe.features.worth.report import Report
-
-        self._report = Report()
+    end_table = Report
 
     @cached_property
     def _spoiling(self) -> Spoiling:
@@ -34,12 +29,6 @@ class WorthOfPasses(Feature):
         if self.probe.settings.worth:
             judged.verdict = replace(judged.verdict, worth=self._spoiling.of(judged.checked))
 
-    def add(self, result: Result) -> None:
-        self._report.add(result)
-
-    def summary(self, width: int) -> Summary:
-        return Summary([*self._report.lines(width)])
-
     def end(self, reporting: Reporting) -> None:
-        for line in self._report.below(int(self.probe.settings.worth or 0)):
+        for line in self.table.below(int(self.probe.settings.worth or 0)):
             reporting.trouble(line)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_probe.features.markdown.page import Failing, Page, error_commands, step_summary
+from pytest_probe.features.markdown.page import Failing, error_commands, page, step_summary
 from pytest_probe.reports.tally import Tally
 
 
@@ -34,9 +34,9 @@ def test_markdown_shows_names_as_they_are() -> None:
     tally = Tally()
     tally.verdicts["error"] = 60
     failing = [Failing("d.json::a|b`c", "limit *2* | <b>", "train.py", 7)] * 60
-    text = Page(["probe: cpu"], tally, failing, 0, trouble=["a_b cannot be written"]).text()
+    text = "\n".join(page(["probe: cpu"], tally, failing, 0, bold=["a_b cannot be written"]))
     assert text.startswith(
         "## pytest-probe: 60 cases failed\n\n- 60 cases, 60 error\n- cpu\n- **a\\_b cannot be written**\n"
     )
     assert "| `d.json::a\\|b'c` | limit \\*2\\* \\| \\<b\\> | `train.py:7` |" in text
-    assert text.endswith("\nand 10 more\n\n")
+    assert text.endswith("\nand 10 more\n")
