@@ -40,6 +40,11 @@ _DETECTS = Table(
     "",
     "{:.4g}".format,
 )
+# The files of all results, by name: each a table, and what its rows are of a result.
+_FILES: Mapping[str, tuple[Table, Callable[[Result], Iterable[Any]]]] = {
+    "detects.csv": (_DETECTS, lambda result: ((result, output) for output in result.outputs if output.detects)),
+    **measured.OF_RESULTS,
+}
 
 
 class _File(Struct, frozen=True):
@@ -108,24 +113,17 @@ def write_files(folder: Path, settings: Mapping[str, Any], decimals: int = DECIM
     with tempfile.TemporaryDirectory(prefix=".", dir=folder) as name:
         hidden, judges = Path(name), ACCURACY in settings["mode"]
         checker = _CheckerFiles(hidden, decimals, by_rank=settings.get("listen") is not None)
-        detects = _File(
-            hidden / "detects.csv",
-            _DETECTS,
-            lambda result: ((result, output) for output in result.outputs if output.detects is not None),
-        )
-        costs = [_File(hidden / name, *of) for name, of in measured.OF_RESULTS.items()]
+        files = [_File(hidden / name, *of) for name, of in _FILES.items()]
         if judges:
-            detects.begin()
+            files[0].begin()
         results = read_results(folder / RESULTS)
         while batch := list(islice(results, _BATCH)):
-            calls = [result for result in batch if result.api]
             if judges:
-                checker.extend(calls)
-                detects.extend(batch)
-            for file in costs:
-                file.extend(calls)
+                checker.extend(result for result in batch if result.api)
+            for file in files:
+                file.extend(batch)
             for result in batch if settings.get("relations") else ():
                 report.add(result)
         written = [*checker.place(folder, stamp)]
-        written += [file.path.replace(folder / file.path.name) for file in (detects, *costs) if file.path.exists()]
+        written += [file.path.replace(folder / file.path.name) for file in files if file.path.exists()]
     return [*written, report.write(folder / relations.FILE)] if report.found else written

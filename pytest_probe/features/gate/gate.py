@@ -56,8 +56,9 @@ def rmse_limit(elements: float) -> float:
 
 
 def rows(before: KeptOutput, now: KeptOutput, spread: Spread | None) -> tuple[Row, ...]:
-    """The metrics that both sides have, the one that decides first. spread: the output's own, where it was measured."""
-    if before.rmse is None or now.rmse is None:
+    """The metrics that both sides have, the one that decides first; none of equal bits. spread: the output's own, where
+    it was measured."""
+    if before.rmse is None or now.rmse is None or (before.crc is not None and before.crc == now.crc):
         return ()
     found = [
         Row("relative RMSE", number(before.rmse), number(now.rmse), _limit_of_rmse(before, now, spread)),
@@ -172,9 +173,9 @@ class Gate(Struct, frozen=True):
         lost = [name for name, held in now.relations.items() if held != "pass" and before.relations.get(name) == "pass"]
         if lost:
             return "worse", f"the relation {lost[0]} held, now it does not"
-        found = next(((output, output.worst) for output in outputs if output.worst is not None), None)
-        if found is not None and found[1] is not None:
-            return "worse", f"{_change_text(found[1])} ({found[0].name})"
+        for output in outputs:
+            if output.worst is not None:
+                return "worse", f"{_change_text(output.worst)} ({output.name})"
         other = next((output for output in outputs if output.crcs is not None), None)
         if self.strict and other is not None:
             return "bits", f"{other.name} has other bits on the same inputs and device"
@@ -184,8 +185,7 @@ class Gate(Struct, frozen=True):
             return "better", f"the verdict was {before.verdict}, now it is {now.verdict}"
         # What would have got worse the other way round.
         for old, output, spread in _pairs(before, now):
-            found_rows = () if _same_bits(old, output) else rows(output, old, spread)
-            if worse := next((row for row in found_rows if row.worse), None):
+            if worse := next((row for row in rows(output, old, spread) if row.worse), None):
                 return "better", f"{worse.metric}: {worse.now:.3g} before, {worse.before:.3g} now ({output.name})"
         return "same", ""
 
@@ -209,12 +209,8 @@ def _change_text(row: Row) -> str:
 
 def _outputs(before: KeptCase, now: KeptCase, bits: bool) -> Iterator[OutputRows]:
     for old, output, spread in _pairs(before, now):
-        if _same_bits(old, output):
-            yield OutputRows(output.name, (), None)
-        else:
-            differ = bits and old.crc is not None and output.crc is not None and old.crc != output.crc
-            crcs = (old.crc or "", output.crc or "") if differ else None
-            yield OutputRows(output.name, rows(old, output, spread), crcs)
+        differ = bits and old.crc is not None and output.crc is not None and old.crc != output.crc
+        yield OutputRows(output.name, rows(old, output, spread), (old.crc or "", output.crc or "") if differ else None)
 
 
 def _pairs(before: KeptCase, now: KeptCase) -> Iterator[tuple[KeptOutput, KeptOutput, Spread | None]]:
@@ -224,7 +220,3 @@ def _pairs(before: KeptCase, now: KeptCase) -> Iterator[tuple[KeptOutput, KeptOu
         if output.name in known:
             old, spread = known[output.name]
             yield old, output, spread
-
-
-def _same_bits(old: KeptOutput, new: KeptOutput) -> bool:
-    return old.crc is not None and old.crc == new.crc

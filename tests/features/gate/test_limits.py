@@ -12,7 +12,7 @@ from pytest_probe.features.gate.baseline import spread_of
 from pytest_probe.features.gate.gate import rmse_limit, rows
 from pytest_probe.model.baseline import KeptOutput, Spread
 
-OUTPUT = KeptOutput("output.0", 1e-7, 2.0, 0.5, 2.0, 4, "00000000", 1000, 500)
+OUTPUT = KeptOutput("output.0", 1e-7, 2.0, 0.5, 2.0, 4, None, 1000, 500)
 
 
 def with_(**changes: Any) -> KeptOutput:
@@ -117,3 +117,8 @@ def test_a_row_tells_its_factor() -> None:
     assert (row.metric, row.limit) == ("relative RMSE", 1.8)
     assert row.factor == pytest.approx(2.0)
     assert math.isinf(rows(with_(rmse=0.0), OUTPUT, None)[0].factor)
+
+
+def test_equal_bits_have_no_rows() -> None:
+    assert rows(with_(crc="00000001"), with_(crc="00000001"), None) == ()
+    assert rows(with_(crc="00000001"), with_(crc="00000002"), None)
