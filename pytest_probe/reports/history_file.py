@@ -72,15 +72,14 @@ class NotAppended(Exception):
 
 
 @contextmanager
-def open_history(path: Path, where: str = _OPTION, *, timeout: float = _PATIENCE) -> Iterator[sqlite3.Connection]:
+def open_history(path: Path, where: str = _OPTION) -> Iterator[sqlite3.Connection]:
     """The file, which is there. where is the option or the argument that named it.
 
     Raises SettingsError where it is no history, or one of a newer schema.
     """
     try:
-        with closing(
-            sqlite3.connect(path.resolve().as_uri() + "?mode=rw", timeout=timeout, uri=True, isolation_level=None)
-        ) as file:
+        uri = f"{path.resolve().as_uri()}?mode=rw"
+        with closing(sqlite3.connect(uri, timeout=_PATIENCE, uri=True, isolation_level=None)) as file:
             _check(file, path, where)
             yield file
     except sqlite3.Error as error:

@@ -173,9 +173,9 @@ class Gate(Struct, frozen=True):
         lost = [name for name, held in now.relations.items() if held != "pass" and before.relations.get(name) == "pass"]
         if lost:
             return "worse", f"the relation {lost[0]} held, now it does not"
-        for output in outputs:
-            if output.worst is not None:
-                return "worse", f"{_change_text(output.worst)} ({output.name})"
+        for each in outputs:
+            if each.worst is not None:
+                return "worse", f"{_change_text(each.worst)} ({each.name})"
         other = next((output for output in outputs if output.crcs is not None), None)
         if self.strict and other is not None:
             return "bits", f"{other.name} has other bits on the same inputs and device"
