@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from pytest_probe.errors import DumpError, RecordError
 from pytest_probe.model.dump import Call
 from pytest_probe.records import find_dumps, read_dump, user_frame
 from tests.support.checking import verdicts
-from tests.support.ptdbg_dumps import CHECKER, DATA, unpack_checker
+from tests.support.ptdbg_dumps import unpack_checker
 
 RELU = "Functional*relu*0"
 TENSOR = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2, 3], "Max": 2.0, "Min": -1.0}
@@ -85,8 +86,9 @@ def test_real_dumps_pass(tmp_path: Path, name: str) -> None:
     assert len(told) == 29
 
 
-def test_in_an_archive() -> None:
-    found = find_dumps(DATA / f"{CHECKER}.tgz")
+def test_in_an_archive(tmp_path: Path) -> None:
+    folder = unpack_checker(tmp_path / "run")
+    found = find_dumps(Path(shutil.make_archive(str(folder), "zip", folder)))
     assert [path.parts[-3:] for path in found] == [
         (name, "step0", "forward_info_0.json") for name in ("random", "real_data")
     ]

@@ -4,6 +4,7 @@ import json
 import math
 import pickle
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -290,8 +291,7 @@ def test_a_line_of_a_hundred_thousand_of_one_entry_that_is_broken_costs_no_more(
 
 
 def test_in_an_archive(tmp_path: Path) -> None:
-    from tests.support.ptdbg_dumps import DATA
-
-    found = find_dumps(DATA / "v2.3-all.tgz")
+    unpack("v2.3-all", tmp_path / "run")
+    found = find_dumps(Path(shutil.make_archive(str(tmp_path / "run"), "zip", tmp_path / "run")))
     assert [path.name for path in found] == ["npu_dump.pkl"]
     assert read_dump(found[0]).task == "tensor"
