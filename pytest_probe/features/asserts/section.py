@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 from pytest_probe import frameworks
 from pytest_probe.features.asserts.by_check import cause_by_check, replacement
-from pytest_probe.features.asserts.explain import Explained, explain, held_dtype
+from pytest_probe.features.asserts.explain import explain, held_dtype
 from pytest_probe.features.asserts.failed import FailedAssert
 from pytest_probe.features.asserts.measured import tolerance
+from pytest_probe.model.verdict import Diagnosis
 from pytest_probe.numerics.arrays import contiguous
 from pytest_probe.numerics.dtypes import AnyArray, Float64Array, is_complex, is_floating, widen
 from pytest_probe.numerics.ulp import alike
@@ -82,17 +83,19 @@ def _lines(path: str, left: Any, right: Any, failed: FailedAssert, *, strict: bo
         if nan:
             return [*head, f"  NaN: {nan:,} on both sides, equal with equal_nan=True alone"]
         return [] if strict or step[1] < 2 else [*head, *_sampled(step), "  no element of the sample differs"]
-    found = explain(contiguous(actual), contiguous(expected), times > 1)
+    what, sizes, found = explain(contiguous(actual), contiguous(expected))
     # The worst elements, by their places in the whole tensor.
     (dim, every), worst = step, []
-    for element in found.worst:
+    for element in found:
         place = list(element.index)
         if every > 1:
             place[dim] = (shapes[0][dim] - 1) % every + every * place[dim]
         worst.append(replace(element, index=tuple(place)))
-    what = found.diagnosis
-    by_check = cause_by_check(failed) if what is not None and not path else ""
-    return [*head, *_sampled(step), *_found(found, by_check, times, rtol, atol), *element_lines(worst)]
+    if what is None:
+        return [*head, *_sampled(step), "  all numbers are equal: dtypes, shapes, devices or layouts differ"]
+    cause = (cause_by_check(failed) if not path else "") or what.cause or "nothing known: no single cause explains it"
+    lines = _found(what, cause, times, f"rtol {rtol:.3g}, atol {atol:.3g}")
+    return [*head, *_sampled(step), *lines, *(f"  {line}" for line in sizes), *element_lines(worst)]
 
 
 def _arrays(pair: tuple[Any, Any], shapes: Sequence[tuple[int, ...]]) -> tuple[tuple[int, int], Sequence[AnyArray]]:
@@ -114,24 +117,13 @@ def _sampled(step: tuple[int, int]) -> Iterator[str]:
         yield from wrap(f"a sample: 1 of {step[1]} indices of dim {step[0]}; places are places in the sample", "", "  ")
 
 
-def _found(found: Explained, by_check: str, times: Float64Array, rtol: float, atol: float) -> Iterator[str]:
-    """What the difference looks like, to a check or else by both sides alone, where it is, and how large."""
-    what = found.diagnosis
-    if what is None:
-        yield "  all numbers are equal: dtypes, shapes, devices or layouts differ"
-        return
-    cause = by_check or what.cause or "nothing known: no single cause explains it"
+def _found(what: Diagnosis, cause: str, times: Float64Array, tolerance: str) -> Iterator[str]:
+    """What the difference looks like, where it is, and how much of it the tolerance does not allow."""
     yield from wrap(f"looks like: {cause}", "    ", "  ")
     if is_confined(what.where) and what.wrong < what.size:
         yield from wrap(f"where: {what.where}; {what.wrong:,} of {count(what.size, 'element')}", "    ", "  ")
     beyond = int(np.count_nonzero(times > 1))
     by = f", by up to {times.max():.3g} times" if np.isfinite(times.max()) and beyond else ""
-    yield f"  beyond rtol {rtol:.3g}, atol {atol:.3g}: {beyond:,} of {count(what.size, 'element')}{by}"
+    yield f"  beyond {tolerance}: {beyond:,} of {count(what.size, 'element')}{by}"
     for name, (one, other) in what.not_finite.items():
         yield f"  {name}: {one:,} in actual, {other:,} in expected"
-    yield f"  equal: {100 * found.equal:.3g} %; relative RMSE {found.rmse:.3g}; bias {found.bias:.2g} of the RMS error"
-    if found.ulp is not None:
-        largest, mean, most = (f"{value:.4g}" for value in found.ulp)
-        yield f"  ULP of {found.narrow}: largest {largest}, mean {mean}, 99 % at most {most}"
-    if what.size > 1:
-        yield f"  error: {what.errors}"

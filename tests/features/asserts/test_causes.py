@@ -75,7 +75,54 @@ def test_errors_of_a_16_bit_sum_that_go_on_are_no_rounding() -> None:
 def test_a_factor_below_one_rounding_is_not_called_one() -> None:
     x = randn(64, 64, seed=5, dtype=BF16)
     found = cause(text_of((x.float() * 1.002).to(BF16), x, rtol=1e-4, atol=0.0))
-    assert "at most one step of bfloat16, always away from zero" in found
+    assert "at most one step of bfloat16, always to one side" in found
+
+
+HEALTHY: dict[str, Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]] = {
+    "the kernel's own rounding": lambda x: (x.tanh(), x.double().tanh().to(x.dtype)),
+    "against float32": lambda x: (x.exp(), x.float().exp()),
+    "a sum in two parts": lambda x: ((x[:, :50].float().sum(1) + x[:, 50:].float().sum(1)).to(x.dtype), x.sum(1)),
+    "rounded to the narrower dtype": lambda x: (x.double().sigmoid().to(x.dtype), x.double().sigmoid()),
+}
+PLANTED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "rows": lambda y: torch.cat([y[:-3], y[-3:] * 0]),
+    "columns": lambda y: torch.cat([y[:, :-2], y[:, -2:] * float("nan")], 1),
+    "swapped": lambda y: y[[1, 0, *range(2, len(y))]],
+    "factor": lambda y: y * 1.01,
+    "small factor": lambda y: y * 0.998,
+    "offset": lambda y: y + 0.02,
+    "shifted": lambda y: y.roll(1, -1),
+    "noise": lambda y: y + 0.05 * randn(*y.shape, seed=9),
+    "column": lambda y: y + (torch.arange(y.shape[-1]) % 8 == 3) * 0.1,
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, BF16, F16])
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_difference_is_a_rounding_or_has_no_cause(name: str, dtype: torch.dtype) -> None:
+    actual, expected = HEALTHY[name](randn(64, 96, seed=1, dtype=dtype))
+    if actual.dtype == expected.dtype and torch.equal(actual, expected):
+        return
+    found = cause(text_of(actual, expected, rtol=0.0, atol=0.0, check_dtype=False))
+    assert " rounding" in found or found.startswith(NONE)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, BF16, F16])
+@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("kernel", [torch.float32, torch.float64])
+def test_a_planted_fault_is_no_rounding(name: str, dtype: torch.dtype, kernel: torch.dtype) -> None:
+    """Also where the kernel's own roundings lie around it."""
+    x = randn(64, 96, seed=2, dtype=dtype)
+    exact = torch.nn.functional.layer_norm(x.to(kernel), (96,))
+    found = cause(text_of(PLANTED[name](exact).to(dtype), exact.to(dtype), rtol=0.0, atol=0.0))
+    assert "rounding" not in found
+
+
+def test_a_place_of_many_is_no_rounding_however_large_other_numbers_are() -> None:
+    """What is small next to the largest numbers is no rounding of its own row."""
+    right = (randn(64, 96, seed=3) * torch.logspace(-3, 1, 64)[:, None]).exp()
+    wrong = right + (torch.arange(96) % 8 == 3) * 0.1 * randn(64, 96, seed=4).abs()
+    assert "rounding" not in cause(text_of(wrong.to(BF16), right.to(BF16), rtol=0.0, atol=0.0))
 
 
 @pytest.mark.parametrize(("actual", "expected"), [([1.0, 1.0], [2.0, 2.0]), ([3.0] * 9, [2.0] * 9)])
