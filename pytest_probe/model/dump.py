@@ -7,7 +7,6 @@ such comparisons alone can use.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
@@ -243,10 +242,7 @@ class Dump(Struct, frozen=True):
     folder, unless anywhere says that the user chose them. gradient_dirs are those of the files of gradients, where a
     format keeps them apart. fields says what the format calls the places of tensors. observed gives all gradients
     that a record has, by the names in its backward entry ("input.0" came in, "output.1" went out), and raises as decode
-    does; modules the modules that an entry's call was made in, innermost first. statistics finds, in the text of an
-    entry, what its tensors' values decide: records of one API whose texts are equal but for that differ in the values
-    of their tensors alone. Its group told is what stays, number the number; largest, least or address matches where
-    that is one that a wider tensor has larger, or smaller, or tells where the memory lay.
+    does; modules the modules that an entry's call was made in, innermost first.
     """
 
     path: Path
@@ -266,7 +262,6 @@ class Dump(Struct, frozen=True):
     fields: Mapping[str, str] = field(default_factory=lambda: FIELDS)
     observed: Callable[[Record], Gradients] | None = None
     modules: Callable[[str], tuple[str, ...]] = no_modules
-    statistics: re.Pattern[bytes] | None = None
 
     def gradients(self, record: Record) -> Gradients:
         """All gradients that the dump has of a record, by their names in its backward entry. Raises RecordError."""

@@ -4,8 +4,7 @@ Alike are records whose calls differ in the values of floating tensors alone. Th
 Max and Min as wide as all of theirs, so that what any of them shows can show there. Its decoded call is replaced, so
 inputs, judges and baselines notice nothing, and the id stays.
 
-Records are compared by the text of their entries without the statistics of tensors. To read only the numbers takes a
-fifth of the time of decoding a record, and most records change no extreme.
+Each record is decoded, one at a time, and a digest is kept of what must be equal.
 """
 
 from __future__ import annotations
@@ -13,11 +12,8 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import compress
-from operator import gt, lt
 from typing import Any
 
-import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -25,40 +21,6 @@ from pytest_probe.errors import RecordError
 from pytest_probe.inputs.memory import ALIGNED
 from pytest_probe.model.dump import Argument, Call, DeviceSpec, Dump, Record, TensorSpec, named_tensors
 from pytest_probe.numerics.dtypes import is_complex, is_floating
-
-_NUMBERS = msgspec.json.Decoder(list[int | float])
-
-
-class _Outline(Struct, frozen=True):
-    """The digest of a record's text without the numbers, and the numbers that say how wide a call is."""
-
-    key: tuple[object, ...]
-    largest: list[float]
-    least: list[float]
-
-
-def outline(dump: Dump, record: Record) -> _Outline | None:
-    """None where the dump's format does not distinguish these numbers from others."""
-    pattern = dump.statistics
-    if pattern is None or record.forward is None:
-        return None
-    entries = (record.forward,) if record.backward is None else (record.forward, record.backward)
-    parts: list[Any] = pattern.split(b"\0".join(map(bytes, entries)))
-    step = pattern.groups + 1
-    largest, least, address, numbers = (
-        parts[pattern.groupindex[name] :: step] for name in ("largest", "least", "address", "number")
-    )
-    del parts[pattern.groupindex["number"] :: step]
-    text = hashlib.blake2b(b"\0".join(filter(None, parts)), digest_size=16).digest()
-    addresses = [*compress(numbers, address)]
-    # Which of them are equal counts, and where each is among aligned ones.
-    shared = tuple((addresses.index(each), int(each) % ALIGNED) for each in addresses)
-    key = (record.namespace, record.api, len(entries), text, shared)
-    return _Outline(key, _decoded(compress(numbers, largest)), _decoded(compress(numbers, least)))
-
-
-def _decoded(numbers: Iterable[bytes]) -> list[float]:
-    return _NUMBERS.decode(b"[" + b",".join(numbers) + b"]")
 
 
 class Fold(Struct):
@@ -72,23 +34,6 @@ class Fold(Struct):
     norm: float = -1.0
 
 
-class _Alike(Struct):
-    """Records with one outline: their fold, their extremes, and the first record that has each extreme, with its place
-    in the dump."""
-
-    fold: Fold
-    largest: list[float]
-    least: list[float]
-    widest: dict[int, tuple[int, Record]] = field(default_factory=dict)
-
-    def widen(self, outline: _Outline, place: int, record: Record) -> None:
-        wider = (*map(gt, outline.largest, self.largest), *map(lt, outline.least, self.least))
-        if any(wider):
-            self.largest = [*map(max, self.largest, outline.largest)]
-            self.least = [*map(min, self.least, outline.least)]
-            self.widest |= dict.fromkeys(compress(range(len(wider)), wider), (place, record))
-
-
 class Folds(Struct):
     """The folds of a run. stored: tensors that a dump stores are inputs, so that a call has all of its from one record,
     and records of one dump alone are alike."""
@@ -98,16 +43,7 @@ class Folds(Struct):
     _first: dict[int, Fold] = field(default_factory=dict)
 
     def add(self, dump: Dump, records: Iterable[Record]) -> None:
-        # An outline counts from its second record on, since in some dumps each record has another one.
-        seen, alike = set[tuple[object, ...]](), dict[tuple[object, ...], _Alike]()
-        for place, record in enumerate(records):
-            found = outline(dump, record)
-            known = None if found is None else alike.get(found.key)
-            if found is not None and known is not None:
-                known.widen(found, place, record)
-                known.fold.others += 1
-                self._first[id(record)] = known.fold
-                continue
+        for record in records:
             try:
                 call = dump.decode(record)
             except RecordError:
@@ -118,14 +54,6 @@ class Folds(Struct):
             if fold.record is not record:
                 fold.others += 1
                 self._take(fold, call)
-            # Where tensors are stored, more than their ranges counts.
-            if found is not None and not call.partial and not _is_stored(call):
-                if found.key in seen:
-                    alike[found.key] = _Alike(fold, found.largest, found.least)
-                seen.add(found.key)
-        for each in alike.values():
-            for _, record in sorted(dict(each.widest.values()).items()):
-                self._take(each.fold, dump.decode(record))
 
     def of(self, record: Record) -> Fold | None:
         """The fold that a record belongs to; None where it could not be decoded."""
@@ -152,8 +80,8 @@ class Folds(Struct):
         # For each tensor the one of larger norm, with the larger Max and the smaller Min of both.
         gradients = before.gradients
         if before.gradients is not None and call.gradients is not None:
-            gradients = _widest_bytes(before.gradients, call.gradients)
-        args, kwargs = _widest_bytes(before.args, call.args), _widest_bytes(dict(before.kwargs), dict(call.kwargs))
+            gradients = _widened(before.gradients, call.gradients)
+        args, kwargs = _widened(before.args, call.args), _widened(dict(before.kwargs), dict(call.kwargs))
         fold.call = replace(before, args=args, kwargs=kwargs, gradients=gradients)
 
     def _key(self, dump: Dump, record: Record, call: Call) -> tuple[Any, ...]:
@@ -218,11 +146,11 @@ class _Fingerprint:
         return spec.dtype, *layout, spec.requires_grad, spec.ndarray, spec.data_name is None, values
 
 
-def _widest_bytes(one: Argument, other: Argument) -> Any:
+def _widened(one: Argument, other: Argument) -> Any:
     if isinstance(one, (list, tuple)):
-        return type(one)([_widest_bytes(*pair) for pair in zip(one, other, strict=True)])
+        return type(one)([_widened(*pair) for pair in zip(one, other, strict=True)])
     if isinstance(one, Mapping):
-        return {key: _widest_bytes(one[key], other[key]) for key in one}
+        return {key: _widened(one[key], other[key]) for key in one}
     return widened_spec(one, other) if isinstance(one, TensorSpec) else one
 
 

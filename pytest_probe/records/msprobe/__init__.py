@@ -19,7 +19,6 @@ from msgspec.structs import replace
 
 from pytest_probe.errors import DumpError
 from pytest_probe.model.dump import TENSOR_FOLDER, Call, DtypeSpec, Dump, Record, TensorSpec, named_tensors
-from pytest_probe.numerics.block_statistics import SHARES, BlockStatistics
 from pytest_probe.records import raw_json
 from pytest_probe.records.fields import LeafReader, quoted
 from pytest_probe.records.msprobe.call_sites import MODULES, ConstructFile, StackFile, is_of_parameters
@@ -66,39 +65,6 @@ class MindSporeEntry(Entry):
             return replace(call, gradients=(), unrecorded=str(self.error("", found, wanted)))
         named = {f"input.{place}": spec for place, spec in zip(places, outgoing, strict=True) if place in tensors}
         return replace(call, gradients=gradients, seeded=outputs, outgoing=named or None)
-
-
-_COLON, _COMMA, _END = rb'"\s*:\s*', rb"\s*,\s*", rb"(?=\s*[,}])"
-# At most as many digits as float64 surely holds.
-_NUMBER = rb"-?[0-9]{1,18}(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,2})?"
-_SHARE = rb"(?:0(?:\.[0-9]+(?:[eE]-[0-9]+)?)?|1(?:\.0)?|[1-9](?:\.[0-9]+)?[eE]-0*[1-9][0-9]?)"
-# Not matched: a share of zeros that is 0, and numbers that are not finite.
-_ZERO = rb"0(?:\.0*)?(?:[eE][-+]?[0-9]+)?"
-_STATISTIC = rb"(?:(?P<largest>Max|Norm)|(?P<least>Min)|Mean)(?:_except_inf_nan|_origin)?"
-# Whole: an argument may be called so.
-_BLOCKS = (
-    rb"\{\s*"
-    + _COMMA.join(
-        rb'"' + name.encode() + _COLON + (_SHARE if name in SHARES else _NUMBER)
-        for name in BlockStatistics.__struct_fields__
-    )
-    + rb"\s*\}"
-)
-_STATISTIC_KEYS = (
-    _STATISTIC + rb"(?=" + _COLON + rb"[-0-9])",
-    rb"(?P<address>address)(?=" + _COLON + rb"[0-9]{1,18}" + _END + rb")",
-    rb"zeros(?=" + _COLON + _SHARE + _END + rb")(?!" + _COLON + _ZERO + _END + rb")",
-    rb"mode(?=" + _COLON + rb"\[\s*" + _NUMBER + _COMMA + _SHARE + rb"\s*\])",
-    rb"constant_rows(?=" + _COLON + rb"\[\s*" + _SHARE + _COMMA + _NUMBER + rb"\s*\])",
-    rb"blocks(?=" + _COLON + _BLOCKS + _END + rb")",
-    rb'(?:rng|md5)(?=' + _COLON + rb'")',
-)  # fmt: skip
-
-# The pattern of Dump.statistics. No plain argument has such a key: all are objects with a type.
-_STATISTICS = re.compile(
-    rb'(?P<key>"(?:' + rb"|".join(_STATISTIC_KEYS) + rb")" + _COLON + rb")"
-    rb"(?:(?P<number>" + _NUMBER + rb")" + _END + rb'|\[[^\]"]*\]|\{[^{}]*\}|"[A-Za-z0-9+/=]*"' + _END + rb")"
-)  # fmt: skip
 
 
 # Other tasks and levels are read with a note, since their meaning is unknown.
@@ -162,7 +128,6 @@ class MsprobeReader:
             notes=(*notes, *(f"unknown top-level key {key!r}" for key in header if key not in _KEYS)),
             damage=damage,
             skipped=dict(skipped),
-            statistics=_STATISTICS,
         )
 
 
