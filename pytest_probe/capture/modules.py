@@ -11,11 +11,12 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, TypeAlias
 
 from msgspec import UNSET, Struct
 
+from pytest_probe.capture.bindings import patched
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.frames import CallStacks
 from pytest_probe.capture.recorder import Recorder
@@ -55,7 +56,8 @@ class _Thread(threading.local):
 
 
 class ModuleCalls:
-    """Follows the module calls of all threads.
+    """Follows the module calls of all threads: the method by which modules are called is replaced. Hooks of modules
+    would make them take another path, and do not see an exception.
 
     kind is the framework's class of modules, kind_name what users call it, prefix what their records begin with; atoms
     are the classes whose values are not opened, though they may be sequences; saves the values of arguments by values.
@@ -79,6 +81,12 @@ class ModuleCalls:
         self._known: dict[int, _KnownModule] = {}
         self._counts: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
         self._thread = _Thread()
+        self._patches = ExitStack()
+
+    # Positional only: the program's keywords may have any name.
+    def called(self, original: Callable[..., Any], module: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """A module is called: by `made` if that is recorded here and now, else by original."""
+        raise NotImplementedError
 
     def named(self, model: Any) -> Iterable[tuple[str, Any]]:
         """The modules inside a model, itself included, each after its path."""
@@ -109,6 +117,7 @@ class ModuleCalls:
 
     def begin(self, recorder: Recorder) -> None:
         self._recorder = recorder
+        self._patches.enter_context(patched(self.kind, "__call__", self.called))
         # Anew each time: modules may have been added to the model.
         for prefix, model in self._models:
             for name, module in self.named(model):
@@ -117,6 +126,7 @@ class ModuleCalls:
                 self._known.setdefault(id(module), _KnownModule(module, path, stem))
 
     def end(self) -> None:
+        self._patches.close()
         self._recorder = None
         self._known = {}
 

@@ -1,36 +1,29 @@
 """Calls of a framework that has no mode that sees them: its functions are replaced wherever modules hold them, by ones
-that record the outermost call of each thread, and put back.
-
-A function is bound in thousands of places: `paddle.add` is `paddle.Tensor.add`, and `from` imports hold both.
+that record the outermost call of each thread, or that time all calls, and put back.
 """
 
 from __future__ import annotations
 
-import functools
-import inspect
 import sys
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import FrameType
-from typing import Any, TypeAlias
+from typing import Any
 
 from msgspec import UNSET, Struct
 
+from pytest_probe.capture.bindings import Bindings, Function, like, patched
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.frames import CallStacks, remove_our_frames
 from pytest_probe.capture.gradients import Watched
 from pytest_probe.capture.hooks import CallHooks
 from pytest_probe.capture.modules import ModuleCalls, Watch
+from pytest_probe.capture.profiling.stopwatch import Stopwatch
+from pytest_probe.capture.profiling.track import DeviceClock, ShapeRows
 from pytest_probe.capture.recorder import Recorder
 from pytest_probe.capture.snapshot import NamedEntry, Snapshots, Tree, backward_of
 from pytest_probe.errors import OverflowFound
-
-_Function: TypeAlias = Callable[..., Any]
-
-# Their modules keep the framework's own functions, with which calls are replayed.
-_OURS = "pytest_probe"
 
 
 class Rule(Struct, frozen=True):
@@ -44,156 +37,119 @@ class Rule(Struct, frozen=True):
     draws: bool = False
 
 
-class Bindings:
-    """Replaces functions: in classes, and in all modules that hold them under any name.
-
-    Modules that are loaded later are looked through at the next `put`, and at `take_back` for replacements that they
-    took.
-    """
-
-    def __init__(self, pairs: Iterable[tuple[_Function, _Function]], classes: Iterable[type]) -> None:
-        # Both stay alive, so that their ids stay their own.
-        self._pairs = list(pairs)
-        self._replacements = {id(original): replacement for original, replacement in self._pairs}
-        self._originals = {id(replacement): original for original, replacement in self._pairs}
-        self._methods = [
-            (owner, name, value, self._replacements[id(value)], name in vars(owner))
-            for owner in classes
-            for name in dir(owner)
-            if id(value := inspect.getattr_static(owner, name)) in self._replacements
-        ]
-        self._names: list[tuple[dict[str, Any], str, _Function, _Function]] = []
-        self._known: set[str] = set()
-        self.there = False
-
-    def put(self) -> None:
-        for names in self._unknown():
-            for name, value in list(names.items()):
-                replacement = self._replacements.get(id(value))
-                if replacement is not None:
-                    self._names.append((names, name, value, replacement))
-        for owner, name, original, replacement, _ in self._methods:
-            if next((names[name] for names in map(vars, owner.__mro__) if name in names), None) is original:
-                setattr(owner, name, replacement)
-        for names, name, original, replacement in self._names:
-            if names.get(name) is original:
-                names[name] = replacement
-        self.there = True
-
-    def take_back(self) -> None:
-        """What somebody else has replaced since stays."""
-        for owner, name, original, replacement, own in self._methods:
-            if vars(owner).get(name) is replacement:
-                put_back(owner, name, original, own)
-        for names, name, original, replacement in self._names:
-            if names.get(name) is replacement:
-                names[name] = original
-        for names in self._unknown():
-            for name, value in list(names.items()):
-                function = self._originals.get(id(value))
-                if function is not None:
-                    names[name] = function
-                    self._names.append((names, name, function, value))
-        self.there = False
-
-    def _unknown(self) -> list[dict[str, Any]]:
-        """The names of modules that were not looked through before; __main__ gets new ones as a program runs."""
-        new = sys.modules.keys() - self._known
-        self._known |= new
-        modules = [sys.modules[name] for name in (*new, "__main__") if name.partition(".")[0] != _OURS]
-        return [names for module in modules if isinstance(names := getattr(module, "__dict__", None), dict)]
-
-
-def put_back(owner: Any, name: str, original: Any, own: bool) -> None:
-    """own: the class had the attribute itself, and did not inherit it."""
-    if own:
-        setattr(owner, name, original)
-    else:
-        delattr(owner, name)
-
-
-class Regions:
-    """Methods that are replaced, as those that compile or write to tensors, by what makes the replacement of each."""
-
-    def __init__(self, methods: Iterable[tuple[Any, str, Callable[[_Function], _Function]]]) -> None:
-        self._methods = tuple(methods)
-        self._put: list[tuple[Any, str, Any, Any, bool]] = []
-
-    def put(self) -> None:
-        # Others may have replaced them since. All are looked up first: a class may inherit what another one gets.
-        found = [(owner, name, getattr(owner, name), name in vars(owner), made) for owner, name, made in self._methods]
-        for owner, name, original, own, made in found:
-            replacement = made(original)
-            setattr(owner, name, replacement)
-            self._put.append((owner, name, original, replacement, own))
-
-    def take_back(self) -> None:
-        for owner, name, original, replacement, own in reversed(self._put):
-            if vars(owner).get(name) is replacement:
-                put_back(owner, name, original, own)
-        self._put.clear()
-
-
-def like(function: _Function, replacement: _Function) -> _Function:
-    """The replacement with the name, the text and the signature of the function."""
-    functools.update_wrapper(replacement, function)
-    # Some look at the arguments of a function without looking for what it wraps; those in C++ have none.
-    with suppress(TypeError, ValueError):
-        replacement.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
-    return replacement
-
-
-@contextmanager
-def steps_end(kinds: Iterable[type], method: str, step: Callable[[], None]) -> Iterator[None]:
-    """Call step after each call of this method of the optimizer that is called first; others belong to its steps. kinds
-    are the classes that have a method of their own, or shall get one."""
-    first: list[weakref.ref[Any]] = []
-
-    def followed(original: _Function) -> _Function:
-        @functools.wraps(original)
-        def replacement(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            result = original(optimizer, *args, **kwargs)
-            if not first or first[0]() is None:
-                first[:] = [weakref.ref(optimizer)]
-            if first[0]() is optimizer:
-                step()
-            return result
-
-        return replacement
-
-    methods = Regions((kind, method, followed) for kind in kinds)
-    methods.put()
-    try:
-        yield
-    finally:
-        methods.take_back()
-
-
 class _Thread(threading.local):
     # Is a call of the framework's made here, whose own calls are not recorded?
     inside = False
 
 
-class ReplacingHooks(CallHooks):
-    """Sees the outermost calls of replaced functions, and the gradients that come to their outputs. A subclass sets
-    _bindings, _regions and _modules. tensor is the framework's class of tensors, output_gradients waits for a call's;
-    shapes are the classes of results that are one output, though they are sequences."""
+class ReplacedCalls:
+    """The functions of a framework, replaced from `put` until `take_back`. A subclass sets _bindings. tensor is the
+    framework's class of tensors."""
 
+    framework: str
     tensor: type
+    _bindings: Bindings
+
+    def __init__(self) -> None:
+        self._methods = ExitStack()
+        self._listening = False
+
+    def methods(self) -> Iterator[tuple[Any, str, Function]]:
+        """Methods that are replaced as well, by owner and name, as those of what the framework compiles, each with its
+        replacement as `patched` takes it."""
+        raise NotImplementedError
+
+    def compiles(self) -> bool:
+        """Does the framework build a graph now, and compute nothing? Not where its own functions are in their places
+        meanwhile."""
+        return False
+
+    def put(self) -> None:
+        self._listening = True
+        self._bindings.put()
+        for owner, name, replacement in self.methods():
+            self._methods.enter_context(patched(owner, name, replacement))
+
+    def take_back(self) -> None:
+        self._listening = False
+        self._methods.close()
+        if self._bindings.there:
+            self._bindings.take_back()
+
+    @contextmanager
+    def own_functions(self) -> Iterator[None]:
+        """Inside a region that the framework compiles its own functions are in their places again."""
+        self._bindings.take_back()
+        try:
+            yield
+        finally:
+            if self._listening:
+                self._bindings.put()
+
+
+class ReplacedTiming(ReplacedCalls):
+    """Times calls between begin and end, on all threads. functions have the names of their rows; classes are those
+    whose methods are among them. clock is what each first-level call asks, synchronize waits for the device."""
+
+    def __init__(
+        self,
+        stopwatch: Stopwatch,
+        functions: Iterable[tuple[Function, str]],
+        classes: Sequence[type],
+        clock: DeviceClock | None,
+        synchronize: Callable[[], object],
+    ) -> None:
+        super().__init__()
+        self._stopwatch = stopwatch
+        self._clock = clock
+        self._synchronize = synchronize
+        self._bindings = Bindings([(one, self._replacement(one, name)) for one, name in functions], classes)
+        self.begin = self.put
+
+    def end(self) -> None:
+        self.take_back()
+        self._stopwatch.wait(self._synchronize)
+
+    def _replacement(self, function: Function, name: str) -> Function:
+        api = self._stopwatch.api(self.framework, name, clock=self._clock)
+        track, by_shape, compiles = self._stopwatch.track, self._stopwatch.by_shape, self.compiles
+        rows, local = ShapeRows(api, self.tensor), self._stopwatch.local
+
+        # Each call waits for what is done here: what is known of this thread is looked up first.
+        def replacement(*args: Any, **kwargs: Any) -> Any:
+            if compiles():
+                return function(*args, **kwargs)
+            return (local.track or track()).call(rows.of(args, kwargs) if by_shape else api, function, args, kwargs)
+
+        return like(function, replacement)
+
+    @contextmanager
+    def away(self, name: str, message: str) -> Iterator[None]:
+        """Around a region that the framework compiles, which is one row of this name; a warning says so."""
+        self._stopwatch.tell(name, message)
+        api, track = self._stopwatch.api(self.framework, name), self._stopwatch.track()
+        track.begin(api)
+        try:
+            with self.own_functions():
+                yield
+        finally:
+            track.note(api, *track.end(api))
+
+
+class ReplacingHooks(CallHooks, ReplacedCalls):
+    """Sees the outermost calls of replaced functions, and the gradients that come to their outputs. A subclass sets
+    _bindings and _modules. output_gradients waits for a call's; shapes are the classes of results that are one output,
+    though they are sequences."""
+
     output_gradients: type[Watched]
     shapes: tuple[type, ...] = ()
-    _bindings: Bindings
-    _regions: Regions
     _modules: ReplacedModules
 
     def __init__(self, config: CaptureConfig, values: Snapshots, stacks: CallStacks) -> None:
         super().__init__(config, values, stacks)
+        ReplacedCalls.__init__(self)
         self._thread = _Thread()
         self._late: OverflowFound | None = None
-
-    def compiles(self) -> bool:
-        """Does the framework build a graph now, and compute nothing?"""
-        raise NotImplementedError
 
     def entered_graph(self) -> None:
         """A call was made that builds a graph."""
@@ -238,19 +194,15 @@ class ReplacingHooks(CallHooks):
 
     def install(self, recorder: Recorder) -> None:
         super().install(recorder)
-        self._bindings.put()
         if self._placed:
             self._modules.begin(recorder)
-        self._regions.put()
+        self.put()
 
     def remove_forward(self) -> None:
-        if self._bindings.there:
-            self._regions.take_back()
+        self.take_back()
         super().remove_forward()
-        if self._bindings.there:
-            self._bindings.take_back()
 
-    def replacement(self, function: _Function, rule: Rule) -> _Function:
+    def replacement(self, function: Function, rule: Rule) -> Function:
         """A function that makes the call, and records it where no other is under way on this thread."""
         thread, sites, call, compiles = self._thread, self._sites, self.call, self.compiles
         writes, before_write = rule.writes, self.before_write
@@ -277,7 +229,7 @@ class ReplacingHooks(CallHooks):
     def call(
         self,
         rule: Rule,
-        function: _Function,
+        function: Function,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         frame: FrameType | None = None,
@@ -364,7 +316,7 @@ class ReplacingHooks(CallHooks):
             except Exception as error:
                 recorder.failed(watched.name, error)
 
-    def ending(self, function: _Function) -> _Function:
+    def ending(self, function: Function) -> Function:
         """A backward, behind which an overflow that a hook has found ends the program."""
 
         def replacement(*args: Any, **kwargs: Any) -> Any:
@@ -391,50 +343,26 @@ class ReplacingHooks(CallHooks):
 
     @contextmanager
     def away(self, about: str, message: str) -> Iterator[None]:
-        """Inside a region that the framework compiles its own functions are in their places again; a warning about it
-        says so once, where there is something to say."""
+        """Around a region that the framework compiles; a warning about it says so once, where there is something to
+        say."""
         if not self._bindings.there or self._thread.inside:
             yield
             return
         if about and self._recorder is not None:
             self._recorder.tell(about, message)
-        self._bindings.take_back()
-        try:
+        with self.own_functions():
             yield
-        finally:
-            if self._seeing:
-                self._bindings.put()
 
 
 class ReplacedModules(ModuleCalls):
-    """Follows the module calls of all threads: the method by which modules are called is replaced, since hooks of
-    modules would make them take another path, and do not see an exception."""
+    """The calls of modules, whose outputs have hooks for their gradients."""
 
     def __init__(self, config: CaptureConfig, values: Snapshots, stacks: CallStacks, hooks: ReplacingHooks) -> None:
         super().__init__(config, values, stacks)
         self._hooks = hooks
-        kind: Any = self.kind
-        original = self._original = kind.__call__
 
-        @functools.wraps(original)
-        def replacement(module: Any, /, *args: Any, **kwargs: Any) -> Any:
-            if hooks.sees():
-                return self.made(original, module, args, kwargs)
-            return original(module, *args, **kwargs)
-
-        self._replacement = replacement
-
-    def begin(self, recorder: Recorder) -> None:
-        super().begin(recorder)
-        kind: Any = self.kind
-        if kind.__call__ is self._original:
-            kind.__call__ = self._replacement
-
-    def end(self) -> None:
-        kind: Any = self.kind
-        if kind.__call__ is self._replacement:
-            kind.__call__ = self._original
-        super().end()
+    def called(self, original: Callable[..., Any], module: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return self.made(original, module, args, kwargs) if self._hooks.sees() else original(module, *args, **kwargs)
 
     def aside(self) -> AbstractContextManager[None]:
         return self._hooks.aside()

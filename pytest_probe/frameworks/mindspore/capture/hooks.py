@@ -17,13 +17,14 @@ from msgspec import UNSET
 
 from pytest_probe.capture import gradients
 from pytest_probe.capture.arrays import overflown
+from pytest_probe.capture.bindings import Bindings, Function
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.frames import CallStacks
 from pytest_probe.capture.gradients import Watched
 from pytest_probe.capture.hooks import functions as functions_of
 from pytest_probe.capture.hooks import modules
 from pytest_probe.capture.recorder import COMPILED, Recorder, Scope
-from pytest_probe.capture.replaced import Bindings, Regions, ReplacedModules, ReplacingHooks, Rule
+from pytest_probe.capture.replaced import ReplacedModules, ReplacingHooks, Rule
 from pytest_probe.capture.snapshot import NamedEntry, Tree, seen_tensors
 from pytest_probe.frameworks.mindspore.arrays import FLOATS, name_of
 from pytest_probe.frameworks.mindspore.capture.names import CLASSES, functions, writing_methods
@@ -38,21 +39,14 @@ _UNSEEN = "is compiled, and what it calls is not recorded; run the program in Py
 _OURS = os.path.join(os.path.dirname(__file__), "")
 
 
-def compiled(run: Callable[[str, Callable[..., Any], Any, Any], Any]) -> Iterator[tuple[Any, str, Any]]:
-    """What MindSpore compiles is made by run, which is given the name of the function or cell, "" where it is
-    MindSpore's own, what makes the call, and its arguments."""
+# What MindSpore compiles is called by these.
+COMPILED_METHODS: tuple[tuple[Any, str], ...] = ((graph._JitExecutor, "__call__"), (nn.Cell, "compile_and_run"))
 
-    def made(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def replacement(compiled: Any, *args: Any, **kwargs: Any) -> Any:
-            function = getattr(compiled, "fn", None) or type(compiled)
-            own = function.__module__.partition(".")[0] == "mindspore"
-            return run("" if own else function.__qualname__, functools.partial(original, compiled), args, kwargs)
 
-        return replacement
-
-    yield graph._JitExecutor, "__call__", made
-    yield nn.Cell, "compile_and_run", made
+def compiled_name(compiled: Any) -> str:
+    """The name of the program's function or cell, "" of MindSpore's own."""
+    function = getattr(compiled, "fn", None) or type(compiled)
+    return "" if function.__module__.partition(".")[0] == "mindspore" else str(function.__qualname__)
 
 
 class OutputGradients(Watched):
@@ -83,9 +77,6 @@ class MindSporeHooks(ReplacingHooks):
                 rule = Rule(f"{prefix}.{name}", wants(f"{prefix}.{name}"), writes=True)
                 rules.append((getattr(module, name), rule))
         self._bindings = Bindings([(one, self.replacement(one, rule)) for one, rule in rules], CLASSES)
-        written = [(kind, name, self._written) for kind, name in writing_methods()]
-        written += [(kind, "__call__", self._written) for kind in OPTIMIZERS]
-        self._regions = Regions([*compiled(self._compiled), *written])
         self._modules = Cells(config, self._values, self.stacks, self)
         if model is not None:
             self.follow(model)
@@ -96,10 +87,6 @@ class MindSporeHooks(ReplacingHooks):
     def overflown(self, tree: Tree) -> bool:
         self._values.before_write()
         return any(seen.data is not UNSET and overflown(seen.data) for _, seen in seen_tensors(tree, ""))
-
-    def compiles(self) -> bool:
-        # While it compiles, its own functions are in their places.
-        return False
 
     def watches(self) -> bool:
         return bool(_executor.grad_flag())
@@ -124,16 +111,18 @@ class MindSporeHooks(ReplacingHooks):
     def before_write(self) -> None:
         self._values.before_write()
 
-    def _written(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def replacement(*args: Any, **kwargs: Any) -> Any:
-            self._values.before_write()
-            return original(*args, **kwargs)
+    def methods(self) -> Iterator[tuple[Any, str, Function]]:
+        yield from ((owner, name, self._compiled) for owner, name in COMPILED_METHODS)
+        yield from ((kind, name, self._written) for kind, name in writing_methods())
+        yield from ((kind, "__call__", self._written) for kind in OPTIMIZERS)
 
-        return replacement
+    def _written(self, original: Function, *args: Any, **kwargs: Any) -> Any:
+        self._values.before_write()
+        return original(*args, **kwargs)
 
-    def _compiled(self, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def _compiled(self, original: Function, compiled: Any, *args: Any, **kwargs: Any) -> Any:
         """A call of what MindSpore compiles: one record, without what it calls."""
+        name, function = compiled_name(compiled), functools.partial(original, compiled)
         outermost = self._bindings.there and not self._thread.inside
         with self.aside():
             args, kwargs = unhooked(args), unhooked(kwargs)
@@ -143,6 +132,7 @@ class MindSporeHooks(ReplacingHooks):
             recorded = f"Jit.{name.rpartition('.')[2]}"
             rule = Rule(recorded, self._wants(recorded), writes=True)
             with self.aside():
+                # Above: this, and what `patched` made.
                 return self.call(rule, function, args, kwargs, sys._getframe(2))
 
 

@@ -95,12 +95,13 @@ def _methods() -> Iterator[tuple[str, Callable[..., Any]]]:
             yield f"Tensor.{name}", inspect.getattr_static(owner, name)
 
 
-def writing_methods() -> Iterator[tuple[type, str]]:
+@functools.cache
+def writing_methods() -> tuple[tuple[type, str], ...]:
     """Further methods that write to tensors, and are no call to record: those of parameters, and of primitives."""
-    yield from ((mindspore.Parameter, name) for name in ("set_data", "init_data"))
     names = ("assign_value", "assign_value_cpp", "set_")
-    yield from ((owner, name) for owner in CLASSES for name in names if hasattr(owner, name))
-    for name in dir(operations):
-        kind = getattr(operations, name)
-        if isinstance(kind, type) and _WRITING_PRIMITIVES.match(name):
-            yield kind, "__call__"
+    kinds = [getattr(operations, name) for name in dir(operations) if _WRITING_PRIMITIVES.match(name)]
+    return (
+        *((mindspore.Parameter, name) for name in ("set_data", "init_data")),
+        *((owner, name) for owner in CLASSES for name in names if hasattr(owner, name)),
+        *((kind, "__call__") for kind in kinds if isinstance(kind, type)),
+    )

@@ -9,10 +9,10 @@ from typing import Any
 
 import mindspore
 
+from pytest_probe.capture.bindings import steps_end
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.estimate import snapshot_seconds
 from pytest_probe.capture.framework import Recording
-from pytest_probe.capture.replaced import steps_end
 from pytest_probe.frameworks import refuse_dropouts
 from pytest_probe.frameworks.mindspore.arrays import dtype_named
 from pytest_probe.frameworks.mindspore.capture.hooks import OPTIMIZERS, MindSporeHooks

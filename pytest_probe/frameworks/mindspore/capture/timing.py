@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import mindspore
 
+from pytest_probe.capture.bindings import Function
 from pytest_probe.capture.framework import Timing
-from pytest_probe.capture.profiling.replaced import ReplacedTiming
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
-from pytest_probe.capture.replaced import Regions
-from pytest_probe.frameworks.mindspore.capture.hooks import compiled
+from pytest_probe.capture.replaced import ReplacedTiming
+from pytest_probe.frameworks.mindspore.capture.hooks import COMPILED_METHODS, compiled_name
 from pytest_probe.frameworks.mindspore.capture.names import CLASSES, functions
 
 
@@ -20,6 +20,7 @@ class MindSporeTiming(ReplacedTiming):
     milliseconds. This cannot be changed once MindSpore has computed."""
 
     framework = "mindspore"
+    tensor = mindspore.Tensor
 
     def __init__(self, stopwatch: Stopwatch) -> None:
         if not stopwatch.asynchronous:
@@ -31,7 +32,6 @@ class MindSporeTiming(ReplacedTiming):
             None,
             mindspore.runtime.synchronize,
         )
-        self._regions = Regions(compiled(self._compiled))
         stopwatch.versions["mindspore"] = mindspore.__version__
         if stopwatch.backward:
             stopwatch.tell(
@@ -39,13 +39,16 @@ class MindSporeTiming(ReplacedTiming):
                 "pytest-probe: MindSpore's graph has no hooks that times could be taken in: its backward has no row",
             )
 
-    def _compiled(self, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        shown = name or "MindSpore's own"
+    def methods(self) -> Iterator[tuple[Any, str, Function]]:
+        return ((owner, name, self._compiled) for owner, name in COMPILED_METHODS)
+
+    def _compiled(self, original: Function, compiled: Any, *args: Any, **kwargs: Any) -> Any:
+        shown = compiled_name(compiled) or "MindSpore's own"
         words = (
             f"pytest-probe: {shown} is compiled, and is one row; run the program without jit to see the calls inside"
         )
-        with self.away(self._stopwatch.api(self.framework, f"Jit.{shown}"), words):
-            return function(*args, **kwargs)
+        with self.away(f"Jit.{shown}", words):
+            return original(compiled, *args, **kwargs)
 
 
 made: Callable[[Stopwatch], Timing] = MindSporeTiming  # see capture.framework.timing

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
 from typing import Any
 
 import paddle
 from msgspec import UNSET
 
 from pytest_probe.capture.arrays import overflown
+from pytest_probe.capture.bindings import Bindings, Function
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.frames import CallStacks
 from pytest_probe.capture.hooks import functions, modules
 from pytest_probe.capture.recorder import COMPILED, Scope
-from pytest_probe.capture.replaced import Bindings, ReplacingHooks, Rule
+from pytest_probe.capture.replaced import ReplacingHooks, Rule
 from pytest_probe.capture.snapshot import PlainEntry, Tree, seen_tensors
 from pytest_probe.frameworks.paddle.arrays import SIZES, is_float
 from pytest_probe.frameworks.paddle.capture.gradients import Modules, OutputGradients
-from pytest_probe.frameworks.paddle.capture.names import RecordedFunctions, functions_at, regions
+from pytest_probe.frameworks.paddle.capture.names import RecordedFunctions, compiled_kinds, functions_at
 from pytest_probe.frameworks.paddle.capture.values import Values, collectives, may_be_far, place
 
 # Asked at every call.
@@ -60,7 +60,6 @@ class PaddleHooks(ReplacingHooks):
         pairs = [(function, self.replacement(function, rule)) for function, rule in self._functions.rules]
         pairs += [(function, self.ending(function)) for function in _BACKWARDS]
         self._bindings = Bindings(pairs, [paddle.Tensor])
-        self._regions = regions(self._away)
         self._modules = Modules(config, self._values, self.stacks, self)
         if model is not None:
             self.follow(model)
@@ -113,9 +112,13 @@ class PaddleHooks(ReplacingHooks):
         if rule.draws:
             yield "rng", " ".join(str(state) for state in paddle.get_rng_state())
 
-    def _away(self) -> AbstractContextManager[None]:
+    def methods(self) -> Iterator[tuple[Any, str, Function]]:
+        return ((kind, "__call__", self._compiled) for kind in compiled_kinds())
+
+    def _compiled(self, original: Function, *args: Any, **kwargs: Any) -> Any:
         unseen = "what runs inside paddle.jit.to_static is not recorded"
-        return self.away(COMPILED, f"pytest-probe: {unseen}; run the program without it to record it")
+        with self.away(COMPILED, f"pytest-probe: {unseen}; run the program without it to record it"):
+            return original(*args, **kwargs)
 
 
 def _named(config: CaptureConfig) -> list[tuple[str, Any]]:

@@ -7,14 +7,13 @@ import functools
 import importlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from types import FunctionType, ModuleType
 from typing import Any
 
 import paddle
 from paddle.jit.dy2static import program_translator
 
-from pytest_probe.capture.replaced import Regions, Rule
+from pytest_probe.capture.replaced import Rule
 from pytest_probe.frameworks.paddle.allowlist import OTHERS, PUBLIC, is_api
 
 _OPERATORS = "paddle._C_ops"
@@ -43,20 +42,11 @@ _DRAWING = frozenset(
 )
 
 
-def regions(away: Callable[[], AbstractContextManager[None]]) -> Regions:
-    """Puts `away` around every call of a function that paddle.jit.to_static compiled: what such a function calls is not
-    the program's."""
-
-    def made(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def replacement(*args: Any, **kwargs: Any) -> Any:
-            with away():
-                return original(*args, **kwargs)
-
-        return replacement
-
-    kinds = (getattr(program_translator, name, None) for name in ("ASTStaticFunction", "SymbolicStaticFunction"))
-    return Regions((kind, "__call__", made) for kind in kinds if kind is not None)
+def compiled_kinds() -> Iterator[Any]:
+    """What paddle.jit.to_static makes of functions: what such a one calls is not the program's."""
+    for name in ("ASTStaticFunction", "SymbolicStaticFunction"):
+        if hasattr(program_translator, name):
+            yield getattr(program_translator, name)
 
 
 class RecordedFunctions:

@@ -10,10 +10,10 @@ from typing import Any
 import paddle
 from paddle.optimizer import Optimizer
 
+from pytest_probe.capture.bindings import steps_end
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.estimate import snapshot_seconds
 from pytest_probe.capture.framework import Recording
-from pytest_probe.capture.replaced import steps_end
 from pytest_probe.frameworks import refuse_dropouts
 from pytest_probe.frameworks.paddle.capture.hooks import PaddleHooks
 from pytest_probe.frameworks.paddle.capture.values import Values

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import paddle
 
+from pytest_probe.capture.bindings import Function
 from pytest_probe.capture.framework import Timing
-from pytest_probe.capture.profiling.replaced import ReplacedTiming
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
 from pytest_probe.capture.profiling.track import DeviceClock, WaitingClock
-from pytest_probe.frameworks.paddle.capture.names import RecordedFunctions, regions
+from pytest_probe.capture.replaced import ReplacedTiming
+from pytest_probe.frameworks.paddle.capture.names import RecordedFunctions, compiled_kinds
 
 _modes: Any = paddle.base.framework.global_var
 _BACKWARDS = (
@@ -24,14 +24,13 @@ _BACKWARDS = (
 
 class PaddleTiming(ReplacedTiming):
     framework = "paddle"
+    tensor = paddle.Tensor
 
     def __init__(self, stopwatch: Stopwatch) -> None:
         named = [(function, rule.name) for function, rule in RecordedFunctions(lambda name: True).rules if rule.name]
         named += [(function, name) for name, function in _BACKWARDS]
         clock = _clock(stopwatch)
         super().__init__(stopwatch, named, [paddle.Tensor], clock, lambda: _ahead() and paddle.device.synchronize())
-        self._compiled = stopwatch.api(self.framework, "paddle.jit.to_static")
-        self._regions = regions(self._away)
         stopwatch.versions["paddle"] = str(paddle.__version__)
         if stopwatch.backward:
             stopwatch.tell(
@@ -42,12 +41,15 @@ class PaddleTiming(ReplacedTiming):
     def compiles(self) -> bool:
         return _modes._dygraph_tracer_ is None
 
-    def _away(self) -> AbstractContextManager[None]:
-        return self.away(
-            self._compiled,
-            "pytest-probe: what runs inside paddle.jit.to_static is one row; run the program without it to see the "
-            "calls inside",
-        )
+    def methods(self) -> Iterator[tuple[Any, str, Function]]:
+        return ((kind, "__call__", self._compiled) for kind in compiled_kinds())
+
+    def _compiled(self, original: Function, *args: Any, **kwargs: Any) -> Any:
+        unseen = "what runs inside paddle.jit.to_static is one row"
+        with self.away(
+            "paddle.jit.to_static", f"pytest-probe: {unseen}; run the program without it to see the calls inside"
+        ):
+            return original(*args, **kwargs)
 
 
 made: Callable[[Stopwatch], Timing] = PaddleTiming  # see capture.framework.timing

@@ -22,9 +22,10 @@ import torch.distributed as dist
 from msgspec import Struct
 from torch.distributed import distributed_c10d
 
+from pytest_probe.capture.bindings import patched
 from pytest_probe.capture.snapshot import NamedEntry, PlainEntry, Tree
 from pytest_probe.frameworks.torch.capture.functions import Wrapped, wrapped
-from pytest_probe.frameworks.torch.capture.modes import Presence, patched
+from pytest_probe.frameworks.torch.capture.modes import Presence
 
 if TYPE_CHECKING:
     from pytest_probe.frameworks.torch.capture.hooks import TorchHooks

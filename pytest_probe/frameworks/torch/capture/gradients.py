@@ -8,7 +8,7 @@ hook, which sees the gradients that come in and go out and gives nothing back. T
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -18,9 +18,8 @@ from torch.nn.parameter import is_lazy
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.frames import CallStacks
 from pytest_probe.capture.modules import ModuleCalls, Watch
-from pytest_probe.capture.recorder import Recorder
 from pytest_probe.capture.snapshot import BackwardEntry, NamedEntry, Parent, Tree, backward_of
-from pytest_probe.frameworks.torch.capture.modes import Presence, patched, transforming, unseen
+from pytest_probe.frameworks.torch.capture.modes import Presence, transforming, unseen
 from pytest_probe.frameworks.torch.capture.values import Values
 
 Gradient: TypeAlias = torch.Tensor | None
@@ -179,12 +178,6 @@ def _cast(node: Any, targets: Mapping[Any, list[str]], casts: dict[str, torch.dt
     return places
 
 
-# The calls of torch's modules, and their gradients.
-#
-# torch.nn.Module.__call__ is wrapped, since it sees what the caller gives and gets, whatever hooks the modules have;
-# hooks of ours on them would turn off the faster paths of torch's own modules.
-
-
 # A module's own nodes, its children's included; a call of an API has fewer.
 _MOST_NODES = 1 << 18
 
@@ -205,28 +198,13 @@ class Modules(ModuleCalls):
         super().__init__(config, values, stacks)
         self._presence = presence
         self._fire = fire
-        self._patches = ExitStack()
 
-    def begin(self, recorder: Recorder) -> None:
-        super().begin(recorder)
-        self._patches.enter_context(patched(torch.nn.Module, "__call__", self._call))
-
-    def end(self) -> None:
-        self._patches.close()
-        super().end()
-
-    # Positional only: the program's keywords may have any name.
-    def _call(self, original: Callable[..., Any], module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+    def called(self, original: Callable[..., Any], module: Any, /, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or self._recorder is None:
             return original(module, *args, **kwargs)
         if self._presence.absent():
             with self._presence.present():
-                return self._follow(original, module, args, kwargs)
-        return self._follow(original, module, args, kwargs)
-
-    def _follow(
-        self, original: Callable[..., Any], module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+                return self.called(original, module, *args, **kwargs)
         if transforming():
             return original(module, *args, **kwargs)
         return self.made(original, module, args, kwargs)

@@ -20,6 +20,7 @@ from msgspec import UNSET
 from torch.overrides import TorchFunctionMode
 
 from pytest_probe.capture import kernel
+from pytest_probe.capture.bindings import patched
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.frames import ASKING_CODE, Calling, CallStacks, remove_our_frames
 from pytest_probe.capture.hooks import CallHooks, functions, modules
@@ -39,7 +40,7 @@ from pytest_probe.frameworks.torch.capture.gradients import (
     Watched,
     wanting,
 )
-from pytest_probe.frameworks.torch.capture.modes import Presence, patched, transforming, unseen
+from pytest_probe.frameworks.torch.capture.modes import Presence, transforming, unseen
 from pytest_probe.frameworks.torch.capture.names import (
     ALIASING,
     HANDING_OVER,

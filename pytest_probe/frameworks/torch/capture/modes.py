@@ -3,7 +3,6 @@ such regions run eagerly meanwhile."""
 
 from __future__ import annotations
 
-import functools
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ import torch.overrides
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
+from pytest_probe.capture.bindings import patched
 from pytest_probe.capture.frames import remove_our_frames
 from pytest_probe.capture.writer import THREAD
 
@@ -224,25 +224,3 @@ def without_modes() -> Iterator[None]:
     finally:
         for mode in modes:
             _push(mode)
-
-
-@contextmanager
-def patched(owner: Any, name: str, replacement: Callable[..., Any]) -> Iterator[None]:
-    """owner's function of that name becomes replacement(original, ...); afterwards it is what it was, unless somebody
-    else has replaced it since."""
-    original = getattr(owner, name)
-
-    @functools.wraps(original)
-    def function(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return replacement(original, *args, **kwargs)
-        except BaseException as error:
-            remove_our_frames(error)
-            raise
-
-    setattr(owner, name, function)
-    try:
-        yield
-    finally:
-        if getattr(owner, name) is function:
-            setattr(owner, name, original)

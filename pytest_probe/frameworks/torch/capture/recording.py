@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,8 +10,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from pytest_probe.capture.bindings import of_first
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.estimate import snapshot_seconds
 from pytest_probe.capture.framework import Recording
@@ -51,16 +51,7 @@ def _keep_dropped(wanted: bool) -> None:
 
 @contextmanager
 def _steps_end(step: Callable[[], None]) -> Iterator[None]:
-    """Call step after each step of the optimizer that steps first; others belong to its steps."""
-    first: list[weakref.ref[Optimizer]] = []
-
-    def stepped(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if not first or first[0]() is None:
-            first[:] = [weakref.ref(optimizer)]
-        if first[0]() is optimizer:
-            step()
-
-    handle = register_optimizer_step_post_hook(stepped)
+    handle = register_optimizer_step_post_hook(of_first(step))
     try:
         yield
     finally:

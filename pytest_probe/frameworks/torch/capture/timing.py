@@ -13,10 +13,11 @@ import torch
 import torch.overrides
 from torch.overrides import TorchFunctionMode
 
+from pytest_probe.capture.bindings import patched
 from pytest_probe.capture.framework import Timing
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
 from pytest_probe.capture.profiling.track import Api, DeviceClock, ShapeRows, Track, WaitingClock
-from pytest_probe.frameworks.torch.capture.modes import Presence, patched
+from pytest_probe.frameworks.torch.capture.modes import Presence
 from pytest_probe.frameworks.torch.capture.names import (
     ALIASING,
     Inside,
