@@ -139,7 +139,7 @@ def steps_end(kinds: Iterable[type], method: str, step: Callable[[], None]) -> I
     method of their own, or shall get one."""
     stepped = of_first(step)
 
-    def followed(original: Function, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+    def followed(original: Function, optimizer: Any, /, *args: Any, **kwargs: Any) -> Any:
         result = original(optimizer, *args, **kwargs)
         stepped(optimizer)
         return result

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
+from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.framework import recording
-from pytest_probe.capture.snapshot import Snapshots
 from pytest_probe.capture.writer import Outcome, free, in_bytes
 from pytest_probe.numerics.dtypes import DTYPES, numpy_dtype
 
@@ -46,10 +46,12 @@ class _Tensor(Struct, frozen=True):
         return math.prod(self.shape) * numpy_dtype(self.dtype).itemsize
 
 
-def snapshot_seconds(values: Snapshots, tensor: Any, file: Path | None) -> float:
-    """What one snapshot takes; file: with its data, which are saved there."""
+def _snapshot_seconds(tensor: _Tensor, file: Path | None) -> float:
+    """What the statistics of such a tensor take; file: with its data, which are saved there."""
+    config = CaptureConfig("", task="statistics" if file is None else "tensor")
+    values, made = recording(tensor.framework).sample(config, tensor.dtype, tensor.shape)
     begin = time.perf_counter()
-    seen = values.tensor(tensor)
+    seen = values.tensor(made)
     values.settle()
     if file is not None:
         values.save(seen.data, file)
@@ -102,7 +104,7 @@ def _measured(tensors: Sequence[_Tensor], place: Path | None) -> Cost:
     for part in [*parts[:1], *parts]:
         sample = ordered[part[part.size // 2]]
         file = None if place is None else place / f"sample{part[0]}"
-        taken = part.size * recording(sample.framework).snapshot_seconds(sample.dtype, sample.shape, file)
+        taken = part.size * _snapshot_seconds(sample, file)
         beside = 0 if file is None else part.size * (file.stat().st_size - sample.size)
         seconds, size, first = (seconds, size, False) if first else (seconds + taken, size + beside, False)
     return Cost(size, seconds)

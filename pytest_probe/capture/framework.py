@@ -1,4 +1,4 @@
-"""What a capture needs of a framework: a class of its own `capture/`, which these functions import.
+"""What a capture needs of a framework: files of its own `capture/`, which these functions import.
 
 In: a framework's name. Out: `recording` gives what records its calls, `timing` what times them.
 """
@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any, Protocol
 
 from pytest_probe import frameworks
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.hooks import CallHooks
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
+from pytest_probe.capture.snapshot import Snapshots
 
 
 class Recording(Protocol):
-    """One framework, as a capture needs it."""
+    """One framework, as a capture needs it: its `capture/recording.py`."""
 
     def hooks(self, config: CaptureConfig, model: Any = None) -> CallHooks:
         """What sees the program's calls. Raises SettingsError for a model that cannot be recorded."""
@@ -25,8 +25,8 @@ class Recording(Protocol):
     def seed(self, seed: int, deterministic: bool) -> None:
         """Seed its generators; deterministic: use deterministic algorithms, and warn where there is none."""
 
-    def snapshot_seconds(self, dtype: str, shape: tuple[int, ...], file: Path | None) -> float:
-        """What the statistics of such a tensor on the CPU take; file: with its copy, which is saved there."""
+    def sample(self, config: CaptureConfig, dtype: str, shape: tuple[int, ...]) -> tuple[Snapshots, Any]:
+        """What takes snapshots, and such a tensor on the CPU."""
 
     def keep_dropped(self, wanted: bool) -> None:
         """Its dropouts keep all elements from now on; not wanted: as the framework has them. Raises SettingsError where
@@ -49,8 +49,8 @@ class Timing(Protocol):
 def recording(name: str = frameworks.DEFAULT) -> Recording:
     """What records the calls of a program. Raises SettingsError for no framework that can be recorded, Unsupported
     where it is not installed, FrameworkTooOld where a newer one is needed."""
-    made: Recording = frameworks.capture_part(name, "recording").made()
-    return made
+    found: Recording = frameworks.capture_part(name, "recording")
+    return found
 
 
 def timing(name: str, stopwatch: Stopwatch) -> Timing:

@@ -13,6 +13,8 @@ from typing import Any, TypeAlias
 from pytest_probe.capture.snapshot import BackwardEntry, NamedEntry, Parent, Tree, backward_of
 
 Fire: TypeAlias = Callable[["Watched", str, Any], None]
+# Has a hook called with a tensor's gradient.
+Register: TypeAlias = Callable[[Any, Callable[[Any], None]], object]
 
 
 class Watched:
@@ -20,18 +22,16 @@ class Watched:
 
     __slots__ = ("_came", "gradients", "missing", "name", "parent")
 
-    def __init__(self, name: str, parent: Parent, outputs: Sequence[tuple[str, Any]], fire: Fire) -> None:
+    def __init__(
+        self, name: str, parent: Parent, outputs: Sequence[tuple[str, Any]], fire: Fire, register: Register
+    ) -> None:
         self.name = name
         self.parent = parent
         self.gradients: dict[str, Tree] = {place: None for place, _ in outputs}
         self.missing = len(outputs)
         self._came: set[str] = set()
         for place, tensor in outputs:
-            self.register(tensor, self._hook(place, fire))
-
-    def register(self, tensor: Any, hook: Callable[[Any], None]) -> None:
-        """Have the hook called with the tensor's gradient."""
-        raise NotImplementedError
+            register(tensor, self._hook(place, fire))
 
     def _hook(self, place: str, fire: Fire) -> Callable[[Any], None]:
         def hook(gradient: Any) -> None:

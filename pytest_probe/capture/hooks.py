@@ -38,6 +38,12 @@ def modules(namespaces: Sequence[tuple[str, str]], taken: frozenset[str]) -> tup
     return tuple(found)
 
 
+def functions_of(namespaces: Sequence[tuple[str, str]], taken: frozenset[str]) -> list[tuple[str, Any]]:
+    """The functions of these modules, by the names of their records. Raises as `modules` does."""
+    found = modules(namespaces, taken)
+    return [(f"{prefix}.{name}", getattr(module, name)) for prefix, module in found for name in functions(module)]
+
+
 def functions(module: ModuleType) -> list[str]:
     """The names of a module's public functions, without functions from other packages."""
     package = _package(module.__name__)

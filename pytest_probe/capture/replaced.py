@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec import UNSET, Struct
 
+from pytest_probe.capture.arrays import overflown
 from pytest_probe.capture.bindings import Bindings, Function, like, patched
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.frames import CallStacks, remove_our_frames
@@ -22,7 +23,7 @@ from pytest_probe.capture.modules import ModuleCalls, Watch
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
 from pytest_probe.capture.profiling.track import DeviceClock, ShapeRows
 from pytest_probe.capture.recorder import Recorder
-from pytest_probe.capture.snapshot import NamedEntry, Snapshots, Tree, backward_of
+from pytest_probe.capture.snapshot import NamedEntry, Parent, Snapshots, Tree, backward_of, seen_tensors
 from pytest_probe.errors import OverflowFound
 
 
@@ -44,10 +45,11 @@ class _Thread(threading.local):
 
 class ReplacedCalls:
     """The functions of a framework, replaced from `put` until `take_back`. A subclass sets _bindings. tensor is the
-    framework's class of tensors."""
+    framework's class of tensors, compiled_methods are those that run what it compiles, by owner and name."""
 
     framework: str
     tensor: type
+    compiled_methods: Sequence[tuple[Any, str]]
     _bindings: Bindings
 
     def __init__(self) -> None:
@@ -55,8 +57,11 @@ class ReplacedCalls:
         self._listening = False
 
     def methods(self) -> Iterator[tuple[Any, str, Function]]:
-        """Methods that are replaced as well, by owner and name, as those of what the framework compiles, each with its
-        replacement as `patched` takes it."""
+        """The methods that are replaced as well, each with its replacement as `patched` takes it."""
+        return ((owner, name, self.compiled) for owner, name in self.compiled_methods)
+
+    def compiled(self, original: Function, compiled: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Make a call of what the framework compiles."""
         raise NotImplementedError
 
     def compiles(self) -> bool:
@@ -133,16 +138,16 @@ class ReplacedTiming(ReplacedCalls):
             with self.own_functions():
                 yield
         finally:
-            track.note(api, *track.end(api))
+            track.end_call(api)
 
 
 class ReplacingHooks(CallHooks, ReplacedCalls):
     """Sees the outermost calls of replaced functions, and the gradients that come to their outputs. A subclass sets
-    _bindings and _modules. output_gradients waits for a call's; shapes are the classes of results that are one output,
-    though they are sequences."""
+    _bindings and _modules. shapes are the classes of results that are one output, though they are sequences.
+    uninitialised are the last names of functions that give what nobody wrote: an overflow there is none."""
 
-    output_gradients: type[Watched]
     shapes: tuple[type, ...] = ()
+    uninitialised: tuple[str, ...]
     _modules: ReplacedModules
 
     def __init__(self, config: CaptureConfig, values: Snapshots, stacks: CallStacks) -> None:
@@ -174,13 +179,21 @@ class ReplacingHooks(CallHooks, ReplacedCalls):
             for key, item in value.items():
                 yield from self.differentiable(item, f"{place}.{key}")
 
-    def surroundings(self, rule: Rule) -> Iterator[tuple[str, Any]]:
-        """What the outcome, and the kernel, depend on apart from the arguments."""
+    def register(self, tensor: Any, hook: Callable[[Any], None]) -> object:
+        """Have the hook called with the tensor's gradient."""
         raise NotImplementedError
 
-    def uninitialised(self, rule: Rule) -> bool:
-        """Does it give what nobody wrote? An overflow there is none."""
-        raise NotImplementedError
+    def watch(self, name: str, parent: Parent, outputs: Sequence[tuple[str, Any]]) -> None:
+        """Wait for the gradients of a call's outputs; name is that of its backward entry."""
+        Watched(name, parent, outputs, self.fire, self.register)
+
+    def surroundings(self, rule: Rule) -> Iterator[tuple[str, Any]]:
+        """What the outcome, and the kernel, depend on apart from the arguments."""
+        return iter(())
+
+    def overflown(self, tree: Tree) -> bool:
+        self.before_write()
+        return any(seen.data is not UNSET and overflown(seen.data) for _, seen in seen_tensors(tree, ""))
 
     def seen(self, name: str, args: list[Tree], kwargs: dict[str, Tree]) -> None:
         """The snapshots of a call's arguments; what they are taken for may be changed here."""
@@ -288,8 +301,9 @@ class ReplacingHooks(CallHooks, ReplacedCalls):
             if self._backward and self.watches():
                 wanting = list(self.differentiable(outputs, "output"))
                 if wanting:
-                    self.output_gradients(f"{entry.name[:-7]}backward", entry.parent, wanting, self.fire)
-            overflows = self._overflow and not self.uninitialised(rule) and self.overflown(trees)
+                    self.watch(f"{entry.name[:-7]}backward", entry.parent, wanting)
+            written = rule.name.rpartition(".")[2] not in self.uninitialised
+            overflows = self._overflow and written and self.overflown(trees)
             if self._forward and (overflows or not self._overflow):
                 recorder.put(entry, self.snapshots.taken())
         except Exception as error:
@@ -387,7 +401,7 @@ class ReplacedModules(ModuleCalls):
             found = self._hooks.differentiable(outputs, "output")
             own = [one for one in found if given.get(id(one[1])) != self.version(one[1])]
             if own:
-                self._hooks.output_gradients(str(backward_of(entry.name)), entry.parent, own, self._hooks.fire)
+                self._hooks.watch(str(backward_of(entry.name)), entry.parent, own)
             self.watch_parameters(entry.name, parameters)
 
         return watch

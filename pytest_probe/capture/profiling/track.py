@@ -84,50 +84,27 @@ class Track:
         self, api: Api, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None
     ) -> Any:
         """Make a call, and log its time; inside another one only where nested. Raises what the call raises."""
-        if self._open or api.clock is not None:
-            return self._call_inside(api, function, args, kwargs)
-        # The way of most calls. No outer call is open that needs the time of this one.
-        self._open = 1
-        self._inner = 0
-        begin = now()
-        try:
-            result = function(*args, **kwargs) if kwargs else function(*args)
-        except BaseException:
-            self._close(self.failed[api], begin, 0, 0)
-            raise
-        spent = now() - begin
-        self._open = 0
-        log = self.calls[api]
-        log += (begin, spent, self._inner)
-        if len(log) >= _FULL:
-            self._fold(self)
-        return result
-
-    def _call_inside(
-        self, api: Api, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None
-    ) -> Any:
-        """Any call, also one inside another one, or one that waits for a device."""
-        depth = self._open
+        depth, outer = self._open, self._inner
         if depth:
             if not self._nested:
                 return function(*args, **kwargs) if kwargs else function(*args)
         elif api.clock is not None:
             function = self._waiting(api, api.clock, function)
-        outer = self._inner
         self._inner = 0
         self._open = depth + 1
-        begin = now()
+        log, begin = self.calls, now()
         try:
             result = function(*args, **kwargs) if kwargs else function(*args)
         except BaseException:
-            self._close(self.failed[api], begin, outer, depth)
+            log = self.failed
             raise
-        spent = now() - begin
-        log = self.calls[api]
-        log += (begin, spent, self._inner)
-        self._inner = outer + spent
-        self._open = depth
-        if len(log) >= _FULL:
+        finally:
+            spent = now() - begin
+            self._open = depth
+            found = log[api]
+            found += (begin, spent, self._inner)
+            self._inner = outer + spent
+        if len(found) >= _FULL:
             self._fold(self)
         return result
 
@@ -152,24 +129,10 @@ class Track:
         return 0, 0, 0
 
     def end_call(self, api: Api) -> None:
-        """The same as `end` and `note`: what began last is one call."""
-        end = now()
-        frames = self._frames
-        begun, outer, begin = frames.pop() if frames else (None, 0, 0)
-        if begun is not api:
-            if begun is not None:
-                frames.append((begun, outer, begin))
-            begin, spent, inner = self.end(api)
-            if begin:
-                self.note(api, begin, spent, inner)
-            return
-        spent = end - begin
-        log = self.calls[api]
-        log += (begin, spent, self._inner)
-        self._inner = outer + spent
-        self._open -= 1
-        if len(log) >= _FULL:
-            self._fold(self)
+        """What began last, in one stretch, is one call."""
+        begin, spent, inner = self.end(api)
+        if begin:
+            self.note(api, begin, spent, inner)
 
     def note(self, api: Api, begin: int, spent: int, inner: int) -> None:
         """Count what was begun and ended, in one stretch or several, as one call."""
@@ -187,12 +150,6 @@ class Track:
                 self.growth[api] += clock.after(api, token)
 
         return waiting
-
-    def _close(self, log: list[int], begin: int, outer: int, depth: int) -> None:
-        spent = now() - begin
-        log.extend((begin, spent, self._inner))
-        self._inner = outer + spent
-        self._open = depth
 
 
 class ShapeRows:

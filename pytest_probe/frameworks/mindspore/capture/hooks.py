@@ -13,19 +13,15 @@ from mindspore import nn
 from mindspore.experimental.optim import Optimizer as ExperimentalOptimizer
 from mindspore.graph import api as graph
 from mindspore.mint import distributed
-from msgspec import UNSET
 
 from pytest_probe.capture import gradients
-from pytest_probe.capture.arrays import overflown
 from pytest_probe.capture.bindings import Bindings, Function
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.frames import CallStacks
-from pytest_probe.capture.gradients import Watched
-from pytest_probe.capture.hooks import functions as functions_of
-from pytest_probe.capture.hooks import modules
+from pytest_probe.capture.hooks import functions_of
 from pytest_probe.capture.recorder import COMPILED, Recorder, Scope
 from pytest_probe.capture.replaced import ReplacedModules, ReplacingHooks, Rule
-from pytest_probe.capture.snapshot import NamedEntry, Tree, seen_tensors
+from pytest_probe.capture.snapshot import NamedEntry
 from pytest_probe.frameworks.mindspore.arrays import FLOATS, name_of
 from pytest_probe.frameworks.mindspore.capture.names import CLASSES, functions, writing_methods
 from pytest_probe.frameworks.mindspore.capture.values import Values, is_of_kernel
@@ -33,7 +29,6 @@ from pytest_probe.frameworks.mindspore.capture.values import Values, is_of_kerne
 OPTIMIZERS: tuple[Any, ...] = (nn.Optimizer, ExperimentalOptimizer)
 # What the records of other functions begin with.
 _TAKEN = frozenset("Mint MintFunctional Functional Tensor Primitive Cell Jit Distributed MintDistributed".split())
-_UNINITIALISED = ("empty", "empty_like", "new_empty")
 _executor = graph._pynative_executor
 _UNSEEN = "is compiled, and what it calls is not recorded; run the program in PyNative mode, without jit, to record it"
 _OURS = os.path.join(os.path.dirname(__file__), "")
@@ -49,20 +44,14 @@ def compiled_name(compiled: Any) -> str:
     return "" if function.__module__.partition(".")[0] == "mindspore" else str(function.__qualname__)
 
 
-class OutputGradients(Watched):
-    __slots__ = ()
-
-    def register(self, tensor: Any, hook: Callable[[Any], None]) -> None:
-        tensor.register_hook(hook)
-
-
 class MindSporeHooks(ReplacingHooks):
     """Sees MindSpore's calls, the outermost ones, and the gradients that come to their outputs."""
 
     framework = "mindspore"
     suffix = ".npy"
     tensor = mindspore.Tensor
-    output_gradients = OutputGradients
+    compiled_methods = COMPILED_METHODS
+    uninitialised = ("empty", "empty_like", "new_empty")
     distributed = distributed
     regions: tuple[str, ...] = ("Jit.",)
     _modules: Cells
@@ -71,12 +60,9 @@ class MindSporeHooks(ReplacingHooks):
         self._values = Values(config)
         super().__init__(config, self._values, CallStacks(_OURS, lambda code: False, lambda: False))
         wants = self._wants = Scope(config).wants_api if self._calls else lambda name: False
-        rules = [(function, Rule(name, wants(name), writes)) for function, name, writes in functions()]
-        for prefix, module in modules(config.namespaces, _TAKEN):
-            for name in functions_of(module):
-                rule = Rule(f"{prefix}.{name}", wants(f"{prefix}.{name}"), writes=True)
-                rules.append((getattr(module, name), rule))
-        self._bindings = Bindings([(one, self.replacement(one, rule)) for one, rule in rules], CLASSES)
+        named = [*functions(), *((one, name, True) for name, one in functions_of(config.namespaces, _TAKEN))]
+        pairs = [(one, self.replacement(one, Rule(name, wants(name), writes))) for one, name, writes in named]
+        self._bindings = Bindings(pairs, CLASSES)
         self._modules = Cells(config, self._values, self.stacks, self)
         if model is not None:
             self.follow(model)
@@ -84,21 +70,14 @@ class MindSporeHooks(ReplacingHooks):
     def describe(self) -> Mapping[str, str]:
         return {"mindspore": mindspore.__version__, "gradients": "of outputs; a replay computes those of arguments"}
 
-    def overflown(self, tree: Tree) -> bool:
-        self._values.before_write()
-        return any(seen.data is not UNSET and overflown(seen.data) for _, seen in seen_tensors(tree, ""))
-
     def watches(self) -> bool:
         return bool(_executor.grad_flag())
 
     def has_gradient(self, tensor: Any) -> bool:
         return name_of(tensor.dtype) in FLOATS
 
-    def surroundings(self, rule: Rule) -> Iterator[tuple[str, Any]]:
-        return iter(())
-
-    def uninitialised(self, rule: Rule) -> bool:
-        return rule.name.rpartition(".")[2] in _UNINITIALISED
+    def register(self, tensor: Any, hook: Callable[[Any], None]) -> object:
+        return tensor.register_hook(hook)
 
     def of_program(self, error: Exception) -> bool:
         # It computes while the program goes on: whoever asks next meets what a kernel raised.
@@ -112,15 +91,15 @@ class MindSporeHooks(ReplacingHooks):
         self._values.before_write()
 
     def methods(self) -> Iterator[tuple[Any, str, Function]]:
-        yield from ((owner, name, self._compiled) for owner, name in COMPILED_METHODS)
+        yield from super().methods()
         yield from ((kind, name, self._written) for kind, name in writing_methods())
         yield from ((kind, "__call__", self._written) for kind in OPTIMIZERS)
 
-    def _written(self, original: Function, *args: Any, **kwargs: Any) -> Any:
+    def _written(self, original: Function, /, *args: Any, **kwargs: Any) -> Any:
         self._values.before_write()
         return original(*args, **kwargs)
 
-    def _compiled(self, original: Function, compiled: Any, *args: Any, **kwargs: Any) -> Any:
+    def compiled(self, original: Function, compiled: Any, /, *args: Any, **kwargs: Any) -> Any:
         """A call of what MindSpore compiles: one record, without what it calls."""
         name, function = compiled_name(compiled), functools.partial(original, compiled)
         outermost = self._bindings.there and not self._thread.inside

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import mindspore
@@ -21,6 +21,7 @@ class MindSporeTiming(ReplacedTiming):
 
     framework = "mindspore"
     tensor = mindspore.Tensor
+    compiled_methods = COMPILED_METHODS
 
     def __init__(self, stopwatch: Stopwatch) -> None:
         if not stopwatch.asynchronous:
@@ -39,10 +40,7 @@ class MindSporeTiming(ReplacedTiming):
                 "pytest-probe: MindSpore's graph has no hooks that times could be taken in: its backward has no row",
             )
 
-    def methods(self) -> Iterator[tuple[Any, str, Function]]:
-        return ((owner, name, self._compiled) for owner, name in COMPILED_METHODS)
-
-    def _compiled(self, original: Function, compiled: Any, *args: Any, **kwargs: Any) -> Any:
+    def compiled(self, original: Function, compiled: Any, /, *args: Any, **kwargs: Any) -> Any:
         shown = compiled_name(compiled) or "MindSpore's own"
         words = (
             f"pytest-probe: {shown} is compiled, and is one row; run the program without jit to see the calls inside"

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import paddle
 from msgspec import UNSET
 
-from pytest_probe.capture.arrays import overflown
 from pytest_probe.capture.bindings import Bindings, Function
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.frames import CallStacks
-from pytest_probe.capture.hooks import functions, modules
+from pytest_probe.capture.gradients import Fire, Watched
+from pytest_probe.capture.hooks import functions_of
 from pytest_probe.capture.recorder import COMPILED, Scope
-from pytest_probe.capture.replaced import ReplacingHooks, Rule
-from pytest_probe.capture.snapshot import PlainEntry, Tree, seen_tensors
+from pytest_probe.capture.replaced import ReplacedModules, ReplacingHooks, Rule
+from pytest_probe.capture.snapshot import NamedEntry, PlainEntry, Tree
 from pytest_probe.frameworks.paddle.arrays import SIZES, is_float
-from pytest_probe.frameworks.paddle.capture.gradients import Modules, OutputGradients
-from pytest_probe.frameworks.paddle.capture.names import RecordedFunctions, compiled_kinds, functions_at
+from pytest_probe.frameworks.paddle.capture.names import (
+    BACKWARDS,
+    COMPILED_METHODS,
+    builds_graph,
+    functions_at,
+    recorded_functions,
+)
 from pytest_probe.frameworks.paddle.capture.values import Values, collectives, may_be_far, place
 
 # Asked at every call.
 _grads = paddle.is_grad_enabled
 _default = paddle.get_default_dtype
-_modes: Any = paddle.base.framework.global_var
 _tracer: Any = paddle.base.framework._dygraph_tracer
 _OFF = paddle.base.core.AmpLevel.O0
 # Paddle casts nothing on its CPU.
@@ -34,9 +38,68 @@ _AMP = may_be_far()
 _TAKEN = frozenset({"paddle", "Distributed"})
 # Arguments that may be the name of a device.
 _DEVICES = ("place", "device")
-_BACKWARDS: Any = (paddle.Tensor.backward, paddle.autograd.backward, paddle.grad)
-# What these give nobody wrote: an overflow there is none.
-_UNINITIALISED = ("empty", "empty_like", "create_tensor")
+
+
+class _WatchedParameters(Watched):
+    """The gradients of a layer's own parameters in the first backward: sums over all that used them in it."""
+
+    __slots__ = ("_hooks",)
+
+    def __init__(self, name: str, parameters: Sequence[tuple[str, Any]], fire: Fire) -> None:
+        self._hooks: list[tuple[Any, int]] = []
+        super().__init__(name, UNSET, parameters, fire, self._register)
+
+    def _register(self, tensor: Any, hook: Callable[[Any], None]) -> None:
+        self._hooks.append((tensor, tensor._register_grad_hook(hook)))
+
+    def leave(self) -> None:
+        """Take the hooks away: parameters outlive every capture. Not from inside a hook."""
+        for tensor, hook in self._hooks:
+            tensor._remove_grad_hook(hook)
+        self._hooks.clear()
+
+    def entries(self) -> Iterator[NamedEntry]:
+        yield NamedEntry(self.name, {place: [tree] for place, tree in self.gradients.items() if tree is not None})
+
+
+class Modules(ReplacedModules):
+    """The calls of Paddle's layers, and their gradients."""
+
+    kind = paddle.nn.Layer
+    kind_name = "paddle.nn.Layer"
+    atoms = (paddle.Tensor, *SIZES)
+
+    def __init__(self, config: CaptureConfig, values: Values, stacks: CallStacks, hooks: ReplacingHooks) -> None:
+        super().__init__(config, values, stacks, hooks)
+        self._parameters: dict[str, _WatchedParameters] = {}
+
+    def leave(self) -> None:
+        """No gradients of parameters come any more."""
+        for watched in self._parameters.values():
+            watched.leave()
+        self._parameters.clear()
+
+    def named(self, model: Any) -> Iterable[tuple[str, Any]]:
+        found: Iterator[tuple[str, Any]] = model.named_sublayers(include_self=True)
+        return found
+
+    def parameters(self, module: Any) -> Mapping[str, Any]:
+        return {key: one for key, one in module._parameters.items() if one is not None and one._is_initialized()}
+
+    def version(self, tensor: Any) -> int:
+        return int(tensor._inplace_version())
+
+    def watch_parameters(self, name: str, parameters: Mapping[str, Any]) -> None:
+        """From the first call of a layer on, until gradients come: they are those of all its calls together."""
+        stem, _, number = name.rpartition(".forward.")
+        watched = self._parameters.get(stem)
+        if watched is not None:
+            if not watched.began:
+                return
+            watched.leave()
+        wanting = [(key, one) for key, one in parameters.items() if not one.stop_gradient and is_float(one)]
+        if wanting:
+            self._parameters[stem] = _WatchedParameters(f"{stem}.parameters_grad.{number}", wanting, self._hooks.fire)
 
 
 class PaddleHooks(ReplacingHooks):
@@ -45,7 +108,9 @@ class PaddleHooks(ReplacingHooks):
     framework = "paddle"
     shapes = SIZES
     tensor = paddle.Tensor
-    output_gradients = OutputGradients
+    compiled_methods = COMPILED_METHODS
+    compiles = staticmethod(builds_graph)
+    uninitialised = ("empty", "empty_like", "create_tensor")
     distributed = paddle.distributed
     _modules: Modules
 
@@ -56,9 +121,11 @@ class PaddleHooks(ReplacingHooks):
         )
         super().__init__(config, self._values, stacks)
         wants = Scope(config).wants_api if self._calls else lambda name: False
-        self._functions = RecordedFunctions(wants, _named(config), all=self._calls and config.targets is None)
-        pairs = [(function, self.replacement(function, rule)) for function, rule in self._functions.rules]
-        pairs += [(function, self.ending(function)) for function in _BACKWARDS]
+        named = list(collectives()) if config.targets is None else functions_at(config.targets)
+        named += functions_of(config.namespaces, _TAKEN)
+        functions = recorded_functions(wants, named, all=self._calls and config.targets is None)
+        pairs = [(function, self.replacement(function, rule)) for function, rule in functions]
+        pairs += [(function, self.ending(function)) for function in BACKWARDS.values()]
         self._bindings = Bindings(pairs, [paddle.Tensor])
         self._modules = Modules(config, self._values, self.stacks, self)
         if model is not None:
@@ -71,12 +138,6 @@ class PaddleHooks(ReplacingHooks):
     def describe(self) -> Mapping[str, str]:
         # Read by people: where the gradients of arguments are.
         return {"paddle": str(paddle.__version__), "gradients": "of outputs; a replay computes those of arguments"}
-
-    def overflown(self, tree: Tree) -> bool:
-        return any(seen.data is not UNSET and overflown(seen.data) for _, seen in seen_tensors(tree, ""))
-
-    def compiles(self) -> bool:
-        return _modes._dygraph_tracer_ is None
 
     def entered_graph(self) -> None:
         if self._recorder is not None:
@@ -91,8 +152,8 @@ class PaddleHooks(ReplacingHooks):
         # That of a leaf is no call's, and outlives it.
         return not tensor.stop_gradient and not tensor.is_leaf and is_float(tensor)
 
-    def uninitialised(self, rule: Rule) -> bool:
-        return rule.name.rpartition(".")[2] in _UNINITIALISED
+    def register(self, tensor: Any, hook: Callable[[Any], None]) -> object:
+        return tensor._register_grad_hook(hook)
 
     def seen(self, name: str, args: list[Tree], kwargs: dict[str, Tree]) -> None:
         """The names of devices among arguments as what they are: `x.to("gpu:0")`, `place="cpu"`."""
@@ -112,21 +173,10 @@ class PaddleHooks(ReplacingHooks):
         if rule.draws:
             yield "rng", " ".join(str(state) for state in paddle.get_rng_state())
 
-    def methods(self) -> Iterator[tuple[Any, str, Function]]:
-        return ((kind, "__call__", self._compiled) for kind in compiled_kinds())
-
-    def _compiled(self, original: Function, *args: Any, **kwargs: Any) -> Any:
+    def compiled(self, original: Function, compiled: Any, /, *args: Any, **kwargs: Any) -> Any:
         unseen = "what runs inside paddle.jit.to_static is not recorded"
         with self.away(COMPILED, f"pytest-probe: {unseen}; run the program without it to record it"):
-            return original(*args, **kwargs)
-
-
-def _named(config: CaptureConfig) -> list[tuple[str, Any]]:
-    """The functions of the user's choice, by the names of their records. Raises SettingsError."""
-    found = list(collectives()) if config.targets is None else functions_at(config.targets)
-    for prefix, module in modules(config.namespaces, _TAKEN):
-        found += [(f"{prefix}.{name}", getattr(module, name)) for name in functions(module)]
-    return found
+            return original(compiled, *args, **kwargs)
 
 
 _OURS = os.path.join(os.path.dirname(__file__), "")

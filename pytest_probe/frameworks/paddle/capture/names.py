@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import importlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -42,30 +42,36 @@ _DRAWING = frozenset(
 )
 
 
-def compiled_kinds() -> Iterator[Any]:
-    """What paddle.jit.to_static makes of functions: what such a one calls is not the program's."""
-    for name in ("ASTStaticFunction", "SymbolicStaticFunction"):
-        if hasattr(program_translator, name):
-            yield getattr(program_translator, name)
+_KINDS = (getattr(program_translator, name, None) for name in ("ASTStaticFunction", "SymbolicStaticFunction"))
+# What paddle.jit.to_static has compiled is called by these: what such a function calls is not the program's.
+COMPILED_METHODS: Sequence[tuple[Any, str]] = tuple((kind, "__call__") for kind in _KINDS if kind is not None)
+BACKWARDS: Mapping[str, Any] = {
+    "paddle.Tensor.backward": paddle.Tensor.backward,
+    "paddle.autograd.backward": paddle.autograd.backward,
+    "paddle.grad": paddle.grad,
+}
+_modes: Any = paddle.base.framework.global_var
 
 
-class RecordedFunctions:
-    """The rules of one capture, each with its function."""
+def builds_graph() -> bool:
+    """Does Paddle build a static graph now?"""
+    return _modes._dygraph_tracer_ is None
 
-    def __init__(
-        self, wants: Callable[[str], bool], named: Sequence[tuple[str, Any]] = (), *, all: bool = True
-    ) -> None:
-        """named are functions of the user's choice, by the names that they get; not all: no others are recorded, also
-        not those above them."""
-        chosen = {id(function): (name, function) for name, function in reversed(named)}
-        known = [(function, name if all else "", writes) for function, name, writes in _functions()]
-        rules = [(function, *chosen.pop(id(function), (name,))[:1], writes) for function, name, writes in known]
-        rules += [(function, name, True) for name, function in chosen.values()]
-        self.rules = [
-            (function, Rule(name, bool(name) and wants(name), writes, name.rpartition(".")[2].rstrip("_") in _DRAWING))
-            for function, name, writes in rules
-            if name or writes or (isinstance(function, FunctionType) and function.__name__ in _INSIDE)
-        ]
+
+def recorded_functions(
+    wants: Callable[[str], bool], named: Sequence[tuple[str, Any]] = (), *, all: bool = True
+) -> list[tuple[Any, Rule]]:
+    """The functions that are replaced, with their rules. named are functions of the user's choice, by the names that
+    they get; not all: no others are recorded, also not those above them."""
+    chosen = {id(function): (name, function) for name, function in reversed(named)}
+    known = [(function, name if all else "", writes) for function, name, writes in _functions()]
+    rules = [(function, *chosen.pop(id(function), (name,))[:1], writes) for function, name, writes in known]
+    rules += [(function, name, True) for name, function in chosen.values()]
+    return [
+        (function, Rule(name, bool(name) and wants(name), writes, name.rpartition(".")[2].rstrip("_") in _DRAWING))
+        for function, name, writes in rules
+        if name or writes or (isinstance(function, FunctionType) and function.__name__ in _INSIDE)
+    ]
 
 
 @functools.cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import paddle
@@ -12,23 +12,18 @@ from pytest_probe.capture.framework import Timing
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
 from pytest_probe.capture.profiling.track import DeviceClock, WaitingClock
 from pytest_probe.capture.replaced import ReplacedTiming
-from pytest_probe.frameworks.paddle.capture.names import RecordedFunctions, compiled_kinds
-
-_modes: Any = paddle.base.framework.global_var
-_BACKWARDS = (
-    ("paddle.Tensor.backward", paddle.Tensor.backward),
-    ("paddle.autograd.backward", paddle.autograd.backward),
-    ("paddle.grad", paddle.grad),
-)
+from pytest_probe.frameworks.paddle.capture.names import BACKWARDS, COMPILED_METHODS, builds_graph, recorded_functions
 
 
 class PaddleTiming(ReplacedTiming):
     framework = "paddle"
     tensor = paddle.Tensor
+    compiled_methods = COMPILED_METHODS
+    compiles = staticmethod(builds_graph)
 
     def __init__(self, stopwatch: Stopwatch) -> None:
-        named = [(function, rule.name) for function, rule in RecordedFunctions(lambda name: True).rules if rule.name]
-        named += [(function, name) for name, function in _BACKWARDS]
+        named = [(function, rule.name) for function, rule in recorded_functions(lambda name: True) if rule.name]
+        named += [(function, name) for name, function in BACKWARDS.items()]
         clock = _clock(stopwatch)
         super().__init__(stopwatch, named, [paddle.Tensor], clock, lambda: _ahead() and paddle.device.synchronize())
         stopwatch.versions["paddle"] = str(paddle.__version__)
@@ -38,18 +33,12 @@ class PaddleTiming(ReplacedTiming):
                 "pytest-probe: Paddle's graph has no hooks that times could be taken in: its whole backward is one row",
             )
 
-    def compiles(self) -> bool:
-        return _modes._dygraph_tracer_ is None
-
-    def methods(self) -> Iterator[tuple[Any, str, Function]]:
-        return ((kind, "__call__", self._compiled) for kind in compiled_kinds())
-
-    def _compiled(self, original: Function, *args: Any, **kwargs: Any) -> Any:
+    def compiled(self, original: Function, compiled: Any, /, *args: Any, **kwargs: Any) -> Any:
         unseen = "what runs inside paddle.jit.to_static is one row"
         with self.away(
             "paddle.jit.to_static", f"pytest-probe: {unseen}; run the program without it to see the calls inside"
         ):
-            return original(*args, **kwargs)
+            return original(compiled, *args, **kwargs)
 
 
 made: Callable[[Stopwatch], Timing] = PaddleTiming  # see capture.framework.timing

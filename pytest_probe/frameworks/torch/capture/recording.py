@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,8 +13,6 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from pytest_probe.capture.bindings import of_first
 from pytest_probe.capture.config import CaptureConfig
-from pytest_probe.capture.estimate import snapshot_seconds
-from pytest_probe.capture.framework import Recording
 from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.torch.capture.hooks import TorchHooks
 from pytest_probe.frameworks.torch.capture.values import Values
@@ -41,7 +38,7 @@ class _Keeping:
         return hash(self.function)
 
 
-def _keep_dropped(wanted: bool) -> None:
+def keep_dropped(wanted: bool) -> None:
     """From now on these functions, and the modules that call them, give what they get; not wanted: as torch has it."""
     for name in _DROPOUTS:
         found = getattr(F, name)
@@ -50,7 +47,7 @@ def _keep_dropped(wanted: bool) -> None:
 
 
 @contextmanager
-def _steps_end(step: Callable[[], None]) -> Iterator[None]:
+def after_optimizer_steps(step: Callable[[], None]) -> Iterator[None]:
     handle = register_optimizer_step_post_hook(of_first(step))
     try:
         yield
@@ -58,27 +55,18 @@ def _steps_end(step: Callable[[], None]) -> Iterator[None]:
         handle.remove()
 
 
-class TorchRecording:
-    """torch, as a capture needs it."""
-
-    after_optimizer_steps = staticmethod(_steps_end)
-    keep_dropped = staticmethod(_keep_dropped)
-
-    def hooks(self, config: CaptureConfig, model: Any = None) -> TorchHooks:
-        if config.layout == "paddleapex":
-            raise SettingsError("layout", config.layout, "PaddleAPEX's files hold calls of Paddle; give layout msprobe")
-        return TorchHooks(config, model)
-
-    def snapshot_seconds(self, dtype: str, shape: tuple[int, ...], file: Path | None) -> float:
-        values = Values(CaptureConfig("", task="statistics" if file is None else "tensor"))
-        with torch.no_grad():
-            return snapshot_seconds(values, torch.ones(shape, dtype=getattr(torch, dtype)), file)
-
-    def seed(self, seed: int, deterministic: bool) -> None:
-        torch.manual_seed(seed)
-        torch.use_deterministic_algorithms(deterministic, warn_only=True)
-        torch.backends.cudnn.deterministic = deterministic
-        torch.backends.cudnn.benchmark = False
+def hooks(config: CaptureConfig, model: Any = None) -> TorchHooks:
+    if config.layout == "paddleapex":
+        raise SettingsError("layout", config.layout, "PaddleAPEX's files hold calls of Paddle; give layout msprobe")
+    return TorchHooks(config, model)
 
 
-made: Callable[[], Recording] = TorchRecording  # see capture.framework.recording
+def sample(config: CaptureConfig, dtype: str, shape: tuple[int, ...]) -> tuple[Values, Any]:
+    return Values(config), torch.ones(shape, dtype=getattr(torch, dtype))
+
+
+def seed(seed: int, deterministic: bool) -> None:
+    torch.manual_seed(seed)
+    torch.use_deterministic_algorithms(deterministic, warn_only=True)
+    torch.backends.cudnn.deterministic = deterministic
+    torch.backends.cudnn.benchmark = False

@@ -7,18 +7,18 @@ import pytest
 paddle = pytest.importorskip("paddle")
 
 from pytest_probe.frameworks.paddle.allowlist import is_api
-from pytest_probe.frameworks.paddle.capture.names import RecordedFunctions
+from pytest_probe.frameworks.paddle.capture.names import recorded_functions
 
 
 def test_names_are_allowed_in_a_replay() -> None:
-    names = [rule.name for _, rule in RecordedFunctions(lambda name: True).rules if rule.name]
+    names = [rule.name for _, rule in recorded_functions(lambda name: True) if rule.name]
     assert len(names) == len(set(names)) > 1000
     assert [name for name in names if not is_api(name.partition(".")[2])] == []
 
 
 @pytest.mark.parametrize("module", [paddle, paddle.nn.functional, paddle.linalg, paddle.fft])
 def test_no_public_function_is_forgotten(module: object) -> None:
-    found = {id(function) for function, _ in RecordedFunctions(lambda name: True).rules}
+    found = {id(function) for function, _ in recorded_functions(lambda name: True)}
     place = module.__name__.partition(".")[2]  # type: ignore[attr-defined]
     missing = [
         name
@@ -47,10 +47,10 @@ def test_no_public_function_is_forgotten(module: object) -> None:
     ],
 )
 def test_a_function_has_its_own_name(function: object, name: str) -> None:
-    rules = {id(function): rule for function, rule in RecordedFunctions(lambda name: True).rules}
+    rules = {id(function): rule for function, rule in recorded_functions(lambda name: True)}
     assert rules[id(function)].name == name
 
 
 def test_operators_that_write_are_known() -> None:
-    rules = [rule for function, rule in RecordedFunctions(lambda name: True).rules if function is paddle._C_ops.sgd_]
+    rules = [rule for function, rule in recorded_functions(lambda name: True) if function is paddle._C_ops.sgd_]
     assert [rule.writes for rule in rules] == [True]

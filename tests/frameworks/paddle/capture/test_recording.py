@@ -13,7 +13,7 @@ import pytest
 paddle = pytest.importorskip("paddle")
 
 from pytest_probe import PrecisionDebugger, seed_all
-from pytest_probe.frameworks.paddle.capture.recording import made
+from pytest_probe.frameworks.paddle.capture import recording
 
 FLAGS = ("FLAGS_cudnn_deterministic", "FLAGS_embedding_deterministic")
 
@@ -63,14 +63,14 @@ def test_flags_of_deterministic_algorithms(
     told: dict[str, bool] = {}
     monkeypatch.setattr(paddle.base.core, "globals", lambda: dict.fromkeys(known, False))
     monkeypatch.setattr(paddle, "set_flags", told.update)
-    made().seed(3, deterministic)
+    recording.seed(3, deterministic)
     assert told == dict.fromkeys(known, deterministic)
 
 
 def test_a_step_ends_with_each_step_of_the_first_optimizer() -> None:
     first, second = (paddle.optimizer.SGD(0.1, parameters=[paddle.create_parameter([2], "float32")]) for _ in range(2))
     steps = []
-    with made().after_optimizer_steps(lambda: steps.append(1)):
+    with recording.after_optimizer_steps(lambda: steps.append(1)):
         for optimizer in (first, second, first):
             optimizer.step()
     first.step()
