@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from pytest_probe.frameworks.python.binding import works_in_place
 from pytest_probe.frameworks.torch.capture.modes import Presence, transforming, unseen, without_modes
@@ -42,8 +42,13 @@ class Made(NamedTuple):
         return self.name.rpartition(".")[0]
 
     @property
+    def whole(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """All that it was given."""
+        return tuple(self.args), dict(self.kwargs)
+
+    @property
     def given(self) -> list[torch.Tensor]:
-        return _tensors((self.args, self.kwargs))
+        return _tensors(self.whole)
 
     @property
     def place(self) -> str:
@@ -73,27 +78,22 @@ class Asks(Protocol):
         """What takes the place of the result of a call that writes to none of its arguments; None: nothing."""
 
 
-class TorchAsking:
+class TorchAsking(TorchFunctionMode):
     """Sees the program's calls between begin and end, on this thread and on threads that it starts."""
 
     def __init__(self, wants: Callable[[str], bool], asks: Asks) -> None:
-        self._mode = _Mode(RecordedFunctions(wants), asks)
-        self._presence = Presence(self._mode, lambda: None)
+        super().__init__()
+        self._rules, self._asks, self._asking = RecordedFunctions(wants), asks, False
+        self._presence = Presence(self, lambda: None)
 
     def begin(self) -> None:
-        self._mode.asking = True
+        self._asking = True
         self._presence.begin()
 
     def end(self) -> None:
         """Leave no hook; a thread that is still running keeps the mode, idle."""
-        self._mode.asking = False
+        self._asking = False
         self._presence.end()
-
-
-class _Mode(TorchFunctionMode):
-    def __init__(self, rules: RecordedFunctions, asks: Asks) -> None:
-        super().__init__()
-        self._rules, self._asks, self.asking = rules, asks, False
 
     def __torch_function__(
         self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -105,7 +105,7 @@ class _Mode(TorchFunctionMode):
             rule = self._rules.learn(function, sys._getframe().f_back)
         if isinstance(rule, Inside):
             function, rule = rule
-        if rule is None or rule is ALIASING or not (rule.wanted and self.asking) or transforming():
+        if rule is None or rule is ALIASING or not (rule.wanted and self._asking) or transforming():
             return function(*args, **kwargs)
         name = self._asks.chosen(rule.name)
         return self._made(rule, name, function, args, kwargs) if name else function(*args, **kwargs)
@@ -116,7 +116,7 @@ class _Mode(TorchFunctionMode):
         writes, backward = rule.writes or works_in_place(rule.name) or "out" in kwargs, self._asks.backward
         try:
             with _alike(), unseen():
-                given = tree_map(_copied if writes or backward else _detached, (tuple(args), dict(kwargs)))
+                given = _each(_copied if writes or backward else _detached, (tuple(args), dict(kwargs)))
         except Exception as error:  # a tensor that cannot be copied, or no memory
             self._asks.failed(rule.name, error)
             return function(*args, **kwargs)
@@ -193,18 +193,14 @@ class _Drawn:
     def __init__(self) -> None:
         kind = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
         device: Any = None if kind is None else torch.get_device_module(kind.type)
-        self._places: list[Any] = [place for place in (torch, device) if hasattr(place, "get_rng_state")]
-        self._states = self._now()
+        self.places: list[Any] = [place for place in (torch, device) if hasattr(place, "get_rng_state")]
+        self.states = self._now()
 
     def _now(self) -> list[torch.Tensor]:
-        return [place.get_rng_state() for place in self._places]
+        return [place.get_rng_state() for place in self.places]
 
     def moved(self) -> bool:
-        return not all(map(torch.equal, self._states, self._now()))
-
-    def put_back(self) -> None:
-        for place, state in zip(self._places, self._states, strict=True):
-            place.set_rng_state(state)
+        return not all(map(torch.equal, self.states, self._now()))
 
 
 @contextmanager
@@ -213,17 +209,21 @@ def _drawing_nothing() -> Iterator[None]:
     try:
         yield
     finally:
-        drawn.put_back()
+        for place, state in zip(drawn.places, drawn.states, strict=True):
+            place.set_rng_state(state)
 
 
-def _detached(value: Any) -> Any:
-    return value.detach().requires_grad_(value.requires_grad) if isinstance(value, torch.Tensor) else value
+def _each(changed: Callable[[torch.Tensor], Any], tree: Any) -> Any:
+    """The tree with each of its tensors changed."""
+    return tree_map_only(torch.Tensor, changed, tree)
 
 
-def _copied(value: Any) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return value
-    return value.detach().clone().requires_grad_(value.requires_grad)
+def _detached(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().requires_grad_(tensor.requires_grad)
+
+
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().clone().requires_grad_(tensor.requires_grad)
 
 
 def _place_in_graph(tensor: torch.Tensor) -> tuple[Any, int]:
@@ -237,8 +237,7 @@ def _make_again(call: Made) -> None:
         return
     with torch.enable_grad():
         with unseen():  # a leaf cannot be written to
-            given = (tuple(call.args), dict(call.kwargs))
-            args, kwargs = tree_map(lambda leaf: leaf.view_as(leaf) if isinstance(leaf, torch.Tensor) else leaf, given)
+            args, kwargs = _each(lambda leaf: leaf.view_as(leaf), call.whole)
         results = _tensors(call.function(*args, **kwargs))
     pairs = zip(results, call.gradients, strict=True)
     asked = [(result, gradient) for result, gradient in pairs if gradient is not None]
@@ -253,14 +252,12 @@ def _as_an_autocast_casts(given: Any, result: Any) -> Any:
         return given
     dtype = results[0].dtype
     casts = (torch.float32,) if dtype in _NARROW else _NARROW if dtype is torch.float32 else ()
+
+    def cast(leaf: torch.Tensor) -> torch.Tensor:
+        return leaf.detach().to(dtype).requires_grad_(leaf.requires_grad) if leaf.dtype in casts else leaf
+
     with torch.no_grad(), unseen():
-        return tree_map(lambda leaf: _cast(leaf, casts, dtype), given)
-
-
-def _cast(leaf: Any, casts: Sequence[torch.dtype], dtype: torch.dtype) -> Any:
-    if not isinstance(leaf, torch.Tensor) or leaf.dtype not in casts:
-        return leaf
-    return leaf.detach().to(dtype).requires_grad_(leaf.requires_grad)
+        return _each(cast, given)
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:
@@ -276,10 +273,12 @@ def otherwise(call: Made, *, on_cpu: bool) -> Any | None:
     with _drawing_nothing(), torch.autocast(call.given[0].device.type, enabled=False):
         found = [leaf.to(of) for leaf, of in zip(_other_run(call, dtype, on_cpu=on_cpu), own, strict=True)]
     # A view stays one: the program may write to it.
-    if all(map(_same, own, found)):
+    if all(
+        bool(((one == other) | ((one != one) & (other != other))).all()) for one, other in zip(own, found, strict=True)
+    ):
         return None
     leaves = iter(found)
-    return tree_map(lambda leaf: next(leaves) if isinstance(leaf, torch.Tensor) else leaf, call.result)
+    return _each(lambda leaf: next(leaves), call.result)
 
 
 def agrees(call: Made, *, on_cpu: bool) -> bool:
@@ -301,8 +300,8 @@ def repeats(call: Made, times: int) -> bool:
     if call.result is None:
         return False
     try:
-        own = [_bits(leaf) for leaf in _tensors(call.result)]
-        args, kwargs = tree_map(_copied, (tuple(call.args), dict(call.kwargs)))
+        own = _bits(_tensors(call.result))
+        args, kwargs = _each(_copied, call.whole)
         held = [leaf for leaf in _tensors((args, kwargs)) if leaf.is_floating_point()]
         numbers = [leaf.clone() for leaf in held]
         for leaf in held:
@@ -312,7 +311,8 @@ def repeats(call: Made, times: int) -> bool:
             leaf.copy_(right)
         same = (_tensors(call.function(*args, **kwargs)) for _ in range(times))
         fresh = (_other_run(call, None, on_cpu=False) for _ in range(times))
-        return all(_equal(own, [_bits(leaf) for leaf in found]) for found in chain(same, fresh))
+        found = (_bits(leaves) for leaves in chain(same, fresh))
+        return all(len(own) == len(bits) and all(map(torch.equal, own, bits)) for bits in found)
     except Exception:  # the other numbers are refused, or there is no memory: who asks further says so
         return False
 
@@ -324,8 +324,8 @@ def moves_little(call: Made, steps: Sequence[int], ulps: float) -> bool:
     if not own or not all(leaf.is_floating_point() and bool(leaf.isfinite().all()) for leaf in own):
         return False
 
-    def moved(step: int, reverse: bool, leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point():
+    def moved(step: int, reverse: bool, leaf: torch.Tensor) -> torch.Tensor:
+        if not leaf.is_floating_point():
             return leaf
         wide = torch.float64 if leaf.itemsize > 2 else torch.float32
         drawn = (torch.rand(leaf.shape, dtype=wide, device=leaf.device) - int(reverse)).abs()
@@ -334,7 +334,7 @@ def moves_little(call: Made, steps: Sequence[int], ulps: float) -> bool:
     try:
         for place, step in enumerate(steps):
             torch.manual_seed(0)
-            args, kwargs = tree_map(partial(moved, step, place == 1), (tuple(call.args), dict(call.kwargs)))
+            args, kwargs = _each(partial(moved, step, place == 1), call.whole)
             for one, other in zip(own, _tensors(call.function(*args, **kwargs)), strict=True):
                 # An ulp is half that at least.
                 most = ulps * torch.finfo(one.dtype).eps / 2 * one.double().abs()
@@ -345,12 +345,8 @@ def moves_little(call: Made, steps: Sequence[int], ulps: float) -> bool:
         return False
 
 
-def _bits(leaf: torch.Tensor) -> torch.Tensor:
-    return leaf.detach().contiguous().flatten().view(torch.uint8)
-
-
-def _equal(own: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
-    return len(own) == len(other) and all(map(torch.equal, own, other))
+def _bits(leaves: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    return [leaf.detach().contiguous().flatten().view(torch.uint8) for leaf in leaves]
 
 
 def _rounded_once(own: torch.Tensor, wide: torch.Tensor) -> bool:
@@ -360,10 +356,6 @@ def _rounded_once(own: torch.Tensor, wide: torch.Tensor) -> bool:
     near = _TIE * torch.finfo(own.dtype).eps / 2
     one, other = (wide * (1 - near)).to(own.dtype), (wide * (1 + near)).to(own.dtype)
     return bool(((own >= torch.minimum(one, other)) & (own <= torch.maximum(one, other))).all())
-
-
-def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return bool(((one == other) | ((one != one) & (other != other))).all())
 
 
 def _wider(call: Made) -> torch.dtype | None:
@@ -379,13 +371,11 @@ def _wider(call: Made) -> torch.dtype | None:
 def _other_run(call: Made, dtype: torch.dtype | None, *, on_cpu: bool) -> list[torch.Tensor]:
     """The call on copies of its arguments, in their graph, the floating ones in this dtype where that is wider."""
 
-    def copied(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor):
-            return leaf
+    def copied(leaf: torch.Tensor) -> torch.Tensor:
         wide = leaf.is_floating_point() and dtype is not None and leaf.dtype.itemsize < dtype.itemsize
         return leaf.to("cpu" if on_cpu else leaf.device, dtype if wide else leaf.dtype, copy=True)
 
-    args, kwargs = tree_map(copied, (tuple(call.args), dict(call.kwargs)))
+    args, kwargs = _each(copied, call.whole)
     return _tensors(call.function(*args, **kwargs))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FunctionType, ModuleType
@@ -38,6 +39,13 @@ _count = torch._C._len_torch_function_stack
 _at = torch._C._get_function_stack_at
 
 _QUESTIONS = (torch._C._has_torch_function, torch._C._has_torch_function_unary, torch._C._has_torch_function_variadic)
+
+
+def _modules() -> Iterator[ModuleType]:
+    """torch's modules that are loaded."""
+    for place, module in list(sys.modules.items()):
+        if place.startswith("torch.") and isinstance(module, ModuleType) and module is not torch._C:
+            yield module
 
 
 class _Thread(threading.local):
@@ -79,8 +87,10 @@ class _Entering:
     def patched(self) -> Iterator[None]:
         """While it lasts torch's modules ask here."""
         with ExitStack() as stack:
-            for module, name in _asking():
-                stack.enter_context(patched(module, name, self._ask))
+            for module in _modules():
+                for name, value in list(vars(module).items()):
+                    if any(value is question for question in _QUESTIONS):
+                        stack.enter_context(patched(module, name, self._ask))
             yield
 
     def _ask(self, original: Callable[..., bool], *args: Any) -> bool:
@@ -101,15 +111,6 @@ class _Entering:
             _pop()
 
 
-def _asking() -> Iterator[tuple[ModuleType, str]]:
-    """Where torch's modules hold a question."""
-    for place, module in list(sys.modules.items()):
-        if place.startswith("torch.") and isinstance(module, ModuleType) and module is not torch._C:
-            for name, value in list(vars(module).items()):
-                if any(value is question for question in _QUESTIONS):
-                    yield module, name
-
-
 _HANDLER = "handle_torch_function"
 
 
@@ -118,8 +119,7 @@ def _handing_over_to(mode: TorchFunctionMode) -> Iterator[None]:
     """While it lasts the mode gets its calls from here, as torch hands them over: off, and without types."""
     original = torch.overrides.handle_torch_function
     shorter = _shorter(mode, original)
-    loaded = [module for place, module in list(sys.modules.items()) if place.startswith("torch.")]
-    places = [each for each in loaded if isinstance(each, ModuleType) and vars(each).get(_HANDLER) is original]
+    places = [module for module in _modules() if vars(module).get(_HANDLER) is original]
     for module in places:
         setattr(module, _HANDLER, shorter)
     try:
@@ -168,79 +168,45 @@ class _Timed:
         self.rows = ShapeRows(self.api, torch.Tensor)
 
 
-class TorchTiming:
-    """Times torch's calls between begin and end, on this thread and those that it starts."""
+class TorchTiming(TorchFunctionMode):
+    """Times torch's calls between begin and end, on this thread and those that it starts: first-level ones, since torch
+    takes the mode off while it runs, or all, where the mode is on again inside a call once torch has asked for it."""
 
     def __init__(self, stopwatch: Stopwatch) -> None:
+        super().__init__()
         self._stopwatch = stopwatch
+        self._local = stopwatch.local
+        self._track: Callable[[], Track] = stopwatch.track
+        self._by_shape = stopwatch.by_shape
+        self._nodes = Nodes(stopwatch) if stopwatch.backward else None
+        self._entering = _Entering(self) if stopwatch.nested else None
+        self._plain = self._nodes is None and not stopwatch.by_shape and not stopwatch.nested
         self._rules = RecordedFunctions(lambda name: True)
+        self._table: dict[Hashable, _Timed | None] = {}
         self._compiled = stopwatch.api(_FRAMEWORK, "torch.compile")
         self._clock = _clock(stopwatch)
         self._engine = stopwatch.api(_FRAMEWORK, "Torch.autograd.backward", clock=self._clock)
-        self._nodes = Nodes(stopwatch) if stopwatch.backward else None
-        mode = _NestedMode if stopwatch.nested else _Mode
-        self._mode = mode(stopwatch, self._timed, self._nodes)
-        self._presence = Presence(self._mode, self._enter_compiled, self._leave_compiled)
+        self._presence = Presence(self, self._enter_compiled, self._leave_compiled)
         self._patches = ExitStack()
         stopwatch.versions["torch"] = str(torch.__version__)
 
     def begin(self) -> None:
         self._presence.begin()
         self._patches.enter_context(patched(torch.autograd, "_engine_run_backward", self._run_backward))
-        self._patches.enter_context(_handing_over_to(self._mode))
+        self._patches.enter_context(_handing_over_to(self))
         if self._nodes is not None:
             self._patches.enter_context(self._nodes.registered_quickly())
-        if isinstance(self._mode, _NestedMode):
-            self._patches.enter_context(self._mode.entering.patched())
+        if self._entering is not None:
+            self._patches.enter_context(self._entering.patched())
 
     def end(self) -> None:
         """A thread that is still running keeps the mode, idle."""
         self._patches.close()
         self._presence.end()
-        self._mode.idle()
+        self._table = defaultdict(lambda: None)
         self._stopwatch.wait(torch.accelerator.synchronize if torch.accelerator.is_available() else lambda: None)
         if self._nodes is not None:
             self._nodes.end()
-
-    def _timed(self, function: Any) -> _Timed | None:
-        rule = self._rules.table[function] if function in self._rules.table else self._rules.learn(function, None)
-        rule = rule.rule if isinstance(rule, Inside) else rule
-        return None if rule is None or rule is ALIASING else _Timed(self._stopwatch, function, rule, self._clock)
-
-    def _run_backward(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        return self._stopwatch.track().call(self._engine, original, args, kwargs)
-
-    def _enter_compiled(self) -> None:
-        self._stopwatch.tell(
-            "torch.compile",
-            "pytest-probe: what runs inside torch.compile regions is one row, torch.compile; run the program without "
-            "torch.compile to see the calls inside",
-        )
-        self._stopwatch.track().begin(self._compiled)
-
-    def _leave_compiled(self) -> None:
-        track = self._stopwatch.track()
-        track.note(self._compiled, *track.end(self._compiled))
-
-
-made: Callable[[Stopwatch], Timing] = TorchTiming  # see capture.framework.timing
-
-
-class _Mode(TorchFunctionMode):
-    """First-level calls: torch takes the mode off while it runs."""
-
-    def __init__(self, stopwatch: Stopwatch, timed: Callable[[Any], _Timed | None], nodes: Nodes | None) -> None:
-        super().__init__()
-        self._local = stopwatch.local
-        self._track: Callable[[], Track] = stopwatch.track
-        self._timed = timed
-        self._nodes = nodes
-        self._by_shape = stopwatch.by_shape
-        self._plain = nodes is None and not stopwatch.by_shape and not stopwatch.nested
-        self._table: dict[Hashable, _Timed | None] = {}
-
-    def idle(self) -> None:
-        self._table = _Untimed()
 
     # All calls come through here: few steps, and no function that can be done without.
     def __torch_function__(
@@ -263,6 +229,10 @@ class _Mode(TorchFunctionMode):
     def _call(
         self, timed: _Timed, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None
     ) -> Any:
+        if self._entering is not None:
+            if self._entering.again(function):
+                return function(*args, **(kwargs or _NONE))
+            function = self._entering.inside(function) if timed.python else function
         api = timed.rows.of(args, kwargs or _NONE) if self._by_shape else timed.api
         track = self._local.track or self._track()
         if self._nodes is None or not _grads():
@@ -277,33 +247,30 @@ class _Mode(TorchFunctionMode):
 
     def _learn(self, function: Any) -> _Timed | None:
         try:
-            found = self._table[function] = self._timed(function)
+            rule = self._rules.table[function] if function in self._rules.table else self._rules.learn(function, None)
         except TypeError:  # not hashable
             return None
-        return found
+        rule = rule.rule if isinstance(rule, Inside) else rule
+        timed = None if rule is None or rule is ALIASING else _Timed(self._stopwatch, function, rule, self._clock)
+        self._table[function] = timed
+        return timed
+
+    def _run_backward(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return self._stopwatch.track().call(self._engine, original, args, kwargs)
+
+    def _enter_compiled(self) -> None:
+        self._stopwatch.tell(
+            "torch.compile",
+            "pytest-probe: what runs inside torch.compile regions is one row, torch.compile; run the program without "
+            "torch.compile to see the calls inside",
+        )
+        self._stopwatch.track().begin(self._compiled)
+
+    def _leave_compiled(self) -> None:
+        self._stopwatch.track().end_call(self._compiled)
 
 
-class _NestedMode(_Mode):
-    """All calls: the mode is on again inside a call, once torch has asked for it."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.entering = _Entering(self)
-
-    def _call(
-        self, timed: _Timed, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None
-    ) -> Any:
-        if self.entering.again(function):
-            return function(*args, **(kwargs or _NONE))
-        inside = self.entering.inside(function) if timed.python else function
-        return super()._call(timed, inside, args, kwargs)
-
-
-class _Untimed(dict[Hashable, _Timed | None]):
-    """What a mode does that is left on a thread: nothing."""
-
-    def __missing__(self, function: Hashable) -> None:
-        return None
+made: Callable[[Stopwatch], Timing] = TorchTiming  # see capture.framework.timing
 
 
 def _clock(stopwatch: Stopwatch) -> DeviceClock | None:
