@@ -19,7 +19,7 @@ from msgspec import UNSET
 
 from pytest_probe.capture.config import ApexOptions
 from pytest_probe.capture.snapshot import BackwardEntry, ForwardEntry, NamedEntry, PlainEntry, Seen, Tree
-from pytest_probe.capture.writer import check_room
+from pytest_probe.capture.writer import StepFiles
 from pytest_probe.system.files import write_whole
 
 _log = logging.getLogger("pytest_probe")
@@ -34,7 +34,7 @@ _NUMPY = ("bool_", "str_", "float", "int", "uint")
 _HALF = ("float16", "bfloat16")
 
 
-class ApexFiles:
+class ApexFiles(StepFiles):
     """Collects the entries of a step, and writes them when it ends. rank and step name the folder and the files."""
 
     def __init__(self, options: ApexOptions, rank: int) -> None:
@@ -46,11 +46,8 @@ class ApexFiles:
         # The slot of the next tensor or value, by key.
         self._slots: dict[str, int] = {}
 
-    def check_room(self, folder: Path) -> None:
-        check_room(folder)
-
     def open(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        super().open(folder)
         self._folder = folder
 
     def add(self, entries: Sequence[NamedEntry], save: Callable[[Any, str], None]) -> None:
@@ -77,9 +74,6 @@ class ApexFiles:
         self._entries[key] = {"args": args, "kwargs": kwargs, "dout_list": [_FAILED]}
         if leaves.half:
             self._half.add(key)
-
-    def close(self) -> None:
-        """Nothing is open."""
 
     def moved(self, folder: Path) -> None:
         self._folder = folder

@@ -292,15 +292,11 @@ def _run_time(arguments: argparse.Namespace) -> int:
     stopwatch = Stopwatch(
         arguments.nested, arguments.asynchronous, arguments.backward, arguments.by_shape, traced=folder is not None
     )
-    started = True
     try:
         with logging_apart(), running(stopwatch, arguments.framework):
             execute(arguments.program, arguments.module)
-    except NotStarted:
-        started = False
-        raise
     finally:
-        if started:
+        if not isinstance(sys.exc_info()[1], NotStarted):
             sys.stdout.write(printable(report.text(stopwatch)) + "\n")
             if folder is not None:
                 report.write(stopwatch, folder)

@@ -89,16 +89,7 @@ class PrecisionDebugger:
         if config.seed is not None or config.deterministic is not None:
             _seed(_FIRST_SEED if config.seed is None else config.seed, bool(config.deterministic), framework)
         self._hooks = recording(framework).hooks(config, model)
-        self._recorder = Recorder(config, self._hooks)
-
-    def take_folder(self) -> None:
-        """As the first start() does. Raises SettingsError for a folder that cannot be written, or that holds the dump
-        of an earlier run."""
-        self._recorder.take_folder()
-
-    def share_folder(self, written: Callable[[], None]) -> None:
-        """The process that started this one has taken the folder; written is called when something is there."""
-        self._recorder.share_folder(written)
+        self.recorder = Recorder(config, self._hooks)
 
     def start(self, model: Any = None) -> None:
         """Begin to record, or go on. Raises SettingsError where the level needs a model and none was given, and for a
@@ -107,12 +98,12 @@ class PrecisionDebugger:
             safely(self._training.start)
             return
         self._hooks.follow(model)
-        self._recorder.take_folder()
-        safely(self._recorder.start)
+        self.recorder.take_folder()
+        safely(self.recorder.start)
 
     def forward_backward_dump_end(self) -> None:
         """Record no new calls; gradients of calls already recorded are still recorded."""
-        safely(self._recorder.forward_ends)
+        safely(self.recorder.forward_ends)
 
     def stop(self) -> None:
         """Record no longer, and leave no hook."""
@@ -129,22 +120,13 @@ class PrecisionDebugger:
     @property
     def _asks(self) -> Any:
         """What stops, ends steps and finishes."""
-        return self._recorder if self._training is None else self._training
+        return self.recorder if self._training is None else self._training
 
     def finish(self) -> Outcome:
         """Stop, and write what is left. What was recorded, for who says it in words of their own."""
-        self._recorder.announced = True
-        safely(self._recorder.finish)
-        return self._recorder.outcome
-
-    def announce(self) -> None:
-        """Say what was recorded, as close() does."""
-        safely(self._recorder.announce)
-
-    @property
-    def missing(self) -> str:
-        """Why nothing was recorded where something should have been; "" where it was, or nothing was asked for."""
-        return self._recorder.missing()
+        self.recorder.announced = True
+        safely(self.recorder.finish)
+        return self.recorder.outcome
 
 
 def safely(act: Callable[[], None]) -> None:

@@ -29,7 +29,7 @@ from pytest_probe.capture.snapshot import (
     seen_tensors,
     tuple_places,
 )
-from pytest_probe.capture.writer import check_room
+from pytest_probe.capture.writer import StepFiles
 from pytest_probe.model.dump import TENSOR_FOLDER
 from pytest_probe.system.files import write_whole
 
@@ -134,7 +134,7 @@ def write_json(path: Path, content: Any) -> None:
     write_whole(path, text)
 
 
-class DumpFiles:
+class DumpFiles(StepFiles):
     """dump.json is whole after every write; the others are written at the end. data: tensors are saved beside it."""
 
     def __init__(self, header: dict[str, Any], *, data: bool, suffix: str = ".pt") -> None:
@@ -144,11 +144,8 @@ class DumpFiles:
         self._stacks: dict[int, list[str]] = {}
         self._parents: dict[str, Parent] = {}
 
-    def check_room(self, folder: Path) -> None:
-        check_room(folder)
-
     def open(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        super().open(folder)
         self._place(folder)
         self._dump = GrowingFile(folder / "dump.json", self._header, "data")
 

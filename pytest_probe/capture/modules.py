@@ -35,24 +35,10 @@ class _KnownModule(Struct, frozen=True):
     stem: str
 
 
-class _Running(Struct, frozen=True):
-    """A call of a module, while it runs on this thread; parent is the parent of the calls inside."""
-
-    known: _KnownModule
-    parent: Parent
-
-
-class _Begun(Struct, frozen=True):
-    """An entry of a module, while its forward runs."""
-
-    recorder: Recorder
-    entry: NamedEntry
-    watch: Watch | None
-
-
 class _Thread(threading.local):
     def __init__(self) -> None:
-        self.calls: list[_Running] = []
+        # The calls of modules that run on this thread, each with the parent of the calls inside.
+        self.calls: list[tuple[_KnownModule, Parent]] = []
 
 
 class ModuleCalls:
@@ -140,10 +126,9 @@ class ModuleCalls:
         if not calls:
             entry.parent = self._nowhere
             return
-        entry.parent = calls[-1].parent
-        path = calls[-1].known.path
-        if path:
-            entry.body.tell("module", path)
+        known, entry.parent = calls[-1]
+        if known.path:
+            entry.body.tell("module", known.path)
 
     def made(self, original: Callable[..., Any], module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make a call of a module's, and record it. Raises what the call raises."""
@@ -152,24 +137,24 @@ class ModuleCalls:
         if known is None or recorder is None:
             return original(module, *args, **kwargs)
         calls = self._thread.calls
-        parent = calls[-1].parent if calls else self._nowhere
+        parent = calls[-1][1] if calls else self._nowhere
         name = f"{known.stem}.forward.{next(self._counts[known.stem])}" if known.stem else ""
         wanted = bool(name) and recorder.scope.enters(name)
         begun = self._begin(recorder, name, known, parent, args, kwargs) if wanted and self._records else None
-        calls.append(_Running(known, parent if begun is None else name))
+        calls.append((known, parent if begun is None else name))
         try:
             result = original(module, *args, **kwargs)
         except BaseException as error:
             if begun is not None:
-                begun.entry.body.tell("raised", type(error).__name__)
-                self._put(begun)
+                begun[0].body.tell("raised", type(error).__name__)
+                self._put(recorder, begun[0])
             raise
         finally:
             calls.pop()
             if name:
                 recorder.scope.leaves(name)
         if begun is not None:
-            self._end(begun, result)
+            self._end(recorder, *begun, result)
         return result
 
     def _begin(
@@ -180,8 +165,8 @@ class ModuleCalls:
         parent: Parent,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-    ) -> _Begun | None:
-        """What a module is given, as it is now."""
+    ) -> tuple[NamedEntry, Watch | None] | None:
+        """The entry of a module with what it is given, as it is now."""
         watches, take = "backward" in self._modes and self.wants_gradients(), self._values.take
         with self.aside():
             try:
@@ -197,28 +182,28 @@ class ModuleCalls:
                     body.input_kwargs = {key: take(value) for key, value in named.items()}
                     body.parameters = {key: take(value) for key, value in parameters.items()} or UNSET
                 entry = NamedEntry(name, body, where, parent)
-                return _Begun(recorder, entry, self.watching(entry, given, named, parameters) if watches else None)
+                return entry, self.watching(entry, given, named, parameters) if watches else None
             except Exception as error:
                 recorder.failed(name, error)
                 return None
 
-    def _end(self, begun: _Begun, result: Any) -> None:
+    def _end(self, recorder: Recorder, entry: NamedEntry, watch: Watch | None, result: Any) -> None:
         """What a module gave."""
         with self.aside():
             try:
                 opened = self._opened(result)
                 outputs = opened if isinstance(opened, list | tuple) else (opened,)
                 if "output" in self._modes:
-                    begun.entry.body.output = [self._values.take(value) for value in outputs]
-                if begun.watch is not None:
-                    begun.watch(outputs)
-                self._put(begun)
+                    entry.body.output = [self._values.take(value) for value in outputs]
+                if watch is not None:
+                    watch(outputs)
+                self._put(recorder, entry)
             except Exception as error:
-                begun.recorder.failed(begun.entry.name, error)
+                recorder.failed(entry.name, error)
 
-    def _put(self, begun: _Begun) -> None:
+    def _put(self, recorder: Recorder, entry: NamedEntry) -> None:
         if "forward" in self._modes:
-            begun.recorder.put(begun.entry, self._values.taken())
+            recorder.put(entry, self._values.taken())
 
     def _checked(self, model: Any) -> Sequence[tuple[str, Any]]:
         """The models, each with the prefix of its paths: its number in a list, nothing for a single model."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 from pytest_probe import frameworks
 from pytest_probe.capture import children, folder
 from pytest_probe.capture.config import read_config
-from pytest_probe.capture.debugger import PrecisionDebugger
+from pytest_probe.capture.debugger import PrecisionDebugger, safely
 from pytest_probe.capture.estimate import estimates, lines
 from pytest_probe.capture.framework import recording
 from pytest_probe.capture.imports import watch_imports
@@ -96,20 +97,16 @@ class MainCapture(ProgramCapture):
     def running(self) -> Iterator[None]:
         """While the program runs; then what is left is written, and said."""
         children.unfollow()
-        started = True
         with children.followed(self._told()) as others, watch_imports(_NAMES, self.imported):
             try:
                 yield
-            except NotStarted:
-                started = False
-                raise
             finally:
                 # A process that the program forked may come here as well.
                 if os.getpid() == self._process:
                     self._others = others()
                     for debugger in self._debuggers.values():
                         self._outcome = self._outcome.with_process(debugger.finish())
-                    if started:
+                    if not isinstance(sys.exc_info()[1], NotStarted):
                         self._announce()
                 self._steps.close()
 
@@ -125,13 +122,13 @@ class MainCapture(ProgramCapture):
     @property
     def missing(self) -> bool:
         """Was nothing recorded, where something should have been?"""
-        return all(debugger.missing for debugger in self._debuggers.values()) and not self._others
+        return all(debugger.recorder.missing() for debugger in self._debuggers.values()) and not self._others
 
     def _announce(self) -> None:
         # One that was imported and not used is nothing to warn of, where another one was.
         for debugger in self._debuggers.values():
-            if not debugger.missing:
-                debugger.announce()
+            if not debugger.recorder.missing():
+                safely(debugger.recorder.announce)
         if self._others:
             those = "1 process" if self._others == 1 else f"{self._others} processes"
             say(f"pytest-probe: recorded {those} that the program started: {self._config.dump_path}")
@@ -142,7 +139,7 @@ class MainCapture(ProgramCapture):
     def _why_nothing(self) -> str:
         if not self._imports:
             return f"the program imported none of {', '.join(frameworks.MODULES[name] for name in self._recorded)}"
-        reasons = [debugger.missing for debugger in self._debuggers.values()]
+        reasons = [debugger.recorder.missing() for debugger in self._debuggers.values()]
         # One that is too old for us has no debugger, and has said so.
         return reasons[0] if reasons and all(reasons) else ""
 
@@ -178,7 +175,7 @@ class ChildCapture(ProgramCapture):
         self._steps.enter_context(logging_apart())
 
     def _start(self, debugger: PrecisionDebugger) -> None:
-        debugger.share_folder(self._recorded_some)
+        debugger.recorder.share_folder(self._recorded_some)
         super()._start(debugger)
 
     def end(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -120,17 +120,20 @@ def _existing(folder: Path) -> Path:
     return next(each for each in chain((folder,), folder.parents) if each.exists())
 
 
-class StepFiles(Protocol):
-    """The files of one step, in one layout. Each raises OSError."""
+class StepFiles:
+    """The files of one step, in one layout. Each method raises OSError."""
 
     def check_room(self, folder: Path) -> None:
         """Raises DiskFills, or OSError, where no more must be written there."""
+        check_room(folder)
 
     def open(self, folder: Path) -> None:
         """Make the folder: the first entries come."""
+        folder.mkdir(parents=True, exist_ok=True)
 
     def add(self, entries: Sequence[NamedEntry], save: Callable[[Any, str], None]) -> None:
         """Write entries; save takes each tensor that waits to be saved, and the name of its file."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Let go of the file, as far as it was written."""
@@ -140,6 +143,7 @@ class StepFiles(Protocol):
 
     def end(self, frames: Mapping[int, list[str]]) -> int:
         """Write what is written at the end, given the stacks by number. How many bytes the files have."""
+        raise NotImplementedError
 
 
 class Writer:

@@ -36,19 +36,15 @@ class _Capture:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._debugger = PrecisionDebugger(dump_path=folder)
+        self.debugger = PrecisionDebugger(dump_path=folder)
         self._processes: list[Outcome] = []
         self._trouble = _ErrorMessages()
         logging.getLogger("pytest_probe").addHandler(self._trouble)
 
-    def take_folder(self) -> None:
-        """Raises SettingsError where an earlier run's dump lies there."""
-        self._debugger.take_folder()
-
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         if not is_controller(session.config):
-            self._debugger.start()
+            self.debugger.start()
 
     # Innermost, like the hook of Reporting.
     @pytest.hookimpl(wrapper=True, trylast=True)
@@ -57,7 +53,7 @@ class _Capture:
             yield
         except OSError as error:
             self._trouble.messages.append(unwritten(session.config, error))
-        outcome = self._debugger.finish()
+        outcome = self.debugger.finish()
         logging.getLogger("pytest_probe").removeHandler(self._trouble)
         if is_worker(session.config):
             output = {"troubles": self._trouble.messages, "outcome": astuple(outcome)}
@@ -100,7 +96,7 @@ def configure(config: pytest.Config, folder: str, others: list[str]) -> None:
         capture = _Capture(config.invocation_params.dir / folder)
         if not is_worker(config):
             check_usable("--probe-capture", str(config.invocation_params.dir / folder))
-            capture.take_folder()
+            capture.debugger.recorder.take_folder()
     except (FrameworkTooOld, Unsupported) as error:
         raise pytest.UsageError(f"--probe-capture: {error}") from None
     except FolderTaken as error:

@@ -260,7 +260,7 @@ def test_a_kept_capture_holds_no_more_after_many_calls(
     monkeypatch.setattr("pytest_probe.capture.kernel.compiled", compiled)
     x = torch.randn(4, 4, requires_grad=True)
     debugger = PrecisionDebugger(dump_path=tmp_path)
-    watched = [x, x.dtype, x.layout, torch.Tensor, Seen, debugger, debugger._hooks, debugger._recorder]
+    watched = [x, x.dtype, x.layout, torch.Tensor, Seen, debugger, debugger._hooks, debugger.recorder]
 
     def held() -> tuple[list[int], int]:
         for _ in range(10):

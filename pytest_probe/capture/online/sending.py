@@ -20,6 +20,7 @@ from pytest_probe.capture.online.message import FILES, Entry, Goodbye, Sender
 from pytest_probe.capture.online.shared_folder import SharedFolder
 from pytest_probe.capture.ranks import ANY_NUMBER
 from pytest_probe.capture.snapshot import NamedEntry
+from pytest_probe.capture.writer import StepFiles
 from pytest_probe.errors import SettingsError, Unsupported
 from pytest_probe.numerics.dtypes import dtype_name
 from pytest_probe.system.tensor_files.safetensors import DTYPES
@@ -70,7 +71,7 @@ class Pace:
         return wanted
 
 
-class OnlineFiles:
+class OnlineFiles(StepFiles):
     """The files of one step, which are messages. sent and lost count entries."""
 
     def __init__(
@@ -120,12 +121,6 @@ class OnlineFiles:
             if array is not None and dtype_name(array.dtype) in DTYPES:
                 seen.data_name, seen.data_key = file, place
                 yield place, array
-
-    def close(self) -> None:
-        """No file is open."""
-
-    def moved(self, folder: Path) -> None:
-        """There is no folder."""
 
     def end(self, frames: Mapping[int, list[str]]) -> int:
         return self._bytes
