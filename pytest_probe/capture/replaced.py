@@ -23,7 +23,7 @@ from pytest_probe.capture.modules import ModuleCalls, Watch
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
 from pytest_probe.capture.profiling.track import DeviceClock, ShapeRows
 from pytest_probe.capture.recorder import Recorder
-from pytest_probe.capture.snapshot import NamedEntry, Parent, Snapshots, Tree, backward_of, seen_tensors
+from pytest_probe.capture.snapshot import NamedEntry, Snapshots, Tree, backward_of, seen_tensors
 from pytest_probe.errors import OverflowFound
 
 
@@ -183,10 +183,6 @@ class ReplacingHooks(CallHooks, ReplacedCalls):
         """Have the hook called with the tensor's gradient."""
         raise NotImplementedError
 
-    def watch(self, name: str, parent: Parent, outputs: Sequence[tuple[str, Any]]) -> None:
-        """Wait for the gradients of a call's outputs; name is that of its backward entry."""
-        Watched(name, parent, outputs, self.fire, self.register)
-
     def surroundings(self, rule: Rule) -> Iterator[tuple[str, Any]]:
         """What the outcome, and the kernel, depend on apart from the arguments."""
         return iter(())
@@ -301,9 +297,9 @@ class ReplacingHooks(CallHooks, ReplacedCalls):
             if self._backward and self.watches():
                 wanting = list(self.differentiable(outputs, "output"))
                 if wanting:
-                    self.watch(f"{entry.name[:-7]}backward", entry.parent, wanting)
-            written = rule.name.rpartition(".")[2] not in self.uninitialised
-            overflows = self._overflow and written and self.overflown(trees)
+                    Watched(f"{entry.name[:-7]}backward", entry.parent, wanting, self.fire, self.register)
+            if self._overflow and rule.name.rpartition(".")[2] not in self.uninitialised:
+                overflows = self.overflown(trees)
             if self._forward and (overflows or not self._overflow):
                 recorder.put(entry, self.snapshots.taken())
         except Exception as error:
@@ -401,7 +397,8 @@ class ReplacedModules(ModuleCalls):
             found = self._hooks.differentiable(outputs, "output")
             own = [one for one in found if given.get(id(one[1])) != self.version(one[1])]
             if own:
-                self._hooks.watch(str(backward_of(entry.name)), entry.parent, own)
+                hooks = self._hooks
+                Watched(str(backward_of(entry.name)), entry.parent, own, hooks.fire, hooks.register)
             self.watch_parameters(entry.name, parameters)
 
         return watch
