@@ -33,7 +33,7 @@ def followed(told: Mapping[str, Any]) -> Iterator[Callable[[], int]]:
         os.environ[_TOLD] = json.dumps({**told, "note": note, "python": [sys.prefix, sys.version]})
         os.environ[_PATH] = os.pathsep.join([_STARTUP, *paths] if any(paths) else [_STARTUP])
         try:
-            yield lambda: _noted(note)
+            yield lambda: len(os.listdir(note))
         finally:
             for name, value in kept.items():
                 os.environ.pop(name, None) if value is None else os.environ.__setitem__(name, value)
@@ -41,34 +41,23 @@ def followed(told: Mapping[str, Any]) -> Iterator[Callable[[], int]]:
 
 @contextmanager
 def _note() -> Iterator[str]:
-    """A file in which each process that records writes its number. Its path."""
+    """A folder in which each process that records leaves a file. Its path."""
+    import shutil
     import tempfile
 
-    process = os.getpid()
-    file, path = tempfile.mkstemp(prefix="pytest-probe-")
-    os.close(file)
+    process, path = os.getpid(), tempfile.mkdtemp(prefix="pytest-probe-")
     try:
         yield path
     finally:
         # A process that the program forked may come here as well.
         if os.getpid() == process:
-            os.unlink(path)
-
-
-def _noted(path: str) -> int:
-    with suppress(OSError), open(path) as file:
-        return len(set(file))
-    return 0
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _write_note(path: str) -> None:
-    with suppress(OSError):
+    with suppress(OSError), open(os.path.join(path, str(os.getpid())), "w"):
         # It is gone where the process that the user started has ended.
-        file = os.open(path, os.O_WRONLY | os.O_APPEND)
-        try:
-            os.write(file, b"%d\n" % os.getpid())
-        finally:
-            os.close(file)
+        pass
 
 
 def follow(told: Mapping[str, Any]) -> None:

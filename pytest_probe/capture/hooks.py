@@ -106,15 +106,12 @@ class CallHooks:
         self._seeing = False
         self._placed = False
 
-    def rank(self) -> int | None:
-        """The number of this process among processes that train together, None where it is alone."""
-        known = self.distributed is not None and self.distributed.is_initialized()
-        return int(self.distributed.get_rank()) if known else named_rank()[0]
-
-    def ranks(self) -> int:
-        """How many processes train together, 1 where nothing says so."""
-        known = self.distributed is not None and self.distributed.is_initialized()
-        return int(self.distributed.get_world_size()) if known else named_rank()[1]
+    def ranks(self) -> tuple[int | None, int]:
+        """The number of this process among processes that train together, None where it is alone, and how many there
+        are."""
+        if self.distributed is not None and self.distributed.is_initialized():
+            return int(self.distributed.get_rank()), int(self.distributed.get_world_size())
+        return named_rank()
 
     def overflown(self, tree: Tree) -> bool:
         """Does a tensor of this snapshot hold NaN or inf?"""

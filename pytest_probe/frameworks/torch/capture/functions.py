@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 import torch
 
 from pytest_probe.capture.frames import remove_our_frames
-from pytest_probe.frameworks.torch.capture.modes import Presence
 
 # Makes the call, and records it under a name: name, function, args, kwargs.
 _CallHandler: TypeAlias = Callable[[str, Callable[..., Any], Sequence[Any], Mapping[str, Any]], Any]
@@ -55,16 +54,6 @@ class Wrapped:
 
 def _at(module: str, attribute: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
-
-
-def outermost(presence: Presence, call: _CallHandler) -> _CallHandler:
-    """As call, but only where the mode is on; it is off inside, so that what the function calls is not recorded."""
-
-    def made(name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        with presence.away() as was_on:
-            return call(name, function, args, kwargs) if was_on else function(*args, **kwargs)
-
-    return made
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from pytest_probe.capture.recorder import Recorder, Scope
 from pytest_probe.capture.snapshot import ForwardEntry, NamedEntry, PlainEntry, Seen, Tree, seen_tensors
 from pytest_probe.frameworks.torch import own
 from pytest_probe.frameworks.torch.arrays import FLOAT4
-from pytest_probe.frameworks.torch.capture.functions import TAKEN, Uninitialised, outermost, wrapped
+from pytest_probe.frameworks.torch.capture.functions import TAKEN, Uninitialised, wrapped
 from pytest_probe.frameworks.torch.capture.gradients import (
     ACCUMULATE,
     Border,
@@ -153,14 +153,17 @@ class TorchHooks(CallHooks):
 
     def _wrap_functions(self) -> None:
         def record(name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-            rule = self._rules.named(name)
-            rule.writes = True
-            # Above: record, made, and Wrapped.__call__.
-            return self.call(rule, function, args, kwargs, above=4)
+            # Only where the mode is on. It is off inside: what the function calls is not recorded.
+            with self._presence.away() as was_on:
+                if not was_on:
+                    return function(*args, **kwargs)
+                rule = self._rules.named(name)
+                rule.writes = True
+                # Above: record, and Wrapped.__call__.
+                return self.call(rule, function, args, kwargs, above=3)
 
-        call = outermost(self._presence, record)
         for prefix, module in self._namespaces:
-            self._functions.enter_context(wrapped(module, prefix, functions(module), call))
+            self._functions.enter_context(wrapped(module, prefix, functions(module), record))
         if torch.distributed.is_available():
             from pytest_probe.frameworks.torch.capture.collectives import Collectives, encodings
 
