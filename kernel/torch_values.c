@@ -342,7 +342,7 @@ static int renew(values *self, looked *it, PyObject *known, PyObject *memory, Py
     return PyObject_SetAttr(known, self->n_seen, seen);
 }
 
-/* Values._again */
+/* As Values._new, of a tensor that looks as the known one, and was written to since. */
 static PyObject *again(values *self, looked *it, PyObject *known, PyObject *memory, PyObject *before) {
     PyObject *shape = PyObject_GetAttr(before, self->n_shape), *count = PyObject_GetAttr(known, self->n_layout);
     PyObject *begin = ask(self->begin, it->storage), *width = PyDict_GetItemWithError(self->widths, it->dtype);

@@ -120,7 +120,7 @@ class Track:
         while self._frames:
             begun, outer, begin = self._frames.pop()
             # An exception left the frames above it open.
-            self._open = max(self._open - 1, 0)
+            self._open -= self._open > 0
             if begun is api:
                 spent, inner = end - begin, self._inner
                 self._inner = outer + spent
@@ -129,15 +129,24 @@ class Track:
         return 0, 0, 0
 
     def end_call(self, api: Api) -> None:
-        """What began last, in one stretch, is one call."""
-        begin, spent, inner = self.end(api)
-        if begin:
-            self.note(api, begin, spent, inner)
+        """The same as `end` and `note`: what began last is one call."""
+        end = now()
+        if self._frames and self._frames[-1][0] is api:
+            _, outer, begin = self._frames.pop()
+            spent = end - begin
+            log = self.calls[api]
+            log += (begin, spent, self._inner)
+            self._inner = outer + spent
+            self._open -= 1
+            if len(log) >= _FULL:
+                self._fold(self)
+        elif (found := self.end(api))[0]:
+            self.note(api, *found)
 
     def note(self, api: Api, begin: int, spent: int, inner: int) -> None:
         """Count what was begun and ended, in one stretch or several, as one call."""
         log = self.noted[api]
-        log.extend((begin, spent, inner))
+        log += (begin, spent, inner)
         if len(log) >= _FULL:
             self._fold(self)
 

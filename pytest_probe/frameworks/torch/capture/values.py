@@ -208,22 +208,8 @@ class Values(CountedSnapshots):
             return self._new(tensor, address, None)
         unwritten = tensor._version == known.version == memory.version
         alike = seen.stride is UNSET and seen.shape == tensor.shape and tensor.is_contiguous()
-        if not (alike and seen.dtype is _DTYPES[tensor.dtype]):
-            return self._new(tensor, address, known if unwritten else None)
-        if not unwritten:
-            return self._again(tensor, known)
-        return seen if seen.requires_grad is tensor.requires_grad else self._new(tensor, address, known)
-
-    def _again(self, tensor: torch.Tensor, known: _Known) -> Tree:
-        """The snapshot of a tensor that looks as the known one, and was written to since."""
-        before, storage = known.seen, tensor.untyped_storage()
-        seen = Seen("torch.Tensor", before.dtype, before.shape, tensor.requires_grad, address=before.address)
-        size = tensor.nbytes
-        if before.address + size <= storage.data_ptr() + storage.nbytes():  # see _new
-            self._count(tensor, seen, known.layout, size, False)
-            if known.memory.goes_on(tensor._version):
-                known.version, known.seen = known.memory.version, seen
-        return seen
+        same = alike and seen.dtype is _DTYPES[tensor.dtype] and seen.requires_grad is tensor.requires_grad
+        return seen if same and unwritten else self._new(tensor, address, known if unwritten else None)
 
     def _new(self, tensor: torch.Tensor, address: int, known: _Known | None) -> Tree:
         """known is the snapshot of a tensor that begins at the same place, unchanged."""
@@ -290,11 +276,7 @@ class Values(CountedSnapshots):
         """Fill in the statistics of so many bytes, or put that off; negative: of a view whose numbers are those of its
         memory with the other sign."""
         if size <= SMALL_BYTES and tensor.is_cpu:
-            number = self._compiled_small.get(tensor.dtype, -1)
-            if number < 0 or negative or type(layout) is not int:
-                self._count_copy(tensor, seen, layout, size, negative)
-            elif not fill_small_from(seen.address, layout, number, seen):
-                self._put_off(seen.address, size, tensor.dtype, seen)
+            self._count_small(tensor, seen, layout, size, negative)
             return
         looked = not negative and tensor.is_floating_point() and tensor.dtype is not FLOAT4
         where = places(tensor.shape, layout, seen.stride is UNSET) if looked else None
@@ -328,8 +310,8 @@ class Values(CountedSnapshots):
         except Exception as error:
             seen.failed = f"{type(error).__name__}: {error}"
 
-    def _count_copy(self, tensor: torch.Tensor, seen: Seen, layout: Layout, size: int, negative: bool) -> None:
-        """As _count, of a small CPU tensor that the kernel does not know, or whose elements lie apart."""
+    def _count_small(self, tensor: torch.Tensor, seen: Seen, layout: Layout, size: int, negative: bool) -> None:
+        """As _count, of a small CPU tensor."""
         address, dtype = seen.address, tensor.dtype
         number = self._compiled_small.get(dtype, -1)
         # For all but a checksum any order will do. The kernel knows no complex numbers, which alone are conjugate.
@@ -338,11 +320,8 @@ class Values(CountedSnapshots):
             tensor = tensor.resolve_conj().resolve_neg().contiguous()
             address = tensor.data_ptr()
         if number < 0 or not fill_small_from(address, size // self._widths[dtype], number, seen):
-            self._put_off(address, size, dtype, seen)
-
-    def _put_off(self, address: int, size: int, dtype: torch.dtype, seen: Seen) -> None:
-        # A third of what a tensor's copy costs.
-        self._small.append((string_at(address, size), dtype, seen))
+            # A third of what a tensor's copy costs.
+            self._small.append((string_at(address, size), dtype, seen))
 
     def _on(self, device: torch.device) -> DeviceStatistics:
         found = self._devices.get(device)
