@@ -64,9 +64,6 @@ class Cost(Struct, frozen=True):
     size: float
     seconds: float
 
-    def words(self) -> str:
-        return Outcome(size=int(self.size), steps=1, seconds=self.seconds).cost()
-
 
 def estimates(folder: Path, recorded: Outcome) -> dict[str, Cost]:
     """By task what a step takes; folder holds one that was recorded as structure, and recorded what that took. Raises
@@ -90,7 +87,7 @@ def lines(found: Mapping[str, Cost], folder: Path) -> Iterator[str]:
     left = free(folder)
     for task, cost in found.items():
         steps = f", room for {left / cost.size:,.0f} steps" if task == "tensor" and cost.size else ""
-        yield f"--task={task}: {cost.words()}{steps}"
+        yield f"--task={task}: {Outcome(size=int(cost.size), steps=1, seconds=cost.seconds).cost()}{steps}"
     yield f"{in_bytes(left)} free"
 
 

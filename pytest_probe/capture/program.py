@@ -60,6 +60,8 @@ class ProgramCapture:
         self._recorded = ("paddle",) if self._config.layout == "paddleapex" else frameworks.RECORDED
         self._debuggers: dict[str, PrecisionDebugger] = {}
         self._imports = 0
+        # Called when something is there, in a process that shares the folder of the one that started it.
+        self._written: Callable[[], None] | None = None
         self._steps = ExitStack()
         keep_rank()
 
@@ -74,9 +76,8 @@ class ProgramCapture:
         debugger = PrecisionDebugger(self._config_path, framework=framework, **given)
         self._debuggers[framework] = debugger
         self._steps.enter_context(recording(framework).after_optimizer_steps(debugger.step))
-        self._start(debugger)
-
-    def _start(self, debugger: PrecisionDebugger) -> None:
+        if self._written is not None:
+            debugger.recorder.share_folder(self._written)
         debugger.start()
 
 
@@ -171,12 +172,8 @@ class ChildCapture(ProgramCapture):
 
     def __init__(self, config_path: str | None, recorded: Callable[[], None], **options: Any) -> None:
         super().__init__(config_path, **options)
-        self._recorded_some = recorded
+        self._written = recorded
         self._steps.enter_context(logging_apart())
-
-    def _start(self, debugger: PrecisionDebugger) -> None:
-        debugger.recorder.share_folder(self._recorded_some)
-        super()._start(debugger)
 
     def end(self) -> None:
         """Write what is left."""
