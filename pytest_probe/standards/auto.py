@@ -24,9 +24,11 @@ from pytest_probe.standards.classes.random import OwnDtype, Random, Uninitialise
 from pytest_probe.standards.classes.ties import Ties
 from pytest_probe.standards.equal_inputs import judged_apart
 from pytest_probe.standards.exact import Exact, correctly_rounded
+from pytest_probe.standards.noise.explanation import Stage
 from pytest_probe.standards.noise.opening import Opening
-from pytest_probe.standards.noise.stages import BETWEEN_STEPS, Stage
-from pytest_probe.standards.noise.standard import NoiseStandard, by_one_run_of_steps
+from pytest_probe.standards.noise.scales import one_run_of_steps
+from pytest_probe.standards.noise.stages import BETWEEN_STEPS
+from pytest_probe.standards.noise.standard import NoiseStandard
 from pytest_probe.standards.noise.summed_terms import summed_terms
 from pytest_probe.standards.tables import details
 from pytest_probe.standards.tools.release import RuleVerdict
@@ -127,7 +129,7 @@ def known_steps(verdict: OutputVerdict) -> Evidence | None:
     basis = verdict.basis
     if basis is None or not isinstance(basis.comparison, Comparison) or not isinstance(basis.measured, Stage):
         return None
-    known = basis.measured.source == BETWEEN_STEPS and by_one_run_of_steps(basis.comparison) is not None
+    known = basis.measured.source == BETWEEN_STEPS and one_run_of_steps(basis.comparison) is not None
     return basis.comparison.evidence if known else None
 
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from pytest_probe.check import Checker, Conditions
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
-from pytest_probe.standards.noise.standard import OWN_KERNEL
+from pytest_probe.standards.noise.table import OWN_KERNEL
 
 Function = Callable[..., Any]
 

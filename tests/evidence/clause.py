@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from unittest import mock
 
@@ -16,6 +16,9 @@ from pytest_probe.model.comparison import RunKind
 from pytest_probe.model.verdict import Outcome, Verdict
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.registry import Registry
+from pytest_probe.standards.noise import standard
+from pytest_probe.standards.noise.explanation import Examined, Explanation, Ruling, first
+from pytest_probe.standards.noise.table import EXPLANATIONS
 from tests.support.devices import Emulated
 
 Function = Callable[..., Any]
@@ -74,6 +77,16 @@ def without_runs(*kinds: RunKind) -> Off:
         return [] if kind in kinds else original(self, kind, count)
 
     return OutputRuns, "runs", runs
+
+
+def without_row(*names: str) -> Off:
+    """Rows of the table of explanations are asked of no output."""
+
+    def others(output: Examined, rows: Iterable[Explanation], reason: Callable[[Examined], str]) -> Ruling | None:
+        return first(output, [row for row in rows if row.name not in names], reason)
+
+    assert set(names) <= {row.name for row in EXPLANATIONS}
+    return standard, "first", others
 
 
 def normal(*shape: int, scale: float = 1.0, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:

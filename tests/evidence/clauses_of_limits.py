@@ -17,18 +17,17 @@ from pytest_probe.model.comparison import Comparison
 from pytest_probe.numerics import arrays, noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, round_to, widen
 from pytest_probe.numerics.noise_ratio import Bias
-from pytest_probe.standards.noise import edges, stages, steps, summed_terms
-from pytest_probe.standards.noise import standard as rule
+from pytest_probe.standards.noise import edges, scales, stages, steps, summed_terms
 from pytest_probe.standards.noise.summed_terms import Terms
 from pytest_probe.standards.tables import classes_of
-from tests.evidence.clause import Clause, Off, normal, without_runs
+from tests.evidence.clause import Clause, Off, normal, without_row, without_runs
 from tests.evidence.kernels import KERNELS
 from tests.evidence.winograd import winograd
 from tests.support.emulated import to_bits
 
 HALF, BRAIN = torch.float16, torch.bfloat16
 Tensor = torch.Tensor
-measure, biases = noise_ratio.measure_noise, noise_ratio.biases
+measure, biases, bias = noise_ratio.measure_noise, noise_ratio.biases, edges.bias
 ROTARY = KERNELS["rotary embedding, rounded between its steps"]
 
 
@@ -256,8 +255,12 @@ def of_every_element(
     return tuple(map(noise_ratio._bias, (shift, shift * np.sign(expected))))
 
 
+def unlike_reference(comparison: Any, stage: Any, beside: AnyArray | None = None) -> str | None:
+    return bias(comparison, stage) if beside is None else None
+
+
 # A bias that is not measured beside the kernel's steps, which explain some as well.
-ALONE: Off = (rule, "_bias_beside_steps", rule._bias)
+ALONE: Off = (edges, "bias_beside_steps", edges.bias)
 # Of a large call all elements, and no drawn ones alone.
 IN_FULL: Off = (cuts, "LARGE", math.inf)
 
@@ -273,7 +276,8 @@ def no_factory(name: str) -> frozenset[str]:
 CLAUSES = (
     Clause(
         "elements that leap grant others nothing", "gradient of a max pooling of one's own, 2 % off",
-        partial(pooled, 1.02), partial(pooled, 1.0), rounded_images, ((rule, "_without_unstable", lambda *args: None),),
+        partial(pooled, 1.02), partial(pooled, 1.0), rounded_images,
+        ((scales, "_without_unstable", lambda *args: None),),
         "error", "pass", backward=True,
     ),
     Clause(
@@ -293,7 +297,7 @@ CLAUSES = (
     ),
     Clause(
         "equal terms", "a sum of 1,000 equal terms one by one",
-        one_by_one, total, equal_terms, ((stages, "repeats", lambda comparison: False),), "pass", "warning",
+        one_by_one, total, equal_terms, ((scales, "repeats", lambda comparison: False),), "pass", "warning",
         api="Torch.sum",
     ),
     Clause(
@@ -380,7 +384,7 @@ CLAUSES = (
     ),
     Clause(
         "bias: 16-bit steps explain it", "gradient of float16 cross_entropy with label_smoothing, torch's own kernel",
-        smoothed_loss, smoothed_loss, classes, ((rule, "_unbiased", lambda comparison: None),), "pass", "error",
+        smoothed_loss, smoothed_loss, classes, (without_row("rounded constant"),), "pass", "error",
         api="Functional.cross_entropy", backward=True,
     ),
     Clause(
@@ -392,7 +396,7 @@ CLAUSES = (
     Clause(
         "rounds between its kernels", "bfloat16 rotary embedding on another device, rounded between its kernels",
         ROTARY.function, ROTARY.reference, lambda: ROTARY.inputs(torch.Generator().manual_seed(0)),
-        ((steps, "unlike_composed_steps", lambda comparison, stage: None), (steps, "by_cpu_result", no_result)),
+        (without_row("between kernels", "as the CPU"),),
         "pass", "error", place="other",
     ),
     Clause(
@@ -427,12 +431,12 @@ CLAUSES = (
     Clause(
         "as-cpu: the same bias", "gradient of float16 cross_entropy of nearly equal logits, torch's own kernel",
         F.cross_entropy, F.cross_entropy, near_equal_logits,
-        ((rule, "_biased_as_cpu", lambda comparison, stage: False),),
+        (without_row("biased as the CPU"),),
         "pass", "error", api="Functional.cross_entropy", backward=True, place="other", key="b",
     ),
     Clause(
         "as-cpu: that bias alone", "bfloat16 matmul plus 1e-4 on another device",
-        off_by(1.0, 1e-4), torch.matmul, cancelling, ((rule, "_biased_as_cpu", lambda comparison, stage: True),),
+        off_by(1.0, 1e-4), torch.matmul, cancelling, ((edges, "bias", unlike_reference),),
         "error", "pass", api="Torch.matmul", place="other",
     ),
     Clause(

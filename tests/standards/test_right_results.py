@@ -80,7 +80,7 @@ def test_what_is_right_asks_for_no_run_and_no_table(monkeypatch: pytest.MonkeyPa
     def refused(*_: Any) -> Any:
         raise AssertionError("a run, or a table, that could change nothing")
 
-    monkeypatch.setattr(standard, "_decided", refused)
+    monkeypatch.setattr(standard, "ruled", refused)
     monkeypatch.setattr(auto, "_judged", refused)
     expected = np.full(40, 1 / 3)
     verdict = judged(round_to(expected, "float32"), expected, "Torch.mul", "forward")

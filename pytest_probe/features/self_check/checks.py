@@ -21,6 +21,7 @@ from pytest_probe.numerics.dtypes import float_format, is_complex, numpy_dtype
 from pytest_probe.options import SELF
 from pytest_probe.standards.finite import Finite
 from pytest_probe.standards.noise import stages
+from pytest_probe.standards.noise.explanation import STAGES, may_round_between
 from pytest_probe.standards.noise.standard import NoiseStandard
 from pytest_probe.system.machine import out_of_memory
 from pytest_probe.user_errors import first_line
@@ -217,12 +218,16 @@ def _rounding_explains(comparison: Comparison) -> str:
     """Where rounding to the case's 16-bit dtype explains an output, in words; "" where it does not. Runs of a Python
     function show its steps; of another kernel, of which no run does, a roundoff of that dtype stands for them."""
     evidence = comparison.evidence
-    if not stages.may_round_between(comparison):
+    if not may_round_between(comparison):
         return ""
-    runs, limits = evidence.perturbed(stages.STAGES[-1]), stages.limits_of(comparison)
-    if evidence.narrow_steps(1):
-        return _BETWEEN if stages.between_steps(comparison, runs, limits).within_limits else ""
-    return _INSIDE if stages.inside_kernel(comparison, runs, limits).within_limits else ""
+    runs, known = evidence.perturbed(STAGES[-1]), bool(evidence.narrow_steps(1))
+    if known and not stages.rounds_inside(comparison):
+        stage = stages.between_steps(comparison, runs)
+    else:
+        stage = stages.inside_kernel(comparison, runs, stages.limits_of(comparison))
+    if not stage.within_limits:
+        return ""
+    return _BETWEEN if known else _INSIDE
 
 
 def _wider(case: Case) -> str:

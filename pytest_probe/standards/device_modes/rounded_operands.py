@@ -15,7 +15,8 @@ from pytest_probe.numerics.noise_ratio import Limits
 from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.device_modes.sampled_rounding import samples_of, with_samples
 from pytest_probe.standards.device_modes.signature import SAMPLES, fitted_factor, parts, relative_size, shares
-from pytest_probe.standards.noise.stages import Measured, Stage, scale_of
+from pytest_probe.standards.noise.explanation import Stage
+from pytest_probe.standards.noise.stages import scale_of
 from pytest_probe.standards.noise.standard import decide
 from pytest_probe.standards.noise.summed_terms import may_use_winograd
 
@@ -37,7 +38,7 @@ def of_rounded_operands(comparison: Comparison, behaviour: Behaviour) -> Iterato
             samples += samples_of(comparison, [mode] * (count - len(samples)), len(samples))
             if len(samples) < count:
                 return  # no products in this call
-            stage, sizes = stage or decide(comparison, Measured()), []
+            stage, sizes = stage or decide(comparison), []
             for by in _shifts(comparison, mode):
                 moved, shifted = comparison.moved_by(by), [run + by for run in samples]
                 sizes.append(relative_size(moved, shifted))

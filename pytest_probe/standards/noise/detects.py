@@ -24,7 +24,8 @@ from pytest_probe.numerics.noise_ratio import Spread, root_mean_square
 from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.exact import row_of
 from pytest_probe.standards.noise import stages
-from pytest_probe.standards.noise.stages import BETWEEN_STEPS, EACH_STEP, INSIDE_LIMITS, SINGLE, Stage, noise_of
+from pytest_probe.standards.noise.explanation import SINGLE, Stage
+from pytest_probe.standards.noise.stages import BETWEEN_STEPS, EACH_STEP, INSIDE_LIMITS, noise_of
 from pytest_probe.standards.noise.summed_terms import Terms
 
 # S of all runs, in u_c RMS(R): of a sum, of one with few elements, of one operand element by element (several move an

@@ -12,8 +12,8 @@ from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, wide
 from pytest_probe.numerics.noise_ratio import Spread
 from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.noise import stages
-from pytest_probe.standards.noise.stages import Stage
-from pytest_probe.standards.noise.standard import of_few_terms
+from pytest_probe.standards.noise.explanation import Stage
+from pytest_probe.standards.noise.summed_terms import of_few_terms
 
 # A row that errs so many times as much as all drawn elements is judged itself. Chosen: it adds a tenth of the rows of a
 # norm's gradient in bfloat16, none of a softmax's.

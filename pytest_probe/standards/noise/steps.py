@@ -9,6 +9,7 @@ import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.run import PRODUCTS, Composition
@@ -23,8 +24,16 @@ from pytest_probe.numerics.rounding_signature import (
     unlike_rounding,
 )
 from pytest_probe.numerics.ulp import alike, truncated, ulp
-from pytest_probe.standards.noise import added_in_order, stages
-from pytest_probe.standards.noise.stages import Stage
+from pytest_probe.standards.noise import added_in_order, edges, stages
+from pytest_probe.standards.noise.explanation import (
+    SINGLE,
+    STAGES,
+    Examined,
+    Explained,
+    Stage,
+    may_round_between,
+)
+from pytest_probe.standards.noise.stages import BETWEEN_STEPS
 
 # Runs on moved inputs that sample what a call rounds between its kernels, beside one on the exact inputs: as many as
 # the noise rule makes at most.
@@ -52,6 +61,117 @@ NEAR, MOST = 0.25, 0.5
 # Elements that tell cutting from rounding, and the share of them that must be cut: what float32 inside rounds near a
 # border may be cut to the number below.
 TOLD, TRUNCATED = 8, 0.95
+
+
+# Rows of the table.
+
+
+def unstable_elements(output: Examined) -> Explained | None:
+    """A device that chooses otherwise errs in fewer elements than are unstable, since not each jumps in a few runs; one
+    that rounds between 16-bit kernels may err in all."""
+    stage = _judged_by(output)
+    wrong = int(np.count_nonzero(stage.noise.ratios > stage.limits.largest))
+    unstable = f"{stage.unstable:,} of {stage.noise.ratios.size:,} elements are unstable"
+    found = f"{unstable}: they change abruptly when inputs change by a roundoff"
+    if wrong <= stage.unstable:
+        return Explained(stage, {"trouble": f"{found}; {stage.reason}"})
+    output.trouble_words = f"{found}; of all elements {wrong:,} are above the limit: {stage.reason}"
+    return None
+
+
+def as_it_is(output: Examined) -> Explained | None:
+    """Elements that nobody could judge are no pass."""
+    return Explained(_judged_by(output))
+
+
+def constant(output: Examined) -> Explained | None:
+    """A constant that was rounded to 16 bit between two steps moves all elements alike."""
+    comparison = output.comparison
+    evidence, stage = comparison.evidence, _judged_by(output)
+    if stage.source == BETWEEN_STEPS or not evidence.narrow_steps(STAGES[-1]):
+        return None
+    stepped = stages.between_steps(comparison, evidence.perturbed(STAGES[-1]) + evidence.float32_steps(STAGES[-1]))
+    fits = stepped.within_limits and edges.bias(comparison, stepped) is None
+    return Explained(stepped) if fits else None
+
+
+def as_cpu(output: Examined) -> Explained | None:
+    stage = _judged_by(output)
+    how = by_cpu_result(output.comparison, stage)
+    return None if how is None else Explained(stage, {"how": how})
+
+
+def biased_as_cpu(output: Examined) -> Explained | None:
+    """The output is biased beside the reference and not beside the CPU's own kernel, as where both round the same steps
+    to 16 bit."""
+    stage, result = _judged_by(output), output.comparison.evidence.cpu_result()
+    if result is None or result.dtype != output.comparison.actual.dtype:
+        return None
+    return Explained(stage) if edges.bias(output.comparison, stage, result) is None else None
+
+
+def by_autocast(output: Examined) -> Explained | None:
+    """Kernels that give 16 bit inside a call whose results are float32: an autocast casts so."""
+    kernels = output.comparison.evidence.narrow_kernels()
+    if not kernels or unlike_composed_steps(output.comparison, _judged_by(output), ["cast"]) != "":
+        return None
+    names = " and ".join(dict.fromkeys(kernels))
+    values = {"kernels": names, "dtype": output.comparison.case.narrow, "trouble": output.trouble_words}
+    return Explained(_by_rounding(output), values)
+
+
+def between_kernels(output: Examined) -> Explained | None:
+    """Each kernel of an accelerator rounds once, and a composed call has several."""
+    why_not = unlike_composed_steps(output.comparison, _judged_by(output))
+    if why_not and output.trouble != "unstable":
+        output.why_not["between kernels"] = why_not
+    return Explained(_by_rounding(output)) if why_not == "" else None
+
+
+def stepwise(output: Examined) -> Explained | None:
+    """Kernels of the framework's own that round each step of their formula, the output being nearly one such run."""
+    if unlike_composed_steps(output.comparison, _judged_by(output), ["stepwise"]) != "":
+        return None
+    return Explained(_by_rounding(output), {"dtype": output.comparison.case.narrow})
+
+
+def at_borders(output: Examined) -> Explained | None:
+    """The reference of a user, rounded where the user named a border."""
+    why_not = unlike_borders(output.comparison, _judged_by(output))
+    if why_not:
+        output.why_not["at its borders"] = why_not
+    return Explained(_by_rounding(output)) if why_not == "" else None
+
+
+def of_operands(output: Examined, *, carried: bool) -> Explained | None:
+    """Tensor cores take operands of 16 bit, whatever the reference that a user wrote computes in. Borders that are
+    named, and do not explain the output, leave nothing to this."""
+    unexplained = "at its borders" in output.why_not
+    if unexplained or unlike_rounded_operands(output.comparison, _judged_by(output), carried=carried) != "":
+        return None
+    return Explained(_by_rounding(output))
+
+
+def reason(output: Examined) -> str:
+    """What is wrong, with its name where the output is cut and not rounded, and why no rounding explains it."""
+    words = output.trouble_words
+    if output.trouble in ("above", "biased") and truncates(output.comparison):
+        words = f"truncates to {output.comparison.precision.name} where it should round: {words}"
+    return "".join([words, *(f"; no rounding {where}: {why_not}" for where, why_not in output.why_not.items())])
+
+
+def _judged_by(output: Examined) -> Stage:
+    assert output.stage is not None
+    return output.stage
+
+
+def _by_rounding(output: Examined) -> Stage:
+    """The stage, as one of 16-bit steps; unstable elements have been measured by another."""
+    stage = _judged_by(output)
+    return stage if stage.unstable else replace(stage, source=BETWEEN_STEPS)
+
+
+# What they measure.
 
 
 def unlike_composed_steps(
@@ -257,7 +377,7 @@ def by_cpu_result(comparison: Comparison, stage: Stage) -> str | None:
     theirs = np.where(number & np.isfinite(theirs) & ~in_order, theirs, comparison.expected)
     ours = stages.noise_beside(comparison, stage, np.where(alike, comparison.expected, wide))
     if ours.within(stage.limits):
-        return "as-cpu: the CPU's own kernel overflows as well"
+        return "the CPU's own kernel overflows as well"
     seen = stages.noise_beside(comparison, stage, theirs)
     if not (ours.largest <= CPU_LARGEST * seen.largest and ours.rms <= CPU_RMS * seen.rms):
         return None
@@ -271,9 +391,9 @@ def by_cpu_result(comparison: Comparison, stage: Stage) -> str | None:
     errors = [_divided(_error(comparison, run, usable), scale) for run in (wide, *samples)]
     if unlike_rounding(errors[0], errors[1:], comparison.expected):
         return None
-    if stages.may_round_between(comparison) and _too_few_rounded(comparison, wide, samples):
+    if may_round_between(comparison) and _too_few_rounded(comparison, wide, samples):
         return None
-    return f"as-cpu: the CPU's own kernel has as large an error ({seen.largest:,.4g})"
+    return f"the CPU's own kernel has as large an error ({seen.largest:,.4g})"
 
 
 def _lost_in_steps(comparison: Comparison, theirs: AnyArray) -> BoolArray:
@@ -287,7 +407,7 @@ def _lost_in_steps(comparison: Comparison, theirs: AnyArray) -> BoolArray:
 
 def truncates(comparison: Comparison) -> bool:
     """Is the output the reference cut to its dtype, where rounding would have been up? Only 16 bit shows it."""
-    if float_format(comparison.precision).precision >= 24:
+    if float_format(comparison.precision).precision >= SINGLE:
         return False
     expected = comparison.expected
     if expected.dtype.kind != "f":

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, is_packed, widen
+from pytest_probe.numerics.noise_ratio import FAN_IN_START
 from pytest_probe.standards.tables import details
 
 # How often a number stands in a tensor whose copies are equal terms of a sum; half of all are such copies, or more.
@@ -49,6 +51,13 @@ def summed_terms(comparison: Comparison) -> Terms:
     if "terms_of_row" in classes and rows:
         return Terms(max(max(rows), forward // size) if gradient else max(rows))
     return Terms(max(largest, forward), assumed=True)
+
+
+def of_few_terms(comparison: Comparison) -> Comparison:
+    """The comparison without the terms that it is assumed to be a sum of."""
+    if not summed_terms(comparison).assumed:
+        return comparison
+    return replace(comparison, terms=FAN_IN_START if "attention" in comparison.classes else 1)
 
 
 def repeats(comparison: Comparison) -> bool:

@@ -22,8 +22,9 @@ from pytest_probe.numerics.dtypes import round_to, widen
 from pytest_probe.registry import Registry
 from pytest_probe.standards import STANDARDS, Comparison
 from pytest_probe.standards.exact import correctly_rounded, identical
-from pytest_probe.standards.noise import far_off, stages
-from pytest_probe.standards.noise.standard import OWN_KERNEL
+from pytest_probe.standards.noise import stages
+from pytest_probe.standards.noise.scales import FAR, FAR_ALONE, MANY
+from pytest_probe.standards.noise.table import OWN_KERNEL
 from pytest_probe.standards.tables import _classes
 from tests.support.calls.computing import COMPUTING
 from tests.support.calls.making import Call, Maker, Table
@@ -196,8 +197,8 @@ def smooth(asked: Asked) -> None:
         scales = [stages.scale_of(comparison, spread) for spread in found]
         for scale in scales:
             farther = (np.maximum.reduce(scales) / scale)[comparison.expected != 0]
-            assert np.count_nonzero(farther > far_off.FAR) < far_off.MANY
-            assert not np.any(farther > far_off.FAR_ALONE)
+            assert np.count_nonzero(farther > FAR) < MANY
+            assert not np.any(farther > FAR_ALONE)
             seen += 1
     assert seen
 

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from pytest_probe.model.comparison import Allowance, Evidence, RunKind
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray
-from pytest_probe.standards.noise import far_off
-from pytest_probe.standards.noise.far_off import FAR, FAR_ALONE, MANY
+from pytest_probe.standards.noise import scales
+from pytest_probe.standards.noise.scales import FAR, FAR_ALONE, MANY
 from pytest_probe.standards.noise.standard import NoiseStandard
 from tests.support.asking import ONES, ULP, comparison
 
@@ -149,7 +149,7 @@ def test_all_runs_at_once_say_what_stages_in_turn_say(data: st.DataObject) -> No
     unlisted = replace(asked, case=replace(asked.case, classes=asked.classes - {"smooth"}))
     at_once = NoiseStandard().judge(unlisted)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(far_off, "FAR", np.inf)
+        patch.setattr(scales, "FAR", np.inf)
         in_turn = NoiseStandard().judge(unlisted)
     assert _told(at_once) == _told(in_turn)
 

@@ -9,7 +9,7 @@ from pytest_probe.check.check import Checker
 from pytest_probe.check.conditions import Conditions
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
-from pytest_probe.standards.noise.other_terms import CUT_SUMS_WORDS
+from pytest_probe.standards.noise.table import CUT_SUMS_WORDS
 from tests.support.devices import Emulated
 
 TERMS = 1024

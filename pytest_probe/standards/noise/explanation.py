@@ -1,0 +1,202 @@
+"""What may explain an error, as a row of a table: `table.EXPLANATIONS` has the rows, in the order in which they are
+asked. A row that explains an output says what becomes of it; where none does, the output is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from msgspec import Struct, field
+
+from pytest_probe.model.comparison import Comparison
+from pytest_probe.model.verdict import Outcome
+from pytest_probe.numerics.dtypes import AnyArray, float_format
+from pytest_probe.numerics.noise_ratio import Limits, Noise, Spread
+
+# Digits of float32.
+SINGLE = 24
+# Perturbed runs of each stage, so that most outputs pass without one.
+STAGES = (0, 1, 2, 4)
+# How an output stands when a row is asked. "open": no allowed scale was found for it yet. "above": it is above the
+# limits beside all of them. "far": so far that few runs told. "biased": within its limits, with a mean error. "edge":
+# within them by runs that cross an edge, or choose, where no rounding does. "unstable": within them only by what
+# unstable elements grant. "overflowing": within them where most elements could not be judged.
+Trouble: TypeAlias = Literal["open", "above", "far", "biased", "edge", "unstable", "overflowing"]
+
+
+class Stage(Struct, frozen=True):
+    """Noise ratios against one spread, their limits, the K that they took, and from what runs.
+
+    center is what the output was measured against: the reference, or a run that rounds as the device does. unstable
+    counts elements that jump; where there are any the others were measured without them, and are above the limits.
+    """
+
+    noise: Noise
+    limits: Limits
+    k: int
+    source: str
+    spread: Spread | None
+    center: AnyArray
+    unstable: int = 0
+
+    @property
+    def within_limits(self) -> bool:
+        return self.noise.within(self.limits)
+
+    @property
+    def reason(self) -> str:
+        parts = []
+        if not self.noise.largest <= self.limits.largest:
+            parts.append(f"noise ratio {self.noise.largest:,.4g} (limit {self.limits.largest:,.4g})")
+        if not self.noise.rms <= self.limits.rms:
+            parts.append(f"RMS noise ratio {self.noise.rms:,.4g} (limit {self.limits.rms:,.4g})")
+        return ", ".join(parts)
+
+
+class Measured(Struct, frozen=True):
+    """What was measured of an output, whatever its limits are, by the K of its float64 runs: the stages, and the noise
+    without c RMS(S), of which only the largest and the RMS are kept."""
+
+    stages: dict[int, Stage] = field(default_factory=dict)
+    without_floor: dict[int, Noise] = field(default_factory=dict)
+
+
+class Ruling(Struct, frozen=True):
+    """What becomes of an output, by what stage, and by which row of the table; "" where none explains it.
+
+    comparison is what was judged at last: another reference, or a number of terms that was measured.
+    """
+
+    comparison: Comparison
+    stage: Stage
+    outcome: Outcome
+    reason: str = ""
+    by: str = ""
+
+
+class Examined(Struct):
+    """An output on its way through the table.
+
+    again judges another comparison by the same rows but the last ones. limits are those of the rule. While it is open:
+    runs are those that were made, spread is theirs, stages are those that did not explain it, and by_unstable those
+    that did by unstable elements alone. Then: stage is what it was judged by at last, trouble_words says what is wrong,
+    and why_not why rounding at some places does not explain it.
+    """
+
+    comparison: Comparison
+    known: Measured
+    again: Callable[[Comparison], Ruling]
+    limits: Limits
+    trouble: Trouble = "open"
+    runs: list[AnyArray] = field(default_factory=list)
+    spread: Spread | None = None
+    stages: list[Stage] = field(default_factory=list)
+    by_unstable: list[Stage] = field(default_factory=list)
+    stage: Stage | None = None
+    trouble_words: str = ""
+    why_not: dict[str, str] = field(default_factory=dict)
+
+
+class Explained(Struct, frozen=True):
+    """What a row found: the stage that the output is judged by, what the row's words name, and the comparison where it
+    is another one."""
+
+    stage: Stage
+    values: Mapping[str, Any] = {}
+    comparison: Comparison | None = None
+
+
+class Explanation(Struct, frozen=True):
+    """A row: one reason why an output may differ from its reference.
+
+    It is asked of outputs whose trouble is one of `of` and for which all of `applies` hold; their docstrings are the
+    words of the page. runs and limits say, for the page as well, what further runs `explain` asks for and how close the
+    output must be. outcome is what becomes of an output that it explains, words the reason in its verdict.
+    """
+
+    name: str
+    of: tuple[Trouble, ...]
+    applies: tuple[Callable[[Comparison], bool], ...]
+    runs: str
+    limits: str
+    outcome: Outcome
+    words: str
+    explain: Callable[[Examined], Explained | None]
+
+
+def first(output: Examined, rows: Iterable[Explanation], reason: Callable[[Examined], str]) -> Ruling | None:
+    """What the first row says that explains the output; None where none does. reason gives the words of its trouble."""
+    comparison = output.comparison
+    for row in rows:
+        if output.trouble not in row.of or not all(holds(comparison) for holds in row.applies):
+            continue
+        found = row.explain(output)
+        if found is not None:
+            trouble = {"trouble": reason(output)} if "{trouble}" in row.words else {}
+            words = row.words.format(**{**trouble, **found.values})
+            return Ruling(found.comparison or comparison, found.stage, row.outcome, words, row.name)
+    return None
+
+
+# Conditions of rows: their docstrings are words of the page.
+
+
+def on_cpu(comparison: Comparison) -> bool:
+    """the CPU"""
+    return comparison.case.on_cpu
+
+
+def elsewhere(comparison: Comparison) -> bool:
+    """another device than the CPU"""
+    return not comparison.case.on_cpu
+
+
+def narrow(comparison: Comparison) -> bool:
+    """a call with 16-bit tensors"""
+    return bool(comparison.case.narrow)
+
+
+def may_round_between(comparison: Comparison) -> bool:
+    """16-bit tensors may lead to it"""
+    # A float32 result of 16-bit tensors alone has the digits of float32, or has lost them.
+    wide = comparison.case.narrow_alone and float_format(comparison.precision).precision >= SINGLE
+    return bool(comparison.case.narrow) and not wide
+
+
+def own_kernels(comparison: Comparison) -> bool:
+    """the framework's own kernels"""
+    return bool(comparison.case.own_kernels)
+
+
+def gives_wide(comparison: Comparison) -> bool:
+    """no result of the call has 16 bit"""
+    return not gives_narrow(comparison)
+
+
+def gives_narrow(comparison: Comparison) -> bool:
+    """a result of the call has 16 bit"""
+    arrays = (value for value in comparison.case.forward.values() if isinstance(value, np.ndarray))
+    return any(value.dtype.name == comparison.case.narrow for value in arrays)
+
+
+def is_narrow_or_of_narrow(comparison: Comparison) -> bool:
+    """16 bit, or a gradient of a 16-bit result"""
+    # In float32 it would hide an accumulator of 16 bit. Gradients of 16-bit results come of numbers of 16 bit.
+    narrow = float_format(comparison.precision).precision < SINGLE
+    return narrow or (comparison.direction == "backward" and gives_narrow(comparison))
+
+
+def of_real_numbers(comparison: Comparison) -> bool:
+    """real numbers"""
+    return comparison.expected.dtype.kind == "f"
+
+
+def with_narrower_argument(comparison: Comparison) -> bool:
+    """float64 with a narrower argument"""
+    return comparison.single is not None
+
+
+def of_large_call(comparison: Comparison) -> bool:
+    """a large call"""
+    return comparison.large

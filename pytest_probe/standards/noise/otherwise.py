@@ -1,0 +1,178 @@
+"""Rows of the table that are asked last, of errors that nothing else explains.
+
+Sums of which a healthy device takes other terms than the reference does: where zero times NaN, or times an infinity,
+decides, some kernels multiply, some leave such terms out. Terms that each lose a part of a roundoff, towards zero, as
+those of tensor cores do in 16 bit; or that are added one after another. Steps of float64 functions in float32. And
+16-bit kernels of a framework whose steps are not written down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from msgspec.structs import replace
+
+from pytest_probe.model.comparison import Assumption, Comparison
+from pytest_probe.model.device_modes import CUT_SUMS
+from pytest_probe.numerics.arrays import same_bytes
+from pytest_probe.numerics.dtypes import (
+    AnyArray,
+    BoolArray,
+    float_format,
+    is_complex,
+    is_floating,
+    round_to,
+    widen,
+)
+from pytest_probe.standards.noise import edges, stages
+from pytest_probe.standards.noise.added_in_order import added_in_order
+from pytest_probe.standards.noise.explanation import STAGES, Examined, Explained
+
+# What stands in for NaN and infinities, first one and then the other: what zero takes leaves no trace of either.
+STAND_INS = (1.0, -2.0)
+# Of what single terms lose: a device that cuts sixteen together loses a tenth. Steps of an eighth are too coarse where
+# all loses 8,000 roundoffs.
+SHARES = tuple(np.linspace(0.02, 1.0, 50))
+
+
+def cut_sums(output: Examined) -> Explained | None:
+    """The reference loses what the device may have lost. How many terms are cut together, and to how many digits,
+    differs from one generation to the next: of the shares of what single terms would lose, that counts which leaves the
+    least noise in the output as a whole."""
+    comparison, stage = output.comparison, output.stage
+    spread = None if stage is None else stage.spread
+    other = comparison.evidence.alternative(comparison, Assumption(CUT_SUMS))
+    if other is None or not other.expected.shape:
+        return None
+    with np.errstate(invalid="ignore"):  # of equal infinities
+        lost = other.expected - comparison.expected
+        shifted = {share: comparison.moved_by(share * lost) for share in (0.0, *SHARES)}
+    noise = {share: stages.noise_of(each, spread).rms for share, each in shifted.items()}
+    share = min(noise, key=lambda each: noise[each])
+    return _if_it_passes(output, shifted[share]) if share else None
+
+
+def in_single(output: Examined) -> Explained | None:
+    """Steps of a function may compute in the narrower argument's dtype, exp(x) in x exp(y) - x y. Beside another device
+    the CPU's own result tells."""
+    comparison = output.comparison
+    single = replace(comparison, roundoff=float_format("float32").roundoff, single=None)
+    assert comparison.single is not None
+    return _if_it_passes(output, replace(single, evidence=comparison.single))
+
+
+def _if_it_passes(output: Examined, comparison: Comparison) -> Explained | None:
+    found = output.again(comparison)
+    return Explained(found.stage, comparison=comparison) if found.outcome == "pass" else None
+
+
+def one_after_another(output: Examined) -> Explained | None:
+    """The sums are made again in such an order, and each error is what they lose, to a tenth."""
+    comparison, stage = output.comparison, output.stage
+    if stage is None or stage.within_limits or stage.unstable:
+        return None
+    added = added_in_order(comparison, stage.noise, stage.limits, stages.scale_of(comparison, stage.spread))
+    return None if added is None else Explained(stage, {"added": added.words})
+
+
+def own_kernel(output: Examined) -> Explained | None:
+    """What the framework's own function gives on its CPU, bit for bit, or by its kernels on another device that are
+    known. A function or a device of somebody else gets nothing from this."""
+    comparison = output.comparison
+    whose, actual = "", comparison.actual
+    if not comparison.case.on_cpu:
+        known = f"narrow_{comparison.direction}_{comparison.case.own_kernels}"
+        whose = "the framework" if known in comparison.classes else ""
+    elif (own := comparison.evidence.own_result()) is not None and same_bytes(own.values, actual):
+        whose = own.framework
+    if not whose:
+        return None
+    # An overflow inside is no rounding.
+    rounded = round_to(comparison.expected, actual.dtype)
+    if (np.isfinite(widen(rounded)) & ~np.isfinite(widen(actual))).any():
+        return None
+    runs = comparison.evidence.perturbed(STAGES[-1]) + comparison.evidence.float32_steps(STAGES[-1])
+    stage = stages.inside_kernel(comparison, runs, output.limits)
+    explained = stage.within_limits and edges.bias(comparison, stage) is None
+    return Explained(stage, {"whose": whose}) if explained or "narrow_unbounded" in comparison.classes else None
+
+
+def kernels_inside(output: Examined) -> Explained | None:
+    """A function of the user's, right where each kernel of the framework's own CPU inside it rounds once."""
+    comparison, stage = output.comparison, output.stage
+    inside = comparison.evidence.kernels_inside()
+    # None where the function gives something else each time.
+    if stage is None or inside is None or not same_bytes(inside.values, comparison.actual):
+        return None
+    if output.again(replace(comparison, actual=inside.once)).outcome == "error":
+        return None
+    return Explained(stage, {"whose": inside.framework})
+
+
+def left_out(output: Examined) -> Explained | None:
+    """The reference leaves out terms with a factor of zero, in elements that are numbers where it is NaN for such a
+    term alone, and where not all kernels of the CPU multiply."""
+    comparison = output.comparison
+    wide = widen(comparison.actual)
+    numbers = np.isnan(comparison.expected) & np.isfinite(wide)
+    if not numbers.any() or not (numbers & _differ(comparison)).any():
+        return None
+    runs = [comparison.evidence.with_arguments(values) for values in _stand_ins(comparison)]
+    if len(runs) < len(STAND_INS) or any(run is None or run.shape != wide.shape for run in runs):
+        return None
+    leaving, second = (widen(run) for run in runs if run is not None)
+    return _unless_wrong(output, numbers & (leaving == second), leaving)
+
+
+def multiplied(output: Examined) -> Explained | None:
+    """The reference is NaN as well where the framework's own kernels of the CPU are, in the case's dtype, and an
+    argument is not finite."""
+    comparison = output.comparison
+    there = np.isnan(widen(comparison.actual)) & np.isfinite(comparison.expected)
+    if not there.any() or not any(_stand_ins(comparison)):
+        return None
+    kernel = comparison.evidence.reference_on_cpu()
+    if kernel is None or kernel.shape != there.shape:
+        return None
+    return _unless_wrong(output, there & np.isnan(widen(kernel)), np.nan)
+
+
+def _unless_wrong(output: Examined, there: BoolArray, values: AnyArray | float) -> Explained | None:
+    """The output beside a reference that has other values in some places, where it is no error then."""
+    if not there.any():
+        return None
+    found = output.again(output.comparison.with_reference(lambda run: np.where(there, values, run)))
+    return None if found.outcome == "error" else Explained(found.stage, {"count": np.count_nonzero(there)})
+
+
+def _differ(comparison: Comparison) -> BoolArray:
+    """Where a kernel of the CPU has a number and the reference, by another, NaN."""
+    evidence = comparison.evidence
+    kernels = [evidence.cpu_result(), *evidence.float32(1)]
+    found: BoolArray = np.zeros(comparison.expected.shape, dtype=bool)
+    for values in kernels:
+        if values is not None and values.shape == found.shape:
+            found |= np.isfinite(widen(values)) & np.isnan(comparison.expected)
+    return found
+
+
+def _stand_ins(comparison: Comparison) -> Iterator[Mapping[str, AnyArray]]:
+    """The arguments and incoming gradients that are not finite, with numbers in place of NaN and infinities; each of
+    them twice."""
+    call = comparison.call
+    given = {call.paths.get(name, name): value for name, value in call.given.items()}
+    if comparison.direction == "backward":
+        given |= {f"incoming.{name}": value for name, value in comparison.case.incoming.items()}
+    odd = {
+        path: value
+        for path, value in given.items()
+        if isinstance(value, np.ndarray) and (is_floating(value.dtype) or is_complex(value.dtype))
+        if not np.isfinite(widen(value)).all()
+    }
+    if odd:
+        for number in STAND_INS:
+            yield {
+                path: np.where(np.isfinite(widen(value)), value, np.asarray(number, value.dtype)).astype(value.dtype)
+                for path, value in odd.items()
+            }
