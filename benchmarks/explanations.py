@@ -18,7 +18,7 @@ import sys
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from unittest import mock
@@ -117,8 +117,8 @@ class Yields(Struct):
         return verdict, self.rulings[-1] if self.rulings else ""
 
     def _without(self, name: str, comparison: Comparison) -> OutputVerdict:
-        def others(output: Examined, rows: Iterable[Explanation], reason: Callable[[Examined], str]) -> Ruling | None:
-            return first(output, [row for row in rows if row.name != name], reason)
+        def others(output: Examined, rows: Iterable[Explanation]) -> Ruling | None:
+            return first(output, [row for row in rows if row.name != name])
 
         with mock.patch.object(standard, "first", others):
             return STANDARDS["auto"].judge(comparison)

@@ -82,8 +82,8 @@ def without_runs(*kinds: RunKind) -> Off:
 def without_row(*names: str) -> Off:
     """Rows of the table of explanations are asked of no output."""
 
-    def others(output: Examined, rows: Iterable[Explanation], reason: Callable[[Examined], str]) -> Ruling | None:
-        return first(output, [row for row in rows if row.name not in names], reason)
+    def others(output: Examined, rows: Iterable[Explanation]) -> Ruling | None:
+        return first(output, [row for row in rows if row.name not in names])
 
     assert set(names) <= {row.name for row in EXPLANATIONS}
     return standard, "first", others

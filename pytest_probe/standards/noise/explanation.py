@@ -11,13 +11,17 @@ from msgspec import Struct, field
 
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import Outcome
-from pytest_probe.numerics.dtypes import AnyArray, float_format
+from pytest_probe.numerics.dtypes import AnyArray, float_format, round_to, widen
 from pytest_probe.numerics.noise_ratio import Limits, Noise, Spread
+from pytest_probe.numerics.ulp import truncated
 
 # Digits of float32.
 SINGLE = 24
 # Perturbed runs of each stage, so that most outputs pass without one.
 STAGES = (0, 1, 2, 4)
+# Elements that tell cutting from rounding, and the share of them that must be cut: what float32 inside rounds near a
+# border may be cut to the number below.
+TOLD, TRUNCATED = 8, 0.95
 # How an output stands when a row is asked. "open": no allowed scale was found for it yet. "above": it is above the
 # limits beside all of them. "far": so far that few runs told. "biased": within its limits, with a mean error. "edge":
 # within them by runs that cross an edge, or choose, where no rounding does. "unstable": within them only by what
@@ -97,6 +101,20 @@ class Examined(Struct):
     trouble_words: str = ""
     why_not: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def judged_by(self) -> Stage:
+        """The stage, of an output that is not open any more."""
+        assert self.stage is not None
+        return self.stage
+
+    @property
+    def reason(self) -> str:
+        """What is wrong, with its name where the output is cut and not rounded, and why no rounding explains it."""
+        words = self.trouble_words
+        if self.trouble in ("above", "biased") and _truncates(self.comparison):
+            words = f"truncates to {self.comparison.precision.name} where it should round: {words}"
+        return "".join([words, *(f"; no rounding {where}: {why_not}" for where, why_not in self.why_not.items())])
+
 
 class Explained(Struct, frozen=True):
     """What a row found: the stage that the output is judged by, what the row's words name, and the comparison where it
@@ -125,18 +143,32 @@ class Explanation(Struct, frozen=True):
     explain: Callable[[Examined], Explained | None]
 
 
-def first(output: Examined, rows: Iterable[Explanation], reason: Callable[[Examined], str]) -> Ruling | None:
-    """What the first row says that explains the output; None where none does. reason gives the words of its trouble."""
+def first(output: Examined, rows: Iterable[Explanation]) -> Ruling | None:
+    """What the first row says that explains the output; None where none does."""
     comparison = output.comparison
     for row in rows:
         if output.trouble not in row.of or not all(holds(comparison) for holds in row.applies):
             continue
         found = row.explain(output)
         if found is not None:
-            trouble = {"trouble": reason(output)} if "{trouble}" in row.words else {}
+            trouble = {"trouble": output.reason} if "{trouble}" in row.words else {}
             words = row.words.format(**{**trouble, **found.values})
             return Ruling(found.comparison or comparison, found.stage, row.outcome, words, row.name)
     return None
+
+
+def _truncates(comparison: Comparison) -> bool:
+    """Is the output the reference cut to its dtype, where rounding would have been up? Only 16 bit shows it."""
+    if float_format(comparison.precision).precision >= SINGLE:
+        return False
+    expected = comparison.expected
+    if expected.dtype.kind != "f":
+        return False
+    cut, rounded = truncated(expected, comparison.precision), round_to(expected, comparison.precision)
+    told = np.isfinite(expected) & (cut != widen(rounded))
+    if np.count_nonzero(told) < TOLD:
+        return False
+    return bool(np.mean(widen(comparison.actual)[told] == cut[told]) >= TRUNCATED)
 
 
 # Conditions of rows: their docstrings are words of the page.

@@ -40,8 +40,7 @@ def cut_sums(output: Examined) -> Explained | None:
     """The reference loses what the device may have lost. How many terms are cut together, and to how many digits,
     differs from one generation to the next: of the shares of what single terms would lose, that counts which leaves the
     least noise in the output as a whole."""
-    comparison, stage = output.comparison, output.stage
-    spread = None if stage is None else stage.spread
+    comparison, spread = output.comparison, output.judged_by.spread
     other = comparison.evidence.alternative(comparison, Assumption(CUT_SUMS))
     if other is None or not other.expected.shape:
         return None
@@ -69,9 +68,7 @@ def _if_it_passes(output: Examined, comparison: Comparison) -> Explained | None:
 
 def one_after_another(output: Examined) -> Explained | None:
     """The sums are made again in such an order, and each error is what they lose, to a tenth."""
-    comparison, stage = output.comparison, output.stage
-    if stage is None or stage.within_limits or stage.unstable:
-        return None
+    comparison, stage = output.comparison, output.judged_by
     added = added_in_order(comparison, stage.noise, stage.limits, stages.scale_of(comparison, stage.spread))
     return None if added is None else Explained(stage, {"added": added.words})
 
@@ -100,10 +97,10 @@ def own_kernel(output: Examined) -> Explained | None:
 
 def kernels_inside(output: Examined) -> Explained | None:
     """A function of the user's, right where each kernel of the framework's own CPU inside it rounds once."""
-    comparison, stage = output.comparison, output.stage
+    comparison, stage = output.comparison, output.judged_by
     inside = comparison.evidence.kernels_inside()
     # None where the function gives something else each time.
-    if stage is None or inside is None or not same_bytes(inside.values, comparison.actual):
+    if inside is None or not same_bytes(inside.values, comparison.actual):
         return None
     if output.again(replace(comparison, actual=inside.once)).outcome == "error":
         return None

@@ -17,7 +17,7 @@ from pytest_probe.numerics import metrics, noise_ratio
 from pytest_probe.numerics.dtypes import dtype_name
 from pytest_probe.numerics.error_plots import histogram
 from pytest_probe.standards.exact import Exact, elements
-from pytest_probe.standards.noise import edges, scales, stages, steps
+from pytest_probe.standards.noise import edges, scales, stages
 from pytest_probe.standards.noise.detects import detects_of, with_grant
 from pytest_probe.standards.noise.explanation import Examined, Measured, Ruling, Stage, first
 from pytest_probe.standards.noise.stages import AMONG_THEMSELVES, EQUAL_TERMS
@@ -54,7 +54,7 @@ def ruled(comparison: Comparison) -> Ruling:
             output = _examined(replace(comparison, terms=comparison.evidence.terms()), known)
             ruling = _by_rounding(output)
     if ruling.outcome == "error":
-        return first(output, OTHERWISE, steps.reason) or ruling
+        return first(output, OTHERWISE) or ruling
     return ruling
 
 
@@ -86,15 +86,15 @@ def _by_rounding(output: Examined) -> Ruling:
         output.trouble, output.trouble_words = "overflowing", words
     else:
         return ruling
-    found = first(output, ROUNDING, steps.reason)
-    return found or Ruling(output.comparison, stage, "error", steps.reason(output))
+    found = first(output, ROUNDING)
+    return found or Ruling(output.comparison, stage, "error", output.reason)
 
 
 def _by_scales(output: Examined) -> Ruling:
     """The first stage within its limits, else the first that unstable elements brought there, else the last with the
     limits of the rule."""
     last = scales.far_by_all_runs(output)
-    ruling = first(output, SCALES, steps.reason) if last is None else None
+    ruling = first(output, SCALES) if last is None else None
     if ruling is not None:
         return ruling
     # The limits of some are others than the rule's, which a report would show.

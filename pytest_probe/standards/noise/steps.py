@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.run import PRODUCTS, Composition
 from pytest_probe.numerics import noise_ratio
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, round_to, widen
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, round_to, widen
 from pytest_probe.numerics.noise_ratio import Noise
 from pytest_probe.numerics.rounding_signature import (
     SIZE_LARGEST,
@@ -23,10 +23,9 @@ from pytest_probe.numerics.rounding_signature import (
     direction,
     unlike_rounding,
 )
-from pytest_probe.numerics.ulp import alike, truncated, ulp
+from pytest_probe.numerics.ulp import alike, ulp
 from pytest_probe.standards.noise import added_in_order, edges, stages
 from pytest_probe.standards.noise.explanation import (
-    SINGLE,
     STAGES,
     Examined,
     Explained,
@@ -58,9 +57,6 @@ INSIDE = 4.0
 PLAIN, RARE = 1.0, 0.125
 # What is so much nearer to a run than to the reference comes from that run's steps, and the share of elements that do.
 NEAR, MOST = 0.25, 0.5
-# Elements that tell cutting from rounding, and the share of them that must be cut: what float32 inside rounds near a
-# border may be cut to the number below.
-TOLD, TRUNCATED = 8, 0.95
 
 
 # Rows of the table.
@@ -69,7 +65,7 @@ TOLD, TRUNCATED = 8, 0.95
 def unstable_elements(output: Examined) -> Explained | None:
     """A device that chooses otherwise errs in fewer elements than are unstable, since not each jumps in a few runs; one
     that rounds between 16-bit kernels may err in all."""
-    stage = _judged_by(output)
+    stage = output.judged_by
     wrong = int(np.count_nonzero(stage.noise.ratios > stage.limits.largest))
     unstable = f"{stage.unstable:,} of {stage.noise.ratios.size:,} elements are unstable"
     found = f"{unstable}: they change abruptly when inputs change by a roundoff"
@@ -81,13 +77,13 @@ def unstable_elements(output: Examined) -> Explained | None:
 
 def as_it_is(output: Examined) -> Explained | None:
     """Elements that nobody could judge are no pass."""
-    return Explained(_judged_by(output))
+    return Explained(output.judged_by)
 
 
 def constant(output: Examined) -> Explained | None:
     """A constant that was rounded to 16 bit between two steps moves all elements alike."""
     comparison = output.comparison
-    evidence, stage = comparison.evidence, _judged_by(output)
+    evidence, stage = comparison.evidence, output.judged_by
     if stage.source == BETWEEN_STEPS or not evidence.narrow_steps(STAGES[-1]):
         return None
     stepped = stages.between_steps(comparison, evidence.perturbed(STAGES[-1]) + evidence.float32_steps(STAGES[-1]))
@@ -96,7 +92,7 @@ def constant(output: Examined) -> Explained | None:
 
 
 def as_cpu(output: Examined) -> Explained | None:
-    stage = _judged_by(output)
+    stage = output.judged_by
     how = by_cpu_result(output.comparison, stage)
     return None if how is None else Explained(stage, {"how": how})
 
@@ -104,7 +100,7 @@ def as_cpu(output: Examined) -> Explained | None:
 def biased_as_cpu(output: Examined) -> Explained | None:
     """The output is biased beside the reference and not beside the CPU's own kernel, as where both round the same steps
     to 16 bit."""
-    stage, result = _judged_by(output), output.comparison.evidence.cpu_result()
+    stage, result = output.judged_by, output.comparison.evidence.cpu_result()
     if result is None or result.dtype != output.comparison.actual.dtype:
         return None
     return Explained(stage) if edges.bias(output.comparison, stage, result) is None else None
@@ -113,7 +109,7 @@ def biased_as_cpu(output: Examined) -> Explained | None:
 def by_autocast(output: Examined) -> Explained | None:
     """Kernels that give 16 bit inside a call whose results are float32: an autocast casts so."""
     kernels = output.comparison.evidence.narrow_kernels()
-    if not kernels or unlike_composed_steps(output.comparison, _judged_by(output), ["cast"]) != "":
+    if not kernels or unlike_composed_steps(output.comparison, output.judged_by, ["cast"]) != "":
         return None
     names = " and ".join(dict.fromkeys(kernels))
     values = {"kernels": names, "dtype": output.comparison.case.narrow, "trouble": output.trouble_words}
@@ -122,7 +118,7 @@ def by_autocast(output: Examined) -> Explained | None:
 
 def between_kernels(output: Examined) -> Explained | None:
     """Each kernel of an accelerator rounds once, and a composed call has several."""
-    why_not = unlike_composed_steps(output.comparison, _judged_by(output))
+    why_not = unlike_composed_steps(output.comparison, output.judged_by)
     if why_not and output.trouble != "unstable":
         output.why_not["between kernels"] = why_not
     return Explained(_by_rounding(output)) if why_not == "" else None
@@ -130,14 +126,14 @@ def between_kernels(output: Examined) -> Explained | None:
 
 def stepwise(output: Examined) -> Explained | None:
     """Kernels of the framework's own that round each step of their formula, the output being nearly one such run."""
-    if unlike_composed_steps(output.comparison, _judged_by(output), ["stepwise"]) != "":
+    if unlike_composed_steps(output.comparison, output.judged_by, ["stepwise"]) != "":
         return None
     return Explained(_by_rounding(output), {"dtype": output.comparison.case.narrow})
 
 
 def at_borders(output: Examined) -> Explained | None:
     """The reference of a user, rounded where the user named a border."""
-    why_not = unlike_borders(output.comparison, _judged_by(output))
+    why_not = unlike_borders(output.comparison, output.judged_by)
     if why_not:
         output.why_not["at its borders"] = why_not
     return Explained(_by_rounding(output)) if why_not == "" else None
@@ -147,27 +143,14 @@ def of_operands(output: Examined, *, carried: bool) -> Explained | None:
     """Tensor cores take operands of 16 bit, whatever the reference that a user wrote computes in. Borders that are
     named, and do not explain the output, leave nothing to this."""
     unexplained = "at its borders" in output.why_not
-    if unexplained or unlike_rounded_operands(output.comparison, _judged_by(output), carried=carried) != "":
+    if unexplained or unlike_rounded_operands(output.comparison, output.judged_by, carried=carried) != "":
         return None
     return Explained(_by_rounding(output))
 
 
-def reason(output: Examined) -> str:
-    """What is wrong, with its name where the output is cut and not rounded, and why no rounding explains it."""
-    words = output.trouble_words
-    if output.trouble in ("above", "biased") and truncates(output.comparison):
-        words = f"truncates to {output.comparison.precision.name} where it should round: {words}"
-    return "".join([words, *(f"; no rounding {where}: {why_not}" for where, why_not in output.why_not.items())])
-
-
-def _judged_by(output: Examined) -> Stage:
-    assert output.stage is not None
-    return output.stage
-
-
 def _by_rounding(output: Examined) -> Stage:
     """The stage, as one of 16-bit steps; unstable elements have been measured by another."""
-    stage = _judged_by(output)
+    stage = output.judged_by
     return stage if stage.unstable else replace(stage, source=BETWEEN_STEPS)
 
 
@@ -403,17 +386,3 @@ def _lost_in_steps(comparison: Comparison, theirs: AnyArray) -> BoolArray:
         samples = comparison.evidence.narrow_steps(DRAWN) if comparison.case.narrow else []
         lost &= np.logical_and.reduce([np.isnan(sample) for sample in samples]) if samples else False
     return lost
-
-
-def truncates(comparison: Comparison) -> bool:
-    """Is the output the reference cut to its dtype, where rounding would have been up? Only 16 bit shows it."""
-    if float_format(comparison.precision).precision >= SINGLE:
-        return False
-    expected = comparison.expected
-    if expected.dtype.kind != "f":
-        return False
-    cut, rounded = truncated(expected, comparison.precision), round_to(expected, comparison.precision)
-    told = np.isfinite(expected) & (cut != widen(rounded))
-    if np.count_nonzero(told) < TOLD:
-        return False
-    return bool(np.mean(widen(comparison.actual)[told] == cut[told]) >= TRUNCATED)

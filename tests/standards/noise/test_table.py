@@ -44,8 +44,7 @@ def test_the_first_row_that_explains_an_output_decides(monkeypatch: pytest.Monke
 
         def explain(output: Examined) -> Explained | None:
             asked.append(name)
-            assert output.stage is not None
-            return Explained(output.stage, {"size": 3}) if explains else None
+            return Explained(output.judged_by, {"size": 3}) if explains else None
 
         words = f"{name} of {{size}}: {{trouble}}"
         return Explanation(name, ("above",), (condition,), "none", "none", "warning", words, explain)
