@@ -82,6 +82,7 @@ NORM = ("Functional.layer_norm", F.layer_norm, (X, [16]))
 SOFTMAX = ("Functional.softmax", F.softmax, (X, -1))
 GELU = ("Functional.gelu", F.gelu, (X,))
 ELU = ("Functional.elu", F.elu, (X,))
+LOSS = ("Functional.cross_entropy", F.cross_entropy, (X, torch.arange(24) % 16))
 NORMALIZE = ("Functional.normalize", F.normalize, (X,))
 WAYS: dict[str, tuple[Any, Changed]] = {
     "the function itself": (NORM, lambda: put(F, "layer_norm", times(F.layer_norm))),
@@ -92,6 +93,7 @@ WAYS: dict[str, tuple[Any, Changed]] = {
     "another compiled function": (GELU, lambda: put(F, "gelu", torch._C._nn.softplus)),
     "its code": (NORM, lambda: code_of(F.layer_norm, tripled)),
     "its defaults": (NORM, lambda: defaults_of(F.layer_norm, (None, None, 0.5))),
+    "a private one below": (LOSS, lambda: put(torch.nn._reduction, "get_enum", lambda reduction: 2)),
     "a kernel of the dispatcher's": (GELU, lambda: kernel("gelu", lambda x, approximate="none": 3 * torch.sigmoid(x))),
 }
 
