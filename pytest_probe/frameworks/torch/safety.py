@@ -1,6 +1,9 @@
-"""PyTorch: calls whose kernels do not check what they are given, and end the process where it is wrong.
+"""PyTorch: calls whose kernels do not check what they are given, and end the process or read memory that is not
+theirs where it is wrong.
 
-A dump is untrusted, so it is checked here. Which calls these are, benchmarks/crashing_calls.py finds.
+A dump is untrusted, so it is checked here. Many of these calls do not die but return what they found in memory, so a
+process of their own would not show them; and an accelerator may not notice what a CPU's kernel refuses. Which calls
+these are, benchmarks/crashing_calls.py finds.
 
 These are checks of arguments, and no list of what is allowed.
 """
@@ -23,7 +26,6 @@ _LISTED = ("_foreach_", "_fused_")
 # Lists of fused optimisers that are empty where another argument does not ask for them, and that of the steps so far.
 _OPTIONAL = {"max_exp_avg_sqs": "amsgrad", "momentum_buffer_list": "momentum"}
 _STEPS = "state_steps"
-_PRODUCTS = frozenset(["mm"])  # whose operands have shapes of their own
 # Parts of quantisation libraries, which read packed memory as it is given.
 _PACKED = ("fbgemm_", "quantized_")
 # Of the names of all these, which CHECKS does not have.
@@ -79,14 +81,11 @@ def _lists(bound: BoundCall) -> Iterator[str]:
     steps = lists.pop(_STEPS, ())
     if any(not isinstance(step, Leaf) or step.array.size != 1 for step in steps):
         yield f"{bound.paths[_STEPS]} with something else than single numbers, expected a tensor of one for each"
-    for place, values in enumerate(zip(*lists.values(), strict=True)):
-        tensors = [value.array for value in values if isinstance(value, Leaf)]
-        if len({array.shape for array in tensors}) > 1 and bound.name not in _PRODUCTS:
-            yield f"shapes {_shapes(tensors)} at place {place} of the lists, expected one shape"
-
-
-def _shapes(arrays: list[np.ndarray]) -> str:
-    return " and ".join(str(list(array.shape)) for array in arrays)
+    # Those of foreach are broadcast.
+    for place, values in enumerate(zip(*lists.values(), strict=True) if "fused" in bound.api else ()):
+        shapes = [str(list(value.array.shape)) for value in values if isinstance(value, Leaf)]
+        if len(set(shapes)) > 1:
+            yield f"shapes {' and '.join(shapes)} at place {place} of the lists, expected one shape"
 
 
 def _array(bound: BoundCall, name: str) -> np.ndarray | None:
@@ -106,20 +105,12 @@ def _segments(bound: BoundCall) -> Iterator[str]:
         if array.dtype.kind not in "iu" or array.shape[:-1] != data.shape[:axis] or not array.ndim:
             found = f"{name} of {array.dtype} and shape {list(array.shape)}"
             yield f"{found}, expected integers for each of the data's rows"
-        # Summed as float64, which does not wrap around.
-        elif name == "lengths" and (
-            (array < 0).any() or (array.astype(np.float64).sum(axis=-1) != data.shape[axis]).any()
-        ):
-            yield f"lengths that do not add up to {data.shape[axis]}, the data's size along axis {axis}"
-        elif name == "offsets" and not _rises(array, data.shape[axis]):
-            yield f"offsets that do not rise from 0 to {data.shape[axis]}, the data's size along axis {axis}"
-
-
-def _rises(offsets: np.ndarray, size: int) -> bool:
-    if not offsets.size:
-        return False
-    ends = bool((offsets >= 0).all() and (offsets <= size).all())
-    return ends and bool((offsets[..., 1:] >= offsets[..., :-1]).all())
+            return
+        # As float64, which does not wrap around.
+        steps = array.astype(np.float64) if name == "lengths" else np.diff(array.astype(np.float64))
+        ends = steps.cumsum(axis=-1) if name == "lengths" else array
+        if not ends.size or (steps < 0).any() or (ends < 0).any() or (ends > data.shape[axis]).any():
+            yield f"{name} that do not rise from 0 to {data.shape[axis]}, the data's size along axis {axis}"
 
 
 def _pivots(bound: BoundCall) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import torch
 from pytest_probe.errors import UnsafeArguments
 from pytest_probe.frameworks.torch.safety import check_arguments, check_backward
 from pytest_probe.frameworks.torch.signatures import bind
+from pytest_probe.model.run import Leaf
 from tests.support.replaying import leaf, normal
 
 X, ROWS = normal(3, 5), normal(5)
@@ -27,6 +30,8 @@ RIGHT: tuple[tuple[str, list[Any], dict[str, Any]], ...] = (
     ("Torch._fused_adam_", [[X, ROWS], [X, ROWS], [X, ROWS], [X, ROWS], [], [STEP, STEP]], {"amsgrad": False}),
     ("Torch._fused_adagrad_", [[X], [X], [X], [STEP]], {}),
     ("Torch._foreach_mm", [[X], [normal(5, 2)]], {}),
+    ("Torch._foreach_addcmul_", [[X], [X], [ROWS]], {}),
+    ("Torch.segment_reduce", [X, "sum"], {"lengths": leaf([[2, 3]] * 3, "int64"), "axis": 1}),
     ("Torch.segment_reduce", [X, "sum"], {"lengths": LENGTHS}),
     ("Torch.segment_reduce", [X, "sum"], {"offsets": OFFSETS}),
     ("Torch.lu_unpack", [LU, PIVOTS], {}),
@@ -39,13 +44,13 @@ RIGHT: tuple[tuple[str, list[Any], dict[str, Any]], ...] = (
 )
 WRONG: tuple[tuple[str, list[Any], dict[str, Any], str], ...] = (
     ("Torch._foreach_lerp_", [[X, X], [X, X], []], {}, "found lists of other lengths, input.0 of 2, input.1 of 2, inp"),
-    ("Torch._foreach_addcmul_", [[X], [X], [ROWS]], {}, "found shapes [3, 5] and [3, 5] and [5] at place 0 of the lis"),
+    ("Torch._fused_sgd_", [[X, ROWS], [X, X], []], {}, "found shapes [5] and [3, 5] at place 1 of the lists, expected"),
     ("Torch._fused_sgd_", [[X, X], [X, X], [X]], {}, "found lists of other lengths"),
     ("Torch._fused_sgd_", [[X], [X], []], {"momentum": 0.9}, "found lists of other lengths"),
     ("Torch._fused_adam_", [[X], [X], [X], [X], [], [STEP]], {"amsgrad": True}, "found lists of other lengths"),
     ("Torch._fused_adam_", [[X], [X], [X], [X], [], [X]], {}, "found input.5 with something else than single numbers"),
-    ("Torch.segment_reduce", [X, "sum"], {"lengths": leaf([1, 9], "int64")}, "found lengths that do not add up to 3"),
-    ("Torch.segment_reduce", [X, "sum"], {"lengths": leaf([-1, 4], "int64")}, "found lengths that do not add up to 3"),
+    ("Torch.segment_reduce", [X, "sum"], {"lengths": leaf([1, 9], "int64")}, "found lengths that do not rise from 0"),
+    ("Torch.segment_reduce", [X, "sum"], {"lengths": leaf([-1, 4], "int64")}, "found lengths that do not rise from 0"),
     ("Torch.segment_reduce", [X, "sum"], {"offsets": leaf([0, 100], "int64")}, "found offsets that do not rise from 0"),
     ("Torch.segment_reduce", [X, "sum"], {"lengths": LENGTHS, "axis": 3}, "found axis 3, expected one of the data's"),
     ("Torch.lu_unpack", [LU, leaf(np.ones(3), "int32")], {}, "found pivots of shape [3] for a matrix of [2, 4, 3]"),
@@ -73,6 +78,20 @@ def test_what_is_wrong_is_named(api: str, args: list[Any], kwargs: dict[str, Any
     assert str(caught.value).startswith(f"{api}: found ")
     assert said in str(caught.value)
     assert caught.value.kind == "unsafe arguments"
+
+
+ODD: list[Any] = [None, 2**70, math.nan, "x", [1, [2]], {}]
+ODD += [Leaf(np.full(shape, 2, dtype)) for shape in ((), 0, (2, 3)) for dtype in ("bool", "int64", "complex64")]
+ODD += [Leaf(np.full(3, math.nan, "float32"))]
+
+
+@pytest.mark.parametrize(("api", "args", "kwargs"), RIGHT, ids=[row[0] for row in RIGHT])
+def test_odd_arguments_are_refused_or_pass(api: str, args: list[Any], kwargs: dict[str, Any]) -> None:
+    """Nothing else is raised, wherever they stand."""
+    for place in range(len(args)):
+        for odd in ODD:
+            with contextlib.suppress(UnsafeArguments):
+                check_arguments(bind(api, [*args[:place], odd, *args[place + 1 :]], kwargs))
 
 
 def group_norm(*, layout: torch.memory_format, asked: bool) -> torch.Tensor:
