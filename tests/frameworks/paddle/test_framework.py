@@ -80,15 +80,18 @@ def integers(*values: int) -> Leaf:
 @pytest.mark.parametrize(
     ("call", "found"),
     [
-        (bind("paddle.vision.ops.roi_align", [IMAGES, BOXES, integers(1, 9), 2], {}), "add up to 10"),
-        (bind("paddle.vision.ops.roi_align", [IMAGES, BOXES, integers(4), 2], {}), r"shape \[1\] for 2 images"),
+        (bind("paddle.vision.ops.roi_align", [IMAGES, BOXES, integers(1, 9), 2], {}), "adds up to 10"),
+        (
+            bind("paddle.vision.ops.roi_align", [IMAGES, BOXES, integers(4), 2], {}),
+            r"shape \[1\] that adds up to 4 for 2",
+        ),
         (bind("paddle.geometric.segment_sum", [ROWS, integers(3, 0, 1, 2, 1)], {}), "do not rise"),
         (bind("paddle.geometric.segment_sum", [ROWS, integers(0, 1)], {}), r"shape \[2\] for data of \[5, 2\]"),
         (bind("paddle.geometric.send_u_recv", [ROWS, integers(0, 9), integers(0, 1)], {}), "src_index from 0 to 9"),
         (bind("paddle.linalg.pca_lowrank", [ROWS], {}), "both factors of a QR"),
         (bind("paddle.nn.functional.ctc_loss", [SCORES, LABELS, integers(9), integers(0)], {}), "one above 0"),
-        (bind("paddle.nn.functional.ctc_loss", [SCORES, LABELS, integers(9), integers(4)], {}), "numbers up to 3"),
-        (bind("paddle.nn.functional.ctc_loss", [SCORES, LABELS, integers(10), integers(3)], {}), "numbers up to 9"),
+        (bind("paddle.nn.functional.ctc_loss", [SCORES, LABELS, integers(9), integers(4)], {}), "numbers from 0 to 3"),
+        (bind("paddle.nn.functional.ctc_loss", [SCORES, LABELS, integers(10), integers(3)], {}), "numbers from 0 to 9"),
     ],
 )
 def test_arguments_that_a_kernel_does_not_check(call: BoundCall, found: str) -> None:
