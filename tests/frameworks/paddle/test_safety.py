@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from pytest_probe.errors import UnsafeArguments
 from pytest_probe.frameworks.paddle.safety import check_arguments
 from pytest_probe.frameworks.paddle.signatures import bind
 from pytest_probe.model.run import Leaf
+from tests.support.odd import ODD
 
 X = Leaf(np.ones((3, 5), np.float32))
 NOTHING = Leaf(np.ones((3, 0), np.float32))
@@ -213,11 +213,6 @@ def test_what_is_wrong_is_refused(api: str, args: list[Any], kwargs: dict[str, A
     with pytest.raises(UnsafeArguments) as caught:
         check_arguments(bind(f"paddle.{api}", args, kwargs))
     assert str(caught.value).startswith(f"paddle.{api}: found {found}")
-
-
-ODD: list[Any] = [None, 2**70, math.nan, "x", [1, [2]], {}]
-ODD += [Leaf(np.full(shape, 2, dtype)) for shape in ((), 0, (2, 3)) for dtype in ("bool", "int64", "complex64")]
-ODD += [Leaf(np.full(3, math.nan, "float32"))]
 
 
 @pytest.mark.parametrize(("api", "args", "kwargs"), RIGHT, ids=[row[0] for row in RIGHT])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import torch
 from pytest_probe.errors import UnsafeArguments
 from pytest_probe.frameworks.torch.safety import check_arguments, check_backward
 from pytest_probe.frameworks.torch.signatures import bind
-from pytest_probe.model.run import Leaf
+from tests.support.odd import ODD
 from tests.support.replaying import leaf, normal
 
 X, ROWS = normal(3, 5), normal(5)
@@ -78,11 +77,6 @@ def test_what_is_wrong_is_named(api: str, args: list[Any], kwargs: dict[str, Any
     assert str(caught.value).startswith(f"{api}: found ")
     assert said in str(caught.value)
     assert caught.value.kind == "unsafe arguments"
-
-
-ODD: list[Any] = [None, 2**70, math.nan, "x", [1, [2]], {}]
-ODD += [Leaf(np.full(shape, 2, dtype)) for shape in ((), 0, (2, 3)) for dtype in ("bool", "int64", "complex64")]
-ODD += [Leaf(np.full(3, math.nan, "float32"))]
 
 
 @pytest.mark.parametrize(("api", "args", "kwargs"), RIGHT, ids=[row[0] for row in RIGHT])
