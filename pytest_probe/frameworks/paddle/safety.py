@@ -214,10 +214,15 @@ def _numbers(bound: BoundCall) -> Iterator[str]:
 
 
 def _windows(bound: BoundCall) -> Iterator[str]:
-    """Tensor.unfold(axis, size, step), which looks for the extent of an axis before the first."""
-    data, axis = _array(bound, "input"), _value_at(bound, "axis", 1)
-    if data is not None and isinstance(axis, int) and not bound.api.endswith("functional.unfold"):
-        yield from _outside("axis", np.asarray(axis), -data.ndim, max(data.ndim - 1, 0))
+    """Tensor.unfold(axis, size, step), whose view is not checked against its memory."""
+    data = _array(bound, "input")
+    axis, size, step = (_value_at(bound, name, at) for at, name in enumerate(("axis", "size", "step"), 1))
+    if data is None or bound.api.endswith("functional.unfold"):
+        return
+    extents = data.shape or (1,)
+    known = isinstance(axis, int) and -len(extents) <= axis < len(extents)
+    if not known or not _are_sizes([size, step]) or size > extents[axis] or step == 0:
+        yield f"windows of {size} along dimension {axis}, {step} apart, of a tensor of {list(data.shape)}"
 
 
 def _smoothed(bound: BoundCall) -> Iterator[str]:
@@ -247,12 +252,15 @@ def _parts(bound: BoundCall) -> Iterator[str]:
 
 
 def _rest(bound: BoundCall) -> Iterator[str]:
-    """remainder(x, y) of integers: the processor refuses a division whose quotient has no place."""
+    """remainder(x, y) of integers: an accelerator's kernel ends its context at a divisor of 0, and the processor refuses a
+    division whose quotient has no place."""
     data, divisor = _array(bound, "input"), bound.argument("other")
     divisors = divisor.array if isinstance(divisor, Leaf) else np.asarray(divisor if isinstance(divisor, int) else 0.0)
     if data is None or data.dtype.kind not in "iu" or divisors.dtype.kind not in "iu":
         return
-    if data.size and data.min() == np.iinfo(data.dtype).min and (divisors == -1).any():
+    if data.size and (divisors == 0).any():
+        yield "a divisor of 0"
+    elif data.size and data.min() == np.iinfo(data.dtype).min and (divisors == -1).any():
         yield f"a divisor of -1 for {data.min()}"
 
 
