@@ -33,7 +33,7 @@ def followed(told: Mapping[str, Any]) -> Iterator[Callable[[], int]]:
         os.environ[_TOLD] = json.dumps({**told, "note": note, "python": [sys.prefix, sys.version]})
         os.environ[_PATH] = os.pathsep.join([_STARTUP, *paths] if any(paths) else [_STARTUP])
         try:
-            yield lambda: len(os.listdir(note))
+            yield lambda: _noted(note)
         finally:
             for name, value in kept.items():
                 os.environ.pop(name, None) if value is None else os.environ.__setitem__(name, value)
@@ -54,9 +54,15 @@ def _note() -> Iterator[str]:
             shutil.rmtree(path, ignore_errors=True)
 
 
+def _noted(path: str) -> int:
+    with suppress(OSError):
+        return len(os.listdir(path))
+    return 0
+
+
 def _write_note(path: str) -> None:
+    # The folder is gone where the process that the user started has ended.
     with suppress(OSError), open(os.path.join(path, str(os.getpid())), "w"):
-        # It is gone where the process that the user started has ended.
         pass
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -175,6 +176,12 @@ def test_a_python_of_another_environment_is_left_alone(tmp_path: Path) -> None:
     plain = subprocess.run([sys.executable, "-c", show], env=environment(), capture_output=True, text=True)
     other = subprocess.run([sys.executable, "-c", show], env=started, capture_output=True, text=True)
     assert (other.stdout, other.stderr) == (plain.stdout, "")
+
+
+def test_a_folder_of_notes_that_is_gone_is_of_nobody() -> None:
+    with followed({"modules": ["json"]}) as recorded:
+        shutil.rmtree(json.loads(os.environ["PYTEST_PROBE_CAPTURE_CHILDREN"])["note"])
+        assert recorded() == 0
 
 
 def test_a_process_that_records_by_itself_is_recorded_once(tmp_path: Path) -> None:
