@@ -137,7 +137,7 @@ class Track:
             log = self.calls[api]
             log += (begin, spent, self._inner)
             self._inner = outer + spent
-            self._open -= 1
+            self._open -= self._open > 0
             if len(log) >= _FULL:
                 self._fold(self)
         elif (found := self.end(api))[0]:

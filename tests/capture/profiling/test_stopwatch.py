@@ -109,6 +109,15 @@ def test_what_an_exception_left_open_ends_with_what_is_below(clock: Clock) -> No
     assert list(program.rows()) == ["outer backward", "later"]
 
 
+def test_a_region_that_ends_behind_the_call_in_which_it_began_leaves_calls_timed(clock: Clock) -> None:
+    program = Program(clock)
+    region, track = program.stopwatch.api("torch", "region"), program.stopwatch.track()
+    program.call("outer", 10, lambda: track.begin(region))
+    track.end_call(region)
+    program.call("later", 5, lambda: program.call("inner", 5))
+    assert {name: spent.calls for name, spent in program.rows().items()} == {"outer": 1, "region": 1, "later": 1}
+
+
 def test_threads_do_not_mix(clock: Clock) -> None:
     program = Program(clock, nested=True)
     thread = threading.Thread(target=lambda: program.call("there", 100))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FunctionType, ModuleType
@@ -203,7 +202,7 @@ class TorchTiming(TorchFunctionMode):
         """A thread that is still running keeps the mode, idle."""
         self._patches.close()
         self._presence.end()
-        self._table = defaultdict(lambda: None)
+        self._table = _Untimed()
         self._stopwatch.wait(torch.accelerator.synchronize if torch.accelerator.is_available() else lambda: None)
         if self._nodes is not None:
             self._nodes.end()
@@ -268,6 +267,13 @@ class TorchTiming(TorchFunctionMode):
 
     def _leave_compiled(self) -> None:
         self._stopwatch.track().end_call(self._compiled)
+
+
+class _Untimed(dict[Hashable, _Timed | None]):
+    """Of a mode that is left on a thread. A defaultdict would keep each function that is called."""
+
+    def __missing__(self, function: Hashable) -> None:
+        return None
 
 
 made: Callable[[Stopwatch], Timing] = TorchTiming  # see capture.framework.timing

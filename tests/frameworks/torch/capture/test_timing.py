@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -16,8 +17,10 @@ from torch.utils.checkpoint import checkpoint
 
 from pytest_probe import timing
 from pytest_probe.capture.profiling import track
+from pytest_probe.capture.profiling.stopwatch import Stopwatch
 from pytest_probe.capture.timing import Timed
 from pytest_probe.frameworks.torch.capture import nodes
+from pytest_probe.frameworks.torch.capture.timing import TorchTiming
 
 a, b = torch.ones(3), torch.ones(3)
 square = torch.ones(3, 3)
@@ -356,6 +359,20 @@ class Slow(torch.overrides.TorchFunctionMode):
             self._left -= 1
             self._later += 10**9
         return function(*args, **(kwargs or {}))
+
+
+def test_a_mode_that_is_left_on_a_thread_keeps_no_function() -> None:
+    mode = TorchTiming(Stopwatch())
+    mode.begin()
+    mode.end()
+
+    def function() -> int:
+        return 7
+
+    assert mode.__torch_function__(function, ()) == 7
+    kept = weakref.ref(function)
+    del function
+    assert kept() is None
 
 
 @pytest.mark.parametrize("slow", [1, 5])
