@@ -10,7 +10,7 @@ import inspect
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import Any, TypeAlias
 
 from pytest_probe.capture.frames import remove_our_frames
@@ -89,10 +89,9 @@ def put_back(owner: Any, name: str, original: Any, own: bool) -> None:
         delattr(owner, name)
 
 
-@contextmanager
-def patched(owner: Any, name: str, replacement: Function) -> Iterator[None]:
+def patched(owner: Any, name: str, replacement: Function) -> AbstractContextManager[None]:
     """owner's function of that name becomes replacement(original, ...); afterwards it is what it was, unless somebody
-    else has replaced it since."""
+    else has replaced it since. The original is looked up here, before the context begins."""
     original, own = getattr(owner, name), name in vars(owner)
 
     @functools.wraps(original)
@@ -103,12 +102,16 @@ def patched(owner: Any, name: str, replacement: Function) -> Iterator[None]:
             remove_our_frames(error)
             raise
 
-    setattr(owner, name, function)
-    try:
-        yield
-    finally:
-        if vars(owner).get(name) is function:
-            put_back(owner, name, original, own)
+    @contextmanager
+    def there() -> Iterator[None]:
+        setattr(owner, name, function)
+        try:
+            yield
+        finally:
+            if vars(owner).get(name) is function:
+                put_back(owner, name, original, own)
+
+    return there()
 
 
 def like(function: Function, replacement: Function) -> Function:
@@ -145,6 +148,7 @@ def steps_end(kinds: Iterable[type], method: str, step: Callable[[], None]) -> I
         return result
 
     with ExitStack() as patches:
-        for kind in kinds:
-            patches.enter_context(patched(kind, method, followed))
+        # All are looked up first: a class may inherit what another one gets.
+        for patch in [patched(kind, method, followed) for kind in kinds]:
+            patches.enter_context(patch)
         yield

@@ -106,12 +106,16 @@ class CallHooks:
         self._seeing = False
         self._placed = False
 
-    def ranks(self) -> tuple[int | None, int]:
-        """The number of this process among processes that train together, None where it is alone, and how many there
-        are."""
-        if self.distributed is not None and self.distributed.is_initialized():
-            return int(self.distributed.get_rank()), int(self.distributed.get_world_size())
-        return named_rank()
+    # Either alone: a group that is torn down at the end of a process may know one no more.
+    def rank(self) -> int | None:
+        """The number of this process among processes that train together, None where it is alone."""
+        known = self.distributed is not None and self.distributed.is_initialized()
+        return int(self.distributed.get_rank()) if known else named_rank()[0]
+
+    def ranks(self) -> int:
+        """How many processes train together, 1 where nothing says so."""
+        known = self.distributed is not None and self.distributed.is_initialized()
+        return int(self.distributed.get_world_size()) if known else named_rank()[1]
 
     def overflown(self, tree: Tree) -> bool:
         """Does a tensor of this snapshot hold NaN or inf?"""

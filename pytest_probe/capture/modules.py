@@ -102,14 +102,15 @@ class ModuleCalls:
         self._models = self._checked(model)
 
     def begin(self, recorder: Recorder) -> None:
+        self._patches.close()
         self._recorder = recorder
-        self._patches.enter_context(patched(self.kind, "__call__", self.called))
         # Anew each time: modules may have been added to the model.
         for prefix, model in self._models:
             for name, module in self.named(model):
                 path = ".".join(filter(None, (prefix, name))).encode(errors="backslashreplace").decode()
                 stem = f"{self.prefix}.{path}.{type(module).__name__}" if name else ""
                 self._known.setdefault(id(module), _KnownModule(module, path, stem))
+        self._patches.enter_context(patched(self.kind, "__call__", self.called))
 
     def end(self) -> None:
         self._patches.close()

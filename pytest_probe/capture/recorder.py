@@ -155,11 +155,11 @@ class Recorder:
         atexit.register(self.finish)
 
     def _rank(self) -> int | None:
-        return self._hooks.ranks()[0] if self.config.rank is None else self.config.rank
+        return self._hooks.rank() if self.config.rank is None else self.config.rank
 
     def _ranks(self) -> int:
         # How many there are nothing says then, and each takes its own folder alone.
-        return self._hooks.ranks()[1] if self.config.rank is None else ANY_NUMBER
+        return self._hooks.ranks() if self.config.rank is None else ANY_NUMBER
 
     def take_folder(self) -> None:
         """Before the first step: take the folder for this run. Raises FolderTaken, or SettingsError."""

@@ -50,6 +50,9 @@ class ReplacedCalls:
     framework: str
     tensor: type
     compiled_methods: Sequence[tuple[Any, str]]
+    # Does the framework build a graph now, and compute nothing? None where its own functions are in their places
+    # meanwhile.
+    compiles: Callable[[], bool] | None = None
     _bindings: Bindings
 
     def __init__(self) -> None:
@@ -64,16 +67,13 @@ class ReplacedCalls:
         """Make a call of what the framework compiles."""
         raise NotImplementedError
 
-    def compiles(self) -> bool:
-        """Does the framework build a graph now, and compute nothing? Not where its own functions are in their places
-        meanwhile."""
-        return False
-
     def put(self) -> None:
+        self._methods.close()
         self._listening = True
         self._bindings.put()
-        for owner, name, replacement in self.methods():
-            self._methods.enter_context(patched(owner, name, replacement))
+        # All are looked up first: a class may inherit what another one gets.
+        for patch in [patched(*method) for method in self.methods()]:
+            self._methods.enter_context(patch)
 
     def take_back(self) -> None:
         self._listening = False
@@ -84,6 +84,9 @@ class ReplacedCalls:
     @contextmanager
     def own_functions(self) -> Iterator[None]:
         """Inside a region that the framework compiles its own functions are in their places again."""
+        if not self._bindings.there:
+            yield
+            return
         self._bindings.take_back()
         try:
             yield
@@ -109,7 +112,9 @@ class ReplacedTiming(ReplacedCalls):
         self._clock = clock
         self._synchronize = synchronize
         self._bindings = Bindings([(one, self._replacement(one, name)) for one, name in functions], classes)
-        self.begin = self.put
+
+    def begin(self) -> None:
+        self.put()
 
     def end(self) -> None:
         self.take_back()
@@ -122,7 +127,7 @@ class ReplacedTiming(ReplacedCalls):
 
         # Each call waits for what is done here: what is known of this thread is looked up first.
         def replacement(*args: Any, **kwargs: Any) -> Any:
-            if compiles():
+            if compiles is not None and compiles():
                 return function(*args, **kwargs)
             return (local.track or track()).call(rows.of(args, kwargs) if by_shape else api, function, args, kwargs)
 
@@ -221,7 +226,7 @@ class ReplacingHooks(CallHooks, ReplacedCalls):
                 if writes:
                     before_write()
                 return sites.of(sys._getframe(1))(function, args, kwargs)
-            if compiles():
+            if compiles is not None and compiles():
                 self.entered_graph()
                 return sites.of(sys._getframe(1))(function, args, kwargs)
             thread.inside = True
@@ -340,7 +345,7 @@ class ReplacingHooks(CallHooks, ReplacedCalls):
 
     def sees(self) -> bool:
         """Are calls recorded now, which are no part of what the framework compiles?"""
-        return self._bindings.there and not self.compiles()
+        return self._bindings.there and not (self.compiles is not None and self.compiles())
 
     @contextmanager
     def aside(self) -> Iterator[None]:
