@@ -252,8 +252,8 @@ def _parts(bound: BoundCall) -> Iterator[str]:
 
 
 def _rest(bound: BoundCall) -> Iterator[str]:
-    """remainder(x, y) of integers: an accelerator's kernel ends its context at a divisor of 0, and the processor refuses a
-    division whose quotient has no place."""
+    """remainder(x, y) of integers: a divisor of 0 ends an accelerator's context, and the processor refuses a division
+    whose quotient has no place."""
     data, divisor = _array(bound, "input"), bound.argument("other")
     divisors = divisor.array if isinstance(divisor, Leaf) else np.asarray(divisor if isinstance(divisor, int) else 0.0)
     if data is None or data.dtype.kind not in "iu" or divisors.dtype.kind not in "iu":
