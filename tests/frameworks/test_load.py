@@ -3,11 +3,21 @@ from __future__ import annotations
 import sys
 from importlib.machinery import ModuleSpec
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_probe import frameworks
 from pytest_probe.errors import Unsupported
+
+if TYPE_CHECKING:
+    # A file of functions is no class that says what it is: mypy compares them here.
+    from pytest_probe.capture.framework import Recording
+    from pytest_probe.frameworks.mindspore.capture import recording as of_mindspore
+    from pytest_probe.frameworks.paddle.capture import recording as of_paddle
+    from pytest_probe.frameworks.torch.capture import recording as of_torch
+
+    RECORDINGS: tuple[Recording, ...] = (of_torch, of_paddle, of_mindspore)
 
 
 def test_another_framework() -> None:
