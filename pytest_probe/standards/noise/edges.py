@@ -19,7 +19,7 @@ from pytest_probe.numerics import noise_ratio
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, round_to, widen
 from pytest_probe.numerics.noise_ratio import Bias, Spread, root_mean_square, spread_of
 from pytest_probe.standards.noise import stages
-from pytest_probe.standards.noise.explanation import STAGES, Stage
+from pytest_probe.standards.noise.explanation import SINGLE, STAGES, Stage
 from pytest_probe.standards.noise.stages import AMONG_THEMSELVES, BETWEEN_STEPS, EQUAL_TERMS
 from pytest_probe.standards.noise.summed_terms import repeats
 from pytest_probe.standards.tables import details
@@ -57,7 +57,7 @@ def bias_beside_steps(comparison: Comparison, stage: Stage) -> str | None:
 def bias(comparison: Comparison, stage: Stage, beside: AnyArray | None = None) -> str | None:
     """The words for a bias, for outputs narrower than float32. beside: in place of what the stage measured the output
     against, rounded."""
-    if float_format(comparison.precision).precision >= 24 or stage.noise.largest == 0.0:
+    if float_format(comparison.precision).precision >= SINGLE or stage.noise.largest == 0.0:
         return None
     # Near a tie either neighbour is right: whole classes of quotients lie there.
     rounded = np.where(stage.noise.ratios <= 1, comparison.actual, round_to(stage.center, comparison.precision))
@@ -68,7 +68,7 @@ def bias(comparison: Comparison, stage: Stage, beside: AnyArray | None = None) -
     if stage.source == BETWEEN_STEPS:
         rounded, limit = round_to(stage.center, comparison.precision), STEPS_BIAS
     rounded = rounded if beside is None else beside
-    for allowed in _scales_ofbias(comparison, stage):
+    for allowed in _scales_of_bias(comparison, stage):
         found: tuple[Bias, ...] = noise_ratio.biases(
             comparison.actual, rounded, stage.center, comparison.expected, allowed
         )
@@ -78,7 +78,7 @@ def bias(comparison: Comparison, stage: Stage, beside: AnyArray | None = None) -
     return None
 
 
-def _scales_ofbias(comparison: Comparison, stage: Stage) -> Iterator[AnyArray]:
+def _scales_of_bias(comparison: Comparison, stage: Stage) -> Iterator[AnyArray]:
     """Half of float16's smallest subnormal is nothing that rounding shifts an average by: where another scale comes of
     it, float32's counts as well."""
     scales: list[AnyArray] = []

@@ -1,4 +1,4 @@
-"""What rounding explains on another device than the CPU: between the kernels of a call, or as the CPU's own kernel.
+"""What rounding explains where no scale is large enough: between the kernels of a call, or as the CPU's own kernel.
 
 Nothing is granted for its size alone: the errors must have the signature of rounding.
 """

@@ -2,7 +2,9 @@
 
 `SCALES` grow the allowed scale A until an output is within its limits. `ROUNDING` is asked where none of them is
 enough, or where the output is biased. `OTHERWISE` is asked of errors alone. docs/standards.md prints all rows, written
-by `python benchmarks/explanations.py --write`; to take a row out, remove it here.
+by `python benchmarks/explanations.py --write`; to take a row out, remove it here. Three rows give others something:
+"unstable elements" says what is wrong with such an output, "steps" makes the runs of the rows behind it, and "float32"
+leaves out the elements beside poles.
 """
 
 from __future__ import annotations
