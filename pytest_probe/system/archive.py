@@ -134,8 +134,11 @@ def _read(path: Path, archive: Path, name: str) -> bytes:
         raise _error(
             path, f"it unpacks to {member.file_size:,} bytes, more than an archive of this size may; {_UNPACK}"
         )
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise _error(path, f"it is packed in another way than by deflate; {_UNPACK}")
     try:
-        return file.read(member)
+        with file.open(member) as content:
+            return content.read(member.file_size)  # without the number zipfile unpacks more, and then cuts it off
     except _DAMAGED as error:
         raise _error(path, f"the archive is damaged: {error}") from error
 

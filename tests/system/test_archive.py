@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import gzip
 import shutil
+import struct
+import tracemalloc
 import zipfile
+import zlib
 from pathlib import Path
 
 import pytest
@@ -84,3 +87,30 @@ def test_an_archive_that_changed_is_read_anew(tmp_path: Path) -> None:
         with zipfile.ZipFile(path, "w") as written:
             written.writestr(name, "{}")
         assert archive.names(path) == [name]
+
+
+def test_a_member_that_holds_more_than_it_says_is_not_unpacked(tmp_path: Path) -> None:
+    """Its size and its CRC are those of its first byte."""
+    path = tmp_path / "run.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("x", bytes(2**27))
+    member = zipfile.ZipFile(path).getinfo("x")
+    right = struct.pack("<III", member.CRC, member.compress_size, member.file_size)
+    assert path.read_bytes().count(right) == 2
+    wrong = struct.pack("<III", zlib.crc32(b"\0"), member.compress_size, 1)
+    path.write_bytes(path.read_bytes().replace(right, wrong))
+    tracemalloc.start()
+    try:
+        assert archive.open_file(path / "x").read() == b"\0"
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("kind", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_what_is_packed_without_a_limit_is_refused(tmp_path: Path, kind: int) -> None:
+    path = tmp_path / "run.zip"
+    with zipfile.ZipFile(path, "w", kind) as file:
+        file.writestr("x", b"x")
+    with pytest.raises(OSError, match="packed in another way than by deflate; unpack it and give the folder"):
+        archive.open_file(path / "x")
