@@ -158,7 +158,7 @@ $(PADDLE): $(INSTALLED)
 
 $(MINDSPORE)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(MINDSPORE)
-	grep -v ^numpy== constraints.txt > $(MINDSPORE)/constraints.txt
+	grep -vE "^(numpy|ml_dtypes)==" constraints.txt > $(MINDSPORE)/constraints.txt
 	$(MINDSPORE)/bin/pip install --quiet $(INDEX) -c $(MINDSPORE)/constraints.txt -e '.[mindspore,parallel]' hypothesis expecttest syrupy lxml jinja2
 	touch $@
 
