@@ -45,13 +45,14 @@ FAR, MANY, FAR_ALONE = 32.0, 8, 1024.0
 
 
 def float64(output: Examined, k: int) -> Explained | None:
-    """S of k runs on inputs moved by u_c. known has what was measured before with other limits."""
+    """S of k runs on inputs moved by u_c."""
     stage = _of_float64(output, k)
     return None if stage is None else _if_within(output, stage)
 
 
 def _of_float64(output: Examined, k: int) -> Stage | None:
-    """None where the reference cannot be perturbed more often: another stage would say the same."""
+    """None where the reference cannot be perturbed more often: another stage would say the same. output.known has what
+    was measured before with other limits."""
     comparison, before = output.comparison, len(output.runs)
     if k and before != STAGES[STAGES.index(k) - 1]:
         return None
