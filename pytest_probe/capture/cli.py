@@ -292,11 +292,15 @@ def _run_time(arguments: argparse.Namespace) -> int:
     stopwatch = Stopwatch(
         arguments.nested, arguments.asynchronous, arguments.backward, arguments.by_shape, traced=folder is not None
     )
+    started = True
     try:
         with logging_apart(), running(stopwatch, arguments.framework):
             execute(arguments.program, arguments.module)
+    except NotStarted:
+        started = False
+        raise
     finally:
-        if not isinstance(sys.exc_info()[1], NotStarted):
+        if started:
             sys.stdout.write(printable(report.text(stopwatch)) + "\n")
             if folder is not None:
                 report.write(stopwatch, folder)

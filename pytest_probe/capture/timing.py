@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -84,14 +83,18 @@ def running(stopwatch: Stopwatch, framework: str | None = None) -> Iterator[None
     with watch_imports(names, imported):
         stopwatch.start()
         _running.append(stopwatch)
+        started = True
         try:
             yield
+        except NotStarted:
+            started = False
+            raise
         finally:
             _running.remove(stopwatch)
             for one in reversed(hooks):
                 safely(one.end)
             safely(stopwatch.finish)
-            if not hooks and not isinstance(sys.exc_info()[1], NotStarted):
+            if started and not hooks:
                 stopwatch.tell(
                     "imports", f"pytest-probe: nothing was timed: the program imported none of {', '.join(names)}"
                 )
