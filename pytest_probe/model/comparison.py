@@ -246,7 +246,8 @@ class Evidence:
         return ()
 
     def transformed(self, change: Callable[[AnyArray], AnyArray]) -> Evidence:
-        """The same runs with a change to each of them; without a CPU result."""
+        """The same runs with a change to each of them; without a CPU result. What the framework's own function gives
+        is not changed: it is compared with the output alone."""
         return Transformed(self, change)
 
 
@@ -258,6 +259,9 @@ class Transformed(Evidence, Struct, frozen=True):
 
     def runs(self, kind: RunKind, count: int) -> list[AnyArray]:
         return [self.change(run) for run in self.source.runs(kind, count)]
+
+    def own_result(self) -> OwnResult | None:
+        return self.source.own_result()
 
     def alternative(self, comparison: Comparison, assumption: Assumption) -> Comparison | None:
         return self.source.alternative(comparison, assumption)

@@ -7,13 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
+from pytest_probe.standards.finite import Finite
 from tests.check.conftest import Make, normal
+from tests.support.asking import comparison
 from tests.support.checking import verdicts
 from tests.support.devices import Emulated
 from tests.support.dumps import DATA
@@ -149,6 +152,21 @@ def test_overflows_of_healthy_devices_are_normal(
         verdict = judged(bench, monkeypatch, device, kept, owner, api, *args)
     assert verdict.verdict == "pass", verdict.reason
     assert kind(verdict) <= {wanted, "normal"}
+
+
+@pytest.mark.parametrize(("size", "verdict"), [(20.0, "warning"), (1.0, "error")], ids=["large", "near 1"])
+def test_what_torchs_own_float16_kernel_loses_is_a_warning_where_it_may_overflow(size: float, verdict: str) -> None:
+    lost = np.array([1, np.nan, 2], np.float16)
+    asked: Any = {"api": "Torch.exp", "args": (np.full(3, size, np.float16),)}
+    found = Finite().judge(comparison(lost, [1.0, 3.0, 2.0], own_result=lost, **asked))
+    assert (found.verdict, found.metrics["overflow"]) == (verdict, "abnormal")
+    assert Finite().judge(comparison(lost, [1.0, 3.0, 2.0], **asked)).verdict == "error"
+    missed = np.array([1, 5, 2], np.float16)
+    for own in (None, missed):
+        found = Finite().judge(comparison(missed, [1.0, 1e6, 2.0], own_result=own, **asked))
+        assert (found.verdict, found.metrics["overflow"]) == ("error", "missed")
+    turned = np.array([1, -np.inf, 2], np.float16)
+    assert Finite().judge(comparison(turned, [1.0, 1e6, 2.0], own_result=turned, **asked)).verdict == "error"
 
 
 def test_a_planted_fault_in_complex_numbers(bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:

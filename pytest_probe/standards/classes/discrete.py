@@ -8,11 +8,12 @@ import numpy as np
 from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Choice, Comparison
-from pytest_probe.model.verdict import OutputVerdict
+from pytest_probe.model.verdict import Outcome, OutputVerdict
 from pytest_probe.numerics import metrics
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
 from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.exact import Exact, correctly_rounded, elements, identical
+from pytest_probe.standards.noise.explanation import OWN_KERNEL, whose_result
 
 # Indices that choose among the inputs are judged by the values that they point at: equal values are interchangeable.
 
@@ -126,16 +127,20 @@ class Discrete:
             inside |= self.points_alike(comparison)
         shape, dtype = comparison.actual.shape, comparison.actual.dtype.name
         measured = metrics.describe(comparison.actual, comparison.expected)
-        reason = _miscounted(comparison)
-        if inside.all() and not reason:
+        reason = miscounted = _miscounted(comparison)
+        if inside.all() and not miscounted:
             return OutputVerdict(comparison.name, shape, dtype, "pass", self.name, "", measured)
         count = int(np.count_nonzero(~inside))
         if count:
             reason = (
                 f"{count:,} of {inside.size:,} elements are on another step, and are not within 4 roundoffs of its edge"
             )
+        outcome: Outcome = "error"
+        whose = whose_result(comparison) if count and "narrow_unbounded" in comparison.classes else ""
+        if whose and not miscounted:
+            outcome, reason = "warning", f"{whose}'s {OWN_KERNEL}: {reason}"
         return OutputVerdict(
-            comparison.name, shape, dtype, "error", self.name, reason, measured, elements(comparison, ~inside)
+            comparison.name, shape, dtype, outcome, self.name, reason, measured, elements(comparison, ~inside)
         )
 
     def _inside(self, comparison: Comparison, runs: list[AnyArray]) -> AnyArray:

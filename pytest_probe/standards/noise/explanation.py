@@ -3,6 +3,7 @@ asked. A row that explains an output says what becomes of it; where none does, t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
@@ -11,10 +12,14 @@ from msgspec import Struct, field
 
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import Outcome
-from pytest_probe.numerics.dtypes import AnyArray, float_format, round_to, widen
+from pytest_probe.numerics.arrays import same_bytes
+from pytest_probe.numerics.dtypes import AnyArray, float_format, is_floating, round_to, widen
 from pytest_probe.numerics.noise_ratio import Limits, Noise, Spread
 from pytest_probe.numerics.ulp import truncated
+from pytest_probe.standards.noise.summed_terms import summed_terms
 
+# The end of the reason where a kernel of the framework's own may round inside, and what follows it.
+OWN_KERNEL = "own 16-bit kernel here, which rounds inside"
 # Digits of float32.
 SINGLE = 24
 # Perturbed runs of each stage, so that most outputs pass without one.
@@ -60,7 +65,8 @@ class Stage(Struct, frozen=True):
 
 class Measured(Struct, frozen=True):
     """What was measured of an output, whatever its limits are, by the K of its float64 runs: the stages, and the noise
-    without c RMS(S), of which only the largest and the RMS are kept."""
+    without c RMS(S) (the share of the RMS scale that each element is granted), of which only the largest and the RMS
+    are kept."""
 
     stages: dict[int, Stage] = field(default_factory=dict)
     without_floor: dict[int, Noise] = field(default_factory=dict)
@@ -199,6 +205,34 @@ def may_round_between(comparison: Comparison) -> bool:
 def own_kernels(comparison: Comparison) -> bool:
     """the framework's own kernels"""
     return bool(comparison.case.own_kernels)
+
+
+def by_framework(comparison: Comparison) -> bool:
+    """the framework's own kernels, or on the CPU the bits of its own function"""
+    return bool(whose_result(comparison)) if comparison.case.on_cpu else own_kernels(comparison)
+
+
+def whose_result(comparison: Comparison) -> str:
+    """The framework whose own function on its CPU gives this 16-bit output, bit for bit; "" where none does."""
+    may_round = comparison.case.on_cpu and may_round_between(comparison)
+    own = comparison.evidence.own_result() if may_round else None
+    return own.framework if own is not None and same_bytes(own.values, comparison.actual) else ""
+
+
+def may_overflow(comparison: Comparison) -> bool:
+    """Are sums of powers, quotients or exponentials of the arguments beyond float16's range? Numbers among them may be
+    exponents; some kernels multiply all terms."""
+    leaves: list[Any] = list(comparison.case.incoming.values())
+    comparison.call.mapped(leaves.append)
+    numbers = [float(leaf) for leaf in leaves if isinstance(leaf, (int, float)) and abs(leaf) < 2**63]
+    arrays = [widen(leaf).ravel() for leaf in leaves if isinstance(leaf, np.ndarray) and is_floating(leaf.dtype)]
+    sizes = np.abs(np.concatenate([numbers, *arrays]))
+    sizes = sizes[np.isfinite(sizes) & (sizes > 0)]
+    if not sizes.size:
+        return False
+    terms, limit = max(1, summed_terms(comparison).count), math.log(float_format("float16").max)
+    power = max(2.0, *numbers, terms if "narrow_unbounded" in comparison.classes else 0)
+    return bool(np.abs(np.log(sizes)).max() * power + math.log(terms) > limit or sizes.max() > limit)
 
 
 def gives_wide(comparison: Comparison) -> bool:

@@ -19,6 +19,7 @@ from pytest_probe.numerics.arrays import same_bytes
 from pytest_probe.numerics.dtypes import (
     AnyArray,
     BoolArray,
+    dtype_name,
     float_format,
     is_complex,
     is_floating,
@@ -27,7 +28,7 @@ from pytest_probe.numerics.dtypes import (
 )
 from pytest_probe.standards.noise import edges, stages
 from pytest_probe.standards.noise.added_in_order import added_in_order
-from pytest_probe.standards.noise.explanation import STAGES, Examined, Explained
+from pytest_probe.standards.noise.explanation import STAGES, Examined, Explained, may_overflow, whose_result
 
 # What stands in for NaN and infinities, first one and then the other: what zero takes leaves no trace of either.
 STAND_INS = (1.0, -2.0)
@@ -77,22 +78,29 @@ def own_kernel(output: Examined) -> Explained | None:
     """What the framework's own function gives on its CPU, bit for bit, or by its kernels on another device that are
     known. A function or a device of somebody else gets nothing from this."""
     comparison = output.comparison
-    whose, actual = "", comparison.actual
+    whose, actual = whose_result(comparison), comparison.actual
     if not comparison.case.on_cpu:
         known = f"narrow_{comparison.direction}_{comparison.case.own_kernels}"
         whose = "the framework" if known in comparison.classes else ""
-    elif (own := comparison.evidence.own_result()) is not None and same_bytes(own.values, actual):
-        whose = own.framework
     if not whose:
         return None
-    # An overflow inside is no rounding.
+    # An overflow inside is no rounding, but for float16's on the CPU: float32, and so bfloat16, has a wider range.
     rounded = round_to(comparison.expected, actual.dtype)
-    if (np.isfinite(widen(rounded)) & ~np.isfinite(widen(actual))).any():
-        return None
+    lost = np.isfinite(widen(rounded)) & ~np.isfinite(widen(actual))
+    if lost.any():
+        half = comparison.case.on_cpu and dtype_name(actual.dtype) == "float16"
+        if not (half and may_overflow(comparison)):
+            return None
+        comparison = replace(comparison, actual=np.where(lost, rounded, actual))
     runs = comparison.evidence.perturbed(STAGES[-1]) + comparison.evidence.float32_steps(STAGES[-1])
     stage = stages.inside_kernel(comparison, runs, output.limits)
     explained = stage.within_limits and edges.bias(comparison, stage) is None
-    return Explained(stage, {"whose": whose}) if explained or "narrow_unbounded" in comparison.classes else None
+    if not explained and "narrow_unbounded" not in comparison.classes:
+        return None
+    if lost.any():
+        ratios = np.where(lost, np.inf, stage.noise.ratios)
+        stage = replace(stage, noise=replace(stage.noise, ratios=ratios, largest=np.inf, rms=np.inf))
+    return Explained(stage, {"whose": whose, "overflows": " and overflows" if lost.any() else ""})
 
 
 def kernels_inside(output: Examined) -> Explained | None:

@@ -21,6 +21,7 @@ from pytest_probe.check.large.pieces import Pieces, Sampled
 from pytest_probe.errors import TooLarge
 from pytest_probe.frameworks.torch.framework import TorchFramework
 from pytest_probe.registry import Registry
+from pytest_probe.standards.noise.explanation import OWN_KERNEL
 from pytest_probe.standards.noise.stages import BETWEEN_STEPS, STEPS
 from tests.support.large_calls import cut_small_calls, outputs
 
@@ -62,7 +63,11 @@ CUT: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("name", CUT)
 def test_a_healthy_call_passes(name: str, dtype: str, device: str) -> None:
     found = outputs(CUT[name], CUT[name], [numbers(dtype)], device, backward=True)
-    assert [output.reason for output in found.values() if output.verdict != "pass"] == []
+    # torch's own 16-bit batch_norm rounds its statistics on the CPU.
+    granted = OWN_KERNEL if name == "channels of a norm" and device == "cpu" and dtype != "float32" else None
+    others = [output.reason for output in found.values() if output.verdict != "pass"]
+    assert [reason for reason in others if granted is None or granted not in reason] == []
+    assert all(output.verdict != "error" for output in found.values())
     assert found["output.0"].shape == SHAPE
 
 
@@ -168,7 +173,11 @@ def sums(dtype: str) -> dict[str, Call]:
 def test_healthy_sums_over_pieces_pass(name: str, dtype: str, device: str) -> None:
     function, given = sums(dtype)[name]
     found = outputs(function, function, given, device, backward=True)
-    assert [output.reason for output in found.values() if output.verdict != "pass"] == []
+    # torch's own 16-bit losses round inside on the CPU.
+    granted = OWN_KERNEL if name.endswith("of losses") and device == "cpu" and dtype != "float32" else None
+    others = [output.reason for output in found.values() if output.verdict != "pass"]
+    assert [reason for reason in others if granted is None or granted not in reason] == []
+    assert all(output.verdict != "error" for output in found.values())
 
 
 class Scaled(torch.autograd.Function):

@@ -23,8 +23,8 @@ from pytest_probe.registry import Registry
 from pytest_probe.standards import STANDARDS, Comparison
 from pytest_probe.standards.exact import correctly_rounded, identical
 from pytest_probe.standards.noise import stages
+from pytest_probe.standards.noise.explanation import OWN_KERNEL
 from pytest_probe.standards.noise.scales import FAR, FAR_ALONE, MANY
-from pytest_probe.standards.noise.table import OWN_KERNEL
 from pytest_probe.standards.tables import _classes
 from tests.support.calls.computing import COMPUTING
 from tests.support.calls.making import Call, Maker, Table
