@@ -39,6 +39,7 @@ RunKind: TypeAlias = Literal[
     "narrow_steps",
     "narrow_steps_perturbed",
     "narrow_steps_inside",
+    "overflowing_steps",
     "composed_steps",
     "composed_steps_moved",
     "separate_steps",
@@ -168,6 +169,10 @@ class Evidence:
     def narrow_steps_inside(self, count: int) -> list[AnyArray]:
         """In float64, with each step of the framework's decompositions rounded to the case's 16-bit dtype."""
         return self.runs("narrow_steps_inside", count)
+
+    def overflowing_steps(self) -> list[AnyArray]:
+        """The same on exact inputs, where steps may lead beyond the dtype's range."""
+        return self.runs("overflowing_steps", 1)
 
     def composed_steps(self, how: Composition = "composed") -> list[AnyArray]:
         """The call in its own dtypes on exact inputs, every kernel rounding once, as accelerators' kernels do.

@@ -209,8 +209,9 @@ class Steps(Struct, frozen=True):
     atomic additions; products: of 16-bit operands, also where the CPU has those in float32. kernels are those that
     run in the call's own dtypes; what they compute in float32 is not rounded to dtype. by_chance: what is no number
     of dtype becomes either neighbour. computed: what is rounded was computed in float32, and is off by what seed
-    draws. order: sums are added in float32 in that order, and functions are rounded correctly. places: only results
-    of these numbers are rounded, counted from 0 as the call makes them; None: all."""
+    draws. overflows: fine steps may lead beyond the dtype's range. order: sums are added in float32 in that order, and
+    functions are rounded correctly. places: only results of these numbers are rounded, counted from 0 as the call makes
+    them; None: all."""
 
     dtype: str
     fine: bool
@@ -222,6 +223,7 @@ class Steps(Struct, frozen=True):
     products: bool = False
     by_chance: bool = False
     computed: bool = False
+    overflows: bool = False
     kernels: tuple[Kernel, ...] = ()
     order: Order | None = None
     places: frozenset[int] | None = None

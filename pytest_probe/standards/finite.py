@@ -21,7 +21,7 @@ from pytest_probe.numerics.dtypes import (
     widen,
 )
 from pytest_probe.standards.exact import elements
-from pytest_probe.standards.noise.explanation import OWN_KERNEL, may_overflow, whose_result
+from pytest_probe.standards.noise.explanation import overflows_inside
 
 # normal: the reference is beyond the dtype's range, or not finite itself. abnormal: it is neither. saturated: the
 # device gives its largest number where the reference is beyond that. missed: another finite one.
@@ -68,14 +68,9 @@ class Finite:
                 over = _beyond(run, dtype)
                 abnormal &= ~over
                 missed &= over
-        turned = _turned(comparison, lost & beyond)
-        if abnormal.any() and not (missed & ~saturated).any() and not turned.any():
-            # The framework's own kernels of float16 overflow inside, in no known steps.
-            whose = whose_result(comparison) if dtype == np.float16 and may_overflow(comparison) else ""
-            if whose:
-                by = f"; {whose}'s {OWN_KERNEL}"
-                return self._overflow_verdict(comparison, "abnormal", abnormal, lost, beyond, by)
-        abnormal |= turned
+        if abnormal.any():
+            abnormal &= ~overflows_inside(comparison)
+        abnormal |= _turned(comparison, lost & beyond)
         missed, saturated = missed & ~saturated, missed & saturated
         for kind, where in (("abnormal", abnormal), ("missed", missed)):
             if where.any():
@@ -97,11 +92,10 @@ class Finite:
         return self._overflow_verdict(comparison, "normal", lost, lost, beyond)
 
     def _overflow_verdict(
-        self, comparison: Comparison, kind: Any, where: BoolArray, lost: BoolArray, beyond: BoolArray, by: str = ""
+        self, comparison: Comparison, kind: Any, where: BoolArray, lost: BoolArray, beyond: BoolArray
     ) -> OutputVerdict:
-        """by: what explains it, so that it is a warning at most."""
         metrics = {OVERFLOW: kind, "not_finite": int(lost.sum()), "not_finite_expected": int(beyond.sum())}
-        dtype, outcome = comparison.actual.dtype, "warning" if by else _OUTCOMES[kind]
+        dtype, outcome = comparison.actual.dtype, _OUTCOMES[kind]
         count = f"{int(where.sum()):,} of {where.size:,} elements"
         words = {
             "normal": f"{count} are inf or NaN, as the reference is in {dtype.name}",
@@ -110,7 +104,7 @@ class Finite:
             "saturated": f"{count} are {_largest(dtype):.6g}, the largest number of {dtype.name}, in the place of inf",
         }
         worst = elements(comparison, where) if outcome != "pass" else ()
-        return _verdict(comparison, outcome, f"{kind}: {words[kind]}{by}", metrics, worst)
+        return _verdict(comparison, outcome, f"{kind}: {words[kind]}", metrics, worst)
 
 
 def _verdict(

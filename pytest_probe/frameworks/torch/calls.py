@@ -126,6 +126,7 @@ class TorchBinder(Binder):
             steps.kernels,
             by_chance=steps.by_chance,
             computed=steps.computed,
+            overflows=steps.overflows,
             order=steps.order,
             places=steps.places,
         )

@@ -186,6 +186,7 @@ class StepsMode(SplittingMode):
     number of dtype becomes one of its neighbours there, as seed draws. computed: what is rounded is off by a few
     roundoffs of float32 before, as seed draws. order: sums are added in float32 in that order, and library functions
     are rounded correctly. places: of all results, in the order in which they are made, those that are rounded.
+    overflows: fine steps may lead beyond the dtype's range.
     """
 
     def __init__(
@@ -200,6 +201,7 @@ class StepsMode(SplittingMode):
         computed: bool = False,
         order: Order | None = None,
         places: frozenset[int] | None = None,
+        overflows: bool = False,
     ) -> None:
         super().__init__()
         self.places, self.made = places, itertools.count()
@@ -209,7 +211,7 @@ class StepsMode(SplittingMode):
         self.sums = {} if order is None else _adding_kernels(order)
         self.made_of_sums = {} if order is None else steps()
         self.dtype = dtype
-        self.fine = fine
+        self.fine, self.overflows = fine, overflows
         self.wide = {storage(tensor) for tensor in wide}
         self.kernels = iter(kernels)
         self.generator = torch.Generator().manual_seed(seed)
@@ -294,7 +296,7 @@ class StepsMode(SplittingMode):
 
     def _narrowed(self, tensor: torch.Tensor) -> torch.Tensor:
         """Rounded to dtype. No rounding leads beyond its range where another device's steps are guessed in 16 bit: who
-        overflows there, and divides by inf, has lost the number."""
+        overflows there, and divides by inf, has lost the number. The CPU's own kernels do overflow."""
         if self.computed:
             tensor = tensor * self._factors(tensor, COMPUTED)
         rounded = tensor.to(self.dtype)
@@ -302,7 +304,7 @@ class StepsMode(SplittingMode):
             beyond = torch.where(rounded.double() < tensor, math.inf, -math.inf).to(rounded.dtype)
             other = torch.where(rounded.double() == tensor, rounded, rounded.nextafter(beyond))
             return torch.where(torch.rand(tensor.shape, generator=self.generator) < 0.5, rounded, other)
-        if not self.fine or self.dtype is not torch.float16:
+        if not self.fine or self.overflows or self.dtype is not torch.float16:
             return rounded
         return torch.where(rounded.isinf(), tensor, rounded.to(tensor.dtype))
 

@@ -3,7 +3,7 @@
 A long one of these loses so much that nothing general bounds its error: 300 ones in bfloat16 add up to 256. So the much
 used ones are written down, as torch's own CPU takes them, and those of atomic additions, which other devices make. Of
 3,610 outputs of dumps in bfloat16, 46 pass by them alone, 38 of these gradients of layer_norm's weight and bias; with
-3,000 rows they would be errors. Other such kernels are warnings (`narrow_unbounded` in classes.yaml).
+3,000 rows they would be errors. Other such kernels are warnings (`narrow_sums` in classes.yaml).
 
 In: the dtype to round to. Out: what stands in for each kernel, which takes the kernel's own arguments.
 """
@@ -11,6 +11,7 @@ In: the dtype to round to. Out: what stands in for each kernel, which takes the 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -32,6 +33,9 @@ def sums_of_cpu(dtype: torch.dtype) -> Functions:
     known: Functions = {
         _ATEN.native_layer_norm_backward.default: _layer_norm_backward,
         _ATEN.embedding_dense_backward.default: _embedding_backward,
+        _ATEN.nll_loss_forward.default: _nll_loss,
+        _ATEN.nll_loss2d_forward.default: _nll_loss,
+        _ATEN.put.default: _put,
         _ATEN.index_put.default: _index_put,
         _ATEN._unsafe_index_put.default: _index_put,
         _ATEN.max_pool2d_with_indices_backward.default: functools.partial(_max_pool_backward, 2),
@@ -93,6 +97,39 @@ def _row_sum(dtype: torch.dtype, rows: Tensor) -> Tensor:
     return piled(dtype, rows.new_zeros(int(owners[-1]) + 1, *rows.shape[1:]), owners, rows).sum(0)
 
 
+def _nll_loss(
+    x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignored: int, *, dtype: torch.dtype
+) -> Any:
+    """The losses, and the weights that they are divided by, are added up on levels."""
+    if reduction == 0:
+        return NotImplemented
+    rows, target = (x[None], target.reshape(1)) if x.ndim == 1 else (x, target)
+    kept = (target != ignored).reshape(-1)
+    places = kept.nonzero().reshape(-1)
+    aims = torch.where(target == ignored, 0, target)
+    terms = -rows.gather(1, aims.unsqueeze(1)).reshape(-1)[kept]
+    weights = torch.ones_like(terms) if weight is None else weight[aims.reshape(-1)[kept]]
+    total = _cascade(dtype, _rounded(terms * weights, dtype), places, len(kept))
+    # Without weights the terms are counted.
+    count = _rounded(terms.new_tensor(float(len(terms))), dtype)
+    whole = count if weight is None else _cascade(dtype, weights, places, len(kept))
+    return (total / whole if reduction == 1 else total), whole
+
+
+def _cascade(dtype: torch.dtype, terms: Tensor, places: Tensor, count: int) -> Tensor:
+    """The sum of terms at some of `count` places on eight levels of 16 places, or a higher power of 2: what has come
+    together up to every 16th place goes to the next level as one."""
+    bits = max(4, math.ceil(math.log2(max(count, 1))) // 8)
+    rests = []
+    for level in range(8):
+        full = ((places >> bits * level) & ((1 << bits) - 1)) == 0 if level < 7 else torch.zeros_like(places) > 0
+        groups = int(full.sum())
+        sums = piled(dtype, terms.new_zeros(groups + 1), full.cumsum(0) - full.long(), terms)
+        rests.append(sums[groups])
+        terms, places = sums[:groups], places[full]
+    return piled(dtype, terms.new_zeros(1), torch.zeros(8, dtype=torch.long), torch.stack(rests))[0]
+
+
 def _embedding_backward(
     grad: Tensor, indices: Tensor, rows: int, padding: int, by_frequency: bool, *, dtype: torch.dtype
 ) -> Any:
@@ -102,6 +139,12 @@ def _embedding_backward(
     if by_frequency:
         terms = _rounded(terms * _rounded(1 / places.bincount()[places].to(terms.dtype), dtype).unsqueeze(-1), dtype)
     return piled(dtype, grad.new_zeros(rows, grad.shape[-1]), places, terms)
+
+
+def _put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False, *, dtype: torch.dtype) -> Any:
+    if not accumulate:
+        return NotImplemented
+    return piled(dtype, x.reshape(-1), index.reshape(-1) % x.numel(), source.reshape(-1)).view(x.shape)
 
 
 def _index_put(

@@ -3,7 +3,6 @@ asked. A row that explains an output says what becomes of it; where none does, t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
@@ -13,10 +12,9 @@ from msgspec import Struct, field
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import Outcome
 from pytest_probe.numerics.arrays import same_bytes
-from pytest_probe.numerics.dtypes import AnyArray, float_format, is_floating, round_to, widen
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, round_to, widen
 from pytest_probe.numerics.noise_ratio import Limits, Noise, Spread
 from pytest_probe.numerics.ulp import truncated
-from pytest_probe.standards.noise.summed_terms import summed_terms
 
 # The end of the reason where a kernel of the framework's own may round inside, and what follows it.
 OWN_KERNEL = "own 16-bit kernel here, which rounds inside"
@@ -219,20 +217,17 @@ def whose_result(comparison: Comparison) -> str:
     return own.framework if own is not None and same_bytes(own.values, comparison.actual) else ""
 
 
-def may_overflow(comparison: Comparison) -> bool:
-    """Are sums of powers, quotients or exponentials of the arguments beyond float16's range? Numbers among them may be
-    exponents; some kernels multiply all terms."""
-    leaves: list[Any] = list(comparison.case.incoming.values())
-    comparison.call.mapped(leaves.append)
-    numbers = [float(leaf) for leaf in leaves if isinstance(leaf, (int, float)) and abs(leaf) < 2**63]
-    arrays = [widen(leaf).ravel() for leaf in leaves if isinstance(leaf, np.ndarray) and is_floating(leaf.dtype)]
-    sizes = np.abs(np.concatenate([numbers, *arrays]))
-    sizes = sizes[np.isfinite(sizes) & (sizes > 0)]
-    if not sizes.size:
-        return False
-    terms, limit = max(1, summed_terms(comparison).count), math.log(float_format("float16").max)
-    power = max(2.0, *numbers, terms if "narrow_unbounded" in comparison.classes else 0)
-    return bool(np.abs(np.log(sizes)).max() * power + math.log(terms) > limit or sizes.max() > limit)
+def overflows_inside(comparison: Comparison) -> BoolArray:
+    """Where the framework's own float16 kernel of the CPU may overflow inside: where each step of its formula, rounded,
+    does, and in a long sum or product anywhere."""
+    found = np.zeros(comparison.actual.shape, bool)
+    if comparison.actual.dtype != np.float16 or not whose_result(comparison):
+        return found
+    if "narrow_sums" in comparison.classes:
+        return ~found
+    for run in comparison.evidence.overflowing_steps():
+        found |= ~np.isfinite(widen(round_to(run, comparison.actual.dtype)))
+    return found
 
 
 def gives_wide(comparison: Comparison) -> bool:

@@ -238,5 +238,7 @@ def test_a_gradient_of_wide_weights_that_is_off_is_an_error() -> None:
     def faulty(x: torch.Tensor, shape: Any, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.layer_norm(x, shape, Off.apply(weight), bias)
 
-    found = _verdict(faulty, 0, torch.bfloat16)
-    assert [output.verdict for output in found.outputs] == ["pass", "error", "pass"]
+    x, weight, bias = _verdict(faulty, 0, torch.bfloat16).outputs
+    assert (x.verdict, weight.verdict) == ("pass", "error")
+    # How much of its sums is lost, which is a warning from a hundredth on, is a matter of threads.
+    assert bias.verdict != "error"

@@ -20,8 +20,10 @@ def rounded(tensor: torch.Tensor, dtype: torch.dtype = torch.bfloat16) -> torch.
     return tensor.to(dtype).to(torch.float64)
 
 
-def under(function: Function, *args: Any, fine: bool = False, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
-    with StepsMode(dtype, fine):
+def under(
+    function: Function, *args: Any, fine: bool = False, dtype: torch.dtype = torch.bfloat16, overflows: bool = False
+) -> torch.Tensor:
+    with StepsMode(dtype, fine, overflows=overflows):
         return function(*args)
 
 
@@ -64,6 +66,8 @@ def test_guessed_steps_do_not_overflow() -> None:
     large = torch.tensor([300.0, 200.0], dtype=torch.float64)
     found = under(lambda x: x * x / 2, large, fine=True, dtype=torch.float16)
     assert same(found, torch.tensor([45000.0, 20000.0], dtype=torch.float64))
+    found = under(lambda x: x * x / 2, large, fine=True, dtype=torch.float16, overflows=True)
+    assert same(found, torch.tensor([torch.inf, 20000.0], dtype=torch.float64))
     found = under(lambda x: x * x / 2, large, dtype=torch.float16)
     assert same(found, torch.tensor([torch.inf, 20000.0], dtype=torch.float64))
 

@@ -103,6 +103,7 @@ CALLS: dict[str, tuple[Callable[..., torch.Tensor], list[tuple[int, ...]]]] = {
     # Vectors fuse the product with the sum, so that nothing but a power of 2 is known to round alike.
     "embedding by frequency": (by_frequency, [(8, 8)]),
     "index": (indexed, [(7, 8)]),
+    "take": (lambda x: torch.take(x, torch.arange(600) % 7), [(7, 8)]),
     "max_pool2d": (lambda x: F.max_pool2d(x, 9, 1), [(2, 3, 20, 20)]),
     "max_pool3d": (lambda x: F.max_pool3d(x, 5, 1), [(2, 9, 9, 9)]),
     "adaptive_max_pool2d": (lambda x: F.adaptive_max_pool2d(x, 13), [(2, 3, 20, 20)]),
@@ -130,3 +131,29 @@ def test_gradients_are_those_of_the_cpus_kernel(name: str, dtype: torch.dtype, t
         torch.set_num_threads(before)
     for own, steps in zip(*found, strict=True):
         assert (own == steps.to(dtype)).double().mean() > 0.95
+
+
+@pytest.mark.parametrize("dtype", [HALF, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("shape", [(1500, 7), (3, 7, 20, 30), (7,)], ids=str)
+def test_losses_are_those_of_the_cpus_kernel(
+    shape: tuple[int, ...], weighted: bool, reduction: str, dtype: torch.dtype
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = -torch.rand(shape, generator=generator).to(dtype)
+    places = shape[:1] + shape[2:] if len(shape) > 1 else ()
+    target = torch.randint(7, places, generator=generator)
+    target.view(-1)[3:9] = -100
+    weight = (1 + torch.rand(7, generator=generator)).to(dtype) if weighted else None
+    own = F.nll_loss(x, target, weight, reduction=reduction)
+    with StepsMode(dtype, fine=False):
+        wide = None if weight is None else weight.double()
+        steps = F.nll_loss(x.double(), target, wide, reduction=reduction)
+    assert torch.equal(own, steps.to(dtype))
+
+
+def test_what_is_put_in_a_place_is_no_sum() -> None:
+    index, terms = torch.tensor([1, 1]), doubles(1, 2)
+    with StepsMode(HALF, fine=False):
+        assert doubles(0, 0).put(index, terms).tolist() == [0, 2]

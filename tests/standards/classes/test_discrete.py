@@ -86,3 +86,10 @@ def test_an_own_kernel_may_count_in_another_bin_and_loses_nothing(counts: list[i
     asked: dict[str, Any] = {"api": "Torch.histc", "runs": {"perturbed_more": [[4.0, 3.0]] * 4}}
     assert Discrete().judge(comparison(actual, [5.0, 2.0], own_result=actual, **asked)).verdict == verdict
     assert Discrete().judge(comparison(actual, [5.0, 2.0], **asked)).verdict == "error"
+
+
+def test_no_own_kernel_counts_beyond_the_next_bin() -> None:
+    for counts, verdict in (([4, 3, 2], "warning"), ([1, 2, 6], "error")):
+        actual = np.array(counts, np.float16)
+        asked: dict[str, Any] = {"api": "Torch.histc", "runs": {"perturbed_more": [[6.0, 2.0, 1.0]] * 4}}
+        assert Discrete().judge(comparison(actual, [6.0, 2.0, 1.0], own_result=actual, **asked)).verdict == verdict
