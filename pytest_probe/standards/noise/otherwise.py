@@ -95,8 +95,11 @@ def own_kernel(output: Examined) -> Explained | None:
     stage = stages.inside_kernel(comparison, runs, output.limits)
     explained = stage.within_limits and edges.bias(comparison, stage) is None
     if "narrow_sums" in comparison.classes:
-        # n sums are off by n roundoffs of all terms, which are no more than sqrt(n) times their root sum square.
-        explained |= stage.noise.largest <= float(summed_terms(comparison).count) ** 1.5
+        # n sums are off by n roundoffs of all terms, which are no more than sqrt(n) times their root sum square. A
+        # gradient may be made of the sums, or products, that the call gives.
+        of_call = max((np.size(value) for value in comparison.case.reference.values()), default=1)
+        terms = max(summed_terms(comparison).count, actual.size / max(of_call, 1))
+        explained |= stage.noise.largest <= terms**1.5
     if not explained and "narrow_unbounded" not in comparison.classes:
         return None
     if lost.any():

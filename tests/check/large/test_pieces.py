@@ -427,7 +427,8 @@ def test_a_mean_takes_its_share_of_pieces() -> None:
 
 
 def test_drawn_places_stand_for_all_that_were_not_chosen() -> None:
-    sample = Sampled(Cut(6, {"input.0": 1}, {}), np.array([1, 3, 5]), {}, further=np.array([3]))
+    whole: Any = None
+    sample = Sampled(whole, Cut(6, {"input.0": 1}, {}), np.array([1, 3, 5]), {}, further=np.array([3]))
     weights = sample.weights("grad.input.0", (2, 3))
     assert weights is not None
     assert weights.tolist() == [[2.5, 1.0, 2.5]] * 2
@@ -550,3 +551,26 @@ def test_a_flag_that_hangs_on_all_elements_is_no_sum_of_pieces(monkeypatch: pyte
     assert all(output.verdict == "pass" for output in outputs(scaling, scaling, [x, torch.zeros(1)]).values())
     monkeypatch.setattr(judging.Judging, "_in_full", too_large)
     assert outputs(scaling, scaling, [x, torch.zeros(1)]) == {}
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, "warning"), (1.02, "error")])
+@pytest.mark.parametrize("own", [True, False])
+def test_the_bits_of_torchs_own_kernel_are_those_of_the_whole(
+    own: bool, factor: float, verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What no vector holds is rounded inside: in the columns that are drawn it would be others."""
+
+    def too_large(*_: Any) -> Any:
+        raise TooLarge("too large")
+
+    def softmax(x: Tensor) -> Tensor:
+        return F.softmax(x, 0)
+
+    monkeypatch.setattr(judging.Judging, "_in_full", too_large)
+    monkeypatch.setattr(pieces, "DRAWN", 2**14)
+    x = numbers("bfloat16", 37, 1003)
+    function = torch.softmax if own else softmax
+    given = [x, 0] if own else [x]
+    scaled = (lambda *args: function(*args) * factor) if factor != 1 else function
+    (found,) = outputs(scaled, function, given).values()
+    assert (found.verdict, "sampled" in found.metrics) == (verdict, True)
