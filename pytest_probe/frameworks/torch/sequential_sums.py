@@ -195,7 +195,7 @@ def piled(dtype: torch.dtype, total: Tensor, index: Tensor, terms: Tensor) -> Te
     if kernel.compiled is not None and total.dtype is torch.float64 and dtype.itemsize == 2:
         result = total.clone(memory_format=torch.contiguous_format)
         arrays = result.numpy(), index.long().contiguous().numpy(), terms.double().contiguous().numpy()
-        kernel.pile(*arrays, float_format(numpy_dtype(str(dtype).removeprefix("torch."))), product=False)
+        kernel.pile(*arrays, float_format(numpy_dtype(str(dtype).removeprefix("torch."))))
         return result
     order = torch.argsort(index, stable=True)
     places, counts = torch.unique_consecutive(index[order], return_counts=True)
