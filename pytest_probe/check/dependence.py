@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pytest_probe.check.kept import Kept
 from pytest_probe.check.replay import Replay, results
 from pytest_probe.model.dump import Direction
-from pytest_probe.model.run import Leaf, with_leaves
+from pytest_probe.model.run import Leaf
 from pytest_probe.numerics.arrays import blocks
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, is_floating, widen
 from pytest_probe.numerics.noise_ratio import root_mean_square
@@ -114,10 +114,8 @@ class Dependence(Struct):
         leaves: dict[str, Leaf] = {
             name: replace(leaf, array=changed.get(name, leaf.array)) for name, leaf in reference.leaves.items()
         }
-        arguments = with_leaves(reference.candidate.arguments, leaves)
-        changed_call = replace(reference, candidate=replace(reference.candidate, arguments=arguments))
         # The record's own arguments were checked before they ran; numbers of boxes that are exchanged add up to others.
-        reference.framework.check_arguments(changed_call.bound)
+        reference.framework.check_arguments(reference.with_leaves(leaves).bound)
         if self.direction == "forward":
             written = reference.changed if asked is None else reference.changed.intersection(asked)
             return results(reference.again(leaves, reference.way, None), written)

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.model.verdict import NON_DETERMINISTIC, SEVERITY, Metric, OutputVerdict
-from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, widen
+from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_inexact, widen
 from pytest_probe.numerics.ulp import ulp_distance
 
 
@@ -52,7 +52,7 @@ class RunSpread(Struct):
         """The largest distance between two runs of one element, in units of the dtype; inf where they disagree."""
         if self.disagree:
             return math.inf
-        if is_floating(self.dtype) or is_complex(self.dtype):
+        if is_inexact(self.dtype):
             real = np.dtype(self.dtype.type(0).real.dtype)
             return float(ulp_distance(self.high, self.low, real).max(initial=0.0))
         return float((self.high - self.low).max(initial=0.0))

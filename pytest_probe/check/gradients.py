@@ -18,7 +18,7 @@ from pytest_probe.model.dump import Call, TensorSpec
 from pytest_probe.model.run import Arguments
 from pytest_probe.numerics.arrays import laid_out
 from pytest_probe.numerics.dtypes import AnyArray
-from pytest_probe.user_errors import exception_line
+from pytest_probe.user_errors import no_reference
 
 Part = TypeVar("Part")
 
@@ -82,12 +82,8 @@ def generated(case: Case, name: str, output: AnyArray, seed: int) -> AnyArray:
 def gradient_sides(replay: Replay, given: Mapping[str, AnyArray] | None = None) -> list[Sides]:
     """The gradients of both sides in each reading. given: those of the source, whose graph gives them once."""
     readings = list(replay.readings())
-    try:
+    with no_reference("the gradient in float64"):
         expected = [reading.reference.gradients(replay.incoming) for reading in readings]
-    except MemoryError:
-        raise
-    except Exception as error:
-        raise NoReference(f"the gradient in float64 raised {exception_line(error)}") from error
     actual = named_gradients(replay.source.gradients(replay) if given is None else given)
     names = replay.reference.wanted.names if replay.reference.wanted is not None else frozenset()
     sides = ({name: value for name, value in side.items() if name in names} for side in expected)

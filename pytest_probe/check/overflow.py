@@ -11,7 +11,7 @@ from pytest_probe.errors import Unsupported
 from pytest_probe.model.case import Case
 from pytest_probe.model.dump import Call, TensorSpec, named_tensors
 from pytest_probe.model.verdict import OVERFLOW, OutputVerdict, Verdict
-from pytest_probe.numerics.dtypes import is_complex, is_floating
+from pytest_probe.numerics.dtypes import is_inexact
 from pytest_probe.standards.finite import INHERITED, Finite, is_beyond
 
 # The kind of a skip of an output that only a device can tell of.
@@ -25,7 +25,7 @@ def by_statistics(case: Case, runner: CaseRunner) -> Verdict | None:
     if _is_stored(case, call):
         return None
     inputs, outputs = _halves(case, call)
-    found = {name: spec for name, spec in outputs.items() if _floats(spec)}
+    found = {name: spec for name, spec in outputs.items() if is_inexact(spec.dtype)}
     if any(_is_finite(spec) is None for spec in found.values()) or not outputs:
         raise Unsupported("neither stored tensors nor statistics tell whether its outputs are finite", REPLAY)
     lost = {name: spec for name, spec in found.items() if not _is_finite(spec)}
@@ -45,7 +45,7 @@ def by_statistics(case: Case, runner: CaseRunner) -> Verdict | None:
         for name, spec in outputs.items()
     )
     note = "by the recorded statistics" + (", and the reference on arguments that have them" if normal else "")
-    dtypes = "+".join(sorted({spec.dtype for spec in (*inputs, *outputs.values()) if _floats(spec)}))
+    dtypes = "+".join(sorted({spec.dtype for spec in (*inputs, *outputs.values()) if is_inexact(spec.dtype)}))
     return Verdict("pass", Finite.name, dtype=dtypes, outputs=verdicts, notes=(note,))
 
 
@@ -65,7 +65,7 @@ def recorded_overflow(call: Call) -> tuple[str, ...]:
     lost = [
         name
         for name, spec in call.returned()
-        if isinstance(spec, TensorSpec) and _floats(spec) and _is_finite(spec) is False
+        if isinstance(spec, TensorSpec) and is_inexact(spec.dtype) and _is_finite(spec) is False
     ]
     if not lost or any(spec.data_name is not None for spec in call.output_specs()):
         return ()
@@ -98,14 +98,10 @@ def _explained(case: Case, call: Call, lost: Iterable[str], runner: CaseRunner) 
 def _is_finite(spec: TensorSpec) -> bool | None:
     """By Max and Min, which NaN shows in too, and the counts; None where the dump has neither. Mean and Norm may have
     overflown themselves."""
-    if not _floats(spec) or not spec.size:
+    if not is_inexact(spec.dtype) or not spec.size:
         return True
     if spec.nan or spec.inf:
         return False
     if spec.max is None or spec.min is None:
         return True if spec.nan == 0 and spec.inf == 0 else None
     return math.isfinite(spec.max) and math.isfinite(spec.min)
-
-
-def _floats(spec: TensorSpec) -> bool:
-    return is_floating(spec.dtype) or is_complex(spec.dtype)

@@ -13,7 +13,7 @@ from pytest_probe.model.result import number, plain
 from pytest_probe.model.verdict import Metric, Verdict
 from pytest_probe.numerics.arrays import PASS, blocks, equal_bits, same_value
 from pytest_probe.numerics.cosine import Vectors, rescaled
-from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, numpy_dtype, widen
+from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, is_inexact, numpy_dtype, widen
 from pytest_probe.numerics.metrics import describe, relative_rmse
 from pytest_probe.numerics.ulp import ulp_distance
 
@@ -59,7 +59,7 @@ def difference(a: AnyArray, b: AnyArray) -> Difference:
     if a.shape != b.shape:
         raise ValueError(f"A has shape {a.shape}, B {b.shape}")
     bits = equal_bits(a, b)
-    if not _measured(a) or not _measured(b):
+    if not is_inexact(a.dtype) or not is_inexact(b.dtype):
         return Difference(a.size, bits, 0.0 if bits == 1.0 else float(describe(a, b)["max_abs"]))
     if bits == 1.0:
         return Difference(a.size, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, math.inf, 1.0)
@@ -79,10 +79,6 @@ def difference(a: AnyArray, b: AnyArray) -> Difference:
         -20 * math.log10(rmse) if 0 < rmse < math.inf else math.inf if rmse == 0 else -math.inf,
         None if away is None or math.isnan(away) else 1 - away,
     )
-
-
-def _measured(array: AnyArray) -> bool:
-    return is_floating(array.dtype) or is_complex(array.dtype)
 
 
 def _distances(a: AnyArray, b: AnyArray) -> tuple[AnyArray, float]:

@@ -27,7 +27,7 @@ from pytest_probe.model.dump import Call, TensorSpec
 from pytest_probe.model.run import Device, Layout, Returned, Run, floats_of
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.arrays import distance, reference_array, same_bytes, widened_dtype
-from pytest_probe.numerics.dtypes import AnyArray, dtype_name, is_complex, is_floating, numpy_dtype
+from pytest_probe.numerics.dtypes import AnyArray, dtype_name, is_floating, is_inexact, numpy_dtype
 from pytest_probe.user_errors import allowing_refusal
 
 if TYPE_CHECKING:
@@ -333,7 +333,7 @@ def _returned(reference: Reference, device: Device, *, computed: bool) -> Mappin
 def _trouble(replay: Replay, demands: Demands, name: str, found: Layout, promised: Layout) -> str:
     """In what an output is not as promised; "" where it is."""
     array = replay.actual.outputs[name]
-    floating = is_floating(array.dtype) or is_complex(array.dtype)
+    floating = is_inexact(array.dtype)
     # What is no floating number is compared with the reference's own dtype.
     if demands.dtype and floating and found.dtype != promised.dtype and not _narrows(replay, name, found, promised):
         return f'dtype {found.dtype}, the reference gives {promised.dtype} for these arguments; dtype="any" allows it'

@@ -19,7 +19,7 @@ import msgspec
 
 from pytest_probe.errors import LostArgument
 from pytest_probe.model.dump import Argument, Call, DeviceSpec, DtypeSpec, Dump, Number, Record, TensorSpec, no_frames
-from pytest_probe.numerics.dtypes import float_format, is_complex, is_floating, numpy_dtype
+from pytest_probe.numerics.dtypes import float_format, is_complex, is_floating, is_inexact, numpy_dtype
 from pytest_probe.records import raw_json
 from pytest_probe.records.fields import (
     DUMP_DTYPES,
@@ -172,7 +172,7 @@ def _tensor_objects(value: Any) -> Iterator[dict[str, Any]]:
 
 def _wants_gradient(tensor: Mapping[str, Any]) -> bool:
     dtype = bare_dtype(str(tensor.get("dtype")))
-    return tensor.get("stop_gradient") is False and dtype in DUMP_DTYPES and (is_floating(dtype) or is_complex(dtype))
+    return tensor.get("stop_gradient") is False and dtype in DUMP_DTYPES and is_inexact(dtype)
 
 
 class _EntryFields(ArgumentFields):

@@ -22,7 +22,7 @@ from pytest_probe.check.structure import Sides, changed_and_not_returned, change
 from pytest_probe.errors import NoReference
 from pytest_probe.inputs.draws import RandomStreams
 from pytest_probe.model.dump import Direction
-from pytest_probe.model.run import Way, with_leaves
+from pytest_probe.model.run import Way
 from pytest_probe.model.verdict import Metric, OutputVerdict
 from pytest_probe.numerics.arrays import equal_in_float64, widened_dtype
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, round_to, widen
@@ -432,9 +432,7 @@ class _Scan(Struct):
 
 def _at(reference: Reference, cut: Cut, places: Places) -> Reference:
     """The reference of some places alone, with the run of its corner."""
-    leaves = cut.leaves_at(reference.leaves, places)
-    candidate = replace(reference.candidate, arguments=with_leaves(reference.candidate.arguments, leaves))
-    return replace(reference, candidate=candidate, leaves=leaves, corner=None, cached=None)
+    return reference.with_leaves(cut.leaves_at(reference.leaves, places), corner=None, cached=None)
 
 
 def reference_results(replay: Replay, direction: Direction) -> dict[str, AnyArray]:

@@ -20,7 +20,7 @@ from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import SEVERITY, Element, Metric, OutputVerdict
 from pytest_probe.numerics import metrics
 from pytest_probe.numerics.conventions import Convention
-from pytest_probe.numerics.dtypes import WIDE_DTYPES, AnyArray, is_complex, is_floating, round_to
+from pytest_probe.numerics.dtypes import WIDE_DTYPES, AnyArray, is_complex, is_inexact, round_to
 from pytest_probe.numerics.tool_metrics import Measures, applying, measure
 from pytest_probe.standards.classes.random import draws
 from pytest_probe.standards.exact import correctly_rounded, elements, identical
@@ -45,7 +45,7 @@ _NARROW = ("float16", "bfloat16")
 
 
 def is_float(comparison: Comparison) -> bool:
-    return is_floating(comparison.actual.dtype) or is_complex(comparison.actual.dtype)
+    return is_inexact(comparison.actual.dtype)
 
 
 def _refuse_random(comparison: Comparison, *, counts_zeros: bool = True) -> None:
