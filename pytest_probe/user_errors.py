@@ -75,9 +75,9 @@ def no_reference(who: str, *passing: type[Exception], advice: str = "") -> Itera
     """A reference runs in here. Raises NoReference for what it raises, but for memory that ran out, and for these."""
     try:
         yield
-    except (MemoryError, *passing):
-        raise
     except Exception as error:
+        if isinstance(error, (MemoryError, *passing)):
+            raise
         raise NoReference(f"{who} raised {exception_line(error)}{advice}") from error
 
 

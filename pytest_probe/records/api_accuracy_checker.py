@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -20,9 +20,9 @@ import msgspec
 from msgspec import Struct
 
 from pytest_probe.errors import DumpError, RecordError
-from pytest_probe.model.dump import Argument, Call, Dump, Frame, Record, TensorSpec
+from pytest_probe.model.dump import Argument, Call, Dump, Frame, Record
 from pytest_probe.records import raw_json
-from pytest_probe.records.fields import ArgumentFields, limited_depth, quoted
+from pytest_probe.records.fields import UNNAMED, ArgumentFields, limited_depth, quoted
 from pytest_probe.records.msprobe.call_sites import StackFile
 from pytest_probe.records.msprobe.entries import LEAVES, tensor
 from pytest_probe.system import archive
@@ -51,19 +51,14 @@ def decode(path: Path, folders: _Folders, record: Record) -> Call:
         args = forward.items(forward.need(body, "args", "", list, "a list of arguments"), "args")
         kwargs = forward.optional(body, "kwargs", "", dict, "an object of arguments")
         named = {key: forward.argument(value, f"kwargs.{key}") for key, value in kwargs.items()}
-        return Call(tuple(args), named, None, _incoming(path, folders.gradients, record))
-
-
-def _incoming(path: Path, folders: tuple[Path, ...], record: Record) -> tuple[TensorSpec | None, ...] | None:
-    """The incoming gradients, one for each output."""
-    if record.backward is None:
-        return None
-    entry = _EntryFields(path, f"{record.name}.backward", folders)
-    found = tuple(entry.argument(value, f"input.{index}") for index, value in enumerate(entry.list(record.backward)))
-    for index, item in enumerate(found):
-        if not isinstance(item, TensorSpec | None):
-            raise entry.error(f"input.{index}", quoted(type(item).__name__), "a tensor or null")
-    return found
+        if record.backward is None:
+            return Call(tuple(args), named, None, None)
+        backward = _EntryFields(path, f"{record.name}.backward", folders.gradients)
+        # One for each output.
+        incoming = backward.decoded(record.backward)
+        if not isinstance(incoming, list):
+            raise backward.error("", quoted(incoming), "a list of gradients")
+        return Call(tuple(args), named, None, backward.tensors(incoming, "input"))
 
 
 class _EntryFields(ArgumentFields):
@@ -72,25 +67,6 @@ class _EntryFields(ArgumentFields):
     def __init__(self, path: Path, name: str, folders: tuple[Path, ...]) -> None:
         super().__init__(path, name)
         self.folders = folders
-
-    def list(self, raw: Any) -> Sequence[Any]:
-        """A backward entry's own JSON, which is a list."""
-        body = self.decoded(raw)
-        if not isinstance(body, list):
-            raise self.error("", quoted(body), "a list of gradients")
-        return body
-
-    def items(self, values: Sequence[Any], field: str) -> Sequence[Argument]:
-        return [self.argument(value, f"{field}.{index}") for index, value in enumerate(values)]
-
-    def argument(self, value: Any, field: str) -> Argument:
-        if value is None:
-            return None
-        if isinstance(value, list):
-            return self.items(value, field)
-        if not isinstance(value, dict):
-            raise self.error(field, quoted(value), "an object, a list or null")
-        return self.typed(value, value.get("type"), field)
 
     def leaf(self, kind: str, value: Mapping[str, Any], field: str) -> Argument:
         if kind == _TENSOR:
@@ -133,7 +109,6 @@ _BEGINS = re.compile(rb"\s*\{")
 # How entries begin in each of the two files.
 _ENTRY = {"forward": re.compile(_KEY + r"\{"), "backward": re.compile(_KEY + r"\[")}
 _NAME = re.compile(r"([A-Za-z_]+)\*([^*]+)\*(0|[1-9]\d{0,17})", re.ASCII)
-_UNNAMED = "entries with a name that is no API call"
 # The folder of a process, in the path of its files.
 _RANK = re.compile(rb"(?:forward|backward)_real_data[/\\]+(rank\w{1,20})[/\\]")
 
@@ -150,14 +125,13 @@ class CheckerReader:
 
     def read(self, path: Path) -> Dump:
         """Read the dump. Raises DumpError where no entry can be found in it."""
-        damage: list[str] = []
         content = raw_json.read_bytes(path)
         rank = _RANK.search(content)
-        forward = _entries(path, content, "forward", damage)
-        backward = _backward(_companion(path, "backward"), path, damage)
+        loaded = raw_json.load(path, _ENTRY["forward"], content=content)
+        backward = _backward(path)
         skipped: Counter[str] = Counter()
         with paused_gc():
-            records = tuple(_records(forward, backward, skipped))
+            records = tuple(_records(loaded.entries, backward.entries, skipped))
         folders = _Folders(
             *(_folders(path, part, rank[1].decode() if rank else "") for part in ("forward", "backward"))
         )
@@ -171,7 +145,8 @@ class CheckerReader:
             stack=_Stack(_companion(path, "stack")),
             data_dirs=folders.arguments,
             gradient_dirs=folders.gradients,
-            damage=tuple(damage),
+            notes=(*loaded.notes, *backward.notes),
+            damage=(*loaded.damage, *backward.damage),
             skipped=dict(skipped),
             fields={"input": "args", "kwargs": "kwargs", "grad": "input"},
         )
@@ -196,30 +171,15 @@ def _companion(path: Path, kind: str) -> Path:
     return path.with_name(path.name.replace("forward_info", f"{kind}_info", 1))
 
 
-def _backward(path: Path, forward: Path, damage: list[str]) -> Mapping[str, msgspec.Raw]:
-    """The backward entries; none where there is no such file."""
-    if path == forward:
-        return {}
+def _backward(forward: Path) -> raw_json.Loaded:
+    """What the backward file has; nothing where there is none, or none of its entries can be read."""
+    path = _companion(forward, "backward")
     try:
-        content = raw_json.read_bytes(path)
+        return raw_json.Loaded({}, {}) if path == forward else raw_json.load(path, _ENTRY["backward"])
     except OSError:
-        return {}
-    try:
-        return _entries(path, content, "backward", damage)
+        return raw_json.Loaded({}, {})
     except DumpError as error:
-        damage.append(str(error))
-        return {}
-
-
-def _entries(path: Path, content: bytearray, direction: str, damage: list[str]) -> Mapping[str, msgspec.Raw]:
-    """The entries of one of the files; appends what is damaged. Raises DumpError where there are none."""
-    try:
-        return raw_json.parse(content)
-    except (ValueError, RecursionError) as error:
-        reason = str(error)
-    saved, words = raw_json.salvage_file(path, _ENTRY[direction], reason)
-    damage.append(words)
-    return saved.entries
+        return raw_json.Loaded({}, {}, damage=(str(error),))
 
 
 def _records(
@@ -229,7 +189,7 @@ def _records(
     for key in (*forward, *(key for key in backward if key not in forward)):
         name = _NAME.fullmatch(key)
         if name is None:
-            skipped[_UNNAMED] += 1
+            skipped[UNNAMED] += 1
             continue
         namespace, api = map(printable_line, name.group(1, 2))
         full = f"{namespace}.{api}.{name[3]}"
