@@ -26,7 +26,7 @@ from pytest_probe.inputs.roles import NoValues, Role
 from pytest_probe.model.dump import FIELDS, Argument, Call, Dump, TensorSpec, named_tensors
 from pytest_probe.model.run import Arguments, Array, BoundCall, Leaf, map_tree
 from pytest_probe.numerics.arrays import contiguous
-from pytest_probe.numerics.dtypes import PACKED, AnyArray, dtype_name, is_floating, numpy_dtype
+from pytest_probe.numerics.dtypes import DTYPES, PACKED, AnyArray, dtype_name, is_floating, numpy_dtype
 from pytest_probe.system import archive
 from pytest_probe.system.files import open_regular
 from pytest_probe.system.tensor_files import StoredTensor, paddle_pickle, stored_tensors, torch_zip
@@ -74,11 +74,8 @@ class StoredTensors(Struct, frozen=True):
         Raises RecordError where the name is no bare name, the file is not there, too large or not readable, or holds
         something else than was recorded.
         """
-
-        def error(found: str, wanted: str) -> RecordError:
-            return RecordError(self.dump_path, entry, where, found, wanted)
-
         where = f"{spec.place}, {field}" if spec.place else field
+        error = functools.partial(RecordError, self.dump_path, entry, where)
         dtype = _dtype(spec, error)
         path = self._find(spec, self._folders(entry), error)
         if not spec.data_key:
@@ -99,11 +96,7 @@ class StoredTensors(Struct, frozen=True):
 
     def path(self, spec: TensorSpec, entry: str, field: str) -> Path:
         """Where the file of a tensor is; the arguments and errors are those of `array`."""
-
-        def error(found: str, wanted: str) -> RecordError:
-            return RecordError(self.dump_path, entry, field, found, wanted)
-
-        return self._find(spec, self._folders(entry), error)
+        return self._find(spec, self._folders(entry), functools.partial(RecordError, self.dump_path, entry, field))
 
     def _folders(self, entry: str) -> tuple[Path, ...]:
         return self.gradient_dirs if self.gradient_dirs and entry.endswith(".backward") else self.data_dirs
@@ -265,16 +258,10 @@ def build(
     """
     for root, tree in (("input", call.args), ("kwargs", call.kwargs), ("grad", call.gradients)):
         for path, spec in named_tensors(tree, root):
-            _check_dtype(spec, *files.place(record, path), files)
+            if spec.dtype not in DTYPES:
+                (entry, field), wanted = files.place(record, path), "a dtype that NumPy or ml_dtypes has"
+                raise RecordError(files.dump_path, entry, f"{field}.dtype", repr(spec.dtype), wanted)
     return _Builder(call, bound, record, dtype, seed, kind, files).arguments()
-
-
-def _check_dtype(spec: TensorSpec, entry: str, field: str, files: StoredTensors) -> None:
-    try:
-        kind_of(spec.dtype)
-    except ValueError as failure:
-        wanted = "a dtype that NumPy or ml_dtypes has"
-        raise RecordError(files.dump_path, entry, f"{field}.dtype", repr(spec.dtype), wanted) from failure
 
 
 def _stream(path: str) -> str:
