@@ -17,7 +17,7 @@ from pytest_probe.model.verdict import Diagnosis, OutputVerdict
 from pytest_probe.numerics import regions, statistics
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, is_complex, widen
 from pytest_probe.standards.diagnosis.arguments import changed_argument
-from pytest_probe.standards.diagnosis.copies import Moved, argument
+from pytest_probe.standards.diagnosis.copies import argument, moved
 from pytest_probe.standards.diagnosis.failed_output import (
     Cause,
     FailedOutput,
@@ -62,7 +62,7 @@ CAUSES: Sequence[Recogniser] = (
     constant,
     sign,
     argument,
-    Moved(),
+    moved,
     narrower_result,
     one_step,
     integer_step,
