@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.check.alternatives import Alternatives, with_arguments
@@ -156,7 +157,12 @@ def comparisons(
         "attention" in classes,
         written=bool(cast),
     )
-    runs = _Runs(replay, how)
+
+    @cache
+    def runs(roundoff: float) -> PerturbedRuns:
+        """Those of the case: outputs of one call may be of both kinds."""
+        return PerturbedRuns(replay, how if how.roundoff == roundoff else replace(how, roundoff=roundoff))
+
     alternatives, dependence = Alternatives(replay, how), Dependence(replay, direction)
     case = _compared_case(replay, call, direction, floats, narrowest, rounds)
     shared = replay, direction, alternatives, dependence, seed, by_class
@@ -171,9 +177,9 @@ def comparisons(
         precision = precisions.of(name, actual.dtype)
         roundoff = DOUBLE if precision in WIDE_DTYPES else SINGLE
         of_output = name.removeprefix("grad."), expected.shape, actual.dtype, *shared
-        evidence = CaseEvidence(runs.of(roundoff), *of_output)
+        evidence = CaseEvidence(runs(roundoff), *of_output)
         mixed = roundoff == DOUBLE and any(dtype not in WIDE_DTYPES for dtype in floats.values())
-        single = CaseEvidence(runs.of(SINGLE), *of_output) if mixed else None
+        single = CaseEvidence(runs(SINGLE), *of_output) if mixed else None
         sampled = sides.sample is not None
         weights = sides.sample.weights(name, expected.shape) if isinstance(sides.sample, Sampled) else None
         large = not sampled and (large_arguments or is_large({}, [expected.shape]))
@@ -223,20 +229,6 @@ def _compared_case(
         reference=reference.run.outputs,
         incoming=replay.incoming,
     )
-
-
-class _Runs(Struct, frozen=True):
-    """The perturbed runs of a case, by roundoff: outputs of one call may be of both kinds."""
-
-    replay: Replay
-    how: Perturbation
-    made: dict[float, PerturbedRuns] = field(default_factory=dict)
-
-    def of(self, roundoff: float) -> PerturbedRuns:
-        if roundoff not in self.made:
-            how = self.how if self.how.roundoff == roundoff else replace(self.how, roundoff=roundoff)
-            self.made[roundoff] = PerturbedRuns(self.replay, how)
-        return self.made[roundoff]
 
 
 def _cast(reference: Reference) -> str:

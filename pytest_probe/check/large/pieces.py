@@ -210,8 +210,13 @@ class Pieces(Struct, frozen=True):
         looked = {
             name: _Looked(self.cut, name, tests[name], self.actual[name].shape, steps.get(name)) for name in self.names
         }
-        scan = _Scan(self.cut, looked, int(MOST * self.cut.extent))
-        if not self._looked_through(scan) or self.actual.keys() != scan.sums.keys() | scan.looked.keys():
+        scan = _Scan(looked, int(MOST * self.cut.extent))
+        with self._threads() as pool:
+            pieces = enumerate(self.cut.windows(self._arrays))
+            found = in_order(pool, _AHEAD * self._cores, partial(self._seen, scan), pieces)
+            through = all(seen is not None and scan.take(seen) for seen in found)
+        # Many places are open, or the reference does not give all.
+        if not through or self.actual.keys() != scan.sums.keys() | scan.looked.keys():
             return None
         sums = (self._sums(scan.sums),) if scan.sums else ()
         if not self.names:
@@ -222,15 +227,6 @@ class Pieces(Struct, frozen=True):
         described = {name: looked.metrics() for name, looked in scan.looked.items()}
         sides = self._sides(places, described, further)
         return None if sides is None else (sides, *sums)
-
-    def _looked_through(self, scan: _Scan) -> bool:
-        """Does the scan of all pieces leave few places open?"""
-        pieces = enumerate(self.cut.windows(self._arrays))
-        with self._threads() as pool:
-            for seen in in_order(pool, _AHEAD * self._cores, partial(self._seen, scan), pieces):
-                if seen is None or not scan.take(seen):
-                    return False
-        return True
 
     def _threads(self) -> AbstractContextManager[Executor | None]:
         """Those in which pieces run; None for one after another, as where a user's function may not be made for
@@ -247,7 +243,7 @@ class Pieces(Struct, frozen=True):
         return max(1, min(usable_cores(), _UNCUT // max(uncut, 1)))
 
     def _seen(self, scan: _Scan, piece: tuple[int, slice]) -> _Seen | None:
-        """What is seen in a piece; None where the reference refuses."""
+        """What is seen in a piece, in any thread; None where the reference refuses, or does not give all."""
         (number, window), reference = piece, self.replay.reference
         found = self._piece(window, reference.way)
         if found is None:
@@ -273,7 +269,16 @@ class Pieces(Struct, frozen=True):
             incoming = self.cut.incoming_at(self.replay.incoming, window)
             return replace(self.replay, reference=_at(reference, self.cut, window), incoming=incoming)
 
-        return scan.look(window, actual, expected, part)
+        if not scan.looked.keys() <= expected.keys():
+            return None
+        sums: dict[str, AnyArray] = {}
+        self.cut.add(sums, expected, window)
+        tensors = {
+            name: looked.look(max(window.start, self.cut.first(name)), actual[name], expected[name], part)
+            for name, looked in scan.looked.items()
+            if actual[name].size
+        }
+        return _Seen(sums, tensors)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -393,31 +398,10 @@ class _Scan(Struct):
     """All tensors of a case, piece after piece: those that are cut, and sums of the others. most: open places from
     which on the scan is in vain."""
 
-    cut: Cut
     looked: Mapping[str, _Looked]
     most: int
     sums: dict[str, AnyArray] = field(default_factory=dict)
     open: int = 0
-
-    def look(
-        self,
-        window: slice,
-        actual: Mapping[str, AnyArray],
-        expected: Mapping[str, AnyArray],
-        part: Callable[[], Replay],
-    ) -> _Seen | None:
-        """At a piece; None where the reference does not give all. Threads may look at several at the same time. part
-        gives the replay of the piece alone."""
-        if not self.looked.keys() <= expected.keys():
-            return None
-        sums: dict[str, AnyArray] = {}
-        self.cut.add(sums, expected, window)
-        tensors = {
-            name: looked.look(max(window.start, self.cut.first(name)), actual[name], expected[name], part)
-            for name, looked in self.looked.items()
-            if actual[name].size
-        }
-        return _Seen(sums, tensors)
 
     def take(self, seen: _Seen) -> bool:
         """Add the next piece; False where too many places are open."""
