@@ -14,10 +14,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
-from msgspec import Struct
 
 from pytest_probe.errors import DumpError, RecordError
 from pytest_probe.model.dump import Argument, Call, Dump, Frame, Record
@@ -32,28 +31,23 @@ from pytest_probe.system.text import printable_line
 
 _TENSOR = "torch.Tensor"
 _FILE = "datapath"
+_Folders: TypeAlias = tuple[Path, ...]
 
 
-class _Folders(Struct, frozen=True):
-    """Where the files of tensors are looked up: of arguments, and of gradients."""
-
-    arguments: tuple[Path, ...]
-    gradients: tuple[Path, ...]
-
-
-def decode(path: Path, folders: _Folders, record: Record) -> Call:
-    """The call that a record of the dump at path describes. Raises RecordError."""
+def decode(path: Path, folders: _Folders, gradient_folders: _Folders, record: Record) -> Call:
+    """The call that a record of the dump at path describes; folders: where the files of arguments are looked up, and
+    those of gradients. Raises RecordError."""
     if record.forward is None:
         raise RecordError(path, f"{record.name}.backward", "", "no forward entry", "the forward entry of the same call")
     with limited_depth(path, record.name):
-        forward = _EntryFields(path, f"{record.name}.forward", folders.arguments)
+        forward = _EntryFields(path, f"{record.name}.forward", folders)
         body = forward.object(record.forward)
         args = forward.items(forward.need(body, "args", "", list, "a list of arguments"), "args")
         kwargs = forward.optional(body, "kwargs", "", dict, "an object of arguments")
         named = {key: forward.argument(value, f"kwargs.{key}") for key, value in kwargs.items()}
         if record.backward is None:
             return Call(tuple(args), named, None, None)
-        backward = _EntryFields(path, f"{record.name}.backward", folders.gradients)
+        backward = _EntryFields(path, f"{record.name}.backward", gradient_folders)
         # One for each output.
         incoming = backward.decoded(record.backward)
         if not isinstance(incoming, list):
@@ -64,7 +58,7 @@ def decode(path: Path, folders: _Folders, record: Record) -> Call:
 class _EntryFields(ArgumentFields):
     leaves = LEAVES
 
-    def __init__(self, path: Path, name: str, folders: tuple[Path, ...]) -> None:
+    def __init__(self, path: Path, name: str, folders: _Folders) -> None:
         super().__init__(path, name)
         self.folders = folders
 
@@ -77,7 +71,12 @@ class _EntryFields(ArgumentFields):
         """A tensor with the bare name of its file, and with the dtype and shape that only the file has."""
         if value.get(_FILE) is None:
             return {key: item for key, item in value.items() if key != "data_name"}
-        name = self.bare_name(self.need(value, _FILE, field, str, "the path of a file"), field)
+        text = self.need(value, _FILE, field, str, "the path of a file")
+        # Without the folders of the machine that wrote the dump.
+        parts = PureWindowsPath(text).parts if "\\" in text else PurePosixPath(text).parts
+        if ".." in parts or not parts:
+            raise self.error(f"{field}.{_FILE}", quoted(text), "the path of a file, without '..'")
+        name = parts[-1]
         found = {**value, "data_name": name}
         if "dtype" in value and "shape" in value:
             return found
@@ -93,13 +92,6 @@ class _EntryFields(ArgumentFields):
         except (OSError, ValueError) as error:
             raise self.error(place, f"{path}, which cannot be read ({error})", "a stored tensor") from error
         return {**found, "dtype": stored.dtype, "shape": list(stored.shape)}
-
-    def bare_name(self, text: str, field: str) -> str:
-        """The file's name without the folders of the machine that wrote the dump."""
-        parts = PureWindowsPath(text).parts if "\\" in text else PurePosixPath(text).parts
-        if ".." in parts or not parts:
-            raise self.error(f"{field}.{_FILE}", quoted(text), "the path of a file, without '..'")
-        return parts[-1]
 
 
 # "Functional*conv2d*3": namespace, API and number of the call. Bounded: what is no key of such a file may be any text.
@@ -132,19 +124,18 @@ class CheckerReader:
         skipped: Counter[str] = Counter()
         with paused_gc():
             records = tuple(_records(loaded.entries, backward.entries, skipped))
-        folders = _Folders(
-            *(_folders(path, part, rank[1].decode() if rank else "") for part in ("forward", "backward"))
-        )
+        name = rank[1].decode() if rank else ""
+        folders, gradient_folders = (_folders(path, part, name) for part in ("forward", "backward"))
         return Dump(
             path=path,
             framework="pytorch",
             task="tensor" if rank else "statistics",
             level="",
             records=records,
-            decode=partial(decode, path, folders),
-            stack=_Stack(_companion(path, "stack")),
-            data_dirs=folders.arguments,
-            gradient_dirs=folders.gradients,
+            decode=partial(decode, path, folders, gradient_folders),
+            stack=partial(_frames, StackFile(_companion(path, "stack"))),
+            data_dirs=folders,
+            gradient_dirs=gradient_folders,
             notes=(*loaded.notes, *backward.notes),
             damage=(*loaded.damage, *backward.damage),
             skipped=dict(skipped),
@@ -152,18 +143,12 @@ class CheckerReader:
         )
 
 
-class _Stack:
-    """The frames of a call, by the name that its stack file has for it."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = StackFile(path)
-
-    def __call__(self, entry: str) -> tuple[Frame, ...]:
-        """The frames of an entry, innermost first; both directions have the same."""
-        name = entry.rpartition(".")[0]
-        left, _, number = name.rpartition(".")
-        namespace, _, api = left.partition(".")
-        return self._file(f"{namespace}*{api}*{number}")
+def _frames(file: StackFile, entry: str) -> tuple[Frame, ...]:
+    """The frames of a call, innermost first, by the name that its stack file has for it; both directions have the
+    same."""
+    left, _, number = entry.rpartition(".")[0].rpartition(".")
+    namespace, _, api = left.partition(".")
+    return file(f"{namespace}*{api}*{number}")
 
 
 def _companion(path: Path, kind: str) -> Path:
@@ -196,7 +181,7 @@ def _records(
         yield Record(full, sys.intern(namespace), sys.intern(api), int(name[3]), forward.get(key), backward.get(key))
 
 
-def _folders(path: Path, part: str, rank: str) -> tuple[Path, ...]:
+def _folders(path: Path, part: str, rank: str) -> _Folders:
     """Where the files of one direction lie: in the folder of the process that wrote them, else in the only one."""
     folder = path.with_name(f"{part}_real_data")
     named = folder / rank

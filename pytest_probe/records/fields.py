@@ -328,14 +328,8 @@ def _is_held(number: int) -> bool:
     return LEAST <= number <= LARGEST
 
 
-def _plain(kind: type, wanted: str) -> Callable[[Fields, Mapping[str, Any], str], Argument]:
-    return lambda fields, value, field: fields.need(value, "value", field, kind, wanted)
-
-
-_BOOL = _plain(bool, "true or false")
 # By the type that a dump names: what reads such a leaf.
 PLAIN: Mapping[str, LeafReader] = {
-    "bool": _BOOL,
     "int": _integer,
     "float": _floating,
     "str": _text,
@@ -343,7 +337,9 @@ PLAIN: Mapping[str, LeafReader] = {
     "slice": _slice,
     "range": _range,
     "ellipsis": lambda fields, value, field: ...,
-    "bool_": _BOOL,
+    **dict.fromkeys(
+        ("bool", "bool_"), lambda fields, value, field: fields.need(value, "value", field, bool, "true or false")
+    ),
     "str_": _text,
     **dict.fromkeys(("float16", "float32", "float64"), _floating),
     **dict.fromkeys(("complex64", "complex128"), _complex),

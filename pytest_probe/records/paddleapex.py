@@ -182,7 +182,11 @@ class _EntryFields(ArgumentFields):
         """backward: the record has one."""
         args = self.items(self.need(body, "args", "", list, "a list of arguments"), "args")
         kwargs = self.optional(body, "kwargs", "", dict, "an object of arguments")
-        named = {key: self.keyword(key, value) for key, value in kwargs.items()}
+        # The replay replaces any device by its own.
+        named = {
+            key: DeviceSpec("cpu") if value is None and key in _PLACES else self.argument(value, f"kwargs.{key}")
+            for key, value in kwargs.items()
+        }
         gradients = self.gradients(self.optional(body, "dout_list", "", list, "a list of gradients"))
         return Call(tuple(args), named, None, gradients if backward else None)
 
@@ -191,11 +195,6 @@ class _EntryFields(ArgumentFields):
         if _FAILED in values:
             return ()
         return self.tensors(values, "dout_list", f'a tensor, null or "{_FAILED}"')
-
-    def keyword(self, key: str, value: Any) -> Argument:
-        if value is None and key in _PLACES:
-            return DeviceSpec("cpu")  # the replay replaces any device by its own
-        return self.argument(value, f"kwargs.{key}")
 
     def argument(self, value: Any, field: str) -> Argument:
         if value is None:

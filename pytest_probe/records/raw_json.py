@@ -361,7 +361,9 @@ def _entries(text: _Text, saved: Salvage, start: int) -> int:
             name, at = text.key(at)
             # Up to the next entry at most, so that one broken value does not swallow those after it.
             end = text.value(at, text.next_entry(at))[1]
-            saved.entries[name] = _raw(text.data[at:end])
+            entry = bytearray(text.data[at:end])
+            quote_tokens(entry)
+            saved.entries[name] = msgspec.Raw(bytes(entry))
             name, resume = "", end
             at = text.next_member(end)
         except _Broken as error:
@@ -369,12 +371,6 @@ def _entries(text: _Text, saved: Salvage, start: int) -> int:
             at = text.next_entry(resume)
             if at == len(text.text):
                 return at
-
-
-def _raw(data: bytes | bytearray) -> msgspec.Raw:
-    entry = bytearray(data)
-    quote_tokens(entry)
-    return msgspec.Raw(bytes(entry))
 
 
 def _note(text: _Text, saved: Salvage, offset: int, entry: str, last: str) -> None:

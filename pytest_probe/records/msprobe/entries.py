@@ -241,19 +241,15 @@ class Entry(ArgumentFields):
         args = tuple(self.items(self.need(body, "input_args", "", list, "a list of arguments"), "input_args"))
         kwargs = self.optional(body, "input_kwargs", "", dict, "an object of arguments")
         named = {key: self.argument(value, f"input_kwargs.{key}") for key, value in kwargs.items()}
-        args, named = self.devices(args, named)
+        # Strings that name devices: `x.to("cuda:0")`, `device="cuda"`.
+        if self.name.startswith("Tensor.to."):
+            args = tuple(DeviceSpec(value) if isinstance(value, str) else value for value in args)
+        if isinstance(named.get("device"), str):
+            named["device"] = DeviceSpec(named["device"])
         if body.get("output") is None:
             return Call(args, named, None, None)
         outputs = tuple(self.items(self.need(body, "output", "", list, "a list of outputs"), "output"))
         return Call(args, self.with_scalar_dtype(named, outputs), outputs, None)
-
-    def devices(self, args: tuple[Argument, ...], named: dict[str, Argument]) -> tuple[tuple[Argument, ...], Any]:
-        """The arguments with strings that name devices as devices: `x.to("cuda:0")`, `device="cuda"`."""
-        if self.name.startswith("Tensor.to."):
-            args = tuple(DeviceSpec(value) if isinstance(value, str) else value for value in args)
-        if isinstance(named.get("device"), str):
-            named = {**named, "device": DeviceSpec(named["device"])}
-        return args, named
 
     def with_scalar_dtype(self, named: dict[str, Argument], outputs: tuple[Argument, ...]) -> dict[str, Argument]:
         """The arguments of `torch.tensor` and its like, with the dtype that NumPy's scalars gave the result: a decoded
@@ -362,7 +358,15 @@ def decode(path: Path, record: Record, ours: bool = False, entries: type[Entry] 
             if ours:
                 call = replace(call, surroundings=forward.surroundings(), communication=forward.communication())
             call = replace(call, kwargs={**call.kwargs, **forward.parameters()}) if module else call
-        return call if record.backward is None else _with_gradients(path, record, entries, call)
+        if record.backward is None:
+            return call
+        try:
+            backward = entries(path, as_written(f"{record.name}.backward"), record.backward)
+        except NotRecorded as error:
+            return replace(call, gradients=(), unrecorded=str(error))
+        if _is_of_parameters(record):
+            return replace(call, gradients=(), outgoing=backward.parameter_gradients())
+        return backward.assigned(call)
 
 
 def gradients(path: Path, record: Record, entries: type[Entry] = Entry) -> Gradients:
@@ -379,17 +383,6 @@ def gradients(path: Path, record: Record, entries: type[Entry] = Entry) -> Gradi
 
 def _is_of_parameters(record: Record) -> bool:
     return record.namespace in MODULES and is_of_parameters(record.api)
-
-
-def _with_gradients(path: Path, record: Record, entries: type[Entry], call: Call) -> Call:
-    """The call with its gradients; without, where the backward could not be recorded."""
-    try:
-        backward = entries(path, as_written(f"{record.name}.backward"), record.backward)
-    except NotRecorded as error:
-        return replace(call, gradients=(), unrecorded=str(error))
-    if _is_of_parameters(record):
-        return replace(call, gradients=(), outgoing=backward.parameter_gradients())
-    return backward.assigned(call)
 
 
 def _kinds(value: Any) -> Iterator[str]:
