@@ -120,7 +120,13 @@ class StoredTensors(Struct, frozen=True):
                 return stored_array(path, key)
             if path.suffix != ".npy" or archive.split(path) is not None:
                 with archive.open_file(path) as file:
-                    return _npy(file.read()) if path.suffix == ".npy" else _of_framework(file)
+                    if path.suffix == ".npy":
+                        return _npy(file.read())
+                    # The tensor that a file of torch's or of Paddle's holds alone.
+                    head = file.read(len(torch_zip.OLD))
+                    file.seek(0)
+                    of_paddle = head.startswith(b"\x80") and head != torch_zip.OLD
+                    return paddle_pickle.load(file) if of_paddle else _values(file, torch_zip.read_one(file))
             if path.stat().st_size < _READ:
                 return _npy(path.read_bytes())
             # Mapped first: a header that promises more than the file holds is refused before memory is taken.
@@ -159,14 +165,6 @@ def stored_array(path: Path, key: str) -> AnyArray:
     """One tensor of a file that holds many: only its part of the file is read. Raises OSError and ValueError."""
     with open_regular(path) as file:
         return contiguous(_values(file, stored_tensors(path).tensors[key]))
-
-
-def _of_framework(file: BinaryIO) -> AnyArray:
-    """The tensor that a file of torch's or of Paddle's holds alone. Raises OSError and ValueError."""
-    head = file.read(len(torch_zip.OLD))
-    file.seek(0)
-    of_paddle = head.startswith(b"\x80") and head != torch_zip.OLD
-    return paddle_pickle.load(file) if of_paddle else _values(file, torch_zip.read_one(file))
 
 
 def _values(file: BinaryIO, stored: StoredTensor) -> AnyArray:
@@ -315,14 +313,11 @@ class _Builder:
         first = self._first.get(path, path)
         values = self._made.get(first)
         if values is None:
-            values = self._made[first] = self._values(spec, first, self._target(spec))
+            target, kind = spec.dtype, kind_of(spec.dtype)
+            if self._dtype is not None and not spec.ndarray and kind in ("float", "complex"):
+                target = self._dtype if kind == "float" else _COMPLEX_OF.get(self._dtype, spec.dtype)
+            values = self._made[first] = self._values(spec, first, target)
         return Leaf(values, spec.requires_grad, spec.stride if is_layout(spec) else None, offset(spec))
-
-    def _target(self, spec: TensorSpec) -> str:
-        kind = kind_of(spec.dtype)
-        if self._dtype is None or spec.ndarray or kind not in ("float", "complex"):
-            return spec.dtype
-        return self._dtype if kind == "float" else _COMPLEX_OF.get(self._dtype, spec.dtype)
 
     def _values(self, spec: TensorSpec, path: str, dtype: str) -> AnyArray:
         if self._kind == "exact" and is_exact(spec) and path not in self._roles:
