@@ -49,18 +49,11 @@ def _check(found: Mapping[str, AnyArray], wanted: Mapping[str, AnyArray], what: 
         shapes = list(np.shape(found[name])), list(np.shape(array))
         if shapes[0] != shapes[1]:
             raise NoReference(f"borders gives {what}{name} with shape {shapes[0]}, the reference {shapes[1]}; {ADVICE}")
-        apart = _most_apart(found[name], array)
-        if apart:
-            raise NoReference(f"borders gives other numbers than the reference in {what}{name}: {apart}; {ADVICE}")
-
-
-def _most_apart(found: AnyArray, wanted: AnyArray) -> str:
-    """The largest difference in words; "" where both are the same."""
-    largest = float(np.max(np.abs(wanted), initial=0.0, where=np.isfinite(wanted)))
-    if np.allclose(found, wanted, rtol=RELATIVE, atol=OF_LARGEST * largest, equal_nan=True):
-        return ""
-    with np.errstate(invalid="ignore"):
-        apart = np.abs(found - wanted)
-    if not np.isfinite(apart).all():
-        return "infinities or NaN in other places"
-    return f"they differ by up to {np.max(apart):.3g}, and the largest is {largest:.3g}"
+        largest = float(np.max(np.abs(array), initial=0.0, where=np.isfinite(array)))
+        if np.allclose(found[name], array, rtol=RELATIVE, atol=OF_LARGEST * largest, equal_nan=True):
+            continue
+        with np.errstate(invalid="ignore"):
+            apart = np.abs(found[name] - array)
+        most = f"they differ by up to {np.max(apart):.3g}, and the largest is {largest:.3g}"
+        words = most if np.isfinite(apart).all() else "infinities or NaN in other places"
+        raise NoReference(f"borders gives other numbers than the reference in {what}{name}: {words}; {ADVICE}")

@@ -37,7 +37,13 @@ class Counts(Struct):
 
     def add(self, argument: str, dimension: int, chosen: BoolArray, moved: BoolArray) -> None:
         """Chosen indices of one dimension of an argument, counted from its last, were exchanged: what moved then."""
-        self.apart &= _within(moved, dimension, chosen)
+        # Do only those elements move that stand at exchanged indices, as where the call works element by element?
+        axis = moved.ndim - dimension
+        if axis < 0 or moved.shape[axis] != len(chosen):
+            self.apart = False
+        else:
+            touched = np.asarray(moved.any(axis=tuple(other for other in range(moved.ndim) if other != axis)))
+            self.apart &= bool(touched.any() and not touched[~chosen].any())
         self.values[argument] = self.values.get(argument, 1.0) * _values(moved, chosen)
 
     def is_settled(self, most: float) -> bool:
@@ -155,15 +161,6 @@ class _Plain(Struct, frozen=True):
         if moved.any() and not np.isfinite(first).all():
             moved &= ~alike(first, second)
         return moved
-
-
-def _within(moved: BoolArray, dimension: int, chosen: BoolArray) -> bool:
-    """Do only those elements move that stand at exchanged indices, as where the call works element by element?"""
-    if dimension > moved.ndim or moved.shape[-dimension] != len(chosen):
-        return False
-    axis = moved.ndim - dimension
-    touched = np.asarray(moved.any(axis=tuple(other for other in range(moved.ndim) if other != axis)))
-    return bool(touched.any() and not touched[~chosen].any())
 
 
 def _values(moved: BoolArray, chosen: BoolArray) -> float:

@@ -100,18 +100,16 @@ def _distances(a: AnyArray, b: AnyArray) -> tuple[AnyArray, float]:
 
 def _steps(one: AnyArray, other: AnyArray) -> AnyArray:
     """How many numbers of the dtype lie from one to the other; inf where one of them alone is not finite."""
-    first, second = (_ranks(side) for side in (one, other))
+    ranks = []
+    for side in (one, other):
+        # The place of each number among all of its dtype, 0 for both zeros, in float64.
+        bits = np.ascontiguousarray(side).view(f"u{side.dtype.itemsize}")
+        top = bits.dtype.type(1 << (8 * side.dtype.itemsize - 1))
+        size = (bits & ~top).astype(np.float64)
+        ranks.append(np.where(bits & top, -size, size))
     alike = same_value(one, other)
     finite = np.isfinite(widen(one)) & np.isfinite(widen(other))
-    return np.where(alike, 0.0, np.where(finite, np.abs(first - second), np.inf))
-
-
-def _ranks(side: AnyArray) -> AnyArray:
-    """The place of each number among all of its dtype, 0 for both zeros, in float64."""
-    bits = np.ascontiguousarray(side).view(f"u{side.dtype.itemsize}")
-    top = bits.dtype.type(1 << (8 * side.dtype.itemsize - 1))
-    size = (bits & ~top).astype(np.float64)
-    return np.asarray(np.where(bits & top, -size, size))
+    return np.where(alike, 0.0, np.where(finite, np.abs(ranks[0] - ranks[1]), np.inf))
 
 
 def said(paired: Paired) -> str:

@@ -267,7 +267,13 @@ def _first(pointed: Any, random: AnyArray, size: int) -> AnyArray:
 def compared_in_samples(sampler: Sampler, actual: Mapping[str, Any]) -> Compared:
     """A sample of each tensor, and what differs in structure. Raises NoReference where the reference raises."""
     replay, backward = sampler.replay, sampler.direction == "backward"
-    structural = tuple(_missing(sampler, actual) if backward else _structural(sampler, actual))
+    if backward:
+        wanted, leaves = replay.reference.wanted, replay.reference.leaves
+        missing = sorted(frozenset() if wanted is None else wanted.names - actual.keys())
+        words = "the device gives no gradient"
+        structural = tuple(structure_error(f"grad.{name}", leaves[name].array, words) for name in missing)
+    else:
+        structural = tuple(_structural(sampler, actual))
     # Of another shape, it has no rows that could be set side by side.
     wrong = {verdict.name.removeprefix("grad.") for verdict in structural}
     with no_reference("float64 on the CPU"):
@@ -301,9 +307,3 @@ def _structural(sampler: Sampler, actual: Mapping[str, Any]) -> Iterator[OutputV
             wanted = [contraction.extents.get(index or "", "any") for index in contraction.output]
             reason = f"shape {list(shape)}, the reference has {wanted}"
             yield OutputVerdict(name, shape, dtype, "error", "structure", reason)
-
-
-def _missing(sampler: Sampler, actual: Mapping[str, Any]) -> Iterator[OutputVerdict]:
-    reference = sampler.replay.reference
-    for name in sorted(frozenset() if reference.wanted is None else reference.wanted.names - actual.keys()):
-        yield structure_error(f"grad.{name}", reference.leaves[name].array, "the device gives no gradient")
