@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from pytest_probe.errors import HookFailed, ProbeError
+from pytest_probe.errors import HookFailed, NoReference, ProbeError
 
 # What an item's failure shows of an exception, so that all of it has ten lines.
 SHOWN_LINES, SHOWN_LETTERS, SHOWN_FRAMES = 4, 300, 2
@@ -68,6 +68,17 @@ class allowing_refusal:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         return isinstance(error, Exception) and not isinstance(error, MemoryError)
+
+
+@contextmanager
+def no_reference(who: str, *passing: type[Exception], advice: str = "") -> Iterator[None]:
+    """A reference runs in here. Raises NoReference for what it raises, but for memory that ran out, and for these."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, (MemoryError, *passing)):
+            raise
+        raise NoReference(f"{who} raised {exception_line(error)}{advice}") from error
 
 
 class MemoryErrors(ContextDecorator):

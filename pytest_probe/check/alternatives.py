@@ -79,7 +79,12 @@ class Alternatives(Struct):
             way = replace(way, jitter=Jitter(roundoff, assumption.sample))
         runs = PerturbedRuns(replay, replace(self.perturbation, roundoff=roundoff, mode=mode))
         with allowing_refusal():  # beyond the call's domain like that
-            return Alternative(self._results(replay, way), runs)
+            reference, direction, incoming = replay.reference, self.perturbation.direction, replay.incoming
+            found = reference.kept_arrays(
+                lambda: ("alternative", direction, way, incoming, reference.wanted, reference.changed),
+                lambda: computed(reference, direction, way, incoming, like=reference),
+            )
+            return Alternative(found, runs)
         return None
 
     def _rounded(self, places: frozenset[int], roundoff: float) -> Alternative | None:
@@ -101,13 +106,6 @@ class Alternatives(Struct):
                 return None
             return Alternative(found, PerturbedRuns(self.replay, self.perturbation))
         return None
-
-    def _results(self, replay: Replay, way: Way) -> Results:
-        reference, direction, incoming = replay.reference, self.perturbation.direction, replay.incoming
-        return reference.kept_arrays(
-            lambda: ("alternative", direction, way, incoming, reference.wanted, reference.changed),
-            lambda: computed(reference, direction, way, incoming, like=reference),
-        )
 
 
 def _array(found: Results, name: str) -> AnyArray | None:

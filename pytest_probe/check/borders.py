@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 import numpy as np
 
 from pytest_probe.check.replay import Reference, results
 from pytest_probe.errors import NoReference
 from pytest_probe.numerics.dtypes import AnyArray
-from pytest_probe.user_errors import exception_line
+from pytest_probe.user_errors import no_reference
 
 # What another order of the same float64 sums may lose, of an element and of the largest one: far below what 16 bit
 # shows.
@@ -23,14 +22,14 @@ def check_outputs_of_borders(reference: Reference) -> None:
     bordered = reference.with_borders()
     if bordered is None:
         return
-    with _naming_errors():
+    with no_reference("borders", advice=f"; {ADVICE}"):
         run = bordered.again(reference.leaves, reference.way, None)
     _check(results(run, reference.changed), results(reference.run, reference.changed), "")
 
 
 def check_gradients_of_borders(bordered: Reference, reference: Reference, incoming: Mapping[str, AnyArray]) -> None:
     """Raises NoReference where the borders' gradients in float64 are not those of the reference."""
-    with _naming_errors():
+    with no_reference("borders", advice=f"; {ADVICE}"):
         found = _gradients(bordered, incoming)
     _check(found, _gradients(reference, incoming), "the gradient of ")
 
@@ -38,16 +37,6 @@ def check_gradients_of_borders(bordered: Reference, reference: Reference, incomi
 def _gradients(reference: Reference, incoming: Mapping[str, AnyArray]) -> dict[str, AnyArray]:
     """Of a run of their own: the graph of the first may be used up."""
     return reference.gradients_of(reference.leaves, reference.way, incoming)
-
-
-@contextmanager
-def _naming_errors() -> Iterator[None]:
-    try:
-        yield
-    except MemoryError:
-        raise
-    except Exception as error:
-        raise NoReference(f"borders raised {exception_line(error)}; {ADVICE}") from error
 
 
 def _check(found: Mapping[str, AnyArray], wanted: Mapping[str, AnyArray], what: str) -> None:
@@ -60,18 +49,11 @@ def _check(found: Mapping[str, AnyArray], wanted: Mapping[str, AnyArray], what: 
         shapes = list(np.shape(found[name])), list(np.shape(array))
         if shapes[0] != shapes[1]:
             raise NoReference(f"borders gives {what}{name} with shape {shapes[0]}, the reference {shapes[1]}; {ADVICE}")
-        apart = _most_apart(found[name], array)
-        if apart:
-            raise NoReference(f"borders gives other numbers than the reference in {what}{name}: {apart}; {ADVICE}")
-
-
-def _most_apart(found: AnyArray, wanted: AnyArray) -> str:
-    """The largest difference in words; "" where both are the same."""
-    largest = float(np.max(np.abs(wanted), initial=0.0, where=np.isfinite(wanted)))
-    if np.allclose(found, wanted, rtol=RELATIVE, atol=OF_LARGEST * largest, equal_nan=True):
-        return ""
-    with np.errstate(invalid="ignore"):
-        apart = np.abs(found - wanted)
-    if not np.isfinite(apart).all():
-        return "infinities or NaN in other places"
-    return f"they differ by up to {np.max(apart):.3g}, and the largest is {largest:.3g}"
+        largest = float(np.max(np.abs(array), initial=0.0, where=np.isfinite(array)))
+        if np.allclose(found[name], array, rtol=RELATIVE, atol=OF_LARGEST * largest, equal_nan=True):
+            continue
+        with np.errstate(invalid="ignore"):
+            apart = np.abs(found[name] - array)
+        most = f"they differ by up to {np.max(apart):.3g}, and the largest is {largest:.3g}"
+        words = most if np.isfinite(apart).all() else "infinities or NaN in other places"
+        raise NoReference(f"borders gives other numbers than the reference in {what}{name}: {words}; {ADVICE}")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
-from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pytest_probe.check.alternatives import Alternatives, with_arguments
@@ -166,25 +166,30 @@ def comparisons(
         "attention" in classes,
         written=bool(cast),
     )
-    runs = _Runs(replay, how)
+
+    @cache
+    def runs(roundoff: float) -> PerturbedRuns:
+        """Those of the case: outputs of one call may be of both kinds."""
+        return PerturbedRuns(replay, how if how.roundoff == roundoff else replace(how, roundoff=roundoff))
+
     alternatives, dependence = Alternatives(replay, how), Dependence(replay, direction)
     case = _compared_case(replay, call, direction, floats, narrowest, rounds)
     sample = sides.sample if isinstance(sides.sample, Sampled) else None
     shared = replay, direction, alternatives, dependence, seed, by_class, sample
     told = {verdict.name for verdict in sides.structural}
-    precisions, large_arguments = _Precisions.of_call(reference), is_large(reference.leaves, [])
+    precision_of, large_arguments = _precisions(reference), is_large(reference.leaves, [])
     for name in (name for name in sides.expected if name in sides.actual and name not in told):
         actual, expected = _as_arrays(sides.actual[name], sides.expected[name], floats)
         trouble = _structure(name, actual, expected)
         if trouble is not None:
             yield trouble
             continue
-        precision = precisions.of(name, actual.dtype)
+        precision = precision_of(name, actual.dtype)
         roundoff = DOUBLE if precision in WIDE_DTYPES else SINGLE
         of_output = name.removeprefix("grad."), expected.shape, actual.dtype, *shared
-        evidence = CaseEvidence(runs.of(roundoff), *of_output)
+        evidence = CaseEvidence(runs(roundoff), *of_output)
         mixed = roundoff == DOUBLE and any(dtype not in WIDE_DTYPES for dtype in floats.values())
-        single = CaseEvidence(runs.of(SINGLE), *of_output) if mixed else None
+        single = CaseEvidence(runs(SINGLE), *of_output) if mixed else None
         sampled = sides.sample is not None
         weights = None if sample is None else sample.weights(name, expected.shape)
         large = not sampled and (large_arguments or is_large({}, [expected.shape]))
@@ -234,20 +239,6 @@ def _compared_case(
         reference=reference.run.outputs,
         incoming=replay.incoming,
     )
-
-
-class _Runs(Struct, frozen=True):
-    """The perturbed runs of a case, by roundoff: outputs of one call may be of both kinds."""
-
-    replay: Replay
-    how: Perturbation
-    made: dict[float, PerturbedRuns] = field(default_factory=dict)
-
-    def of(self, roundoff: float) -> PerturbedRuns:
-        if roundoff not in self.made:
-            how = self.how if self.how.roundoff == roundoff else replace(self.how, roundoff=roundoff)
-            self.made[roundoff] = PerturbedRuns(self.replay, how)
-        return self.made[roundoff]
 
 
 def _cast(reference: Reference) -> str:
@@ -306,37 +297,24 @@ def _structure(name: str, actual: AnyArray, expected: AnyArray) -> OutputVerdict
     return OutputVerdict(name, actual.shape, actual.dtype.name, "error", "structure", reason)
 
 
-class _Precisions(Struct, frozen=True):
-    """In whose half ulp the outputs of a call may be rounded: autocast computes the gradients of wider arguments in 16
-    bit, and some outputs that are wide again; a call that casts, those gradients in its dtype; and a call of 16-bit
-    tensors the gradient of a wider number that stands beside them.
+def _precisions(reference: Reference) -> Callable[[str, np.dtype[Any]], np.dtype[Any]]:
+    """Gives, by the name and dtype of an output, in whose half ulp it may be rounded: autocast computes gradients of
+    wider arguments in 16 bit, and some outputs that are wide again; a call that casts, those gradients in its dtype;
+    and a call of 16-bit tensors the gradient of a wider number that stands beside them."""
+    arguments, narrow = reference.candidate.arguments, narrow_dtype(reference.leaves)
+    # The dtypes that both are computed in, "" where that is their own.
+    outputs = reference.autocast if reference.inside else ""
+    gradients = outputs or (reference.autocast if reference.narrow else "")
+    gradients = gradients or cast_of(reference.candidate.name, arguments)
+    numbers = frozenset[str]() if narrow is None else python_numbers(arguments, narrow)
 
-    outputs and gradients are the dtypes that they are computed in, "" where that is their own. narrow is the dtype of
-    the tensors where that is narrower than float32, numbers the wider numbers.
-    """
-
-    outputs: str
-    gradients: str
-    narrow: np.dtype[Any] | None
-    numbers: frozenset[str]
-
-    @classmethod
-    def of_call(cls, reference: Reference) -> _Precisions:
-        candidate, narrow = reference.candidate, narrow_dtype(reference.leaves)
-        inside = reference.autocast if reference.inside else ""
-        gradients = inside or (reference.autocast if reference.narrow else "")
-        return cls(
-            inside,
-            gradients or cast_of(candidate.name, candidate.arguments),
-            narrow,
-            frozenset() if narrow is None else python_numbers(candidate.arguments, narrow),
-        )
-
-    def of(self, name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def of(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
         gradient = name.startswith("grad.")
-        if self.narrow is not None and name.removeprefix("grad.") in self.numbers:
-            return self.narrow if gradient else dtype
-        cast = self.gradients if gradient else self.outputs
+        if narrow is not None and name.removeprefix("grad.") in numbers:
+            return narrow if gradient else dtype
+        cast = gradients if gradient else outputs
         if not is_floating(dtype) or not cast:
             return dtype
         return min(dtype, numpy_dtype(cast), key=lambda item: float_format(item).precision)
+
+    return of

@@ -16,7 +16,7 @@ from pytest_probe import frameworks
 from pytest_probe.check.large.contractions import contraction, contraction_kind
 from pytest_probe.errors import RecordError
 from pytest_probe.model.case import Case
-from pytest_probe.model.dump import Call, Direction, Dump, Record, TensorSpec, named_tensors
+from pytest_probe.model.dump import Direction, Dump, Record, named_tensors
 from pytest_probe.standards.tables import classes_of
 
 T = TypeVar("T")
@@ -73,20 +73,15 @@ def forward_cost(case: Case) -> float:
     tensors = [spec for _, spec in named_tensors((call.args, dict(call.kwargs), call.outputs or ()))]
     signatures = frameworks.signatures(case.dump.framework)
     classes = classes_of(signatures.canonical(case.api))
-    flops = _flops(case, call, tensors, classes)
+    # Of a product or a convolution, and of the two products of an attention.
+    flops = 0.0
+    if "attention" in classes and len(tensors) > 1 and tensors[1].shape:
+        flops = 4.0 * tensors[0].size * max(tensors[1].shape[1:-1], default=1)
+    elif contraction_kind(signatures.canonical(case.api)):
+        found = contraction(signatures.bind(case.api, call.args, call.kwargs))
+        flops = 0.0 if found is None or not math.isfinite(found.flops) else found.flops
     moved = len(tensors) * TENSOR + sum(spec.size for spec in tensors) * ELEMENT
     return CASE + moved * (SUMMED if flops or case.api.endswith("_norm") else 1.0) + flops * FLOP
-
-
-def _flops(case: Case, call: Call, tensors: list[TensorSpec], classes: frozenset[str]) -> float:
-    """Of a product or a convolution, and of the two products of an attention; else 0."""
-    if "attention" in classes and len(tensors) > 1 and tensors[1].shape:
-        return 4.0 * tensors[0].size * max(tensors[1].shape[1:-1], default=1)
-    signatures = frameworks.signatures(case.dump.framework)
-    if not contraction_kind(signatures.canonical(case.api)):
-        return 0.0
-    found = contraction(signatures.bind(case.api, call.args, call.kwargs))
-    return 0.0 if found is None or not math.isfinite(found.flops) else found.flops
 
 
 def _shapes(entry: Any) -> object:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pytest_probe.check.kept import Kept
 from pytest_probe.check.replay import Replay, results
 from pytest_probe.model.dump import Direction
-from pytest_probe.model.run import Leaf, with_leaves
+from pytest_probe.model.run import Leaf
 from pytest_probe.numerics.arrays import blocks
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, is_floating, widen
 from pytest_probe.numerics.noise_ratio import root_mean_square
@@ -28,14 +28,6 @@ NOTHING, NOTHING_OF_ALL = 2.0**-28, 2.0**-40
 Found = Mapping[str, AnyArray]
 
 
-class Exchange(Struct, frozen=True):
-    """Chosen indices of one dimension of an argument, counted from its last, are exchanged."""
-
-    argument: str
-    dimension: int
-    chosen: BoolArray
-
-
 class Counts(Struct):
     """What all exchanges tell of one output: do only elements at exchanged indices move, and how many values of each
     argument meet in one element?"""
@@ -43,10 +35,16 @@ class Counts(Struct):
     apart: bool = True
     values: dict[str, float] = field(default_factory=dict)
 
-    def add(self, exchange: Exchange, moved: BoolArray) -> None:
-        self.apart &= _within(moved, exchange)
-        before = self.values.get(exchange.argument, 1.0)
-        self.values[exchange.argument] = before * _values(moved, exchange.chosen)
+    def add(self, argument: str, dimension: int, chosen: BoolArray, moved: BoolArray) -> None:
+        """Chosen indices of one dimension of an argument, counted from its last, were exchanged: what moved then."""
+        # Do only those elements move that stand at exchanged indices, as where the call works element by element?
+        axis = moved.ndim - dimension
+        if axis < 0 or moved.shape[axis] != len(chosen):
+            self.apart = False
+        else:
+            touched = np.asarray(moved.any(axis=tuple(other for other in range(moved.ndim) if other != axis)))
+            self.apart &= bool(touched.any() and not touched[~chosen].any())
+        self.values[argument] = self.values.get(argument, 1.0) * _values(moved, chosen)
 
     def is_settled(self, most: float) -> bool:
         """Does no exchange of an argument with so many values change what is told?"""
@@ -97,11 +95,13 @@ class Dependence(Struct):
             asked = [name for name, one in counts.items() if not one.is_settled(least)]
             for axis, size in enumerate(array.shape):
                 if size > 1 and asked:
-                    exchange = Exchange(argument, array.ndim - axis, _half(size))
-                    found = self._run({argument: exchanged(array, axis, exchange.chosen)}, asked)
+                    # About half of the indices, in no order that a tile or a stride has, and never all.
+                    order = np.random.Generator(np.random.Philox(key=size)).permutation(size)
+                    chosen: BoolArray = order < max(1, size // 2)
+                    found = self._run({argument: exchanged(array, axis, chosen)}, asked)
                     for name in asked:
                         if name in found and found[name].shape == plain[name].array.shape:
-                            counts[name].add(exchange, plain[name].moved(found[name]))
+                            counts[name].add(argument, array.ndim - axis, chosen, plain[name].moved(found[name]))
                         else:
                             counts.pop(name)
                     asked = [name for name in asked if name in counts]
@@ -114,22 +114,13 @@ class Dependence(Struct):
         leaves: dict[str, Leaf] = {
             name: replace(leaf, array=changed.get(name, leaf.array)) for name, leaf in reference.leaves.items()
         }
-        arguments = with_leaves(reference.candidate.arguments, leaves)
-        changed_call = replace(reference, candidate=replace(reference.candidate, arguments=arguments))
         # The record's own arguments were checked before they ran; numbers of boxes that are exchanged add up to others.
-        reference.framework.check_arguments(changed_call.bound)
+        reference.framework.check_arguments(reference.with_leaves(leaves).bound)
         if self.direction == "forward":
             written = reference.changed if asked is None else reference.changed.intersection(asked)
             return results(reference.again(leaves, reference.way, None), written)
         incoming = {name: changed.get(f"grad.{name}", array) for name, array in self.replay.incoming.items()}
         return reference.gradients_of(leaves, reference.way, incoming)
-
-
-def _half(size: int) -> BoolArray:
-    """Which of `size` indices are exchanged: about half, in no order that a tile or a stride has, and never all."""
-    order = np.random.Generator(np.random.Philox(key=size)).permutation(size)
-    chosen: BoolArray = order < max(1, size // 2)
-    return chosen
 
 
 def exchanged(array: AnyArray, axis: int, chosen: BoolArray) -> AnyArray:
@@ -170,15 +161,6 @@ class _Plain(Struct, frozen=True):
         if moved.any() and not np.isfinite(first).all():
             moved &= ~alike(first, second)
         return moved
-
-
-def _within(moved: BoolArray, exchange: Exchange) -> bool:
-    """Do only those elements move that stand at exchanged indices, as where the call works element by element?"""
-    if exchange.dimension > moved.ndim or moved.shape[-exchange.dimension] != len(exchange.chosen):
-        return False
-    axis = moved.ndim - exchange.dimension
-    touched = np.asarray(moved.any(axis=tuple(other for other in range(moved.ndim) if other != axis)))
-    return bool(touched.any() and not touched[~exchange.chosen].any())
 
 
 def _values(moved: BoolArray, chosen: BoolArray) -> float:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pytest_probe.model.verdict import NON_DETERMINISTIC, SEVERITY, Metric, OutputVerdict
-from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, widen
+from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_inexact, widen
 from pytest_probe.numerics.ulp import ulp_distance
 
 
@@ -52,7 +52,7 @@ class RunSpread(Struct):
         """The largest distance between two runs of one element, in units of the dtype; inf where they disagree."""
         if self.disagree:
             return math.inf
-        if is_floating(self.dtype) or is_complex(self.dtype):
+        if is_inexact(self.dtype):
             real = np.dtype(self.dtype.type(0).real.dtype)
             return float(ulp_distance(self.high, self.low, real).max(initial=0.0))
         return float((self.high - self.low).max(initial=0.0))
@@ -72,7 +72,14 @@ class Repeats:
     def add(self, actual: Mapping[str, Any]) -> bool:
         """Count a run. Is it unlike all before, bit for bit, and so to be judged?"""
         # Runs may be many and large: a digest tells equal ones, and none of them is kept.
-        digest = _digest(actual)
+        state = hashlib.blake2b(digest_size=16)
+        for name in sorted(actual):
+            value = actual[name]
+            is_array = isinstance(value, np.ndarray)
+            state.update(f"{name}\0{value.shape if is_array else repr(value)}\0".encode())
+            if is_array:
+                state.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
+        digest = state.digest()
         self._first = self._first or digest
         self._count += 1
         self._unlike += digest != self._first
@@ -129,14 +136,3 @@ def _parts(array: AnyArray) -> AnyArray:
     """As float64; a complex element as its two parts, in a last dimension of their own."""
     wide = widen(array).astype(np.complex128 if is_complex(array.dtype) else np.float64, copy=False)
     return np.stack([wide.real, wide.imag], axis=-1) if is_complex(array.dtype) else wide
-
-
-def _digest(actual: Mapping[str, Any]) -> bytes:
-    state = hashlib.blake2b(digest_size=16)
-    for name in sorted(actual):
-        value = actual[name]
-        is_array = isinstance(value, np.ndarray)
-        state.update(f"{name}\0{value.shape if is_array else repr(value)}\0".encode())
-        if is_array:
-            state.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
-    return state.digest()

@@ -18,7 +18,7 @@ from pytest_probe.model.dump import Call, TensorSpec
 from pytest_probe.model.run import Arguments
 from pytest_probe.numerics.arrays import laid_out
 from pytest_probe.numerics.dtypes import AnyArray
-from pytest_probe.user_errors import exception_line
+from pytest_probe.user_errors import no_reference
 
 Part = TypeVar("Part")
 
@@ -82,12 +82,8 @@ def generated(case: Case, name: str, output: AnyArray, seed: int) -> AnyArray:
 def gradient_sides(replay: Replay, given: Mapping[str, AnyArray] | None = None) -> list[Sides]:
     """The gradients of both sides in each reading. given: those of the source, whose graph gives them once."""
     readings = list(replay.readings())
-    try:
+    with no_reference("the gradient in float64"):
         expected = [reading.reference.gradients(replay.incoming) for reading in readings]
-    except MemoryError:
-        raise
-    except Exception as error:
-        raise NoReference(f"the gradient in float64 raised {exception_line(error)}") from error
     actual = named_gradients(replay.source.gradients(replay) if given is None else given)
     names = replay.reference.wanted.names if replay.reference.wanted is not None else frozenset()
     sides = ({name: value for name, value in side.items() if name in names} for side in expected)
@@ -101,22 +97,21 @@ def given_gradients(
 ) -> list[tuple[Replay, dict[str, AnyArray]]]:
     """The replays whose gradients are judged, and the gradients that the source gives for each; alone: what its run
     gave besides is let go."""
-    parts = ((part, _gradients(part, alone=alone)) for part in backward_replays(case, replay, seed))
-    return unless_refused(parts, lambda part, words: (part[0].noted(words), part[1]))
 
+    def parts() -> Iterator[tuple[Replay, dict[str, AnyArray]]]:
+        for part in backward_replays(case, replay, seed):
+            if alone:
+                # Of large outputs shapes and dtypes are enough, and their memory is needed.
+                part.actual.outputs = {
+                    name: np.broadcast_to(np.zeros((), out.dtype), out.shape) if isinstance(out, np.ndarray) else out
+                    for name, out in part.actual.outputs.items()
+                }
+            found = part.source.gradients(part)
+            if alone:
+                part.actual.release()
+            yield part, found
 
-def _gradients(replay: Replay, *, alone: bool) -> dict[str, AnyArray]:
-    run = replay.actual
-    if alone:
-        # Of large outputs shapes and dtypes are enough, and their memory is needed.
-        run.outputs = {
-            name: np.broadcast_to(np.zeros((), value.dtype), value.shape) if isinstance(value, np.ndarray) else value
-            for name, value in run.outputs.items()
-        }
-    found = replay.source.gradients(replay)
-    if alone:
-        run.release()
-    return found
+    return unless_refused(parts(), lambda part, words: (part[0].noted(words), part[1]))
 
 
 def unless_refused(parts: Iterator[Part], noted: Callable[[Part, str], Part]) -> list[Part]:

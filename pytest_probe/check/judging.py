@@ -187,23 +187,22 @@ class Judging(Struct, frozen=True):
 
     def _outputs(self, case: Case, compared: Compared) -> tuple[tuple[OutputVerdict, ...], Sides]:
         """The verdict on each output, and both sides of the worst."""
-        judged = [self._in_either_reading(case, sides) for sides in compared.sides]
+        judged = []
+        for sides in compared.sides:
+            found, other = self._by_sides(case, sides), sides.other_reading
+            # What a device rounds to 16 bits between its steps may bring its results nearer to the wrong reading: the
+            # other one counts where it alone explains them.
+            if other is not None and any(output.verdict == "error" for output in found):
+                other = replace(other, structural=sides.structural)
+                others = self._by_sides(case, other)
+                if not any(output.verdict == "error" for output in others):
+                    sides, found = other, others
+            judged.append((sides, found))
         if self.setup.conditions.baseline:
             judged = [(sides, _with_crc_of_whole(sides, outputs, compared)) for sides, outputs in judged]
         # -1: nothing at all was judged on that side.
         worst = max(judged, key=lambda item: max((SEVERITY[output.verdict] for output in item[1]), default=-1))
         return tuple(output for _, outputs in judged for output in outputs), worst[0]
-
-    def _in_either_reading(self, case: Case, sides: Sides) -> tuple[Sides, tuple[OutputVerdict, ...]]:
-        """The verdicts on each output; in the other reading where only that explains them. What a device rounds to 16
-        bits between its steps may bring its results nearer to the wrong reading."""
-        judged, other = self._by_sides(case, sides), sides.other_reading
-        if other is not None and any(output.verdict == "error" for output in judged):
-            other = replace(other, structural=sides.structural)
-            others = self._by_sides(case, other)
-            if not any(output.verdict == "error" for output in others):
-                return other, others
-        return sides, judged
 
     def _by_sides(self, case: Case, sides: Sides) -> tuple[OutputVerdict, ...]:
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from msgspec import Struct
@@ -143,8 +143,11 @@ class Checked(Struct, frozen=True):
         }
         arrays |= {f"seed.{name}": array for name, array in replay.incoming.items()}
         for side, values in (("actual", self.worst.actual), ("expected", self.worst.expected)):
-            numbers = {name: np.asarray(value, order="C") for name, value in values.items() if _is_number(value)}
-            arrays |= {f"{side}.{name}": number for name, number in numbers.items()}
+            for name, value in values.items():
+                # Numbers that the framework's tensors hold.
+                held = -(2**63) <= value < 2**63 if isinstance(value, int) else isinstance(value, (float, complex))
+                if held or isinstance(value, np.ndarray):
+                    arrays[f"{side}.{name}"] = np.asarray(value, order="C")
         framework = replay.reference.framework
         with framework.fixed_state():
             framework.save(path, arrays)
@@ -158,13 +161,6 @@ class Checked(Struct, frozen=True):
         path = "" if sampled or candidate.replaced or self.case.pair is not None else candidate.path
         wanted = sorted(name.removeprefix("grad.") for name in self.worst.expected if name.startswith("grad."))
         return reference.framework.script(self.case.id, name, path, candidate.arguments, wanted)
-
-
-def _is_number(value: Any) -> bool:
-    """An array, or a number that the framework's tensors hold."""
-    if isinstance(value, int):
-        return -(2**63) <= value < 2**63
-    return isinstance(value, (np.ndarray, float, complex))
 
 
 class PreparedCall(Struct, frozen=True):

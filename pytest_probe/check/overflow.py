@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from contextlib import suppress
 
 from pytest_probe.check.runner import CaseRunner
 from pytest_probe.check.stored_outputs import check_gradients, check_stored
@@ -11,7 +11,7 @@ from pytest_probe.errors import Unsupported
 from pytest_probe.model.case import Case
 from pytest_probe.model.dump import Call, TensorSpec, named_tensors
 from pytest_probe.model.verdict import OVERFLOW, OutputVerdict, Verdict
-from pytest_probe.numerics.dtypes import is_complex, is_floating
+from pytest_probe.numerics.dtypes import is_inexact
 from pytest_probe.standards.finite import INHERITED, Finite, is_beyond
 
 # The kind of a skip of an output that only a device can tell of.
@@ -22,16 +22,23 @@ def by_statistics(case: Case, runner: CaseRunner) -> Verdict | None:
     """The verdict on the recorded outputs, or gradients, of a record whose tensors were not stored; None where they
     were. Raises Unsupported where an input was not finite, or where statistics do not tell, and RecordError."""
     call = case.dump.decode(case.record)
-    if _is_stored(case, call):
-        return None
+    if case.dump.data_dirs:
+        with suppress(Unsupported):  # not the tensors that are judged in this direction
+            check_stored(call) if case.direction == "forward" else check_gradients(call)
+            return None
     inputs, outputs = _halves(case, call)
-    found = {name: spec for name, spec in outputs.items() if _floats(spec)}
+    found = {name: spec for name, spec in outputs.items() if is_inexact(spec.dtype)}
     if any(_is_finite(spec) is None for spec in found.values()) or not outputs:
         raise Unsupported("neither stored tensors nor statistics tell whether its outputs are finite", REPLAY)
     lost = {name: spec for name, spec in found.items() if not _is_finite(spec)}
     if lost and not all(_is_finite(spec) is not False for spec in inputs):
         raise Unsupported(f"{', '.join(lost)} is not finite, and neither is an argument", INHERITED)
-    normal = _explained(case, call, lost, runner) if lost else set()
+    # Those that are beyond their dtype's range in the reference on generated arguments too.
+    normal: set[str] = set()
+    if lost and case.direction == "forward" and not call.partial:
+        reference = runner.reference(runner.resolved(case, call, runner.arguments(case, call)))
+        expected = reference.run.outputs
+        normal = {name for name, spec in lost.items() if name in expected and is_beyond(expected[name], spec.dtype)}
     left = [name for name in lost if name not in normal]
     if left:
         raise Unsupported(
@@ -45,19 +52,8 @@ def by_statistics(case: Case, runner: CaseRunner) -> Verdict | None:
         for name, spec in outputs.items()
     )
     note = "by the recorded statistics" + (", and the reference on arguments that have them" if normal else "")
-    dtypes = "+".join(sorted({spec.dtype for spec in (*inputs, *outputs.values()) if _floats(spec)}))
+    dtypes = "+".join(sorted({spec.dtype for spec in (*inputs, *outputs.values()) if is_inexact(spec.dtype)}))
     return Verdict("pass", Finite.name, dtype=dtypes, outputs=verdicts, notes=(note,))
-
-
-def _is_stored(case: Case, call: Call) -> bool:
-    """Has the dump the tensors that `--probe-device=recorded` judges in this direction?"""
-    if not case.dump.data_dirs:
-        return False
-    try:
-        check_stored(call) if case.direction == "forward" else check_gradients(call)
-    except Unsupported:
-        return False
-    return True
 
 
 def recorded_overflow(call: Call) -> tuple[str, ...]:
@@ -65,7 +61,7 @@ def recorded_overflow(call: Call) -> tuple[str, ...]:
     lost = [
         name
         for name, spec in call.returned()
-        if isinstance(spec, TensorSpec) and _floats(spec) and _is_finite(spec) is False
+        if isinstance(spec, TensorSpec) and is_inexact(spec.dtype) and _is_finite(spec) is False
     ]
     if not lost or any(spec.data_name is not None for spec in call.output_specs()):
         return ()
@@ -85,27 +81,13 @@ def _halves(case: Case, call: Call) -> tuple[list[TensorSpec], dict[str, TensorS
     return [*arguments, *incoming], outgoing
 
 
-def _explained(case: Case, call: Call, lost: Iterable[str], runner: CaseRunner) -> set[str]:
-    """The outputs that are beyond their dtype's range in the reference on generated arguments too."""
-    if case.direction == "backward" or call.partial:
-        return set()
-    reference = runner.reference(runner.resolved(case, call, runner.arguments(case, call)))
-    specs = dict(call.returned())
-    expected = reference.run.outputs
-    return {name for name in lost if name in expected and is_beyond(expected[name], specs[name].dtype)}
-
-
 def _is_finite(spec: TensorSpec) -> bool | None:
     """By Max and Min, which NaN shows in too, and the counts; None where the dump has neither. Mean and Norm may have
     overflown themselves."""
-    if not _floats(spec) or not spec.size:
+    if not is_inexact(spec.dtype) or not spec.size:
         return True
     if spec.nan or spec.inf:
         return False
     if spec.max is None or spec.min is None:
         return True if spec.nan == 0 and spec.inf == 0 else None
     return math.isfinite(spec.max) and math.isfinite(spec.min)
-
-
-def _floats(spec: TensorSpec) -> bool:
-    return is_floating(spec.dtype) or is_complex(spec.dtype)

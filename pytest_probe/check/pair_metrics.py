@@ -13,7 +13,7 @@ from pytest_probe.model.result import number, plain
 from pytest_probe.model.verdict import Metric, Verdict
 from pytest_probe.numerics.arrays import PASS, blocks, equal_bits, same_value
 from pytest_probe.numerics.cosine import Vectors, rescaled
-from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, numpy_dtype, widen
+from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, is_inexact, numpy_dtype, widen
 from pytest_probe.numerics.metrics import describe, relative_rmse
 from pytest_probe.numerics.ulp import ulp_distance
 
@@ -59,7 +59,7 @@ def difference(a: AnyArray, b: AnyArray) -> Difference:
     if a.shape != b.shape:
         raise ValueError(f"A has shape {a.shape}, B {b.shape}")
     bits = equal_bits(a, b)
-    if not _measured(a) or not _measured(b):
+    if not is_inexact(a.dtype) or not is_inexact(b.dtype):
         return Difference(a.size, bits, 0.0 if bits == 1.0 else float(describe(a, b)["max_abs"]))
     if bits == 1.0:
         return Difference(a.size, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, math.inf, 1.0)
@@ -81,10 +81,6 @@ def difference(a: AnyArray, b: AnyArray) -> Difference:
     )
 
 
-def _measured(array: AnyArray) -> bool:
-    return is_floating(array.dtype) or is_complex(array.dtype)
-
-
 def _distances(a: AnyArray, b: AnyArray) -> tuple[AnyArray, float]:
     """In ULP, float32: a percentile needs all of them. Of one real dtype they are the numbers between both. And the
     largest finite |A - B|; inf where one side alone is NaN or inf."""
@@ -104,18 +100,16 @@ def _distances(a: AnyArray, b: AnyArray) -> tuple[AnyArray, float]:
 
 def _steps(one: AnyArray, other: AnyArray) -> AnyArray:
     """How many numbers of the dtype lie from one to the other; inf where one of them alone is not finite."""
-    first, second = (_ranks(side) for side in (one, other))
+    ranks = []
+    for side in (one, other):
+        # The place of each number among all of its dtype, 0 for both zeros, in float64.
+        bits = np.ascontiguousarray(side).view(f"u{side.dtype.itemsize}")
+        top = bits.dtype.type(1 << (8 * side.dtype.itemsize - 1))
+        size = (bits & ~top).astype(np.float64)
+        ranks.append(np.where(bits & top, -size, size))
     alike = same_value(one, other)
     finite = np.isfinite(widen(one)) & np.isfinite(widen(other))
-    return np.where(alike, 0.0, np.where(finite, np.abs(first - second), np.inf))
-
-
-def _ranks(side: AnyArray) -> AnyArray:
-    """The place of each number among all of its dtype, 0 for both zeros, in float64."""
-    bits = np.ascontiguousarray(side).view(f"u{side.dtype.itemsize}")
-    top = bits.dtype.type(1 << (8 * side.dtype.itemsize - 1))
-    size = (bits & ~top).astype(np.float64)
-    return np.asarray(np.where(bits & top, -size, size))
+    return np.where(alike, 0.0, np.where(finite, np.abs(ranks[0] - ranks[1]), np.inf))
 
 
 def said(paired: Paired) -> str:

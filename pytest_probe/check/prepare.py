@@ -92,19 +92,21 @@ def with_float32(arguments: Arguments, default: str = "float64") -> Arguments:
     integers = default == "float32" and bool(arguments.tensors) and not arguments.dtypes
     if not any(type(value) is float for _, value in arguments.named) or not (integers or within_float32(arguments)):
         return arguments
-    return mapped(arguments, lambda value, _: _as_float32(value) if type(value) is float else value)
+
+    def narrowed(value: Any, _: str) -> Any:
+        if type(value) is not float:
+            return value
+        with np.errstate(over="ignore"):
+            rounded = float(np.float32(value))
+        return rounded if np.isfinite(rounded) else value
+
+    return mapped(arguments, narrowed)
 
 
 def within_float32(arguments: Arguments) -> bool:
     """Are there floating tensors, and none wider than float32 or complex64?"""
     floats = arguments.dtypes.values()
     return bool(floats) and all(dtype.itemsize <= (8 if dtype.kind == "c" else 4) for dtype in floats)
-
-
-def _as_float32(value: float) -> float:
-    with np.errstate(over="ignore"):
-        rounded = float(np.float32(value))
-    return rounded if np.isfinite(rounded) else value
 
 
 def narrow_dtype(leaves: Mapping[str, Leaf]) -> np.dtype[Any] | None:

@@ -45,7 +45,7 @@ from pytest_probe.model.run import Device, Run, Wanted, Way, floats_of, on_devic
 from pytest_probe.numerics.arrays import equal_in_float64, is_reference_array, same_bytes
 from pytest_probe.numerics.dtypes import numpy_dtype
 from pytest_probe.standards.tables import classes_of, details
-from pytest_probe.user_errors import allowing_refusal, exception_line, first_line, said
+from pytest_probe.user_errors import allowing_refusal, exception_line, first_line, no_reference, said
 
 if TYPE_CHECKING:
     from pytest_probe.frameworks.base import Calls, Framework
@@ -65,7 +65,7 @@ class ReferenceRuns(Struct, frozen=True):
     memory: int = 1 << 62
     cached: KeptResults | None = None
     cuts: bool = False
-    device_framework: Framework | None = None
+    device_framework: Calls | None = None
 
     def of(self, resolved: Resolved, device: Device) -> Reference:
         """The reference of a case. device is asked what it says where the reference raises. Raises Unsupported or
@@ -73,7 +73,8 @@ class ReferenceRuns(Struct, frozen=True):
         would take too much memory."""
         corner = self._corner(resolved)
         if corner is not None:
-            return self._of_corner(resolved, corner)
+            candidate = resolved.candidates[0]
+            return self._made(resolved, candidate, corner.run, corner.wanted, corner=corner, casts=())
         if self.cuts and resolved.contraction is None:
             inputs.check_size(resolved.call, resolved.dtype, self.memory)
         if resolved.call is NO_CALL:
@@ -85,33 +86,25 @@ class ReferenceRuns(Struct, frozen=True):
             candidate = replace(candidate, arguments=with_leaves(candidate.arguments, leaves))
         if run.outputs and all(isinstance(value, str) for value in run.outputs.values()):
             raise Unsupported(f"{candidate.path} returns text, which has no dtype to be judged in", "no numbers")
-        of_reference = () if candidate.widened is None else candidate.widened.notes
-        return Reference(
-            self.framework,
-            candidate,
-            resolved.call,
-            leaves,
-            run,
-            wanted,
-            self.way,
-            (*resolved.notes, *candidate.notes, *of_reference),
-            contraction=resolved.contraction,
-            demands=resolved.demands,
-            cached=self.cached,
-            casts=() if candidate.widened is None else tuple(candidate.widened.casts),
-        )
+        return self._made(resolved, candidate, run, wanted, contraction=resolved.contraction, cached=self.cached)
+
+    def _made(
+        self, resolved: Resolved, candidate: Candidate, run: Run, wanted: Wanted | None, **further: Any
+    ) -> Reference:
+        """With what a user's own reference says of itself."""
+        widened, leaves = candidate.widened, resolved.candidates[0].arguments.tensors
+        notes = (*resolved.notes, *candidate.notes, *(() if widened is None else widened.notes))
+        casts = () if widened is None else tuple(widened.casts)
+        given = {"way": self.way, "notes": notes, "demands": resolved.demands, "casts": casts, **further}
+        return Reference(self.framework, candidate, resolved.call, leaves, run, wanted, **given)
 
     def whole(self, reference: Reference) -> Reference:
         """Of a call that was cut the reference in full. Raises TooLarge before a run that would take too much memory,
         and NoReference."""
         inputs.check_size(reference.call, None, self.memory)
         inputs.check_run(self._bytes_inside(reference.candidate), self.memory)
-        try:
+        with no_reference("float64 on the CPU", NoReference, UnsupportedDtype):
             return replace(reference, corner=None, cached=self.cached).ran()
-        except (MemoryError, NoReference, UnsupportedDtype):
-            raise
-        except Exception as error:
-            raise NoReference(f"float64 on the CPU raised {exception_line(error)}") from error
 
     def _corner(self, resolved: Resolved) -> Corner | None:
         """A corner of a large call that can be cut; None where it is no such call, or may be several."""
@@ -125,22 +118,6 @@ class ReferenceRuns(Struct, frozen=True):
             return None
         found = corner_of(self.framework, candidate, self.way, lambda item: self._run(item, resolved.backward))
         return found if found is None or found.fits(call.returned()) else None
-
-    def _of_corner(self, resolved: Resolved, corner: Corner) -> Reference:
-        candidate = resolved.candidates[0]
-        notes = () if candidate.widened is None else candidate.widened.notes
-        return Reference(
-            self.framework,
-            candidate,
-            resolved.call,
-            candidate.arguments.tensors,
-            corner.run,
-            corner.wanted,
-            self.way,
-            (*resolved.notes, *candidate.notes, *notes),
-            corner=corner,
-            demands=resolved.demands,
-        )
 
     def _of_pair(self, resolved: Resolved) -> Reference:
         (candidate,) = resolved.candidates
@@ -160,19 +137,7 @@ class ReferenceRuns(Struct, frozen=True):
             advice = advice if "dtype" in said(error) else ""
             raise NoReference(f"the reference raised {exception_line(error)}{advice}") from error
         check_wide(run)
-        assert candidate.widened is not None
-        leaves, casts, notes = candidate.arguments.tensors, candidate.widened.casts, candidate.widened.notes
-        found = Reference(
-            self.framework,
-            candidate,
-            NO_CALL,
-            leaves,
-            run,
-            wanted,
-            notes=notes,
-            demands=resolved.demands,
-            casts=tuple(casts),
-        )
+        found = self._made(resolved, candidate, run, wanted, way=FLOAT64)
         if not run.outputs and not found.changed:
             raise NoReference("the reference returns nothing and changes no argument: there is nothing to judge")
         check_outputs_of_borders(found)
@@ -233,12 +198,10 @@ class ReferenceRuns(Struct, frozen=True):
     ) -> Exception:
         candidate, call = resolved.candidates[0], resolved.call
         # What a project added is named first: the record itself may be right.
-        hook = next((trouble for trouble in troubles if isinstance(trouble, HookFailed)), None)
-        if hook is not None:
-            return hook
-        too_large = next((trouble for trouble in troubles if isinstance(trouble, TooLarge)), None)
-        if too_large is not None:
-            return too_large
+        named = (trouble for kind in (HookFailed, TooLarge) for trouble in troubles if isinstance(trouble, kind))
+        first = next(named, None)
+        if first is not None:
+            return first
         if misfits:
             return ReplayDiffers(f"{'; '.join(misfits)}; recorded: {recorded(call)}")
         trouble = troubles[0]
@@ -253,7 +216,7 @@ class ReferenceRuns(Struct, frozen=True):
                 "an index out of range may end the process",
                 "index out of range",
             )
-        tested = self.device_framework or self.framework
+        tested: Calls = self.device_framework or self.framework
         try:
             arguments = candidate.arguments
             # A record that the device refuses as well is a wrong record, and no fault of the reference.

@@ -268,6 +268,11 @@ class Reference(Struct, frozen=True, dict=True):
             return not same_bytes(run.after(name), other)
         return False
 
+    def with_leaves(self, leaves: Mapping[str, Leaf], **further: Any) -> Reference:
+        """It on other values of the same arguments, with its own run."""
+        candidate = replace(self.candidate, arguments=with_leaves(self.candidate.arguments, leaves))
+        return replace(self, candidate=candidate, leaves=leaves, **further)
+
     def again(self, leaves: Mapping[str, Leaf], way: Way, wanted: Wanted | None) -> Run:
         """The reference's call on other values of the same arguments."""
         arguments = with_leaves(self.candidate.arguments, leaves)

@@ -19,7 +19,7 @@ from pytest_probe.check.resolve import Resolved
 from pytest_probe.check.structure import described, dtypes_fit, outputs_agree, recorded
 from pytest_probe.errors import DeviceRaised, HookFailed, NoKernel, ProbeError, ReplayDiffers, Unsupported
 from pytest_probe.model.dump import Call
-from pytest_probe.model.run import Arguments, Device, Run, on_device, with_leaves
+from pytest_probe.model.run import Arguments, Device, Run, on_device
 from pytest_probe.numerics.arrays import near
 from pytest_probe.numerics.dtypes import NARROW_DTYPES, AnyArray, dtype_name, is_floating
 from pytest_probe.standards.tables import classes_of
@@ -71,15 +71,12 @@ class DeviceSource(Struct, frozen=True):
         if recorded is None:
             # The record does not tell which arguments required grad.
             leaves = {name: replace(leaf, requires_grad=False) for name, leaf in reference.leaves.items()}
-            yield self._anew(replace(reference, leaves=leaves))
+            yield replayed(replace(reference, leaves=leaves), self)
             return
         yield replace(replay, reference=recorded, rounded=replay.rounded and other_reading(recorded))
         others = _asked(reference, reference.wanted.names - state.names, state.names)
         if others is not None:
-            yield self._anew(others)
-
-    def _anew(self, reference: Reference) -> Replay:
-        return Replay(reference, self, self.forward(reference), other_reading(reference))
+            yield replayed(others, self)
 
     def gradients(self, replay: Replay) -> dict[str, AnyArray]:
         with self.running():
@@ -220,9 +217,8 @@ def _widens(reference: Reference, under: Run, autocast: str, run: Runs) -> bool:
         name: replace(leaf, array=leaf.array.astype(np.float32)) if leaf.array.dtype.name in NARROW_DTYPES else leaf
         for name, leaf in reference.leaves.items()
     }
-    candidate = replace(reference.candidate, arguments=with_leaves(reference.candidate.arguments, leaves))
     with suppress(Unsupported, DeviceRaised):
-        return outputs_agree(under, run(replace(reference, leaves=leaves, candidate=candidate)), near)
+        return outputs_agree(under, run(reference.with_leaves(leaves)), near)
     return False
 
 
@@ -234,8 +230,6 @@ def _cast(reference: Reference, autocast: str, *, inside: bool) -> Reference:
     cast = replace(reference, autocast=autocast, inside=inside, narrow=narrow, notes=notes)
     if not narrow:
         return cast
-    leaves = rounded_leaves(reference.leaves, autocast)
-    candidate = replace(cast.candidate, arguments=with_leaves(cast.candidate.arguments, leaves))
-    cast = replace(cast, leaves=leaves, candidate=candidate)
+    cast = cast.with_leaves(rounded_leaves(reference.leaves, autocast))
     # A large call's reference runs in samples or pieces.
     return cast if cast.is_partial else cast.ran()

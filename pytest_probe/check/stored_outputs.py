@@ -134,7 +134,8 @@ def stored_run(record: Record, call: Call, reference: Reference, files: StoredTe
 
     Raises RecordError for a file that cannot be used, Unsupported where an argument was stored after the call.
     """
-    outputs = dict(_outputs(record, call, reference, files))
+    entry, expected = f"{record.name}.forward", reference.run.outputs
+    outputs = {name: _value(value, expected.get(name), files, entry, name) for name, value in call.returned()}
     for name, argument in reference.run.returned.items() if call.surroundings is None else ():
         # An argument that the call changes and that holds the result already was stored too late to be an input.
         if argument in reference.changed and same_bytes(outputs[name], reference.leaves[argument].array):
@@ -149,11 +150,6 @@ def stored_run(record: Record, call: Call, reference: Reference, files: StoredTe
         returned=dict(reference.run.returned),
         differentiable=reference.run.differentiable,
     )
-
-
-def _outputs(record: Record, call: Call, reference: Reference, files: StoredTensors) -> Iterator[tuple[str, Any]]:
-    for name, value in call.returned():
-        yield name, _value(value, reference.run.outputs.get(name), files, f"{record.name}.forward", name)
 
 
 def _value(value: Argument, expected: Any, files: StoredTensors, entry: str, field: str) -> Any:

@@ -24,10 +24,10 @@ from pytest_probe.errors import NoReference
 from pytest_probe.inputs.memory import contiguous_strides
 from pytest_probe.model.case import Demands
 from pytest_probe.model.dump import Call, TensorSpec
-from pytest_probe.model.run import Device, Layout, Returned, Run, floats_of
+from pytest_probe.model.run import Device, Layout, Run, floats_of
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.arrays import distance, reference_array, same_bytes, widened_dtype
-from pytest_probe.numerics.dtypes import AnyArray, dtype_name, is_complex, is_floating, numpy_dtype
+from pytest_probe.numerics.dtypes import AnyArray, dtype_name, is_floating, is_inexact, numpy_dtype
 from pytest_probe.user_errors import allowing_refusal
 
 if TYPE_CHECKING:
@@ -233,7 +233,16 @@ def with_promises(sides: Sides, setup: Setup) -> Sides:
     if demands is None:
         return sides
     found = setup.framework.returned(replay.actual)
-    structure = tuple(_structure_broken(replay, demands, found))
+    wanted = "return tensors, numbers, or lists, tuples, dicts and dataclasses of them"
+    structure = [
+        OutputVerdict(name, (), kind, "error", "structure", f"a {kind} cannot be compared; {wanted}")
+        for name, kind in found.unknown.items()
+    ]
+    promised = replay.reference.framework.returned(replay.reference.run).structure
+    if demands.own and not found.unknown and found.structure != promised:
+        reason = f"the device returns {_shortened(found.structure)}, the reference {_shortened(promised)}"
+        kind = {"(": "sequence", "{": "mapping"}.get(found.structure[0], found.structure)
+        structure.append(OutputVerdict("output", (), kind, "error", "structure", reason))
     # Where the structure differs, that says more than each output that only one side has.
     other = tuple(each for each in sides.structural if not structure or not each.name.startswith("output."))
     told = {each.name for each in (*structure, *other)}
@@ -264,17 +273,6 @@ def _gradients_broken(sides: Sides) -> Iterator[OutputVerdict]:
         if actual.shape == expected.shape and not any(_alike(actual.shape, _strides(actual), each) for each in wanted):
             reason = f"strides {list(_strides(actual))}, its argument has {list(own)}"
             yield structure_error(name, actual, reason)
-
-
-def _structure_broken(replay: Replay, demands: Demands, found: Returned) -> Iterator[OutputVerdict]:
-    for name, kind in found.unknown.items():
-        wanted = "return tensors, numbers, or lists, tuples, dicts and dataclasses of them"
-        yield OutputVerdict(name, (), kind, "error", "structure", f"a {kind} cannot be compared; {wanted}")
-    expected = replay.reference.framework.returned(replay.reference.run).structure
-    if demands.own and not found.unknown and found.structure != expected:
-        reason = f"the device returns {_shortened(found.structure)}, the reference {_shortened(expected)}"
-        kind = {"(": "sequence", "{": "mapping"}.get(found.structure[0], found.structure)
-        yield OutputVerdict("output", (), kind, "error", "structure", reason)
 
 
 def _shortened(structure: str) -> str:
@@ -333,7 +331,7 @@ def _returned(reference: Reference, device: Device, *, computed: bool) -> Mappin
 def _trouble(replay: Replay, demands: Demands, name: str, found: Layout, promised: Layout) -> str:
     """In what an output is not as promised; "" where it is."""
     array = replay.actual.outputs[name]
-    floating = is_floating(array.dtype) or is_complex(array.dtype)
+    floating = is_inexact(array.dtype)
     # What is no floating number is compared with the reference's own dtype.
     if demands.dtype and floating and found.dtype != promised.dtype and not _narrows(replay, name, found, promised):
         return f'dtype {found.dtype}, the reference gives {promised.dtype} for these arguments; dtype="any" allows it'

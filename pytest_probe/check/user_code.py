@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from pytest_probe.model.verdict import SEVERITY, OutputVerdict, Verdict
 from pytest_probe.standards import STANDARDS, Standard
 from pytest_probe.user_errors import reporting_failures_of
 
+T = TypeVar("T")
 # The hooks' names, for messages.
 INPUTS, VERDICT = "pytest_probe_inputs", "pytest_probe_verdict"
 
@@ -56,13 +57,9 @@ def device(make: Callable[[str], Device], name: str) -> Device:
 
 def inputs(hook: Callable[..., Any], case: Any, arguments: Arguments) -> Arguments | None:
     """What pytest_probe_inputs makes of a case's arguments."""
-    with reporting_failures_of(INPUTS):
-        found = hook(case=case, arguments=arguments)
-    if found is None:
-        return None
-    if not isinstance(found, Arguments):
-        raise HookFailed(f"{INPUTS} returned {_shown(found)}, expected arguments like those it was given, or None")
-    for name, leaf in found.tensors.items():
+    wanted = "arguments like those it was given, or None"
+    found = _hooked(INPUTS, Arguments, wanted, hook, case=case, arguments=arguments)
+    for name, leaf in found.tensors.items() if found is not None else ():
         if not isinstance(leaf.array, np.ndarray):
             raise HookFailed(f"{INPUTS} returned {_shown(leaf.array)} as the array of {name}, expected a NumPy array")
     return found
@@ -70,13 +67,17 @@ def inputs(hook: Callable[..., Any], case: Any, arguments: Arguments) -> Argumen
 
 def hooked_verdict(hook: Callable[..., Any], case: Any, given: Verdict) -> Verdict | None:
     """What pytest_probe_verdict makes of a verdict."""
-    with reporting_failures_of(VERDICT):
-        found = hook(case=case, verdict=given)
-    if found is None:
-        return None
-    if not isinstance(found, Verdict):
-        raise HookFailed(f"{VERDICT} returned {_shown(found)}, expected a Verdict or None")
-    _check_outcome(VERDICT, found.verdict)
+    found = _hooked(VERDICT, Verdict, "a Verdict or None", hook, case=case, verdict=given)
+    if found is not None:
+        _check_outcome(VERDICT, found.verdict)
+    return found
+
+
+def _hooked(what: str, kind: type[T], wanted: str, hook: Callable[..., Any], **given: Any) -> T | None:
+    with reporting_failures_of(what):
+        found = hook(**given)
+    if found is not None and not isinstance(found, kind):
+        raise HookFailed(f"{what} returned {_shown(found)}, expected {wanted}")
     return found
 
 

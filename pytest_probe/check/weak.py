@@ -14,7 +14,7 @@ from pytest_probe.inputs.role_table import roles
 from pytest_probe.inputs.roles import Index
 from pytest_probe.model.dump import Call, Direction, TensorSpec, named_tensors
 from pytest_probe.model.run import BoundCall
-from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, widen
+from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_inexact, widen
 
 
 class Extremes(Struct, frozen=True):
@@ -68,7 +68,7 @@ class Extremes(Struct, frozen=True):
 def _kind(dtype: str) -> str:
     if dtype == "bool":
         return "bool"
-    return "float" if is_floating(dtype) or is_complex(dtype) else "integer"
+    return "float" if is_inexact(dtype) else "integer"
 
 
 def hidden_by(arguments: Sequence[Extremes], outputs: Sequence[Extremes], bound: BoundCall) -> str:

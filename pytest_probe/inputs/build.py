@@ -26,7 +26,7 @@ from pytest_probe.inputs.roles import NoValues, Role
 from pytest_probe.model.dump import FIELDS, Argument, Call, Dump, TensorSpec, named_tensors
 from pytest_probe.model.run import Arguments, Array, BoundCall, Leaf, map_tree
 from pytest_probe.numerics.arrays import contiguous
-from pytest_probe.numerics.dtypes import PACKED, AnyArray, dtype_name, is_floating, numpy_dtype
+from pytest_probe.numerics.dtypes import DTYPES, PACKED, AnyArray, dtype_name, is_floating, numpy_dtype
 from pytest_probe.system import archive
 from pytest_probe.system.files import open_regular
 from pytest_probe.system.tensor_files import StoredTensor, paddle_pickle, stored_tensors, torch_zip
@@ -74,11 +74,8 @@ class StoredTensors(Struct, frozen=True):
         Raises RecordError where the name is no bare name, the file is not there, too large or not readable, or holds
         something else than was recorded.
         """
-
-        def error(found: str, wanted: str) -> RecordError:
-            return RecordError(self.dump_path, entry, where, found, wanted)
-
         where = f"{spec.place}, {field}" if spec.place else field
+        error = functools.partial(RecordError, self.dump_path, entry, where)
         dtype = _dtype(spec, error)
         path = self._find(spec, self._folders(entry), error)
         if not spec.data_key:
@@ -99,11 +96,7 @@ class StoredTensors(Struct, frozen=True):
 
     def path(self, spec: TensorSpec, entry: str, field: str) -> Path:
         """Where the file of a tensor is; the arguments and errors are those of `array`."""
-
-        def error(found: str, wanted: str) -> RecordError:
-            return RecordError(self.dump_path, entry, field, found, wanted)
-
-        return self._find(spec, self._folders(entry), error)
+        return self._find(spec, self._folders(entry), functools.partial(RecordError, self.dump_path, entry, field))
 
     def _folders(self, entry: str) -> tuple[Path, ...]:
         return self.gradient_dirs if self.gradient_dirs and entry.endswith(".backward") else self.data_dirs
@@ -127,7 +120,13 @@ class StoredTensors(Struct, frozen=True):
                 return stored_array(path, key)
             if path.suffix != ".npy" or archive.split(path) is not None:
                 with archive.open_file(path) as file:
-                    return _npy(file.read()) if path.suffix == ".npy" else _of_framework(file)
+                    if path.suffix == ".npy":
+                        return _npy(file.read())
+                    # The tensor that a file of torch's or of Paddle's holds alone.
+                    head = file.read(len(torch_zip.OLD))
+                    file.seek(0)
+                    of_paddle = head.startswith(b"\x80") and head != torch_zip.OLD
+                    return paddle_pickle.load(file) if of_paddle else _values(file, torch_zip.read_one(file))
             if path.stat().st_size < _READ:
                 return _npy(path.read_bytes())
             # Mapped first: a header that promises more than the file holds is refused before memory is taken.
@@ -166,14 +165,6 @@ def stored_array(path: Path, key: str) -> AnyArray:
     """One tensor of a file that holds many: only its part of the file is read. Raises OSError and ValueError."""
     with open_regular(path) as file:
         return contiguous(_values(file, stored_tensors(path).tensors[key]))
-
-
-def _of_framework(file: BinaryIO) -> AnyArray:
-    """The tensor that a file of torch's or of Paddle's holds alone. Raises OSError and ValueError."""
-    head = file.read(len(torch_zip.OLD))
-    file.seek(0)
-    of_paddle = head.startswith(b"\x80") and head != torch_zip.OLD
-    return paddle_pickle.load(file) if of_paddle else _values(file, torch_zip.read_one(file))
 
 
 def _values(file: BinaryIO, stored: StoredTensor) -> AnyArray:
@@ -265,16 +256,10 @@ def build(
     """
     for root, tree in (("input", call.args), ("kwargs", call.kwargs), ("grad", call.gradients)):
         for path, spec in named_tensors(tree, root):
-            _check_dtype(spec, *files.place(record, path), files)
+            if spec.dtype not in DTYPES:
+                (entry, field), wanted = files.place(record, path), "a dtype that NumPy or ml_dtypes has"
+                raise RecordError(files.dump_path, entry, f"{field}.dtype", repr(spec.dtype), wanted)
     return _Builder(call, bound, record, dtype, seed, kind, files).arguments()
-
-
-def _check_dtype(spec: TensorSpec, entry: str, field: str, files: StoredTensors) -> None:
-    try:
-        kind_of(spec.dtype)
-    except ValueError as failure:
-        wanted = "a dtype that NumPy or ml_dtypes has"
-        raise RecordError(files.dump_path, entry, f"{field}.dtype", repr(spec.dtype), wanted) from failure
 
 
 def _stream(path: str) -> str:
@@ -328,14 +313,11 @@ class _Builder:
         first = self._first.get(path, path)
         values = self._made.get(first)
         if values is None:
-            values = self._made[first] = self._values(spec, first, self._target(spec))
+            target, kind = spec.dtype, kind_of(spec.dtype)
+            if self._dtype is not None and not spec.ndarray and kind in ("float", "complex"):
+                target = self._dtype if kind == "float" else _COMPLEX_OF.get(self._dtype, spec.dtype)
+            values = self._made[first] = self._values(spec, first, target)
         return Leaf(values, spec.requires_grad, spec.stride if is_layout(spec) else None, offset(spec))
-
-    def _target(self, spec: TensorSpec) -> str:
-        kind = kind_of(spec.dtype)
-        if self._dtype is None or spec.ndarray or kind not in ("float", "complex"):
-            return spec.dtype
-        return self._dtype if kind == "float" else _COMPLEX_OF.get(self._dtype, spec.dtype)
 
     def _values(self, spec: TensorSpec, path: str, dtype: str) -> AnyArray:
         if self._kind == "exact" and is_exact(spec) and path not in self._roles:

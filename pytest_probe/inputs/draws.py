@@ -232,13 +232,13 @@ class Constant(Draw):
 
 
 class InMemory(Draw):
-    """Few numbers that stand in a large tensor."""
+    """Few numbers that stand in a large tensor, or truth values as zeros and ones."""
 
-    def __init__(self, numbers: Float64Array) -> None:
+    def __init__(self, numbers: AnyArray) -> None:
         self.size, self._numbers = numbers.size, numbers
 
     def part(self, start: int, stop: int) -> Float64Array:
-        return self._numbers[start:stop].copy()
+        return self._numbers[start:stop].astype(np.float64)
 
 
 def put(numbers: Numbers, places: BoolArray, number: float) -> Numbers:

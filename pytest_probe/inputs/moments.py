@@ -16,6 +16,7 @@ from pytest_probe.inputs.draws import (
     LARGE,
     Constant,
     Draw,
+    InMemory,
     Numbers,
     Uniforms,
     by_turns,
@@ -34,6 +35,8 @@ _DIRECT = 128
 _LARGEST_TABLE = 4096
 # Samples are brought this near to the wanted mean and variance, relatively; 16-bit statistics are no better.
 _NEAR = 2e-3
+# Times that numbers are shifted, scaled and clipped.
+_PASSES = 8
 # Cautious relative error of recorded statistics: two roundings of the recorded dtype, and summation in float32.
 _SUMMATION = 2e-6
 
@@ -81,7 +84,13 @@ def drawn(rng: np.random.Generator, count: int, wanted: Statistics) -> Numbers:
     if count > 2:
         unit[2:] = _inner(rng, count - 2, _inner_moments(count, wanted))
         unit[unit < LEAST] = 0.0
-    _scatter_extremes(rng, unit)
+    # The extremes move to random positions; the others are in random order already.
+    if count < 8:
+        rng.shuffle(unit)
+    else:
+        first, second = _extreme_places(rng, count)
+        unit[:2] = unit[first], unit[second]
+        unit[first], unit[second] = 0.0, 1.0
     return stretch(unit, wanted.low, wanted.high)
 
 
@@ -205,7 +214,7 @@ def _interpolated(rng: np.random.Generator, count: int, moments: _Moments) -> Fl
 def _many(rng: np.random.Generator, count: int, moments: _Moments) -> Draw:
     """The same numbers, computed later."""
     if moments.split:
-        return _Split(choice(rng, count, round(moments.mean * count)))
+        return InMemory(choice(rng, count, round(moments.mean * count)))
     if _is_constant(count, moments):
         return Constant(count, moments.mean)
     curve = Curve(count, _table(rng, count, moments), rng)
@@ -260,21 +269,19 @@ class _Sample:
         shift(self._values, mean, scale, wanted)
 
 
-class _Split(Draw):
-    """Zeros and ones."""
-
-    def __init__(self, ones: BoolArray) -> None:
-        self.size, self._ones = ones.size, ones
-
-    def part(self, start: int, stop: int) -> Float64Array:
-        return self._ones[start:stop].astype(np.float64)
-
-
 def _fit(sample: _Sample | Curve, wanted: _Moments) -> None:
     """Bring mean and variance to the wanted ones: by a smooth map, which keeps order and ends; where that cannot reach
     the moments, clipping comes near."""
-    if not _bent_to(sample, wanted):
-        _shifted_to(sample, wanted)
+    if _bent_to(sample, wanted):
+        return
+    # Shift, scale and clip: for the few and the heavy-tailed.
+    for _ in range(_PASSES):
+        mean, square = sample.moments()
+        variance = square - mean * mean
+        close = abs(mean - wanted.mean) <= wanted.near and abs(variance - wanted.variance) <= _NEAR * wanted.variance
+        if close or variance <= 0:
+            return
+        sample.shift(mean, math.sqrt(wanted.variance / variance), wanted.mean)
 
 
 def _bent_to(sample: _Sample | Curve, wanted: _Moments, passes: int = 6) -> bool:
@@ -300,29 +307,6 @@ def _bent_to(sample: _Sample | Curve, wanted: _Moments, passes: int = 6) -> bool
     return False
 
 
-def _shifted_to(sample: _Sample | Curve, wanted: _Moments, passes: int = 8) -> None:
-    """Shift, scale and clip: for the few and the heavy-tailed."""
-    for _ in range(passes):
-        mean, square = sample.moments()
-        variance = square - mean * mean
-        close = abs(mean - wanted.mean) <= wanted.near and abs(variance - wanted.variance) <= _NEAR * wanted.variance
-        if close or variance <= 0:
-            return
-        sample.shift(mean, math.sqrt(wanted.variance / variance), wanted.mean)
-
-
 def _extreme_places(rng: np.random.Generator, count: int) -> tuple[int, int]:
     first = 2 + int(rng.integers(count - 2))
     return first, 2 + (first - 1 + int(rng.integers(count - 3))) % (count - 2)
-
-
-def _scatter_extremes(rng: np.random.Generator, values: Float64Array) -> None:
-    """Move the first two numbers to random positions; the others are in random order already."""
-    count = values.size
-    if count < 8:
-        rng.shuffle(values)
-        return
-    first, second = _extreme_places(rng, count)
-    low, high = values[0], values[1]
-    values[0], values[1] = values[first], values[second]
-    values[first], values[second] = low, high

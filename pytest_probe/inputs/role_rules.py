@@ -23,6 +23,7 @@ from pytest_probe.inputs.roles import (
     Places,
     Role,
     Running,
+    Size,
     Weights,
     Within,
 )
@@ -44,38 +45,44 @@ class RoleCall:
         value = self.get(name)
         return value.shape if isinstance(value, TensorSpec) else ()
 
+    def extent(self, name: str, axis: int) -> int | None:
+        """The places of a tensor argument along an axis; None where it has no such axis."""
+        return _extent(self.shape(name), axis)
+
+    def returned(self, axis: int) -> int | None:
+        """The same of the output."""
+        return _extent(() if self.output is None else self.output.shape, axis)
+
     @property
     def output(self) -> TensorSpec | None:
         """The first tensor that the call returned, as far as the dump has it."""
         return next((spec for _, spec in named_tensors(self.call.outputs)), None)
 
 
+def _extent(shape: tuple[int, ...], axis: int) -> int | None:
+    return shape[axis] if -len(shape) <= axis < len(shape) else None
+
+
 RoleRule: TypeAlias = Callable[[RoleCall, TensorSpec], "Role | None"]
 RoleRules: TypeAlias = Mapping[str, RoleRule]
-
-
-def subscript(asked: RoleCall, spec: TensorSpec) -> Role | None:
-    """A name in the table for `subscript_roles`: the index is a tensor or a nest of tensors."""
-    raise AssertionError("handled by _applied")
-
-
-def size(asked: RoleCall, spec: TensorSpec) -> Role | None:
-    """The rule for tensors that give a size, alone or in a list."""
-    raise AssertionError("handled by _applied")
 
 
 def always(role: Role) -> RoleRule:
     return lambda asked, spec: role
 
 
+# What the table itself applies: the tensors in a subscript, and those that give a size, alone or in a list.
+subscript, size = always(Size()), always(Size())
+
+
+def known(make: Callable[[int], Role], number: int | None) -> Role | None:
+    """The role of this number; none where it is not known."""
+    return None if number is None else make(number)
+
+
 def below(name: str, axis: int) -> RoleRule:
     """An index along a fixed axis of another argument."""
-
-    def rule(asked: RoleCall, spec: TensorSpec) -> Role | None:
-        shape = asked.shape(name)
-        return Index(shape[axis]) if -len(shape) <= axis < len(shape) else None
-
-    return rule
+    return lambda asked, spec: known(Index, asked.extent(name, axis))
 
 
 def along(distinct: Callable[[RoleCall], bool] = lambda asked: False) -> RoleRule:
@@ -159,22 +166,19 @@ def cut_offs(asked: RoleCall, spec: TensorSpec) -> Role | None:
 
 def boxes(asked: RoleCall, spec: TensorSpec) -> Role | None:
     """How many boxes each image has."""
-    return Parts(asked.shape("boxes")[0]) if asked.shape("boxes") else None
+    return known(Parts, asked.extent("boxes", 0))
 
 
 def last_class(low: int) -> RoleRule:
-    return lambda asked, spec: Index(asked.shape("input")[-1], low=low) if asked.shape("input") else None
+    return lambda asked, spec: known(lambda stop: Index(stop, low=low), asked.extent("input", -1))
 
 
 def one_hot(asked: RoleCall, spec: TensorSpec) -> Role | None:
-    classes = asked.get("num_classes")
-    if isinstance(classes, int) and classes > 0:
-        return Index(classes)
-    return Index(asked.output.shape[-1] if asked.output is not None and asked.output.shape else None)
+    return classes(asked, spec) or Index(asked.returned(-1))
 
 
 def bin(asked: RoleCall, spec: TensorSpec) -> Role | None:
-    return Index(asked.output.shape[0] if asked.output is not None and asked.output.shape else None)
+    return Index(asked.returned(0))
 
 
 def unpool(dimensions: int) -> RoleRule:
@@ -218,12 +222,14 @@ def offsets(asked: RoleCall, spec: TensorSpec) -> Role | None:
     return Offsets(math.prod(asked.shape("input")), closed=bool(asked.get("include_last_offset")))
 
 
-def ctc_targets(asked: RoleCall, spec: TensorSpec) -> Role | None:
-    shape, blank = asked.shape("log_probs"), asked.get("blank")
-    if not shape:
-        return None
-    # A blank in a target is undefined; it can be left out at either end only.
-    return Index(shape[-1] - (blank == shape[-1] - 1), low=int(blank == 0))
+def not_blank(scores: str) -> RoleRule:
+    """A label of these scores. A blank in a target is undefined; it can be left out at either end only."""
+
+    def rule(asked: RoleCall, spec: TensorSpec) -> Role | None:
+        stop, blank = asked.extent(scores, -1), asked.get("blank")
+        return None if stop is None else Index(stop - (blank == stop - 1), low=int(blank == 0))
+
+    return rule
 
 
 def ctc_input_lengths(asked: RoleCall, spec: TensorSpec) -> Role | None:
@@ -247,11 +253,6 @@ def ctc_target_lengths_from_one(asked: RoleCall, spec: TensorSpec) -> Role | Non
     return replace(role, low=1) if isinstance(role, Index) else role
 
 
-def rnnt_targets(asked: RoleCall, spec: TensorSpec) -> Role | None:
-    shape, blank = asked.shape("input"), asked.get("blank")
-    return Index(shape[-1] - (blank == shape[-1] - 1), low=int(blank == 0)) if shape else None
-
-
 def rnnt_input_lengths(asked: RoleCall, spec: TensorSpec) -> Role | None:
     """Scores are (batch, steps, labels and a blank, classes); all steps count."""
     shape = asked.shape("input")
@@ -264,15 +265,16 @@ def rnnt_target_lengths(asked: RoleCall, spec: TensorSpec) -> Role | None:
 
 
 def pivots(matrix: str) -> RoleRule:
-    return lambda asked, spec: Pivots(asked.shape(matrix)[-2]) if len(asked.shape(matrix)) > 1 else None
+    return lambda asked, spec: known(Pivots, asked.extent(matrix, -2))
 
 
 def masked_select(asked: RoleCall, spec: TensorSpec) -> Role | None:
-    if asked.output is None or not asked.output.shape:
+    selected = asked.returned(0)
+    if selected is None:
         return None
     # The mask is broadcast: each True of it selects as many elements as there are copies.
     everything = math.prod(np.broadcast_shapes(asked.shape("input"), spec.shape))
-    return Count(asked.output.shape[0] * spec.size // everything) if everything else None
+    return Count(selected * spec.size // everything) if everything else None
 
 
 def masked_scatter(asked: RoleCall, spec: TensorSpec) -> Role | None:
@@ -282,7 +284,7 @@ def masked_scatter(asked: RoleCall, spec: TensorSpec) -> Role | None:
 
 
 def nonzero(asked: RoleCall, spec: TensorSpec) -> Role | None:
-    return Count(asked.output.shape[0]) if asked.output is not None and asked.output.shape else None
+    return known(Count, asked.returned(0))
 
 
 def where(asked: RoleCall, spec: TensorSpec) -> Role | None:
@@ -328,15 +330,12 @@ def repeats(asked: RoleCall, spec: TensorSpec) -> Role | None:
     if asked.output is None or not asked.output.shape or spec.size < 2:
         return None
     axis = asked.get("dim")
-    if not isinstance(axis, int):
-        return Parts(asked.output.size)
-    return Parts(asked.output.shape[axis]) if -len(asked.output.shape) <= axis < len(asked.output.shape) else None
+    return known(Parts, asked.returned(axis)) if isinstance(axis, int) else Parts(asked.output.size)
 
 
 def running(asked: RoleCall, spec: TensorSpec) -> Role | None:
     """The role for a packed batch; otherwise this argument is the hidden state."""
-    packed = asked.shape("data")
-    return Running(packed[0]) if packed else None
+    return known(Running, asked.extent("data", 0))
 
 
 def drawn(asked: RoleCall, spec: TensorSpec) -> Role | None:

@@ -97,7 +97,9 @@ def _selected_count(tensor: TensorSpec, items: list[_Item], selection: Argument)
     if not advanced or not isinstance(selection, TensorSpec):
         return None
     untouched = len(tensor.shape) - sum(item.takes for item in items)
-    together = max(_broadcast_rank(items[place].value) for place in advanced)
+    # Those of a tensor of indices; what else stands there has one.
+    values = (items[place].value for place in advanced)
+    together = max(len(v.shape) if isinstance(v, TensorSpec) and not _is_mask(v) else 1 for v in values)
     if not together or len(selection.shape) != untouched + sum(item.adds for item in items) + together:
         return None
     # NumPy's rule: the common dimensions come in place of the items if those are neighbours, else first.
@@ -106,16 +108,14 @@ def _selected_count(tensor: TensorSpec, items: list[_Item], selection: Argument)
     return selection.shape[before + together - 1]
 
 
-def _broadcast_rank(value: Argument) -> int:
-    return len(value.shape) if isinstance(value, TensorSpec) and not _is_mask(value) else 1
-
-
 def roles(bound: BoundCall, call: Call) -> dict[str, Role]:
     """The roles in one call by the path of their argument ("input.1", "kwargs.index", "input.1.0")."""
+    if bound.name not in ROLES:
+        return {}
     asked = RoleCall(bound, call)
     return {
         path: role
-        for name, rule in ROLES.get(bound.name, {}).items()
+        for name, rule in ROLES[bound.name].items()
         for path, spec, role in _apply_rule(asked, name, rule)
         if kind_of(spec.dtype) in role.kinds
     }
@@ -187,17 +187,17 @@ ROLES: Mapping[str, RoleRules] = {
     },
     "multilabel_margin_loss": {"target": rules.last_class(-1)},
     "ctc_loss": {
-        "targets": rules.ctc_targets,
+        "targets": rules.not_blank("log_probs"),
         "input_lengths": rules.ctc_input_lengths,
         "target_lengths": rules.ctc_target_lengths,
     },
     "warpctc": {
-        "targets": rules.ctc_targets,
+        "targets": rules.not_blank("log_probs"),
         "input_lengths": rules.ctc_input_lengths,
         "target_lengths": rules.ctc_target_lengths_from_one,
     },
     "rnnt_loss": {
-        "target": rules.rnnt_targets,
+        "target": rules.not_blank("input"),
         "input_lengths": rules.rnnt_input_lengths,
         "target_lengths": rules.rnnt_target_lengths,
     },

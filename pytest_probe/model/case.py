@@ -11,7 +11,7 @@ from msgspec import Struct
 from pytest_probe.model.dump import Call, Direction, Dump, Record, named_tensors
 from pytest_probe.model.result import PortableId
 from pytest_probe.model.run import Arguments
-from pytest_probe.numerics.dtypes import is_complex, is_floating
+from pytest_probe.numerics.dtypes import is_inexact
 
 # In this order, since the backward uses the run of the forward.
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
@@ -77,4 +77,4 @@ def floating_dtypes(call: Call) -> tuple[str, ...]:
     """The floating dtypes of a call's tensor arguments, sorted."""
     trees = itertools.chain(named_tensors(call.args), named_tensors(dict(call.kwargs)))
     dtypes = {spec.dtype for _, spec in trees if not spec.ndarray}
-    return tuple(sorted(dtype for dtype in dtypes if is_floating(dtype) or is_complex(dtype)))
+    return tuple(sorted(dtype for dtype in dtypes if is_inexact(dtype)))

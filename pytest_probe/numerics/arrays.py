@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pytest_probe.numerics import TOLERANCES
-from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, widen
+from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating, is_inexact, widen
 from pytest_probe.numerics.ulp import alike, ulp
 
 
@@ -177,7 +177,7 @@ def distance(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:
 
 def _beyond_rounding(first: AnyArray, second: AnyArray) -> float:
     one, other = widen(first), widen(second)
-    half = ulp(other, first.dtype) / 2 if is_floating(first.dtype) or is_complex(first.dtype) else 0.0
+    half = ulp(other, first.dtype) / 2 if is_inexact(first.dtype) else 0.0
     apart = np.where(alike(one, other), 0.0, np.abs(one - other) - half).clip(min=0.0)
     return float(np.sum(np.where(np.isnan(apart), np.inf, apart)))
 

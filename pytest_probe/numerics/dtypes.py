@@ -70,6 +70,11 @@ def is_complex(dtype: npt.DTypeLike) -> bool:
     return _resolve(dtype).kind == "c"
 
 
+def is_inexact(dtype: npt.DTypeLike) -> bool:
+    """Is it a real or a complex floating dtype? Takes a dtype or a bare name."""
+    return is_floating(dtype) or is_complex(dtype)
+
+
 def _resolve(dtype: npt.DTypeLike) -> np.dtype[Any]:
     if isinstance(dtype, np.dtype):
         return dtype

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from pytest_probe.numerics.dtypes import AnyArray, Float64Array, is_complex, is_floating, widen
+from pytest_probe.numerics.dtypes import AnyArray, Float64Array, is_complex, is_inexact, widen
 from pytest_probe.numerics.ulp import ulp_distance
 
 # The range of the bins: below 2**-16 units a distance is none, and from 2**63 on all are alike. Of numbers that are no
@@ -86,7 +86,7 @@ class ErrorMap(Struct, frozen=True):
 
 def errors_of(actual: AnyArray, expected: AnyArray) -> Float64Array:
     """The distance in ULP of the device's dtype; for integers and truth values, the difference."""
-    if is_floating(actual.dtype) or is_complex(actual.dtype):
+    if is_inexact(actual.dtype):
         return ulp_distance(actual, expected, actual.dtype)
     return np.abs(actual.astype(np.float64) - expected.astype(np.float64))
 
@@ -138,7 +138,7 @@ def error_map(actual: AnyArray, expected: AnyArray, worst: tuple[int, ...]) -> E
 
 
 def _plain(values: AnyArray) -> Float64Array:
-    wide = widen(values) if is_floating(values.dtype) or is_complex(values.dtype) else values
+    wide = widen(values) if is_inexact(values.dtype) else values
     return np.asarray(np.abs(wide) if is_complex(wide.dtype) else wide, dtype=np.float64)
 
 

@@ -10,19 +10,18 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
-from msgspec import Struct
 
 from pytest_probe.errors import DumpError, RecordError
-from pytest_probe.model.dump import Argument, Call, Dump, Frame, Record, TensorSpec
+from pytest_probe.model.dump import Argument, Call, Dump, Frame, Record
 from pytest_probe.records import raw_json
-from pytest_probe.records.fields import ArgumentFields, limited_depth, quoted
+from pytest_probe.records.fields import UNNAMED, ArgumentFields, limited_depth, quoted
 from pytest_probe.records.msprobe.call_sites import StackFile
 from pytest_probe.records.msprobe.entries import LEAVES, tensor
 from pytest_probe.system import archive
@@ -32,65 +31,36 @@ from pytest_probe.system.text import printable_line
 
 _TENSOR = "torch.Tensor"
 _FILE = "datapath"
+_Folders: TypeAlias = tuple[Path, ...]
 
 
-class _Folders(Struct, frozen=True):
-    """Where the files of tensors are looked up: of arguments, and of gradients."""
-
-    arguments: tuple[Path, ...]
-    gradients: tuple[Path, ...]
-
-
-def decode(path: Path, folders: _Folders, record: Record) -> Call:
-    """The call that a record of the dump at path describes. Raises RecordError."""
+def decode(path: Path, folders: _Folders, gradient_folders: _Folders, record: Record) -> Call:
+    """The call that a record of the dump at path describes; folders: where the files of arguments are looked up, and
+    those of gradients. Raises RecordError."""
     if record.forward is None:
         raise RecordError(path, f"{record.name}.backward", "", "no forward entry", "the forward entry of the same call")
     with limited_depth(path, record.name):
-        forward = _EntryFields(path, f"{record.name}.forward", folders.arguments)
+        forward = _EntryFields(path, f"{record.name}.forward", folders)
         body = forward.object(record.forward)
         args = forward.items(forward.need(body, "args", "", list, "a list of arguments"), "args")
         kwargs = forward.optional(body, "kwargs", "", dict, "an object of arguments")
         named = {key: forward.argument(value, f"kwargs.{key}") for key, value in kwargs.items()}
-        return Call(tuple(args), named, None, _incoming(path, folders.gradients, record))
-
-
-def _incoming(path: Path, folders: tuple[Path, ...], record: Record) -> tuple[TensorSpec | None, ...] | None:
-    """The incoming gradients, one for each output."""
-    if record.backward is None:
-        return None
-    entry = _EntryFields(path, f"{record.name}.backward", folders)
-    found = tuple(entry.argument(value, f"input.{index}") for index, value in enumerate(entry.list(record.backward)))
-    for index, item in enumerate(found):
-        if not isinstance(item, TensorSpec | None):
-            raise entry.error(f"input.{index}", quoted(type(item).__name__), "a tensor or null")
-    return found
+        if record.backward is None:
+            return Call(tuple(args), named, None, None)
+        backward = _EntryFields(path, f"{record.name}.backward", gradient_folders)
+        # One for each output.
+        incoming = backward.decoded(record.backward)
+        if not isinstance(incoming, list):
+            raise backward.error("", quoted(incoming), "a list of gradients")
+        return Call(tuple(args), named, None, backward.tensors(incoming, "input"))
 
 
 class _EntryFields(ArgumentFields):
     leaves = LEAVES
 
-    def __init__(self, path: Path, name: str, folders: tuple[Path, ...]) -> None:
+    def __init__(self, path: Path, name: str, folders: _Folders) -> None:
         super().__init__(path, name)
         self.folders = folders
-
-    def list(self, raw: Any) -> Sequence[Any]:
-        """A backward entry's own JSON, which is a list."""
-        body = self.decoded(raw)
-        if not isinstance(body, list):
-            raise self.error("", quoted(body), "a list of gradients")
-        return body
-
-    def items(self, values: Sequence[Any], field: str) -> Sequence[Argument]:
-        return [self.argument(value, f"{field}.{index}") for index, value in enumerate(values)]
-
-    def argument(self, value: Any, field: str) -> Argument:
-        if value is None:
-            return None
-        if isinstance(value, list):
-            return self.items(value, field)
-        if not isinstance(value, dict):
-            raise self.error(field, quoted(value), "an object, a list or null")
-        return self.typed(value, value.get("type"), field)
 
     def leaf(self, kind: str, value: Mapping[str, Any], field: str) -> Argument:
         if kind == _TENSOR:
@@ -101,7 +71,12 @@ class _EntryFields(ArgumentFields):
         """A tensor with the bare name of its file, and with the dtype and shape that only the file has."""
         if value.get(_FILE) is None:
             return {key: item for key, item in value.items() if key != "data_name"}
-        name = self.bare_name(self.need(value, _FILE, field, str, "the path of a file"), field)
+        text = self.need(value, _FILE, field, str, "the path of a file")
+        # Without the folders of the machine that wrote the dump.
+        parts = PureWindowsPath(text).parts if "\\" in text else PurePosixPath(text).parts
+        if ".." in parts or not parts:
+            raise self.error(f"{field}.{_FILE}", quoted(text), "the path of a file, without '..'")
+        name = parts[-1]
         found = {**value, "data_name": name}
         if "dtype" in value and "shape" in value:
             return found
@@ -118,13 +93,6 @@ class _EntryFields(ArgumentFields):
             raise self.error(place, f"{path}, which cannot be read ({error})", "a stored tensor") from error
         return {**found, "dtype": stored.dtype, "shape": list(stored.shape)}
 
-    def bare_name(self, text: str, field: str) -> str:
-        """The file's name without the folders of the machine that wrote the dump."""
-        parts = PureWindowsPath(text).parts if "\\" in text else PurePosixPath(text).parts
-        if ".." in parts or not parts:
-            raise self.error(f"{field}.{_FILE}", quoted(text), "the path of a file, without '..'")
-        return parts[-1]
-
 
 # "Functional*conv2d*3": namespace, API and number of the call. Bounded: what is no key of such a file may be any text.
 _KEY = r'"[A-Za-z_]{1,40}\*[^"\\*\s]{1,300}\*\d{1,18}"\s*:\s*'
@@ -133,7 +101,6 @@ _BEGINS = re.compile(rb"\s*\{")
 # How entries begin in each of the two files.
 _ENTRY = {"forward": re.compile(_KEY + r"\{"), "backward": re.compile(_KEY + r"\[")}
 _NAME = re.compile(r"([A-Za-z_]+)\*([^*]+)\*(0|[1-9]\d{0,17})", re.ASCII)
-_UNNAMED = "entries with a name that is no API call"
 # The folder of a process, in the path of its files.
 _RANK = re.compile(rb"(?:forward|backward)_real_data[/\\]+(rank\w{1,20})[/\\]")
 
@@ -150,45 +117,38 @@ class CheckerReader:
 
     def read(self, path: Path) -> Dump:
         """Read the dump. Raises DumpError where no entry can be found in it."""
-        damage: list[str] = []
         content = raw_json.read_bytes(path)
         rank = _RANK.search(content)
-        forward = _entries(path, content, "forward", damage)
-        backward = _backward(_companion(path, "backward"), path, damage)
+        loaded = raw_json.load(path, _ENTRY["forward"], content=content)
+        backward = _backward(path)
         skipped: Counter[str] = Counter()
         with paused_gc():
-            records = tuple(_records(forward, backward, skipped))
-        folders = _Folders(
-            *(_folders(path, part, rank[1].decode() if rank else "") for part in ("forward", "backward"))
-        )
+            records = tuple(_records(loaded.entries, backward.entries, skipped))
+        name = rank[1].decode() if rank else ""
+        folders, gradient_folders = (_folders(path, part, name) for part in ("forward", "backward"))
         return Dump(
             path=path,
             framework="pytorch",
             task="tensor" if rank else "statistics",
             level="",
             records=records,
-            decode=partial(decode, path, folders),
-            stack=_Stack(_companion(path, "stack")),
-            data_dirs=folders.arguments,
-            gradient_dirs=folders.gradients,
-            damage=tuple(damage),
+            decode=partial(decode, path, folders, gradient_folders),
+            stack=partial(_frames, StackFile(_companion(path, "stack"))),
+            data_dirs=folders,
+            gradient_dirs=gradient_folders,
+            notes=(*loaded.notes, *backward.notes),
+            damage=(*loaded.damage, *backward.damage),
             skipped=dict(skipped),
             fields={"input": "args", "kwargs": "kwargs", "grad": "input"},
         )
 
 
-class _Stack:
-    """The frames of a call, by the name that its stack file has for it."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = StackFile(path)
-
-    def __call__(self, entry: str) -> tuple[Frame, ...]:
-        """The frames of an entry, innermost first; both directions have the same."""
-        name = entry.rpartition(".")[0]
-        left, _, number = name.rpartition(".")
-        namespace, _, api = left.partition(".")
-        return self._file(f"{namespace}*{api}*{number}")
+def _frames(file: StackFile, entry: str) -> tuple[Frame, ...]:
+    """The frames of a call, innermost first, by the name that its stack file has for it; both directions have the
+    same."""
+    left, _, number = entry.rpartition(".")[0].rpartition(".")
+    namespace, _, api = left.partition(".")
+    return file(f"{namespace}*{api}*{number}")
 
 
 def _companion(path: Path, kind: str) -> Path:
@@ -196,30 +156,15 @@ def _companion(path: Path, kind: str) -> Path:
     return path.with_name(path.name.replace("forward_info", f"{kind}_info", 1))
 
 
-def _backward(path: Path, forward: Path, damage: list[str]) -> Mapping[str, msgspec.Raw]:
-    """The backward entries; none where there is no such file."""
-    if path == forward:
-        return {}
+def _backward(forward: Path) -> raw_json.Loaded:
+    """What the backward file has; nothing where there is none, or none of its entries can be read."""
+    path = _companion(forward, "backward")
     try:
-        content = raw_json.read_bytes(path)
+        return raw_json.Loaded({}, {}) if path == forward else raw_json.load(path, _ENTRY["backward"])
     except OSError:
-        return {}
-    try:
-        return _entries(path, content, "backward", damage)
+        return raw_json.Loaded({}, {})
     except DumpError as error:
-        damage.append(str(error))
-        return {}
-
-
-def _entries(path: Path, content: bytearray, direction: str, damage: list[str]) -> Mapping[str, msgspec.Raw]:
-    """The entries of one of the files; appends what is damaged. Raises DumpError where there are none."""
-    try:
-        return raw_json.parse(content)
-    except (ValueError, RecursionError) as error:
-        reason = str(error)
-    saved, words = raw_json.salvage_file(path, _ENTRY[direction], reason)
-    damage.append(words)
-    return saved.entries
+        return raw_json.Loaded({}, {}, damage=(str(error),))
 
 
 def _records(
@@ -229,14 +174,14 @@ def _records(
     for key in (*forward, *(key for key in backward if key not in forward)):
         name = _NAME.fullmatch(key)
         if name is None:
-            skipped[_UNNAMED] += 1
+            skipped[UNNAMED] += 1
             continue
         namespace, api = map(printable_line, name.group(1, 2))
         full = f"{namespace}.{api}.{name[3]}"
         yield Record(full, sys.intern(namespace), sys.intern(api), int(name[3]), forward.get(key), backward.get(key))
 
 
-def _folders(path: Path, part: str, rank: str) -> tuple[Path, ...]:
+def _folders(path: Path, part: str, rank: str) -> _Folders:
     """Where the files of one direction lie: in the folder of the process that wrote them, else in the only one."""
     folder = path.with_name(f"{part}_real_data")
     named = folder / rank

@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, ClassVar, TypeAlias
@@ -17,7 +16,7 @@ from typing import Any, ClassVar, TypeAlias
 import msgspec
 
 from pytest_probe.errors import NotRebuilt, RecordError
-from pytest_probe.model.dump import Argument, Number
+from pytest_probe.model.dump import Argument, Number, TensorSpec
 from pytest_probe.numerics.dtypes import PACKED
 from pytest_probe.records.raw_json import TOKENS
 from pytest_probe.system.tensor_files.base import MAX_EMPTY, MAX_EXTENT, MAX_RANK
@@ -37,6 +36,8 @@ _NO_NUMPY_DTYPE = re.compile(r"q?u?int\d+(x\d)?|bits\d.*|complex32|float4.*")
 _KNOWN_KINDS = "a tensor, an array, a number, text, a dtype, a range or slice, or lists, tuples and dicts of them"
 # Words for numbers that are not finite: quoted in place by `lazy_json`, or as strings by some versions of msprobe.
 _NONFINITE: Mapping[str, float] = {**TOKENS, "NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+# How readers count entries whose keys name none.
+UNNAMED = "entries with a name that is no API call"
 # Bytes of an entry of an untrusted dump, enough for 20,000 tensors in one call. Decoded, it takes ten times as much.
 MAX_ENTRY = 1 << 24
 MAX_TEXT = 1 << 16  # characters of a text
@@ -199,7 +200,7 @@ class Fields:
         return float(share)
 
 
-class ArgumentFields(Fields, ABC):
+class ArgumentFields(Fields):
     """Reads the arguments of an entry, in whose JSON an object may name its type.
 
     leaves: what reads an object of each type, NumPy's scalars without "numpy.".
@@ -207,9 +208,31 @@ class ArgumentFields(Fields, ABC):
 
     leaves: ClassVar[Mapping[str, LeafReader]]
 
-    @abstractmethod
     def argument(self, value: Any, field: str) -> Argument:
         """The argument that a JSON value describes."""
+        if value is None:
+            return None
+        if isinstance(value, list):
+            return self.items(value, field)
+        if not isinstance(value, dict):
+            raise self.error(field, quoted(value), "an object, a list or null")
+        return self.typed(value, value.get("type"), field)
+
+    def items(self, values: Sequence[Any], field: str) -> list[Argument]:
+        return [self.argument(value, f"{field}.{index}") for index, value in enumerate(values)]
+
+    def gradient(self, value: Any, field: str) -> Argument:
+        return None if value is None else self.argument(value, field)
+
+    def tensors(
+        self, values: Sequence[Any], field: str, wanted: str = "a tensor or null"
+    ) -> tuple[TensorSpec | None, ...]:
+        """Gradients, None for those that did not come."""
+        found = tuple(self.gradient(value, f"{field}.{index}") for index, value in enumerate(values))
+        for index, item in enumerate(found):
+            if not isinstance(item, TensorSpec | None):
+                raise self.error(f"{field}.{index}", quoted(values[index]), wanted)
+        return found
 
     def leaf(self, kind: str, value: Mapping[str, Any], field: str) -> Argument:
         """The argument of an object with the name of its type."""
@@ -305,14 +328,8 @@ def _is_held(number: int) -> bool:
     return LEAST <= number <= LARGEST
 
 
-def _plain(kind: type, wanted: str) -> Callable[[Fields, Mapping[str, Any], str], Argument]:
-    return lambda fields, value, field: fields.need(value, "value", field, kind, wanted)
-
-
-_BOOL = _plain(bool, "true or false")
 # By the type that a dump names: what reads such a leaf.
 PLAIN: Mapping[str, LeafReader] = {
-    "bool": _BOOL,
     "int": _integer,
     "float": _floating,
     "str": _text,
@@ -320,7 +337,9 @@ PLAIN: Mapping[str, LeafReader] = {
     "slice": _slice,
     "range": _range,
     "ellipsis": lambda fields, value, field: ...,
-    "bool_": _BOOL,
+    **dict.fromkeys(
+        ("bool", "bool_"), lambda fields, value, field: fields.need(value, "value", field, bool, "true or false")
+    ),
     "str_": _text,
     **dict.fromkeys(("float16", "float32", "float64"), _floating),
     **dict.fromkeys(("complex64", "complex128"), _complex),

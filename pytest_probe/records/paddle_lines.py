@@ -30,7 +30,7 @@ from pytest_probe.model.dump import (
     leaves,
     no_frames,
 )
-from pytest_probe.numerics.dtypes import is_complex, is_floating
+from pytest_probe.numerics.dtypes import is_inexact
 from pytest_probe.records import raw_json
 from pytest_probe.records.fields import DUMP_DTYPES, LARGEST, LEAST, MAX_ENTRY, MAX_TEXT
 from pytest_probe.records.paddleapex import bare_dtype, has_gradient, text_or_dtype
@@ -294,7 +294,7 @@ def _tensor(sizes: str, dtype: str) -> TensorSpec:
         raise ValueError(f"the shape [{sizes[:60]}]", f"at most {MAX_RANK} sizes, integers from 0 on, below 2**63")
     if 0 in shape and math.prod(filter(None, shape)) >= MAX_EMPTY:
         raise ValueError(f"the shape [{sizes[:60]}]", "sizes whose product, zeros left out, is below 2**59")
-    return TensorSpec(name, shape, requires_grad=is_floating(name) or is_complex(name))
+    return TensorSpec(name, shape, requires_grad=is_inexact(name))
 
 
 # How a call begins. A text file is of this format if one of its lines can be parsed, whatever the others are.

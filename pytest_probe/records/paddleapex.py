@@ -19,12 +19,13 @@ import msgspec
 
 from pytest_probe.errors import LostArgument
 from pytest_probe.model.dump import Argument, Call, DeviceSpec, DtypeSpec, Dump, Number, Record, TensorSpec, no_frames
-from pytest_probe.numerics.dtypes import float_format, is_complex, is_floating, numpy_dtype
+from pytest_probe.numerics.dtypes import float_format, is_complex, is_floating, is_inexact, numpy_dtype
 from pytest_probe.records import raw_json
 from pytest_probe.records.fields import (
     DUMP_DTYPES,
     MAX_ENTRY,
     PLAIN,
+    UNNAMED,
     ArgumentFields,
     Fields,
     LeafReader,
@@ -110,17 +111,13 @@ def _range(
     """Max and Min, clipped to the dtype's range, since they are rounded outward; None for both where unknown."""
     if top is None or bottom is None or (top, bottom) == _UNKNOWN or is_complex(dtype):
         return None, None
-    if dtype_text == _RAW and _is_raw(top, bottom):
+    raw = dtype_text == _RAW and 0 <= bottom <= top <= _LARGEST_RAW and top >= _LEAST_RAW
+    if raw and float(top).is_integer() and float(bottom).is_integer():
         return None, None
     if is_floating(dtype):
         largest = float_format(numpy_dtype(dtype)).max
         return _within(top, largest), _within(bottom, largest)
     return top, bottom
-
-
-def _is_raw(top: Number, bottom: Number) -> bool:
-    whole = all(math.isfinite(number) and float(number).is_integer() for number in (top, bottom))
-    return whole and 0 <= bottom <= top <= _LARGEST_RAW and top >= _LEAST_RAW
 
 
 def _within(number: Number, largest: float) -> Number:
@@ -155,9 +152,9 @@ def _has_backward(api: str, raw: Any) -> bool:
         return False
     try:
         body = msgspec.json.decode(raw)
-        return isinstance(body, dict) and any(
-            map(_wants_gradient, _tensor_objects([body.get("args"), body.get("kwargs")]))
-        )
+        found = _tensor_objects([body.get("args"), body.get("kwargs")] if isinstance(body, dict) else [])
+        wanting = (bare_dtype(str(tensor.get("dtype"))) for tensor in found if tensor.get("stop_gradient") is False)
+        return any(dtype in DUMP_DTYPES and is_inexact(dtype) for dtype in wanting)
     except (ValueError, RecursionError):
         return False
 
@@ -168,11 +165,6 @@ def _tensor_objects(value: Any) -> Iterator[dict[str, Any]]:
     elif isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:
             yield from _tensor_objects(item)
-
-
-def _wants_gradient(tensor: Mapping[str, Any]) -> bool:
-    dtype = bare_dtype(str(tensor.get("dtype")))
-    return tensor.get("stop_gradient") is False and dtype in DUMP_DTYPES and (is_floating(dtype) or is_complex(dtype))
 
 
 class _EntryFields(ArgumentFields):
@@ -190,7 +182,11 @@ class _EntryFields(ArgumentFields):
         """backward: the record has one."""
         args = self.items(self.need(body, "args", "", list, "a list of arguments"), "args")
         kwargs = self.optional(body, "kwargs", "", dict, "an object of arguments")
-        named = {key: self.keyword(key, value) for key, value in kwargs.items()}
+        # The replay replaces any device by its own.
+        named = {
+            key: DeviceSpec("cpu") if value is None and key in _PLACES else self.argument(value, f"kwargs.{key}")
+            for key, value in kwargs.items()
+        }
         gradients = self.gradients(self.optional(body, "dout_list", "", list, "a list of gradients"))
         return Call(tuple(args), named, None, gradients if backward else None)
 
@@ -198,21 +194,7 @@ class _EntryFields(ArgumentFields):
         """The incoming gradients, in the order in which they came; none where not all came."""
         if _FAILED in values:
             return ()
-        found = tuple(
-            None if value is None else self.argument(value, f"dout_list.{index}") for index, value in enumerate(values)
-        )
-        for index, item in enumerate(found):
-            if not isinstance(item, TensorSpec | None):
-                raise self.error(f"dout_list.{index}", quoted(values[index]), f'a tensor, null or "{_FAILED}"')
-        return found
-
-    def items(self, values: list[Any], field: str) -> list[Argument]:
-        return [self.argument(value, f"{field}.{index}") for index, value in enumerate(values)]
-
-    def keyword(self, key: str, value: Any) -> Argument:
-        if value is None and key in _PLACES:
-            return DeviceSpec("cpu")  # the replay replaces any device by its own
-        return self.argument(value, f"kwargs.{key}")
+        return self.tensors(values, "dout_list", f'a tensor, null or "{_FAILED}"')
 
     def argument(self, value: Any, field: str) -> Argument:
         if value is None:
@@ -247,7 +229,6 @@ _ENTRY = re.compile(_KEY + r"\{")
 _WITH_ARGUMENTS = re.compile(_KEY.encode() + rb'\{\s*"args"')
 # 19 digits may be more than an int64; a zero before them would make one name of two keys.
 _NUMBER = re.compile(r"0|[1-9]\d{0,17}", re.ASCII)
-_UNNAMED = "entries with a name that is no API call"
 # A file with a part of a rank's records, by their dtype; `_all` has all of them.
 _PART = re.compile(r"(forward_rank\d+)_(?:half|other)(\.json(?:\.gz)?)")
 
@@ -264,10 +245,12 @@ class PaddleApexReader:
 
     def read(self, path: Path) -> Dump:
         """Read the dump. Raises DumpError where no entry can be found in it."""
-        entries, notes, damage, stored = _load(path)
+        content = raw_json.read_bytes(path)
+        stored = b'"real_data_path"' in content
+        loaded = raw_json.load(path, _ENTRY, content=content)
         skipped: Counter[str] = Counter()
         with paused_gc():
-            records = tuple(_records(entries, skipped))
+            records = tuple(_records(loaded.entries, skipped))
         return Dump(
             path=path,
             framework="paddle",
@@ -278,8 +261,8 @@ class PaddleApexReader:
             stack=no_frames,
             data_dirs=(path.parent,),
             fields={"input": "args", "kwargs": "kwargs", "grad": "dout_list"},
-            notes=tuple(notes),
-            damage=damage,
+            notes=loaded.notes,
+            damage=loaded.damage,
             skipped=dict(skipped),
         )
 
@@ -297,27 +280,12 @@ def whole_of(file: Path) -> Path | None:
     return file.with_name(f"{part[1]}_all{part[2]}") if part else None
 
 
-def _load(path: Path) -> tuple[Mapping[str, msgspec.Raw], list[str], tuple[str, ...], bool]:
-    """Entries, notes and damage of a dump file, and whether it names files of tensors."""
-    buffer = raw_json.read_bytes(path)
-    stored = b'"real_data_path"' in buffer
-    try:
-        entries = raw_json.parse(buffer)
-        # A view, since a copy is as large as the file.
-        whole = memoryview(buffer)[buffer.find(b"{") : buffer.rfind(b"}") + 1]
-        return entries, raw_json.repetitions(msgspec.Raw(whole), entries), (), stored
-    except (ValueError, RecursionError) as error:
-        reason = str(error)
-    saved, words = raw_json.salvage_file(path, _ENTRY, reason)
-    return saved.entries, [], (words,), stored
-
-
 def _records(entries: Mapping[str, msgspec.Raw], skipped: Counter[str]) -> Iterator[Record]:
     for key, raw in entries.items():
         api, star, number = key.rpartition("*")
         namespace, dot, name = api.partition(".")
         if not (star and dot and namespace and name and _NUMBER.fullmatch(number)):
-            skipped[_UNNAMED] += 1
+            skipped[UNNAMED] += 1
             continue
         full, namespace, name = map(printable_line, (f"{api}.{number}", namespace, name))
         backward = raw if _has_backward(name, raw) else None

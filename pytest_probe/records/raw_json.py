@@ -66,12 +66,6 @@ def parse(buffer: bytearray) -> dict[str, msgspec.Raw]:
             return _MEMBERS.decode(buffer)
 
 
-def members(raw: msgspec.Raw) -> dict[str, msgspec.Raw]:
-    """The members of a raw JSON object. Raises msgspec.ValidationError where it is something else."""
-    with paused_gc():
-        return _MEMBERS.decode(raw)
-
-
 def quote_tokens(buffer: bytearray) -> None:
     """Turn bare NaN, Infinity and -Infinity into the strings of `TOKENS`, in place.
 
@@ -225,23 +219,46 @@ def salvage(data: bytearray, entry: re.Pattern[str], under: str = "") -> Salvage
     return saved
 
 
-def repetitions(raw: msgspec.Raw, entries: Mapping[str, msgspec.Raw]) -> list[str]:
-    """A note for each key that an undamaged JSON object holds more than once; entries are its decoded members."""
-    if is_complete(raw, entries):
-        return []
-    repeated = repeated_keys(bytes(raw))
-    return [f"entry {name} occurs {count} times, the last one counts" for name, count in repeated.items()]
+class Loaded(Struct, frozen=True):
+    """What a dump file holds: its other top-level values, its entries, notes on keys that occur several times, and what
+    is damaged."""
+
+    header: Mapping[str, Any]
+    entries: Mapping[str, msgspec.Raw]
+    notes: tuple[str, ...] = ()
+    damage: tuple[str, ...] = ()
 
 
-def salvage_file(path: Path, entry: re.Pattern[str], reason: str, under: str = "") -> tuple[Salvage, str]:
-    """What is whole in a damaged dump file, and what is damaged in it; reason is what the JSON parser said.
-
-    The file is read again, because `quote_tokens` may have changed bytes after the damage. Raises DumpError where no
-    entry could be read.
-    """
+def load(path: Path, entry: re.Pattern[str], under: str = "", content: bytearray | None = None) -> Loaded:
+    """The entries of a dump file, of a damaged one those that are whole; entry and under are as `salvage` takes them,
+    content is the file where it was read already. Raises DumpError where there is no entry, and OSError."""
+    try:
+        return _undamaged(path, read_bytes(path) if content is None else content, under)
+    except (ValueError, RecursionError) as error:
+        reason = str(error)
+    # After the except block, whose traceback would keep the first buffer alive. Read again, because `quote_tokens` may
+    # have changed bytes after the damage.
     with paused_gc():
         saved = salvage(read_bytes(path), entry, under)
-    return saved, _damage(path, saved, reason)
+    return Loaded(saved.header, saved.entries, damage=(_damage(path, saved, reason),))
+
+
+def _undamaged(path: Path, content: bytearray, under: str) -> Loaded:
+    top = parse(content)
+    header: dict[str, Any] = {}
+    if under:
+        raw = top.pop(under, None)
+        if raw is None:
+            raise DumpError(path, f"has no entries: the key {under!r} is missing", ADVICE)
+        header = {key: msgspec.json.decode(value) for key, value in top.items()}
+        with paused_gc():
+            entries = _MEMBERS.decode(raw)
+    else:
+        # A view, since a copy is as large as the file.
+        raw, entries = msgspec.Raw(memoryview(content)[content.find(b"{") : content.rfind(b"}") + 1]), top
+    repeated = {} if is_complete(raw, entries) else repeated_keys(bytes(raw))
+    notes = (f"entry {name} occurs {count} times, the last one counts" for name, count in repeated.items())
+    return Loaded(header, entries, tuple(notes))
 
 
 def _damage(path: Path, saved: Salvage, reason: str) -> str:
@@ -344,7 +361,9 @@ def _entries(text: _Text, saved: Salvage, start: int) -> int:
             name, at = text.key(at)
             # Up to the next entry at most, so that one broken value does not swallow those after it.
             end = text.value(at, text.next_entry(at))[1]
-            saved.entries[name] = _raw(text.data[at:end])
+            entry = bytearray(text.data[at:end])
+            quote_tokens(entry)
+            saved.entries[name] = msgspec.Raw(bytes(entry))
             name, resume = "", end
             at = text.next_member(end)
         except _Broken as error:
@@ -352,12 +371,6 @@ def _entries(text: _Text, saved: Salvage, start: int) -> int:
             at = text.next_entry(resume)
             if at == len(text.text):
                 return at
-
-
-def _raw(data: bytes | bytearray) -> msgspec.Raw:
-    entry = bytearray(data)
-    quote_tokens(entry)
-    return msgspec.Raw(bytes(entry))
 
 
 def _note(text: _Text, saved: Salvage, offset: int, entry: str, last: str) -> None:

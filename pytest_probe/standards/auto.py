@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pytest_probe.model.comparison import Comparison, Evidence, Standard
 from pytest_probe.model.run import BoundCall
 from pytest_probe.model.verdict import TABLE_METRIC, OutputVerdict
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, dtype_name, float_format, widen
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, dtype_name, float_format, is_inexact, widen
 from pytest_probe.numerics.noise_ratio import FAN_IN_CAP, FAN_IN_START, nearest_run
 from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards import exact
@@ -33,7 +33,7 @@ from pytest_probe.standards.noise.summed_terms import summed_terms
 from pytest_probe.standards.tables import details
 from pytest_probe.standards.tools.release import RuleVerdict
 from pytest_probe.standards.tools.table import BENCHMARK, Rule, Table, packaged
-from pytest_probe.standards.tools.tool import differing, is_float, justification, justified, measured_for, ruled
+from pytest_probe.standards.tools.tool import differing, justification, justified, measured_for, ruled
 
 # The first class of the API decides. Those that cannot be compared come first, bit for bit comes last.
 _FORWARD: tuple[tuple[str, Standard], ...] = (
@@ -69,7 +69,7 @@ class Auto:
         if verdict.verdict != "pass" or verdict.standard != "noise" or _is_right(comparison, verdict):
             return verdict
         rule = self.table.rule(comparison.call.api, dtype_name(comparison.actual.dtype))
-        if comparison.allowance.emulated or not is_float(comparison) or not _asked(rule, comparison):
+        if comparison.allowance.emulated or not is_inexact(comparison.actual.dtype) or not _asked(rule, comparison):
             return verdict
         found = _judged(comparison, rule)
         # A table that fails the right result as well says nothing of this one.

@@ -18,6 +18,7 @@ from pytest_probe.numerics.dtypes import (
     float_format,
     is_complex,
     is_floating,
+    is_inexact,
     round_to,
 )
 from pytest_probe.numerics.ulp import ulp_distance
@@ -69,7 +70,7 @@ def _passed(comparison: Comparison, measured: Mapping[str, Metric]) -> OutputVer
     actual, basis = comparison.actual, Basis(comparison, None) if comparison.sampled else None
     name, dtype = comparison.name, dtype_name(actual.dtype)
     found = None
-    if is_floating(actual.dtype) or is_complex(actual.dtype):
+    if is_inexact(actual.dtype):
         # One ulp; and one roundoff of all elements where there is a number.
         scale = float_format(comparison.precision).roundoff if comparison.expected.any() else None
         found = Detects(scale, 1.0, 1.0 if row_of(actual) else None)
@@ -94,7 +95,7 @@ def _is_right(comparison: Comparison) -> bool:
 
 def correctly_rounded(expected: AnyArray, dtype: np.dtype) -> AnyArray:
     """The reference in the output's dtype, rounded once; integers and bool as they are."""
-    if not (is_floating(dtype) or is_complex(dtype)):
+    if not is_inexact(dtype):
         return expected
     return round_to(expected, dtype)
 
@@ -141,7 +142,7 @@ def elements(comparison: Comparison, score: AnyArray, ratios: AnyArray | None = 
 def distances(comparison: Comparison) -> AnyArray:
     """How far each element is from the reference, in ULP; of integers their differences."""
     actual = comparison.actual
-    if is_floating(actual.dtype) or is_complex(actual.dtype):
+    if is_inexact(actual.dtype):
         return ulp_distance(actual, comparison.expected, actual.dtype)
     return np.abs(actual.astype(np.float64) - comparison.expected.astype(np.float64))
 
@@ -150,7 +151,7 @@ def _elements(comparison: Comparison, indices: Sequence[tuple[int, ...]], ratios
     actual, expected = (
         np.array([side[index] for index in indices], side.dtype) for side in (comparison.actual, comparison.expected)
     )
-    if is_floating(actual.dtype) or is_complex(actual.dtype):
+    if is_inexact(actual.dtype):
         apart = ulp_distance(actual, expected, actual.dtype).tolist()
     else:
         apart = [abs(int(first) - int(second)) for first, second in zip(actual, expected, strict=True)]

@@ -22,7 +22,7 @@ from pytest_probe.check.structure import Sides, changed_and_not_returned, change
 from pytest_probe.errors import NoReference
 from pytest_probe.inputs.draws import RandomStreams
 from pytest_probe.model.dump import Direction
-from pytest_probe.model.run import Way, with_leaves
+from pytest_probe.model.run import Way
 from pytest_probe.model.verdict import Metric, OutputVerdict
 from pytest_probe.numerics.arrays import equal_in_float64, widened_dtype
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, round_to, widen
@@ -215,8 +215,13 @@ class Pieces(Struct, frozen=True):
         looked = {
             name: _Looked(self.cut, name, tests[name], self.actual[name].shape, steps.get(name)) for name in self.names
         }
-        scan = _Scan(self.cut, looked, int(MOST * self.cut.extent))
-        if not self._looked_through(scan) or self.actual.keys() != scan.sums.keys() | scan.looked.keys():
+        scan = _Scan(looked, int(MOST * self.cut.extent))
+        with self._threads() as pool:
+            pieces = enumerate(self.cut.windows(self._arrays))
+            found = in_order(pool, _AHEAD * self._cores, partial(self._seen, scan), pieces)
+            through = all(seen is not None and scan.take(seen) for seen in found)
+        # Many places are open, or the reference does not give all.
+        if not through or self.actual.keys() != scan.sums.keys() | scan.looked.keys():
             return None
         sums = (self._sums(scan.sums),) if scan.sums else ()
         if not self.names:
@@ -227,15 +232,6 @@ class Pieces(Struct, frozen=True):
         described = {name: looked.metrics() for name, looked in scan.looked.items()}
         sides = self._sides(places, described, further)
         return None if sides is None else (sides, *sums)
-
-    def _looked_through(self, scan: _Scan) -> bool:
-        """Does the scan of all pieces leave few places open?"""
-        pieces = enumerate(self.cut.windows(self._arrays))
-        with self._threads() as pool:
-            for seen in in_order(pool, _AHEAD * self._cores, partial(self._seen, scan), pieces):
-                if seen is None or not scan.take(seen):
-                    return False
-        return True
 
     def _threads(self) -> AbstractContextManager[Executor | None]:
         """Those in which pieces run; None for one after another, as where a user's function may not be made for
@@ -252,7 +248,7 @@ class Pieces(Struct, frozen=True):
         return max(1, min(usable_cores(), _UNCUT // max(uncut, 1)))
 
     def _seen(self, scan: _Scan, piece: tuple[int, slice]) -> _Seen | None:
-        """What is seen in a piece; None where the reference refuses."""
+        """What is seen in a piece, in any thread; None where the reference refuses, or does not give all."""
         (number, window), reference = piece, self.replay.reference
         found = self._piece(window, reference.way)
         if found is None:
@@ -278,7 +274,16 @@ class Pieces(Struct, frozen=True):
             incoming = self.cut.incoming_at(self.replay.incoming, window)
             return replace(self.replay, reference=_at(reference, self.cut, window), incoming=incoming)
 
-        return scan.look(window, actual, expected, part)
+        if not scan.looked.keys() <= expected.keys():
+            return None
+        sums: dict[str, AnyArray] = {}
+        self.cut.add(sums, expected, window)
+        tensors = {
+            name: looked.look(max(window.start, self.cut.first(name)), actual[name], expected[name], part)
+            for name, looked in scan.looked.items()
+            if actual[name].size
+        }
+        return _Seen(sums, tensors)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -361,15 +366,11 @@ class _Looked:
         others = tuple(axis for axis in range(actual.ndim) if axis != self._axis)
         left = self._test(actual, expected)
         if self._steps is not None and left.any():
-            left &= self._unlike(self._steps(part()), actual)
+            # What steps give bit for bit is not open.
+            steps = self._steps(part()).get(self._name)
+            left &= True if steps is None else widen(round_to(steps, actual.dtype)) != widen(actual)
         places = start + np.flatnonzero(left.any(axis=others))
         return _SeenOfTensor(described, farthest, places)
-
-    def _unlike(self, steps: Mapping[str, AnyArray], actual: AnyArray) -> BoolArray:
-        """The elements that steps do not give bit for bit."""
-        if self._name not in steps:
-            return np.ones(actual.shape, dtype=bool)
-        return np.asarray(widen(round_to(steps[self._name], actual.dtype)) != widen(actual))
 
     def take(self, seen: _SeenOfTensor) -> None:
         # What it is farthest off is known here for all pieces before.
@@ -398,31 +399,10 @@ class _Scan(Struct):
     """All tensors of a case, piece after piece: those that are cut, and sums of the others. most: open places from
     which on the scan is in vain."""
 
-    cut: Cut
     looked: Mapping[str, _Looked]
     most: int
     sums: dict[str, AnyArray] = field(default_factory=dict)
     open: int = 0
-
-    def look(
-        self,
-        window: slice,
-        actual: Mapping[str, AnyArray],
-        expected: Mapping[str, AnyArray],
-        part: Callable[[], Replay],
-    ) -> _Seen | None:
-        """At a piece; None where the reference does not give all. Threads may look at several at the same time. part
-        gives the replay of the piece alone."""
-        if not self.looked.keys() <= expected.keys():
-            return None
-        sums: dict[str, AnyArray] = {}
-        self.cut.add(sums, expected, window)
-        tensors = {
-            name: looked.look(max(window.start, self.cut.first(name)), actual[name], expected[name], part)
-            for name, looked in self.looked.items()
-            if actual[name].size
-        }
-        return _Seen(sums, tensors)
 
     def take(self, seen: _Seen) -> bool:
         """Add the next piece; False where too many places are open."""
@@ -437,9 +417,7 @@ class _Scan(Struct):
 
 def _at(reference: Reference, cut: Cut, places: Places) -> Reference:
     """The reference of some places alone, with the run of its corner."""
-    leaves = cut.leaves_at(reference.leaves, places)
-    candidate = replace(reference.candidate, arguments=with_leaves(reference.candidate.arguments, leaves))
-    return replace(reference, candidate=candidate, leaves=leaves, corner=None, cached=None)
+    return reference.with_leaves(cut.leaves_at(reference.leaves, places), corner=None, cached=None)
 
 
 def reference_results(replay: Replay, direction: Direction) -> dict[str, AnyArray]:

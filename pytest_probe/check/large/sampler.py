@@ -21,14 +21,13 @@ from pytest_probe.check.perturbed import Perturbation, PerturbedRuns
 from pytest_probe.check.reference import other_reading
 from pytest_probe.check.replay import Replay
 from pytest_probe.check.structure import Compared, Sides, changed_arguments, nearest_structure, structure_error
-from pytest_probe.errors import NoReference
 from pytest_probe.inputs.draws import RecordStreams
 from pytest_probe.model.dump import Direction
-from pytest_probe.model.run import Run, Wanted, with_leaves
+from pytest_probe.model.run import Run, Wanted
 from pytest_probe.model.verdict import OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, widen
 from pytest_probe.numerics.noise_ratio import root_mean_square
-from pytest_probe.user_errors import exception_line
+from pytest_probe.user_errors import no_reference
 
 # Elements: 32 MiB of float64, where a wide copy of the whole would be gigabytes.
 CHUNK = 1 << 22
@@ -253,9 +252,7 @@ class Sampler(Struct, frozen=True):
             for leaf_name, leaf in whole.leaves.items()
         }
         wanted = None if whole.wanted is None or self.direction == "forward" else Wanted(frozenset({name}))
-        candidate = replace(whole.candidate, arguments=with_leaves(whole.candidate.arguments, leaves))
-        part = replace(whole, candidate=candidate, leaves=leaves, wanted=wanted, contraction=None)
-        reference = part.ran()
+        reference = whole.with_leaves(leaves, wanted=wanted, contraction=None).ran()
         outputs = {key: change(value, contraction.output) for key, value in self.replay.actual.outputs.items()}
         actual = Run(outputs, frozenset(), lambda leaf_name: leaves[leaf_name].array)
         incoming = {key: change(array, contraction.output) for key, array in self.replay.incoming.items()}
@@ -270,25 +267,23 @@ def _first(pointed: Any, random: AnyArray, size: int) -> AnyArray:
 def compared_in_samples(sampler: Sampler, actual: Mapping[str, Any]) -> Compared:
     """A sample of each tensor, and what differs in structure. Raises NoReference where the reference raises."""
     replay, backward = sampler.replay, sampler.direction == "backward"
-    structural = tuple(_missing(sampler, actual) if backward else _structural(sampler, actual))
+    if backward:
+        wanted, leaves = replay.reference.wanted, replay.reference.leaves
+        missing = sorted(frozenset() if wanted is None else wanted.names - actual.keys())
+        words = "the device gives no gradient"
+        structural = tuple(structure_error(f"grad.{name}", leaves[name].array, words) for name in missing)
+    else:
+        structural = tuple(_structural(sampler, actual))
     # Of another shape, it has no rows that could be set side by side.
     wrong = {verdict.name.removeprefix("grad.") for verdict in structural}
-    samples = [_sample(sampler, name, array) for name, array in actual.items() if name not in wrong]
+    with no_reference("float64 on the CPU"):
+        samples = [sampler.sample(name, array) for name, array in actual.items() if name not in wrong]
     notes = tuple(
         f"sampled: {'grad.' * backward}{sample.name}: {sample.share:.2%} of its elements" for sample in samples
     )
     replay = replace(replay, reference=replace(replay.reference, notes=(*replay.reference.notes, *notes)))
     sides = [nearest_structure(list(_readings(sample, sampler.direction))) for sample in samples]
     return Compared(replay, actual, (Sides(replay, {}, {}, structural), *sides))
-
-
-def _sample(sampler: Sampler, name: str, array: AnyArray) -> Sample:
-    try:
-        return sampler.sample(name, array)
-    except MemoryError:
-        raise
-    except Exception as error:
-        raise NoReference(f"float64 on the CPU raised {exception_line(error)}") from error
 
 
 def _readings(sample: Sample, direction: Direction) -> Iterator[Sides]:
@@ -312,9 +307,3 @@ def _structural(sampler: Sampler, actual: Mapping[str, Any]) -> Iterator[OutputV
             wanted = [contraction.extents.get(index or "", "any") for index in contraction.output]
             reason = f"shape {list(shape)}, the reference has {wanted}"
             yield OutputVerdict(name, shape, dtype, "error", "structure", reason)
-
-
-def _missing(sampler: Sampler, actual: Mapping[str, Any]) -> Iterator[OutputVerdict]:
-    reference = sampler.replay.reference
-    for name in sorted(frozenset() if reference.wanted is None else reference.wanted.names - actual.keys()):
-        yield structure_error(f"grad.{name}", reference.leaves[name].array, "the device gives no gradient")

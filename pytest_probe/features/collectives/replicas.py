@@ -24,7 +24,7 @@ from pytest_probe.model.dump import Dump, Record, TensorSpec
 from pytest_probe.model.verdict import OutputVerdict, Verdict
 from pytest_probe.numerics.dtypes import AnyArray
 from pytest_probe.records import module_path
-from pytest_probe.records.msprobe.call_sites import as_written
+from pytest_probe.records.msprobe.entries import as_written
 from pytest_probe.records.named_tensors import LEVEL as NAMED
 
 STANDARD = "replicas"

@@ -17,12 +17,11 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec.structs import replace
 
-from pytest_probe.errors import DumpError
 from pytest_probe.model.dump import TENSOR_FOLDER, Call, DtypeSpec, Dump, Record, TensorSpec, named_tensors
 from pytest_probe.records import raw_json
-from pytest_probe.records.fields import LeafReader, quoted
-from pytest_probe.records.msprobe.call_sites import MODULES, ConstructFile, StackFile, is_of_parameters
-from pytest_probe.records.msprobe.entries import Entry, decode, gradients, tensor
+from pytest_probe.records.fields import UNNAMED, LeafReader, quoted
+from pytest_probe.records.msprobe.call_sites import ConstructFile, StackFile
+from pytest_probe.records.msprobe.entries import MODULES, Entry, decode, gradients, is_of_parameters, tensor
 from pytest_probe.system import archive
 from pytest_probe.system.process import paused_gc
 from pytest_probe.system.text import printable_line
@@ -74,8 +73,6 @@ _KNOWN_LEVELS = ("L0", "L1", "L2", "mix", "debug")
 # Known top-level keys; others get a note.
 _KEYS = ("task", "level", "framework", "dump_data_dir", "data", "probe")
 _OTHER = {"forward": "backward", "backward": "forward"}
-# Counts entries whose names do not end in a number and a direction.
-_UNNAMED = "entries with a name that is no API call"
 # Any JSON may have a key "data": the header, or an entry's name, must be there too.
 _DATA = re.compile(rb'"data"\s*:\s*\{')
 _TASK, _LEVEL = re.compile(rb'"task"\s*:'), re.compile(rb'"level"\s*:')
@@ -99,7 +96,8 @@ class MsprobeReader:
 
     def read(self, path: Path) -> Dump:
         """Read the dump. Raises DumpError where no entry can be found in it."""
-        header, entries, notes, damage = _load(path)
+        loaded = raw_json.load(path, _ENTRY, "data")
+        header, entries, notes = loaded.header, loaded.entries, list(loaded.notes)
         # Old files do not name it: then the entries tell.
         if "framework" not in header and any(_OWN_TYPE.search(memoryview(raw)) for raw in entries.values()):
             framework = FRAMEWORK
@@ -110,9 +108,9 @@ class MsprobeReader:
         with paused_gc():
             records = tuple(_records(entries, skipped, no_calls))
             compare_only = tuple(_module_records(entries))
-        if skipped[_UNNAMED]:
+        if skipped[UNNAMED]:
             first = next(name for name in entries if not (_skip_kind(name, no_calls) or _split_name(name)))
-            notes.append(f"{_UNNAMED}: {skipped[_UNNAMED]}, the first is {first!r}")
+            notes.append(f"{UNNAMED}: {skipped[UNNAMED]}, the first is {first!r}")
         return Dump(
             path=path,
             framework=framework,
@@ -126,31 +124,9 @@ class MsprobeReader:
             observed=partial(gradients, path, entries=kind),
             data_dirs=_data_dirs(path, header.get("dump_data_dir"), notes),
             notes=(*notes, *(f"unknown top-level key {key!r}" for key in header if key not in _KEYS)),
-            damage=damage,
+            damage=loaded.damage,
             skipped=dict(skipped),
         )
-
-
-def _load(path: Path) -> tuple[dict[str, Any], dict[str, msgspec.Raw], list[str], tuple[str, ...]]:
-    """Header, entries, notes and damage of a dump file."""
-    try:
-        return *_load_undamaged(path), ()
-    except (ValueError, RecursionError) as error:
-        reason = str(error)
-    # After the except block, whose traceback would keep the first buffer alive.
-    saved, words = raw_json.salvage_file(path, _ENTRY, reason, "data")
-    return saved.header, saved.entries, [], (words,)
-
-
-def _load_undamaged(path: Path) -> tuple[dict[str, Any], dict[str, msgspec.Raw], list[str]]:
-    """Header, entries and notes of an undamaged dump file."""
-    top = raw_json.parse(raw_json.read_bytes(path))
-    raw = top.pop("data", None)
-    if raw is None:
-        raise DumpError(path, "has no entries: the key 'data' is missing", raw_json.ADVICE)
-    entries = raw_json.members(raw)
-    header = {key: msgspec.json.decode(value) for key, value in top.items()}
-    return header, entries, raw_json.repetitions(raw, entries)
 
 
 def _records(
@@ -163,7 +139,7 @@ def _records(
         kind = _skip_kind(entry, no_calls)
         parts = None if kind else _split_name(entry)
         if parts is None:
-            skipped[kind or _UNNAMED] += 1
+            skipped[kind or UNNAMED] += 1
             continue
         name, direction, namespace, api, number = parts
         other = entries.get(f"{name}.{_OTHER[direction]}")

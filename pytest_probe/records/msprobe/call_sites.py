@@ -12,6 +12,7 @@ import msgspec
 
 from pytest_probe.model.dump import Frame
 from pytest_probe.records import raw_json
+from pytest_probe.records.msprobe.entries import MODULES, as_written
 from pytest_probe.system.text import printable, printable_line
 
 # As traceback prints a frame: `File FILE, line 7, in FUNCTION, ` and the code in the next line. 9 digits suffice for
@@ -24,25 +25,6 @@ _INSTALLED = re.compile(r"^<frozen |[/\\](site-packages|dist-packages|lib/python
 _TOOLS = re.compile(r"[/\\](msprobe|ptdbg_ascend|api_accuracy_checker|torch|torch_npu|mindspore)[/\\]")
 # Frames in the cache: the calls of a program share most of theirs.
 _CACHED_FRAMES = 4096
-
-
-# The namespaces of modules: PyTorch's and MindSpore's.
-MODULES = ("Module", "Cell")
-_OF_PARAMETERS = "parameters_grad"
-
-
-def is_of_parameters(api: str) -> bool:
-    """Are the gradients of a module's parameters this record's?"""
-    return api.rpartition(".")[2] == _OF_PARAMETERS
-
-
-def as_written(entry: str) -> str:
-    """The key of an entry in the files: a module's has its direction before the number."""
-    if entry.partition(".")[0] not in MODULES:
-        return entry
-    name, _, direction = entry.rpartition(".")
-    stem, _, number = name.rpartition(".")
-    return name if is_of_parameters(stem) else f"{stem}.{direction}.{number}"
 
 
 class StackFile:
@@ -65,10 +47,7 @@ class StackFile:
 
     @cached_property
     def _raw(self) -> Mapping[str, msgspec.Raw]:
-        try:
-            found = raw_json.parse(raw_json.read_bytes(self.path))
-        except (OSError, ValueError, RecursionError):
-            return {}
+        found = _members(self.path)
         if not found or not _SHARED.match(next(iter(found.values()))):
             return found
         groups = (_decode(raw, tuple[list[str], msgspec.Raw]) for raw in found.values())
@@ -82,6 +61,13 @@ def user_frame(frames: Iterable[Frame]) -> Frame | None:
     """
     own = [frame for frame in frames if not _is_installed(frame.file)]
     return next((frame for frame in own if not _TOOLS.search(frame.file)), own[0] if own else None)
+
+
+def _members(path: Path) -> dict[str, msgspec.Raw]:
+    try:
+        return raw_json.parse(raw_json.read_bytes(path))
+    except (OSError, ValueError, RecursionError):
+        return {}
 
 
 @lru_cache(_CACHED_FRAMES)
@@ -131,11 +117,10 @@ class ConstructFile:
 
     @cached_property
     def _parents(self) -> Mapping[str, str | None]:
-        try:
-            raw = raw_json.parse(raw_json.read_bytes(self.path))
-        except (OSError, ValueError, RecursionError):
-            return {}
-        return {entry: _parent_module(value) for entry, value in raw.items()}
+        # Megatron's entries are a list of the module and a step.
+        found = ((entry, _decode(raw, Any)) for entry, raw in _members(self.path).items())
+        firsts = ((entry, value[0] if isinstance(value, list) and value else value) for entry, value in found)
+        return {entry: value if isinstance(value, str) else None for entry, value in firsts}
 
 
 def module_path(module: str) -> str:
@@ -147,14 +132,3 @@ def module_path(module: str) -> str:
         return module
     path = parts[1 : ends[-1]]
     return ".".join(path[:-1] or path)
-
-
-def _parent_module(raw: msgspec.Raw) -> str | None:
-    """Megatron's entries are a list of the module and a step."""
-    try:
-        found = msgspec.json.decode(raw)
-    except (ValueError, RecursionError):
-        return None
-    if isinstance(found, list):
-        found = found[0] if found else None
-    return found if isinstance(found, str) else None

@@ -27,7 +27,24 @@ from pytest_probe.model.dump import (
 )
 from pytest_probe.numerics.block_statistics import SHARES, BlockStatistics
 from pytest_probe.records.fields import PLAIN, ArgumentFields, Fields, LeafReader, finite, limited_depth, quoted
-from pytest_probe.records.msprobe.call_sites import MODULES, as_written, is_of_parameters
+
+# The namespaces of modules: PyTorch's and MindSpore's.
+MODULES = ("Module", "Cell")
+_OF_PARAMETERS = "parameters_grad"
+
+
+def is_of_parameters(api: str) -> bool:
+    """Are the gradients of a module's parameters this record's?"""
+    return api.rpartition(".")[2] == _OF_PARAMETERS
+
+
+def as_written(entry: str) -> str:
+    """The key of an entry in the files: a module's has its direction before the number."""
+    if entry.partition(".")[0] not in MODULES:
+        return entry
+    name, _, direction = entry.rpartition(".")
+    stem, _, number = name.rpartition(".")
+    return name if is_of_parameters(stem) else f"{stem}.{direction}.{number}"
 
 
 def tensor(fields: Fields, value: Mapping[str, Any], field: str) -> TensorSpec:
@@ -114,17 +131,13 @@ def _values(fields: Fields, value: Mapping[str, Any], field: str) -> tuple[int, 
     if len(values) != count or "int" not in dtype:
         found = f"{len(values)} values of {dtype}"
         raise fields.error(f"{field}.values", found, f"one for each of {count} elements, and an integer dtype")
-    low, high = _limits(dtype)
+    # The least and the largest number of the dtype.
+    signed, bits = not dtype.startswith("u"), int(dtype.rpartition("int")[2])
+    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
     for index, one in enumerate(values):
         if isinstance(one, bool) or not isinstance(one, int) or not low <= one <= high:
             raise fields.error(f"{field}.values.{index}", quoted(one), f"an integer that {dtype} holds")
     return tuple(values)
-
-
-def _limits(dtype: str) -> tuple[int, int]:
-    """The least and the largest number of an integer dtype."""
-    kind, _, bits = dtype.rpartition("int")
-    return (0, 2 ** int(bits) - 1) if kind else (-(2 ** (int(bits) - 1)), 2 ** (int(bits) - 1) - 1)
 
 
 _MEMORY_FORMATS = ("preserve_format", "contiguous_format", "channels_last", "channels_last_3d")
@@ -158,10 +171,6 @@ def _ranks(fields: Fields, value: Mapping[str, Any], key: str, field: str) -> tu
     return tuple(found)
 
 
-def _group(fields: Fields, value: Mapping[str, Any], field: str) -> GroupSpec:
-    return GroupSpec(_ranks(fields, value, "group_ranks", field), str(value.get("group_id", "")))
-
-
 def _message(fields: Fields, value: Mapping[str, Any], field: str) -> dict[str, Any]:
     """One of the messages of a batch."""
     given = fields.need(value, "tensor", field, dict, "a tensor")
@@ -189,7 +198,9 @@ LEAVES: Mapping[str, LeafReader] = {
     "paddle.Place": _device,
     "torch.layout": _layout,
     "torch.memory_format": _memory_format,
-    "torch.ProcessGroup": _group,
+    "torch.ProcessGroup": lambda fields, value, field: GroupSpec(
+        _ranks(fields, value, "group_ranks", field), str(value.get("group_id", ""))
+    ),
     "torch.distributed.ReduceOp": PLAIN["str"],
     "torch.distributed.P2POp": _message,
     "ndarray": lambda fields, value, field: replace(tensor(fields, value, field), ndarray=True),
@@ -227,22 +238,18 @@ class Entry(ArgumentFields):
 
     def call(self) -> Call:
         body = self.body
-        args = self.arguments(self.need(body, "input_args", "", list, "a list of arguments"), "input_args")
+        args = tuple(self.items(self.need(body, "input_args", "", list, "a list of arguments"), "input_args"))
         kwargs = self.optional(body, "input_kwargs", "", dict, "an object of arguments")
         named = {key: self.argument(value, f"input_kwargs.{key}") for key, value in kwargs.items()}
-        args, named = self.devices(args, named)
-        if body.get("output") is None:
-            return Call(args, named, None, None)
-        outputs = self.arguments(self.need(body, "output", "", list, "a list of outputs"), "output")
-        return Call(args, self.with_scalar_dtype(named, outputs), outputs, None)
-
-    def devices(self, args: tuple[Argument, ...], named: dict[str, Argument]) -> tuple[tuple[Argument, ...], Any]:
-        """The arguments with strings that name devices as devices: `x.to("cuda:0")`, `device="cuda"`."""
+        # Strings that name devices: `x.to("cuda:0")`, `device="cuda"`.
         if self.name.startswith("Tensor.to."):
             args = tuple(DeviceSpec(value) if isinstance(value, str) else value for value in args)
         if isinstance(named.get("device"), str):
-            named = {**named, "device": DeviceSpec(named["device"])}
-        return args, named
+            named["device"] = DeviceSpec(named["device"])
+        if body.get("output") is None:
+            return Call(args, named, None, None)
+        outputs = tuple(self.items(self.need(body, "output", "", list, "a list of outputs"), "output"))
+        return Call(args, self.with_scalar_dtype(named, outputs), outputs, None)
 
     def with_scalar_dtype(self, named: dict[str, Argument], outputs: tuple[Argument, ...]) -> dict[str, Argument]:
         """The arguments of `torch.tensor` and its like, with the dtype that NumPy's scalars gave the result: a decoded
@@ -257,7 +264,11 @@ class Entry(ArgumentFields):
         autocast = self.optional(self.probe, "autocast", "probe", dict, "an object of dtypes by kind of device")
         dtypes = {kind: self.dtype(autocast, kind, "probe.autocast") for kind in autocast}
         grad = self.need(self.probe, "grad", "probe", bool, "true or false") if "grad" in self.probe else True
-        return Surroundings(dtypes, self.default(), grad)
+        # Where it was not float32.
+        default = "" if self.probe.get("default_dtype") is None else self.dtype(self.probe, "default_dtype", "probe")
+        if default and default not in _DEFAULTS:
+            raise self.error("probe.default_dtype", quoted(default), f"one of {', '.join(_DEFAULTS)}")
+        return Surroundings(dtypes, default, grad)
 
     def communication(self) -> Communication | None:
         """What the capture knows of a collective; None of any other call."""
@@ -272,26 +283,11 @@ class Entry(ArgumentFields):
             self.need({"waited": waited}, "waited", field, bool, "true, false or null")
         return Communication(ranks, rank, order, waited, str(known.get("backend", "")))
 
-    def default(self) -> str:
-        """The default dtype, where it was not float32."""
-        if self.probe.get("default_dtype") is None:
-            return ""
-        name = self.dtype(self.probe, "default_dtype", "probe")
-        if name not in _DEFAULTS:
-            raise self.error("probe.default_dtype", quoted(name), f"one of {', '.join(_DEFAULTS)}")
-        return name
-
     def gradients(self, key: str) -> tuple[TensorSpec | None, ...]:
         """The gradients of one half; none where the capture left them out."""
         if key not in self.body:
             return ()
-        given = self.need(self.body, key, "", list, "a list of gradients")
-        read = self.input_gradient if key == "output" else self.argument
-        items = tuple(read(value, f"{key}.{index}") for index, value in enumerate(given))
-        for index, item in enumerate(items):
-            if not isinstance(item, TensorSpec | None):
-                raise self.error(f"{key}.{index}", quoted(self.body[key][index]), "a tensor or null")
-        return items
+        return self.tensors(self.need(self.body, key, "", list, "a list of gradients"), key)
 
     def assigned(self, call: Call) -> Call:
         """The call with the gradients of this backward entry, where it says to which tensors they belong."""
@@ -315,11 +311,13 @@ class Entry(ArgumentFields):
         found = ((name, self.gradients(name)) for name in self.body)
         return {f"{name}.{i}" if i else name: each for name, specs in found for i, each in enumerate(specs)}
 
-    def input_gradient(self, value: Any, field: str) -> Argument:
-        """The gradient of an argument. None for one that no dump holds, as a sparse one: the replay makes its own."""
+    def gradient(self, value: Any, field: str) -> Argument:
+        """None for that of an argument which no dump holds, as a sparse one: the replay makes its own."""
         try:
             return self.argument(value, field)
         except NotRebuilt:
+            if field.rpartition(".")[0] != "output":
+                raise
             return None
 
     def places(self, key: str, gradients: tuple[TensorSpec | None, ...]) -> tuple[str, ...]:
@@ -329,15 +327,12 @@ class Entry(ArgumentFields):
             raise self.error(f"probe.{key}", quoted(names), f"as many places as there are gradients, {len(gradients)}")
         return tuple(names)
 
-    def arguments(self, values: list[Any], field: str) -> tuple[Argument, ...]:
-        return tuple(self.argument(value, f"{field}.{index}") for index, value in enumerate(values))
-
     def argument(self, value: Any, field: str) -> Argument:
         if value is None:
             return None
         if isinstance(value, list):
-            items = self.arguments(value, field)
-            return items if field in self._tuples else list(items)
+            items = self.items(value, field)
+            return tuple(items) if field in self._tuples else items
         if not isinstance(value, dict):
             raise self.error(field, quoted(value), "an object, a list or null")
         # msprobe writes an empty object for what it cannot describe.
@@ -363,7 +358,15 @@ def decode(path: Path, record: Record, ours: bool = False, entries: type[Entry] 
             if ours:
                 call = replace(call, surroundings=forward.surroundings(), communication=forward.communication())
             call = replace(call, kwargs={**call.kwargs, **forward.parameters()}) if module else call
-        return call if record.backward is None else _with_gradients(path, record, entries, call)
+        if record.backward is None:
+            return call
+        try:
+            backward = entries(path, as_written(f"{record.name}.backward"), record.backward)
+        except NotRecorded as error:
+            return replace(call, gradients=(), unrecorded=str(error))
+        if _is_of_parameters(record):
+            return replace(call, gradients=(), outgoing=backward.parameter_gradients())
+        return backward.assigned(call)
 
 
 def gradients(path: Path, record: Record, entries: type[Entry] = Entry) -> Gradients:
@@ -380,17 +383,6 @@ def gradients(path: Path, record: Record, entries: type[Entry] = Entry) -> Gradi
 
 def _is_of_parameters(record: Record) -> bool:
     return record.namespace in MODULES and is_of_parameters(record.api)
-
-
-def _with_gradients(path: Path, record: Record, entries: type[Entry], call: Call) -> Call:
-    """The call with its gradients; without, where the backward could not be recorded."""
-    try:
-        backward = entries(path, as_written(f"{record.name}.backward"), record.backward)
-    except NotRecorded as error:
-        return replace(call, gradients=(), unrecorded=str(error))
-    if _is_of_parameters(record):
-        return replace(call, gradients=(), outgoing=backward.parameter_gradients())
-    return backward.assigned(call)
 
 
 def _kinds(value: Any) -> Iterator[str]:

@@ -107,15 +107,12 @@ class _Entry(Fields):
         if not isinstance(summary, list) or len(summary) not in _STATISTICS:
             raise self.error(line, quoted(summary), "a list of three or four statistics")
         if dtype.startswith("<class "):
-            return self.scalar(dtype, summary[0], f"{line}, {name}")
+            # A Python number, which the line repeats for each statistic.
+            read = _SCALARS.get(dtype)
+            if read is None:
+                raise self.no_place(f"{line}, {name}", quoted(dtype))
+            return read(self, {"value": summary[0]}, f"{line}, {name}")
         return self.tensor(name, self.dtype_named(dtype, f"{line}, {name}"), shape, summary, line)
-
-    def scalar(self, kind: str, value: Any, field: str) -> Argument:
-        """A Python number, which the line repeats for each statistic."""
-        read = _SCALARS.get(kind)
-        if read is None:
-            raise self.no_place(field, quoted(kind))
-        return read(self, {"value": value}, field)
 
     def tensor(self, name: str, dtype: str, shape: Any, summary: list[Any], line: str) -> TensorSpec:
         field = f"{line}, {name}"
@@ -225,17 +222,14 @@ def _notes(found: SortedLines, records: tuple[Record, ...]) -> Iterator[str]:
     forward = sum(record.forward is not None for record in records)
     backward = sum(record.node is not None for record in records)
     lines = f"{found.values:,} lines of values, {found.stacks:,} of stacks"
-    yield f"{_version(records)}, {forward + backward:,} entries: {forward:,} forward, {backward:,} backward; {lines}"
-    if not found.values:
-        yield "holds no tensors: all its lines are stacks"
-    for name, count in found.repeated.items():
-        yield f"{name} occurs {count} times, the last one counts"
-
-
-def _version(records: tuple[Record, ...]) -> str:
-    """What wrote the dump: the releases differ in the number of statistics, which the first line of an entry tells."""
+    # The releases differ in the number of statistics, which the first line of an entry tells.
     raws = (record.forward or record.node for record in records[:_RECORDS_FOR_VERSION])
     firsts = (elements(next(numbered(raw))[1]) for raw in raws if raw)
     statistics = (line[5] for line in firsts if line is not None and len(line) == VALUE and isinstance(line[5], list))
     known = sorted({_VERSIONS[len(each)] for each in statistics if len(each) in _VERSIONS})
-    return known[0] if len(known) == 1 else "ptdbg"
+    version = known[0] if len(known) == 1 else "ptdbg"
+    yield f"{version}, {forward + backward:,} entries: {forward:,} forward, {backward:,} backward; {lines}"
+    if not found.values:
+        yield "holds no tensors: all its lines are stacks"
+    for name, count in found.repeated.items():
+        yield f"{name} occurs {count} times, the last one counts"

@@ -7,7 +7,7 @@ errors of an API, and for ten if they found none. A change of arguments is run o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -17,10 +17,8 @@ from pytest_probe.model.verdict import Diagnosis, OutputVerdict
 from pytest_probe.numerics import regions, statistics
 from pytest_probe.numerics.dtypes import AnyArray, BoolArray, is_complex, widen
 from pytest_probe.standards.diagnosis.arguments import changed_argument
-from pytest_probe.standards.diagnosis.copies import Moved, argument
+from pytest_probe.standards.diagnosis.copies import argument, moved
 from pytest_probe.standards.diagnosis.failed_output import (
-    Cause,
-    FailedOutput,
     Recogniser,
     failed_output,
     part_of,
@@ -62,7 +60,7 @@ CAUSES: Sequence[Recogniser] = (
     constant,
     sign,
     argument,
-    Moved(),
+    moved,
     narrower_result,
     one_step,
     integer_step,
@@ -116,8 +114,14 @@ def diagnose_elements(
     where = regions.describe(wrong, _names(comparison))
     cause, by_runs, unit = None, False, "" if comparison.actual.dtype.kind in "iub" else " ULP"
     if not is_complex(comparison.actual.dtype):
-        failed = failed_output(standard, comparison, verdict, wrong, allowed, where)
-        cause, by_runs = _cause(failed, depth, causes)
+        part = part_of(failed_output(standard, comparison, verdict, wrong, allowed, where), _PART)
+        with np.errstate(all="ignore"):
+            for recogniser in causes:
+                runs = any(recogniser is each for each in _RUNNING)
+                cause = recogniser(part) if depth == "whole" or not runs else None
+                if cause is not None:
+                    by_runs = runs
+                    break
     return Diagnosis(
         wrong=int(np.count_nonzero(wrong)),
         size=wrong.size,
@@ -131,30 +135,14 @@ def diagnose_elements(
     )
 
 
-def _cause(failed: FailedOutput, depth: Depth, causes: Sequence[Recogniser]) -> tuple[Cause | None, bool]:
-    """The first cause that explains it, and whether runs of the reference found it."""
-    part = part_of(failed, _PART)
-    with np.errstate(all="ignore"):
-        for recogniser in causes:
-            by_runs = any(recogniser is each for each in _RUNNING)
-            found = recogniser(part) if depth == "whole" or not by_runs else None
-            if found is not None:
-                return found, by_runs
-    return None, False
-
-
 def _not_finite(comparison: Comparison) -> Mapping[str, tuple[int, int]]:
     """How many elements are NaN, inf and -inf, on the device's side and on the reference's; without those of none."""
     if comparison.actual.dtype.kind in "iub":
         return {}
     sides = [widen(side) for side in (comparison.actual, comparison.expected)]
-    counts = {"NaN": [_count(np.isnan(side)) for side in sides]}
-    counts["inf"] = [_count(np.isinf(side)) for side in sides]
+    kinds = {"NaN": np.isnan, "inf": np.isinf}
+    counts = {name: [int(np.count_nonzero(is_such(side))) for side in sides] for name, is_such in kinds.items()}
     return {name: (found[0], found[1]) for name, found in counts.items() if any(found)}
-
-
-def _count(found: Any) -> int:
-    return int(np.count_nonzero(found))
 
 
 def _names(comparison: Comparison) -> Mapping[int, str]:

@@ -212,7 +212,7 @@ def _rounded(tensors: _Tensors) -> Iterator[_Change]:
                 values = {
                     name: np.asarray(round_to(widen(floats[name]), narrow)).astype(floats[name].dtype) for name in group
                 }
-                yield _Change("precision", f"as with {_join_names(group)} rounded to {dtype}", values)
+                yield _Change("precision", f"as with {', '.join(group)} rounded to {dtype}", values)
 
 
 def _truncated(tensors: _Tensors) -> Iterator[_Change]:
@@ -222,7 +222,7 @@ def _truncated(tensors: _Tensors) -> Iterator[_Change]:
         for bits in _BITS if group else ():
             mask = np.uint32(2**32 - (1 << (24 - bits)))
             values = {name: (floats[name].view(np.uint32) & mask).view(np.float32) for name in group}
-            names = _join_names(group)
+            names = ", ".join(group)
             yield _Change("precision", f"as with {names} cut to {bits} bits", values, series=f"cut {names}")
 
 
@@ -244,7 +244,7 @@ def _moved(tensors: _Tensors) -> Iterator[_Change]:
         for words, move in _moves(shape):
             values = {name: move(tensors[name]) for name in group}
             if any(not np.array_equal(value, tensors[name], equal_nan=False) for name, value in values.items()):
-                yield _Change("moved", f"as with {_join_names(group)} {words}", values)
+                yield _Change("moved", f"as with {', '.join(group)} {words}", values)
 
 
 def _moves(shape: Sequence[int]) -> Iterator[tuple[str, Callable[[AnyArray], AnyArray]]]:
@@ -309,7 +309,7 @@ def _shortened(tensors: _Tensors) -> Iterator[_Change]:
                 sharing.setdefault(value.shape[axis], []).append(name)
         for extent, names in sharing.items():
             for group in (names, names[1:]) if len(names) > 1 else (names,):
-                named = f"of dim {axis} of {_join_names(group)}"
+                named = f"of dim {axis} of {', '.join(group)}"
                 for end in _ends(extent):
                     values = {name: np.take(tensors[name], np.arange(extent - end), axis) for name in group}
                     yield _Change("term", f"as without the last {end} {named}", values, short="end")
@@ -328,7 +328,3 @@ def _filled(found: AnyArray, shape: Sequence[int], place: Literal["start", "end"
         return found
     lacking = [whole - extent for extent, whole in zip(found.shape, shape, strict=True)]
     return np.pad(found, [(lack, 0) if place == "start" else (0, lack) for lack in lacking])
-
-
-def _join_names(names: Sequence[str]) -> str:
-    return ", ".join(names)

@@ -34,35 +34,35 @@ def argument(failed: FailedOutput) -> Cause | None:
     return None
 
 
-class Moved:
+def moved(failed: FailedOutput) -> Cause | None:
     """The reference's numbers in another order along one dimension."""
+    # Numbers in another order have no common factor, or it tells as much.
+    if failed.expected.size < _SLICE or failed.uniform:
+        return None
+    # Where a row or two are wrong, those say more than a shift of all.
+    kinds = (_slice, _all) if failed.confined else (_all, _slice)
+    words = next((words for kind in kinds if (words := kind(failed))), "")
+    return Cause("moved", words) if words else None
 
-    def __call__(self, failed: FailedOutput) -> Cause | None:
-        # Numbers in another order have no common factor, or it tells as much.
-        if failed.expected.size < _SLICE or failed.uniform:
-            return None
-        # Where a row or two are wrong, those say more than a shift of all.
-        kinds = (self._slice, self._all) if failed.confined else (self._all, self._slice)
-        words = next((words for kind in kinds if (words := kind(failed))), "")
-        return Cause("moved", words) if words else None
 
-    def _all(self, failed: FailedOutput) -> str:
-        # Shifted, reversed, transposed; and where nothing came round from the other end.
-        for words, change, stayed in _changes(failed.expected.shape):
-            values, allowed = change(failed.expected), change(failed.allowed)
-            if failed.explained(values, allowed, among=stayed) and failed.by_chance(values) < _CHANCE:
-                return words
-        return ""
+def _all(failed: FailedOutput) -> str:
+    # Shifted, reversed, transposed; and where nothing came round from the other end.
+    for words, change, stayed in _changes(failed.expected.shape):
+        values, allowed = change(failed.expected), change(failed.allowed)
+        if failed.explained(values, allowed, among=stayed) and failed.by_chance(values) < _CHANCE:
+            return words
+    return ""
 
-    def _slice(self, failed: FailedOutput) -> str:
-        # Which slice of the reference each wrong slice is.
-        for axis in range(failed.wrong.ndim if failed.wrong.ndim > 1 else 0):
-            found = _matching(failed, axis)
-            if found is not None:
-                values, allowed = (np.take(side, found, axis) for side in (failed.expected, failed.allowed))
-                if failed.explained(values, allowed) and failed.by_chance(values) < _CHANCE:
-                    return _map_words(found, axis, failed.wrong.ndim)
-        return ""
+
+def _slice(failed: FailedOutput) -> str:
+    # Which slice of the reference each wrong slice is.
+    for axis in range(failed.wrong.ndim if failed.wrong.ndim > 1 else 0):
+        found = _matching(failed, axis)
+        if found is not None:
+            values, allowed = (np.take(side, found, axis) for side in (failed.expected, failed.allowed))
+            if failed.explained(values, allowed) and failed.by_chance(values) < _CHANCE:
+                return _map_words(found, axis, failed.wrong.ndim)
+    return ""
 
 
 def _changes(shape: tuple[int, ...]) -> Iterator[tuple[str, _Change, BoolArray]]:

@@ -14,7 +14,16 @@ from msgspec.structs import replace
 
 from pytest_probe.model.comparison import Comparison, Standard
 from pytest_probe.model.verdict import OutputVerdict
-from pytest_probe.numerics.dtypes import AnyArray, BoolArray, Float64Array, float_format, is_complex, is_floating, widen
+from pytest_probe.numerics.dtypes import (
+    AnyArray,
+    BoolArray,
+    Float64Array,
+    float_format,
+    is_complex,
+    is_floating,
+    is_inexact,
+    widen,
+)
 from pytest_probe.numerics.statistics import has_distinct
 from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.exact import correctly_rounded, identical
@@ -241,7 +250,7 @@ def wrong_elements(comparison: Comparison, verdict: OutputVerdict) -> tuple[Bool
     rounding. Otherwise those that differ from the correctly rounded reference.
     """
     actual, expected = comparison.actual, comparison.expected
-    if not (is_floating(actual.dtype) or is_complex(actual.dtype)):
+    if not is_inexact(actual.dtype):
         return _unlike_rounded(comparison), np.zeros(expected.shape)
     half = ulp(np.abs(expected), comparison.precision) / 2
     if verdict.standard not in ("noise", "ties"):

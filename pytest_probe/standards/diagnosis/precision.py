@@ -54,7 +54,9 @@ class DeviceMode(Struct, frozen=True):
         apart = any(behaviour.rounds or behaviour.flushes for behaviour in self.behaviours)
         if apart and failed.uniform and failed.factors[0]:
             return None
-        for behaviour in map(_direct, self.behaviours):
+        for each in self.behaviours:
+            # Without convolutions of transformed tiles: those of one mode err as much as others of the next.
+            behaviour = replace(each, variants=tuple(mode for mode in each.variants if not mode.tiles))
             for emulated in emulations(failed.comparison, behaviour):
                 found = judge_emulated(failed.standard, emulated) if self._near(failed, emulated, behaviour) else None
                 if found is None:
@@ -84,11 +86,6 @@ class DeviceMode(Struct, frozen=True):
         if behaviour.flushes:
             return not _still_wrong(failed, emulated)
         return not behaviour.rounds or is_as_large(failed.comparison, emulated, behaviour)
-
-
-def _direct(behaviour: Behaviour) -> Behaviour:
-    """Without convolutions of transformed tiles: those of one mode err as much as others of the next."""
-    return replace(behaviour, variants=tuple(mode for mode in behaviour.variants if not mode.tiles))
 
 
 def _like(behaviour: Behaviour) -> str:

@@ -80,11 +80,6 @@ def _of_grid(change: Callable[[Float64Array], Float64Array]) -> _Mistake:
     return mistake
 
 
-def _transposed(operand: Operand) -> Float64Array | None:
-    grid = operand.grid()
-    return operand.scaled(grid.T.reshape(grid.shape)) if min(grid.shape) > 1 else None
-
-
 def _stored_at(find: Callable[[int, int], AnyArray]) -> _Mistake:
     """Swizzled scales that are looked for elsewhere: find gives the places for so many rows and columns."""
 
@@ -101,9 +96,9 @@ def _width(columns: int) -> int:
     return -(-columns // TILE_COLUMNS) * TILE_COLUMNS
 
 
-def _row_by_row(rows: int, columns: int) -> AnyArray:
+def _in_rows(rows: int, columns: int, width: int) -> AnyArray:
     row, column = np.ogrid[:rows, :columns]
-    return np.asarray(row * _width(columns) + column)
+    return np.asarray(row * width + column)
 
 
 def _unpadded(rows: int, columns: int) -> AnyArray:
@@ -112,11 +107,6 @@ def _unpadded(rows: int, columns: int) -> AnyArray:
     tile = (row // TILE_ROWS) * (columns // TILE_COLUMNS) + column // TILE_COLUMNS
     inside = (row % 32) * 16 + (row % TILE_ROWS // 32) * TILE_COLUMNS + column % TILE_COLUMNS
     return np.asarray(tile * TILE_ROWS * TILE_COLUMNS + inside)
-
-
-def _without_rows(rows: int, columns: int) -> AnyArray:
-    row, column = np.ogrid[:rows, :columns]
-    return np.asarray(row * columns + column)
 
 
 def _tiles_by_columns(rows: int, columns: int) -> AnyArray:
@@ -168,18 +158,20 @@ def _without_last(operand: Operand) -> Float64Array | None:
     return kept
 
 
-def _one_level(operand: Operand) -> Float64Array | None:
-    return None if len(operand.scales) < 2 else replace(operand, scales=operand.scales[:1]).scaled()
-
-
 _MISTAKES: tuple[tuple[str, _Mistake], ...] = (
     ("the scales are ignored", lambda operand: operand.numbers()),
-    ("the scale of the whole tensor is ignored", _one_level),
-    ("the scales are transposed", _transposed),
-    ("the swizzle of the scales is left out", _stored_at(_row_by_row)),
+    (
+        "the scale of the whole tensor is ignored",
+        lambda operand: None if len(operand.scales) < 2 else replace(operand, scales=operand.scales[:1]).scaled(),
+    ),
+    ("the scales are transposed", _of_grid(lambda grid: grid.T.reshape(grid.shape))),
+    ("the swizzle of the scales is left out", _stored_at(lambda high, wide: _in_rows(high, wide, _width(wide)))),
     ("the swizzle of the scales is applied twice", _twice),
     ("the scales are read without their padding", _stored_at(_unpadded)),
-    ("the scales are read without their padding and swizzle", _stored_at(_without_rows)),
+    (
+        "the scales are read without their padding and swizzle",
+        _stored_at(lambda high, wide: _in_rows(high, wide, wide)),
+    ),
     ("the tiles of the scales are counted along the columns", _stored_at(_tiles_by_columns)),
     ("the first slice of the scales serves for all of K", _of_grid(lambda grid: grid[:, :1])),
     ("the first row of the scales serves for all rows", _of_grid(lambda grid: grid[:1])),

@@ -76,20 +76,15 @@ class Factor(Struct, frozen=True):
     def _of_few(self, failed: FailedOutput) -> Cause | None:
         """A few numbers have some factor always; it tells where it is a number of the call's own, or a simple one."""
         factor = next(iter(failed.factors), 1.0)
-        for value, words in _simple(failed, factor):
+        # Numbers of the call near the factor, and quotients of small numbers.
+        known, quotient = _known(failed, factor), Fraction(factor).limit_denominator(_LARGEST_QUOTIENT)
+        simple = [(factor, known)] if known else []
+        if 0 < abs(quotient.numerator) <= _LARGEST_QUOTIENT or quotient.denominator == 1:
+            simple.append((float(quotient), str(quotient)))
+        for value, words in simple:
             if failed.explained(value * failed.expected, max(1.0, abs(value)) * failed.allowed):
                 return Cause("factor", f"all times {words}")
         return None
-
-
-def _simple(failed: FailedOutput, factor: float) -> Iterator[tuple[float, str]]:
-    """Numbers of the call near the factor, and quotients of small numbers."""
-    known = _known(failed, factor)
-    if known:
-        yield factor, known
-    quotient = Fraction(factor).limit_denominator(_LARGEST_QUOTIENT)
-    if 0 < abs(quotient.numerator) <= _LARGEST_QUOTIENT or quotient.denominator == 1:
-        yield float(quotient), str(quotient)
 
 
 def _known(failed: FailedOutput, factor: float) -> str:

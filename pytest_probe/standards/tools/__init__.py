@@ -9,10 +9,11 @@ from msgspec.structs import replace
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import Metric
 from pytest_probe.numerics.conventions import Convention
+from pytest_probe.numerics.dtypes import is_inexact
 from pytest_probe.numerics.tool_metrics import applying, measure
 from pytest_probe.standards.tools.release import packaged_release
 from pytest_probe.standards.tools.table import RULES, Table
-from pytest_probe.standards.tools.tool import Compare, Tool, against_reference, is_float
+from pytest_probe.standards.tools.tool import Compare, Tool, against_reference
 
 NAMES = (
     *("msprobe", "msprobe-1.0", "msprobe-8", "msprobe-26", "paddleapex", "paddleapex-documented"),
@@ -50,7 +51,7 @@ def measures(comparison: Comparison, standard: str) -> Mapping[str, Metric]:
     rule, tool = Convention(), TOOLS.get(standard)
     if tool is not None and tool.release.columns.layout == "mindspore":
         return applying(against_reference(comparison, tool.release))
-    if is_float(comparison):
+    if is_inexact(comparison.actual.dtype):
         owner = tool if tool and tool.release.columns.own_thresholds else TOOLS[_USUAL]
         rule = owner.release.convention_of(comparison.actual.dtype)
     return applying(measure(comparison.actual, comparison.expected, rule))

@@ -206,35 +206,32 @@ _ENTRIES = {
 
 def read_standards_file(path: Path) -> StandardsFile:
     """Raises SettingsError."""
-    file = read_yaml(path, "rules")
-    return StandardsFile() if file is None else _Reader(file).read()
+    yaml = read_yaml(path, "rules")
+    if yaml is None:
+        return StandardsFile()
+    content = yaml.content
+    section = [name for name in _SECTIONS if isinstance(content, dict) and name in content][:1]
+    file = yaml.decoded(content[section[0]] if section else content, _File, tuple(section))
+    entries = tuple(_entries(yaml, file.apis, (*section, "apis")))
+    # msprobe's files have "./" where nobody chose a folder.
+    saved = Path(file.error_data_path or ".")
+    chosen = None if saved == Path(".") else saved
+    return StandardsFile(entries, file.white_list, file.black_list, file.precision, chosen)
 
 
-class _Reader(Struct, frozen=True):
-    yaml: YamlFile
+def _entries(yaml: YamlFile, apis: Mapping[str, Any], keys: _Keys) -> Iterator[Entry]:
+    for pattern, dtypes in apis.items():
+        yaml.decoded(dtypes, _Dtypes, (*keys, pattern))
+        for dtype, content in dtypes.items():
+            yield _entry(yaml, pattern, dtype, content, (*keys, pattern, dtype))
 
-    def read(self) -> StandardsFile:
-        content = self.yaml.content
-        section = [name for name in _SECTIONS if isinstance(content, dict) and name in content][:1]
-        file = self.yaml.decoded(content[section[0]] if section else content, _File, tuple(section))
-        entries = tuple(self._entries(file.apis, (*section, "apis")))
-        saved = Path(file.error_data_path or ".")
-        # msprobe's files have "./" where nobody chose a folder.
-        chosen = None if saved == Path(".") else saved
-        return StandardsFile(entries, file.white_list, file.black_list, file.precision, chosen)
 
-    def _entries(self, apis: Mapping[str, Any], keys: _Keys) -> Iterator[Entry]:
-        for pattern, dtypes in apis.items():
-            self.yaml.decoded(dtypes, _Dtypes, (*keys, pattern))
-            for dtype, entry in dtypes.items():
-                yield self._entry(pattern, dtype, entry, (*keys, pattern, dtype))
-
-    def _entry(self, pattern: str, dtype: str, content: Any, keys: _Keys) -> Entry:
-        named = self.yaml.decoded(content, _Standard, keys).standard
-        rule = named or packaged().listing(pattern)
-        if named is None and rule == BENCHMARK:
-            wanted = "msprobe's lists do not have it: add standard"
-            raise SettingsError(self.yaml.place(keys), f"{pattern}: {dtype}", wanted)
-        entry = self.yaml.decoded(content, _ENTRIES[rule], keys)
-        limits = {key: value for key in RULES.get(rule, ()) if (value := getattr(entry, key)) is not UNSET}
-        return Entry(pattern, dtype, rule, limits, " ".join(entry.justification.split()))
+def _entry(yaml: YamlFile, pattern: str, dtype: str, content: Any, keys: _Keys) -> Entry:
+    named = yaml.decoded(content, _Standard, keys).standard
+    rule = named or packaged().listing(pattern)
+    if named is None and rule == BENCHMARK:
+        wanted = "msprobe's lists do not have it: add standard"
+        raise SettingsError(yaml.place(keys), f"{pattern}: {dtype}", wanted)
+    entry = yaml.decoded(content, _ENTRIES[rule], keys)
+    limits = {key: value for key in RULES.get(rule, ()) if (value := getattr(entry, key)) is not UNSET}
+    return Entry(pattern, dtype, rule, limits, " ".join(entry.justification.split()))

@@ -20,7 +20,7 @@ from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import SEVERITY, Element, Metric, OutputVerdict
 from pytest_probe.numerics import metrics
 from pytest_probe.numerics.conventions import Convention
-from pytest_probe.numerics.dtypes import WIDE_DTYPES, AnyArray, is_complex, is_floating, round_to
+from pytest_probe.numerics.dtypes import WIDE_DTYPES, AnyArray, is_complex, is_inexact, round_to
 from pytest_probe.numerics.tool_metrics import Measures, applying, measure
 from pytest_probe.standards.classes.random import draws
 from pytest_probe.standards.exact import correctly_rounded, elements, identical
@@ -44,20 +44,12 @@ from pytest_probe.standards.tools.table import ANY, BENCHMARK, Entry, Rule, Rule
 _NARROW = ("float16", "bfloat16")
 
 
-def is_float(comparison: Comparison) -> bool:
-    return is_floating(comparison.actual.dtype) or is_complex(comparison.actual.dtype)
-
-
 def _refuse_random(comparison: Comparison, *, counts_zeros: bool = True) -> None:
     """Raises Unsupported where no reference has the one right answer. counts_zeros: the tool judges a dropout by its
     share of zeros."""
     kinds = comparison.classes & {"random", "uninitialised"}
-    if kinds and not (_is_dropout(comparison) and (counts_zeros or not draws(comparison))):
+    if kinds and not (is_dropout(comparison.call.api) and (counts_zeros or not draws(comparison))):
         raise Unsupported(f"{comparison.name}: no table judges what is {min(kinds)}", "no table judges it")
-
-
-def _is_dropout(comparison: Comparison) -> bool:
-    return is_dropout(comparison.call.api)
 
 
 def is_dropout(api: str) -> bool:
@@ -67,7 +59,7 @@ def is_dropout(api: str) -> bool:
 
 def against_reference(comparison: Comparison, release: Release) -> Measures:
     """Against the reference in the dtype that the tool computes it in."""
-    if not is_float(comparison):
+    if not is_inexact(comparison.actual.dtype):
         # Integers and bool are numbers to the tools that compare them as floats.
         if release.status.integers == "exact":
             return measure(comparison.actual, comparison.expected, Convention())
@@ -146,7 +138,7 @@ class Tool:
         how = self.release.status
         _refuse_random(comparison, counts_zeros=how.zeros_of_dropout)
         measures = against_reference(comparison, self.release)
-        if how.zeros_of_dropout and _is_dropout(comparison):
+        if how.zeros_of_dropout and is_dropout(comparison.call.api):
             return verdict(comparison, self.name, zeros(comparison.actual, comparison.expected), measures)
         if how.empty == "skip" and not measures.count:
             raise Unsupported(f"{comparison.name}: the tool compares no empty tensors", "no table judges it")
@@ -179,14 +171,14 @@ class Tool:
         _refuse_random(comparison)
         dtype = comparison.actual.dtype.name
         rule = self._rule(comparison.call.api, dtype)
-        if not is_float(comparison):
+        if not is_inexact(comparison.actual.dtype):
             rule = Rule("binary", {}, rule.justification)
         elif rule.name == BENCHMARK and dtype.startswith("float8"):
             # A relative error of 1 % is nothing there; msprobe 26 judges float8 by ULP.
             rule = Rule("ulp", packaged().limits_of("ulp", "bfloat16") or {}, rule.justification)
         measures = measured_for(comparison, rule, self.release)
         ruling = ruled(rule, dtype, measures, self.release)
-        if _is_dropout(comparison):
+        if is_dropout(comparison.call.api):
             ruling = zeros(comparison.actual, comparison.expected)
         more: dict[str, Metric] = {"rule": rule.name}
         return verdict(comparison, self.name, justified(ruling, rule), measures, {**more, **justification(rule)})
@@ -216,7 +208,7 @@ def justified(ruling: RuleVerdict, rule: Rule) -> RuleVerdict:
 
 def measured_for(comparison: Comparison, rule: Rule, release: Release | None = None) -> Measures:
     """By the convention of a release, msprobe's own where none is given, with the rule's limits."""
-    if not is_float(comparison):
+    if not is_inexact(comparison.actual.dtype):
         return measure(comparison.actual, comparison.expected, Convention())
     convention = (release or packaged_release("msprobe")).convention_of(comparison.actual.dtype)
     return measure(comparison.actual, comparison.expected, limited(convention, rule.limits))

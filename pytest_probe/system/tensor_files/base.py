@@ -1,10 +1,14 @@
-"""What files of many named tensors have in common: where each tensor lies, and which shapes can be."""
+"""What files of tensors have in common: where each tensor lies, which shapes can be, and how a pickle is read of which
+nothing runs."""
 
 from __future__ import annotations
 
 import math
+import pickle
+import pickletools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO, ClassVar
 
 from msgspec import Struct
 
@@ -60,3 +64,48 @@ def shape_trouble(shape: tuple[int, ...]) -> str:
 def shortened(name: str) -> str:
     """A name for a message."""
     return name if len(name) <= 80 else f"{name[:77]}..."
+
+
+class SafeUnpickler(pickle.Unpickler):
+    """Knows few names, and nothing outside the file."""
+
+    known: ClassVar[Mapping[tuple[str, str], Any]]
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in self.known:
+            raise ValueError(f"it names {shortened(f'{module}.{name}')}, which a stored tensor does not need")
+        return self.known[module, name]
+
+    def persistent_load(self, pid: Any) -> Any:
+        raise ValueError("it points to something outside the file")
+
+
+def check_instructions(pickled: Any, known: frozenset[str], most: int) -> int:
+    """How many instructions a pickle has, of bytes or a file. Raises ValueError where one is not among the known ones,
+    or there are more than most."""
+    instructions, count = pickletools.genops(pickled), 0
+    while True:
+        try:
+            found = next(instructions, None)
+        except Exception as error:  # whatever the bytes lead to
+            raise ValueError(f"it is cut, or no pickle of a tensor: {error}") from error
+        if found is None:
+            return count
+        count += 1
+        name, argument = found[0].name, found[1]
+        # A large index into the memo allocates all indices below.
+        if name not in known or (name == "LONG_BINPUT" and (argument or 0) > count):
+            raise ValueError(f"its pickle has the instruction {name}, which a stored tensor does not need")
+        if count > most:
+            raise ValueError(f"its pickle has more than {most} instructions, which no stored tensor has")
+
+
+def unpickled(unpickler: Callable[[BinaryIO], pickle.Unpickler], file: BinaryIO) -> Any:
+    """What a pickle holds whose instructions were checked. Raises ValueError."""
+    file.seek(0)
+    try:
+        return unpickler(file).load()
+    except ValueError:
+        raise
+    except Exception as error:  # whatever the instructions lead to
+        raise ValueError(f"it is no pickle of a tensor ({type(error).__name__})") from error

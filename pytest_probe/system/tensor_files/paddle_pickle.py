@@ -7,18 +7,17 @@ from __future__ import annotations
 import io
 import math
 import mmap
-import pickle
-import pickletools
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, TypeGuard
+from typing import Any, BinaryIO, TypeGuard
 
 import numpy as np
 from msgspec import Struct
 
 from pytest_probe.system.files import open_regular
+from pytest_probe.system.tensor_files.base import SafeUnpickler, check_instructions, unpickled
 
 # The instructions that such a pickle is made of. Others could repeat what they hold, or reserve memory.
 _INSTRUCTIONS = frozenset(
@@ -95,15 +94,8 @@ _GLOBALS: Mapping[tuple[str, str], Any] = {
 }
 
 
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        try:
-            return _GLOBALS[module, name]
-        except KeyError:
-            raise ValueError(f"it names {module}.{name}, which a stored tensor does not need") from None
-
-    def persistent_load(self, pid: object) -> NoReturn:
-        raise ValueError("it points to something outside the file")
+class _Unpickler(SafeUnpickler):
+    known = _GLOBALS
 
 
 def load(file: BinaryIO) -> np.ndarray:
@@ -113,8 +105,8 @@ def load(file: BinaryIO) -> np.ndarray:
     """
     data = file.read()
     stream = io.BytesIO(data)
-    _check(_Bounded(stream, len(data)), _INSTRUCTIONS, _MOST_INSTRUCTIONS)
-    content = _loaded(_Unpickler, stream)
+    check_instructions(_Bounded(stream, len(data)), _INSTRUCTIONS, _MOST_INSTRUCTIONS)
+    content = unpickled(_Unpickler, stream)
     if not _is_tensor(content):
         raise ValueError("it holds something else than a name and an array")
     return np.array(_array(content[1].state))
@@ -177,9 +169,11 @@ def _of_several(path: Path) -> Any:
     """The bytes of large tensors stay in the file, where arrays look at them."""
     with open_regular(path) as file:
         size = path.stat().st_size
-        passed = _check(_Bounded(file, size), _OF_SEVERAL, _MOST_OF_SEVERAL)
+        bounded = _Bounded(file, size)
+        check_instructions(bounded, _OF_SEVERAL, _MOST_OF_SEVERAL)
+        passed = bounded.passed
         if not passed:
-            return _loaded(_Unpickler, file)
+            return unpickled(_Unpickler, file)
         mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     rest, at = io.BytesIO(), 0
     for index, part in enumerate(passed):
@@ -188,7 +182,7 @@ def _of_several(path: Path) -> Any:
         rest.write(b"J" + struct.pack("<i", index) + b"Q")
         at = part.end
     rest.write(mapped[at:])
-    return _loaded(partial(_Mapped, parts=[mapped[part.start : part.end] for part in passed]), rest)
+    return unpickled(partial(_Mapped, parts=[mapped[part.start : part.end] for part in passed]), rest)
 
 
 class _Mapped(_Unpickler):
@@ -198,29 +192,6 @@ class _Mapped(_Unpickler):
 
     def persistent_load(self, pid: Any) -> Any:
         return self._parts[pid]
-
-
-def _check(file: _Bounded, instructions: frozenset[str], most: int) -> list[_Part]:
-    """Raises ValueError where one is not among those of a stored tensor, or there are too many. Returns the bytes that
-    were passed over."""
-    for count, (name, argument) in enumerate(_instructions(file), 1):
-        # A large index into the memo allocates all indices below.
-        large = name == "LONG_BINPUT" and argument > count
-        if name not in instructions or large:
-            raise ValueError(f"its pickle has the instruction {name}, which a stored tensor does not need")
-        if count > most:
-            raise ValueError(f"its pickle has more than {most} instructions, which no stored tensor has")
-    return file.passed
-
-
-def _loaded(unpickler: Callable[[BinaryIO], pickle.Unpickler], file: BinaryIO) -> Any:
-    file.seek(0)
-    try:
-        return unpickler(file).load()
-    except ValueError:
-        raise
-    except Exception as error:  # whatever the pickle's instructions lead to
-        raise ValueError(f"it is no pickle of a tensor ({type(error).__name__})") from error
 
 
 # The bytes before those of the instructions BINBYTES and BINBYTES8, and from which size on theirs are passed over: in
@@ -257,14 +228,6 @@ class _Bounded:
             return self._file.read(end - start)
         self.passed.append(_Part(start - _HEADERS[self._instruction], start, end))
         return range(self._file.seek(end) - start)
-
-
-def _instructions(file: _Bounded) -> Iterator[tuple[str, Any]]:
-    try:
-        for instruction, argument, _ in pickletools.genops(file):  # type: ignore[arg-type]
-            yield instruction.name, argument
-    except ValueError as error:
-        raise ValueError(f"it is cut, or no pickle of a tensor: {error}") from error
 
 
 def _array(state: object) -> np.ndarray:

@@ -72,14 +72,17 @@ def read(file: BinaryIO, size: int, most: int = _MAX_HEADER) -> NamedTensors:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"its header is no JSON object ({error})") from None
     found: dict[str, StoredTensor] = {}
-    texts, damage = _texts(header)
+    texts, damage = dict[str, str](), list[str]()
+    try:
+        texts = _TEXTS.decode(header.pop(_NO_TENSOR, b"{}"))
+    except (ValueError, RecursionError) as error:
+        damage.append(f"{_NO_TENSOR}: it cannot be read ({error})")
     for name, raw in header.items():
-        if name != _NO_TENSOR:
-            tensor = _tensor(name, raw, begin, size)
-            if isinstance(tensor, str):
-                damage.append(f"{shortened(name)}: {tensor}")
-            else:
-                found[name] = tensor
+        tensor = _tensor(name, raw, begin, size)
+        if isinstance(tensor, str):
+            damage.append(f"{shortened(name)}: {tensor}")
+        else:
+            found[name] = tensor
     damage += _overlaps(found)
     return NamedTensors(found, tuple(damage), texts=texts)
 
@@ -98,16 +101,6 @@ def written(tensors: Mapping[str, tuple[str, tuple[int, ...], memoryview]], text
     text += b" " * (-len(text) % _LENGTH)
     yield len(text).to_bytes(_LENGTH, "little") + text
     yield from (content for _, _, content in tensors.values())
-
-
-def _texts(header: dict[str, msgspec.Raw]) -> tuple[dict[str, str], list[str]]:
-    """The texts, and what is wrong with them."""
-    if _NO_TENSOR not in header:
-        return {}, []
-    try:
-        return _TEXTS.decode(header[_NO_TENSOR]), []
-    except (ValueError, RecursionError) as error:
-        return {}, [f"{_NO_TENSOR}: it cannot be read ({error})"]
 
 
 def _tensor(name: str, raw: msgspec.Raw, begin: int, size: int) -> StoredTensor | str:

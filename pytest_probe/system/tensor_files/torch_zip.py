@@ -9,8 +9,6 @@ from __future__ import annotations
 import io
 import math
 import os
-import pickle
-import pickletools
 import re
 import struct
 import zipfile
@@ -25,13 +23,15 @@ from pytest_probe.system.tensor_files.base import (
     MAX_NAME,
     VIEWS,
     NamedTensors,
+    SafeUnpickler,
     StoredTensor,
+    check_instructions,
     itemsize,
     shape_trouble,
     shortened,
+    unpickled,
 )
 
-# LONG_BINPUT is checked: a large index into the memo allocates all indices below.
 _INSTRUCTIONS = frozenset(
     "PROTO GLOBAL BINPUT LONG_BINPUT BINGET LONG_BINGET MARK BINUNICODE TUPLE TUPLE1 TUPLE2 TUPLE3 EMPTY_TUPLE "
     "BINPERSID BININT BININT1 BININT2 LONG1 BINFLOAT NONE NEWFALSE NEWTRUE REDUCE BUILD STOP "
@@ -170,11 +170,8 @@ _NAMES: Mapping[tuple[str, str], Any] = {
 }
 
 
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _NAMES:
-            raise ValueError(f"it names {shortened(f'{module}.{name}')}, which a stored tensor does not need")
-        return _NAMES[module, name]
+class _Unpickler(SafeUnpickler):
+    known = _NAMES
 
     def persistent_load(self, pid: Any) -> _Storage:
         """("storage", dtype, file, device, elements)"""
@@ -243,21 +240,9 @@ def _content(found: zipfile.ZipFile) -> tuple[Any, int, Mapping[str, zipfile.Zip
         raise ValueError(f"its pickle has {entries[name].file_size:,} bytes, expected at most {_MOST_BYTES:,}")
     prefix = f"{folder}data/"
     storages = {name.removeprefix(prefix): entry for name, entry in entries.items() if name.startswith(prefix)}
-    return *_unpickled(found.read(name)), storages
-
-
-def _unpickled(data: bytes) -> tuple[Any, int]:
-    count = 0
-    try:
-        for count, (instruction, argument, _) in enumerate(pickletools.genops(data), 1):
-            large = instruction.name == "LONG_BINPUT" and (argument or 0) > count
-            if instruction.name not in _INSTRUCTIONS or large or count > _MOST_INSTRUCTIONS:
-                raise ValueError(f"its pickle has the instruction {instruction.name}, which a stored tensor has not")
-        return _Unpickler(io.BytesIO(data)).load(), count
-    except ValueError:
-        raise
-    except Exception as error:  # whatever the pickle's instructions lead to
-        raise ValueError(f"it is no pickle of a tensor ({type(error).__name__})") from error
+    data = found.read(name)
+    count = check_instructions(data, _INSTRUCTIONS, _MOST_INSTRUCTIONS)
+    return unpickled(_Unpickler, io.BytesIO(data)), count, storages
 
 
 def _leaves(tree: Any, most: int) -> Iterator[tuple[str, Any]]:

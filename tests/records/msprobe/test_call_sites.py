@@ -8,7 +8,8 @@ import pytest
 
 from pytest_probe.model.dump import Frame
 from pytest_probe.records import read_dump, user_frame
-from pytest_probe.records.msprobe.call_sites import ConstructFile, StackFile, as_written, module_path
+from pytest_probe.records.msprobe.call_sites import ConstructFile, StackFile, module_path
+from pytest_probe.records.msprobe.entries import as_written
 
 _LINES = [
     "File /venv/lib/python3.11/site-packages/torch/nn/functional.py, line 12, in relu, \n return x",

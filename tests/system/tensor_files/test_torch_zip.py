@@ -170,12 +170,18 @@ _REPEATED = (
             "it names os.system, which a stored tensor does not need",
         ),
         (b"\x80\x02c" + b"a" * 5000 + b"\nb\n.", "it names " + "a" * 77 + "..., which a stored tensor does not need"),
-        (b"\x80\x02}r\xff\xff\xff\x7f.", "its pickle has the instruction LONG_BINPUT, which a stored tensor has not"),
+        (
+            b"\x80\x02}r\xff\xff\xff\x7f.",
+            "its pickle has the instruction LONG_BINPUT, which",
+        ),
         (
             b"\x80\x05\x96" + b"\0\0\0\0\0\1\0\0.",
-            "expected 1099511627776 bytes in a bytearray8, but only 1 remain",
+            "it is cut, or no pickle of a tensor: expected 1099511627776 bytes in a bytearray8, but only 1 remain",
         ),
-        (b"\x80\x02cos\nsystem\n(X\2\0\0\0lsto.", "its pickle has the instruction OBJ, which a stored tensor has not"),
+        (
+            b"\x80\x02cos\nsystem\n(X\2\0\0\0lsto.",
+            "its pickle has the instruction OBJ, which",
+        ),
         (
             b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n}X\1\0\0\0aK\1sb.",
             "it is no pickle of a tensor (AttributeError)",
@@ -184,7 +190,7 @@ _REPEATED = (
             b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\nN}X\3\0\0\0runK\1s\x86b.",
             "it is no pickle of a tensor (AttributeError)",
         ),
-        (b"\x80\x02}(K\1", "pickle exhausted before seeing STOP"),
+        (b"\x80\x02}(K\1", "it is cut, or no pickle of a tensor: pickle exhausted before seeing STOP"),
         (b"\x80\x02}}K\1s.", "it is no pickle of a tensor (TypeError)"),
         (_pickle(b"J\xff\xff\xff\xffK\2\x85K\1\x85"), "it holds a tensor without a place in its storage"),
         (_pickle(b"K\0K\2\x85K\1K\1\x86"), "it holds a tensor without a place in its storage"),
