@@ -16,7 +16,10 @@ from typing import Any, TypeAlias
 
 from pytest_probe.capture import kernel
 
-Calling: TypeAlias = Callable[[Callable[..., Any], Sequence[Any], Mapping[str, Any]], Any]
+# What a call is given.
+Args: TypeAlias = Sequence[Any]
+Kwargs: TypeAlias = Mapping[str, Any]
+Calling: TypeAlias = Callable[[Callable[..., Any], Args, Kwargs], Any]
 
 # The code of all frames that imitate the program's: no traceback shows them.
 _PROXY_CODE: set[CodeType] = set()

@@ -1,7 +1,4 @@
-"""What a capture needs of a framework: files of its own `capture/`, which these functions import.
-
-In: a framework's name. Out: `recording` gives what records its calls, `timing` what times them.
-"""
+"""What a capture needs of a framework: a file of its `capture/`, which is imported by the framework's name."""
 
 from __future__ import annotations
 
@@ -16,11 +13,24 @@ from pytest_probe.capture.profiling.stopwatch import Stopwatch
 from pytest_probe.capture.snapshot import Snapshots
 
 
+class Timing(Protocol):
+    """What times the calls of a running program."""
+
+    def begin(self) -> None:
+        """Time the program's calls from now on, on this thread and on threads that it starts."""
+
+    def end(self) -> None:
+        """Leave no hook. Where the stopwatch is asynchronous, wait for the device."""
+
+
 class Recording(Protocol):
     """One framework, as a capture needs it: its `capture/recording.py`."""
 
     def hooks(self, config: CaptureConfig, model: Any = None) -> CallHooks:
         """What sees the program's calls. Raises SettingsError for a model that cannot be recorded."""
+
+    def timing(self, stopwatch: Stopwatch) -> Timing:
+        """What times the program's calls."""
 
     def seed(self, seed: int, deterministic: bool) -> None:
         """Seed its generators; deterministic: use deterministic algorithms, and warn where there is none."""
@@ -36,24 +46,8 @@ class Recording(Protocol):
         """Call step after each step of the optimizer that steps first."""
 
 
-class Timing(Protocol):
-    """One framework, as the timing of a running program needs it."""
-
-    def begin(self) -> None:
-        """Time the program's calls from now on, on this thread and on threads that it starts."""
-
-    def end(self) -> None:
-        """Leave no hook. Where the stopwatch is asynchronous, wait for the device."""
-
-
 def recording(name: str = frameworks.DEFAULT) -> Recording:
     """What records the calls of a program. Raises SettingsError for no framework that can be recorded, Unsupported
     where it is not installed, FrameworkTooOld where a newer one is needed."""
     found: Recording = frameworks.capture_part(name, "recording")
     return found
-
-
-def timing(name: str, stopwatch: Stopwatch) -> Timing:
-    """What times the calls of a program. Raises as `recording` does."""
-    made: Timing = frameworks.capture_part(name, "timing").made(stopwatch)
-    return made

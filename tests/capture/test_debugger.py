@@ -517,7 +517,7 @@ def test_a_full_disk_ends_the_recording_with_one_message(
 def test_a_hook_that_cannot_be_put(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("pytest_probe.frameworks.torch.capture.modes.Presence.begin", lambda self: 1 / 0)
+    monkeypatch.setattr("pytest_probe.frameworks.torch.capture.modes.Watcher.begin", lambda self: 1 / 0)
     with capture(tmp_path):
         assert torch.ones(2).sum() == 2
     assert "start failed (ZeroDivisionError: division by zero); the program continues" in caplog.text

@@ -1,11 +1,12 @@
-"""MindSpore's calls as entries: its functions are replaced by ones that record the outermost call of each thread."""
+"""MindSpore's calls as entries, and their times: its functions are replaced by ones that record the outermost call of
+each thread, or that time all calls."""
 
 from __future__ import annotations
 
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import mindspore
@@ -14,13 +15,14 @@ from mindspore.experimental.optim import Optimizer as ExperimentalOptimizer
 from mindspore.graph import api as graph
 from mindspore.mint import distributed
 
-from pytest_probe.capture import gradients
+from pytest_probe.capture import replaced
 from pytest_probe.capture.bindings import Bindings, Function
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.frames import CallStacks
-from pytest_probe.capture.hooks import functions_of
+from pytest_probe.capture.hooks import Rule, functions_of
+from pytest_probe.capture.profiling.stopwatch import Stopwatch
 from pytest_probe.capture.recorder import COMPILED, Recorder, Scope
-from pytest_probe.capture.replaced import ReplacedModules, ReplacingHooks, Rule
+from pytest_probe.capture.replaced import ReplacedCalls, ReplacedModules, ReplacedTiming, ReplacingHooks
 from pytest_probe.capture.snapshot import NamedEntry
 from pytest_probe.frameworks.mindspore.arrays import FLOATS, name_of
 from pytest_probe.frameworks.mindspore.capture.names import CLASSES, functions, writing_methods
@@ -34,23 +36,23 @@ _UNSEEN = "is compiled, and what it calls is not recorded; run the program in Py
 _OURS = os.path.join(os.path.dirname(__file__), "")
 
 
-# What MindSpore compiles is called by these.
-COMPILED_METHODS: tuple[tuple[Any, str], ...] = ((graph._JitExecutor, "__call__"), (nn.Cell, "compile_and_run"))
-
-
-def compiled_name(compiled: Any) -> str:
+def _compiled_name(compiled: Any) -> str:
     """The name of the program's function or cell, "" of MindSpore's own."""
     function = getattr(compiled, "fn", None) or type(compiled)
     return "" if function.__module__.partition(".")[0] == "mindspore" else str(function.__qualname__)
 
 
-class MindSporeHooks(ReplacingHooks):
+class MindSporeCalls(ReplacedCalls):
+    framework = "mindspore"
+    tensor = mindspore.Tensor
+    # What MindSpore compiles is called by these.
+    compiled_methods: Sequence[tuple[Any, str]] = ((graph._JitExecutor, "__call__"), (nn.Cell, "compile_and_run"))
+
+
+class MindSporeHooks(MindSporeCalls, ReplacingHooks):
     """Sees MindSpore's calls, the outermost ones, and the gradients that come to their outputs."""
 
-    framework = "mindspore"
     suffix = ".npy"
-    tensor = mindspore.Tensor
-    compiled_methods = COMPILED_METHODS
     uninitialised = ("empty", "empty_like", "new_empty")
     distributed = distributed
     regions: tuple[str, ...] = ("Jit.",)
@@ -63,7 +65,7 @@ class MindSporeHooks(ReplacingHooks):
         named = [*functions(), *((one, name, True) for name, one in functions_of(config.namespaces, _TAKEN))]
         pairs = [(one, self.replacement(one, Rule(name, wants(name), writes))) for one, name, writes in named]
         self._bindings = Bindings(pairs, CLASSES)
-        self._modules = Cells(config, self._values, self.stacks, self)
+        self._modules = Cells(config, self)
         if model is not None:
             self.follow(model)
 
@@ -83,9 +85,10 @@ class MindSporeHooks(ReplacingHooks):
         # It computes while the program goes on: whoever asks next meets what a kernel raised.
         return is_of_kernel(error)
 
-    def _end(self, recorder: Recorder, entry: NamedEntry, rule: Rule, result: Any) -> bool:
+    def after(self, recorder: Recorder, entry: NamedEntry, result: Any, asking: Any, start: int) -> bool:
         # Python drops what this returns.
-        return super()._end(recorder, entry, rule, None if rule.name == "Tensor.__setitem__" else result)
+        dropped = entry.name.startswith("Tensor.__setitem__.")
+        return super().after(recorder, entry, None if dropped else result, asking, start)
 
     def before_write(self) -> None:
         self._values.before_write()
@@ -101,7 +104,7 @@ class MindSporeHooks(ReplacingHooks):
 
     def compiled(self, original: Function, compiled: Any, /, *args: Any, **kwargs: Any) -> Any:
         """A call of what MindSpore compiles: one record, without what it calls."""
-        name, function = compiled_name(compiled), functools.partial(original, compiled)
+        name, function = _compiled_name(compiled), functools.partial(original, compiled)
         outermost = self._bindings.there and not self._thread.inside
         with self.aside():
             args, kwargs = unhooked(args), unhooked(kwargs)
@@ -115,11 +118,32 @@ class MindSporeHooks(ReplacingHooks):
                 return self.call(rule, function, args, kwargs, sys._getframe(2))
 
 
+class MindSporeTiming(MindSporeCalls, ReplacedTiming):
+    """Each call waits for its kernel, unless the stopwatch is asynchronous: to ask for the device after each would take
+    milliseconds. This cannot be changed once MindSpore has computed."""
+
+    def __init__(self, stopwatch: Stopwatch) -> None:
+        if not stopwatch.asynchronous:
+            mindspore.runtime.launch_blocking()
+        named = [(function, name) for function, name, _ in functions()]
+        super().__init__(stopwatch, named, CLASSES, None, mindspore.runtime.synchronize)
+        stopwatch.versions["mindspore"] = mindspore.__version__
+        if stopwatch.backward:
+            words = "MindSpore's graph has no hooks that times could be taken in: its backward has no row"
+            stopwatch.tell("mindspore", f"pytest-probe: {words}")
+
+    def compiled(self, original: Function, compiled: Any, /, *args: Any, **kwargs: Any) -> Any:
+        shown = _compiled_name(compiled) or "MindSpore's own"
+        words = f"{shown} is compiled, and is one row; run the program without jit to see the calls inside"
+        with self.away(f"Jit.{shown}", f"pytest-probe: {words}"):
+            return original(compiled, *args, **kwargs)
+
+
 def unhooked(value: Any) -> Any:
     """An argument of what MindSpore compiles, without our hooks on its tensors, which it would compile as well: a view
     of a tensor has none, and hands the gradient on as it came."""
     if isinstance(value, mindspore.Tensor):
-        ours = any(hook.__module__ == gradients.__name__ for hook in value.hooks())
+        ours = any(hook.__module__ == replaced.__name__ for hook in value.hooks())
         return value.view(value.shape) if ours else value
     if type(value) in (list, tuple):
         return type(value)(map(unhooked, value))

@@ -12,12 +12,13 @@ from pytest_probe.capture.bindings import steps_end
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.frameworks import refuse_dropouts
 from pytest_probe.frameworks.mindspore.arrays import dtype_named
-from pytest_probe.frameworks.mindspore.capture.hooks import OPTIMIZERS, MindSporeHooks
+from pytest_probe.frameworks.mindspore.capture.hooks import OPTIMIZERS, MindSporeHooks, MindSporeTiming
 from pytest_probe.frameworks.mindspore.capture.values import Values
 from pytest_probe.frameworks.mindspore.signatures import bare
 
 keep_dropped = refuse_dropouts
 hooks = MindSporeHooks
+timing = MindSporeTiming
 
 
 def after_optimizer_steps(step: Callable[[], None]) -> AbstractContextManager[None]:

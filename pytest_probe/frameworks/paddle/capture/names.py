@@ -11,9 +11,8 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import paddle
-from paddle.jit.dy2static import program_translator
 
-from pytest_probe.capture.replaced import Rule
+from pytest_probe.capture.hooks import Rule
 from pytest_probe.frameworks.paddle.allowlist import OTHERS, PUBLIC, is_api
 
 _OPERATORS = "paddle._C_ops"
@@ -42,20 +41,11 @@ _DRAWING = frozenset(
 )
 
 
-_KINDS = (getattr(program_translator, name, None) for name in ("ASTStaticFunction", "SymbolicStaticFunction"))
-# What paddle.jit.to_static has compiled is called by these: what such a function calls is not the program's.
-COMPILED_METHODS: Sequence[tuple[Any, str]] = tuple((kind, "__call__") for kind in _KINDS if kind is not None)
 BACKWARDS: Mapping[str, Any] = {
     "paddle.Tensor.backward": paddle.Tensor.backward,
     "paddle.autograd.backward": paddle.autograd.backward,
     "paddle.grad": paddle.grad,
 }
-_modes: Any = paddle.base.framework.global_var
-
-
-def builds_graph() -> bool:
-    """Does Paddle build a static graph now?"""
-    return _modes._dygraph_tracer_ is None
 
 
 def recorded_functions(

@@ -12,7 +12,7 @@ from paddle.optimizer import Optimizer
 from pytest_probe.capture.bindings import steps_end
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.frameworks import refuse_dropouts
-from pytest_probe.frameworks.paddle.capture.hooks import PaddleHooks
+from pytest_probe.frameworks.paddle.capture.hooks import PaddleHooks, PaddleTiming
 from pytest_probe.frameworks.paddle.capture.values import Values
 
 
@@ -25,6 +25,7 @@ def _kinds(kind: type) -> Iterator[Any]:
 
 keep_dropped = refuse_dropouts
 hooks = PaddleHooks
+timing = PaddleTiming
 
 
 def after_optimizer_steps(step: Callable[[], None]) -> AbstractContextManager[None]:

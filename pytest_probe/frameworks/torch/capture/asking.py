@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -11,12 +10,14 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from pytest_probe.capture.bindings import Function
+from pytest_probe.capture.frames import Args, Kwargs
+from pytest_probe.capture.hooks import Rule
 from pytest_probe.frameworks.python.binding import works_in_place
-from pytest_probe.frameworks.torch.capture.modes import Presence, transforming, unseen, without_modes
-from pytest_probe.frameworks.torch.capture.names import ALIASING, Inside, RecordedFunctions
+from pytest_probe.frameworks.torch.capture.modes import Watcher, transforming, unseen, without_modes
+from pytest_probe.frameworks.torch.capture.names import ALIASING, RecordedFunctions
 
 _NARROW = (torch.float16, torch.bfloat16)
 # By this a checkpoint ends its forward's second run, where that has saved what was wanted.
@@ -78,41 +79,31 @@ class Asks(Protocol):
         """What takes the place of the result of a call that writes to none of its arguments; None: nothing."""
 
 
-class TorchAsking(TorchFunctionMode):
-    """Sees the program's calls between begin and end, on this thread and on threads that it starts."""
+class TorchAsking(Watcher):
+    """Asks the program's calls between begin and end, on this thread and on threads that it starts."""
 
     def __init__(self, wants: Callable[[str], bool], asks: Asks) -> None:
-        super().__init__()
-        self._rules, self._asks, self._asking = RecordedFunctions(wants), asks, False
-        self._presence = Presence(self, lambda: None)
+        super().__init__(RecordedFunctions(wants))
+        self._asks, self._asking = asks, False
 
     def begin(self) -> None:
         self._asking = True
-        self._presence.begin()
+        super().begin()
 
     def end(self) -> None:
         """Leave no hook; a thread that is still running keeps the mode, idle."""
         self._asking = False
-        self._presence.end()
+        super().end()
 
-    def __torch_function__(
-        self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    def call(
+        self, rule: Rule | None, function: Function, args: Args, kwargs: Kwargs, *, overridden: bool = False
     ) -> Any:
-        kwargs = kwargs or {}
-        try:
-            rule: Any = self._rules.table[function]
-        except (KeyError, TypeError):
-            rule = self._rules.learn(function, sys._getframe().f_back)
-        if isinstance(rule, Inside):
-            function, rule = rule
         if rule is None or rule is ALIASING or not (rule.wanted and self._asking) or transforming():
             return function(*args, **kwargs)
         name = self._asks.chosen(rule.name)
         return self._made(rule, name, function, args, kwargs) if name else function(*args, **kwargs)
 
-    def _made(
-        self, rule: Any, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> Any:
+    def _made(self, rule: Rule, name: str, function: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         writes, backward = rule.writes or works_in_place(rule.name) or "out" in kwargs, self._asks.backward
         try:
             with _alike(), unseen():

@@ -12,7 +12,7 @@ import itertools
 import sys
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -23,9 +23,9 @@ from msgspec import Struct
 from torch.distributed import distributed_c10d
 
 from pytest_probe.capture.bindings import patched
+from pytest_probe.capture.frames import Args, Kwargs
 from pytest_probe.capture.snapshot import NamedEntry, PlainEntry, Tree
 from pytest_probe.frameworks.torch.capture.functions import Wrapped, wrapped
-from pytest_probe.frameworks.torch.capture.modes import Presence
 
 if TYPE_CHECKING:
     from pytest_probe.frameworks.torch.capture.hooks import TorchHooks
@@ -76,9 +76,8 @@ class _Open(Struct):
 class Collectives:
     """Records collectives while it is open."""
 
-    def __init__(self, recording: TorchHooks, presence: Presence) -> None:
+    def __init__(self, recording: TorchHooks) -> None:
         self._recording = recording
-        self._presence = presence
         self._inside = threading.local()
         self._open: dict[int, _Open] = {}
         # A record is written when the program has waited.
@@ -109,7 +108,7 @@ class Collectives:
             self._end(one.entry, one.written, known=False)
         self._open.clear()
 
-    def _made(self, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _made(self, name: str, function: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         if getattr(self._inside, "value", False):
             return function(*args, **kwargs)
         given = inspect.signature(function).bind(*args, **kwargs).arguments
@@ -117,7 +116,7 @@ class Collectives:
         group = given.get("group")
         # Above: this, and Wrapped.__call__.
         entry = self._begin(name, args, kwargs, group, sys._getframe(2))
-        with self._presence.away():
+        with self._recording.away():
             self._inside.value = True
             try:
                 result = function(*args, **kwargs)
@@ -156,10 +155,8 @@ class Collectives:
         self._end(entry, call.written, known=not alone)
         return result
 
-    def _begin(
-        self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], group: Any, frame: FrameType
-    ) -> NamedEntry | None:
-        with self._presence.away():
+    def _begin(self, name: str, args: Args, kwargs: Kwargs, group: Any, frame: FrameType) -> NamedEntry | None:
+        with self._recording.away():
             entry = self._recording.begin_collective(name, args, kwargs, frame)
         if entry is not None and name.rpartition(".")[2] != "batch_isend_irecv":
             group = dist.group.WORLD if group is None else group
@@ -169,7 +166,7 @@ class Collectives:
         return entry
 
     def _end(self, entry: NamedEntry | None, written: Any, *, known: bool = True) -> None:
-        with self._presence.away():
+        with self._recording.away():
             self._recording.end_collective(entry, written if known else None, list(_tensors(written)))
 
     def _wait_for(self, one: _Open) -> None:

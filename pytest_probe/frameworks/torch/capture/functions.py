@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from pytest_probe.capture.frames import remove_our_frames
+from pytest_probe.capture.frames import Args, Kwargs, remove_our_frames
 
 # Makes the call, and records it under a name: name, function, args, kwargs.
 _CallHandler: TypeAlias = Callable[[str, Callable[..., Any], Sequence[Any], Mapping[str, Any]], Any]
@@ -99,7 +99,7 @@ class Uninitialised:
     def __init__(self) -> None:
         self._storages: dict[int, Callable[[], Any]] = {}
 
-    def holds(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    def holds(self, name: str, args: Args, kwargs: Kwargs) -> bool:
         """Does the call of this record's name ("Torch.empty", "Tensor.view") leave what such memory holds in its
         result?"""
         api = name.partition(".")[2].partition(".")[0]

@@ -8,19 +8,20 @@ hook, which sees the gradients that come in and go out and gives nothing back. T
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch.nn.parameter import is_lazy
 
-from pytest_probe.capture.config import CaptureConfig
-from pytest_probe.capture.frames import CallStacks
+from pytest_probe.capture.frames import Args, Kwargs
+from pytest_probe.capture.hooks import Watched, placed
 from pytest_probe.capture.modules import ModuleCalls, Watch
-from pytest_probe.capture.snapshot import BackwardEntry, NamedEntry, Parent, Tree, backward_of
-from pytest_probe.frameworks.torch.capture.modes import Presence, transforming, unseen
-from pytest_probe.frameworks.torch.capture.values import Values
+from pytest_probe.capture.snapshot import NamedEntry, Parent, Tree, backward_of
+from pytest_probe.frameworks.torch.capture.modes import transforming
+
+if TYPE_CHECKING:
+    from pytest_probe.frameworks.torch.capture.hooks import TorchHooks
 
 Gradient: TypeAlias = torch.Tensor | None
 # An index of what a hook sees has the gradient of a place.
@@ -46,28 +47,17 @@ _autocasts = torch._C._is_any_autocast_enabled
 
 def wanting(value: Any, place: str) -> Iterator[Wanting]:
     """The tensors of an argument tree that want gradients, as they are before the call."""
-    if isinstance(value, torch.Tensor):
-        if value.requires_grad:
-            yield place, value, value.grad_fn, value.output_nr
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield from wanting(item, f"{place}.{index}")
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from wanting(item, f"{place}.{key}")
+    found = placed(value, place, torch.Tensor)
+    return ((at, one, one.grad_fn, one.output_nr) for at, one in found if one.requires_grad)
 
 
-class Watched:
-    """The gradients of one call, by place, as they come: tensors until the last is there. parent is the forward's."""
+class WatchedNodes(Watched):
+    """The gradients of one call, read at the nodes of its border."""
 
-    __slots__ = ("_casts", "_sums", "_task", "incoming", "missing", "name", "outgoing", "parent")
+    __slots__ = ("_casts", "_sums", "_task")
 
     def __init__(self, name: str, parent: Parent) -> None:
-        self.name = name
-        self.parent = parent
-        self.incoming: dict[str, Tree] = {}
-        self.outgoing: dict[str, Tree] = {}
-        self.missing = 0
+        super().__init__(name, parent)
         self._task: int | None = None
         self._sums: dict[str, Gradient] = {}
         self._casts: dict[str, torch.dtype] = {}
@@ -97,15 +87,13 @@ class Watched:
             seats = [place for _, ins in border.values() for _, place in ins]
             self._sums = {place: None for place in seats if seats.count(place) > 1}
 
-    def again(self) -> bool:
-        """Is this another backward than the one that came first? It may pass nodes that the first did not, as after one
-        for the gradients of inputs alone."""
-        return self._task is not None and self._task != torch._C._current_graph_task_id()
-
-    def came(
-        self, outs: Seats, ins: Seats, out_grads: Sequence[Gradient], in_grads: Sequence[Gradient], take: _Take
-    ) -> None:
-        """A node was passed: these gradients came to it, and those left it."""
+    def came(self, take: _Take, *gradients: Any) -> None:
+        """A node was passed: of its gradients those of these seats came to the call, or left it. Another backward than
+        the first may pass nodes that the first did not, as after one for the gradients of inputs alone."""
+        if self._task is not None and self._task != torch._C._current_graph_task_id():
+            self.missing = 0
+            return
+        outs, ins, in_grads, out_grads = gradients
         for index, place in outs:
             self.incoming[place] = take(out_grads[index])
         for index, place in ins:
@@ -122,15 +110,9 @@ class Watched:
         if self.missing:
             self._task = torch._C._current_graph_task_id()
 
-    def entries(self) -> Iterator[NamedEntry]:
-        yield NamedEntry(self.name, self.passed(), parent=backward_of(self.parent))
-
-    def passed(self) -> BackwardEntry:
-        places = {"outputs": list(self.incoming), "inputs": list(self.outgoing)}
-        return BackwardEntry(list(self.incoming.values()), list(self.outgoing.values()), places)
-
 
 _Take: TypeAlias = Callable[[Gradient], Tree]
+# With the seats of outputs' and of arguments' gradients, and what left and what came to a node.
 Fire: TypeAlias = Callable[[Watched, Seats, Seats, tuple[Gradient, ...], tuple[Gradient, ...]], None]
 
 
@@ -192,18 +174,13 @@ class Modules(ModuleCalls):
     kind_name = "torch.nn.Module"
     atoms = (torch.Tensor, torch.Size)
 
-    def __init__(
-        self, config: CaptureConfig, presence: Presence, values: Values, stacks: CallStacks, fire: Fire
-    ) -> None:
-        super().__init__(config, values, stacks)
-        self._presence = presence
-        self._fire = fire
+    _hooks: TorchHooks
 
     def called(self, original: Callable[..., Any], module: Any, /, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or self._recorder is None:
             return original(module, *args, **kwargs)
-        if self._presence.absent():
-            with self._presence.present():
+        if self._hooks.absent():
+            with self._hooks.present():
                 return self.called(original, module, *args, **kwargs)
         if transforming():
             return original(module, *args, **kwargs)
@@ -216,17 +193,7 @@ class Modules(ModuleCalls):
     def parameters(self, module: Any) -> Mapping[str, Any]:
         return {key: one for key, one in module._parameters.items() if one is not None and not is_lazy(one)}
 
-    @contextmanager
-    def aside(self) -> Iterator[None]:
-        with unseen(), torch.no_grad():
-            yield
-
-    def wants_gradients(self) -> bool:
-        return torch.is_grad_enabled()
-
-    def watching(
-        self, entry: NamedEntry, args: Sequence[Any], kwargs: Mapping[str, Any], parameters: Mapping[str, Any]
-    ) -> Watch:
+    def watching(self, entry: NamedEntry, args: Args, kwargs: Kwargs, parameters: Mapping[str, Any]) -> Watch:
         """Even where no argument wants a gradient: those of the outputs are recorded."""
         asking = [
             *wanting(args, "input"),
@@ -237,12 +204,12 @@ class Modules(ModuleCalls):
 
         def watch(outputs: Sequence[Any]) -> None:
             watched = _WatchedModule(entry.name, entry.parent)
-            watched.watch(asking, list(wanting(outputs, "output")), start, self._fire, _MOST_NODES)
+            watched.watch(asking, list(wanting(outputs, "output")), start, self._hooks._fire, _MOST_NODES)
 
         return watch
 
 
-class _WatchedModule(Watched):
+class _WatchedModule(WatchedNodes):
     """The gradients of one call of a module. Those of its parameters have an entry; they too are this call's alone."""
 
     __slots__ = ()

@@ -10,22 +10,21 @@ import functools
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
 from types import FrameType, SimpleNamespace
 from typing import Any, TypeVar
 
 import torch
 from msgspec import UNSET
-from torch.overrides import TorchFunctionMode
 
 from pytest_probe.capture import kernel
-from pytest_probe.capture.bindings import patched
+from pytest_probe.capture.bindings import Function, patched
 from pytest_probe.capture.config import CaptureConfig
-from pytest_probe.capture.frames import ASKING_CODE, Calling, CallStacks, remove_our_frames
-from pytest_probe.capture.hooks import CallHooks, functions, modules
+from pytest_probe.capture.frames import ASKING_CODE, Args, Calling, CallStacks, Kwargs, remove_our_frames
+from pytest_probe.capture.hooks import CallHooks, Rule, functions, modules
 from pytest_probe.capture.recorder import Recorder, Scope
-from pytest_probe.capture.snapshot import ForwardEntry, NamedEntry, PlainEntry, Seen, Tree, seen_tensors
+from pytest_probe.capture.snapshot import ForwardEntry, Json, NamedEntry, PlainEntry, Seen, Tree, seen_tensors
 from pytest_probe.frameworks.torch import own
 from pytest_probe.frameworks.torch.arrays import FLOAT4
 from pytest_probe.frameworks.torch.capture.functions import TAKEN, Uninitialised, wrapped
@@ -33,19 +32,16 @@ from pytest_probe.frameworks.torch.capture.gradients import (
     ACCUMULATE,
     Border,
     Fire,
-    Gradient,
     Modules,
-    Seats,
     Wanting,
-    Watched,
+    WatchedNodes,
     wanting,
 )
-from pytest_probe.frameworks.torch.capture.modes import Presence, transforming, unseen
+from pytest_probe.frameworks.torch.capture.modes import Watcher, aside, transforming, unseen
 from pytest_probe.frameworks.torch.capture.names import (
     ALIASING,
     HANDING_OVER,
     Inside,
-    RecordedFunction,
     RecordedFunctions,
     ScaledProduct,
     by_operator,
@@ -65,15 +61,14 @@ _dispatching = torch._C._len_torch_dispatch_stack
 _seeing = torch._C._len_torch_function_stack
 _Plain = torch._C.DisableTorchFunction
 _Tensor = torch.Tensor
-# Methods without arguments name torch's own class among those that may see a call.
-_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 ASKING_CODE.add(HANDING_OVER)
 
 
-class TorchHooks(CallHooks):
+class TorchHooks(CallHooks, Watcher):
     """Sees torch's calls, the outermost ones, and the gradients that go through them."""
 
     framework = "pytorch"
+    shapes = (torch.Size,)
     distributed = torch.distributed if torch.distributed.is_available() else None
 
     def __init__(self, config: CaptureConfig, model: Any = None) -> None:
@@ -81,32 +76,31 @@ class TorchHooks(CallHooks):
         stacks = CallStacks(
             _OURS, lambda code: code.co_filename.endswith(_CHECKPOINT), lambda: torch._C._current_graph_task_id() >= 0
         )
-        super().__init__(config, self._values, stacks)
-        self._take: Callable[[Any], Tree] = (self._values.compiled or self._values).take
+        CallHooks.__init__(self, config, self._values, stacks)
+        rules = RecordedFunctions(Scope(config).wants_api if self._calls else lambda name: False, self._lose)
+        Watcher.__init__(self, rules, eager=config.compiled == "eager")
+        self._take = (self._values.compiled or self._values).take
         self._uninitialised = Uninitialised()
-        self._alone = self._begin, self._end
         # Modes of the program's own do not see what these do.
-        self._aside = self._begin_aside, functools.partial(_aside, self._end)
-        self._rules = RecordedFunctions(Scope(config).wants_api if self._calls else lambda name: False, self._lose)
-        self._fired: Fire = self._fire
-        mode, eager = _Mode(self, self._rules.table), config.compiled == "eager"
-        self._presence = Presence(mode, self._entered_compiled, eager=eager)
-        self._modules = Modules(config, self._presence, self._values, self.stacks, self._fire)
+        self._apart = self._before_apart, functools.partial(_unseen, self.after)
+        self._alone = self.before, self.after
+        self._fire: Fire = self.gradient
+        self._modules = Modules(config, self)
         if kernel.compiled is not None and Scope(config).whole and not self._overflow:
-            # The mode's method, for torch as for Python.
-            vars(mode)["__torch_function__"] = calls = kernel.compiled.Calls(self._needs(mode))
-            self._fired = calls.fire
+            # For torch as for Python.
+            vars(self)["__torch_function__"] = calls = kernel.compiled.Calls(self._needs())
+            self._fire = calls.fire
         if model is not None:
             self.follow(model)
         self._namespaces = modules(config.namespaces, TAKEN)
         self._prefixes = tuple(f"{prefix}." for prefix, _ in self._namespaces)
         self._functions = ExitStack()
 
-    def _needs(self, mode: _Mode) -> SimpleNamespace:
+    def _needs(self) -> SimpleNamespace:
         """What the kernel's Calls work with, kernel/torch_calls.c."""
         stacks, values, functorch = self.stacks, self._values, torch._C._functorch
         return SimpleNamespace(
-            mode=mode, hooks=self, values=values.compiled, table=self._rules.table, learn=self.learn,
+            mode=self, hooks=self, values=values.compiled, table=self.rules.table, learn=self.learn,
             slow=self.call, clean=remove_our_frames, asking=HANDING_OVER, asked=self._asked, aliasing=ALIASING,
             numbers=self._numbers, stacks=stacks.numbers, stack_number=stacks.number,
             checkpoints=stacks.checkpoints, recomputes=stacks.recomputes, place=self._modules.place,
@@ -115,11 +109,11 @@ class TorchHooks(CallHooks):
             float32=torch.float32, dispatching=_dispatching, modes=_seeing, mode_at=torch._C._get_function_stack_at,
             level=functorch.maybe_current_level, tracing=torch._C._get_tracing_state,
             surroundings=_surroundings, without_gradients=_WITHOUT_GRADIENTS, watch=self._watch, accumulate=ACCUMULATE,
-            unseen=_Plain, task=torch._C._current_graph_task_id, complete=self._complete, slow_fire=self._fire,
+            unseen=_Plain, task=torch._C._current_graph_task_id, complete=self._complete, slow_fire=self.gradient,
             ForwardEntry=ForwardEntry, NamedEntry=NamedEntry, UNSET=UNSET, Seen=Seen, PlainEntry=PlainEntry,
             Tensor=_Tensor, Parameter=torch.nn.Parameter, Size=torch.Size, copies=values.copies,
             inputs=self._inputs, outputs=self._outputs, forward=self._forward, backward=self._backward,
-            stacked=self._stacked, RecordedFunction=RecordedFunction, Inside=Inside,
+            stacked=self._stacked, RecordedFunction=Rule, Inside=Inside,
         )  # fmt: skip
 
     def _asked(self, frame: FrameType) -> Calling:
@@ -135,12 +129,13 @@ class TorchHooks(CallHooks):
         border: Border | None = None,
     ) -> None:
         """Wait for the gradients that go through a call."""
-        watched = Watched(f"{entry.name[:-7]}backward", entry.parent)
-        watched.watch(asking, outputs, start, self._fired, border=border)
+        WatchedNodes(f"{entry.name[:-7]}backward", entry.parent).watch(
+            asking, outputs, start, self._fire, border=border
+        )
 
     def install(self, recorder: Recorder) -> None:
         super().install(recorder)
-        self._presence.begin()
+        self.begin()
         self._modules.begin(recorder)
         self._functions.enter_context(patched(torch.cuda.CUDAGraph, "replay", self._replay))
         if self._calls:
@@ -152,12 +147,12 @@ class TorchHooks(CallHooks):
         original(graph)
 
     def _wrap_functions(self) -> None:
-        def record(name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        def record(name: str, function: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
             # Only where the mode is on. It is off inside: what the function calls is not recorded.
-            with self._presence.away() as was_on:
+            with self.away() as was_on:
                 if not was_on:
                     return function(*args, **kwargs)
-                rule = self._rules.named(name)
+                rule = self.rules.named(name)
                 rule.writes = True
                 # Above: record, and Wrapped.__call__.
                 return self.call(rule, function, args, kwargs, above=3)
@@ -168,22 +163,22 @@ class TorchHooks(CallHooks):
             from pytest_probe.frameworks.torch.capture.collectives import Collectives, encodings
 
             self._values.leaves.update(encodings(self._values.take))
-            collectives = Collectives(self, self._presence)
+            collectives = Collectives(self)
             collectives.begin()
             self._functions.callback(collectives.end)
 
-    def begin_collective(
-        self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], frame: FrameType
-    ) -> NamedEntry | None:
+    def begin_collective(self, name: str, args: Args, kwargs: Kwargs, frame: FrameType) -> NamedEntry | None:
         """The entry of a call with what it is given, as it is now; None where it is not recorded."""
-        recorder, rule = self._recorder, self._rules.named(name)
+        recorder, rule = self._recorder, self.rules.named(name)
         if recorder is None or not self._seeing or not rule.wanted:
             return None
         call = f"{name}.{next(self._numbers[name])}"
         if not (recorder.scope.whole or recorder.scope.wants(call)) or (transforming() and self._transforms(recorder)):
             return None
-        begin = self._begin_aside if _dispatching() else self._begin
-        return begin(recorder, call, rule, args, kwargs, frame, [] if _grads() else None)
+        before, _ = self._apart if _dispatching() else self._alone
+        asking: list[Wanting] | None = [] if _grads() else None
+        with torch.no_grad():
+            return before(recorder, call, rule, args, kwargs, frame, asking)
 
     def end_collective(self, entry: NamedEntry | None, written: Any, tensors: Sequence[Any]) -> None:
         """Record what a call has written, None where that is not known; tensors may have been written to, entry None:
@@ -191,23 +186,23 @@ class TorchHooks(CallHooks):
         self._values.distrust(tensors)
         recorder = self._recorder
         if recorder is not None and entry is not None:
-            end = functools.partial(_aside, self._end) if _dispatching() else self._end
-            if end(recorder, entry, [], written, 0, _grads()):
+            _, after = self._apart if _dispatching() else self._alone
+            with torch.no_grad():
+                overflows = after(recorder, entry, written, [], 0)
+            if overflows:
                 recorder.overflowed(entry.name)
 
     def remove_forward(self) -> None:
         super().remove_forward()
         self._functions.close()
-        self._presence.end()
-
-    def learn(self, function: Any) -> RecordedFunction | Inside | None:
-        """The rule of a function that was not met before, or that is none of torch's."""
-        frame = sys._getframe().f_back  # None where no Python code calls
-        return self._rules.learn(function, frame.f_back if frame is not None and frame.f_code is _MODE else frame)
+        self.end()
 
     def _lose(self, function: Any) -> None:
         if self._recorder is not None and self._seeing and self._calls:
             self._recorder.lost(own.origin(function), getattr(function, "__qualname__", type(function).__qualname__))
+
+    def watches(self) -> bool:
+        return _grads()
 
     def describe(self) -> Mapping[str, str]:
         return {"torch": torch.__version__, "threads": str(torch.get_num_threads())}
@@ -224,15 +219,9 @@ class TorchHooks(CallHooks):
         return any(not bool(torch.stack(flags).all()) for flags in finite.values())
 
     def call(
-        self,
-        rule: RecordedFunction | None,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        *,
-        overridden: bool = False,
-        above: int = 2,
-    ) -> Any:
+        self, rule: Rule | None, function: Function, args: Args, kwargs: Kwargs, *,
+        overridden: bool = False, above: int = 2,
+    ) -> Any:  # fmt: skip
         """Make a call of the program's, and record it; rule None: nothing is recorded of the function. overridden: a
         class of the program's sees what torch is asked of its tensors. above: how many frames are above that of the
         caller of torch's function; by default this method's and the mode's. Raises what the call raises, and
@@ -261,66 +250,64 @@ class TorchHooks(CallHooks):
         grads = _grads()
         asking: list[Wanting] = []
         # Are modes of the program's own on, or classes, which would see what torch is asked for?
-        begin, end = self._aside if overridden or _dispatching() or _seeing() else self._alone
-        entry = begin(recorder, name, rule, args, kwargs, frame, asking if grads else None)
+        before, after = self._apart if overridden or _dispatching() or _seeing() else self._alone
+        try:
+            if grads:
+                _set_grads(False)
+            entry = before(recorder, name, rule, args, kwargs, frame, asking if grads else None)
+        finally:
+            if grads:
+                _set_grads(True)
         start = _nodes() if asking else 0
         result = calling(function, args, kwargs)
         if rule.writes:
             self._values.distrust([*args, *kwargs.values()])
-        if entry is not None and end(recorder, entry, asking, result, start, grads):
+        if entry is None:
+            return result
+        try:
+            if grads:
+                _set_grads(False)
+            overflows = after(recorder, entry, result, asking, start)
+        finally:
+            if grads:
+                _set_grads(True)
+        if overflows:
             recorder.overflowed(entry.name)
         return result
 
-    def _begin(
-        self,
-        recorder: Recorder,
-        name: str,
-        rule: RecordedFunction,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        frame: FrameType,
-        asking: list[Wanting] | None,
-    ) -> NamedEntry | None:
-        """What a call is given, as it is now, since the call may write to it. asking, None where gradients are off,
-        gets the tensors that want them."""
-        try:
-            if asking is not None:
-                _set_grads(False)
-            leaves, other = self._values.leaves, self._values.other
-            trees = [leaves.get(type(value), other)(value) for value in args]
-            named = {key: leaves.get(type(value), other)(value) for key, value in kwargs.items()} if kwargs else {}
-            if kwargs and type(kwargs.get("device")) in (str, int):
-                # As msprobe's dumps: its checker, and a replay elsewhere, look for a device at this keyword. The call
-                # itself says where there is none of that name.
-                with suppress(RuntimeError):
-                    named["device"] = leaves[torch.device](torch.device(kwargs["device"]))
-            probe: Any = UNSET
-            if rule.draws or _autocasts() or _default() is not torch.float32:
-                probe = _surroundings(rule, asking is not None)
-            elif asking is None:
-                probe = _WITHOUT_GRADIENTS
-            if asking is not None and self._backward:
-                _find_wanting(asking, args, trees, kwargs)
-            if type(rule) is ScaledProduct and self._inputs and self._values.counts_blocks:
-                self._add_blocks(recorder, lambda: of_operands(rule.name, args, kwargs), trees, named)
-            return self._entry(name, trees, named, frame, probe)
-        except Exception as error:
-            recorder.failed(f"{name}.forward", error)
-            return None
-        finally:
-            if asking is not None:
-                _set_grads(True)
+    def given(
+        self, rule: Rule, args: Args, kwargs: Kwargs, trees: list[Tree], named: dict[str, Tree], asking: Any
+    ) -> Json:
+        if kwargs and type(kwargs.get("device")) in (str, int):
+            # As msprobe's dumps: its checker, and a replay elsewhere, look for a device at this keyword. The call
+            # itself says where there is none of that name.
+            with suppress(RuntimeError):
+                named["device"] = self._values.leaves[torch.device](torch.device(kwargs["device"]))
+        if asking is not None and self._backward:
+            _find_wanting(asking, args, trees, kwargs)
+        if type(rule) is ScaledProduct and self._inputs and self._values.counts_blocks:
+            self._add_blocks(lambda: of_operands(rule.name, args, kwargs), trees, named)
+        if rule.draws or _autocasts() or _default() is not torch.float32:
+            return _surroundings(rule, asking is not None)
+        return UNSET if asking is not None else _WITHOUT_GRADIENTS
 
-    def _add_blocks(
-        self, recorder: Recorder, count: Callable[[], dict[str, Blocks]], trees: list[Tree], named: dict[str, Tree]
-    ) -> None:
+    def gave(self, entry: NamedEntry, outputs: Sequence[Any], trees: list[Tree], asking: Any, start: int) -> None:
+        if self._outputs and entry.name.startswith(self._prefixes) and self._values.counts_blocks:
+            self._add_blocks(lambda: of_results(outputs), trees, {})
+        if asking:
+            self._watch(entry, asking, list(wanting(outputs, "output")), start)
+        if self._overflow:
+            self._uninitialised.written(outputs)
+
+    def _add_blocks(self, count: Callable[[], dict[str, Blocks]], trees: list[Tree], named: dict[str, Tree]) -> None:
         """Put what blocks hold into the snapshots of their tensors, by their places. Without it a record is whole."""
         try:
             found = count()
         except Exception as error:
             first, _, _ = str(error).partition("\n")  # torch's messages may go on with a trace of its own code
             reason = f"{type(error).__name__}: {first}"
-            recorder.tell(reason, "pytest-probe: what blocks hold is not recorded (%s)", reason)
+            if self._recorder is not None:
+                self._recorder.tell(reason, "pytest-probe: what blocks hold is not recorded (%s)", reason)
             return
         for place, blocks in found.items():
             half, _, key = place.partition(".")
@@ -328,71 +315,18 @@ class TorchHooks(CallHooks):
             at = key if half == "kwargs" else int(key)
             among[at] = self._values.with_blocks(among[at], blocks)
 
-    def _begin_aside(self, *args: Any) -> NamedEntry | None:
-        self._presence.take_off_all()
-        return _aside(self._begin, *args)
+    def _before_apart(self, *args: Any) -> NamedEntry | None:
+        self.take_off_all()
+        return _unseen(self.before, *args)
 
-    def _end(
-        self, recorder: Recorder, entry: NamedEntry, asking: list[Wanting], result: Any, start: int, grads: bool
-    ) -> bool:
-        """Record what a call gave. Did it overflow?"""
-        overflows = False
-        try:
-            if grads:
-                _set_grads(False)
-            kind = type(result)
-            several = kind is not _Tensor and isinstance(result, (list, tuple)) and kind is not torch.Size
-            outputs: Sequence[Any] = result if several else (result,)
-            leaves, other = self._values.leaves, self._values.other
-            trees = [leaves.get(type(value), other)(value) for value in outputs]
-            if self._outputs:
-                if entry.name.startswith(self._prefixes) and self._values.counts_blocks:
-                    self._add_blocks(recorder, lambda: of_results(outputs), trees, {})
-                entry.body.output = trees
-            if asking:
-                self._watch(entry, asking, list(wanting(outputs, "output")), start)
-            overflows = self._overflow and self.overflown(trees)
-            if self._overflow:
-                self._uninitialised.written(outputs)
-            if self._forward and (overflows or not self._overflow):
-                recorder.put(entry, self._values.taken())
-        except Exception as error:
-            recorder.failed(entry.name, error)
-        finally:
-            if grads:
-                _set_grads(True)
-        return overflows
+    def aside(self) -> AbstractContextManager[object]:
+        if _grads():
+            return aside()
+        return unseen() if _dispatching() else _Plain()
 
-    def _fire(
-        self, watched: Watched, outs: Seats, ins: Seats, in_grads: tuple[Gradient, ...], out_grads: tuple[Gradient, ...]
-    ) -> None:
-        """Autograd's hook: gradients went through a node. Of several backwards the first counts."""
-        recorder = self._recorder
-        if recorder is None or not watched.missing:
-            return
-        overflows = False
-        grads = _grads()
-        with unseen() if _dispatching() else _Plain():
-            try:
-                if grads:
-                    _set_grads(False)
-                if watched.again():
-                    watched.missing = 0
-                else:
-                    watched.came(outs, ins, out_grads, in_grads, self._take)
-                if watched.missing:
-                    self._open[watched] = None
-                else:
-                    overflows = self._complete(recorder, watched)
-            except Exception as error:
-                # vmap's have no values of their own; a backward with such as have may follow.
-                if not any(map(torch._C._functorch.is_legacy_batchedtensor, filter(torch.is_tensor, out_grads))):
-                    recorder.failed(watched.name, error)
-            finally:
-                if grads:
-                    _set_grads(True)
-        if overflows:
-            recorder.overflowed(watched.name)
+    def have_values(self, gradients: Sequence[Any]) -> bool:
+        # vmap's have none; a backward with such as have may follow.
+        return not any(map(torch._C._functorch.is_legacy_batchedtensor, filter(torch.is_tensor, gradients[-1])))
 
     def _transforms(self, recorder: Recorder) -> bool:
         """What is called here has no values of its own. Always true."""
@@ -402,7 +336,7 @@ class TorchHooks(CallHooks):
             )
         return True
 
-    def _entered_compiled(self) -> None:
+    def entered_compiled(self) -> None:
         if self._recorder is not None:
             self._recorder.missed_compiled()
             self._recorder.tell(
@@ -412,32 +346,6 @@ class TorchHooks(CallHooks):
             )
 
 
-class _Mode(TorchFunctionMode):
-    def __init__(self, hooks: TorchHooks, table: Mapping[Hashable, RecordedFunction | None]) -> None:
-        super().__init__()
-        self._hooks = hooks
-        self._table = table
-
-    def __torch_function__(
-        self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        rule: RecordedFunction | Inside | None
-        try:
-            rule = self._table[function]
-        except (KeyError, TypeError):
-            rule = self._hooks.learn(function)
-        if isinstance(rule, Inside):
-            function, rule = rule
-        try:
-            return self._hooks.call(rule, function, args, kwargs or {}, overridden=not _PLAIN.issuperset(types))
-        except BaseException as error:
-            remove_our_frames(error)
-            raise
-
-
-_MODE = _Mode.__torch_function__.__code__
-
-
 def _beyond(frame: FrameType) -> FrameType:
     """The caller of a function in Python, which asks for modes itself, by the function of torch's that runs here."""
     function = frame.f_back
@@ -445,7 +353,7 @@ def _beyond(frame: FrameType) -> FrameType:
     return frame if caller is None else caller
 
 
-def _aside(take: Callable[..., _Taken], *args: Any) -> _Taken:
+def _unseen(take: Callable[..., _Taken], *args: Any) -> _Taken:
     with unseen():
         return take(*args)
 
@@ -473,7 +381,7 @@ def _find_wanting(found: list[Wanting], args: Sequence[Any], trees: Sequence[Tre
 _WITHOUT_GRADIENTS = {"grad": False}
 
 
-def _surroundings(rule: RecordedFunction, grads: bool) -> dict[str, Any]:
+def _surroundings(rule: Rule, grads: bool) -> dict[str, Any]:
     """What the outcome, and the kernel, depend on apart from the arguments."""
     found: dict[str, Any] = {} if grads else {**_WITHOUT_GRADIENTS}
     if _autocasts():

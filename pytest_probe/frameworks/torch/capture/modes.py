@@ -1,11 +1,11 @@
-"""Where the recording mode is on: this thread, the threads that it starts, and never inside a compiled region, unless
-such regions run eagerly meanwhile."""
+"""The mode that sees torch's calls, for who records, times or asks them: it is on on this thread and the threads that
+it starts, and never inside a compiled region, unless such regions run eagerly meanwhile."""
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -14,9 +14,11 @@ import torch.overrides
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
-from pytest_probe.capture.bindings import patched
-from pytest_probe.capture.frames import remove_our_frames
+from pytest_probe.capture.bindings import Function, patched
+from pytest_probe.capture.frames import Args, Kwargs, remove_our_frames
+from pytest_probe.capture.hooks import Rule
 from pytest_probe.capture.writer import THREAD
+from pytest_probe.frameworks.torch.capture.names import Inside, RecordedFunctions
 
 # Untyped in torch.
 _stack: Callable[[], list[TorchFunctionMode]] = torch.overrides._get_current_function_mode_stack
@@ -25,6 +27,8 @@ _pop: Callable[[], TorchFunctionMode] = torch.overrides._pop_mode
 
 # Looked up among the modules that are loaded: importing it takes seconds.
 _DYNAMO = "torch._dynamo.eval_frame"
+# Methods without arguments name torch's own class among those that may see a call.
+_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 # Asked at every call.
 _level = torch._C._functorch.maybe_current_level
 _tracing = torch._C._get_tracing_state
@@ -33,25 +37,52 @@ _dispatching = torch._C._len_torch_dispatch_stack
 _TRACING = tuple(torch._C._TorchDispatchModeKey.__members__.values())
 
 
-class Presence:
-    """Puts a mode onto the stacks of modes, and takes it off again from wherever it is there. eager: what was compiled
-    runs without its compilation while the mode is on."""
+class Watcher(TorchFunctionMode):
+    """Sees the program's calls, once it has begun, wherever it is on the stack of modes. eager: what was compiled runs
+    without its compilation meanwhile."""
 
-    def __init__(
-        self,
-        mode: TorchFunctionMode,
-        entered_compiled: Callable[[], None],
-        left_compiled: Callable[[], None] = lambda: None,
-        *,
-        eager: bool = False,
-    ) -> None:
-        self._mode = mode
-        self._entered_compiled = entered_compiled
-        self._left_compiled = left_compiled
+    def __init__(self, rules: RecordedFunctions, *, eager: bool = False) -> None:
+        super().__init__()
+        self.rules = rules
+        self._table = rules.table
         self._eager = eager
         self._patches = ExitStack()
         self._regions = threading.local()
         self._threads = threading.local()
+
+    def call(
+        self, rule: Rule | None, function: Function, args: Args, kwargs: Kwargs, *, overridden: bool = False
+    ) -> Any:
+        """Make a call of the program's; rule None: of what nobody records. overridden: a class of the program's sees
+        what torch is asked of its tensors. Raises what the call raises."""
+        raise NotImplementedError
+
+    def entered_compiled(self) -> None:
+        """A compiled region begins, in which no call is seen."""
+
+    def left_compiled(self) -> None:
+        """It ends."""
+
+    def learn(self, function: Any) -> Rule | Inside | None:
+        """The rule of a function that was not met before, or that is none of torch's."""
+        frame = sys._getframe().f_back  # None where no Python code calls
+        return self.rules.learn(function, frame.f_back if frame is not None and frame.f_code is _SEEING else frame)
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        rule: Rule | Inside | None
+        try:
+            rule = self._table[function]
+        except (KeyError, TypeError):
+            rule = self.learn(function)
+        if isinstance(rule, Inside):
+            function, rule = rule
+        try:
+            return self.call(rule, function, args, kwargs or {}, overridden=not _PLAIN.issuperset(types))
+        except BaseException as error:
+            remove_our_frames(error)
+            raise
 
     def begin(self) -> None:
         """Turn the mode on, here and in threads to come."""
@@ -62,7 +93,7 @@ class Presence:
         self._leave_compiled_alone()
         self._threads.began = True
         if not self._is_on():
-            _push(self._mode)
+            _push(self)
 
     def end(self) -> None:
         """Turn it off here. A thread that is still running keeps it, idle, until the thread ends."""
@@ -81,14 +112,14 @@ class Presence:
         return not (getattr(self._threads, "began", False) or self._is_on())
 
     def _is_on(self) -> bool:
-        return any(mode is self._mode for mode in _stack())
+        return any(mode is self for mode in _stack())
 
     @contextmanager
     def present(self) -> Iterator[None]:
         """Turn the mode on for a while, on a thread where it is absent."""
         self._threads.began = True
         try:
-            with self._mode:
+            with self:
                 yield
         finally:
             self._threads.began = False
@@ -106,7 +137,7 @@ class Presence:
     def _take_off(self) -> int:
         """Take the mode off this thread's stack; its place there, -1 where it is on none."""
         stack = _stack()
-        place = next((index for index, mode in enumerate(stack) if mode is self._mode), -1)
+        place = next((index for index, mode in enumerate(stack) if mode is self), -1)
         if place >= 0:
             above = [_pop() for _ in stack[place:]][:-1]
             for mode in reversed(above):
@@ -115,7 +146,7 @@ class Presence:
 
     def _put_back(self, place: int) -> None:
         above = [_pop() for _ in _stack()[place:]]
-        for mode in (self._mode, *reversed(above)):
+        for mode in (self, *reversed(above)):
             _push(mode)
 
     def _start_thread(self, original: Callable[..., Any], thread: threading.Thread) -> None:
@@ -132,7 +163,7 @@ class Presence:
                 thread.run = own  # type: ignore[method-assign]
             self._threads.began = True
             try:
-                with self._mode:
+                with self:
                     run()
             except BaseException as error:
                 remove_our_frames(error)
@@ -147,7 +178,7 @@ class Presence:
         # Does this thread run, or trace, what was compiled?
         if self._is_on() or getattr(self._regions, "value", None) is not None:
             return original(*args, **kwargs)
-        with self._mode:
+        with self:
             return original(*args, **kwargs)
 
     def _has_torch_function(self, original: Callable[..., bool], arguments: Any) -> bool:
@@ -177,13 +208,16 @@ class Presence:
             place = self._take_off()
             if place >= 0:
                 self._regions.value = (wrapper, place)
-                self._entered_compiled()
+                self.entered_compiled()
         before = original(callback)
         if region is not None and region[0] == wrapper:
             self._regions.value = None
-            self._left_compiled()
+            self.left_compiled()
             self._put_back(region[1])
         return before
+
+
+_SEEING = Watcher.__torch_function__.__code__
 
 
 def transforming() -> bool:
@@ -209,6 +243,13 @@ def _eager(dynamo: Any) -> Iterator[None]:
 def unseen() -> Iterator[None]:
     """No mode sees what torch is asked for in here."""
     with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+        yield
+
+
+@contextmanager
+def aside() -> Iterator[None]:
+    """As `unseen`, and without gradients."""
+    with unseen(), torch.no_grad():
         yield
 
 

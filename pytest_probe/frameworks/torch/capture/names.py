@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
+from pytest_probe.capture.hooks import Rule
 from pytest_probe.frameworks import COMPILED
 from pytest_probe.frameworks.torch import own
 from pytest_probe.frameworks.torch.scaled_products import SCALED, SCALED_GROUPED
@@ -56,33 +57,16 @@ _OF_TORCH = frozenset(("Functional", "Torch", "Aten"))
 _WRITING = ("batch_norm", "_fused_", "fused_moving_avg_obs")
 
 
-class RecordedFunction:
-    """A function that is recorded: the name of its records, and whether this capture wants it. operator is its rule
-    where an operator calls it; draws: it takes from the random number generator; writes: it may write to arguments
-    without torch counting it."""
-
-    __slots__ = ("draws", "name", "operator", "wanted", "writes")
-
-    def __init__(self, name: str, wanted: bool) -> None:
-        self.name = name
-        self.wanted = wanted
-        self.draws = name.rpartition(".")[2].rstrip("_") in _DRAWING
-        self.writes = any(part in name for part in _WRITING)
-        self.operator: RecordedFunction | None = None
-
-
 class Inside(NamedTuple):
     """What torch asks for by the name of a function that the program has put in its place: the function of torch's,
     which is called, and its rule. torch itself would call the program's once more."""
 
     function: Callable[..., Any]
-    rule: RecordedFunction | None
+    rule: Rule | None
 
 
-class ScaledProduct(RecordedFunction):
-    """A function whose operands have blocks: what those hold is recorded as well."""
-
-    __slots__ = ()
+class ScaledProduct(Rule):
+    """Of a function whose operands have blocks: what those hold is recorded as well."""
 
 
 # By this torch's functions that are written in Python call a mode.
@@ -90,7 +74,7 @@ HANDING_OVER = torch.overrides.handle_torch_function.__code__
 # What nobody but torch makes: functions in C, and those that read a property.
 _MADE_BY_TORCH = (*COMPILED, MethodWrapperType, OpOverload, OpOverloadPacket)
 # The rule of functions that hand out memory: they are not recorded, but their tensor is distrusted.
-ALIASING = RecordedFunction("", False)
+ALIASING = Rule("", False)
 # What these return may be written to without torch counting it.
 _ALIASING: tuple[Any, ...] = (
     *(torch.Tensor.data.__get__, torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.data_ptr),  # type: ignore[attr-defined]
@@ -105,20 +89,21 @@ class RecordedFunctions:
         """lost is called with a function in the place of one of torch's, which one nobody can tell."""
         self._wants = wants
         self._lost = lost
-        self._named: dict[str, RecordedFunction] = {}
+        self._named: dict[str, Rule] = {}
         self._functions = _functions()
         # Those that were met: programs call few of all. Functions that are not recorded are here as well.
-        self.table: dict[Hashable, RecordedFunction | None] = dict.fromkeys(_ALIASING, ALIASING)
+        self.table: dict[Hashable, Rule | None] = dict.fromkeys(_ALIASING, ALIASING)
 
-    def named(self, name: str) -> RecordedFunction:
+    def named(self, name: str) -> Rule:
         rule = self._named.get(name)
         if rule is None:
             space, _, api = name.partition(".")
-            scaled = space in _OF_TORCH and api in SCALED | SCALED_GROUPED
-            rule = self._named[name] = (ScaledProduct if scaled else RecordedFunction)(name, self._wants(name))
+            kind = ScaledProduct if space in _OF_TORCH and api in SCALED | SCALED_GROUPED else Rule
+            writes, draws = any(part in name for part in _WRITING), name.rpartition(".")[2].rstrip("_") in _DRAWING
+            rule = self._named[name] = kind(name, self._wants(name), writes, draws)
         return rule
 
-    def learn(self, function: Any, frame: FrameType | None) -> RecordedFunction | Inside | None:
+    def learn(self, function: Any, frame: FrameType | None) -> Rule | Inside | None:
         """The rule of a function that is not in the table, which has it from now on, unless the function stands in the
         place of torch's. frame is what called the mode."""
         if not isinstance(function, _MADE_BY_TORCH) and not own.is_one(function):
@@ -132,7 +117,7 @@ class RecordedFunctions:
                 return None
         return self._rule(function)
 
-    def _rule(self, function: Any) -> RecordedFunction | None:
+    def _rule(self, function: Any) -> Rule | None:
         try:
             name = self._functions.get(function)
         except TypeError:  # it has no hash
@@ -144,7 +129,7 @@ class RecordedFunctions:
         self.table[function] = rule
         return rule
 
-    def _of_operator(self, function: Any) -> RecordedFunction | None:
+    def _of_operator(self, function: Any) -> Rule | None:
         if isinstance(function, OpOverload):
             space, name = function.namespace, str(function).partition(".")[2].removesuffix(".default")
         elif isinstance(function, OpOverloadPacket):

@@ -15,6 +15,7 @@ from pytest_probe.capture.bindings import of_first
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.errors import SettingsError
 from pytest_probe.frameworks.torch.capture.hooks import TorchHooks
+from pytest_probe.frameworks.torch.capture.timing import TorchTiming
 from pytest_probe.frameworks.torch.capture.values import Values
 
 # Dropout that keeps all elements, for programs that are compared: torch's functions, with training=False.
@@ -59,6 +60,9 @@ def hooks(config: CaptureConfig, model: Any = None) -> TorchHooks:
     if config.layout == "paddleapex":
         raise SettingsError("layout", config.layout, "PaddleAPEX's files hold calls of Paddle; give layout msprobe")
     return TorchHooks(config, model)
+
+
+timing = TorchTiming
 
 
 def sample(config: CaptureConfig, dtype: str, shape: tuple[int, ...]) -> tuple[Values, Any]:

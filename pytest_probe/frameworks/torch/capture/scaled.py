@@ -7,7 +7,7 @@ They are counted where the tensors are, and nothing waits for a device here.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from msgspec import Struct
 
+from pytest_probe.capture.frames import Args, Kwargs
 from pytest_probe.errors import BrokenCall
 from pytest_probe.frameworks.torch.arrays import FLOAT4
 from pytest_probe.frameworks.torch.scaled_products import SCALED_GROUPED
@@ -46,7 +47,7 @@ class Blocks(Struct, frozen=True):
     count: int
 
 
-def of_operands(api: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Blocks]:
+def of_operands(api: str, args: Args, kwargs: Kwargs) -> dict[str, Blocks]:
     """By the operands' places in a call ("input.0"). Without an operand that has no numbers, whose scales are none of
     its recipe's, or whose blocks only the values of offs tell: groups of numbers that a product adds up."""
     found: dict[str, Blocks] = {}

@@ -13,15 +13,15 @@ import torch
 import torch.overrides
 from torch.overrides import TorchFunctionMode
 
-from pytest_probe.capture.bindings import patched
-from pytest_probe.capture.framework import Timing
+from pytest_probe.capture.bindings import Function, patched
+from pytest_probe.capture.frames import Args, Kwargs
+from pytest_probe.capture.hooks import Rule
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
 from pytest_probe.capture.profiling.track import Api, DeviceClock, ShapeRows, Track, WaitingClock
-from pytest_probe.frameworks.torch.capture.modes import Presence
+from pytest_probe.frameworks.torch.capture.modes import Watcher
 from pytest_probe.frameworks.torch.capture.names import (
     ALIASING,
     Inside,
-    RecordedFunction,
     RecordedFunctions,
     by_operator,
 )
@@ -157,7 +157,7 @@ class _Timed:
 
     __slots__ = ("api", "backward", "hooks", "operator", "python", "rows")
 
-    def __init__(self, stopwatch: Stopwatch, function: Any, rule: RecordedFunction, device: DeviceClock | None) -> None:
+    def __init__(self, stopwatch: Stopwatch, function: Any, rule: Rule, device: DeviceClock | None) -> None:
         self.api = stopwatch.api(_FRAMEWORK, rule.name, clock=device)
         self.backward = stopwatch.api(_FRAMEWORK, rule.name, "backward")
         self.hooks: Hooks | None = None
@@ -167,12 +167,12 @@ class _Timed:
         self.rows = ShapeRows(self.api, torch.Tensor)
 
 
-class TorchTiming(TorchFunctionMode):
+class TorchTiming(Watcher):
     """Times torch's calls between begin and end, on this thread and those that it starts: first-level ones, since torch
     takes the mode off while it runs, or all, where the mode is on again inside a call once torch has asked for it."""
 
     def __init__(self, stopwatch: Stopwatch) -> None:
-        super().__init__()
+        super().__init__(RecordedFunctions(lambda name: True))
         self._stopwatch = stopwatch
         self._local = stopwatch.local
         self._track: Callable[[], Track] = stopwatch.track
@@ -180,18 +180,14 @@ class TorchTiming(TorchFunctionMode):
         self._nodes = Nodes(stopwatch) if stopwatch.backward else None
         self._entering = _Entering(self) if stopwatch.nested else None
         self._plain = self._nodes is None and not stopwatch.by_shape and not stopwatch.nested
-        self._rules = RecordedFunctions(lambda name: True)
-        self._table: dict[Hashable, _Timed | None] = {}
+        self._known: dict[Hashable, _Timed | None] = {}
         self._compiled = stopwatch.api(_FRAMEWORK, "torch.compile")
         self._clock = _clock(stopwatch)
         self._engine = stopwatch.api(_FRAMEWORK, "Torch.autograd.backward", clock=self._clock)
-        self._presence = Presence(self, self._enter_compiled, self._leave_compiled)
-        self._patches = ExitStack()
         stopwatch.versions["torch"] = str(torch.__version__)
 
     def begin(self) -> None:
-        self._presence.begin()
-        self._patches.enter_context(patched(torch.autograd, "_engine_run_backward", self._run_backward))
+        super().begin()
         self._patches.enter_context(_handing_over_to(self))
         if self._nodes is not None:
             self._patches.enter_context(self._nodes.registered_quickly())
@@ -200,9 +196,8 @@ class TorchTiming(TorchFunctionMode):
 
     def end(self) -> None:
         """A thread that is still running keeps the mode, idle."""
-        self._patches.close()
-        self._presence.end()
-        self._table = _Untimed()
+        super().end()
+        self._known = _Untimed()
         self._stopwatch.wait(torch.accelerator.synchronize if torch.accelerator.is_available() else lambda: None)
         if self._nodes is not None:
             self._nodes.end()
@@ -212,9 +207,9 @@ class TorchTiming(TorchFunctionMode):
         self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         try:
-            timed = self._table[function]
+            timed = self._known[function]
         except (KeyError, TypeError):
-            timed = self._learn(function)
+            timed = self._timed(function)
         if timed is None:
             return function(*args, **kwargs) if kwargs else function(*args)
         if timed.operator is not None:
@@ -225,9 +220,7 @@ class TorchTiming(TorchFunctionMode):
             return (self._local.track or self._track()).call(timed.api, function, args, kwargs)
         return self._call(timed, function, args, kwargs)
 
-    def _call(
-        self, timed: _Timed, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None
-    ) -> Any:
+    def _call(self, timed: _Timed, function: Callable[..., Any], args: Args, kwargs: Kwargs | None) -> Any:
         if self._entering is not None:
             if self._entering.again(function):
                 return function(*args, **(kwargs or _NONE))
@@ -244,20 +237,20 @@ class TorchTiming(TorchFunctionMode):
             self._nodes.watch(timed.backward, timed.hooks, result, start, made)
         return result
 
-    def _learn(self, function: Any) -> _Timed | None:
+    def _timed(self, function: Any) -> _Timed | None:
         try:
-            rule = self._rules.table[function] if function in self._rules.table else self._rules.learn(function, None)
+            rule = self.rules.table[function] if function in self.rules.table else self.rules.learn(function, None)
         except TypeError:  # not hashable
             return None
         rule = rule.rule if isinstance(rule, Inside) else rule
         timed = None if rule is None or rule is ALIASING else _Timed(self._stopwatch, function, rule, self._clock)
-        self._table[function] = timed
+        self._known[function] = timed
         return timed
 
-    def _run_backward(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        return self._stopwatch.track().call(self._engine, original, args, kwargs)
+    def _run_backward(self, original: Function, *args: Any, **kwargs: Any) -> Any:
+        return self._stopwatch.track().call(self._engine, super()._run_backward, (original, *args), kwargs)
 
-    def _enter_compiled(self) -> None:
+    def entered_compiled(self) -> None:
         self._stopwatch.tell(
             "torch.compile",
             "pytest-probe: what runs inside torch.compile regions is one row, torch.compile; run the program without "
@@ -265,7 +258,7 @@ class TorchTiming(TorchFunctionMode):
         )
         self._stopwatch.track().begin(self._compiled)
 
-    def _leave_compiled(self) -> None:
+    def left_compiled(self) -> None:
         self._stopwatch.track().end_call(self._compiled)
 
 
@@ -274,9 +267,6 @@ class _Untimed(dict[Hashable, _Timed | None]):
 
     def __missing__(self, function: Hashable) -> None:
         return None
-
-
-made: Callable[[Stopwatch], Timing] = TorchTiming  # see capture.framework.timing
 
 
 def _clock(stopwatch: Stopwatch) -> DeviceClock | None:
