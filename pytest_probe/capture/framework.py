@@ -1,7 +1,8 @@
-"""What a capture needs of a framework: a file of its `capture/`, which is imported by the framework's name."""
+"""What a capture needs of a framework: files of its folder here, which are imported by the framework's name."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -11,6 +12,7 @@ from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.hooks import CallHooks
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
 from pytest_probe.capture.snapshot import Snapshots
+from pytest_probe.errors import SettingsError
 
 
 class Timing(Protocol):
@@ -24,7 +26,7 @@ class Timing(Protocol):
 
 
 class Recording(Protocol):
-    """One framework, as a capture needs it: its `capture/recording.py`."""
+    """One framework, as a capture needs it: its `recording.py`."""
 
     def hooks(self, config: CaptureConfig, model: Any = None) -> CallHooks:
         """What sees the program's calls. Raises SettingsError for a model that cannot be recorded."""
@@ -47,7 +49,22 @@ class Recording(Protocol):
 
 
 def recording(name: str = frameworks.DEFAULT) -> Recording:
-    """What records the calls of a program. Raises SettingsError for no framework that can be recorded, Unsupported
-    where it is not installed, FrameworkTooOld where a newer one is needed."""
-    found: Recording = frameworks.capture_part(name, "recording")
+    """What records the calls of a program. Raises as `part` does."""
+    found: Recording = part(name, "recording")
     return found
+
+
+def part(name: str, file: str) -> Any:
+    """A file of a framework's folder. Raises SettingsError for no framework that can be recorded, Unsupported where it
+    is not installed, FrameworkTooOld where a newer one is needed."""
+    if name not in frameworks.RECORDED:
+        raise SettingsError("framework", name, f"give one of {', '.join(frameworks.RECORDED)}")
+    frameworks.check_installed(name)
+    return importlib.import_module(f"pytest_probe.capture.{frameworks.MODULES[name]}.{file}")
+
+
+def refuse_dropouts(wanted: bool) -> None:
+    """Of a framework whose dropouts stay as they are, as `Recording.keep_dropped`."""
+    if wanted:
+        words = "only PyTorch's dropouts can be changed; put the model in eval mode"
+        raise SettingsError("rm_dropout", wanted, words)
