@@ -87,16 +87,15 @@ class Rule(Struct):
     operator: Rule | None = None
 
 
-def placed(value: Any, place: str, kind: type) -> Iterator[tuple[str, Any]]:
+def placed(value: Any, place: str, kind: type) -> list[tuple[str, Any]]:
     """What is of this class in a tree of arguments or results, by place."""
     if isinstance(value, kind):
-        yield place, value
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield from placed(item, f"{place}.{index}", kind)
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from placed(item, f"{place}.{key}", kind)
+        return [(place, value)]
+    if isinstance(value, list | tuple):
+        return [one for index, item in enumerate(value) for one in placed(item, f"{place}.{index}", kind)]
+    if isinstance(value, dict):
+        return [one for key, item in value.items() for one in placed(item, f"{place}.{key}", kind)]
+    return []
 
 
 class Watched:

@@ -192,9 +192,9 @@ class ReplacingHooks(CallHooks, ReplacedCalls):
         """Does a gradient come to this output?"""
         raise NotImplementedError
 
-    def differentiable(self, value: Any, place: str) -> Iterator[tuple[str, Any]]:
+    def differentiable(self, value: Any, place: str) -> list[tuple[str, Any]]:
         """The tensors among outputs to which a gradient comes, by place."""
-        return (one for one in placed(value, place, self.tensor) if self.has_gradient(one[1]))
+        return [one for one in placed(value, place, self.tensor) if self.has_gradient(one[1])]
 
     def register(self, tensor: Any, hook: Callable[[Any], None]) -> object:
         """Have the hook called with the tensor's gradient."""
@@ -263,7 +263,7 @@ class ReplacingHooks(CallHooks, ReplacedCalls):
         return result
 
     def gave(self, entry: NamedEntry, outputs: Sequence[Any], trees: list[Tree], asking: Any, start: int) -> None:
-        if self._backward and self.watches() and (wanting := list(self.differentiable(outputs, "output"))):
+        if self._backward and self.watches() and (wanting := self.differentiable(outputs, "output")):
             WatchedOutputs(f"{entry.name[:-7]}backward", entry.parent, wanting, self)
 
     def overflowed(self, recorder: Recorder, name: str) -> None:
