@@ -2,7 +2,7 @@
 #include "kernel.h"
 
 /* What numerics/kernel.py expects: to be raised with every change of what is taken or given back. */
-#define REVISION 4
+#define REVISION 5
 
 int has_wide(void) {
 #ifdef WIDE
@@ -52,8 +52,8 @@ static PyMethodDef methods[] = {
      "-> count\n\n"
      "Marks the elements whose error, less half an ulp, is above the limit; -1 where some are beyond the range."},
     {"piled", piled, METH_VARARGS,
-     "piled(total, rows, width, places, terms, count, normal, top, unit, largest, product)\n\n"
-     "Joins each row of terms to the row of the total at its place, every result rounded."},
+     "piled(total, rows, width, places, terms, count, normal, top, unit, largest)\n\n"
+     "Adds each row of terms to the row of the total at its place, every sum rounded."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,11 +1,10 @@
-/* Sums and products that 16-bit kernels take term by term, each result rounded. */
+/* Sums that 16-bit kernels take term by term, each one rounded. */
 #include "reading.h"
 #include <math.h>
 
 typedef struct {
     Py_ssize_t rows, width, count;
     double normal, top, unit, largest;
-    int product;
 } pile;
 
 /* By way of float32, as torch casts float64. */
@@ -20,7 +19,7 @@ static int all_piled(double *total, const int64_t *places, const double *terms, 
         if (places[term] < 0 || places[term] >= of->rows) return 0;
         double *row = total + places[term] * of->width;
         for (Py_ssize_t index = 0; index < of->width; index++)
-            row[index] = rounded(of->product ? row[index] * terms[index] : row[index] + terms[index], of);
+            row[index] = rounded(row[index] + terms[index], of);
     }
     return 1;
 }
@@ -30,8 +29,8 @@ PyObject *piled(PyObject *module, PyObject *given) {
     pile of;
     unsigned long long total, places, terms;
     int is_inside;
-    if (!PyArg_ParseTuple(given, "KnnKKnddddi", &total, &of.rows, &of.width, &places, &terms, &of.count, &of.normal,
-                          &of.top, &of.unit, &of.largest, &of.product))
+    if (!PyArg_ParseTuple(given, "KnnKKndddd", &total, &of.rows, &of.width, &places, &terms, &of.count, &of.normal,
+                          &of.top, &of.unit, &of.largest))
         return NULL;
     Py_BEGIN_ALLOW_THREADS
     is_inside = all_piled((double *)(uintptr_t)total, (const int64_t *)(uintptr_t)places,

@@ -51,6 +51,7 @@ class CaseEvidence(OutputRuns, frozen=True):
     dependence: Dependence
     seed: int
     by_class: bool
+    sample: Sampled | None = None
 
     def terms(self) -> int | None:
         return self.dependence.terms(self.name)
@@ -82,8 +83,16 @@ class CaseEvidence(OutputRuns, frozen=True):
 
     def own_result(self) -> OwnResult | None:
         reference = self.replay.reference
-        values = self._of_cpu() if self.replay.source.name == "cpu" and reference.is_own else None
-        return None if values is None else OwnResult(reference.framework.package, values)
+        values = self._whole._of_cpu() if self.replay.source.name == "cpu" and reference.is_own else None
+        return None if values is None else OwnResult(reference.framework.package, self._of_whole(values))
+
+    @property
+    def _whole(self) -> CaseEvidence:
+        """That of the whole call: kernels cut tensors into vectors, and a part into others."""
+        return self if self.sample is None else replace(self, replay=self.sample.whole)
+
+    def _of_whole(self, values: AnyArray) -> AnyArray:
+        return values if self.sample is None else self.sample.of_whole(self.name, values)
 
     def reference_on_cpu(self) -> AnyArray | None:
         return self._of_cpu()
@@ -97,17 +106,18 @@ class CaseEvidence(OutputRuns, frozen=True):
         return ()
 
     def kernels_inside(self) -> KernelsInside | None:
-        reference, framework = self.replay.reference, self.replay.reference.framework
+        whole = self._whole
+        reference, framework = whole.replay.reference, whole.replay.reference.framework
         if self.replay.source.name != "cpu" or reference.is_own or framework.registered_kernels("cpu") is None:
             return None
         on_device = replace(reference.candidate, reference=reference.candidate.on_device)
-        called = replace(self, replay=replace(self.replay, reference=replace(reference, candidate=on_device)))
+        called = replace(whole, replay=replace(whole.replay, reference=replace(reference, candidate=on_device)))
         with allowing_refusal():
             with framework.rounding_once() as found:
                 once = called._on_cpu().get(self.name)
             values = called._on_cpu().get(self.name) if found() else None
             if once is not None and values is not None:
-                return KernelsInside(framework.package, values, once)
+                return KernelsInside(framework.package, self._of_whole(values), self._of_whole(once))
         return None
 
     def _of_cpu(self) -> AnyArray | None:
@@ -159,7 +169,8 @@ def comparisons(
     runs = _Runs(replay, how)
     alternatives, dependence = Alternatives(replay, how), Dependence(replay, direction)
     case = _compared_case(replay, call, direction, floats, narrowest, rounds)
-    shared = replay, direction, alternatives, dependence, seed, by_class
+    sample = sides.sample if isinstance(sides.sample, Sampled) else None
+    shared = replay, direction, alternatives, dependence, seed, by_class, sample
     told = {verdict.name for verdict in sides.structural}
     precisions, large_arguments = _Precisions.of_call(reference), is_large(reference.leaves, [])
     for name in (name for name in sides.expected if name in sides.actual and name not in told):
@@ -175,7 +186,7 @@ def comparisons(
         mixed = roundoff == DOUBLE and any(dtype not in WIDE_DTYPES for dtype in floats.values())
         single = CaseEvidence(runs.of(SINGLE), *of_output) if mixed else None
         sampled = sides.sample is not None
-        weights = sides.sample.weights(name, expected.shape) if isinstance(sides.sample, Sampled) else None
+        weights = None if sample is None else sample.weights(name, expected.shape)
         large = not sampled and (large_arguments or is_large({}, [expected.shape]))
         yield Comparison(
             name,

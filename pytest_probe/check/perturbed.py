@@ -146,8 +146,9 @@ class PerturbedRuns:
         """A run, as an earlier one of pytest kept it or made now; None where the call refuses all tries."""
         if KINDS[kind].rounds == "borders":
             reference = reference.with_borders() or reference
+        device = self._device if KINDS[kind].rounds == "own dtypes" else ""
         found, self._whole = reference.kept(
-            lambda: ("perturbed", kind, index, self._how, self._whole, self._incoming, reference.state),
+            lambda: ("perturbed", kind, index, self._how, self._whole, self._incoming, device, reference.state),
             lambda: (self._made_run(kind, index, reference), self._whole),
             lambda made: None if made[0] is None else Kept(made[0], made[1]),
             lambda kept: (dict(kept.values), kept.told),
@@ -185,11 +186,12 @@ class PerturbedRuns:
         CPU's where an autocast casts for calls inside this one, the reference does, or several dtypes meet."""
         reference = self._reference
         if KINDS[kind].rounds == "own dtypes":
-            how = self._how
+            how, atomic = self._how, self._device != "cpu"
             if KINDS[kind].elsewhere == "cast":
-                steps = Steps(how.narrow, False, own=True, elsewhere="composed")
+                steps = Steps(how.narrow, False, own=True, elsewhere="composed", atomic=atomic)
                 return Way(reference.composing(self._device), steps=steps)
-            steps = Steps(how.narrow, False, own=True, elsewhere=KINDS[kind].elsewhere, products=how.attends)
+            elsewhere = KINDS[kind].elsewhere
+            steps = Steps(how.narrow, False, own=True, elsewhere=elsewhere, atomic=atomic, products=how.attends)
             return Way(reference.framework.host(), autocast=reference.autocast, steps=steps)
         if self._whole or KINDS[kind].rounds != "between kernels":
             return None

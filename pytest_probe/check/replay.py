@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from pytest_probe import frameworks
 from pytest_probe.check.kept import Keep, Kept, KeptResults, Made, kept_run, taken_run
-from pytest_probe.check.large.in_turn import gradients_in_turn
 from pytest_probe.check.prepare import default_dtype
 from pytest_probe.frameworks.base import Cast, LookedUp, Widened, looked_up
 from pytest_probe.model.case import Demands
@@ -332,9 +331,7 @@ class Reference(Struct, frozen=True, dict=True):
         if self.corner is None:
             return self.framework.gradients(self.again(leaves, way, self.wanted), incoming)
         if not _sums_exactly(way):
-            found = gradients_in_turn(self, leaves, way, incoming)
-            whole = replace(self, corner=None)
-            return whole.gradients_of(leaves, way, incoming) if found is None else found
+            return replace(self, corner=None).gradients_of(leaves, way, incoming)
         cut = self.corner.cut
 
         def piece(window: slice) -> dict[str, AnyArray]:

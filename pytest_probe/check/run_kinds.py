@@ -66,6 +66,7 @@ KINDS: Mapping[RunKind, KindOfRun] = {
     "narrow_steps": KindOfRun("coarse", 1.0, "between kernels"),
     "narrow_steps_perturbed": KindOfRun("narrowed", 1.0, "between kernels", by_narrow=True),
     "narrow_steps_inside": KindOfRun("narrow", 1.0, "inside"),
+    "overflowing_steps": KindOfRun("overflowing", 0.0, "inside"),
     **{exact: KindOfRun(how, 0.0, "own dtypes", elsewhere=how) for how, (exact, _) in COMPOSED.items()},
     **{
         further: KindOfRun("neighbours", 1.0, "own dtypes", by_narrow=True, elsewhere=how)
@@ -95,7 +96,10 @@ def way_of(
         carried = kind in ("carried_operands", "carried_operands_moved")
         return replace(reference, mode=Mode(bits=float_format(narrow).precision, carried=carried))
     fine = rounds == "inside"
-    steps = Steps(narrow, fine=True) if fine else Steps(narrow, fine=False, wide=wide, kernels=kernels)
+    overflows = kind == "overflowing_steps"
+    steps = (
+        Steps(narrow, fine=True, overflows=overflows) if fine else Steps(narrow, fine=False, wide=wide, kernels=kernels)
+    )
     return Way(dtype="float64", steps=steps)
 
 

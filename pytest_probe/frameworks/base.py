@@ -384,26 +384,11 @@ class Calls(Protocol):
         run may be made at a time."""
         return nullcontext()
 
-    def rows_in_turn(self, extent: int) -> AbstractContextManager[RowsInTurn | None]:
-        """The runs inside are pieces of one call of `extent` places, in their order: kernels that sum all rows in 16
-        bit go on from one piece to the next. None where no such kernel is known."""
-        return nullcontext()
-
     def has_no_kernel(self, error: BaseException) -> bool:
         """Does this error of a device say that it has no kernel for the call?"""
 
     def refuses_layout(self, error: BaseException) -> bool:
         """Does this error of a device say that it wants a tensor to lie otherwise in memory?"""
-
-
-class RowsInTurn(Protocol):
-    """Sums over all rows of a call that runs in pieces: each piece but the last gives zeros, and that the sums."""
-
-    def begin(self, window: slice) -> None:
-        """Begin the next piece, which has these places."""
-
-    def has_given(self, array: np.ndarray) -> bool:
-        """Is it one of these sums, with no step between?"""
 
 
 class References(Protocol):

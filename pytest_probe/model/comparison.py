@@ -39,6 +39,7 @@ RunKind: TypeAlias = Literal[
     "narrow_steps",
     "narrow_steps_perturbed",
     "narrow_steps_inside",
+    "overflowing_steps",
     "composed_steps",
     "composed_steps_moved",
     "separate_steps",
@@ -169,6 +170,10 @@ class Evidence:
         """In float64, with each step of the framework's decompositions rounded to the case's 16-bit dtype."""
         return self.runs("narrow_steps_inside", count)
 
+    def overflowing_steps(self) -> list[AnyArray]:
+        """The same on exact inputs, where steps may lead beyond the dtype's range."""
+        return self.runs("overflowing_steps", 1)
+
     def composed_steps(self, how: Composition = "composed") -> list[AnyArray]:
         """The call in its own dtypes on exact inputs, every kernel rounding once, as accelerators' kernels do.
 
@@ -246,7 +251,8 @@ class Evidence:
         return ()
 
     def transformed(self, change: Callable[[AnyArray], AnyArray]) -> Evidence:
-        """The same runs with a change to each of them; without a CPU result."""
+        """The same runs with a change to each of them; without a CPU result. What the framework's own function gives
+        is not changed: it is compared with the output alone."""
         return Transformed(self, change)
 
 
@@ -258,6 +264,9 @@ class Transformed(Evidence, Struct, frozen=True):
 
     def runs(self, kind: RunKind, count: int) -> list[AnyArray]:
         return [self.change(run) for run in self.source.runs(kind, count)]
+
+    def own_result(self) -> OwnResult | None:
+        return self.source.own_result()
 
     def alternative(self, comparison: Comparison, assumption: Assumption) -> Comparison | None:
         return self.source.alternative(comparison, assumption)

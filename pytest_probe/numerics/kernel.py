@@ -13,7 +13,7 @@ from pytest_probe.numerics.dtypes import AnyArray, BoolArray, FloatFormat, dtype
 from pytest_probe.system.process import load_extension
 
 # Revision of the kernel's source that this code needs; another revision takes or gives something else.
-REVISION = 4
+REVISION = 5
 # Dtypes that it knows, by their numbers.
 DTYPES = {"bfloat16": 0, "float16": 1, "float32": 2, "float64": 3}
 # Those that it rounds to.
@@ -75,12 +75,12 @@ def move(
     compiled.moved(stream.ctypes.data, start, values.size, *given, out.ctypes.data, DTYPES[dtype_name(out.dtype)])
 
 
-def pile(total: AnyArray, places: AnyArray, terms: AnyArray, layout: FloatFormat, *, product: bool) -> None:
-    """Add each row of terms, or multiply it, to the row of the total at its place, in their order, every result rounded
-    to the layout. All are contiguous, float64 and places int64."""
+def pile(total: AnyArray, places: AnyArray, terms: AnyArray, layout: FloatFormat) -> None:
+    """Add each row of terms to the row of the total at its place, in their order, every sum rounded to the layout. All
+    are contiguous, float64 and places int64."""
     assert compiled is not None
     sizes = total.ctypes.data, len(total), total.size // max(len(total), 1), places.ctypes.data
-    compiled.piled(*sizes, terms.ctypes.data, len(places), *_form(layout), layout.max, product)
+    compiled.piled(*sizes, terms.ctypes.data, len(places), *_form(layout), layout.max)
 
 
 def _form(layout: FloatFormat) -> tuple[float, float, float]:

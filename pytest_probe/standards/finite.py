@@ -21,6 +21,7 @@ from pytest_probe.numerics.dtypes import (
     widen,
 )
 from pytest_probe.standards.exact import elements
+from pytest_probe.standards.noise.explanation import overflows_inside
 
 # normal: the reference is beyond the dtype's range, or not finite itself. abnormal: it is neither. saturated: the
 # device gives its largest number where the reference is beyond that. missed: another finite one.
@@ -67,6 +68,8 @@ class Finite:
                 over = _beyond(run, dtype)
                 abnormal &= ~over
                 missed &= over
+        if abnormal.any():
+            abnormal &= ~overflows_inside(comparison)
         abnormal |= _turned(comparison, lost & beyond)
         missed, saturated = missed & ~saturated, missed & saturated
         for kind, where in (("abnormal", abnormal), ("missed", missed)):
@@ -142,7 +145,7 @@ def _turned(comparison: Comparison, both: BoolArray) -> BoolArray:
 
 
 def _runs(comparison: Comparison) -> Iterator[AnyArray]:
-    """Runs whose steps overflow as a device's may, and the CPU's own result."""
+    """Runs whose steps overflow as a device's may, and beside another device the CPU's own result."""
     evidence, shape = comparison.evidence, comparison.expected.shape
     yield from (run for run in evidence.perturbed(2) if run.shape == shape)
     if comparison.roundoff == float_format("float32").roundoff:

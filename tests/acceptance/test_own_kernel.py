@@ -17,7 +17,7 @@ def pytest_probe_register(registry):
 FAULT = """
     import torch
 
-    registry.calls["Torch.xlogy"] = lambda x, y: torch.xlogy(x, y) * 1.05
+    registry.calls["Functional.softmax"] = lambda x, dim: torch.softmax(x, dim) * 1.05
 """
 OUTCOMES = {"pass": "passed", "warning": "warned", "error": "failed"}
 
@@ -30,8 +30,8 @@ OUTCOMES = {"pass": "passed", "warning": "warned", "error": "failed"}
 )
 def test_it_is_a_warning_on_torchs_cpu_alone(pytester: pytest.Pytester, device: str, fault: str, verdict: str) -> None:
     pytester.makeconftest(OTHER + fault)
-    x, y = (torch.rand(40, 30, generator=torch.Generator().manual_seed(seed)).bfloat16() for seed in (0, 1))
-    write_dump(pytester.path, entries("Torch.xlogy.0", torch.xlogy, x, y))
+    x = torch.rand(40, 30, generator=torch.Generator().manual_seed(0)).bfloat16()
+    write_dump(pytester.path, entries("Functional.softmax.0", torch.softmax, x, 0))
     options = ("--probe-dump=dump.json", f"--probe-device={device}")
     assert pytester.runpytest(*options, "--probe-out=out").parseoutcomes() == {OUTCOMES[verdict]: 1}
     (result,) = read_results(pytester.path / "out/results.jsonl")

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pytest_probe.standards.noise.table import OWN_KERNEL
+from pytest_probe.standards.noise.explanation import OWN_KERNEL
 from tests.check.conftest import Make, Plant, failed, normal
 
 NAME = "Functional.interpolate"

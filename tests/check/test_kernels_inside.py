@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from pytest_probe.check import Checker, Conditions
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
-from pytest_probe.standards.noise.table import OWN_KERNEL
+from pytest_probe.standards.noise.explanation import OWN_KERNEL
 
 Function = Callable[..., Any]
 
@@ -69,6 +69,40 @@ def test_a_healthy_function_is_a_warning_that_names_the_kernel(name: str, dtype:
 def test_a_fault_beside_such_a_kernel_stays_an_error(name: str, fault: Function, dtype: str) -> None:
     function, given = HEALTHY[name]
     forward, *_ = verdicts(lambda *args: fault(function(*args)), function, given, dtype)
+    assert forward.verdict == "error"
+
+
+def running(x: torch.Tensor) -> torch.Tensor:
+    """What batch_norm writes to its running mean."""
+    mean = torch.zeros_like(x[0])
+    F.batch_norm(x, mean, torch.ones_like(mean), training=True, momentum=0.3)
+    return mean
+
+
+@pytest.mark.parametrize(
+    ("function", "given"),
+    [(lambda x: F.softmax(x, 1), drawn(5, 37, 3)), (running, drawn(37, 69))],
+    ids=["few elements", "an argument"],
+)
+def test_few_elements_of_it_or_what_it_writes_to_an_argument_may_be_off(
+    function: Function, given: torch.Tensor
+) -> None:
+    forward, *_ = verdicts(function, function, (given,), "bfloat16")
+    assert (forward.verdict, f"torch's {OWN_KERNEL}" in forward.reason) == ("warning", True)
+    forward, *_ = verdicts(lambda x: function(x) * 1.03, function, (given,), "bfloat16")
+    assert forward.verdict == "error"
+
+
+def test_such_a_kernel_may_overflow_inside_in_float16() -> None:
+    """exp(20) is beyond float16, and the loss is 20."""
+
+    def loss(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return F.soft_margin_loss(x, y, reduction="none")
+
+    given = torch.tensor([-20.0, 1.0, 2.0]), torch.ones(3)
+    forward, *_ = verdicts(loss, loss, given, "float16")
+    assert (forward.verdict, f"torch's {OWN_KERNEL}" in forward.reason) == ("warning", True)
+    forward, *_ = verdicts(lambda x, y: loss(x, y) * 1.05, loss, given, "float16")
     assert forward.verdict == "error"
 
 

@@ -10,7 +10,7 @@ import torch
 
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
-from pytest_probe.standards.noise.table import OWN_KERNEL
+from pytest_probe.standards.noise.explanation import OWN_KERNEL
 from tests.check.conftest import Make, normal
 from tests.support.devices import Emulated
 

@@ -7,13 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.registry import Registry
+from pytest_probe.standards.finite import Finite
 from tests.check.conftest import Make, normal
+from tests.support.asking import comparison
 from tests.support.checking import verdicts
 from tests.support.devices import Emulated
 from tests.support.dumps import DATA
@@ -149,6 +152,23 @@ def test_overflows_of_healthy_devices_are_normal(
         verdict = judged(bench, monkeypatch, device, kept, owner, api, *args)
     assert verdict.verdict == "pass", verdict.reason
     assert kind(verdict) <= {wanted, "normal"}
+
+
+def test_what_torchs_own_float16_kernel_loses_is_normal_where_its_steps_overflow() -> None:
+    lost = np.array([1, np.nan, 2], np.float16)
+    asked: Any = {"api": "Torch.exp", "runs": {"overflowing_steps": [[1, np.inf, 2]]}}
+
+    def judged(actual: Any, own: Any, wanted: float = 3.0, **more: Any) -> str:
+        return Finite().judge(comparison(actual, [1.0, wanted, 2.0], own_result=own, **{**asked, **more})).verdict
+
+    assert judged(lost, lost) == "pass"
+    assert judged(lost, None) == "error"
+    assert judged(lost, lost, runs={"overflowing_steps": [[np.inf, 3, np.inf]]}) == "error"
+    assert judged(lost, lost, runs={}) == "error"
+    # A sum of any length may.
+    assert judged(lost, lost, runs={}, api="Torch.prod") == "pass"
+    missed, turned = np.array([1, 5, 2], np.float16), np.array([1, -np.inf, 2], np.float16)
+    assert judged(missed, missed, 1e6) == judged(turned, turned, 1e6) == "error"
 
 
 def test_a_planted_fault_in_complex_numbers(bench: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,6 +163,7 @@ def test_other_inputs_are_no_other_way(kind: RunKind) -> None:
             Way(dtype="float64", steps=Steps("bfloat16", fine=False, wide=frozenset(("input.1",)))),
         ),
         ("narrow_steps_inside", Way(dtype="float64", steps=Steps("bfloat16", fine=True))),
+        ("overflowing_steps", Way(dtype="float64", steps=Steps("bfloat16", fine=True, overflows=True))),
     ],
 )
 def test_each_kind_of_run_has_its_way_to_compute(kind: RunKind, way: Way) -> None:

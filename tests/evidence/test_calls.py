@@ -33,6 +33,11 @@ def outcomes(function: Function, *args: Any, api: str, **kwargs: Any) -> list[st
     return [verdict.verdict for verdict in compare(function, function, *args, api=api, **kwargs)]
 
 
+def no_error(*verdicts: str) -> bool:
+    """A warning is allowed where a 16-bit kernel of torch's own CPU rounds inside."""
+    return {*verdicts} <= {"pass", "warning"}
+
+
 def narrow_only(change: Function, right: Function) -> Function:
     """The right function, and its result changed where the first argument is narrower than float64."""
 
@@ -194,10 +199,11 @@ def test_constants_that_are_rounded_between_steps_move_all_elements(shape: tuple
         x = torch.randn(shape, generator=generator).half()
         target = torch.randint(0, shape[1], (shape[0], *shape[2:]), generator=generator)
         target.view(-1)[3] = -100
-        assert outcomes(right, x, target, api="Functional.cross_entropy") == ["pass", "pass"]
+        assert no_error(*outcomes(right, x, target, api="Functional.cross_entropy"))
         wrong = lambda x, target: right(x if x.dtype is torch.float64 else Scaled.apply(x, 1.003), target)  # noqa: E731
         found = compare(wrong, right, x, target, api="Functional.cross_entropy")
-        assert [verdict.verdict for verdict in found] == ["pass", "error"]
+        assert no_error(found[0].verdict)
+        assert found[1].verdict == "error"
 
 
 def test_a_lost_sign_of_zero_is_called_that_and_not_flushing() -> None:
@@ -286,7 +292,7 @@ def test_kernels_that_round_between_their_steps(
     args = tuple(
         item.to(dtype) if isinstance(item, torch.Tensor) and item.is_floating_point() else item for item in args
     )
-    assert outcomes(function, *args, api=api, **more) == ["pass", "pass"]
+    assert no_error(*outcomes(function, *args, api=api, **more))
     wrong = narrow_only(lambda result: Scaled.apply(result * 1.01, 1.01), function)
     assert [found.verdict for found in compare(wrong, function, *args, api=api, **more)] == ["error", "error"]
 
@@ -336,7 +342,7 @@ def test_the_weighted_loss_of_a_single_row(dtype: torch.dtype) -> None:
 
     for size in range(3, 30, 4):
         args = (normal(size).to(dtype), normal(2, size)[1].abs().to(dtype))
-        assert outcomes(loss, *args, api="Functional.nll_loss") == ["pass", "pass"]
+        assert "error" not in outcomes(loss, *args, api="Functional.nll_loss")
         wrong = narrow_only(lambda result: result * 1.03, loss)
         assert compare(wrong, loss, *args, api="Functional.nll_loss")[0].verdict == "error"
 
@@ -402,7 +408,7 @@ def test_a_call_that_casts_its_tensors_first(api: str, function: Function, wide:
         return Scaled.apply(right(x, dim, dtype) * 1.02, 1.02)
 
     dtype = getattr(torch, narrow)
-    assert outcomes(right, x, -1, dtype, api=api) == ["pass", "pass"]
+    assert no_error(*outcomes(right, x, -1, dtype, api=api))
     assert [found.verdict for found in compare(wrong, right, x, -1, dtype, api=api)] == ["error", "error"]
 
 
@@ -425,13 +431,15 @@ def test_attention_whose_heads_share_keys(heads: tuple[int, int], dtype: torch.d
         generator = torch.Generator().manual_seed(seed)
         shapes = [(2, count, 4, 4) for count in (heads[0], heads[1], heads[1])]
         args = tuple((3 * torch.randn(shape, generator=generator)).to(dtype) for shape in shapes)
-        assert outcomes(attention, *args, api=api) in (["pass", "pass"], ["pass", "warning"])
+        assert no_error(*outcomes(attention, *args, api=api))
 
     def wrong(query: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
         return attention(Scaled.apply(query, 1.02) if query.dtype is dtype else query, *rest)
 
     args = tuple(normal(2, count, 24, 16).to(dtype) for count in (heads[0], heads[1], heads[1]))
-    assert [found.verdict for found in compare(wrong, attention, *args, api=api)] == ["pass", "error"]
+    forward, backward = compare(wrong, attention, *args, api=api)
+    assert no_error(forward.verdict)
+    assert backward.verdict == "error"
 
 
 def attended(
@@ -475,7 +483,7 @@ def test_fewer_queries_than_a_block_holds(dtype: torch.dtype) -> None:
         generator = torch.Generator().manual_seed(seed)
         key, value = (torch.randn(2, 4, 16, 8, generator=generator).to(dtype) for _ in range(2))
         args = (torch.zeros(2, 4, 8, 8, dtype=dtype), key, value)
-        assert outcomes(right, *args, api=api) == ["pass", "pass"]
+        assert no_error(*outcomes(right, *args, api=api))
         wrong = narrow_only(lambda out: (out.float() * (1 + torch.finfo(dtype).eps)).to(dtype), right)
         assert compare(wrong, right, *args, api=api)[0].verdict == "error"
 
@@ -572,7 +580,7 @@ def test_rows_reduced_by_an_index_alone(reduce: str, dtype: torch.dtype) -> None
         return torch.index_reduce(x, 0, PLACES, source, reduce, include_self=False)
 
     x, source = normal(5, 6).to(dtype), (1 + 0.2 * normal(60, 6)).to(dtype)
-    assert outcomes(function, x, source, api="Torch.index_reduce")[0] == "pass"
+    assert no_error(outcomes(function, x, source, api="Torch.index_reduce")[0])
     with_self = narrow_only(lambda _: torch.index_reduce(x, 0, PLACES, source, reduce, include_self=True), function)
     assert compare(with_self, function, x, source, api="Torch.index_reduce")[0].verdict == "error"
 

@@ -10,6 +10,7 @@ import torch
 from benchmarks.infinities import cases, wrongly_judged
 from pytest_probe.check import Checker, Conditions
 from pytest_probe.registry import Registry
+from pytest_probe.standards.noise.explanation import OWN_KERNEL
 from tests.evidence.infinities import CASES, INF, ZERO_TIMES, Case, Function, places, spoiled, wrong_answers
 from tests.evidence.pairs import each_dtype_once
 from tests.support.devices import Emulated
@@ -36,8 +37,10 @@ def verdict(case: Case, function: Function, dtype: torch.dtype, device: str) -> 
 @pytest.mark.parametrize("device", ["cpu", "other"])
 @pytest.mark.parametrize("name", CASES)
 def test_the_right_answer_passes(name: str, device: str, dtype: str) -> None:
+    """Where a 16-bit kernel of torch's own CPU rounds inside, it is a warning."""
     case = CASES[name]
-    assert verdict(case, case.function, getattr(torch, dtype), device)[0] == "pass"
+    found, reason = verdict(case, case.function, getattr(torch, dtype), device)
+    assert found == "pass" or (device == "cpu" and (found, OWN_KERNEL in reason) == ("warning", True))
 
 
 @pytest.mark.sampled
@@ -65,7 +68,9 @@ def test_where_zero_times_nan_decides_and_kernels_differ_it_is_a_warning(name: s
     found, reason = verdict(case, case.function, of, device)
     wide = case.function(*(value.double() for value in inputs))
     differ = int((wide.isnan() & ~case.function(*inputs).isnan()).sum())
-    assert (found, str(differ) in reason) == (("warning", True) if differ else ("pass", False))
+    assert found == ("warning" if differ else "pass")
+    # What is undecided has the count, unless rounding inside torch's own kernel explains it.
+    assert not differ or str(differ) in reason or (device == "cpu" and OWN_KERNEL in reason)
 
 
 @pytest.mark.sampled
@@ -100,6 +105,8 @@ def test_operators_at_their_odd_points() -> None:
         for name, case in cases({"rsqrt", "div", "sum", "digamma", "xlogy"})
         for line in wrongly_judged(name, case, torch.bfloat16, "other", counts)
     ]
+    # torch's own rsqrt rounds inside, so that msprobe's table warns.
+    others = [line for line in found if not (line.startswith("rsqrt") and "the CPU's own answer is warning" in line)]
     # Near these points runs have large numbers of either sign.
-    assert [line for line in found if not line.startswith(("digamma(-1)", "digamma(-2)", "digamma(-1e4)"))] == []
-    assert (counts["right"], counts["wrong"], len(found)) == (47, 235, 3)
+    assert [line for line in others if not line.startswith(("digamma(-1)", "digamma(-2)", "digamma(-1e4)"))] == []
+    assert (counts["right"], counts["wrong"], len(others)) == (47, 235, 3)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from benchmarks.zero_times_nan import PADDLE, TORCH, nan_counts, paddle_verdict, torch_verdict
-from pytest_probe.standards.noise.table import OWN_KERNEL
+from pytest_probe.standards.noise.explanation import OWN_KERNEL
 from tests.evidence.nan_calls import CALLS
 
 # oneDNN's kernels leave out what meets padding alone, other kernels of the CPU do not.

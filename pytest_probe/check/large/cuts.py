@@ -159,11 +159,9 @@ class Cut(Struct, frozen=True):
 
 
 class Corner(Struct, frozen=True):
-    """A window of a call that can be cut: its leaves, the run of them, and what that can give gradients of. own is how
-    the window is cut, were it the whole call."""
+    """A window of a call that can be cut: its leaves, the run of them, and what that can give gradients of."""
 
     cut: Cut
-    own: Cut
     leaves: Mapping[str, Leaf]
     run: Run
     wanted: Wanted | None
@@ -295,7 +293,7 @@ class _Trial(Struct, frozen=True):
             return None
         if wanted is not None and not self._gradients_agree(cut, run, parts, windows.halves):
             return None
-        return Corner(replace(windows.with_outputs(self.cut, axes), means=cut.means), cut, leaves, run, wanted)
+        return Corner(replace(windows.with_outputs(self.cut, axes), means=cut.means), leaves, run, wanted)
 
     def _gradients_agree(self, cut: Cut, run: Run, parts: list[Run], halves: tuple[Places, Places]) -> bool:
         incoming = {

@@ -53,10 +53,11 @@ StepsOf = Callable[[Replay], Mapping[str, AnyArray]]
 
 
 class Sampled(Struct, frozen=True):
-    """Verdicts on places of tensors: which ones, and the shapes of the whole tensors. described: metrics of the whole,
+    """Verdicts on places of tensors: which ones, and the whole call with its shapes. described: metrics of the whole,
     where each element was looked at. further: those of the places that were not drawn, but chosen for what they have;
     None where all were drawn."""
 
+    whole: Replay
     cut: Cut
     places: AnyArray
     shapes: Mapping[str, tuple[int, ...]]
@@ -75,6 +76,10 @@ class Sampled(Struct, frozen=True):
         drawn = places.size - int(np.count_nonzero(alone))
         stand_for = np.where(alone, 1.0, (stop - start - further.size) / max(drawn, 1))
         return np.broadcast_to(stand_for.reshape(-1, *(1,) * (len(shape) - self._axis(name) - 1)), shape)
+
+    def of_whole(self, name: str, array: AnyArray) -> AnyArray:
+        """The places of a tensor of the whole."""
+        return np.ascontiguousarray(self.cut.at(name, array, self.places))
 
     def placed(self, output: OutputVerdict) -> OutputVerdict:
         """A verdict on the sample as one on the whole tensor."""
@@ -166,9 +171,9 @@ class Pieces(Struct, frozen=True):
         described: Mapping[str, Mapping[str, Metric]] | None = None,
         further: AnyArray | None = None,
     ) -> Sides | None:
-        actual = {name: np.ascontiguousarray(self.cut.at(name, self.actual[name], places)) for name in self.names}
         shapes = {name: self.actual[name].shape for name in self.names}
-        sample = Sampled(self.cut, places, shapes, described or {}, further)
+        sample = Sampled(self.replay, self.cut, places, shapes, described or {}, further)
+        actual = {name: sample.of_whole(name, self.actual[name]) for name in self.names}
         prefix = "grad." if self.direction == "backward" else ""
         found = []
         with allowing_refusal():

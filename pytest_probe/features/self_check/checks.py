@@ -220,14 +220,14 @@ def _rounding_explains(comparison: Comparison) -> str:
     evidence = comparison.evidence
     if not may_round_between(comparison):
         return ""
-    runs, known = evidence.perturbed(STAGES[-1]), bool(evidence.narrow_steps(1))
-    if known and not stages.rounds_inside(comparison):
-        stage = stages.between_steps(comparison, runs)
-    else:
-        stage = stages.inside_kernel(comparison, runs, stages.limits_of(comparison))
-    if not stage.within_limits:
-        return ""
-    return _BETWEEN if known else _INSIDE
+    runs, limits = evidence.perturbed(STAGES[-1]), stages.limits_of(comparison)
+    if evidence.narrow_steps(1):
+        if stages.rounds_inside(comparison):
+            stage = stages.inside_kernel(comparison, runs, limits)
+        else:
+            stage = stages.between_steps(comparison, runs)
+        return _BETWEEN if stage.within_limits else ""
+    return _INSIDE if stages.inside_kernel(comparison, runs, limits).within_limits else ""
 
 
 def _wider(case: Case) -> str:

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from pytest_probe.frameworks.torch import attention
-from pytest_probe.frameworks.torch.cpu16 import cpu_kernels
 from pytest_probe.frameworks.torch.dispatch import DispatchMode
 from pytest_probe.frameworks.torch.rounding import StepsMode, computes, storage, tensors_of
+from pytest_probe.frameworks.torch.sequential_sums import atomic_sums
 from pytest_probe.model.run import Composition
 
 Tensor = torch.Tensor
@@ -23,7 +23,9 @@ _THREADS, _WARP = 512, 32
 _OF_ELEMENTS = frozenset(("__and__", "__or__", "fill", "fill_", "zeros_like", "ones_like", "full_like"))
 
 
-def accelerator_kernel(func: Any, dtype: torch.dtype, how: Composition, order: int = 0) -> Callable[..., Any]:
+def accelerator_kernel(
+    func: Any, dtype: torch.dtype, how: Composition, order: int = 0, *, atomic: bool = True
+) -> Callable[..., Any]:
     """A kernel in float64 that rounds to 16 bit where an accelerator's does inside: sums by atomic additions, weights
     of attention before their products, a convolution before its bias. separate: attention rounds its scores, too;
     stepwise: so does what torch's own kernels of a GPU compute in 16 bit, three factors multiplied in that order."""
@@ -43,7 +45,7 @@ def accelerator_kernel(func: Any, dtype: torch.dtype, how: Composition, order: i
         return functools.partial(_convolution_elsewhere, rounded)
     if how == "stepwise" and func is _ATEN.native_batch_norm_backward.default:
         return functools.partial(batch_norm_backward, rounded)
-    known = cpu_kernels(dtype).atomic.get(func)
+    known = atomic_sums(dtype).get(func) if atomic else None
     if known is None and how == "stepwise":
         return functools.partial(_stepwise, func, dtype, order)
     return known or func

@@ -64,14 +64,20 @@ class KernelsMode(SplittingMode):
     An operator that autograd has a formula for is one kernel to a mode, also where it is made of others that an
     autocast casts for: those are met one by one. elsewhere: kernels round inside as an accelerator's, not as the CPU's,
     and which; operands: the dtype that those of float32 products are rounded to, as a fused attention's;
-    order: of three factors.
+    order: of three factors; atomic: sums by an index are atomic additions there.
     Raises NotImplementedError at a kernel that float64 has not.
     """
 
     def __init__(
-        self, elsewhere: Composition | None = None, operands: torch.dtype | None = None, *, order: int = 0
+        self,
+        elsewhere: Composition | None = None,
+        operands: torch.dtype | None = None,
+        *,
+        order: int = 0,
+        atomic: bool = True,
     ) -> None:
         super().__init__()
+        self.atomic = atomic
         self.order = order
         self.operands = operands
         self.elsewhere = elsewhere
@@ -143,7 +149,7 @@ class KernelsMode(SplittingMode):
             if self.elsewhere:
                 # A run that records its graph is there for gradients: what it gives itself is judged elsewhere.
                 how = "composed" if self.elsewhere == "stepwise" and torch.is_grad_enabled() else self.elsewhere
-                return accelerator_kernel(func, narrow, how, self.order)(*args, **kwargs)
+                return accelerator_kernel(func, narrow, how, self.order, atomic=self.atomic)(*args, **kwargs)
             with StepsMode(narrow, fine=False):
                 return func(*args, **kwargs)
         except (RuntimeError, TypeError) as error:

@@ -26,7 +26,6 @@ from pytest_probe.frameworks.torch.arrays import (
     widened,
 )
 from pytest_probe.frameworks.torch.autocast import KernelsMode
-from pytest_probe.frameworks.torch.cpu16 import cpu_kernels, rows_in_turn
 from pytest_probe.frameworks.torch.emulated_modes import emulated
 from pytest_probe.frameworks.torch.references import reference_result
 from pytest_probe.frameworks.torch.rounding import StepsMode
@@ -116,7 +115,7 @@ class TorchBinder(Binder):
             return None
         if steps.own:
             operands = getattr(torch, steps.dtype) if steps.products else None
-            return KernelsMode(steps.elsewhere, operands, order=steps.seed % PRODUCTS)
+            return KernelsMode(steps.elsewhere, operands, order=steps.seed % PRODUCTS, atomic=steps.atomic)
         wide = (tensor for name, tensor in self.tensors.items() if name in steps.wide)
         dtype = getattr(torch, steps.dtype)
         return StepsMode(
@@ -127,6 +126,7 @@ class TorchBinder(Binder):
             steps.kernels,
             by_chance=steps.by_chance,
             computed=steps.computed,
+            overflows=steps.overflows,
             order=steps.order,
             places=steps.places,
         )
@@ -202,7 +202,6 @@ class TorchCalls(PythonCalls):
                 finally:
                     torch.set_default_dtype(default)
 
-    rows_in_turn = staticmethod(rows_in_turn)
     reference_result = staticmethod(reference_result)
 
     @contextlib.contextmanager
@@ -270,9 +269,6 @@ def _modes(way: Way, steps: StepsMode | KernelsMode | None) -> Iterator[None]:
             kind = "cpu" if way.device is None else place(way.device).type
             stack.enter_context(torch.autocast(kind, dtype=getattr(torch, way.autocast), cache_enabled=False))
         stack.enter_context(emulated(way.mode, way.jitter))
-        if isinstance(steps, StepsMode) and not steps.fine:
-            for mode in cpu_kernels(steps.dtype).modes():
-                stack.enter_context(mode)
         if steps is not None:
             stack.enter_context(steps)
         yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,30 +14,34 @@ from pytest_probe.frameworks.torch.dispatch import KernelsBy
 from pytest_probe.frameworks.torch.rounding import computes
 
 _NARROW = (torch.bfloat16, torch.float16)
-# How many times the RMS of one rounding a kernel may err that adds in float32 and rounds once. It gives the bits of
-# float64 rounded once but for ties, so that it errs as much; each further step of 16 bits adds a rounding.
-_ONCE = 1.2
+# How many times half an ulp an element may err of a kernel that adds in float32 and rounds once: it gives the bits of
+# float64 rounded once but for ties. A number that it rounds first, such as alpha of add, may move an element by little
+# more.
+_ONCE = 1.01
 
 
 @contextmanager
 def rounding_once() -> Iterator[Callable[[], bool]]:
-    """In here, forward and backward, a 16-bit result of an operator of torch's that errs by more than one rounding is
-    the operator's float64 result, rounded once. What it gives says at the end whether there was one. Operators of
-    somebody else, and random ones, keep their results."""
+    """In here, forward and backward, a 16-bit result of an operator of torch's that errs by more than one rounding, or
+    overflows inside in float16, is the operator's float64 result, rounded once. What it gives says at the end whether
+    there was one. Operators of somebody else, and random ones, keep their results."""
     replaced: list[Any] = []
 
     def once(func: Any, args: Any, kwargs: Any) -> Any:
         own = func.namespace == "aten" and torch.Tag.nondeterministic_seeded not in func.tags
-        if not (own and computes(func, args) and any(map(_is_narrow, tree_leaves(args)))):
+        # A dtype among the arguments is what an operator casts its tensors to first.
+        cast = next((leaf for leaf in tree_leaves(kwargs) if isinstance(leaf, torch.dtype) and leaf in _NARROW), None)
+        if not (own and computes(func, args) and (cast or any(map(_is_narrow, tree_leaves(args))))):
             return func(*args, **kwargs)
         # Before the call, which may write to its arguments.
-        wide_args, wide_kwargs = tree_map_only(torch.Tensor, _wide, (args, kwargs))
+        wide_args, wide_kwargs = tree_map_only(torch.Tensor, functools.partial(_wide, cast=cast), (args, kwargs))
+        wide_kwargs = tree_map_only(torch.dtype, lambda dtype: torch.float64 if dtype is cast else dtype, wide_kwargs)
         result = func(*args, **kwargs)
         try:
             exact = func(*wide_args, **wide_kwargs)
         except (RuntimeError, TypeError):  # no kernel in float64
             return result
-        for found, wanted in zip(tree_leaves(result), tree_leaves(exact), strict=True):
+        for found, wanted in zip(_written(func, result, args), _written(func, exact, wide_args), strict=True):
             if _is_narrow(found) and _is_beyond(found, wanted):
                 found.copy_(wanted)
                 replaced.append(func)
@@ -46,16 +51,31 @@ def rounding_once() -> Iterator[Callable[[], bool]]:
         yield lambda: bool(replaced)
 
 
+def _written(func: Any, result: Any, args: Any) -> list[Any]:
+    """The results, and the arguments that the kernel writes to. Others may share their memory."""
+    written = [
+        value
+        for argument, value in zip(func._schema.arguments, args, strict=False)
+        # batch_norm writes to its running statistics, and its schema does not say so.
+        if argument.is_write or argument.name.startswith("running_")
+    ]
+    return list(tree_leaves((result, written)))
+
+
 def _is_beyond(found: torch.Tensor, exact: torch.Tensor) -> bool:
-    once = exact.to(found.dtype).double()
+    once = exact.to(found.dtype)
     finite = found.isfinite() & once.isfinite()
-    error, least = ((value - exact)[finite].square().sum() for value in (found.double(), once))
-    return bool(error > _ONCE**2 * least)
+    ulp = once.abs().nextafter(once.new_tensor(torch.inf)).double() - once.abs().double()
+    beyond = finite & ((found.double() - exact).abs() > _ONCE * ulp / 2)
+    if found.dtype is torch.float16:
+        beyond |= once.isfinite() & ~found.isfinite()
+    return bool(beyond.any())
 
 
 def _is_narrow(leaf: Any) -> bool:
     return isinstance(leaf, torch.Tensor) and leaf.dtype in _NARROW
 
 
-def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().to(torch.float64) if tensor.is_floating_point() else tensor.detach().clone()
+def _wide(tensor: torch.Tensor, cast: torch.dtype | None) -> torch.Tensor:
+    tensor = tensor.detach()
+    return tensor.to(cast or tensor.dtype).to(torch.float64) if tensor.is_floating_point() else tensor.clone()

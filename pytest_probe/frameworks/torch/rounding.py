@@ -17,9 +17,9 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from pytest_probe.frameworks.torch import attention
-from pytest_probe.frameworks.torch.cpu16 import cpu_kernels
 from pytest_probe.frameworks.torch.decompositions import kernel, steps_of
 from pytest_probe.frameworks.torch.dispatch import DispatchMode
+from pytest_probe.frameworks.torch.sequential_sums import atomic_sums, sums_of_cpu
 from pytest_probe.model.run import Kernel
 from pytest_probe.numerics.dtypes import ULP_FLOAT32
 from pytest_probe.numerics.float32_sums import Order, Sum, sum_in_order
@@ -186,6 +186,7 @@ class StepsMode(SplittingMode):
     number of dtype becomes one of its neighbours there, as seed draws. computed: what is rounded is off by a few
     roundoffs of float32 before, as seed draws. order: sums are added in float32 in that order, and library functions
     are rounded correctly. places: of all results, in the order in which they are made, those that are rounded.
+    overflows: fine steps may lead beyond the dtype's range.
     """
 
     def __init__(
@@ -200,6 +201,7 @@ class StepsMode(SplittingMode):
         computed: bool = False,
         order: Order | None = None,
         places: frozenset[int] | None = None,
+        overflows: bool = False,
     ) -> None:
         super().__init__()
         self.places, self.made = places, itertools.count()
@@ -209,7 +211,7 @@ class StepsMode(SplittingMode):
         self.sums = {} if order is None else _adding_kernels(order)
         self.made_of_sums = {} if order is None else steps()
         self.dtype = dtype
-        self.fine = fine
+        self.fine, self.overflows = fine, overflows
         self.wide = {storage(tensor) for tensor in wide}
         self.kernels = iter(kernels)
         self.generator = torch.Generator().manual_seed(seed)
@@ -221,11 +223,8 @@ class StepsMode(SplittingMode):
         kwargs = kwargs or {}
         # Does the kernel compute in float32 where the call runs in its own dtypes? The two runs go side by side.
         single = not self.split and computes(func, args) and next(self.kernels, None) == (str(func), True)
-        if not single and func not in self.split and func not in self.sums:
-            if self.fine:
-                steps = self.made_of_sums.get(func) or steps_of(func, args, kwargs)
-            else:
-                steps = cpu_kernels(self.dtype).steps.get(func)
+        if self.fine and not single and func not in self.split and func not in self.sums:
+            steps = self.made_of_sums.get(func) or steps_of(func, args, kwargs)
             result = NotImplemented if steps is None else self.composed(steps, func, args, kwargs)
             if result is not NotImplemented:
                 return result
@@ -240,7 +239,10 @@ class StepsMode(SplittingMode):
         of_library = self.fine and (func.overloadpacket.__name__ in self.library or any(moved))
         if func in _CAST_COUNTS and not single and any(tensor.is_floating_point() for tensor in tensors_of(args)):
             args = tuple(map(self._counted, args))
-        result = NotImplemented if single else self._known(func)(*args, **kwargs)
+        # Another device's, where kernels are split.
+        atomic = atomic_sums(self.dtype).get(func) if self.fine else None
+        stands_in = self.sums.get(func) or atomic or sums_of_cpu(self.dtype).get(func)
+        result = NotImplemented if single or stands_in is None else stands_in(*args, **kwargs)
         if result is NotImplemented:
             result = kernel(func)(*args, **kwargs)
         # Numbers that were there before are rounded already, or are float32 in the call itself.
@@ -276,15 +278,6 @@ class StepsMode(SplittingMode):
         by_choice = any(isinstance(value, str) and value in _REDUCES for value in args)
         return by_choice and all(value == float(torch.tensor(value, dtype=self.dtype)) for value in starts)
 
-    def _known(self, func: Any) -> Callable[..., Any]:
-        """What replaces a kernel: the CPU's, or where it is split what another device may have."""
-        if func in self.sums:
-            return self.sums[func]
-        known = cpu_kernels(self.dtype)
-        if self.fine and func in known.atomic:
-            return known.atomic[func]
-        return known.whole.get(func, lambda *args, **kwargs: NotImplemented)
-
     def _is_wider(self, func: Any, inputs: set[int]) -> bool:
         """Are all results but the first of a wider dtype? The logarithms of sums of weights are, and statistics in the
         dtype of wide weights."""
@@ -303,7 +296,7 @@ class StepsMode(SplittingMode):
 
     def _narrowed(self, tensor: torch.Tensor) -> torch.Tensor:
         """Rounded to dtype. No rounding leads beyond its range where another device's steps are guessed in 16 bit: who
-        overflows there, and divides by inf, has lost the number."""
+        overflows there, and divides by inf, has lost the number. The CPU's own kernels do overflow."""
         if self.computed:
             tensor = tensor * self._factors(tensor, COMPUTED)
         rounded = tensor.to(self.dtype)
@@ -311,7 +304,7 @@ class StepsMode(SplittingMode):
             beyond = torch.where(rounded.double() < tensor, math.inf, -math.inf).to(rounded.dtype)
             other = torch.where(rounded.double() == tensor, rounded, rounded.nextafter(beyond))
             return torch.where(torch.rand(tensor.shape, generator=self.generator) < 0.5, rounded, other)
-        if not self.fine or self.dtype is not torch.float16:
+        if not self.fine or self.overflows or self.dtype is not torch.float16:
             return rounded
         return torch.where(rounded.isinf(), tensor, rounded.to(tensor.dtype))
 

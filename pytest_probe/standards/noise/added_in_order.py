@@ -53,7 +53,8 @@ def added_in_order(comparison: Comparison, noise: Noise, limits: Limits, scale: 
     # A sum of n terms is off by n roundoffs of all of them, which are no more than sqrt(n) times their root sum square.
     if not _may_be_sum(comparison) or not DRIFT < noise.largest <= float(terms) ** 1.5:
         return None
-    error = actual - expected
+    with np.errstate(invalid="ignore"):  # of equal infinities
+        error = actual - expected
     wrong = noise.ratios > min(limits.largest, limits.rms)
     for order in ORDERS:
         if order in OF_CPU and not _as_on_cpu(comparison, scale, wrong):

@@ -11,10 +11,13 @@ from msgspec import Struct, field
 
 from pytest_probe.model.comparison import Comparison
 from pytest_probe.model.verdict import Outcome
-from pytest_probe.numerics.dtypes import AnyArray, float_format, round_to, widen
+from pytest_probe.numerics.arrays import same_bytes
+from pytest_probe.numerics.dtypes import AnyArray, BoolArray, float_format, round_to, widen
 from pytest_probe.numerics.noise_ratio import Limits, Noise, Spread
 from pytest_probe.numerics.ulp import truncated
 
+# The end of the reason where a kernel of the framework's own may round inside, and what follows it.
+OWN_KERNEL = "own 16-bit kernel here, which rounds inside"
 # Digits of float32.
 SINGLE = 24
 # Perturbed runs of each stage, so that most outputs pass without one.
@@ -60,7 +63,8 @@ class Stage(Struct, frozen=True):
 
 class Measured(Struct, frozen=True):
     """What was measured of an output, whatever its limits are, by the K of its float64 runs: the stages, and the noise
-    without c RMS(S), of which only the largest and the RMS are kept."""
+    without c RMS(S) (the share of the RMS scale that each element is granted), of which only the largest and the RMS
+    are kept."""
 
     stages: dict[int, Stage] = field(default_factory=dict)
     without_floor: dict[int, Noise] = field(default_factory=dict)
@@ -199,6 +203,31 @@ def may_round_between(comparison: Comparison) -> bool:
 def own_kernels(comparison: Comparison) -> bool:
     """the framework's own kernels"""
     return bool(comparison.case.own_kernels)
+
+
+def by_framework(comparison: Comparison) -> bool:
+    """the framework's own kernels, or on the CPU the bits of its own function"""
+    return bool(whose_result(comparison)) if comparison.case.on_cpu else own_kernels(comparison)
+
+
+def whose_result(comparison: Comparison) -> str:
+    """The framework whose own function on its CPU gives this 16-bit output, bit for bit; "" where none does."""
+    may_round = comparison.case.on_cpu and may_round_between(comparison)
+    own = comparison.evidence.own_result() if may_round else None
+    return own.framework if own is not None and same_bytes(own.values, comparison.actual) else ""
+
+
+def overflows_inside(comparison: Comparison) -> BoolArray:
+    """Where the framework's own float16 kernel of the CPU may overflow inside: where each step of its formula, rounded,
+    does, and in a long sum or product anywhere."""
+    found = np.zeros(comparison.actual.shape, bool)
+    if comparison.actual.dtype != np.float16 or not whose_result(comparison):
+        return found
+    if "narrow_sums" in comparison.classes:
+        return ~found
+    for run in comparison.evidence.overflowing_steps():
+        found |= ~np.isfinite(widen(round_to(run, comparison.actual.dtype)))
+    return found
 
 
 def gives_wide(comparison: Comparison) -> bool:

@@ -74,7 +74,7 @@ def _by_rounding(output: Examined) -> Ruling:
     if far is not None:
         output.trouble, output.trouble_words = "far", far.reason
     elif stage.unstable:
-        output.trouble = "unstable"
+        output.trouble, output.trouble_words = "unstable", stage.reason
     elif not stage.within_limits:
         output.trouble, output.trouble_words = "above", stage.reason
     elif biased := edges.bias_beside_steps(output.comparison, stage):

@@ -1,4 +1,4 @@
-"""What rounding explains where no scale is large enough: between the kernels of a call, or as the CPU's own kernel.
+"""What rounding explains: between the kernels of a call, at each step of a formula, or as in the CPU's own kernel.
 
 Nothing is granted for its size alone: the errors must have the signature of rounding.
 """
@@ -118,8 +118,9 @@ def by_autocast(output: Examined) -> Explained | None:
 
 def between_kernels(output: Examined) -> Explained | None:
     """Each kernel of an accelerator rounds once, and a composed call has several."""
-    why_not = unlike_composed_steps(output.comparison, output.judged_by)
-    if why_not and output.trouble != "unstable":
+    comparison = output.comparison
+    why_not = unlike_composed_steps(comparison, output.judged_by)
+    if why_not and output.trouble != "unstable" and not comparison.case.on_cpu:
         output.why_not["between kernels"] = why_not
     return Explained(_by_rounding(output)) if why_not == "" else None
 
@@ -344,8 +345,9 @@ def by_cpu_result(comparison: Comparison, stage: Stage) -> str | None:
     """Why the output passes beside the framework's own CPU kernel in the case's dtype; None where it does not.
 
     What that kernel makes NaN, or of another dtype, says nothing; an overflow excuses an overflow of its sign. NaN does
-    where known 16-bit steps give NaN as well: it is the difference of two sums that overflow. Where the reference has
-    an infinity, a device may have the value that the kernel has. Of a reference that rounds inside its steps tell more.
+    where known 16-bit steps give NaN as well, or no step of the kernel is known: it is the difference of two sums that
+    overflow. Where the reference has an infinity, a device may have the value that the kernel has. Of a reference that
+    rounds inside its steps tell more.
     """
     result = comparison.evidence.cpu_result()
     if result is None or result.dtype != comparison.actual.dtype or comparison.case.rounds:
@@ -380,9 +382,9 @@ def by_cpu_result(comparison: Comparison, stage: Stage) -> str | None:
 
 
 def _lost_in_steps(comparison: Comparison, theirs: AnyArray) -> BoolArray:
-    """Where the output, the CPU's result and all of its known 16-bit steps are NaN."""
+    """Where the output, the CPU's result and all of its known 16-bit steps are NaN; of some kernels none is known."""
     lost = np.isnan(theirs) & np.isnan(widen(comparison.actual))
-    if lost.any():
+    if lost.any() and not (comparison.case.narrow and "narrow_sums" in comparison.classes):
         samples = comparison.evidence.narrow_steps(DRAWN) if comparison.case.narrow else []
         lost &= np.logical_and.reduce([np.isnan(sample) for sample in samples]) if samples else False
     return lost

@@ -14,9 +14,11 @@ from functools import partial
 from pytest_probe.model.verdict import UNDECIDED
 from pytest_probe.standards.noise import otherwise, scales, steps
 from pytest_probe.standards.noise.explanation import (
+    OWN_KERNEL,
     STAGES,
     Explanation,
     Trouble,
+    by_framework,
     elsewhere,
     gives_wide,
     is_narrow_or_of_narrow,
@@ -30,7 +32,6 @@ from pytest_probe.standards.noise.explanation import (
 )
 from pytest_probe.standards.noise.stages import EACH_STEP, rounds_in_known_steps, rounds_inside
 
-OWN_KERNEL = "own 16-bit kernel here, which rounds inside"
 CUT_SUMS_WORDS = "sums of products are cut towards zero, as by tensor cores"
 USUAL, SIGNATURE = "usual", "signature"
 OPEN: tuple[Trouble, ...] = ("open",)
@@ -109,7 +110,12 @@ ROUNDING = (
         steps.between_kernels,
     ),
     Explanation(
-        "each step", WRONG, (elsewhere, may_round_between, own_kernels), "stepwise_steps, moved 4",
+        "between own kernels", WRONG, (on_cpu, may_round_between, by_framework),
+        "composed_steps, separate_steps 1, moved 4", SIGNATURE, "pass", "rounds between its kernels",
+        steps.between_kernels,
+    ),
+    Explanation(
+        "each step", WRONG, (may_round_between, by_framework), "stepwise_steps, moved 4",
         "signature, half of the errors are a run's", "pass", f"{EACH_STEP} {{dtype}}", steps.stepwise,
     ),
     Explanation(
@@ -144,9 +150,9 @@ OTHERWISE = (
         "warning", "{added}", otherwise.one_after_another,
     ),
     Explanation(
-        "own kernel", ANY, (may_round_between, rounds_in_known_steps),
+        "own kernel", ANY, (may_round_between, rounds_in_known_steps, by_framework),
         "own_result; narrow_steps, narrow_steps_inside, perturbed_narrow 4", "16 and 2, unbiased", "warning",
-        f"{{whose}}'s {OWN_KERNEL}: {{trouble}}", otherwise.own_kernel,
+        f"{{whose}}'s {OWN_KERNEL}{{overflows}}: {{trouble}}", otherwise.own_kernel,
     ),
     Explanation(
         "kernels inside", ANY, (may_round_between,), "kernels_inside", BY_RULE, "warning",

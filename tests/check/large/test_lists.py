@@ -97,6 +97,7 @@ def test_places_of_a_tensor_are_counted_from_its_first() -> None:
 
 def test_drawn_places_stand_for_their_own_tensor_alone() -> None:
     cut = Cut(10, {"input.0.0": 0, "input.0.1": 0}, {}, flat=True, spans={"input.0.0": (0, 7), "input.0.1": (7, 10)})
-    sample = Sampled(cut, np.array([0, 2, 5, 7, 8, 9]), {}, further=np.array([2, 8]))
+    whole: Any = None
+    sample = Sampled(whole, cut, np.array([0, 2, 5, 7, 8, 9]), {}, further=np.array([2, 8]))
     found = [sample.weights(name, (3,)) for name in ("input.0.0", "input.0.1")]
     assert [weights.tolist() for weights in found if weights is not None] == [[3.0, 1.0, 3.0], [1.0, 1.0, 1.0]]

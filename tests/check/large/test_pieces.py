@@ -21,6 +21,7 @@ from pytest_probe.check.large.pieces import Pieces, Sampled
 from pytest_probe.errors import TooLarge
 from pytest_probe.frameworks.torch.framework import TorchFramework
 from pytest_probe.registry import Registry
+from pytest_probe.standards.noise.explanation import OWN_KERNEL
 from pytest_probe.standards.noise.stages import BETWEEN_STEPS, STEPS
 from tests.support.large_calls import cut_small_calls, outputs
 
@@ -62,7 +63,11 @@ CUT: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("name", CUT)
 def test_a_healthy_call_passes(name: str, dtype: str, device: str) -> None:
     found = outputs(CUT[name], CUT[name], [numbers(dtype)], device, backward=True)
-    assert [output.reason for output in found.values() if output.verdict != "pass"] == []
+    # torch's own 16-bit batch_norm rounds its statistics on the CPU.
+    granted = OWN_KERNEL if name == "channels of a norm" and device == "cpu" and dtype != "float32" else None
+    others = [output.reason for output in found.values() if output.verdict != "pass"]
+    assert [reason for reason in others if granted is None or granted not in reason] == []
+    assert all(output.verdict != "error" for output in found.values())
     assert found["output.0"].shape == SHAPE
 
 
@@ -168,7 +173,11 @@ def sums(dtype: str) -> dict[str, Call]:
 def test_healthy_sums_over_pieces_pass(name: str, dtype: str, device: str) -> None:
     function, given = sums(dtype)[name]
     found = outputs(function, function, given, device, backward=True)
-    assert [output.reason for output in found.values() if output.verdict != "pass"] == []
+    # torch's own 16-bit losses round inside on the CPU.
+    granted = OWN_KERNEL if name.endswith("of losses") and device == "cpu" and dtype != "float32" else None
+    others = [output.reason for output in found.values() if output.verdict != "pass"]
+    assert [reason for reason in others if granted is None or granted not in reason] == []
+    assert all(output.verdict != "error" for output in found.values())
 
 
 class Scaled(torch.autograd.Function):
@@ -418,7 +427,8 @@ def test_a_mean_takes_its_share_of_pieces() -> None:
 
 
 def test_drawn_places_stand_for_all_that_were_not_chosen() -> None:
-    sample = Sampled(Cut(6, {"input.0": 1}, {}), np.array([1, 3, 5]), {}, further=np.array([3]))
+    whole: Any = None
+    sample = Sampled(whole, Cut(6, {"input.0": 1}, {}), np.array([1, 3, 5]), {}, further=np.array([3]))
     weights = sample.weights("grad.input.0", (2, 3))
     assert weights is not None
     assert weights.tolist() == [[2.5, 1.0, 2.5]] * 2
@@ -541,3 +551,26 @@ def test_a_flag_that_hangs_on_all_elements_is_no_sum_of_pieces(monkeypatch: pyte
     assert all(output.verdict == "pass" for output in outputs(scaling, scaling, [x, torch.zeros(1)]).values())
     monkeypatch.setattr(judging.Judging, "_in_full", too_large)
     assert outputs(scaling, scaling, [x, torch.zeros(1)]) == {}
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, "warning"), (1.02, "error")])
+@pytest.mark.parametrize("own", [True, False])
+def test_the_bits_of_torchs_own_kernel_are_those_of_the_whole(
+    own: bool, factor: float, verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What no vector holds is rounded inside: in the columns that are drawn it would be others."""
+
+    def too_large(*_: Any) -> Any:
+        raise TooLarge("too large")
+
+    def softmax(x: Tensor) -> Tensor:
+        return F.softmax(x, 0)
+
+    monkeypatch.setattr(judging.Judging, "_in_full", too_large)
+    monkeypatch.setattr(pieces, "DRAWN", 2**14)
+    x = numbers("bfloat16", 37, 1003)
+    function = torch.softmax if own else softmax
+    given = [x, 0] if own else [x]
+    scaled = (lambda *args: function(*args) * factor) if factor != 1 else function
+    (found,) = outputs(scaled, function, given).values()
+    assert (found.verdict, "sampled" in found.metrics) == (verdict, True)

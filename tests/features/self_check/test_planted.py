@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
+import numpy as np
 import pytest
 import torch
 from msgspec.structs import replace
 
 from pytest_probe.capture.torch.asking import Made, agrees, moves_little, repeats
-from pytest_probe.features.self_check.checks import SelfChecks
+from pytest_probe.features.self_check.checks import SelfChecks, _rounding_explains
 from pytest_probe.model.verdict import PASS_SELF, Verdict
+from pytest_probe.numerics.dtypes import round_to
 from pytest_probe.registry import Registry
 from tests.check.conftest import Make
 from tests.support import composites, devices
+from tests.support.asking import comparison
+from tests.support.asking import normal as values
 from tests.support.self_faults import FAULTS, NARROW, RACE, Fault
 
 CASES = [(name, dtype) for name, fault in FAULTS.items() for dtype in fault.dtypes]
@@ -95,6 +100,15 @@ def test_what_an_operators_own_steps_explain_is_undecided(
     assert ("warning" in found) == ((name, direction) != ("added_in_turn", "backward"))
     reasons = [output.reason for output in verdict.outputs if output.verdict == "warning"]
     assert all(reason.startswith("undecided: rounding to 16 bit between its steps") for reason in reasons)
+
+
+def test_rounding_inside_excuses_nothing_that_no_step_explains() -> None:
+    """Numbers that are cut, beside the function called once more, are what the rule refused already."""
+    wide = 1 + np.abs(values(400)) / 2
+    cut = round_to(wide * (1 - 2.0**-8), np.dtype(ml_dtypes.bfloat16))
+    runs = {"narrow_steps": [wide] * 4, "perturbed_narrow": [wide * (1 + values(400, seed=1) / 64)] * 4}
+    for own in (cut, None):
+        assert _rounding_explains(comparison(cut, wide, narrow="bfloat16", runs=runs, own_result=own)) == ""
 
 
 @pytest.mark.parametrize("name", ["16-bit sums", "tile edge", "overflow", "log(1 + x)"])

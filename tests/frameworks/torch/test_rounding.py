@@ -8,8 +8,6 @@ import pytest
 import torch
 
 from pytest_probe.frameworks.torch.calls import CALLS
-from pytest_probe.frameworks.torch.cpu16.loops import beyond_vectors
-from pytest_probe.frameworks.torch.cpu16.sequential import fuses, looped
 from pytest_probe.frameworks.torch.rounding import StepsMode
 from pytest_probe.model.run import Kernel, Leaf, Steps, Wanted, Way
 from pytest_probe.numerics.dtypes import AnyArray
@@ -22,8 +20,10 @@ def rounded(tensor: torch.Tensor, dtype: torch.dtype = torch.bfloat16) -> torch.
     return tensor.to(dtype).to(torch.float64)
 
 
-def under(function: Function, *args: Any, fine: bool = False, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
-    with StepsMode(dtype, fine):
+def under(
+    function: Function, *args: Any, fine: bool = False, dtype: torch.dtype = torch.bfloat16, overflows: bool = False
+) -> torch.Tensor:
+    with StepsMode(dtype, fine, overflows=overflows):
         return function(*args)
 
 
@@ -62,15 +62,12 @@ def test_kernels_that_do_not_run_side_by_side_are_rounded() -> None:
     assert same(found, rounded(torch.exp(X)) * X)
 
 
-def test_in_float32_a_kernel_is_no_composition() -> None:
-    assert same(beside([("aten.rsqrt.default", True)], torch.rsqrt), torch.rsqrt(X))
-    assert same(beside([("aten.rsqrt.default", False)], torch.rsqrt), rounded(torch.sqrt(X)).reciprocal())
-
-
 def test_guessed_steps_do_not_overflow() -> None:
     large = torch.tensor([300.0, 200.0], dtype=torch.float64)
     found = under(lambda x: x * x / 2, large, fine=True, dtype=torch.float16)
     assert same(found, torch.tensor([45000.0, 20000.0], dtype=torch.float64))
+    found = under(lambda x: x * x / 2, large, fine=True, dtype=torch.float16, overflows=True)
+    assert same(found, torch.tensor([torch.inf, 20000.0], dtype=torch.float64))
     found = under(lambda x: x * x / 2, large, dtype=torch.float16)
     assert same(found, torch.tensor([torch.inf, 20000.0], dtype=torch.float64))
 
@@ -162,66 +159,6 @@ def test_a_kernel_without_a_decomposition_stays_whole() -> None:
     assert same(under(torch.exp, X, fine=True), torch.exp(X))
     a = torch.linspace(-1, 1, 16, dtype=torch.float64).view(4, 4)
     assert same(under(torch.mm, a, a, fine=True), torch.mm(a, a))
-
-
-# Kernels that are known to round inside
-
-
-def test_rsqrt_rounds_the_root() -> None:
-    assert same(under(torch.rsqrt, X), rounded(X.sqrt()).reciprocal())
-
-
-def test_rsqrt_in_vectors_rounds_once() -> None:
-    x = torch.rand(looped() + 3, dtype=torch.float64) + 0.5
-    found = under(torch.rsqrt, x)
-    assert same(found[: looped()], x[: looped()].rsqrt())
-    assert same(found[looped() :], rounded(x[looped() :].sqrt()).reciprocal())
-    assert same(under(torch.rsqrt, x[::2]), rounded(x[::2].sqrt()).reciprocal())
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize(
-    ("own", "shown"),
-    [((1, 2), (32, 2)), ((32, 1), (32, 2)), ((1, 64), (32, 64)), ((2, 1), (2, 33)), ((3, 1, 70), (3, 40, 70))],
-)
-def test_vectors_follow_the_loops_over_a_broadcast_tensor(
-    dtype: torch.dtype, own: tuple[int, ...], shown: tuple[int, ...]
-) -> None:
-    """The innermost loop runs along the output's last dimension, also where the tensor is shown several times there."""
-    x = torch.rand(own, generator=torch.Generator().manual_seed(0)).to(dtype).add(1)
-    assert same(under(torch.rsqrt, x.double().expand(shown), dtype=dtype).to(dtype), x.expand(shown).rsqrt())
-
-
-def scaled(y: torch.Tensor, alpha: float) -> torch.Tensor:
-    """Times the rounded alpha, and rounded where no vector holds it, or vectors do not fuse."""
-    product = y * rounded(torch.tensor(alpha, dtype=torch.float64))
-    return torch.where(beyond_vectors(looped(), y), rounded(product), product) if fuses() else rounded(product)
-
-
-@pytest.mark.parametrize(("name", "sign"), [("add", 1.0), ("sub", -1.0)])
-def test_what_is_added_is_rounded_after_its_scaling(name: str, sign: float) -> None:
-    y, function = X.flip(0), getattr(torch, name)
-    assert same(under(lambda x, y: function(x, y, alpha=0.3), X, y), X + sign * scaled(y, 0.3))
-    assert same(under(function, X, y), X + sign * y)
-
-
-def test_rsub_rounds_what_it_takes_away() -> None:
-    y = X.flip(0)
-    assert same(under(lambda x, y: torch.rsub(x, y, alpha=0.3), X, y), y - scaled(X, 0.3))
-
-
-def test_a_kernel_that_rounds_inside_is_replaced() -> None:
-    """A sum of ones in bfloat16 ends at 256, and what stands in says so, whatever is split around it; the mode rounds
-    what goes into it. In float32 nothing stands in."""
-    index = torch.zeros(600, dtype=torch.long)
-    ones = torch.ones(600, dtype=torch.float64)
-
-    def added(ones: torch.Tensor) -> torch.Tensor:
-        return torch.zeros(1, dtype=torch.float64).index_put((index,), ones, accumulate=True)
-
-    assert under(added, ones).tolist() == [256.0]
-    assert under(added, ones, fine=True).tolist() == [256.0]
-    assert under(added, ones, fine=True, dtype=torch.float32).tolist() == [600.0]
 
 
 # A whole run, backward included

@@ -11,13 +11,10 @@ from typing import Any, TypeAlias
 
 import pytest
 import torch
-from msgspec.structs import replace
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves, tree_map
 
 from pytest_probe.frameworks.torch import rounding
-from pytest_probe.frameworks.torch.cpu16 import cpu_kernels, kernels
-from tests.frameworks.torch.cpu16.rounding import DTYPES, threads
 
 pytestmark = pytest.mark.slow
 
@@ -30,6 +27,7 @@ SAMPLES = (1, pytest.param(3, marks=pytest.mark.exhaustive))
 IN_FLOAT32 = ("interpolate", "upsample", "grid_sample", "affine_grid", "i0e", "i1e")
 OPERATORS = [op for op in op_db if torch.float64 in op.supported_dtypes("cpu")]
 PARTS = 11
+DTYPES = (torch.bfloat16, torch.float16)
 
 
 class Unrounded(rounding.StepsMode):
@@ -38,12 +36,11 @@ class Unrounded(rounding.StepsMode):
 
 
 @pytest.fixture(autouse=True)
-def unrounded_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(
-        rounding, "cpu_kernels", lambda dtype: replace(cpu_kernels(dtype), whole=kernels(torch.float64))
-    )
-    with threads(1):
-        yield
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 Results: TypeAlias = "list[torch.Tensor] | None"

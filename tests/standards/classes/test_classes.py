@@ -23,8 +23,8 @@ from pytest_probe.registry import Registry
 from pytest_probe.standards import STANDARDS, Comparison
 from pytest_probe.standards.exact import correctly_rounded, identical
 from pytest_probe.standards.noise import stages
+from pytest_probe.standards.noise.explanation import OWN_KERNEL
 from pytest_probe.standards.noise.scales import FAR, FAR_ALONE, MANY
-from pytest_probe.standards.noise.table import OWN_KERNEL
 from pytest_probe.standards.tables import _classes
 from tests.support.calls.computing import COMPUTING
 from tests.support.calls.making import Call, Maker, Table
@@ -39,7 +39,7 @@ READ_BY_JUDGES = frozenset(
     "channel_dropout distribution inner_dropout attention sized_by_float unscaled running_statistics eps approximate "
     "contraction divides "
     "terms_of_last_dimension terms_of_kernel terms_of_transposed_kernel terms_of_reduction terms_of_row "
-    "terms_of_exponentials narrow_unbounded".split()
+    "terms_of_exponentials narrow_sums narrow_unbounded".split()
 )
 # Of an NVIDIA GPU: tests/check/test_kernels_of_accelerators.py, and tests/device/test_cuda.py on one.
 OF_CUDA = {"narrow_forward_cuda", "narrow_backward_cuda"}

@@ -76,3 +76,20 @@ def test_no_rounding_decides_how_many_elements_lie_in_the_range(actual: list[flo
     assert found.verdict == "error"
     assert found.reason == f"{words} are counted, but 7 lie in the range"
     assert Discrete().judge(comparison([4.0, 3.0], [3.0, 4.0], api="Torch.histc", runs=runs)).verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    ("counts", "verdict"), [([3, 4], "warning"), ([3, 3], "error")], ids=["another bin", "a lost element"]
+)
+def test_an_own_kernel_may_count_in_another_bin_and_loses_nothing(counts: list[int], verdict: str) -> None:
+    actual = np.array(counts, np.float16)
+    asked: dict[str, Any] = {"api": "Torch.histc", "runs": {"perturbed_more": [[4.0, 3.0]] * 4}}
+    assert Discrete().judge(comparison(actual, [5.0, 2.0], own_result=actual, **asked)).verdict == verdict
+    assert Discrete().judge(comparison(actual, [5.0, 2.0], **asked)).verdict == "error"
+
+
+def test_no_own_kernel_counts_beyond_the_next_bin() -> None:
+    for counts, verdict in (([4, 3, 2], "warning"), ([1, 2, 6], "error")):
+        actual = np.array(counts, np.float16)
+        asked: dict[str, Any] = {"api": "Torch.histc", "runs": {"perturbed_more": [[6.0, 2.0, 1.0]] * 4}}
+        assert Discrete().judge(comparison(actual, [6.0, 2.0, 1.0], own_result=actual, **asked)).verdict == verdict
