@@ -109,7 +109,7 @@ test-without-kernel: $(INSTALLED)
 	CC=false $(PLAIN)/bin/pip install --quiet --no-deps .
 	echo "import site; site.addsitedir('$(call PACKAGES,$(CURDIR)/$(VENV))')" > "$(call PACKAGES,$(PLAIN))/packages.pth"
 	$(PLAIN)/bin/pytest-probe --version | grep "without the compiled kernel"
-	$(PLAIN)/bin/python -I -m pytest -q -m "not slow and not exhaustive" tests/capture tests/inputs
+	$(PLAIN)/bin/python -I -m pytest -q -m "not slow and not exhaustive" --ignore=tests/capture/paddle tests/capture tests/inputs
 	$(PLAIN)/bin/python -I -m pytest -q tests/acceptance/test_capture.py -k "first_step or disk_that_fills"
 
 # The real tools beside ours. Not in CI: each release of MSPROBE gets an environment of its own, of 1.4 GB.
