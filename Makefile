@@ -49,13 +49,13 @@ exhaustive: $(INSTALLED)
 # With Paddle in the environment: the tests that need it. All others do the same without it.
 NEEDS_PADDLE := (importorskip|unavailable)\("paddle"|needs_paddle
 test-paddle: $(PADDLE)
-	$(VENV)/bin/pytest -n 2 --dist worksteal -m "paddle and not exhaustive" tests/frameworks/paddle \
+	$(VENV)/bin/pytest -n 2 --dist worksteal -m "paddle and not exhaustive" tests/frameworks/paddle tests/capture/paddle \
 		$$(grep -rlE '$(NEEDS_PADDLE)' tests --include='test_*.py' --exclude-dir=paddle)
 
 # With MindSpore, in an environment of its own of 3.5 GB: the tests that need it. PYTHON must be 3.10 to 3.12.
 MINDSPORE := $(VENV)-mindspore
 test-mindspore: $(MINDSPORE)/installed
-	$(MINDSPORE)/bin/pytest -n 2 -m mindspore tests/frameworks/mindspore \
+	$(MINDSPORE)/bin/pytest -n 2 -m mindspore tests/frameworks/mindspore tests/capture/mindspore \
 		tests/acceptance/test_mindspore_replay.py tests/acceptance/test_mindspore_capture.py
 
 lint: $(INSTALLED)
@@ -109,7 +109,7 @@ test-without-kernel: $(INSTALLED)
 	CC=false $(PLAIN)/bin/pip install --quiet --no-deps .
 	echo "import site; site.addsitedir('$(call PACKAGES,$(CURDIR)/$(VENV))')" > "$(call PACKAGES,$(PLAIN))/packages.pth"
 	$(PLAIN)/bin/pytest-probe --version | grep "without the compiled kernel"
-	$(PLAIN)/bin/python -I -m pytest -q -m "not slow and not exhaustive" tests/capture tests/frameworks/torch/capture tests/inputs
+	$(PLAIN)/bin/python -I -m pytest -q -m "not slow and not exhaustive" --ignore=tests/capture/paddle tests/capture tests/inputs
 	$(PLAIN)/bin/python -I -m pytest -q tests/acceptance/test_capture.py -k "first_step or disk_that_fills"
 
 # The real tools beside ours. Not in CI: each release of MSPROBE gets an environment of its own, of 1.4 GB.

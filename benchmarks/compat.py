@@ -29,7 +29,7 @@ RUNS = {
     "paddle": (
         ("--probe-dump=cases/paddle-gpt", CPU),
         ("--probe-dump=cases/paddle-gpt", CPU, NARROW),
-        ("tests/check/test_paddle.py", "tests/frameworks/paddle/capture/test_recording.py"),
+        ("tests/check/test_paddle.py", "tests/capture/paddle/test_recording.py"),
     ),
     # Its CPU is wrong in 16 bit: generated inputs instead.
     "mindspore": (

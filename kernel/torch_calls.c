@@ -1,4 +1,4 @@
-/* What torch's function mode calls, as frameworks/torch/capture/hooks.py does it: which rule a function has, the call
+/* What torch's function mode calls, as capture/torch/hooks.py does it: which rule a function has, the call
  * itself, and its entry; and what autograd calls where gradients come to a recorded call, or leave it.
  *
  * It has no frame of its own, so that a function of torch's in C is called from the program's own line. What is rare is
@@ -702,7 +702,7 @@ static PyMethodDef methods[] = {
 static PyType_Slot slots[] = {
     {Py_tp_new, create}, {Py_tp_dealloc, deallocate}, {Py_tp_traverse, traverse}, {Py_tp_clear, clear},
     {Py_tp_call, called}, {Py_tp_members, members}, {Py_tp_methods, methods},
-    {Py_tp_doc, "Calls(given)(function, types, args, kwargs): see frameworks/torch/capture/hooks.py."}, {0, NULL},
+    {Py_tp_doc, "Calls(given)(function, types, args, kwargs): see capture/torch/hooks.py."}, {0, NULL},
 };
 
 static PyType_Spec spec = {

@@ -1,4 +1,4 @@
-/* The nodes at the border of a call, as frameworks/torch/capture/gradients.py finds them. */
+/* The nodes at the border of a call, as capture/torch/gradients.py finds them. */
 #include "kernel.h"
 
 /* What one call has: with more, and under autocast, Python finds the border. */

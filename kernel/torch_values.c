@@ -1,4 +1,4 @@
-/* Snapshots of the arguments and results of torch's calls, as frameworks/torch/capture/values.py takes them.
+/* Snapshots of the arguments and results of torch's calls, as capture/torch/values.py takes them.
  *
  * These are the common ones: plain tensors on the CPU whose elements lie one behind the other, numbers, text, lists and
  * tuples. All others are left to Python, and where anything raises Python decides what becomes of it. torch is asked by
@@ -533,7 +533,7 @@ static PyMethodDef methods[] = {
 static PyType_Slot slots[] = {
     {Py_tp_new, create}, {Py_tp_dealloc, deallocate}, {Py_tp_traverse, traverse},
     {Py_tp_clear, clear}, {Py_tp_methods, methods},
-    {Py_tp_doc, "Values(given): takes snapshots; see frameworks/torch/capture/values.py."}, {0, NULL},
+    {Py_tp_doc, "Values(given): takes snapshots; see capture/torch/values.py."}, {0, NULL},
 };
 
 static PyType_Spec spec = {

@@ -1,5 +1,5 @@
-"""What one room knows stands in no other: a framework's words in frameworks/, names of APIs in the tables that list
-them."""
+"""What one room knows stands in no other: a framework's words in frameworks/ and in its folder of capture/, names of
+APIs in the tables that list them."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ MODULES = [
     path.relative_to(ROOT).as_posix()
     for path in sorted(ROOT.rglob("*.py"))
     if path.relative_to(ROOT).parts[0] not in ("frameworks", "references")
+    and path.relative_to(ROOT).parts[:2] not in (("capture", "torch"), ("capture", "paddle"), ("capture", "mindspore"))
     and path.name not in ("role_table.py", "role_rules.py")
 ]
 APIS = names() | ROLES.keys()
@@ -81,6 +82,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "capture/tracer.py": {"a value of a setting": "random"},
     "capture/program.py": {"a command that works, in a message": "torch"},
     "capture/apex_files.py": {"parts of PaddleAPEX's files, and a field of them": "all half type"},
+    "capture/framework.py": {"a framework, in a message": "torch"},
     "capture/profiling/report.py": {"a field of Chrome's traces": "cat", "an English word": "all"},
     "capture/profiling/stopwatch.py": {"an English word": "trace"},
     "capture/arguments.py": {"values of settings": "all fix"},

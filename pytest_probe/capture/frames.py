@@ -16,7 +16,10 @@ from typing import Any, TypeAlias
 
 from pytest_probe.capture import kernel
 
-Calling: TypeAlias = Callable[[Callable[..., Any], Sequence[Any], Mapping[str, Any]], Any]
+# What a call is given.
+Args: TypeAlias = Sequence[Any]
+Kwargs: TypeAlias = Mapping[str, Any]
+Calling: TypeAlias = Callable[[Callable[..., Any], Args, Kwargs], Any]
 
 # The code of all frames that imitate the program's: no traceback shows them.
 _PROXY_CODE: set[CodeType] = set()
@@ -111,13 +114,11 @@ def _cleaned(traceback: TracebackType | None) -> TracebackType | None:
 class CallStacks:
     """Numbers for stacks: the same one for the same callers.
 
-    ours is the folder of other code of ours that runs between the program and the framework while it is recorded. again
-    says of a code object whether its calls may be computed again, as activation checkpointing does; going says whether
-    such a computation runs now, inside a backward.
+    again says of a code object whether its calls may be computed again, as activation checkpointing does; going says
+    whether such a computation runs now, inside a backward.
     """
 
-    def __init__(self, ours: str, again: Callable[[CodeType], bool], going: Callable[[], bool]) -> None:
-        self._ours = (ours, _HERE)
+    def __init__(self, again: Callable[[CodeType], bool], going: Callable[[], bool]) -> None:
         self._again = again
         self._going = going
         # Keys have the addresses of code objects, which `_frames` keeps alive: hashing one would read all of it.
@@ -156,7 +157,7 @@ class CallStacks:
         return number
 
     def _known(self, code: CodeType) -> tuple[CodeType, bool, bool]:
-        shown = not code.co_filename.startswith(self._ours) and code not in _PROXY_CODE
+        shown = not code.co_filename.startswith(_HERE) and code not in _PROXY_CODE
         found = self._codes[id(code)] = code, shown, self._again(code)
         return found
 

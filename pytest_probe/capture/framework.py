@@ -1,10 +1,8 @@
-"""What a capture needs of a framework: files of its own `capture/`, which these functions import.
-
-In: a framework's name. Out: `recording` gives what records its calls, `timing` what times them.
-"""
+"""What a capture needs of a framework: files of its folder here, which are imported by the framework's name."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -14,13 +12,27 @@ from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.hooks import CallHooks
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
 from pytest_probe.capture.snapshot import Snapshots
+from pytest_probe.errors import SettingsError
+
+
+class Timing(Protocol):
+    """What times the calls of a running program."""
+
+    def begin(self) -> None:
+        """Time the program's calls from now on, on this thread and on threads that it starts."""
+
+    def end(self) -> None:
+        """Leave no hook. Where the stopwatch is asynchronous, wait for the device."""
 
 
 class Recording(Protocol):
-    """One framework, as a capture needs it: its `capture/recording.py`."""
+    """One framework, as a capture needs it: its `recording.py`."""
 
     def hooks(self, config: CaptureConfig, model: Any = None) -> CallHooks:
         """What sees the program's calls. Raises SettingsError for a model that cannot be recorded."""
+
+    def timing(self, stopwatch: Stopwatch) -> Timing:
+        """What times the program's calls."""
 
     def seed(self, seed: int, deterministic: bool) -> None:
         """Seed its generators; deterministic: use deterministic algorithms, and warn where there is none."""
@@ -36,24 +48,23 @@ class Recording(Protocol):
         """Call step after each step of the optimizer that steps first."""
 
 
-class Timing(Protocol):
-    """One framework, as the timing of a running program needs it."""
-
-    def begin(self) -> None:
-        """Time the program's calls from now on, on this thread and on threads that it starts."""
-
-    def end(self) -> None:
-        """Leave no hook. Where the stopwatch is asynchronous, wait for the device."""
-
-
 def recording(name: str = frameworks.DEFAULT) -> Recording:
-    """What records the calls of a program. Raises SettingsError for no framework that can be recorded, Unsupported
-    where it is not installed, FrameworkTooOld where a newer one is needed."""
-    found: Recording = frameworks.capture_part(name, "recording")
+    """What records the calls of a program. Raises as `part` does."""
+    found: Recording = part(name, "recording")
     return found
 
 
-def timing(name: str, stopwatch: Stopwatch) -> Timing:
-    """What times the calls of a program. Raises as `recording` does."""
-    made: Timing = frameworks.capture_part(name, "timing").made(stopwatch)
-    return made
+def part(name: str, file: str) -> Any:
+    """A file of a framework's folder. Raises SettingsError for no framework that can be recorded, Unsupported where it
+    is not installed, FrameworkTooOld where a newer one is needed."""
+    if name not in frameworks.RECORDED:
+        raise SettingsError("framework", name, f"give one of {', '.join(frameworks.RECORDED)}")
+    frameworks.check_installed(name)
+    return importlib.import_module(f"pytest_probe.capture.{frameworks.MODULES[name]}.{file}")
+
+
+def refuse_dropouts(wanted: bool) -> None:
+    """Of a framework whose dropouts stay as they are, as `Recording.keep_dropped`."""
+    if wanted:
+        words = "only PyTorch's dropouts can be changed; put the model in eval mode"
+        raise SettingsError("rm_dropout", wanted, words)

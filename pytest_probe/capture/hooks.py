@@ -1,5 +1,5 @@
-"""What the hooks of all frameworks have in common: how a call becomes an entry, which gradients it waits for, and the
-modules of the user's choice whose functions are recorded as well."""
+"""What the hooks of all frameworks have in common: what is recorded before a call, after it, and when its gradients
+come; and the modules of the user's choice whose functions are recorded as well."""
 
 from __future__ import annotations
 
@@ -8,17 +8,27 @@ import inspect
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from types import FrameType, ModuleType
-from typing import Any, Protocol
+from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from pytest_probe.capture.config import CaptureConfig
-from pytest_probe.capture.frames import Calling, CallSites, CallStacks
+from pytest_probe.capture.frames import Args, Calling, CallSites, CallStacks, Kwargs
 from pytest_probe.capture.modules import ModuleCalls
 from pytest_probe.capture.ranks import named_rank
 from pytest_probe.capture.recorder import Recorder
-from pytest_probe.capture.snapshot import BackwardEntry, ForwardEntry, Json, NamedEntry, Snapshots, Tree
+from pytest_probe.capture.snapshot import (
+    BackwardEntry,
+    ForwardEntry,
+    Json,
+    NamedEntry,
+    Parent,
+    Snapshots,
+    Tree,
+    backward_of,
+)
 from pytest_probe.errors import SettingsError
 
 
@@ -65,13 +75,57 @@ def _package(module: str) -> str:
     return module.partition(".")[0]
 
 
-class _Gradients(Protocol):
-    """The gradients of one call, as they come; missing counts what may still come."""
+class Rule(Struct):
+    """A function that is seen: the name of its records, "" where it has none, and whether this capture wants them.
+    writes: it may write to arguments without the framework counting it; draws: it takes from the random number
+    generator. operator is its rule where an operator of Python's calls it."""
 
-    missing: int
+    name: str
+    wanted: bool
+    writes: bool = False
+    draws: bool = False
+    operator: Rule | None = None
+
+
+def placed(value: Any, place: str, kind: type) -> list[tuple[str, Any]]:
+    """What is of this class in a tree of arguments or results, by place."""
+    if isinstance(value, kind):
+        return [(place, value)]
+    if isinstance(value, list | tuple):
+        return [one for index, item in enumerate(value) for one in placed(item, f"{place}.{index}", kind)]
+    if isinstance(value, dict):
+        return [one for key, item in value.items() for one in placed(item, f"{place}.{key}", kind)]
+    return []
+
+
+class Watched:
+    """The gradients of one call, by place, as they come: those of its outputs, and those that it gives its arguments.
+    missing counts what may still come; parent is the forward's. A subclass waits for them, and has a method `came`."""
+
+    __slots__ = ("incoming", "missing", "name", "outgoing", "parent")
+
+    # Do hooks see the gradients of the arguments?
+    sees_arguments = True
+
+    def __init__(self, name: str, parent: Parent) -> None:
+        self.name = name
+        self.parent = parent
+        self.incoming: dict[str, Tree] = {}
+        self.outgoing: dict[str, Tree] = {}
+        self.missing = 0
+
+    def came(self, take: Callable[[Any], Tree], *gradients: Any) -> None:
+        """Some came. Of several backwards the first counts: another one leaves nothing missing."""
+        raise NotImplementedError
 
     def entries(self) -> Iterator[NamedEntry]:
         """The entries of the gradients that came."""
+        yield NamedEntry(self.name, self.passed(), parent=backward_of(self.parent))
+
+    def passed(self) -> BackwardEntry:
+        places = {"outputs": list(self.incoming), "inputs": list(self.outgoing)}
+        left = list(self.outgoing.values()) if self.sees_arguments else UNSET
+        return BackwardEntry(list(self.incoming.values()), left, places)
 
 
 class CallHooks:
@@ -79,6 +133,10 @@ class CallHooks:
 
     # What dumps call it.
     framework: str
+    # The classes of results that are one output, though they are sequences.
+    shapes: tuple[type, ...] = ()
+    # The last names of functions that give what nobody wrote: an overflow there is none.
+    uninitialised: tuple[str, ...] = ()
     # How the files of tensors end.
     suffix = ".pt"
     # How the names of records begin that stand for all that a compiled function calls.
@@ -96,12 +154,13 @@ class CallHooks:
         # At L0 calls are seen only for what they may write to tensors behind the framework's back.
         self._calls = config.level != "L0"
         self.snapshots = values
+        self._take: Callable[[Any], Tree] = values.take
         self.stacks = stacks
         self._sites = CallSites()
         # The records of each name in this step, for all threads.
         self._numbers: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
         # In their order: entries of a dump hang on no address.
-        self._open: dict[_Gradients, None] = {}
+        self._open: dict[Watched, None] = {}
         self._recorder: Recorder | None = None
         self._seeing = False
         self._placed = False
@@ -116,6 +175,10 @@ class CallHooks:
         """How many processes train together, 1 where nothing says so."""
         known = self.distributed is not None and self.distributed.is_initialized()
         return int(self.distributed.get_world_size()) if known else named_rank()[1]
+
+    def watches(self) -> bool:
+        """Does the framework record gradients now?"""
+        raise NotImplementedError
 
     def overflown(self, tree: Tree) -> bool:
         """Does a tensor of this snapshot hold NaN or inf?"""
@@ -156,32 +219,106 @@ class CallHooks:
         """Versions and flags that change numerics, for the head of the dump."""
         raise NotImplementedError
 
-    def _made(
-        self,
-        writes: bool,
-        calling: Calling,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-    ) -> Any:
+    def _made(self, writes: bool, calling: Calling, function: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Make a call of the program's; writes: it may write to its arguments behind the framework's back."""
         result = calling(function, args, kwargs)
         if writes:
             self.snapshots.distrust([*args, *kwargs.values()])
         return result
 
-    def _entry(self, name: str, args: Tree, kwargs: Tree, frame: FrameType, probe: Json) -> NamedEntry:
-        """The forward entry of a call, which frame makes; probe is what only readers of our own know."""
-        where = self.stacks.number(frame) if self._stacked else -1
-        body = ForwardEntry(is_recompute=self.stacks.recomputes(where), probe=probe)
-        if self._inputs:
-            body.input_args, body.input_kwargs = args, kwargs
-        entry = NamedEntry(f"{name}.forward", body, where)
-        if self._placed:
-            self._modules.place(entry)
-        return entry
+    def given(
+        self, rule: Rule, args: Args, kwargs: Kwargs, trees: list[Tree], named: dict[str, Tree], asking: Any
+    ) -> Json:
+        """What only readers of our own know of a call: what its outcome and the kernel depend on apart from the
+        arguments. The snapshots of these, trees and named, may be changed here. asking is a list that gets the tensors
+        that want gradients, None where there are none."""
+        return UNSET
 
-    def _complete(self, recorder: Recorder, watched: _Gradients) -> bool:
+    def gave(self, entry: NamedEntry, outputs: Sequence[Any], trees: list[Tree], asking: Any, start: int) -> None:
+        """A call has returned: wait for its gradients. asking is what `given` has found, start autograd's number of
+        nodes before the call."""
+        raise NotImplementedError
+
+    def aside(self) -> AbstractContextManager[object]:
+        """A context in which neither calls nor gradients are recorded."""
+        raise NotImplementedError
+
+    def of_program(self, error: Exception) -> bool:
+        """Is it an error of an earlier call of the program's, which was met here and belongs to the program?"""
+        return False
+
+    def before(
+        self, recorder: Recorder, name: str, rule: Rule, args: Args, kwargs: Kwargs, frame: FrameType, asking: Any
+    ) -> NamedEntry | None:
+        """The forward entry of a call, which frame makes: what it is given, as it is now, since it may write to it."""
+        try:
+            leaves, other = self.snapshots.leaves, self.snapshots.other
+            trees = [leaves.get(type(value), other)(value) for value in args]
+            named = {key: leaves.get(type(value), other)(value) for key, value in kwargs.items()} if kwargs else {}
+            probe = self.given(rule, args, kwargs, trees, named, asking)
+            where = self.stacks.number(frame) if self._stacked else -1
+            body = ForwardEntry(is_recompute=self.stacks.recomputes(where), probe=probe)
+            if self._inputs:
+                body.input_args, body.input_kwargs = trees, named
+            entry = NamedEntry(f"{name}.forward", body, where)
+            if self._placed:
+                self._modules.place(entry)
+            return entry
+        except Exception as error:
+            recorder.failed(f"{name}.forward", error)
+            if self.of_program(error):
+                raise
+            return None
+
+    def after(self, recorder: Recorder, entry: NamedEntry, result: Any, asking: Any, start: int) -> bool:
+        """Record what a call gave. Did it overflow?"""
+        overflows = False
+        try:
+            several = isinstance(result, (list, tuple)) and not isinstance(result, self.shapes)
+            outputs: Sequence[Any] = result if several else (result,)
+            leaves, other = self.snapshots.leaves, self.snapshots.other
+            trees = [leaves.get(type(value), other)(value) for value in outputs]
+            if self._outputs:
+                entry.body.output = trees
+            self.gave(entry, outputs, trees, asking, start)
+            known = self._overflow and entry.name.rsplit(".", 3)[-3] not in self.uninitialised
+            overflows = known and self.overflown(trees)
+            if self._forward and (overflows or not self._overflow):
+                recorder.put(entry, self.snapshots.taken())
+        except Exception as error:
+            recorder.failed(entry.name, error)
+            if self.of_program(error):
+                raise
+        return overflows
+
+    def gradient(self, watched: Watched, *gradients: Any) -> None:
+        """Gradients came to a call, or left it. Only OverflowFound is raised: it ends the program's backward."""
+        recorder = self._recorder
+        if recorder is None or not watched.missing:
+            return
+        overflows = False
+        with self.aside():
+            try:
+                watched.came(self._take, *gradients)
+                if watched.missing:
+                    self._open[watched] = None
+                else:
+                    overflows = self._complete(recorder, watched)
+            except Exception as error:
+                if self.have_values(gradients):
+                    recorder.failed(watched.name, error)
+        if overflows:
+            self.overflowed(recorder, watched.name)
+
+    def overflowed(self, recorder: Recorder, name: str) -> None:
+        """Gradients of this entry overflowed. Raises OverflowFound where that may be raised inside a backward."""
+        recorder.overflowed(name)
+
+    def have_values(self, gradients: Sequence[Any]) -> bool:
+        """Do these gradients have values of their own? Else others may follow that have."""
+        return True
+
+    def _complete(self, recorder: Recorder, watched: Watched) -> bool:
         """All gradients of a call are there, or no more will come. Did one overflow?"""
         self._open.pop(watched, None)
         watched.missing = 0

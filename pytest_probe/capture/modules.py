@@ -11,17 +11,20 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from typing import Any, TypeAlias
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import UNSET, Struct
 
 from pytest_probe.capture.bindings import patched
 from pytest_probe.capture.config import CaptureConfig
-from pytest_probe.capture.frames import CallStacks
+from pytest_probe.capture.frames import Args, Kwargs
 from pytest_probe.capture.recorder import Recorder
-from pytest_probe.capture.snapshot import ForwardEntry, NamedEntry, Parent, Snapshots
+from pytest_probe.capture.snapshot import ForwardEntry, NamedEntry, Parent
 from pytest_probe.errors import SettingsError
+
+if TYPE_CHECKING:
+    from pytest_probe.capture.hooks import CallHooks
 
 # Given what a module returned, watches for the gradients of the call.
 Watch: TypeAlias = Callable[[Sequence[Any]], None]
@@ -46,7 +49,7 @@ class ModuleCalls:
     would make them take another path, and do not see an exception.
 
     kind is the framework's class of modules, kind_name what users call it, prefix what their records begin with; atoms
-    are the classes whose values are not opened, though they may be sequences; saves the values of arguments by values.
+    are the classes whose values are not opened, though they may be sequences.
     """
 
     kind: type
@@ -54,13 +57,12 @@ class ModuleCalls:
     prefix = "Module"
     atoms: tuple[type, ...]
 
-    def __init__(self, config: CaptureConfig, values: Snapshots, stacks: CallStacks) -> None:
+    def __init__(self, config: CaptureConfig, hooks: CallHooks) -> None:
         self._level = config.level
         self._models: Sequence[tuple[str, Any]] = ()
         self._records = config.level != "L1"
         self._modes = config.modes
-        self._values = values
-        self._stacks = stacks
+        self._hooks = hooks
         self._stacked = config.stacks
         self._recorder: Recorder | None = None
         self._nowhere: Parent = None if self._records else UNSET
@@ -82,17 +84,7 @@ class ModuleCalls:
         """A module's own parameters that have values."""
         raise NotImplementedError
 
-    def aside(self) -> AbstractContextManager[object]:
-        """A context in which neither calls nor gradients are recorded."""
-        raise NotImplementedError
-
-    def wants_gradients(self) -> bool:
-        """Does the framework record gradients now?"""
-        raise NotImplementedError
-
-    def watching(
-        self, entry: NamedEntry, args: Sequence[Any], kwargs: Mapping[str, Any], parameters: Mapping[str, Any]
-    ) -> Watch:
+    def watching(self, entry: NamedEntry, args: Args, kwargs: Kwargs, parameters: Mapping[str, Any]) -> Watch:
         """Called before a call with these arguments: what to do with its outputs. entry is its forward entry."""
         raise NotImplementedError
 
@@ -168,16 +160,16 @@ class ModuleCalls:
         kwargs: dict[str, Any],
     ) -> tuple[NamedEntry, Watch | None] | None:
         """The entry of a module with what it is given, as it is now."""
-        watches, take = "backward" in self._modes and self.wants_gradients(), self._values.take
-        with self.aside():
+        watches, take = "backward" in self._modes and self._hooks.watches(), self._hooks.snapshots.take
+        with self._hooks.aside():
             try:
                 given, named = (
                     [self._opened(value) for value in args],
                     {key: self._opened(kwargs[key]) for key in kwargs},
                 )
                 parameters = self.parameters(known.module)
-                where = self._stacks.number(sys._getframe()) if self._stacked else -1
-                body = ForwardEntry(is_recompute=self._stacks.recomputes(where))
+                where = self._hooks.stacks.number(sys._getframe()) if self._stacked else -1
+                body = ForwardEntry(is_recompute=self._hooks.stacks.recomputes(where))
                 if "input" in self._modes:
                     body.input_args = take(given)
                     body.input_kwargs = {key: take(value) for key, value in named.items()}
@@ -190,12 +182,12 @@ class ModuleCalls:
 
     def _end(self, recorder: Recorder, entry: NamedEntry, watch: Watch | None, result: Any) -> None:
         """What a module gave."""
-        with self.aside():
+        with self._hooks.aside():
             try:
                 opened = self._opened(result)
                 outputs = opened if isinstance(opened, list | tuple) else (opened,)
                 if "output" in self._modes:
-                    entry.body.output = [self._values.take(value) for value in outputs]
+                    entry.body.output = [self._hooks.snapshots.take(value) for value in outputs]
                 if watch is not None:
                     watch(outputs)
                 self._put(recorder, entry)
@@ -204,7 +196,7 @@ class ModuleCalls:
 
     def _put(self, recorder: Recorder, entry: NamedEntry) -> None:
         if "forward" in self._modes:
-            recorder.put(entry, self._values.taken())
+            recorder.put(entry, self._hooks.snapshots.taken())
 
     def _checked(self, model: Any) -> Sequence[tuple[str, Any]]:
         """The models, each with the prefix of its paths: its number in a list, nothing for a single model."""

@@ -7,35 +7,23 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Any
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
 from pytest_probe.capture.arrays import overflown
 from pytest_probe.capture.bindings import Bindings, Function, like, patched
 from pytest_probe.capture.config import CaptureConfig
-from pytest_probe.capture.frames import CallStacks, remove_our_frames
-from pytest_probe.capture.gradients import Watched
-from pytest_probe.capture.hooks import CallHooks
+from pytest_probe.capture.frames import Args, CallStacks, Kwargs, remove_our_frames
+from pytest_probe.capture.hooks import CallHooks, Rule, Watched, placed
 from pytest_probe.capture.modules import ModuleCalls, Watch
 from pytest_probe.capture.profiling.stopwatch import Stopwatch
 from pytest_probe.capture.profiling.track import DeviceClock, ShapeRows
 from pytest_probe.capture.recorder import Recorder
-from pytest_probe.capture.snapshot import NamedEntry, Snapshots, Tree, backward_of, seen_tensors
+from pytest_probe.capture.snapshot import NamedEntry, Parent, Snapshots, Tree, backward_of, seen_tensors
 from pytest_probe.errors import OverflowFound
-
-
-class Rule(Struct, frozen=True):
-    """A function that is replaced: the name of its records, "" where it has none, and whether this capture wants them.
-    writes: it may write to arguments without the framework counting it; draws: it takes from the random number
-    generator."""
-
-    name: str
-    wanted: bool
-    writes: bool
-    draws: bool = False
 
 
 class _Thread(threading.local):
@@ -146,13 +134,49 @@ class ReplacedTiming(ReplacedCalls):
             track.end_call(api)
 
 
+class WatchedOutputs(Watched):
+    """The gradients of the outputs of one call: hooks on them, registered at the call.
+
+    A hook sees the gradient after it was summed up over all that used the output. Those of the arguments cannot be had
+    by hooks, which would see the sums over other calls: a replay computes them.
+    """
+
+    __slots__ = ("seen",)
+
+    sees_arguments = False
+
+    def __init__(self, name: str, parent: Parent, outputs: Sequence[tuple[str, Any]], hooks: ReplacingHooks) -> None:
+        super().__init__(name, parent)
+        self.incoming = {place: None for place, _ in outputs}
+        self.missing = len(outputs)
+        # The places to which one came.
+        self.seen: set[str] = set()
+        for place, tensor in outputs:
+            self.register(hooks, tensor, self._hook(hooks, place))
+
+    def register(self, hooks: ReplacingHooks, tensor: Any, hook: Callable[[Any], None]) -> None:
+        hooks.register(tensor, hook)
+
+    def _hook(self, hooks: ReplacingHooks, place: str) -> Callable[[Any], None]:
+        def hook(gradient: Any) -> None:
+            hooks.gradient(self, place, gradient)
+
+        return hook
+
+    def came(self, take: Callable[[Any], Tree], *gradients: Any) -> None:
+        place, gradient = gradients
+        if place in self.seen:
+            self.missing = 0
+            return
+        self.seen.add(place)
+        self.incoming[place] = take(gradient)
+        self.missing -= 1
+
+
 class ReplacingHooks(CallHooks, ReplacedCalls):
     """Sees the outermost calls of replaced functions, and the gradients that come to their outputs. A subclass sets
-    _bindings and _modules. shapes are the classes of results that are one output, though they are sequences.
-    uninitialised are the last names of functions that give what nobody wrote: an overflow there is none."""
+    _bindings and _modules."""
 
-    shapes: tuple[type, ...] = ()
-    uninitialised: tuple[str, ...]
     _modules: ReplacedModules
 
     def __init__(self, config: CaptureConfig, values: Snapshots, stacks: CallStacks) -> None:
@@ -164,44 +188,21 @@ class ReplacingHooks(CallHooks, ReplacedCalls):
     def entered_graph(self) -> None:
         """A call was made that builds a graph."""
 
-    def watches(self) -> bool:
-        """Does the framework record gradients now?"""
-        raise NotImplementedError
-
     def has_gradient(self, tensor: Any) -> bool:
         """Does a gradient come to this output?"""
         raise NotImplementedError
 
-    def differentiable(self, value: Any, place: str) -> Iterator[tuple[str, Any]]:
+    def differentiable(self, value: Any, place: str) -> list[tuple[str, Any]]:
         """The tensors among outputs to which a gradient comes, by place."""
-        if isinstance(value, self.tensor):
-            if self.has_gradient(value):
-                yield place, value
-        elif isinstance(value, list | tuple):
-            for index, item in enumerate(value):
-                yield from self.differentiable(item, f"{place}.{index}")
-        elif isinstance(value, Mapping):
-            for key, item in value.items():
-                yield from self.differentiable(item, f"{place}.{key}")
+        return [one for one in placed(value, place, self.tensor) if self.has_gradient(one[1])]
 
     def register(self, tensor: Any, hook: Callable[[Any], None]) -> object:
         """Have the hook called with the tensor's gradient."""
         raise NotImplementedError
 
-    def surroundings(self, rule: Rule) -> Iterator[tuple[str, Any]]:
-        """What the outcome, and the kernel, depend on apart from the arguments."""
-        return iter(())
-
     def overflown(self, tree: Tree) -> bool:
         self.before_write()
         return any(seen.data is not UNSET and overflown(seen.data) for _, seen in seen_tensors(tree, ""))
-
-    def seen(self, name: str, args: list[Tree], kwargs: dict[str, Tree]) -> None:
-        """The snapshots of a call's arguments; what they are taken for may be changed here."""
-
-    def of_program(self, error: Exception) -> bool:
-        """Is it an error of an earlier call of the program's, which was met here and belongs to the program?"""
-        return False
 
     def before_write(self) -> None:
         """A call may write to what was seen before, and has not been looked at."""
@@ -240,14 +241,7 @@ class ReplacingHooks(CallHooks, ReplacedCalls):
 
         return like(function, replacement)
 
-    def call(
-        self,
-        rule: Rule,
-        function: Function,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        frame: FrameType | None = None,
-    ) -> Any:
+    def call(self, rule: Rule, function: Function, args: Args, kwargs: Kwargs, frame: FrameType | None = None) -> Any:
         """Make a call of the program's, and record it. Raises what the call raises, and OverflowFound."""
         # The caller of the framework's function: above are this method and the replacement.
         frame = frame or sys._getframe(2)
@@ -260,76 +254,24 @@ class ReplacingHooks(CallHooks, ReplacedCalls):
             if writes:
                 self.before_write()
             return self._made(writes, calling, function, args, kwargs)
-        entry = self._begin(recorder, name, rule, args, kwargs, frame)
+        entry = self.before(recorder, name, rule, args, kwargs, frame, None)
         if writes:
             self.before_write()
         result = self._made(writes, calling, function, args, kwargs)
-        if entry is not None and result is not NotImplemented and self._end(recorder, entry, rule, result):
+        if entry is not None and result is not NotImplemented and self.after(recorder, entry, result, None, 0):
             recorder.overflowed(entry.name)
         return result
 
-    def _begin(
-        self,
-        recorder: Recorder,
-        name: str,
-        rule: Rule,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        frame: FrameType,
-    ) -> NamedEntry | None:
-        """What a call is given, as it is now, since the call may write to it."""
-        try:
-            leaves, other = self.snapshots.leaves, self.snapshots.other
-            trees = [leaves.get(type(value), other)(value) for value in args]
-            named = {key: leaves.get(type(value), other)(value) for key, value in kwargs.items()}
-            self.seen(rule.name, trees, named)
-            return self._entry(name, trees, named, frame, dict(self.surroundings(rule)) or UNSET)
-        except Exception as error:
-            recorder.failed(f"{name}.forward", error)
-            if self.of_program(error):
-                raise
-            return None
+    def gave(self, entry: NamedEntry, outputs: Sequence[Any], trees: list[Tree], asking: Any, start: int) -> None:
+        if self._backward and self.watches() and (wanting := self.differentiable(outputs, "output")):
+            WatchedOutputs(f"{entry.name[:-7]}backward", entry.parent, wanting, self)
 
-    def _end(self, recorder: Recorder, entry: NamedEntry, rule: Rule, result: Any) -> bool:
-        """Record what a call gave. Did it overflow?"""
-        overflows = False
+    def overflowed(self, recorder: Recorder, name: str) -> None:
         try:
-            several = isinstance(result, (list, tuple)) and not isinstance(result, self.shapes)
-            outputs: Sequence[Any] = result if several else (result,)
-            trees = [self.snapshots.take(value) for value in outputs]
-            if self._outputs:
-                entry.body.output = trees
-            if self._backward and self.watches():
-                wanting = list(self.differentiable(outputs, "output"))
-                if wanting:
-                    Watched(f"{entry.name[:-7]}backward", entry.parent, wanting, self.fire, self.register)
-            if self._overflow and rule.name.rpartition(".")[2] not in self.uninitialised:
-                overflows = self.overflown(trees)
-            if self._forward and (overflows or not self._overflow):
-                recorder.put(entry, self.snapshots.taken())
-        except Exception as error:
-            recorder.failed(entry.name, error)
-            if self.of_program(error):
-                raise
-        return overflows
-
-    def fire(self, watched: Watched, place: str, gradient: Any) -> None:
-        """A gradient came to an output. Raises nothing: that would end the program's backward."""
-        recorder = self._recorder
-        if recorder is None or not watched.missing:
-            return
-        with self.aside():
-            try:
-                watched.came(place, self.snapshots.take(gradient))
-                if watched.missing:
-                    self._open[watched] = None
-                elif self._complete(recorder, watched):
-                    recorder.overflowed(watched.name)
-            except OverflowFound as error:
-                # It is raised when the backward has ended.
-                self._late = error
-            except Exception as error:
-                recorder.failed(watched.name, error)
+            super().overflowed(recorder, name)
+        except OverflowFound as error:
+            # It is raised when the backward has ended.
+            self._late = error
 
     def ending(self, function: Function) -> Function:
         """A backward, behind which an overflow that a hook has found ends the program."""
@@ -372,26 +314,16 @@ class ReplacingHooks(CallHooks, ReplacedCalls):
 class ReplacedModules(ModuleCalls):
     """The calls of modules, whose outputs have hooks for their gradients."""
 
-    def __init__(self, config: CaptureConfig, values: Snapshots, stacks: CallStacks, hooks: ReplacingHooks) -> None:
-        super().__init__(config, values, stacks)
-        self._hooks = hooks
+    _hooks: ReplacingHooks
 
     def called(self, original: Callable[..., Any], module: Any, /, *args: Any, **kwargs: Any) -> Any:
         return self.made(original, module, args, kwargs) if self._hooks.sees() else original(module, *args, **kwargs)
-
-    def aside(self) -> AbstractContextManager[None]:
-        return self._hooks.aside()
-
-    def wants_gradients(self) -> bool:
-        return self._hooks.watches()
 
     def version(self, tensor: Any) -> int:
         """How often it was written to, where the framework counts that."""
         return 0
 
-    def watching(
-        self, entry: NamedEntry, args: Sequence[Any], kwargs: Mapping[str, Any], parameters: Mapping[str, Any]
-    ) -> Watch:
+    def watching(self, entry: NamedEntry, args: Args, kwargs: Kwargs, parameters: Mapping[str, Any]) -> Watch:
         given = {
             id(tensor): self.version(tensor)
             for _, tensor in self._hooks.differentiable([*args, *kwargs.values(), *parameters.values()], "")
@@ -402,8 +334,7 @@ class ReplacedModules(ModuleCalls):
             found = self._hooks.differentiable(outputs, "output")
             own = [one for one in found if given.get(id(one[1])) != self.version(one[1])]
             if own:
-                hooks = self._hooks
-                Watched(str(backward_of(entry.name)), entry.parent, own, hooks.fire, hooks.register)
+                WatchedOutputs(str(backward_of(entry.name)), entry.parent, own, self._hooks)
             self.watch_parameters(entry.name, parameters)
 
         return watch

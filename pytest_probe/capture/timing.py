@@ -8,8 +8,7 @@ from contextlib import contextmanager
 
 from pytest_probe import frameworks
 from pytest_probe.capture.debugger import safely
-from pytest_probe.capture.framework import Timing
-from pytest_probe.capture.framework import timing as timing_of
+from pytest_probe.capture.framework import Timing, recording
 from pytest_probe.capture.imports import watch_imports
 from pytest_probe.capture.profiling import report
 from pytest_probe.capture.profiling.stopwatch import Spent, Stopwatch
@@ -77,7 +76,7 @@ def running(stopwatch: Stopwatch, framework: str | None = None) -> Iterator[None
     hooks: list[Timing] = []
 
     def imported(module: str) -> None:
-        hooks.append(timing_of(names[module], stopwatch))
+        hooks.append(recording(names[module]).timing(stopwatch))
         hooks[-1].begin()
 
     with watch_imports(names, imported):

@@ -1,7 +1,6 @@
 """The frameworks whose calls run here, by the names that dumps give them; no other room knows these names.
 
-In: a framework's name. Out: `load` gives what runs calls, `capture_part` what records or times them. Both import the
-framework.
+In: a framework's name. Out: `load` gives what runs calls, and imports the framework.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, ModuleType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
-from pytest_probe.errors import FrameworkTooOld, SettingsError, Unsupported
+from pytest_probe.errors import FrameworkTooOld, Unsupported
 from pytest_probe.system.process import hidden_noise, paused_gc
 
 if TYPE_CHECKING:
@@ -132,22 +131,6 @@ def array_of(value: Any) -> np.ndarray:
     from numpy import asarray
 
     return asarray(value)
-
-
-def capture_part(name: str, part: str) -> Any:
-    """A file of a framework's `capture/`. Raises SettingsError for no framework that can be recorded, Unsupported where
-    it is not installed, FrameworkTooOld where a newer one is needed."""
-    if name not in RECORDED:
-        raise SettingsError("framework", name, f"give one of {', '.join(RECORDED)}")
-    check_installed(name)
-    return _part(MODULES[name], f"capture.{part}")
-
-
-def refuse_dropouts(wanted: bool) -> None:
-    """A capture asks a framework whose dropouts stay as they are to keep all elements. Raises SettingsError."""
-    if wanted:
-        words = "only PyTorch's dropouts can be changed; put the model in eval mode"
-        raise SettingsError("rm_dropout", wanted, words)
 
 
 def check_installed(name: str) -> None:

@@ -240,7 +240,7 @@ def test_common_calls_go_through_none_of_pythons_ways(
 
     monkeypatch.setattr("pytest_probe.capture.kernel.compiled", compiled)
     for way in ("values.Values.tensor", "values.Values._new", "values.Values._count", "hooks.TorchHooks.call"):
-        monkeypatch.setattr(f"pytest_probe.frameworks.torch.capture.{way}", fail)
+        monkeypatch.setattr(f"pytest_probe.capture.torch.{way}", fail)
     x = torch.randn(4, 4, requires_grad=True)
 
     def program() -> None:
@@ -293,7 +293,7 @@ def test_what_the_kernel_calls_may_raise(
     owner: str, compiled: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pytest_probe.capture.kernel.compiled", compiled)
-    path = f"pytest_probe.frameworks.torch.capture.{owner}._needs"
+    path = f"pytest_probe.capture.torch.{owner}._needs"
     needs = resolve_name(path)
     called: list[str] = []
     x = torch.randn(4, 4, requires_grad=True)

@@ -462,7 +462,7 @@ def test_a_call_that_cannot_be_recorded_is_marked(tmp_path: Path, caplog: pytest
     library.impl("odd", lambda x: x + 1, "CPU")
     x = torch.ones(2, 4)[:, ::2]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pytest_probe.frameworks.torch.capture.values.Values._new", lambda *args: 1 / 0)
+        patch.setattr("pytest_probe.capture.torch.values.Values._new", lambda *args: 1 / 0)
         found = recorded(tmp_path, lambda: [torch.ops.probe_tests.odd(x) for _ in range(3)])
     assert found["probe_tests.odd.0.forward"] == {"probe": {"failed": "ZeroDivisionError: division by zero"}}
     assert len(found) == 3
@@ -517,7 +517,7 @@ def test_a_full_disk_ends_the_recording_with_one_message(
 def test_a_hook_that_cannot_be_put(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("pytest_probe.frameworks.torch.capture.modes.Presence.begin", lambda self: 1 / 0)
+    monkeypatch.setattr("pytest_probe.capture.torch.modes.Watcher.begin", lambda self: 1 / 0)
     with capture(tmp_path):
         assert torch.ones(2).sum() == 2
     assert "start failed (ZeroDivisionError: division by zero); the program continues" in caplog.text

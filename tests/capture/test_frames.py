@@ -7,12 +7,12 @@ from types import CodeType
 
 import pytest
 
-from pytest_probe.capture import kernel
+from pytest_probe.capture import frames, kernel
 from pytest_probe.capture.frames import CallStacks
 
 
 def _stacks() -> CallStacks:
-    return CallStacks("/ours/", lambda code: code.co_name == "recomputed", lambda: True)
+    return CallStacks(lambda code: code.co_name == "recomputed", lambda: True)
 
 
 def _here(stacks: CallStacks) -> int:
@@ -54,8 +54,9 @@ def test_one_that_is_never_finished_moves_no_other(monkeypatch: pytest.MonkeyPat
     assert [stacks.recomputes(number) for number in (first, second, -1)] == [False, True, False]
 
 
-def test_frames_of_ours_are_left_out() -> None:
-    stacks = CallStacks(__file__, lambda code: False, lambda: True)
+def test_frames_of_ours_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "_HERE", __file__)
+    stacks = CallStacks(lambda code: False, lambda: True)
     number = _here(stacks)
     assert not any(__file__ in line for line in stacks.lines()[number])
     assert not stacks.recomputes(number)

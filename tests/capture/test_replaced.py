@@ -97,9 +97,9 @@ class Models(ModuleCalls):
 
 
 def models() -> Any:
-    """Any: neither snapshots nor a recorder are asked here."""
+    """Any: neither hooks nor a recorder are asked here."""
     made: Any = Models
-    found = made(CaptureConfig("", level="mix"), None, None)
+    found = made(CaptureConfig("", level="mix"), None)
     found.follow(Model())
     return found
 

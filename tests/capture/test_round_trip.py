@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pytest_probe.capture import snapshot
 from pytest_probe.capture.config import read_config
 from pytest_probe.capture.dump_files import encode_entry
+from pytest_probe.capture.torch.values import Values
 from pytest_probe.errors import RecordError
-from pytest_probe.frameworks.torch.capture.values import Values
 from pytest_probe.model.dump import (
     Call,
     DeviceSpec,

@@ -72,7 +72,7 @@ def test_blocks_are_counted_where_they_are_and_nothing_waits(library: Path, tmp_
     program = f"""
 import torch
 from pytest_probe import capture
-from pytest_probe.frameworks.torch.capture.scaled import of_operands
+from pytest_probe.capture.torch.scaled import of_operands
 from tests.device import pretend
 from tests.support import scaled
 
@@ -171,8 +171,8 @@ os.environ["TRITON_INTERPRET"] = "1"
 import json, sys
 import torch
 from pytest_probe import PrecisionDebugger
-from pytest_probe.frameworks.torch.capture import device_kernel, device_statistics, values
-from pytest_probe.frameworks.torch.capture.device_statistics import DeviceStatistics
+from pytest_probe.capture.torch import device_kernel, device_statistics, values
+from pytest_probe.capture.torch.device_statistics import DeviceStatistics
 from tests.device import pretend
 
 pretend.load(sys.argv[1])
@@ -253,7 +253,7 @@ def test_a_tensor_is_counted_again_where_it_may_have_changed(library: Path, tmp_
 import torch
 from types import SimpleNamespace
 from pytest_probe import capture
-from pytest_probe.frameworks.torch.capture import device_statistics, values
+from pytest_probe.capture.torch import device_statistics, values
 from tests.device import pretend
 pretend.load({str(library)!r})
 counted = []

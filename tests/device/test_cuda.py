@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+from pytest_probe.capture.torch.scaled import of_operands
 from pytest_probe.check import Case, Checker, Conditions
-from pytest_probe.frameworks.torch.capture.scaled import of_operands
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.records import read_dump
 from pytest_probe.registry import Registry

@@ -13,9 +13,9 @@ from pytest_probe.errors import Unsupported
 if TYPE_CHECKING:
     # A file of functions is no class that says what it is: mypy compares them here.
     from pytest_probe.capture.framework import Recording
-    from pytest_probe.frameworks.mindspore.capture import recording as of_mindspore
-    from pytest_probe.frameworks.paddle.capture import recording as of_paddle
-    from pytest_probe.frameworks.torch.capture import recording as of_torch
+    from pytest_probe.capture.mindspore import recording as of_mindspore
+    from pytest_probe.capture.paddle import recording as of_paddle
+    from pytest_probe.capture.torch import recording as of_torch
 
     RECORDINGS: tuple[Recording, ...] = (of_torch, of_paddle, of_mindspore)
 

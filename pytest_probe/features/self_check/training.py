@@ -17,6 +17,7 @@ from msgspec import Meta, Struct, field
 from pytest_probe import frameworks
 from pytest_probe.capture.config import CaptureConfig
 from pytest_probe.capture.debugger import PrecisionDebugger
+from pytest_probe.capture.framework import part
 from pytest_probe.capture.ranks import named_rank
 from pytest_probe.capture.recorder import Scope, say
 from pytest_probe.check import CaseRuns, Checked, Checker, Conditions
@@ -93,7 +94,7 @@ class Training:
         recorded = CaptureConfig(self.config.dump_path, scope=self.config.scope, names=self.config.names)
         self._fixes, self._on_cpu = self.config.handler_type == "fix", self.config.pert_mode == "to_cpu"
         self._scope = Scope(recorded)
-        self._part = frameworks.capture_part(framework, "asking")
+        self._part = part(framework, "asking")
         self._calls = self._part.made(self._scope.wants_api, self)
         self._dump = PrecisionDebugger(task="tensor", dump_path=Path(self.config.dump_path, "suspicious"))
         self._random = random.Random(0)

@@ -10,8 +10,8 @@ import pytest
 import torch
 from msgspec.structs import replace
 
+from pytest_probe.capture.torch.asking import Made, agrees, moves_little, repeats
 from pytest_probe.features.self_check.checks import SelfChecks, _rounding_explains
-from pytest_probe.frameworks.torch.capture.asking import Made, agrees, moves_little, repeats
 from pytest_probe.model.verdict import PASS_SELF, Verdict
 from pytest_probe.numerics.dtypes import round_to
 from pytest_probe.registry import Registry

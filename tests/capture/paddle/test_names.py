@@ -1,0 +1,56 @@
+"""Every public function of Paddle's has a name under which it is recorded, and a replay allows each name."""
+
+from __future__ import annotations
+
+import pytest
+
+paddle = pytest.importorskip("paddle")
+
+from pytest_probe.capture.paddle.names import recorded_functions
+from pytest_probe.frameworks.paddle.allowlist import is_api
+
+
+def test_names_are_allowed_in_a_replay() -> None:
+    names = [rule.name for _, rule in recorded_functions(lambda name: True) if rule.name]
+    assert len(names) == len(set(names)) > 1000
+    assert [name for name in names if not is_api(name.partition(".")[2])] == []
+
+
+@pytest.mark.parametrize("module", [paddle, paddle.nn.functional, paddle.linalg, paddle.fft])
+def test_no_public_function_is_forgotten(module: object) -> None:
+    found = {id(function) for function, _ in recorded_functions(lambda name: True)}
+    place = module.__name__.partition(".")[2]  # type: ignore[attr-defined]
+    missing = [
+        name
+        for name in module.__all__  # type: ignore[attr-defined]
+        if is_api(f"{place}.{name}".lstrip(".")) and id(getattr(module, name)) not in found
+    ]
+    assert not set(missing) - {
+        "rank",
+        "is_complex",
+        "is_floating_point",
+        "is_integer",
+        "is_empty",
+        "is_tensor",
+        "tolist",
+    }
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (paddle.concat, "paddle.concat"),
+        (paddle.Tensor.add, "paddle.add"),
+        (paddle.nn.functional.softmax, "paddle.nn.functional.softmax"),
+        (paddle.nn.functional.tanh, "paddle.tanh"),
+        (paddle._C_ops.adamw_, "paddle._C_ops.adamw_"),
+    ],
+)
+def test_a_function_has_its_own_name(function: object, name: str) -> None:
+    rules = {id(function): rule for function, rule in recorded_functions(lambda name: True)}
+    assert rules[id(function)].name == name
+
+
+def test_operators_that_write_are_known() -> None:
+    rules = [rule for function, rule in recorded_functions(lambda name: True) if function is paddle._C_ops.sgd_]
+    assert [rule.writes for rule in rules] == [True]
