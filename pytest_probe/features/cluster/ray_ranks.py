@@ -1,5 +1,4 @@
-"""Processes of ranks on the devices of a cluster's hosts, each kept by an actor of Ray's; and what those actors have in
-common with the ones of hosts."""
+"""Processes of ranks on the devices of a cluster's nodes, each kept by an actor of Ray's."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pytest_probe.errors import NoKernel
-from pytest_probe.features.cluster.host import variables
+from pytest_probe.features.cluster.shard import variables
 from pytest_probe.frameworks.rank_process import RankAnswers, RankProcess
 from pytest_probe.model.collective import RankAnswer, RankCall, RankStart
 from pytest_probe.user_errors import first_line
@@ -29,7 +28,7 @@ from pytest_probe.user_errors import first_line
 # Methods of this group run while another method of the actor waits: it can be closed, or asked, meanwhile.
 BESIDE = "beside"
 # Seconds that actors have to clean up behind them.
-_CLOSES = 5.0
+CLOSES = 5.0
 
 
 def on_node(node: str) -> NodeAffinitySchedulingStrategy:
@@ -42,7 +41,7 @@ def end_actors(actors: Sequence[Any]) -> None:
         return
     with suppress(RayError, RuntimeError):
         closed = [actor.close.remote() for actor in actors]
-        ray.wait(closed, num_returns=len(closed), timeout=_CLOSES)
+        ray.wait(closed, num_returns=len(closed), timeout=CLOSES)
     for actor in actors:
         with suppress(RayError, RuntimeError):
             ray.kill(actor)
