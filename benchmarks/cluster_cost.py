@@ -122,7 +122,7 @@ def measure(folder: Path, one: list[str], two: list[str]) -> None:
     print(f"reports of a case: {found['back'] / items:,.0f} bytes")
     beside = run(folder, NOTHING, 0.0, "-n2")
     print(f"-n 2 on the same cases: {beside['cpu'] / beside['items'] * 1e3:.2f} ms")
-    walls = [run(folder, SLEEPING, SLEEP, *hosts)["wall"] for hosts in (one, two)]
+    walls = [run(folder, SLEEPING, SLEEP, *devices)["wall"] for devices in (one, two)]
     print(
         f"{SLEEPING} cases of {SLEEP * 1e3:g} ms: {walls[0]:.1f} s on one device, {walls[1]:.1f} s on two: "
         f"{walls[1] / walls[0]:.2f}"

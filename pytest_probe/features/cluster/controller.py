@@ -89,6 +89,8 @@ class Cluster:
         self._refused: dict[str, str] = {}
         self._losses = Counter[str]()
         self._trouble = ""
+        # What processes wrote to stderr: each text once, since others die of the same.
+        self._told = set[str]()
         self._quiet, self._looks_at = 0, 0.0
 
     def devices(self) -> list[dict[str, str]]:
@@ -223,7 +225,8 @@ class Cluster:
         if isinstance(message, Described):
             self._described(shard, node, message)
         elif isinstance(message, Died):
-            if message.said:
+            if message.said and message.said not in self._told:
+                self._told.add(message.said)
                 _say(message.said)
             if (verdict := message.verdict) is not None:
                 noted = replace(verdict, notes=(*verdict.notes, *filter(None, [remark])))
@@ -276,6 +279,7 @@ class Cluster:
         item = self._waiting.pop(nodeid, None)
         if item is None:
             return
+        device = device or next(iter(self._probe.settings.devices), None)
         report = pytest.TestReport(nodeid, item.location, {}, "failed", None, "call")
         command = item_command(self._probe, item.dump_path, item.name, item.case.dtype, device)
         result = result_of(self._probe, item.portable_id, verdict, device, item.folded)

@@ -135,7 +135,7 @@ class RayPool:
                 ray.get(task)
                 found.append((number, "", "failed"))
             except RayTaskError as error:
-                found.append((number, last_line(error), "failed"))
+                found.append((number, last_line(error).removeprefix("RuntimeError: "), "failed"))
             except RayError as error:
                 found.append((number, first_line(error), "lost"))
         nodes = _nodes()

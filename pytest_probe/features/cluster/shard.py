@@ -169,14 +169,15 @@ def run_shard(
                 idle += 1
             say([Died(running.item, verdict, device.name, said)])
             if idle == _IDLE_DEATHS:
-                trouble = f"its process died {ending.words} between cases: {said}"
+                trouble = f"the process on node {node} died {ending.words} between cases: {_last_line(said)}"
                 if device == Described():  # so will the process of each other shard on this node
                     heard([Described(trouble=trouble)])
                 raise RuntimeError(trouble)
             if verdict is not None and not left:
                 break
         if left:
-            raise RuntimeError(f"{count(len(left), 'item')} of a shard did not run on node {node}: {_said(folder)}")
+            why = _last_line(_said(folder)) or "its pytest stopped, or did not collect them"
+            raise RuntimeError(f"{count(len(left), 'item')} of a shard did not run on node {node}: {why}")
 
 
 def _other_version(wanted: Mapping[str, str], node: str) -> str:
@@ -251,6 +252,10 @@ def _said(folder: Path) -> str:
     with (folder / "stderr").open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
         return file.read().decode(errors="replace").strip()
+
+
+def _last_line(text: str) -> str:
+    return text.rpartition("\n")[2]
 
 
 @contextmanager
