@@ -3,10 +3,10 @@
 A Ray of its own on this machine, with pytest's own plugins and ours alone, and cases of a dump that repeats the records
 of cases/gpt. They do not run: each passes at once, or after it has slept.
 
-1. The controller's CPU an item of 10,000 cases that do nothing, on two hosts, from the first result to the last; beside
-   -n 2 on the same cases.
-2. Bytes of a case on its way there, and of its reports on their way back.
-3. Seconds of a run of cases that sleep 50 ms, on two hosts over one, from the first result to the last.
+1. The controller's CPU an item of 10,000 cases that do nothing, on two devices, from the first result to the last;
+   beside -n 2 on the same cases.
+2. Bytes of a case's reports on their way back.
+3. Seconds of a run of cases that sleep 50 ms, on two devices over one, from the first result to the last.
 """
 
 from __future__ import annotations
@@ -31,35 +31,30 @@ from pytest_probe.plugin.items import ProbeItem
 
 NOTHING, SLEEPING = 10_000, 400
 SLEEP = 0.05
-# Of the variables of its environment a run tells its hosts those of pytest.
+# Of the variables of its environment a run tells its shards those of pytest.
 TOLD, SLEEPS = "CLUSTER_COST_TOLD", "PYTEST_CLUSTER_COST_SLEEPS"
 PLUGINS = ["-p", "xdist.plugin", "-p", "pytest_probe.plugin", "-p", "benchmarks.cluster_cost", "-c", os.devnull]
 BEGUN: list[tuple[float, float, int]] = []
-SENT = {"there": 0, "back": 0, "items": 0}
+SENT = {"back": 0, "items": 0}
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """As a plugin, in every process: cases pass, and what is sent is counted."""
     setattr(ProbeItem, "judge", _judge)  # noqa: B010
-    if "--probe-cluster=ray" in sys.argv and not hasattr(config, "workerinput"):
+    on_cluster = any(arg.startswith("--probe-cluster=") for arg in sys.argv)
+    if on_cluster and not hasattr(config, "workerinput"):
         from pytest_probe.features.cluster.ray_pool import RayPool
 
-        send, wait = RayPool.send, RayPool.wait
-
-        def counted_send(self: RayPool, host: int, number: int, cases: bytes, files: Any) -> None:
-            SENT["there"] += len(cases)
-            send(self, host, number, cases, files)
+        wait = RayPool.wait
 
         def counted_wait(self: RayPool, seconds: float) -> Any:
-            events = wait(self, seconds)
-            for _, _, what in events:
-                ran = getattr(what, "ran", ())
-                SENT["back"] += sum(len(content) for content in ran)
-                SENT["items"] += len(ran)
-            return events
+            found = wait(self, seconds)
+            ended = [message for _, _, _, messages in found for message in messages if isinstance(message, tuple)]
+            SENT["back"] += sum(len(content) for _, content in ended)
+            SENT["items"] += len(ended)
+            return found
 
-        vars_of: Any = RayPool
-        vars_of.send, vars_of.wait = counted_send, counted_wait
+        setattr(RayPool, "wait", counted_wait)  # noqa: B010
 
 
 def _judge(item: ProbeItem) -> Verdict:
@@ -124,12 +119,12 @@ def measure(folder: Path, one: list[str], two: list[str]) -> None:
     found = run(folder, NOTHING, 0.0, *two)
     items = found["items"]
     print(f"{items:,.0f} cases that do nothing: {found['cpu'] / items * 1e3:.2f} ms of the controller's CPU an item")
-    print(f"a case: {found['there'] / items:,.0f} bytes there, {found['back'] / items:,.0f} back")
+    print(f"reports of a case: {found['back'] / items:,.0f} bytes")
     beside = run(folder, NOTHING, 0.0, "-n2")
     print(f"-n 2 on the same cases: {beside['cpu'] / beside['items'] * 1e3:.2f} ms")
-    walls = [run(folder, SLEEPING, SLEEP, *hosts)["wall"] for hosts in (one, two)]
+    walls = [run(folder, SLEEPING, SLEEP, *devices)["wall"] for devices in (one, two)]
     print(
-        f"{SLEEPING} cases of {SLEEP * 1e3:g} ms: {walls[0]:.1f} s on one host, {walls[1]:.1f} s on two: "
+        f"{SLEEPING} cases of {SLEEP * 1e3:g} ms: {walls[0]:.1f} s on one device, {walls[1]:.1f} s on two: "
         f"{walls[1] / walls[0]:.2f}"
     )
 

@@ -1,13 +1,13 @@
 """A million cases on 512 devices, simulated: `python benchmarks/cluster_scale.py [CASES] [DEVICES] [CONTROLLER_MS]`.
 
 The costs are those of the items of cases/gpt, measured here in a run without workers and repeated; what decides are the
-estimates, as in a run. A host that is free takes the next part; the controller hears of it at once, or (last table)
-needs CONTROLLER_MS of its own for each case before it can deal out more: 0.16 by default, as cluster_cost.py measures.
+estimates, as in a run. A process of a shard starts in no time.
 
-1. The share of the devices' time in which they idle: dealt out by --probe-cluster, and in equal shards, by number of
-   cases in their order and by estimated cost as --probe-shard has them; then with calls that differ by 10^5, by factors
-   with a log-normal distribution, of whose logarithm no estimate knows half.
-2. The controller's throughput in dealing, and what is left of that where it needs its own time.
+1. The share of the devices' time in which they idle: in the shards of --probe-cluster, which devices take as they
+   become free, and in one for each device, by number of cases in their order and by estimated cost as --probe-shard has
+   them; then with calls that differ by 10^5, by factors with a log-normal distribution, of whose logarithm no estimate
+   knows half; and both with calls that take 100 times as long.
+2. What the controller's own time allows, if it needs CONTROLLER_MS for each case, as cluster_cost.py measures.
 3. Peak memory of the simulation, and that of collecting so many cases, from what 50,000 records and 100,000 take.
 """
 
@@ -20,8 +20,7 @@ import resource
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,9 +31,9 @@ from benchmarks.reading_speed import write_dump
 from benchmarks.scale import run
 from pytest_probe import records
 from pytest_probe.check.cost import Costs
-from pytest_probe.features.cluster.sending import Dealing
-from pytest_probe.features.shard.dealing import dealt
+from pytest_probe.features.cluster.controller import shards_for
 from pytest_probe.model.case import Case
+from pytest_probe.plugin.order import dealt
 
 DUMP = Path(__file__).parents[1] / "cases/gpt/dump.json"
 # Of a million such factors the largest is 10^5 times the smallest.
@@ -70,23 +69,12 @@ def measured(folder: Path) -> tuple[list[float], list[float]]:
     return guessed, found
 
 
-def simulated(
-    take: Callable[[], Sequence[int]], found: Sequence[float], devices: int, controller: float
-) -> tuple[float, int]:
-    """When the last device is done, in milliseconds, and how many parts there were. A device that asks gets its part
-    once the controller has time, which then takes in the part's results."""
-    free = [(0.0, device) for device in range(devices)]
-    ready, end, parts = 0.0, 0.0, 0
-    while free:
-        now, device = heapq.heappop(free)
-        part = take()
-        if not part:
-            continue
-        parts += 1
-        ready = max(now, ready) + controller * len(part)
-        end = max(end, done := max(now, ready) + sum(found[place] for place in part))
-        heapq.heappush(free, (done, device))
-    return end, parts
+def simulated(shards: Sequence[int], found: Sequence[float], devices: int) -> float:
+    """When the last device is done, in milliseconds: one that is free takes the next shard."""
+    free = [0.0] * devices
+    for cost in np.bincount(shards, found):
+        heapq.heapreplace(free, free[0] + cost)
+    return max(free)
 
 
 def idle(end: float, found: Iterable[float], devices: int) -> float:
@@ -95,27 +83,19 @@ def idle(end: float, found: Iterable[float], devices: int) -> float:
 
 def table(title: str, guessed: Sequence[float], found: Sequence[float], devices: int, controller: float) -> None:
     print(f"\n{title}: {len(found):,} records, {sum(found) / 1e3:,.0f} s of work, the longest {max(found) / 1e3:.3g} s")
-    started = time.process_time()
-    dealing = Dealing(guessed, [0] * len(guessed))
-    end, parts = simulated(lambda: dealing.take(devices), found, devices, 0.0)
-    spent = time.process_time() - started
     print(f"| {'how':<34} | {'the last device is done':<23} | idle |")
     print(f"|{'-' * 36}|{'-' * 25}|------|")
-    rows = [("dealt out as devices become free", end)]
+    several = shards_for(sum(guessed), devices)
     for name, shards in (
+        (f"{several / devices:.3g} shards a device", dealt(guessed, several)),
         ("shards of equal numbers", equal(len(found), devices)),
         ("shards of equal estimated costs", dealt(guessed, devices)),
     ):
-        rows.append((name, float(np.bincount(shards, found).max())))
-    for name, last in rows:
+        last = simulated(shards, found, devices)
         print(f"| {name:<34} | {last / 1e3:21.2f} s | {100 * idle(last, found, devices):3.1f} % |")
-    print(f"{parts:,} parts; the dealing takes {len(found) / spent:,.0f} records a second of the controller's CPU")
-    again = Dealing(guessed, [0] * len(guessed))
-    bound, _ = simulated(lambda: again.take(devices), found, devices, controller)
     per_case = sum(found) / len(found)
     print(
-        f"where the controller takes {controller:g} ms a record it is done after {bound / 1e3:.1f} s, "
-        f"{100 * idle(bound, found, devices):.1f} % idle: records take {per_case:.2f} ms, and it keeps "
+        f"the controller needs {controller * len(found) / 1e3:.1f} s: records take {per_case:.2f} ms, and it keeps "
         f"{per_case / controller:.0f} devices busy; {devices} of them with records of {controller * devices:.0f} ms"
     )
 
@@ -132,15 +112,12 @@ def main(args: Sequence[str]) -> None:
         guessed, found = measured(Path(name) / "out")
     times = -(-cases // sum(len(record.directions) for record in records.read_dump(DUMP, records.READERS).records))
     guessed, found = guessed * times, found * times
-    table("cases/gpt repeated", guessed, found, devices, controller)
     known, unknown = np.random.default_rng(0).normal(0.0, SIGMA / 2**0.5, (2, len(found)))
-    table(
-        "calls that differ by 10^5",
-        list(np.array(guessed) * np.exp(known)),
-        list(np.array(found) * np.exp(known + unknown)),
-        devices,
-        controller,
-    )
+    for longer in (1, 100):
+        guesses, costs = longer * np.array(guessed), longer * np.array(found)
+        table("cases/gpt repeated", list(guesses), list(costs), devices, controller)
+        differing = list(guesses * np.exp(known)), list(costs * np.exp(known + unknown))
+        table("calls that differ by 10^5", *differing, devices, controller)
     print(f"\npeak memory of the simulation: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
     with tempfile.TemporaryDirectory() as name:
         collected(Path(name), cases)

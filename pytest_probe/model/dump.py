@@ -222,7 +222,7 @@ class Frame(Struct, frozen=True):
 
 
 def no_modules(entry: str) -> tuple[str, ...]:
-    """Most formats tell of none, and on a cluster's node they go with the cases."""
+    """Most formats tell of none."""
     return ()
 
 

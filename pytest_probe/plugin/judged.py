@@ -61,7 +61,7 @@ class Judged(Struct):
         for feature in probe.features:
             if self.verdict.verdict in feature.judges:
                 feature.judge(self)
-        for note in filter(None, (*notes, probe.remark)):
+        for note in filter(None, notes):
             self.verdict = replace(self.verdict, notes=(*self.verdict.notes, note))
         if self.saves(probe):
             self.verdict = save(probe, self.checked, self.verdict, self.file())

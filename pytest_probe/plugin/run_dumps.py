@@ -178,6 +178,11 @@ class RunDumps:
             self._known.add(path)
             self._labels.clear()
 
+    @property
+    def known(self) -> Sequence[Path]:
+        """The given ones, and those that pytest found itself."""
+        return *self.paths, *sorted(self._known - set(self.paths))
+
     def label(self, path: Path) -> str:
         """The dump's part of portable ids: its shortest unique path tail."""
         self.know(path)

@@ -61,8 +61,7 @@ class Probe:
         self._slot: int | None = worker.get("probe_slot")
         self._given_device: str | None = worker.get("probe_device") or next(iter(settings.devices), None)
         self.dumps = RunDumps(config, settings, registry.readers, positional)
-        # What the notes of each result say of this process, and where it writes a file of --probe-out.
-        self.remark = ""
+        # Where this process writes a file of --probe-out.
         self.written_at: Callable[[Path], Path] = lambda path: path
         # Has a case left the device in a state in which every other one would fail?
         self.device_lost = False

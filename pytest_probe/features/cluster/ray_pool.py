@@ -1,47 +1,45 @@
-"""Hosts as Ray's actors, one a device. Only the modules called ray_* import Ray."""
+"""Shards as Ray's tasks, each on a device. Only the modules called ray_* import Ray."""
 
 from __future__ import annotations
 
 import logging
 import math
 import os
-import platform
+import pickle
 import re
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn, TypeAlias
 
-import numpy as np
 import ray
-from msgspec import Struct
+from msgspec.structs import replace
 from ray._private import ray_constants
-from ray.exceptions import RayError, RayTaskError, RuntimeEnvSetupError
+from ray.exceptions import RayError, RayTaskError
+from ray.util.queue import Empty, Queue
 
 from pytest_probe.errors import SettingsError
-from pytest_probe.features.cluster.host import Host
-from pytest_probe.features.cluster.messages import Event, NodeLost, Place, RunFacts, Start
-from pytest_probe.features.cluster.ray_ranks import BESIDE, HostDevice, RayRanks, end_actors, last_line, on_node
+from pytest_probe.features.cluster.ray_ranks import CLOSES, HostDevice, RayRanks, last_line
+from pytest_probe.features.cluster.shard import Message, Start, run_shard, versions
 from pytest_probe.model.collective import RankPool
 from pytest_probe.options import NAMED
-from pytest_probe.system import archive
 from pytest_probe.user_errors import first_line
 
 _OPTION = NAMED["cluster"].flag
 # Seconds in which an address has to answer, and each node.
 _ANSWERS = 30.0
+# Messages that wait for the controller. Shards wait where there are more, since some have tensors of --probe-save.
+_QUEUED = 16
+# More shards than run at the same time.
+_SHARDS = 100_000
 # How variables are called that show a process its own devices alone: CUDA_VISIBLE_DEVICES, ASCEND_RT_VISIBLE_DEVICES,
 # NEURON_RT_VISIBLE_CORES, ONEAPI_DEVICE_SELECTOR.
 _SHOWN = ("VISIBLE", "DEVICE_SELECTOR")
-# What nodes and this process have to have in common: reports are pytest's, and all else is ours.
-_SAME = ("pytest-probe", "pytest", "msgspec", "numpy")
 # Where this says no, a node has the address 127.0.0.1, and Ray listens there alone: who reaches a cluster may run code
 # in it. The name is of the systems on which no is the default.
 _OTHER_MACHINES = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
@@ -49,196 +47,154 @@ _OTHER_MACHINES = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 _CPU, _GPU = "CPU", "GPU"
 
 
-class _Node(Struct, frozen=True):
-    """A node that is there. count is how many devices it has."""
-
-    id: str
-    name: str
-    memory: float
-    count: int
-
-
-def _facts(files: Sequence[tuple[str, int]], folders: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """The versions of the node that this runs on, and what it cannot read."""
-    missing = [path for path, size in files if _size(path) != size]
-    return _versions(), missing + [path for path in folders if not os.path.isdir(path)]
-
-
-def _versions() -> dict[str, str]:
-    """What has to be the same on all nodes."""
-    return {"Python": ".".join(platform.python_version_tuple()[:2]), **{name: _version(name) for name in _SAME}}
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "none"
+# The number of a shard, the id and the name of its node, and what it says.
+Said: TypeAlias = tuple[int, str, str, Sequence[Message]]
+# The number of a shard that runs no more; why, "" where it ran all; and how: it failed, its process or node was lost,
+# or nothing is left that can run it.
+Ended: TypeAlias = tuple[int, str, Literal["failed", "lost", "gone"]]
 
 
 class RayPool:
-    """Hosts, one a device, by their numbers. resource is Ray's name for the devices, None for GPUs, or CPUs where there
-    are none; one_a_node: a host has all of its node's. Raises SettingsError where there is no such cluster, or it does
-    not fit."""
+    """Shards as tasks of Ray's, each on a device. resource is Ray's name for the devices, None for GPUs, or CPUs where
+    there are none; one_a_node: a node of CPUs runs one. Raises SettingsError where there is no such cluster."""
+
+    queued = _QUEUED
 
     def __init__(self, address: str, resource: str | None, *, one_a_node: bool = False) -> None:
         self._address = address
-        self._hosts: dict[int, Any] = {}
+        # Those that have not ended: the number, and what a node has to have, or may not be.
+        self._tasks: dict[Any, tuple[int, int, Collection[str]]] = {}
+        self._number = 0
+        self._failure = ""
         self._ranks: RayRanks | None = None
+        self._holders: list[Any] = []
         self._connect()
         try:
             found = ray.cluster_resources()  # type: ignore[no-untyped-call]
             self._resource = resource or (_GPU if found.get(_GPU) else _CPU)
-            if found.get(self._resource, 0) < 1:
+            self._nodes = [node for node in _nodes() if node["Resources"].get(self._resource, 0) >= 1]
+            if not self._nodes:
                 known = ", ".join(sorted(name for name in found if ":" not in name and "memory" not in name))
                 wanted = f"no node of the cluster has it; there are {known}"
                 raise SettingsError(_OPTION, self._resource, wanted)
-            self._one = one_a_node and self._resource == _CPU
-            self._nodes: list[_Node] = []
-            for node in ray.nodes():  # type: ignore[no-untyped-call]
-                has = node["Resources"]
-                if node["Alive"] and has.get(self._resource, 0) >= 1:
-                    name = node.get("NodeName") or node["NodeManagerAddress"]
-                    memory, count = has.get("memory", math.inf), int(has[self._resource])
-                    self._nodes.append(_Node(node["NodeID"], name, memory, count))
+            # The head goes only with the cluster. Each shard that waits takes one of the places that an actor has.
+            options = {"num_cpus": 0, "resources": {"node:__internal_head__": 0.001}, "max_concurrency": _SHARDS}
+            self._queue = Queue(_QUEUED, actor_options=options)
         except BaseException:
             self.end()
             raise
-        self._places: list[Place] = []
-        self._waiting: dict[Any, tuple[int, int | None]] = {}
+        # Ray would run all of it again, and does not know which case ran.
+        self._task: Any = ray.remote(max_retries=0)(_shard)
+        counts = [int(node["Resources"][self._resource]) for node in self._nodes]
+        self._one = one_a_node and self._resource == _CPU
+        self.devices = len(counts) if self._one else sum(counts)
+        # Bytes that a node may take.
+        self.memory = max(node["Resources"].get("memory", math.inf) for node in self._nodes)
+        self._wanted: dict[str, Any] = {"num_cpus": 0, "resources": {self._resource: 1}}
+        if self._resource == _CPU:
+            # No node has twice more than half of the CPUs of the largest.
+            self._wanted = {"num_cpus": max(counts) // 2 + 1 if self._one else 1}
+        elif self._resource == _GPU:
+            self._wanted = {"num_cpus": 0, "num_gpus": 1}
 
-    @property
-    def memory(self) -> Mapping[str, float]:
-        """Bytes that each node may take, by its id."""
-        return {node.id: node.memory for node in self._nodes}
+    def begin(self, start: Start) -> None:
+        """What is submitted from now on begins with this."""
+        self._start, self._environment = ray.put((versions(), pickle.dumps(start))), start.environment
 
-    def unreadable(self, files: Sequence[tuple[Path, int]], folders: Sequence[Path]) -> Mapping[Path, str]:
-        """The files, given with their sizes, and the folders that some node does not have; each with its name. Raises
-        SettingsError where a node has other versions than this process, or cannot run what it was sent, and where none
-        answers."""
-        asked = [(str(path), size) for path, size in files], [str(path) for path in folders]
-        found: dict[Path, str] = {}
-        task = ray.remote(num_cpus=0)(_facts)
-        refs = {node: task.options(scheduling_strategy=on_node(node.id)).remote(*asked) for node in self._nodes}
-        answered, _ = ray.wait(list(refs.values()), num_returns=len(refs), timeout=_ANSWERS)
-        for node, ref in refs.items():
-            if ref not in answered:  # it has died, as Ray finds out after a while
-                self._nodes.remove(node)
-                continue
-            try:
-                theirs, missing = ray.get(ref)
-            except (RayTaskError, RuntimeEnvSetupError) as error:
-                wanted = f"node {node.name} cannot run pytest-probe {version('pytest-probe')}: {last_line(error)}"
-                raise SettingsError(_OPTION, self._address, wanted) from None
-            except RayError:
-                self._nodes.remove(node)
-                continue
-            for name, mine in _versions().items():
-                if theirs[name] != mine:
-                    wanted = f"node {node.name} has {name} {theirs[name]}, and this process {mine}; install the same"
-                    raise SettingsError(_OPTION, self._address, wanted)
-            found |= {Path(path): node.name for path in missing}
-        if not self._nodes:
-            raise SettingsError(_OPTION, self._address, f"none of its nodes answers within {_ANSWERS:g} s")
-        return found
+    def submit(self, items: Sequence[str], memory: int, avoided: Collection[str] = ()) -> int:
+        """Let Ray run these items, which take so many bytes, on a device that is free, on none of these nodes. The
+        number of the shard."""
+        wanted = {**self._wanted, **({"memory": memory} if memory else {})}
+        if avoided:
+            wanted["label_selector"] = {"ray.io/node-id": f"!in({','.join(sorted(avoided))})"}
+        task = self._task.options(**wanted)
+        self._number += 1
+        ours = self._resource, self._one, self._number, self._queue
+        self._tasks[task.remote(self._start, tuple(items), *ours)] = self._number, memory, avoided
+        return self._number
 
-    def begin(self, start: Start) -> Sequence[Place]:
-        """Start all hosts."""
-        self._start = ray.put(start)
-
-        def devices(count: int, seconds: float) -> Sequence[HostDevice]:
-            """Those of the hosts that have started, in their order."""
-            refs = [host.device.remote() for _, host in sorted(self._hosts.items())]
-            ready, _ = ray.wait(refs, num_returns=min(count, len(refs)), timeout=seconds)
-            found = []
-            for ref in refs:
-                with suppress(RayError):  # of one that is lost
-                    found += [ray.get(ref)] if ref in ready else []
-            return found
-
-        self._ranks = RayRanks(devices, start.environment)
-        for node in self._nodes:
-            hosts = 1 if self._one else node.count
-            self._places += [Place(node.id, node.name, slot, hosts) for slot in range(hosts)]
-        for number in range(len(self._places)):
-            self._launch(number)
-        return self._places
-
-    def tell(self, host: int, facts: RunFacts) -> None:
-        """Let a host know this before all that is sent to it from now on."""
-        self._hosts[host].tell.remote(facts)
-
-    def replace(self, host: int) -> bool:
-        """Start a host anew that is lost; False where its node is gone."""
-        nodes = ray.nodes()  # type: ignore[no-untyped-call]
-        if self._places[host].node not in {node["NodeID"] for node in nodes if node["Alive"]}:
-            return False
-        self._launch(host)
-        return True
-
-    def send(self, host: int, number: int, cases: bytes, files: Iterable[tuple[str, Path]]) -> None:
-        """Give a host pickled cases to run behind what it has, and the files that they read."""
-        names, refs = [], []
-        for name, path in files:
-            names.append(name)
-            # A file's bytes go into Ray's memory without a copy in this process's.
-            content: Any = b""
-            if archive.split(path) is not None:
-                with archive.open_file(path) as file:
-                    content = file.read()
-            elif path.stat().st_size:
-                content = np.memmap(path, np.uint8, "r")
-            refs.append(ray.put(content))
-        self._waiting[self._hosts[host].run.remote(cases, names, *refs)] = host, number
-
-    def wait(self, seconds: float) -> Sequence[Event]:
-        """What happened since the last time; waits until something does, at most so many seconds."""
-        refs = list(self._waiting)
-        if not refs:
-            time.sleep(seconds)
+    def wait(self, seconds: float) -> Sequence[Said]:
+        """What shards have said; waits until one says something, at most so long."""
+        try:
+            # With a timeout of 0 asyncio, which waits there, takes nothing.
+            return [] if self._failure else [self._queue.get(block=seconds > 0, timeout=seconds)]
+        except Empty:
             return []
-        ready, others = ray.wait(refs, num_returns=1, timeout=seconds)
-        if ready and others:
-            ready += ray.wait(others, num_returns=len(others), timeout=0)[0]
-        found: list[Event] = []
-        for ref in ready:
-            host, number = self._waiting.pop(ref)
+        except (RayError, ConnectionError) as error:
+            self._failure = f"the head of the cluster is lost ({first_line(error)})"
+            return []
+
+    def ended(self) -> list[Ended]:
+        """The shards that run no more. What they said last waits for `wait`."""
+        tasks, found = list(self._tasks), list[Ended]()
+        if self._failure:
+            return [(self._tasks.pop(task)[0], self._failure, "gone") for task in tasks]
+        for task in ray.wait(tasks, num_returns=len(tasks), timeout=0)[0] if tasks else ():
+            number = self._tasks.pop(task)[0]
             try:
-                found.append((host, number, ray.get(ref)))
+                ray.get(task)
+                found.append((number, "", "failed"))
+            except RayTaskError as error:
+                found.append((number, last_line(error).removeprefix("RuntimeError: "), "failed"))
             except RayError as error:
-                found.append((host, number, NodeLost(first_line(error))))
+                found.append((number, first_line(error), "lost"))
+        nodes = _nodes()
+        for task, (number, memory, avoided) in tuple(self._tasks.items()):
+            if not any(node["NodeID"] not in avoided and self._holds(node["Resources"], memory) for node in nodes):
+                del self._tasks[task]
+                found.append((number, "no device of the cluster is left", "gone"))
         return found
+
+    def _holds(self, resources: Mapping[str, float], memory: int) -> bool:
+        """Can a node of these resources run a shard that takes so many bytes?"""
+        wanted = self._wanted["num_cpus"] or 1
+        return resources.get(self._resource, 0) >= wanted and resources.get("memory", math.inf) >= memory
+
+    def finish(self) -> None:
+        """Let processes end by themselves that have run all."""
+        if self._tasks:
+            ray.wait(list(self._tasks), num_returns=len(self._tasks), timeout=CLOSES)
 
     @property
     def ranks(self) -> RankPool:
-        """Processes of ranks on the devices of these hosts."""
-        assert self._ranks is not None
+        """Processes of ranks on devices of the cluster."""
+        if self._ranks is None:
+            self._ranks = RayRanks(self._held, self._environment)
         return self._ranks
 
-    def end(self) -> None:
-        """Leave no host behind."""
-        if not ray.is_initialized():
-            return
+    def _held(self, count: int, seconds: float) -> Sequence[HostDevice]:
+        """Devices that are kept for ranks, those of a node next to each other."""
+        kind: Any = ray.remote(**self._wanted, max_restarts=0)(_Holder)
+        self._holders += [kind.remote() for _ in range(min(count, self.devices) - len(self._holders))]
+        refs = [holder.device.remote() for holder in self._holders]
+        ready, _ = ray.wait(refs, num_returns=len(refs), timeout=seconds)
+        found: list[HostDevice] = []
+        for holder, ref in zip(tuple(self._holders), refs, strict=True):
+            if ref in ready:
+                self._holders.remove(holder)
+                with suppress(RayError):  # it is lost
+                    found.append(ray.get(ref))
+                    self._holders.append(holder)
+        found.sort(key=lambda device: device.node)
+        nodes = [device.node for device in found]
+        return [replace(device, slot=nodes[:place].count(device.node)) for place, device in enumerate(found)]
+
+    def free_ranks(self) -> None:
+        """Give the devices of ranks back."""
         if self._ranks is not None:
             self._ranks.close()
-        end_actors(list(self._hosts.values()))
-        ray.shutdown()
+        for holder in self._holders:
+            ray.kill(holder)
+        self._holders = []
 
-    def _launch(self, number: int) -> None:
-        place = self._places[number]
-        remote: Any = ray.remote
-        actor = remote(concurrency_groups={BESIDE: 1})(_RayHost)
-        wanted: dict[str, Any] = {"num_cpus": 0, "resources": {self._resource: 1}}
-        if self._resource == _CPU:
-            node = next(node for node in self._nodes if node.id == place.node)
-            wanted = {"num_cpus": node.count if self._one else 1}
-        elif self._resource == _GPU:
-            wanted = {"num_cpus": 0, "num_gpus": 1}
-        host = actor.options(**wanted, scheduling_strategy=on_node(place.node), max_restarts=0).remote(
-            self._start, place
-        )
-        self._hosts[number] = host
-        self._waiting[host.ready.remote()] = number, None
+    def end(self) -> None:
+        """Leave no process behind: Ray ends the shards of a run that goes. Not by ray.cancel, which ends this process
+        where a shard ends at the same moment."""
+        if not ray.is_initialized():
+            return
+        with suppress(RayError, RuntimeError):
+            self.free_ranks()
+        ray.shutdown()
 
     def _connect(self) -> None:
         """Raises SettingsError where nobody answers."""
@@ -284,31 +240,30 @@ class RayPool:
         raise SettingsError(_OPTION, self._address, wanted)
 
 
-class _RayHost:
-    """An actor: a host, with files as Ray gives them."""
+def _shard(
+    start: tuple[Mapping[str, str], bytes], items: tuple[str, ...], resource: str, one: bool, number: int, queue: Queue
+) -> None:
+    """A task: a shard, on the node that Ray chose."""
+    own = ray.get_runtime_context().get_node_id()
+    node = next(node for node in _nodes() if node["NodeID"] == own)
+    name = str(node.get("NodeName") or node["NodeManagerAddress"])
+    devices = 1 if one else int(node["Resources"][resource])
+    run_shard(*start, items, name, devices, lambda messages: queue.put((number, own, name, messages)))
 
-    def __init__(self, start: Start, place: Place) -> None:
-        self._host, self._place = Host(start, place), place
 
-    def ready(self) -> Any:
-        return self._host.ready()
+class _Holder:
+    """An actor that has a device, which ranks use."""
 
-    def tell(self, facts: RunFacts) -> None:
-        self._host.tell(facts)
-
-    @ray.method(concurrency_group=BESIDE)
-    def close(self) -> None:
-        self._host.close()
-
-    @ray.method(concurrency_group=BESIDE)
     def device(self) -> HostDevice:
+        context = ray.get_runtime_context()
         address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         visible = {name: value for name, value in os.environ.items() if any(word in name for word in _SHOWN)}
-        return HostDevice(self._place.node, self._place.slot, address, visible)
+        return HostDevice(context.get_node_id(), 0, address, visible)
 
-    def run(self, cases: bytes, names: Sequence[str], *contents: Any) -> Any:
-        """contents are the contents of the files called names."""
-        return self._host.run(cases, dict(zip(names, contents, strict=True)))
+
+def _nodes() -> list[dict[str, Any]]:
+    """Those that are there."""
+    return [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
 
 
 @contextmanager
@@ -324,13 +279,6 @@ def _on_loopback() -> Iterator[None]:
         os.environ.pop(_OTHER_MACHINES)
         if before[0] is not None:
             os.environ[_OTHER_MACHINES] = before[0]
-
-
-def _size(path: str) -> int | None:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return None
 
 
 def _within(seconds: float, call: Callable[[], object]) -> str | None:

@@ -1,5 +1,4 @@
-"""Processes of ranks on the devices of a cluster's hosts, each kept by an actor of Ray's; and what those actors have in
-common with the ones of hosts."""
+"""Processes of ranks on the devices of a cluster's nodes, each kept by an actor of Ray's."""
 
 from __future__ import annotations
 
@@ -21,39 +20,16 @@ from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pytest_probe.errors import NoKernel
-from pytest_probe.features.cluster.host import variables
+from pytest_probe.features.cluster.shard import variables
 from pytest_probe.frameworks.rank_process import RankAnswers, RankProcess
 from pytest_probe.model.collective import RankAnswer, RankCall, RankStart
 from pytest_probe.user_errors import first_line
 
 # Methods of this group run while another method of the actor waits: it can be closed, or asked, meanwhile.
-BESIDE = "beside"
-# Seconds that actors have to clean up behind them.
-_CLOSES = 5.0
-
-
-def on_node(node: str) -> NodeAffinitySchedulingStrategy:
-    return NodeAffinitySchedulingStrategy(node_id=node, soft=False)
-
-
-def end_actors(actors: Sequence[Any]) -> None:
-    """Let each close what it keeps, and end it."""
-    if not actors:  # Ray would begin again to wait for none
-        return
-    with suppress(RayError, RuntimeError):
-        closed = [actor.close.remote() for actor in actors]
-        ray.wait(closed, num_returns=len(closed), timeout=_CLOSES)
-    for actor in actors:
-        with suppress(RayError, RuntimeError):
-            ray.kill(actor)
-
-
-def last_line(error: BaseException) -> str:
-    """The last line of an error on a node, whose first lines are a traceback."""
-    return next(line for line in reversed(str(error).splitlines() or [type(error).__name__]) if line.strip())
-
-
-# Seconds that hosts have to start; those that others keep busy have no rank then.
+_BESIDE = "beside"
+# Seconds that processes have to clean up behind them.
+CLOSES = 5.0
+# Seconds until devices are free for ranks, at most; ranks share those that are.
 _STARTS = 30.0
 # Seconds that an actor has to start, and to answer what it need not wait for.
 _ANSWERS = 30.0
@@ -62,8 +38,8 @@ _SIOCGIFADDR = 0x8915
 
 
 class HostDevice(Struct, frozen=True):
-    """The device that a host has: its node, the device's number there, the address by which other nodes reach it, and
-    the variables by which Ray shows a process its own devices alone."""
+    """A device that is kept for ranks: its node, the device's number there, the address by which other nodes reach it,
+    and the variables by which Ray shows a process its own devices alone."""
 
     node: str
     slot: int
@@ -72,7 +48,7 @@ class HostDevice(Struct, frozen=True):
 
 
 class RayRanks:
-    """devices gives those of hosts that have started, those of a node next to each other: it waits until there are so
+    """devices gives those that are kept for ranks, those of a node next to each other: it waits until there are so
     many, at most so many seconds. environment is Start's."""
 
     def __init__(
@@ -83,17 +59,18 @@ class RayRanks:
         self._waiting: dict[Any, int] = {}
 
     def start(self, ranks: int, backend: str, program: str, seconds: float) -> None:
-        """Several ranks share a host where there are fewer hosts. The first of them has the device."""
+        """Several ranks share a device where there are fewer. The first of them has it."""
         # What is left is for the ranks.
         devices = self._devices(ranks, min(seconds / 2, _STARTS))
         if not devices:
             raise NoKernel("no device of the cluster was free for a rank")
         places = [rank * len(devices) // ranks if ranks > len(devices) else rank for rank in range(ranks)]
         remote: Any = ray.remote
-        kind = remote(concurrency_groups={BESIDE: 1})(_RayRank)
+        kind = remote(concurrency_groups={_BESIDE: 1})(_RayRank)
         for place in places:
-            wanted = {"num_cpus": 0, "max_restarts": 0, "scheduling_strategy": on_node(devices[place].node)}
-            self._actors.append(kind.options(**wanted).remote(devices[place], self._environment))
+            there = NodeAffinitySchedulingStrategy(node_id=devices[place].node, soft=False)
+            options = {"num_cpus": 0, "max_restarts": 0, "scheduling_strategy": there}
+            self._actors.append(kind.options(**options).remote(devices[place], self._environment))
         # Where the first rank listens.
         try:
             meeting: str = ray.get(self._actors[0].meeting.remote(), timeout=_ANSWERS)
@@ -127,8 +104,21 @@ class RayRanks:
         return [_stack(asked[rank]) if asked[rank] in ready else "its node does not answer" for rank in ranks]
 
     def close(self) -> None:
+        """Let each actor close what it keeps, and end it."""
         actors, self._actors, self._waiting = self._actors, [], {}
-        end_actors(actors)
+        if not actors:  # Ray would begin again to wait for none
+            return
+        with suppress(RayError, RuntimeError):
+            closed = [actor.close.remote() for actor in actors]
+            ray.wait(closed, num_returns=len(closed), timeout=CLOSES)
+        for actor in actors:
+            with suppress(RayError, RuntimeError):
+                ray.kill(actor)
+
+
+def last_line(error: BaseException) -> str:
+    """The last line of an error on a node, whose first lines are a traceback."""
+    return next(line for line in reversed(str(error).splitlines() or [type(error).__name__]) if line.strip())
 
 
 def _stack(ref: Any) -> str:
@@ -177,14 +167,14 @@ class _RayRank:
         self._process.send(call)
         return self._answers.get()[1]
 
-    @ray.method(concurrency_group=BESIDE)
+    @ray.method(concurrency_group=_BESIDE)
     def stack(self, seconds: float) -> str:
         if self._process is None:
             return "it has not begun"
         self._process.ask_stack()
         return self._process.stack(time.monotonic() + seconds)
 
-    @ray.method(concurrency_group=BESIDE)
+    @ray.method(concurrency_group=_BESIDE)
     def close(self) -> None:
         if self._process is not None:
             self._process.close()

@@ -1,11 +1,8 @@
-"""Which part --probe-shard asks for, and which cases belong to it: they are dealt out by estimated cost, alike on each
-machine."""
+"""Which part --probe-shard asks for."""
 
 from __future__ import annotations
 
-import heapq
 import re
-from collections.abc import Sequence
 
 from pytest_probe.option_types import Given, Type
 
@@ -31,15 +28,3 @@ class Part(Type):
 
     def plain(self, value: tuple[int, int] | None) -> str | None:
         return None if value is None else "/".join(map(str, value))
-
-
-def dealt(costs: Sequence[float], parts: int) -> list[int]:
-    """Which of so many parts (from 0) each thing goes to, so that parts cost about the same: the costliest that is left
-    goes to the cheapest part, and of equal ones the first. This is known as longest processing time first."""
-    found = [0] * len(costs)
-    heap = [(0.0, part) for part in range(parts)]
-    for place in sorted(range(len(costs)), key=lambda place: -costs[place]):
-        total, part = heap[0]
-        heapq.heapreplace(heap, (total + costs[place], part))
-        found[place] = part
-    return found

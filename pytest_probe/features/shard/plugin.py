@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from pytest_probe.features.shard.dealing import dealt
 from pytest_probe.model.case import DIRECTIONS
 from pytest_probe.plugin.feature import Feature, Trait
 from pytest_probe.plugin.items import ProbeItem
-from pytest_probe.plugin.order import PLACE, costs_of, deselect, sharing_runs
+from pytest_probe.plugin.order import PLACE, costs_of, dealt, deselect, sharing_runs
 from pytest_probe.plugin.session import Probe
 
 # The key of a worker's output.

@@ -1,4 +1,4 @@
-"""--probe-ranks with --probe-cluster: collectives made by the hosts of three nodes of Ray's own in one machine."""
+"""--probe-ranks with --probe-cluster: collectives made on the devices of three nodes of Ray's own in one machine."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_verdicts_are_those_of_ranks_on_this_machine(pytester: pytest.Pytester) 
 
 @pytest.fixture(scope="module")
 def devices(cluster: Any) -> Iterator[Any]:
-    """The hosts of two nodes, for this process."""
+    """Those of two nodes, for this process."""
     from pytest_probe.features.cluster.ray_ranks import HostDevice
 
     ray.init(cluster.address, log_to_driver=False)
@@ -56,7 +56,7 @@ def devices(cluster: Any) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def processes(devices: Any) -> Iterator[Processes]:
-    """Of three ranks, on two hosts."""
+    """Of three ranks, on two devices."""
     from pytest_probe.features.cluster.ray_ranks import RayRanks
 
     found = Processes(RayRanks(lambda count, seconds: devices, {}), 3, "gloo", PROGRAM, 150.0)
@@ -83,7 +83,7 @@ def make(processes: Processes, tmp_path: Path) -> Making:
     return made
 
 
-def test_several_ranks_share_a_host(make: Making) -> None:
+def test_several_ranks_share_a_device(make: Making) -> None:
     assert make("mine") == [[6.0, 6.0]] * 3
     assert make("where") == [[0.0, 0.0], [0.0, 0.0], [1.0, 1.0]]
 
@@ -128,7 +128,7 @@ def test_a_rank_whose_node_goes_away_is_named(devices: Any) -> None:
 
 
 @pytest.mark.usefixtures("devices")
-def test_without_a_free_host_it_is_a_skip() -> None:
+def test_without_a_free_device_it_is_a_skip() -> None:
     from pytest_probe.features.cluster.ray_ranks import RayRanks
 
     with pytest.raises(NoKernel, match="no device of the cluster was free for a rank"):

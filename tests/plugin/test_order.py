@@ -1,11 +1,11 @@
-"""Which cases belong to which shard."""
+"""Which cases go to which part of a run."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_probe.features.shard.dealing import dealt
+from pytest_probe.plugin.order import dealt
 
 
 def test_the_costliest_goes_to_the_cheapest_part() -> None:
