@@ -28,8 +28,11 @@ Functions = Mapping[Any, Callable[..., Any]]
 @functools.cache
 def sums_of_cpu(dtype: torch.dtype) -> Functions:
     """Those of torch's own CPU; none for a dtype of more or fewer than 16 bits."""
-    if dtype.itemsize != 2:
-        return {}
+    return sums_rounded_to(dtype) if dtype.itemsize == 2 else {}
+
+
+def sums_rounded_to(dtype: torch.dtype) -> Functions:
+    """The same for any dtype: float64 rounds nothing."""
     known: Functions = {
         _ATEN.native_layer_norm_backward.default: _layer_norm_backward,
         _ATEN.embedding_dense_backward.default: _embedding_backward,

@@ -136,7 +136,7 @@ class Discrete:
                 f"{count:,} of {inside.size:,} elements are on another step, and are not within 4 roundoffs of its edge"
             )
         outcome: Outcome = "error"
-        if _are_in_next_bins(comparison) and (whose := whose_result(comparison)):
+        if (whose := whose_result(comparison)) and _are_in_next_bins(comparison):
             outcome, reason = "warning", f"{whose}'s {OWN_KERNEL}: {reason}"
         return OutputVerdict(
             comparison.name, shape, dtype, outcome, self.name, reason, measured, elements(comparison, ~inside)

@@ -15,6 +15,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves, tree_map
 
 from pytest_probe.frameworks.torch import rounding
+from pytest_probe.frameworks.torch.sequential_sums import sums_rounded_to
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +37,8 @@ class Unrounded(rounding.StepsMode):
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
+def unrounded_sums(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(rounding, "sums_of_cpu", lambda dtype: sums_rounded_to(torch.float64))
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
