@@ -7,6 +7,7 @@ import re
 from typing import Any, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from pytest_probe.model.baseline import Compared
 from pytest_probe.model.details import Details
@@ -18,6 +19,7 @@ from pytest_probe.model.verdict import (
     RELATION,
     SEVERITY,
     SLOWER,
+    Answer,
     Detects,
     Outcome,
     OutputVerdict,
@@ -195,6 +197,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     framework: str = ""
     reference_framework: str = ""
     worth: Worth | None = None
+    answers: tuple[Answer, ...] = ()
 
     @classmethod
     def of(
@@ -242,6 +245,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
             framework=frameworks[0],
             reference_framework=frameworks[1],
             worth=verdict.worth,
+            answers=tuple(replace(each, words=printable_line(each.words)) for each in verdict.answers),
         )
 
     @property

@@ -55,6 +55,22 @@ class Worth(msgspec.Struct, frozen=True, omit_defaults=True):
     weak: str = ""
 
 
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a case answers to a question that the run asks besides its verdict. Tables add it up by API.
+
+    outcome is the answer in a word or two, words what else it says. shares has by name how many of how many are as they
+    should be, as elements with equal bits; totals has numbers that are added up, most those of which the largest
+    counts. "seconds" of totals are no part of the case's duration.
+    """
+
+    question: str
+    outcome: str
+    words: str = ""
+    shares: Mapping[str, tuple[int, int]] = {}
+    totals: Mapping[str, int | float] = {}
+    most: Mapping[str, int | float | str] = {}
+
+
 # The error that the share of a run speaks of: half of the distance between two numbers of bfloat16.
 WORTH_SCALE = 2.0**-8
 
@@ -202,6 +218,7 @@ class Verdict(Struct, frozen=True):
     time: CaseTime | None = None
     memory: CaseMemory | None = None
     worth: Worth | None = None
+    answers: tuple[Answer, ...] = ()
 
     @property
     def headline(self) -> str:
