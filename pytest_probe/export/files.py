@@ -16,6 +16,7 @@ from pytest_probe.export import measured
 from pytest_probe.export.checker import DECIMALS, Layout, layout_of
 from pytest_probe.export.table import CallStatuses, Column, Table
 from pytest_probe.model.result import Result
+from pytest_probe.model.verdict import WORTH
 from pytest_probe.options import ACCURACY
 from pytest_probe.reports.answers import Answers
 from pytest_probe.reports.results_file import RESULTS, read_results
@@ -36,7 +37,7 @@ _DETECTS = Table(
         Column("row_ulp", lambda row: row[1].detects.row),
         Column("terms", lambda row: row[1].detects.terms),
         Column("missing_term_found", lambda row: row[1].detects.term),
-        Column("weak", lambda row: row[0].worth and row[0].worth.weak),
+        Column("weak", lambda row: next((each.words for each in row[0].answers if each.question == WORTH), None)),
     ),
     "",
     "{:.4g}".format,

@@ -24,7 +24,6 @@ from pytest_probe.model.verdict import (
     Outcome,
     OutputVerdict,
     Verdict,
-    Worth,
 )
 from pytest_probe.system.text import printable, printable_line
 
@@ -196,7 +195,6 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     compiled: Compilation | None = None
     framework: str = ""
     reference_framework: str = ""
-    worth: Worth | None = None
     answers: tuple[Answer, ...] = ()
 
     @classmethod
@@ -244,7 +242,6 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
             compiled,
             framework=frameworks[0],
             reference_framework=frameworks[1],
-            worth=verdict.worth,
             answers=tuple(replace(each, words=printable_line(each.words)) for each in verdict.answers),
         )
 

@@ -45,14 +45,8 @@ def _ulps(number: float) -> str:
     return "1 ulp" if number == 1 else f"{number:.2g} ulps" if number < 100 else f"{number:,.0f} ulps"
 
 
-class Worth(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What judging spoiled outputs of a case shows. faults has the outputs in which each fault was found, and in which
-    it was planted; scale tells whether any output shows that all of it is too large by WORTH_SCALE. weak says why the
-    case proves little, "" where it does not."""
-
-    faults: Mapping[str, tuple[int, int]]
-    scale: bool
-    weak: str = ""
+# The question what a case is worth: does it prove something, or little or nothing?
+WORTH, STRONG, WEAK = "worth", "strong", "weak"
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -68,11 +62,7 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     words: str = ""
     shares: Mapping[str, tuple[int, int]] = {}
     totals: Mapping[str, int | float] = {}
-    most: Mapping[str, int | float | str] = {}
-
-
-# The error that the share of a run speaks of: half of the distance between two numbers of bfloat16.
-WORTH_SCALE = 2.0**-8
+    most: Mapping[str, float] = {}
 
 
 if TYPE_CHECKING:
@@ -202,8 +192,8 @@ class Verdict(Struct, frozen=True):
 
     kind groups skips in reports ("no kernel on the device"); reason is the whole sentence. dtype is what the case ran
     in ("float32", "bfloat16+float32" where mixed, "" without floats). replaced names the function that a project
-    registered in the call's place and that was judged, "" where it was the framework's. time, memory and worth are
-    there where a run measures them.
+    registered in the call's place and that was judged, "" where it was the framework's. time and memory are there where
+    a run measures them, answers where it asks more of the case.
     """
 
     verdict: Outcome
@@ -217,7 +207,6 @@ class Verdict(Struct, frozen=True):
     replaced: str = ""
     time: CaseTime | None = None
     memory: CaseMemory | None = None
-    worth: Worth | None = None
     answers: tuple[Answer, ...] = ()
 
     @property

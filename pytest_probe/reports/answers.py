@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
-from pytest_probe.model.result import Result, number, rank
+from pytest_probe.model.result import Result, rank
 from pytest_probe.model.verdict import Answer
 from pytest_probe.reports.tables import write_rows
 from pytest_probe.reports.terminal import count, wrap
@@ -23,7 +23,7 @@ CSV, JSON = "answers.csv", "answers.json"
 # Of the JSON file.
 _SCHEMA = 1
 # Rows of a question, the worst first; words of a row, the most frequent first; and shares, the least first.
-_ROWS, _WORDS, _SHARES = 20, 3, 3
+_ROWS, _WORDS, _SHARES = 10, 3, 3
 # Question, API, dtype and direction.
 Key: TypeAlias = tuple[str, str, str, str]
 
@@ -34,15 +34,14 @@ class Row(Struct):
     cases: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     shares: dict[str, tuple[int, int]] = field(default_factory=dict)
-    totals: dict[str, float] = field(default_factory=dict)
+    totals: dict[str, int | float] = field(default_factory=dict)
     most: dict[str, float] = field(default_factory=dict)
     words: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, answer: Answer, case: str = "") -> Row:
-        most = {name: number(value) for name, value in answer.most.items()}
         words = {answer.words: (1, case)} if answer.words else {}
-        return cls(1, Counter([answer.outcome]), dict(answer.shares), dict(answer.totals), most, words)
+        return cls(1, Counter([answer.outcome]), dict(answer.shares), dict(answer.totals), dict(answer.most), words)
 
     def add(self, other: Row) -> None:
         self.cases += other.cases
@@ -64,20 +63,20 @@ class Row(Struct):
         parts, wholes = (sum(pair[side] for pair in self.shares.values()) for side in (0, 1))
         return parts / wholes if wholes else 1.0
 
-    @property
-    def text(self) -> str:
-        """In one line; of one case without counts."""
+    def text(self, shares: int = _SHARES) -> str:
+        """In one line; of one case without counts. shares: how many of several are named."""
         alone = self.cases == 1
         found = [", ".join(each if alone else f"{times:,} {each}" for each, times in _ranked(self.outcomes))]
         # A share of cases is what the outcomes say.
-        shares = {name: pair for name, pair in self.shares.items() if pair[1]}
-        if len(shares) > 1:
-            below = sorted((part / whole, name) for name, (part, whole) in shares.items() if part < whole)
-            least = ", ".join(f"{name} {_percent(share)}" for share, name in below[:_SHARES])
+        if len(self.shares) > 1:
+            below = sorted((part / whole, name) for name, (part, whole) in self.shares.items() if part < whole)
+            least = ", ".join(f"{name} {_percent(share)}" for share, name in below[:shares])
             found.append(f"{_percent(self.share)} in all" + (f", least {least}" if least else ""))
-        elif any(whole > self.cases for _, whole in shares.values()):
-            found.append(f"{_shown(*shares)} {_percent(self.share)}")
-        found += [f"{_shown(name)} {value:,.3g}" for name, value in (*self.most.items(), *self.totals.items()) if value]
+        elif any(whole > self.cases for _, whole in self.shares.values()):
+            found.append(f"{_shown(*self.shares)} {_percent(self.share)}")
+        found += [f"{_shown(name)} {value:,.3g}" for name, value in self.most.items()]
+        for name, total in self.totals.items():
+            found.append(f"{_shown(name)} {f'{total:,}' if isinstance(total, int) else f'{total:,.3g}'}")
         for words, times in _ranked({words: times for words, (times, _) in self.words.items()})[:_WORDS]:
             first = self.words[words][1]
             found.append(words if alone else f"{words} in {times:,}{f', as {first}' if first else ''}")
@@ -91,8 +90,10 @@ class Answers(Struct):
 
     def add(self, result: Result) -> None:
         for answer in result.answers:
-            key = answer.question, result.api, result.dtype, result.direction
-            self.rows.setdefault(key, Row()).add(Row.of(answer, result.portable_id.name))
+            self.count(answer, result.api, result.dtype, result.direction, result.portable_id.name)
+
+    def count(self, answer: Answer, api: str, dtype: str, direction: str, case: str) -> None:
+        self.rows.setdefault((answer.question, api, dtype, direction), Row()).add(Row.of(answer, case))
 
     def lines(self, width: int) -> Iterator[str]:
         """Of each question all cases, and the rows that are not wholly as they should be, the worst first; width: the
@@ -102,13 +103,13 @@ class Answers(Struct):
             whole = Row()
             for row in rows.values():
                 whole.add(row)
-            yield from wrap(f"{question}, {count(whole.cases, 'case')}: {whole.text}", "    ", width=width)
+            yield from wrap(f"{question}, {count(whole.cases, 'case')}: {whole.text(0)}", "    ", width=width)
             if len(whole.shares) > 1:
                 yield f"  {'':<38} {'found':>8} {'of':>8}"
                 yield from (f"  {name:<38} {part:>8,} {of:>8,}" for name, (part, of) in whole.shares.items())
             worst = sorted((row.share, *key) for key, row in rows.items() if row.share < 1)
             for _, *key in worst[:_ROWS]:
-                text = rows[key[0], key[1], key[2]].text
+                text = rows[key[0], key[1], key[2]].text()
                 yield from wrap(f"{' '.join(filter(None, key))}: {text}", "    ", "  ", width)
             if len(worst) > _ROWS:
                 yield f"  and {len(worst) - _ROWS:,} more, which --probe-out=DIR keeps in {CSV}"

@@ -195,13 +195,7 @@ def _details(result: Result) -> bytes:
     if result.gate is not None:
         found["gate"] = {"change": result.gate.change, "reason": _cut(result.gate.reason)}
     if result.answers:
-        found["answers"] = [(answer.question, Row.of(answer).text) for answer in result.answers]
-    if result.worth is not None:
-        # Which faults would have passed, and why the case proves little.
-        missed = [name for name, (caught, planted) in result.worth.faults.items() if caught < planted]
-        faults = f"{len(result.worth.faults) - len(missed)} of {len(result.worth.faults)} planted faults would be found"
-        lines = [f"{faults}; not in all outputs: {', '.join(missed)}" if missed else faults]
-        found["worth"] = [f"proves little or nothing: {result.worth.weak}", *lines] if result.worth.weak else lines
+        found["answers"] = [(answer.question, Row.of(answer).text()) for answer in result.answers]
     for name in ("details", "time", "memory"):
         if getattr(result, name) is not None:
             found[name] = getattr(result, name)

@@ -53,7 +53,6 @@ function caseParts(one, details) {
   found.push(...plotParts(details, rest.plots));
   found.push(...operandParts(rest.operands || []));
   if (details.answers) found.push(h("h3", {}, "Questions"), h("table", { class: "pair" }, h("tbody", {}, ...details.answers.map(([question, answer]) => h("tr", {}, h("th", { scope: "row" }, question), h("td", {}, answer))))));
-  if (details.worth) found.push(h("h3", {}, "What the pass is worth"), ...details.worth.map((line) => h("p", {}, line)));
   details.outputs.forEach((output) => found.push(...outputParts(output, reason === `${output.name}: ${output.reason}`, (rest.digits || {})[output.name])));
   if (details.left_out) found.push(h("p", { class: "quiet" }, `and ${count(details.left_out, "more output")}`));
   if (rest.arguments) found.push(h("h3", {}, "Arguments"), wide(tableOf(["name", "shape", "dtype", "value or range"], rest.arguments.map((row) => [row.name, row.shape ? `[${row.shape.join(", ")}]` : "", row.dtype, row.value]))));
