@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct, field
 
 from pytest_probe.model.measurement import CaseMemory, CaseTime
+from pytest_probe.model.pairing import Paired
 
 
 class Detects(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -54,7 +55,7 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
 
     outcome is the answer in a word or two, words what else it says. shares has by name how many of how many are as they
     should be, as elements with equal bits; totals has numbers that are added up, most those of which the largest
-    counts. "seconds" of totals are no part of the case's duration.
+    counts. "seconds" of totals are no part of the case's duration. pair is what a call of two sides is.
     """
 
     question: str
@@ -63,6 +64,7 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     shares: Mapping[str, tuple[int, int]] = {}
     totals: Mapping[str, int | float] = {}
     most: Mapping[str, float] = {}
+    pair: Paired | None = None
 
 
 if TYPE_CHECKING:

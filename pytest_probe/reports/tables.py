@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pytest_probe.model.result import number
-from pytest_probe.reports.terminal import wrap
 from pytest_probe.system.files import replacing
 from pytest_probe.system.text import printable_line
 
@@ -33,12 +32,6 @@ def append_rows(path: Path, rows: Iterable[Sequence[object]], encoding: str = "u
 def _inert(cell: object) -> str:
     text = printable_line(str(cell))
     return f"'{text}" if text.startswith(("=", "+", "-", "@")) and math.isnan(number(text)) else text
-
-
-def api_lines(found: Mapping[tuple[str, str], Iterable[str]], width: int) -> Iterator[str]:
-    """What is said of each API and dtype. width: the columns of the terminal."""
-    for (api, dtype), words in found.items():
-        yield from wrap(f"{api} {dtype}".rstrip() + f": {', '.join(words)}", "    ", "  ", width)
 
 
 def folder_of(folder: Path, group: str) -> Path:

@@ -149,9 +149,9 @@ def test_writer_flushes_every_line_and_completes_the_run(tmp_path: Path) -> None
     writer.write(lines_of([outcome()]))
     lines = (tmp_path / "deep/out/results.jsonl").read_text().splitlines()
     assert [msgspec.json.decode(line, type=Result) for line in lines] == [outcome()]
-    assert json.loads((tmp_path / "deep/out/run.json").read_text()) == {"schema": 1, "seed": 3}
+    assert json.loads((tmp_path / "deep/out/run.json").read_text()) == {"schema": 2, "seed": 3}
     writer.close(finished="now")
-    assert json.loads((tmp_path / "deep/out/run.json").read_text()) == {"schema": 1, "seed": 3, "finished": "now"}
+    assert json.loads((tmp_path / "deep/out/run.json").read_text()) == {"schema": 2, "seed": 3, "finished": "now"}
 
 
 @pytest.mark.parametrize("number", FLOATS)
