@@ -61,15 +61,15 @@ class Row(Struct):
     def share(self) -> float:
         """Of all that is asked, how much is as it should be; 1 where nothing is asked."""
         parts, wholes = (sum(pair[side] for pair in self.shares.values()) for side in (0, 1))
-        return parts / wholes if wholes else 1.0
+        return parts / wholes if wholes > 0 else 1.0
 
     def text(self, shares: int = _SHARES) -> str:
         """In one line; of one case without counts. shares: how many of several are named."""
         alone = self.cases == 1
-        found = [", ".join(each if alone else f"{times:,} {each}" for each, times in _ranked(self.outcomes))]
+        found = [", ".join(each if alone else f"{times:,} {each}" for each, times in sorted(self.outcomes.items()))]
         # A share of cases is what the outcomes say.
         if len(self.shares) > 1:
-            below = sorted((part / whole, name) for name, (part, whole) in self.shares.items() if part < whole)
+            below = sorted((part / of, name) for name, (part, of) in self.shares.items() if of > 0 and part < of)
             least = ", ".join(f"{name} {_percent(share)}" for share, name in below[:shares])
             found.append(f"{_percent(self.share)} in all" + (f", least {least}" if least else ""))
         elif any(whole > self.cases for _, whole in self.shares.values()):
@@ -77,8 +77,8 @@ class Row(Struct):
         found += [f"{_shown(name)} {value:,.3g}" for name, value in self.most.items()]
         for name, total in self.totals.items():
             found.append(f"{_shown(name)} {f'{total:,}' if isinstance(total, int) else f'{total:,.3g}'}")
-        for words, times in _ranked({words: times for words, (times, _) in self.words.items()})[:_WORDS]:
-            first = self.words[words][1]
+        frequent = sorted(self.words.items(), key=lambda item: (-item[1][0], item[0]))
+        for words, (times, first) in frequent[:_WORDS]:
             found.append(words if alone else f"{words} in {times:,}{f', as {first}' if first else ''}")
         return "; ".join(found)
 
@@ -107,10 +107,9 @@ class Answers(Struct):
             if len(whole.shares) > 1:
                 yield f"  {'':<38} {'found':>8} {'of':>8}"
                 yield from (f"  {name:<38} {part:>8,} {of:>8,}" for name, (part, of) in whole.shares.items())
-            worst = sorted((row.share, *key) for key, row in rows.items() if row.share < 1)
-            for _, *key in worst[:_ROWS]:
-                text = rows[key[0], key[1], key[2]].text()
-                yield from wrap(f"{' '.join(filter(None, key))}: {text}", "    ", "  ", width)
+            worst = sorted((row.share, key) for key, row in rows.items() if row.share < 1)
+            for _, key in worst[:_ROWS]:
+                yield from wrap(f"{' '.join(filter(None, key))}: {rows[key].text()}", "    ", "  ", width)
             if len(worst) > _ROWS:
                 yield f"  and {len(worst) - _ROWS:,} more, which --probe-out=DIR keeps in {CSV}"
 
@@ -118,10 +117,12 @@ class Answers(Struct):
         """All rows, as a CSV and a JSON file; none where nothing was asked. Raises OSError."""
         if not self.rows:
             return ()
-        found = [
-            {**dict(zip(("question", "api", "dtype", "direction"), key, strict=True)), **asdict(row)}
-            for key, row in sorted(self.rows.items())
-        ]
+        found = []
+        for key, row in sorted(self.rows.items()):
+            # In an order that is not that in which results came.
+            sums = {name: dict(sorted(each.items())) for name, each in asdict(row).items() if name != "cases"}
+            names = zip(("question", "api", "dtype", "direction"), key, strict=True)
+            found.append({**dict(names), "cases": row.cases, **sums})
         with replacing(folder / JSON) as temporary:
             content = to_json({"schema": _SCHEMA, "answers": found})
             temporary.write_bytes(msgspec.json.format(content, indent=1) + b"\n")
@@ -141,10 +142,6 @@ def _cells(row: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
         else:
             for share, (part, whole) in value.items():
                 yield from ((f"{share} share", part / whole if whole else ""), (f"{share} of", whole))
-
-
-def _ranked(counts: Mapping[str, int]) -> list[tuple[str, int]]:
-    return sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
 
 
 def _shown(name: str) -> str:
