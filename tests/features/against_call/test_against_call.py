@@ -103,7 +103,7 @@ def test_a_wrong_side_is_named(pytester: pytest.Pytester, args: tuple[str, ...])
         assert found[name]["answers"][0]["pair"]["status"] == "own"
         assert found[name]["reason"].startswith("own error of B: ")
     result.assert_outcomes(passed=8, failed=4)
-    result.stdout.fnmatch_lines(["A against B, 12 cases: * 4 own error of B; *"])
+    result.stdout.fnmatch_lines(["A against B, 12 cases: * 4 own error of B, *"])
 
 
 def test_a_side_without_a_kernel_leaves_nothing_to_compare(pytester: pytest.Pytester) -> None:
