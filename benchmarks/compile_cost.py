@@ -46,7 +46,7 @@ def main() -> None:
         first, results = run(folder, options.dump.resolve(), *compiled)
         second, again = run(folder, options.dump.resolve(), *compiled)
     counts = Counter(str(each["verdict"]) for each in results)
-    made = sum(each["compiled"]["seconds"] > LOOKED_UP for each in results if "compiled" in each)  # type: ignore[index]
+    made = sum(each["answers"][0]["totals"]["seconds"] > LOOKED_UP for each in results if "answers" in each)  # type: ignore[index]
     print(f"{len(results)} cases by {options.backend}: {', '.join(f'{n} {verdict}' for verdict, n in counts.items())}")
     print(f"cases that compiled something: {made}")
     changed = sum(a["verdict"] != b["verdict"] for a, b in zip(results, again, strict=True))

@@ -22,7 +22,7 @@ from pytest_probe import capture
 from tests.support import models
 
 ROOT = Path(__file__).parent.parent
-ROWS = ("batch", "order")
+ROWS = ("relation.batch", "relation.order")
 
 
 def cnn(folder: Path) -> Path:
@@ -37,12 +37,12 @@ def cnn(folder: Path) -> Path:
 
 
 def asked(dumps: list[Path], dtypes: str, folder: Path) -> list[dict[str, Any]]:
-    """The rows of relations.json. Each run is a process of its own."""
+    """The rows of answers.json. Each run is a process of its own."""
     given = [f"--probe-dump={dump}" for dump in dumps]
     options = ["--probe-relations=all", f"--probe-dtype={dtypes}", f"--probe-out={folder}", "-q", "-p", "no:randomly"]
     done = subprocess.run([sys.executable, "-m", "pytest", *given, *options], cwd=ROOT, capture_output=True, text=True)
     print(done.stdout.splitlines()[-1])
-    found: list[dict[str, Any]] = json.loads((folder / "relations.json").read_text())["relations"]
+    found: list[dict[str, Any]] = json.loads((folder / "answers.json").read_text())["answers"]
     return found
 
 
@@ -52,23 +52,28 @@ def main() -> None:
         rows = asked([ROOT / "cases/gpt/dump.json", cnn(Path(name) / "cnn")], dtypes, Path(name) / "out")
     print(f"torch {torch.__version__}, {platform.machine()}, {torch.get_num_threads()} threads\n")
     print("| API | dtype | `batch` | `order` |\n|---|---|---|---|")
-    by_rows = {(row["api"], row["dtype"]) for row in rows if row["relation"] in ROWS and row["holds"] + row["broken"]}
+    by_rows = {(row["api"], row["dtype"]) for row in rows if row["question"] in ROWS and _asked(row)}
     for api, dtype in sorted(by_rows):
         cells = (_cell(rows, name, api, dtype) for name in ROWS)
         print(f"| {api} | {dtype} | {' | '.join(cells)} |")
     print("\n| relation | holds | broken | not checked |\n|---|---|---|---|")
-    for name in dict.fromkeys(row["relation"] for row in rows):
+    for name in dict.fromkeys(row["question"] for row in rows):
         counts = Counter[str]()
         for row in rows:
-            if row["relation"] == name:
-                counts.update({key: row[key] for key in ("holds", "broken", "unasked")})
-        print(f"| `{name}` | {counts['holds']} | {counts['broken']} | {counts['unasked']} |")
+            if row["question"] == name:
+                counts.update(row["outcomes"])
+        shown = name.removeprefix("relation.")
+        print(f"| `{shown}` | {counts['kept']} | {counts['broken']} | {counts['not checked']} |")
+
+
+def _asked(row: dict[str, Any]) -> int:
+    return sum(row["outcomes"].get(outcome, 0) for outcome in ("kept", "broken"))
 
 
 def _cell(rows: list[dict[str, Any]], name: str, api: str, dtype: str) -> str:
-    own = [row for row in rows if (row["relation"], row["api"], row["dtype"]) == (name, api, dtype)]
-    asked = sum(row["holds"] + row["broken"] for row in own)
-    return f"{sum(row['holds'] for row in own)} of {asked}" if asked else ""
+    own = [row for row in rows if (row["question"], row["api"], row["dtype"]) == (name, api, dtype)]
+    asked = sum(map(_asked, own))
+    return f"{sum(row['outcomes'].get('kept', 0) for row in own)} of {asked}" if asked else ""
 
 
 if __name__ == "__main__":

@@ -289,7 +289,8 @@ def read(folder: Path) -> Iterator[dict[str, Any]]:
         for line in file:
             outcome = json.loads(re.sub(r"(?<=proc)\d+", "", line.replace(str(folder.resolve().parent), "OUT")))
             del outcome["duration"]
-            (outcome.get("compiled") or {}).pop("seconds", None)
+            for answer in outcome.get("answers", ()):
+                answer.get("totals", {}).pop("seconds", None)
             for output in outcome["outputs"]:
                 if output["standard"] == "random":  # what a device draws is another thing in each run
                     output.update(metrics={}, measures={}, worst=[], reason="", detects=None)

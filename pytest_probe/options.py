@@ -467,7 +467,7 @@ FEATURES: Mapping[str, Callable[[Options], object]] = {
     "pytest_probe.features.collectives.plugin.Collectives": lambda asked: "recorded" in asked.devices or asked.ranks,
     "pytest_probe.features.self_check.plugin.SelfCheck": lambda asked: asked.standard in (SELF, "auto"),
     "pytest_probe.features.relations.plugin.AskRelations": lambda asked: asked.relations,
-    "pytest_probe.features.worth.plugin.WorthOfPasses": lambda asked: asked.worth or asked.out,
+    "pytest_probe.features.worth.plugin.WorthOfPasses": lambda asked: asked.worth,
     "pytest_probe.features.other_framework.plugin.ByOtherFramework": lambda asked: (
         asked.framework or asked.reference_framework or asked.standard == "auto"
     ),

@@ -118,7 +118,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "check/two_sides.py": {"a metric": "mode"},
     "features/against/dump_map.py": {"rules of a map": "concat split to"},
     "features/against/judging.py": {"what a pair is": "equal random"},
-    "features/against/report.py": {"what a pair is": "equal random"},
+    "features/against/report.py": {"what a pair is": "random"},
     "features/against/sides.py": {"statistics": "max mean min norm"},
     "features/against/standards.py": {"whose tolerances they are": "torch"},
     "export/two_dumps.py": {
@@ -130,7 +130,6 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "features/relations/layouts.py": {"a layout": "contiguous"},
     "features/self_check/training.py": {"a value of a setting": "fix"},
     "features/against_call/calls.py": {"a class, and what a pair is": "equal random"},
-    "features/against_call/report.py": {"what a pair is": "equal random"},
     "model/pairing.py": {"what a pair is": "equal random"},
     "export/compare.py": {"a class": "random"},
     "export/direct.py": {"dtypes, as tools' files have them": "torch"},

@@ -31,8 +31,7 @@ from pytest_probe.errors import (
 )
 from pytest_probe.inputs.memory import recorded_layouts
 from pytest_probe.model.case import Case, floating_dtypes
-from pytest_probe.model.measurement import CaseMemory, CaseTime, Compilation
-from pytest_probe.model.pairing import Paired
+from pytest_probe.model.measurement import CaseMemory, CaseTime
 from pytest_probe.model.run import Leaf, floats_of
 from pytest_probe.model.verdict import Verdict
 from pytest_probe.numerics.arrays import laid_out
@@ -100,8 +99,7 @@ class Checked(Struct, frozen=True):
     forward is the run of the record that its backward case shares, or why there is none; None where it is used up.
     worst holds both sides of the worst output, which `save` writes; cause is the error of the function, or of the
     reference, that the verdict speaks of. subject is the call that was measured, where the run measures; compared has
-    all outputs, where the conditions keep them. paired is what the case is beside a second function, compiled what a
-    compiler made of its call. remarks are notes that stand behind those of all who judge the case.
+    all outputs, where the conditions keep them. remarks are notes that stand behind those of all who judge the case.
     """
 
     case: Case
@@ -111,8 +109,6 @@ class Checked(Struct, frozen=True):
     cause: BaseException | None = None
     subject: MeasurableCall | None = None
     compared: Compared | None = None
-    paired: Paired | None = None
-    compiled: Compilation | None = None
     remarks: Sequence[str] = ()
 
     def serves(self, case: Case) -> bool:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from pytest_probe.model.pairing import Paired, Status
 from pytest_probe.model.result import number, plain
-from pytest_probe.model.verdict import Metric, Verdict
+from pytest_probe.model.verdict import Answer, Metric, Verdict
 from pytest_probe.numerics.arrays import PASS, blocks, equal_bits, same_value
 from pytest_probe.numerics.cosine import Vectors, rescaled
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, is_inexact, numpy_dtype, widen
@@ -120,6 +120,21 @@ def said(paired: Paired) -> str:
     named = f"; {paired.difference}" if paired.difference else ""
     own = f" error of {paired.suspect}" if paired.suspect else ""
     return f"{paired.status}{own}, beside {paired.other}{near}{named}"
+
+
+def answer_of(paired: Paired, apart: Sequence[Difference] = ()) -> Answer:
+    """What a pair is, with what its outputs differ by, for tables."""
+    equal = sum(round(each.size * each.equal_bits) for each in apart), sum(each.size for each in apart)
+    largest = max((each.ulp_max for each in apart if each.ulp_max is not None), default=0.0)
+    return Answer(
+        "A against B",
+        paired.words,
+        paired.difference,
+        {"equal_bits": equal} if apart else {},
+        {f"nearer_{paired.nearer}": 1} if paired.nearer else {},
+        {"ulp_max": largest} if largest else {},
+        paired,
+    )
 
 
 def noise_of(verdict: Verdict) -> float | None:

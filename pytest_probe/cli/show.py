@@ -24,11 +24,11 @@ from pytest_probe.cli.record import Described, text
 from pytest_probe.errors import DumpError, RecordError, SettingsError
 from pytest_probe.model.case import DIRECTIONS
 from pytest_probe.model.dump import Call, Dump, named_tensors
-from pytest_probe.model.verdict import Verdict
+from pytest_probe.model.verdict import STRONG, WEAK, WORTH, Answer, Verdict
 from pytest_probe.options import DIRECTION_CHOICES, DTYPE_CHOICES, NAMED
 from pytest_probe.records import find_dumps, labels, read_dump
 from pytest_probe.registry import Registry
-from pytest_probe.reports.tables import WeakCases
+from pytest_probe.reports.answers import Answers
 from pytest_probe.reports.terminal import WIDTH, holds
 from pytest_probe.selection import Selection, apis_of, closest, matches, select
 from pytest_probe.standards.tables import classes_of
@@ -226,14 +226,13 @@ def _totals(lines: Sequence[_Line]) -> Iterator[str]:
     yield f"{len(lines) - skipped.total():,} cases would run, {skipped.total():,} would be skipped"
     yield from (f"  {count:>8,}  {kind}" for kind, count in skipped.most_common())
     running = [line for line in lines if line.skip is None]
-    weak = WeakCases()
-    for line in running:
-        if line.weak:
-            weak.add(f"{line.case.api} {line.case.direction}", line.case.id, line.weak)
-    if weak.names:
-        share = 100 * (len(running) - weak.apis.total()) / len(running)
-        yield f"worth: at most {share:.3g} % of the cases will prove something"
-    yield from weak.lines("will prove", WIDTH, ", as statistics say")
+    if any(line.weak for line in running):
+        worth = Answers()
+        for line in running:
+            outcome = WEAK if line.weak else STRONG
+            answer = Answer(f"{WORTH} as statistics say", outcome, line.weak, {STRONG: (int(not line.weak), 1)})
+            worth.count(answer, line.case.api, line.dtype, line.case.direction, line.case.id)
+        yield from worth.lines(WIDTH)
     yield from _table("API", ((line.case.api, line.elements) for line in running))
     yield from _table("dtype", ((line.dtype or "no floats", line.elements) for line in running))
     sizes = (next((name for limit, name in _SIZES if line.elements <= limit), "larger") for line in running)

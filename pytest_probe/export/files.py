@@ -12,11 +12,13 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from pytest_probe.export import measured, relations
+from pytest_probe.export import measured
 from pytest_probe.export.checker import DECIMALS, Layout, layout_of
 from pytest_probe.export.table import CallStatuses, Column, Table
 from pytest_probe.model.result import Result
+from pytest_probe.model.verdict import WORTH
 from pytest_probe.options import ACCURACY
+from pytest_probe.reports.answers import Answers
 from pytest_probe.reports.results_file import RESULTS, read_results
 from pytest_probe.reports.tables import append_rows, folder_of, write_rows
 
@@ -35,7 +37,7 @@ _DETECTS = Table(
         Column("row_ulp", lambda row: row[1].detects.row),
         Column("terms", lambda row: row[1].detects.terms),
         Column("missing_term_found", lambda row: row[1].detects.term),
-        Column("weak", lambda row: row[0].worth and row[0].worth.weak),
+        Column("weak", lambda row: next((each.words for each in row[0].answers if each.question == WORTH), None)),
     ),
     "",
     "{:.4g}".format,
@@ -109,7 +111,7 @@ class _CheckerFiles(Struct):
 def write_files(folder: Path, settings: Mapping[str, Any], decimals: int = DECIMALS) -> list[Path]:
     """The files of the results in a folder, of a run with these settings, as run.json has them; decimals are those of
     numbers in msprobe's columns. What nothing was measured for, or asked of, has no file. Raises OSError."""
-    stamp, report = datetime.now().strftime("%Y%m%d%H%M%S"), relations.Report()
+    stamp, answers = datetime.now().strftime("%Y%m%d%H%M%S"), Answers()
     with tempfile.TemporaryDirectory(prefix=".", dir=folder) as name:
         hidden, judges = Path(name), ACCURACY in settings["mode"]
         checker = _CheckerFiles(hidden, decimals, by_rank=settings.get("listen") is not None)
@@ -122,8 +124,8 @@ def write_files(folder: Path, settings: Mapping[str, Any], decimals: int = DECIM
                 checker.extend(result for result in batch if result.api)
             for file in files:
                 file.extend(batch)
-            for result in batch if settings.get("relations") else ():
-                report.add(result)
+            for result in batch:
+                answers.add(result)
         written = [*checker.place(folder, stamp)]
         written += [file.path.replace(folder / file.path.name) for file in files if file.path.exists()]
-    return [*written, report.write(folder / relations.FILE)] if report.found else written
+    return [*written, *answers.write(folder)]

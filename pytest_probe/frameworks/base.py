@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from pytest_probe.errors import ProbeError
 from pytest_probe.model.comparison import Choice, Comparison, KnownFinding
 from pytest_probe.model.dump import Argument
-from pytest_probe.model.measurement import Clock, Compilation
+from pytest_probe.model.measurement import Clock
 from pytest_probe.model.run import (
     Arguments,
     BoundCall,
@@ -255,8 +255,9 @@ class Compiler(Protocol):
     def quiet(self) -> AbstractContextManager[None]:
         """A case runs in here, and nothing of what is compiled for it is logged."""
 
-    def counted(self) -> Compilation:
-        """What it has made in this process, and how long it took."""
+    def counted(self) -> Mapping[str, float]:
+        """How many "graphs" it has traced in this process, "kernels" it has generated and "external calls" it has left
+        to libraries, each where somebody counts them, and the "seconds" that it took."""
 
     def stale(
         self,

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
-from msgspec import Struct
-from msgspec.structs import replace
 
 ClockName: TypeAlias = Literal["host", "events"]
 # Seconds that the marks around a block of calls vanish in.
@@ -177,33 +175,3 @@ def microseconds(number: float) -> str:
     """ "13.4 us", "2.04 ms", "1.3 s"."""
     value, unit = in_unit(number)
     return f"{value:.3g} {unit}"
-
-
-class Compilation(Struct, frozen=True, omit_defaults=True):
-    """graphs, kernels and external say what was compiled: graphs that were traced, kernels that were generated, and
-    calls of library kernels in their place; None where nobody counts them. seconds is the time that it took in this
-    case: 0 where a case before it had the same call."""
-
-    backend: str = ""
-    graphs: int | None = None
-    kernels: int | None = None
-    external: int | None = None
-    seconds: float = 0.0
-
-    def since(self, before: Compilation) -> Compilation:
-        """What was compiled after another count."""
-        counts = {name: None if None in pair else pair[0] - pair[1] for name, pair in self._pairs(before)}
-        return replace(self, seconds=self.seconds - before.seconds, **counts)
-
-    def with_more(self, more: Compilation) -> Compilation:
-        """Both together; the time is that of the second."""
-        counts = {name: pair[1] if None in pair else sum(pair) for name, pair in self._pairs(more)}
-        return replace(more, **counts)
-
-    def _pairs(self, other: Compilation) -> Iterator[tuple[str, tuple[Any, Any]]]:
-        return ((name, (getattr(self, name), getattr(other, name))) for name in ("graphs", "kernels", "external"))
-
-    def __str__(self) -> str:
-        counted = (("graph", self.graphs), ("kernel", self.kernels), ("external call", self.external))
-        words = [f"{count:,} {name}{'s' * (count != 1)}" for name, count in counted if count]
-        return f"compiled by {self.backend}{': ' * bool(words)}{', '.join(words)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -26,6 +27,17 @@ Status: TypeAlias = Literal[
     "unmatched",
     "incomparable",
 ]
+
+
+# What a table says of a status, where that is another word.
+_WORDS: Mapping[Status, str] = {
+    "own": "own error",
+    "recovers": "recovered",
+    "arguments": "other arguments",
+    "differs": "differing",
+    "replicas": "replicas that differ",
+    "incomparable": "not compared",
+}
 
 
 class TableTensor(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -89,3 +101,8 @@ class Paired(msgspec.Struct, frozen=True, omit_defaults=True):
     leaves: str = ""
     rows: tuple[TableRow, ...] = ()
     dump_line: int = 0
+
+    @property
+    def words(self) -> str:
+        """What the call is, in a word or two."""
+        return _WORDS.get(self.status, self.status) + (f" of {self.suspect}" if self.suspect else "")

@@ -7,22 +7,23 @@ import re
 from typing import Any, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from pytest_probe.model.baseline import Compared
 from pytest_probe.model.details import Details
 from pytest_probe.model.dump import Direction
-from pytest_probe.model.measurement import CaseMemory, CaseTime, Compilation
+from pytest_probe.model.measurement import CaseMemory, CaseTime
 from pytest_probe.model.pairing import Paired
 from pytest_probe.model.verdict import (
     EMULATED,
     RELATION,
     SEVERITY,
     SLOWER,
+    Answer,
     Detects,
     Outcome,
     OutputVerdict,
     Verdict,
-    Worth,
 )
 from pytest_probe.system.text import printable, printable_line
 
@@ -164,10 +165,9 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
 
     api is the namespace and API ("Functional.linear"), dtype what the case ran in, duration seconds; gate what it is
     beside a baseline, where the run has one; folded counts the records that are alike, of which this is the first;
-    time, memory and worth are there where the run measures them. place is that of the record in its dump, from 0,
+    time and memory are there where the run measures them. place is that of the record in its dump, from 0,
     module the path of the module that made the call, and details what a report shows, for errors, warnings and the
-    worst of the others, each where the run makes plots. against is what the case is beside another dump's, where the
-    run compares two; compiled what a compiler made of its call.
+    worst of the others, each where the run makes plots. answers are those to what the run asks besides.
     framework and reference_framework made the calls of the device and of float64, "" where the record's own made both.
     """
 
@@ -190,11 +190,9 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     place: int | None = None
     module: str = ""
     details: Details | None = None
-    against: Paired | None = None
-    compiled: Compilation | None = None
     framework: str = ""
     reference_framework: str = ""
-    worth: Worth | None = None
+    answers: tuple[Answer, ...] = ()
 
     @classmethod
     def of(
@@ -213,10 +211,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
         module: str = "",
         details: Details | None = None,
         frameworks: tuple[str, str] = ("", ""),
-        against: Paired | None = None,
-        compiled: Compilation | None = None,
     ) -> Result:
-        """duration is without what a compiler took."""
         return cls(
             str(id),
             api,
@@ -227,7 +222,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
             verdict.standard,
             printable(verdict.reason),
             printable_line(verdict.kind),
-            duration if compiled is None else max(0.0, duration - compiled.seconds),
+            max(0.0, duration - sum(each.totals.get("seconds", 0) for each in verdict.answers)),
             tuple(map(OutputResult.of, verdict.outputs)),
             tuple(map(printable, (*verdict.notes, *([f"called: {verdict.replaced}"] if verdict.replaced else [])))),
             gate,
@@ -237,16 +232,19 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
             place,
             printable_line(module),
             details,
-            against,
-            compiled,
             framework=frameworks[0],
             reference_framework=frameworks[1],
-            worth=verdict.worth,
+            answers=tuple(replace(each, words=printable_line(each.words)) for each in verdict.answers),
         )
 
     @property
     def portable_id(self) -> PortableId:
         return PortableId.parse(self.id)
+
+    @property
+    def against(self) -> Paired | None:
+        """What the case is where two sides made its call."""
+        return next((each.pair for each in self.answers if each.pair is not None), None)
 
     @property
     def own_outputs(self) -> tuple[OutputResult, ...]:

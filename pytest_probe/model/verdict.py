@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct, field
 
 from pytest_probe.model.measurement import CaseMemory, CaseTime
+from pytest_probe.model.pairing import Paired
 
 
 class Detects(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -45,18 +46,25 @@ def _ulps(number: float) -> str:
     return "1 ulp" if number == 1 else f"{number:.2g} ulps" if number < 100 else f"{number:,.0f} ulps"
 
 
-class Worth(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What judging spoiled outputs of a case shows. faults has the outputs in which each fault was found, and in which
-    it was planted; scale tells whether any output shows that all of it is too large by WORTH_SCALE. weak says why the
-    case proves little, "" where it does not."""
-
-    faults: Mapping[str, tuple[int, int]]
-    scale: bool
-    weak: str = ""
+# The question what a case is worth: does it prove something, or little or nothing?
+WORTH, STRONG, WEAK = "worth", "strong", "weak"
 
 
-# The error that the share of a run speaks of: half of the distance between two numbers of bfloat16.
-WORTH_SCALE = 2.0**-8
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a case answers to a question that the run asks besides its verdict. Tables add it up by API.
+
+    outcome is the answer in a word or two, words what else it says. shares has by name how many of how many are as they
+    should be, as elements with equal bits; totals has numbers that are added up, most those of which the largest
+    counts. "seconds" of totals are no part of the case's duration. pair is what a call of two sides is.
+    """
+
+    question: str
+    outcome: str
+    words: str = ""
+    shares: Mapping[str, tuple[int, int]] = {}
+    totals: Mapping[str, int | float] = {}
+    most: Mapping[str, float] = {}
+    pair: Paired | None = None
 
 
 if TYPE_CHECKING:
@@ -186,8 +194,8 @@ class Verdict(Struct, frozen=True):
 
     kind groups skips in reports ("no kernel on the device"); reason is the whole sentence. dtype is what the case ran
     in ("float32", "bfloat16+float32" where mixed, "" without floats). replaced names the function that a project
-    registered in the call's place and that was judged, "" where it was the framework's. time, memory and worth are
-    there where a run measures them.
+    registered in the call's place and that was judged, "" where it was the framework's. time and memory are there where
+    a run measures them, answers where it asks more of the case.
     """
 
     verdict: Outcome
@@ -201,7 +209,7 @@ class Verdict(Struct, frozen=True):
     replaced: str = ""
     time: CaseTime | None = None
     memory: CaseMemory | None = None
-    worth: Worth | None = None
+    answers: tuple[Answer, ...] = ()
 
     @property
     def headline(self) -> str:

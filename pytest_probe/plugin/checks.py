@@ -88,7 +88,6 @@ class _Checks:
             duration=time.perf_counter() - started,
             gate=judged.compared,
             details=judged.details,
-            against=checked.paired,
         )
         self._results.append(result)
         return judged

@@ -55,16 +55,6 @@ class Summary(Struct, frozen=True):
     behind: Sequence[str] = ()
 
 
-class EndTable(Protocol):
-    """Adds up results, in any order, for lines of the summary."""
-
-    def add(self, result: Result) -> None:
-        """A case has its result."""
-
-    def lines(self, width: int) -> Iterator[str]:
-        """width: the columns of the terminal."""
-
-
 class TimeLimit(Protocol):
     """What ends a process in which a case takes too long."""
 
@@ -100,12 +90,9 @@ class Feature:
     judges: Collection[str] = SEVERITY
     # What makes the calls of records on the device and in float64, as modules; "" for the records' own framework.
     calls_by = ("", "")
-    # What it adds up for the summary, where it says nothing else there.
-    end_table: type[EndTable] | None = None
 
     def __init__(self, probe: Probe) -> None:
         self.probe = probe
-        self.table: Any = None if self.end_table is None else self.end_table()
 
     @property
     def traits(self) -> Collection[Trait]:
@@ -178,13 +165,11 @@ class Feature:
 
     def add(self, result: Result) -> bool | None:
         """A case has its result. Does the other side have what it is compared with? None where there is nothing."""
-        if self.table is not None:
-            self.table.add(result)
         return None
 
     def summary(self, width: int) -> Summary:
         """width: the columns of the terminal."""
-        return Summary() if self.table is None else Summary([*self.table.lines(width)])
+        return Summary()
 
     def end(self, reporting: Reporting) -> None:
         """All results are there. What is wrong now fails the run."""

@@ -303,7 +303,6 @@ class ProbeItem(NoticeItem):
         )
 
     def result(self, verdict: Verdict, duration: float) -> Result:
-        checked = None if self.judged is None else self.judged.checked
         plots = self.probe.has("plots")
         placed = plots or verdict.verdict == "error" or (self.question is not None and self.question.placed)
         return Result.of(
@@ -320,8 +319,6 @@ class ProbeItem(NoticeItem):
             module=module_of(self.case) if plots else "",
             details=None if self.judged is None else self.judged.details,
             frameworks=self.probe.sides_of(self.case.dump.framework),
-            against=None if checked is None else checked.paired,
-            compiled=None if checked is None else checked.compiled,
         )
 
     def reportinfo(self) -> tuple[PathLike[str] | str, int | None, str]:

@@ -28,6 +28,7 @@ from pytest_probe.plugin.session import Probe
 from pytest_probe.plugin.xdist import is_controller, workers_describe_devices
 from pytest_probe.records import user_frame
 from pytest_probe.reports import terminal
+from pytest_probe.reports.answers import Answers
 from pytest_probe.reports.groups import NO_LINE, Line
 from pytest_probe.reports.junit import group_properties, other_properties
 from pytest_probe.reports.results_file import EarlierResults, ResultsWriter, digest, results_in
@@ -44,7 +45,7 @@ class Reporting:
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
-        self.tally = Tally()
+        self.tally, self.answers = Tally(), Answers()
         self._overflows = Overflows()
         # Cases that another side has, and that it has not.
         self._compared = Counter[bool]()
@@ -186,6 +187,7 @@ class Reporting:
 
     def _count(self, result: Result, place: Line = NO_LINE) -> None:
         self.tally.add(result, place)
+        self.answers.add(result)
         self._overflows.add(result)
         for feature in self._probe.features:
             if (compared := feature.add(result)) is not None:
@@ -227,9 +229,9 @@ class Reporting:
             terminalreporter.write_line(f"probe: {printable(trouble)}", red=True)
 
     def summary(self, width: int) -> Summary:
-        """What the features say; width: the columns of the terminal."""
+        """What the questions and the features say; width: the columns of the terminal."""
         found = [feature.summary(width) for feature in self._probe.features]
-        lines = [line for each in found for line in each.lines]
+        lines = [*self.answers.lines(width), *(line for each in found for line in each.lines)]
         return Summary(lines, "".join(each.alarm for each in found), [line for each in found for line in each.behind])
 
     def _place(self) -> Place:

@@ -21,7 +21,7 @@ from pytest_probe.system.decoding import json_decoder, to_json
 from pytest_probe.system.files import lock_or_assume, open_regular, replacing
 from pytest_probe.system.text import printable_line
 
-SCHEMA = 1
+SCHEMA = 2
 RUN = "run.json"
 _RESULTS = json_decoder(Result)
 # The kind of an error in the place of a result that cannot be written, and the fields that both have.

@@ -60,7 +60,7 @@ def results_and_run_are_whole(pytester: pytest.Pytester) -> None:
         "worst": [{"index": [1, 2], "actual": 0.75, "expected": 0.25, "ulp": 4096.0, "ratio": 512.0}],
     }
     run = json.loads((pytester.path / "out/run.json").read_text())
-    assert run["schema"] == 1
+    assert run["schema"] == 2
     assert run["seed"] == 3
     assert run["verdicts"] == {"error": 2, "warning": 1, "pass": 2, "skip": 1}
     assert (run["exit_status"], run["not_run"]) == (1, 0)

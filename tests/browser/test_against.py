@@ -12,7 +12,7 @@ from pytest_probe.model.result import Result
 from tests.browser.conftest import Opener
 from tests.browser.test_page import AXE, HOSTILE, focused, names, phone, press, unharmed, violations
 from tests.support.browser import Opened
-from tests.support.made_results import made_pair, made_pairs, made_result
+from tests.support.made_results import made_pair, made_pairs, made_result, with_pair
 
 __all__ = ["phone"]
 # Numbers of cases: even ones are forward, odd ones backward.
@@ -172,12 +172,11 @@ def test_ranks_are_apart(opened: Opener) -> None:
 def of_module(number: int, entry: str) -> Result:
     api, _, direction = entry.rpartition(".")
     return structs.replace(
-        made_pair(number, "equal"),
+        with_pair(made_pair(number, "equal"), Paired("equal", entry)),
         id=f"dump.json::{entry}",
         api=api.rpartition(".")[0],
         direction=direction,
         place=None,
-        against=Paired("equal", entry),
     )
 
 

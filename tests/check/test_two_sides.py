@@ -143,5 +143,5 @@ def test_the_stored_outputs_of_two_dumps(pytester: pytest.Pytester) -> None:
     record("B", SDPBackend.MATH)
     result = pytester.runpytest("--probe-dump=A", "--probe-against=B", "--probe-out=out")
     result.assert_outcomes(passed=2)
-    found = [json.loads(line)["against"] for line in Path("out/results.jsonl").read_text().splitlines()]
+    found = [json.loads(line)["answers"][0]["pair"] for line in Path("out/results.jsonl").read_text().splitlines()]
     assert {each["status"] for each in found} == {"rounding"}

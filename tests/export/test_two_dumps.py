@@ -56,7 +56,7 @@ def test_a_verdict_is_that_of_the_tool(pytester: pytest.Pytester, case: str) -> 
     results = map(json.loads, Path("out/results.jsonl").read_text().splitlines())
     found = set()
     for result in results:
-        named = {row["a"]["place"]: row["a"]["name"] for row in result["against"]["rows"]}
+        named = {row["a"]["place"]: row["a"]["name"] for row in result["answers"][0]["pair"]["rows"]}
         entry = result["id"].rpartition("::")[2]
         for output in result["outputs"]:
             if output["verdict"] == "error":

@@ -17,6 +17,7 @@ from pytest_probe.features.html.collected import Collected
 from pytest_probe.model.result import PortableId, Result, plain
 from pytest_probe.model.verdict import Element, Metric, Outcome, OutputVerdict, Verdict
 from pytest_probe.reports import junit
+from pytest_probe.reports.answers import Answers
 from pytest_probe.reports.case_metrics import metrics_of
 from pytest_probe.reports.results_file import (
     UNWRITTEN,
@@ -149,9 +150,9 @@ def test_writer_flushes_every_line_and_completes_the_run(tmp_path: Path) -> None
     writer.write(lines_of([outcome()]))
     lines = (tmp_path / "deep/out/results.jsonl").read_text().splitlines()
     assert [msgspec.json.decode(line, type=Result) for line in lines] == [outcome()]
-    assert json.loads((tmp_path / "deep/out/run.json").read_text()) == {"schema": 1, "seed": 3}
+    assert json.loads((tmp_path / "deep/out/run.json").read_text()) == {"schema": 2, "seed": 3}
     writer.close(finished="now")
-    assert json.loads((tmp_path / "deep/out/run.json").read_text()) == {"schema": 1, "seed": 3, "finished": "now"}
+    assert json.loads((tmp_path / "deep/out/run.json").read_text()) == {"schema": 2, "seed": 3, "finished": "now"}
 
 
 @pytest.mark.parametrize("number", FLOATS)
@@ -175,9 +176,11 @@ def test_any_result_is_written_read_and_counted(given: Result) -> None:
     (found,) = results_in(line)
     assert kept is given
     assert written_plainly(found) == written_plainly(given)
-    tally, page = Tally(), Collected()
+    tally, page, answers = Tally(), Collected(), Answers()
     tally.add(found)
     page.add(found)
+    answers.add(found)
+    assert bool([*answers.lines(80)]) == bool(found.answers)
     assert sum(tally.verdicts.values()) == len(page.rows) == 1
     assert "probe.verdict" in dict(junit.properties(found))
     assert "duration" in dict(metrics_of(found))

@@ -11,16 +11,18 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
+from pytest_probe.check.pair_metrics import answer_of
 from pytest_probe.model.details import Details, Plots
 from pytest_probe.model.dump import Frame
 from pytest_probe.model.pairing import Paired, Status
 from pytest_probe.model.result import PortableId, Result
 from pytest_probe.model.verdict import ArgumentRow, Diagnosis, Element, OutputVerdict, Verdict
 from pytest_probe.numerics.error_plots import error_map, errors_of, histogram, points, sample
+from pytest_probe.reports.results_file import SCHEMA
 
 APIS = ("linear", "layer_norm", "gelu", "softmax", "scaled_dot_product_attention", "embedding", "dropout", "conv2d")
 RUN = {
-    "schema": 1,
+    "schema": SCHEMA,
     "settings": {
         "seed": 0, "inputs": "auto", "standard": "auto", "dtypes": ["recorded"], "mode": ["acc"], "repeat": 1,
         "strict": False,
@@ -92,7 +94,11 @@ def made_pair(number: int, status: Status, other: str = "") -> Result:
     if status not in ("equal", "unmatched"):
         gap = 10.0 ** -(3 + number % 4)
         paired = structs.replace(paired, nearer="A", noise_a=0.5, noise_b=31.0, gap=gap)
-    return structs.replace(result, against=structs.replace(paired, suspect="B" if status == "own" else ""))
+    return with_pair(result, structs.replace(paired, suspect="B" if status == "own" else ""))
+
+
+def with_pair(result: Result, paired: Paired) -> Result:
+    return structs.replace(result, answers=(answer_of(paired),))
 
 
 def _output(direction: str, verdict: Any, ratio: float, rng: np.random.Generator) -> OutputVerdict:

@@ -9,6 +9,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from pytest_probe.check import Case, Checked, Question
+from pytest_probe.check.pair_metrics import answer_of
 from pytest_probe.errors import DumpError, SettingsError
 from pytest_probe.export.two_dumps import write_tables
 from pytest_probe.features.against.compare import Comparing, Ranks, Together
@@ -69,7 +70,7 @@ class PairedCalls(Question):
             line = "" if frame is None else f"{frame.file}:{frame.line}"
             named = ", ".join(f"{name} of {entry}" for name, entry in sources.items())
             paired = replace(paired, line=line, module=module_of(case), sources=named)
-        return replace(left, verdict=found.verdict, paired=paired)
+        return replace(left, verdict=replace(found.verdict, answers=(answer_of(paired),)))
 
 
 class Against(Feature):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -15,19 +14,6 @@ from pytest_probe.model.result import PortableId, Result, number
 from pytest_probe.records.labels import natural_order
 from pytest_probe.reports.terminal import count, wrap
 
-_WORDS: Mapping[Status, str] = {
-    "equal": "equal",
-    "rounding": "rounding",
-    "recovers": "recovered",
-    "inherited": "inherited",
-    "own": "own",
-    "arguments": "other arguments",
-    "differs": "differing",
-    "replicas": "replicas that differ",
-    "random": "random",
-    "unmatched": "unmatched",
-    "incomparable": "not comparable",
-}
 # What is an error of a call's own, or may be.
 SUSPECT: Sequence[Status] = ("own", "arguments", "differs", "replicas")
 UNCOMPARED: Sequence[Status] = ("unmatched", "incomparable")
@@ -71,11 +57,6 @@ class Report(Struct):
 
     def lines(self, width: int) -> Iterator[str]:
         """width: the columns of the terminal."""
-        if not self.rows:
-            return
-        found = Counter(row.paired.status for row in self.rows)
-        counts = ", ".join(f"{found[status]:,} {words}" for status, words in _WORDS.items() if found[status])
-        yield from wrap(f"A against B, {count(len(self.rows), 'pair')}: {counts}", width=width)
         for where, rows in self._by_dump():
             yield from self._of_dump(where, rows, width)
 

@@ -8,7 +8,15 @@ import numpy as np
 from msgspec.structs import replace
 
 from pytest_probe.check import Case, CaseRuns, Checked, Checker, Question
-from pytest_probe.check.pair_metrics import INCOMPARABLE, Difference, casts_exactly, difference, pair_of, said
+from pytest_probe.check.pair_metrics import (
+    INCOMPARABLE,
+    Difference,
+    answer_of,
+    casts_exactly,
+    difference,
+    pair_of,
+    said,
+)
 from pytest_probe.check.two_sides import differences, joined
 from pytest_probe.model.pairing import Status
 from pytest_probe.model.result import number
@@ -55,18 +63,20 @@ def _beside(checker: Checker, a: Checked, b: Checked, name_of_b: str) -> Checked
             metrics[name]["difference"] = words
     gap = max((each.gap for each in apart.values()), default=0.0)
     paired = pair_of(status, name_of_b, verdicts, wrong, joined(named), gap)
+    compared = list(apart.values()) if status in ("equal", "rounding", "own") else []
     headed = wrong or ([] if verdicts[worse].verdict == "pass" else [worse])
     verdict = replace(
         verdicts[worse],
         reason="; ".join(f"{'own error of ' if wrong else ''}{side}: {verdicts[side].headline}" for side in headed),
         outputs=tuple(_rows(verdicts, metrics)),
         notes=(said(paired), *dict.fromkeys((*a.verdict.notes, *b.verdict.notes))),
+        answers=(answer_of(paired, compared),),
     )
     if status == "incomparable" and unlike and verdict.verdict == "pass":
         verdict = replace(verdict, verdict="skip", reason=unlike, kind=INCOMPARABLE)
     # What is saved, and shown, is the side that is wrong.
     shown = b if worse == "B" else a
-    return replace(shown, case=a.case, verdict=verdict, forward=None, compared=None, paired=paired)
+    return replace(shown, case=a.case, verdict=verdict, forward=None, compared=None)
 
 
 def _apart(a: Mapping[str, AnyArray], b: Mapping[str, AnyArray]) -> tuple[dict[str, Difference], str]:

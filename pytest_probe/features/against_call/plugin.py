@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from pathlib import Path
 
 from msgspec.structs import replace
 
 from pytest_probe.errors import SettingsError
 from pytest_probe.features.against_call.calls import TwoCalls
 from pytest_probe.features.against_call.options import OPTION, registered
-from pytest_probe.features.against_call.report import CallReport, FrameworkReport, write_tables
 from pytest_probe.model.dump import Dump
 from pytest_probe.plugin.collectors import ProbeFile
 from pytest_probe.plugin.feature import Feature
@@ -22,8 +20,6 @@ from pytest_probe.selection import apis_of, nearest
 
 
 class AgainstCall(Feature):
-    end_table = CallReport
-
     @cached_property
     def _second(self) -> Registry:
         """Raises SettingsError."""
@@ -62,8 +58,6 @@ class AgainstCall(Feature):
 
 
 class AgainstFramework(Feature):
-    end_table = FrameworkReport
-
     def __init__(self, probe: Probe) -> None:
         super().__init__(probe)
         self._other = str(probe.settings.against_framework)
@@ -80,6 +74,3 @@ class AgainstFramework(Feature):
 
     def items(self, parent: ProbeFile, dump: Dump) -> Iterator[ProbeItem]:
         return parent.cases(dump, self._calls)
-
-    def tables(self, folder: Path) -> Iterable[Path]:
-        return write_tables(folder)

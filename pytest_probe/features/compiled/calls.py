@@ -10,10 +10,9 @@ from msgspec.structs import replace
 from pytest_probe.check import Case, CaseRuns, Checked, Checker, Question
 from pytest_probe.errors import CompilerFailed, NoKernel, NotCompilable
 from pytest_probe.frameworks.base import CompiledFunction, Compiler, Framework
-from pytest_probe.model.measurement import Compilation
 from pytest_probe.model.result import number
 from pytest_probe.model.run import Device
-from pytest_probe.model.verdict import Verdict
+from pytest_probe.model.verdict import Answer, Verdict
 
 _NOISE = ("noise_ratio", "noise_rms")
 
@@ -63,7 +62,7 @@ class CompiledCalls(Question):
         self._eager = checker.changed(diagnosed=False)
         self._devices: dict[str, CompiledDevice] = {}
         # What was compiled so far for each compiled function, by the function's id.
-        self._made: dict[int, tuple[CompiledFunction, Compilation]] = {}
+        self._made: dict[int, tuple[CompiledFunction, Mapping[str, float]]] = {}
 
     def _device(self, framework: Framework, device: Device) -> Device:
         found = self._devices[framework.name] = self._around(framework, device)
@@ -77,15 +76,19 @@ class CompiledCalls(Question):
         before, device.last = device.compiler.counted(), device.last if self._runs.last else None
         with device.compiler.quiet():
             found = self._runs.run(case)
-        compiled = device.compiler.counted().since(before)
+        made = {name: number - before[name] for name, number in device.compiler.counted().items()}
+        seconds = made.pop("seconds")
         if device.last is not None:
             # All that was compiled for calls like the last one: forward and backward are compiled by different cases.
-            _, earlier = self._made.get(id(device.last), (device.last, Compilation(self._name)))
-            compiled = earlier.with_more(compiled)
-            self._made[id(device.last)] = device.last, compiled
+            _, earlier = self._made.get(id(device.last), (device.last, {}))
+            made = {name: number + earlier.get(name, 0) for name, number in made.items()}
+            self._made[id(device.last)] = device.last, made
+        answer = Answer("compile", f"compiled by {self._name}", totals={**made, "seconds": seconds})
         verdict, eager = self._beside_eager(case, found.verdict)
-        remarks = (str(compiled), eager) if verdict.outputs else ("", eager)
-        return replace(found, verdict=verdict, compiled=compiled, remarks=remarks)
+        counts = [f"{number:,} {name[:-1] if number == 1 else name}" for name, number in made.items() if number]
+        compiled = f"{answer.outcome}{': ' * bool(counts)}{', '.join(counts)}" if verdict.outputs else ""
+        verdict = replace(verdict, answers=(*verdict.answers, answer))
+        return replace(found, verdict=verdict, remarks=(compiled, eager))
 
     def _beside_eager(self, case: Case, verdict: Verdict) -> tuple[Verdict, str]:
         """The verdict, and on an error what the device does without a compiler. A kernel that eager mode has is not

@@ -15,11 +15,10 @@ from pytest_probe.errors import SettingsError
 from pytest_probe.features.compiled.calls import CompiledCalls, CompiledDevice
 from pytest_probe.frameworks.base import Compiler, Compilers, Framework
 from pytest_probe.model.dump import Dump
-from pytest_probe.model.result import Result
 from pytest_probe.model.run import Device
 from pytest_probe.options import DTYPE_CHOICES, NAMED
 from pytest_probe.plugin.collectors import ProbeFile
-from pytest_probe.plugin.feature import Feature, Summary
+from pytest_probe.plugin.feature import Feature
 from pytest_probe.plugin.items import ProbeItem
 from pytest_probe.plugin.session import Probe
 
@@ -34,8 +33,6 @@ class Compiled(Feature):
         self._dynamic = _DYNAMIC in probe.settings.compile
         self._environment: dict[str, str | None] = {}
         self._temporary: Path | None = None
-        self._results = 0
-        self._seconds = 0.0
 
     def prepare(self) -> None:
         here = [frameworks.load(name) for name in self.probe.frameworks if not frameworks.unavailable(name)]
@@ -101,14 +98,6 @@ class Compiled(Feature):
         # One compiler after the other: what the last case left serves the next one of the same compiler.
         for question in self._questions:
             yield from parent.cases(dump, question)
-
-    def add(self, result: Result) -> None:
-        if result.compiled is not None:
-            self._results += 1
-            self._seconds += result.compiled.seconds
-
-    def summary(self, width: int) -> Summary:
-        return Summary([f"compiled: {self._results:,} cases, {self._seconds:.1f} s, which durations leave out"])
 
     def pytest_unconfigure(self) -> None:
         for name, value in self._environment.items():

@@ -17,6 +17,7 @@ from pytest_probe.model.details import limit_share
 from pytest_probe.model.result import OutputResult, Result, number
 from pytest_probe.model.verdict import PASS_SELF, SEVERITY
 from pytest_probe.numerics.error_plots import round_digits
+from pytest_probe.reports.answers import Row
 from pytest_probe.reports.case_metrics import LABELS, SHARE, metrics_of, short
 from pytest_probe.reports.groups import GroupKey, GroupMember, Groups, cause_of, place_of
 from pytest_probe.system.decoding import to_json
@@ -193,12 +194,8 @@ def _details(result: Result) -> bytes:
     }
     if result.gate is not None:
         found["gate"] = {"change": result.gate.change, "reason": _cut(result.gate.reason)}
-    if result.worth is not None:
-        # Which faults would have passed, and why the case proves little.
-        missed = [name for name, (caught, planted) in result.worth.faults.items() if caught < planted]
-        faults = f"{len(result.worth.faults) - len(missed)} of {len(result.worth.faults)} planted faults would be found"
-        lines = [f"{faults}; not in all outputs: {', '.join(missed)}" if missed else faults]
-        found["worth"] = [f"proves little or nothing: {result.worth.weak}", *lines] if result.worth.weak else lines
+    if result.answers:
+        found["answers"] = [(answer.question, Row.of(answer).text()) for answer in result.answers]
     for name in ("details", "time", "memory"):
         if getattr(result, name) is not None:
             found[name] = getattr(result, name)

@@ -20,7 +20,7 @@ from pytest_probe.features.relations.relation import AtRisk, Call, Found, Relati
 from pytest_probe.features.relations.rows import BATCH, ORDER
 from pytest_probe.features.relations.table import Row, row
 from pytest_probe.features.relations.twins import Alias, InPlace, Out
-from pytest_probe.model.verdict import RELATION, SEVERITY, Element, Metric, OutputVerdict
+from pytest_probe.model.verdict import RELATION, SEVERITY, Answer, Element, Metric, OutputVerdict
 from pytest_probe.numerics.dtypes import AnyArray, is_floating, widen
 from pytest_probe.numerics.ulp import ulp_distance
 from pytest_probe.options import RELATION_NAMES
@@ -77,6 +77,7 @@ class Relations:
             found += [_skip(name, why) for name, why in unfit.items() if why]
         # The verdict is that on a relation where that is worse.
         outputs = (*verdict.outputs, *found)
+        verdict = replace(verdict, answers=(*verdict.answers, *map(_answer, found)))
         worst = max(found, key=lambda output: SEVERITY[output.verdict], default=None)
         if worst is None or SEVERITY[worst.verdict] <= SEVERITY[verdict.verdict]:
             return replace(checked, verdict=replace(verdict, outputs=outputs))
@@ -87,6 +88,14 @@ class Relations:
 
 def _skip(name: str, reason: str, like: AnyArray = _NOTHING) -> OutputVerdict:
     return OutputVerdict(f"{RELATION}{name}", like.shape, like.dtype.name, "skip", STANDARD, reason)
+
+
+def _answer(output: OutputVerdict) -> Answer:
+    if output.verdict == "skip":
+        return Answer(output.name, "not checked")
+    kept = output.verdict == "pass"
+    outcome, words = ("kept", output.reason) if kept else ("broken", "")
+    return Answer(output.name, outcome, words, {"holds": (int(kept), 1)})
 
 
 def _asked(relation: Relation, call: Call) -> OutputVerdict:

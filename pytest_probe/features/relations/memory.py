@@ -14,7 +14,6 @@ from typing import Any
 from msgspec import Struct, field
 
 from pytest_probe.check.call_again import Apart, Results, kept
-from pytest_probe.export.relations import NO_PAGES
 from pytest_probe.features.relations.relation import Call, Found, Relation, left_out
 from pytest_probe.frameworks.base import Zones
 
@@ -139,7 +138,9 @@ class Guard(Relation):
         without = [name for name in memory.first.without if name in call.leaves]
         unasked = [f"no zones around {', '.join(without)}, whose elements share memory"] if without else []
         at_ends = _at_page_ends(call)
-        return Found(runs=2 + at_ends, unasked="; ".join(unasked if at_ends else [*unasked, NO_PAGES]))
+        return Found(
+            runs=2 + at_ends, unasked="; ".join(unasked if at_ends else [*unasked, "the ends of pages were not asked"])
+        )
 
 
 def _at_page_ends(call: Call) -> int:

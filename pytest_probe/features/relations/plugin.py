@@ -8,7 +8,6 @@ from functools import cached_property
 from msgspec.structs import replace
 
 from pytest_probe.check import Checked
-from pytest_probe.export.relations import Report
 from pytest_probe.features.relations.checks import Relations
 from pytest_probe.features.relations.table import checked
 from pytest_probe.plugin.feature import Feature
@@ -16,8 +15,6 @@ from pytest_probe.plugin.judged import Judged
 
 
 class AskRelations(Feature):
-    end_table = Report
-
     def prepare(self) -> None:
         """Raises SettingsError for a row of the project's that cannot be read."""
         checked(self.probe.registry.relations)

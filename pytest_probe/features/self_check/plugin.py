@@ -72,7 +72,7 @@ class SelfCheck(Feature, Question):
         verdict, case = judged.verdict, judged.checked.case
         if self._decides or verdict.kind != NoReference.kind:
             return
-        if self.probe.settings.judges_stored or case.pair is not None or judged.checked.paired is not None:
+        if self.probe.settings.judges_stored or case.pair is not None or any(each.pair for each in verdict.answers):
             return
         # Calls of one API are much alike, and asking makes some of them.
         key = case.api, case.direction, verdict.dtype or case.dtype or ""

@@ -8,9 +8,10 @@ from typing import Any
 
 from pytest_probe.export.files import write_files
 from pytest_probe.features.shard.merge import Shard, check, fails, items_of, joined, run_of, write, write_junit
+from pytest_probe.reports.answers import Answers
 from pytest_probe.reports.results_file import refused
 from pytest_probe.reports.tally import Tally
-from pytest_probe.reports.terminal import group_lines, summary_lines
+from pytest_probe.reports.terminal import WIDTH, group_lines, summary_lines
 from pytest_probe.system.text import printable
 
 # The exit status of a run in which something failed, as of pytest.
@@ -42,14 +43,15 @@ def run(arguments: argparse.Namespace) -> int:
     whole = run_of(shards, results)
     write(arguments.out, whole, items_of(shards), results)
     strict = bool(whole["settings"]["strict"])
-    tally = Tally()
+    tally, answers = Tally(), Answers()
     for result in results:
         tally.add(result)
+        answers.add(result)
     with refused("--out", arguments.out, "it cannot be written to: {error.strerror}"):
         write_files(arguments.out, whole["settings"])
     if arguments.junit is not None:
         with refused("--junit", arguments.junit, "it cannot be written: {error.strerror}"):
             write_junit(arguments.junit, ((item.node, result) for item, result in found), tally.groups, strict=strict)
-    lines = (*group_lines(tally), *summary_lines(tally, not_run=whole["not_run"]))
+    lines = (*group_lines(tally), *summary_lines(tally, not_run=whole["not_run"]), *answers.lines(WIDTH))
     print(printable("\n".join(lines)))
     return _FAILED if whole["exit_status"] or any(fails(result, strict=strict) for result in results) else 0

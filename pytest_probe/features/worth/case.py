@@ -16,12 +16,13 @@ from pytest_probe.check.judging import UNREADABLE, judge_with_modes
 from pytest_probe.check.structure import Sides
 from pytest_probe.check.weak import Extremes, choosing, hidden_by, one_choice
 from pytest_probe.errors import HookFailed
-from pytest_probe.features.worth.faults import COARSE, SCALE, Output, spoiled
+from pytest_probe.features.worth.faults import COARSE, SCALE, SCALE_ERROR, Output, spoiled
 from pytest_probe.model.comparison import Comparison
-from pytest_probe.model.verdict import Worth
+from pytest_probe.model.verdict import STRONG, WEAK, WORTH, Answer
 from pytest_probe.numerics.dtypes import AnyArray, is_complex, is_floating
 from pytest_probe.standards.noise.summed_terms import summed_terms
 
+_SCALE = f"scale error of {100 * SCALE_ERROR:.1g} %, by case"
 UNSEEN = "its results lose digits: a scale error of 0.4 %, in 16 bit of 8 roundoffs, is not found"
 ONE_TERM = "each sum has one term"
 
@@ -33,8 +34,9 @@ class Spoiling:
         self._checker = checker
         self._before: AnyArray | None = None
 
-    def of(self, checked: Checked) -> Worth | None:
-        """None for a case that did not pass, that has nothing to spoil, or for which there is no memory."""
+    def of(self, checked: Checked) -> Answer | None:
+        """In how many outputs each fault was found, of those in which it was planted, and why the case proves little.
+        None for a case that did not pass, that has nothing to spoil, or for which there is no memory."""
         sides, case = checked.worst, checked.case
         if sides is None or checked.verdict.verdict not in ("pass", "warning"):
             return None
@@ -49,7 +51,7 @@ class Spoiling:
             except MemoryError:
                 return None
 
-    def _worth(self, checked: Checked, sides: Sides, setup: Setup, *, by_class: bool) -> Worth | None:
+    def _worth(self, checked: Checked, sides: Sides, setup: Setup, *, by_class: bool) -> Answer | None:
         seed = setup.conditions.seed
         asked = [
             each
@@ -67,7 +69,8 @@ class Spoiling:
         self._before = asked[0].actual
         scale = found[SCALE][0] > 0 if SCALE in found else True
         unseen = not (scale or found.get(COARSE, (0, 0))[0]) and any(each.expected.any() for each in asked)
-        return Worth(found, scale, _weak(asked, sides) or (UNSEEN if unseen else ""))
+        weak = _weak(asked, sides) or (UNSEEN if unseen else "")
+        return Answer(WORTH, WEAK if weak else STRONG, weak, {_SCALE: (int(scale), 1), **found})
 
 
 def _finds(setup: Setup, comparison: Comparison, values: AnyArray) -> bool:

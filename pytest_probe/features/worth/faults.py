@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from pytest_probe.model.comparison import Comparison
-from pytest_probe.model.verdict import WORTH_SCALE, Detects
+from pytest_probe.model.verdict import Detects
 from pytest_probe.numerics.dtypes import AnyArray, float_format, is_complex, is_floating, round_to, widen
 from pytest_probe.numerics.ulp import ulp
 from pytest_probe.standards.noise.summed_terms import summed_terms
@@ -18,8 +18,10 @@ from pytest_probe.standards.noise.summed_terms import summed_terms
 TILE, PIECES = 16, 16
 # One element is off by 1 %, in 16 bit by 8 roundoffs; errors that `detects` states are planted twice as large.
 ELEMENT, ROUNDOFFS, TWICE = 0.01, 8, 2.0
-# Of narrow dtypes 0.4 % is half an ulp, and so many roundoffs are what a case must show at least.
-SCALE, COARSE = f"times {1 + WORTH_SCALE:g}", "times 1 + 8 roundoffs"
+# Half of the distance between two numbers of bfloat16, 0.4 %. Of narrow dtypes that is half an ulp, and so many
+# roundoffs are what a case must show at least.
+SCALE_ERROR = 2.0**-8
+SCALE, COARSE = f"times {1 + SCALE_ERROR:g}", "times 1 + 8 roundoffs"
 # Differences of linear parts from their whole, as a share of its largest element: float64's roundings.
 _LINEAR = 1e-9
 
@@ -79,7 +81,7 @@ def times(factor: float) -> Fault:
 
 def _coarse(output: Output) -> AnyArray | None:
     size = ROUNDOFFS * float_format(output.comparison.precision).roundoff
-    return times(1 + size)(output) if size > WORTH_SCALE else None
+    return times(1 + size)(output) if size > SCALE_ERROR else None
 
 
 def _stated(of: Callable[[Detects], float | None], plant: Callable[[Output, float], AnyArray | None]) -> Fault:
@@ -219,7 +221,7 @@ OF_INTEGERS: Mapping[str, Fault] = {
 }
 FAULTS: Mapping[str, Fault] = {
     "times 1.01": times(1.01),
-    SCALE: times(1 + WORTH_SCALE),
+    SCALE: times(1 + SCALE_ERROR),
     "times 1.001": times(1.001),
     COARSE: _coarse,
     "twice the stated scale": _stated(lambda stated: stated.scale, lambda output, error: times(1 + error)(output)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from pytest_probe.errors import NotCompilable, ProbeError, SettingsError
 from pytest_probe.frameworks.base import Compile
 from pytest_probe.frameworks.paddle.arrays import to_array
 from pytest_probe.frameworks.python.compiled import Compiled, PythonCompiler
-from pytest_probe.model.measurement import Compilation
 from pytest_probe.system.suggestions import suggestion
 from pytest_probe.user_errors import said
 
@@ -77,8 +76,8 @@ class PaddleCompiler(PythonCompiler):
     def tensor_kind(self, value: Any) -> object:
         return tuple(value.shape), str(value.dtype), tuple(value.strides), value.stop_gradient, str(value.place)
 
-    def counted(self) -> Compilation:
-        return Compilation(self._name, None if self._compile else self._graphs, None, None, self._seconds)
+    def counted(self) -> Mapping[str, float]:
+        return {**({} if self._compile else {"graphs": self._graphs}), "seconds": self._seconds}
 
     def copy(self, tensor: Any) -> Any:
         found = tensor.detach().clone()

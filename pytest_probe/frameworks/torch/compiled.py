@@ -20,7 +20,6 @@ from pytest_probe.errors import CompilerFailed, NotCompilable, ProbeError, Setti
 from pytest_probe.frameworks.base import Compile
 from pytest_probe.frameworks.python.compiled import Compiled, PythonCompiler
 from pytest_probe.frameworks.torch.arrays import to_array
-from pytest_probe.model.measurement import Compilation
 from pytest_probe.system.suggestions import suggestion
 from pytest_probe.user_errors import first_line
 
@@ -99,17 +98,19 @@ class TorchCompiler(PythonCompiler):
             for logger in loggers:
                 logger.disabled = False
 
-    def counted(self) -> Compilation:
+    def counted(self) -> Mapping[str, float]:
         from torch._dynamo.utils import calculate_time_spent, counters
         from torch._inductor import metrics
 
         seconds = calculate_time_spent().get("total_wall_time", 0.0)
         if self._compile is not None:  # into which nobody looks
-            return Compilation(self._name, seconds=seconds)
-        external = counters["inductor"]["extern_calls"]
-        return Compilation(
-            self._name, counters["stats"]["unique_graphs"], metrics.generated_kernel_count, external, seconds
-        )
+            return {"seconds": seconds}
+        return {
+            "graphs": counters["stats"]["unique_graphs"],
+            "kernels": metrics.generated_kernel_count,
+            "external calls": counters["inductor"]["extern_calls"],
+            "seconds": seconds,
+        }
 
     def copy(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.detach().clone().requires_grad_(tensor.requires_grad)

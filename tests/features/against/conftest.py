@@ -96,7 +96,7 @@ def compare(pytester: pytest.Pytester, recorded: Callable[[str], Path]) -> Compa
 
 
 def statuses(results: Results) -> Counter[str]:
-    return Counter(found["against"]["status"] for found in results.values() if "against" in found)
+    return Counter(found["answers"][0]["pair"]["status"] for found in results.values() if "answers" in found)
 
 
 def in_order(results: Results) -> list[tuple[str, str]]:
@@ -104,4 +104,4 @@ def in_order(results: Results) -> list[tuple[str, str]]:
     place = {name: (found["place"] or 0) for name, found in results.items()}
     forward = sorted((name for name in results if name.endswith(".forward")), key=place.__getitem__)
     backward = sorted((name for name in results if name.endswith(".backward")), key=place.__getitem__, reverse=True)
-    return [(name, results[name]["against"]["status"]) for name in (*forward, *backward)]
+    return [(name, results[name]["answers"][0]["pair"]["status"]) for name in (*forward, *backward)]

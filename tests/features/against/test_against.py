@@ -19,7 +19,7 @@ def test_two_recordings_of_one_program_are_equal(compare: Compare, workers: str)
     result, found = compare("gpt", "again", "-n", workers)
     assert set(statuses(found)) == {"equal"}
     result.assert_outcomes(passed=len(found))
-    result.stdout.fnmatch_lines(["A against B, * pairs: * equal", "*all pairs are equal*"])
+    result.stdout.fnmatch_lines(["A against B, * cases: * equal*", "*all pairs are equal*"])
 
 
 @pytest.mark.sampled(2)
@@ -30,7 +30,7 @@ def test_a_wrong_softmax_is_the_first_own_error(compare: Compare, workers: str) 
     own = [name for name, status in order if status == "own"]
     # Its backward uses what the forward gave.
     assert own == ["Functional.softmax.1.forward", "Functional.softmax.1.backward"]
-    wrong = found[own[0]]["against"]
+    wrong = found[own[0]]["answers"][0]["pair"]
     assert (wrong["suspect"], wrong["nearer"]) == ("A", "B")
     place = [name for name, _ in order].index(own[0])
     assert {status for _, status in order[:place]} == {"equal"}
@@ -53,7 +53,7 @@ def test_the_tensors_of_the_wrong_side_are_saved(compare: Compare, pytester: pyt
 def test_the_wrong_side_may_be_the_other(compare: Compare) -> None:
     _, found = compare("gpt", "softmax")
     wrong = found["Functional.softmax.1.forward"]
-    assert (wrong["verdict"], wrong["against"]["suspect"]) == ("error", "B")
+    assert (wrong["verdict"], wrong["answers"][0]["pair"]["suspect"]) == ("error", "B")
 
 
 def test_a_wrong_gradient_is_found(compare: Compare) -> None:
@@ -85,7 +85,7 @@ def test_recomputed_calls_are_those_that_they_repeat(compare: Compare) -> None:
 def test_micro_batches_are_joined(compare: Compare) -> None:
     _, found = compare("micro_batches", "gpt")
     assert not any(each["verdict"] in ("error", "warning") for each in found.values())
-    assert found["Functional.softmax.0.forward"]["against"]["status"] == "equal"
+    assert found["Functional.softmax.0.forward"]["answers"][0]["pair"]["status"] == "equal"
     weight = next(o for o in found["Functional.linear.0.backward"]["outputs"] if o["name"] == "grad.input.1")
     assert weight["metrics"]["relative_rmse"] < 1e-6
 
@@ -93,7 +93,9 @@ def test_micro_batches_are_joined(compare: Compare) -> None:
 def test_names_of_wrappers_do_not_count(compare: Compare) -> None:
     _, found = compare("compiled", "modules")
     assert set(statuses(found)) == {"equal"}
-    assert "Module.blocks.0.up.Linear.0.forward" in "".join(each["against"].get("other", "") for each in found.values())
+    assert "Module.blocks.0.up.Linear.0.forward" in "".join(
+        each["answers"][0]["pair"].get("other", "") for each in found.values()
+    )
 
 
 def test_a_fused_side_is_compared_at_the_joint(compare: Compare) -> None:
@@ -101,7 +103,7 @@ def test_a_fused_side_is_compared_at_the_joint(compare: Compare) -> None:
     _, found = compare("apart", "modules", "--probe-against-map=map.yaml")
     joined = {name for name, each in found.items() if any("joined by the map" in note for note in each["notes"])}
     assert {"Functional.linear.0.forward", "Functional.linear.0.backward"} <= joined
-    assert all(found[name]["against"]["status"] in ("equal", "rounding", "inherited") for name in joined)
+    assert all(found[name]["answers"][0]["pair"]["status"] in ("equal", "rounding", "inherited") for name in joined)
     assert not any(each["verdict"] in ("error", "warning") for each in found.values())
 
 

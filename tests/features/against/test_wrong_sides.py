@@ -42,7 +42,7 @@ def run(pytester: pytest.Pytester, *options: str, a: str = "A", b: str = "B") ->
 
 
 def status(found: dict[str, dict[str, Any]], name: str) -> tuple[str, str]:
-    return found[name]["verdict"], found[name]["against"]["status"]
+    return found[name]["verdict"], found[name]["answers"][0]["pair"]["status"]
 
 
 def test_a_stale_output_that_equals_the_other_sides_is_wrong(pytester: pytest.Pytester) -> None:
@@ -123,7 +123,7 @@ def test_steps_are_paired_by_their_numbers(pytester: pytest.Pytester) -> None:
             recording(f"{name}{step}", value=float(step))
             (path,) = Path(f"{name}{step}").glob("step0")
             path.rename(Path(name).joinpath(f"step{step}") if Path(name).is_dir() else Path(_made(name), f"step{step}"))
-    assert {each["against"]["status"] for each in run(pytester).values()} == {"equal"}
+    assert {each["answers"][0]["pair"]["status"] for each in run(pytester).values()} == {"equal"}
 
 
 def _made(name: str) -> str:

@@ -68,7 +68,7 @@ def test_the_difference_has_a_name_and_both_are_right(pytester: pytest.Pytester,
     assert set(of_attention.values()) <= {twice, "as by roundings between its steps in bfloat16 (B)"}
     for name in (f"{RMS_NORM}.1.forward", f"{RMS_NORM}.1.backward", "Engine.swiglu.1.forward"):
         assert found[name]["outputs"][0]["metrics"]["equal_bits"] == 1 or not any(differences(found, name).values())
-    assert {each["against"]["status"] for each in found.values()} == {"equal", "rounding"}
+    assert {each["answers"][0]["pair"]["status"] for each in found.values()} == {"equal", "rounding"}
 
 
 def test_numbers_of_both_sides_are_in_the_results(pytester: pytest.Pytester) -> None:
@@ -77,7 +77,7 @@ def test_numbers_of_both_sides_are_in_the_results(pytester: pytest.Pytester) -> 
     names = {"equal_bits", "ulp_max", "ulp_mean", "ulp_p99", "relative_rmse", "snr_db", "cosine", "noise_ratio"}
     assert names <= output["metrics"].keys()
     assert output["metrics"]["ulp_max"] == 1
-    paired = found[f"{RMS_NORM}.0.forward"]["against"]
+    paired = found[f"{RMS_NORM}.0.forward"]["answers"][0]["pair"]
     assert (paired["nearer"], paired["other"]) == ("A", "tests.support.two_calls.cast_before_weight")
     assert paired["noise_a"] < paired["noise_b"]
     properties = ET.parse("junit.xml").iter("property")
@@ -86,9 +86,8 @@ def test_numbers_of_both_sides_are_in_the_results(pytester: pytest.Pytester) -> 
     assert ("probe.against", "rounding") in found_there
     result.stdout.fnmatch_lines(
         [
-            "A against B, 2 cases: 2 rounding",
-            "  Functional.rms_norm bfloat16: 7* % bit-equal; as by one rounding more in*",
-            "*both within noise",
+            "A against B, 2 cases: 2 rounding; equal bits 7* %; ulp max *",
+            "  Functional.rms_norm bfloat16 forward: rounding; equal bits 7* %; ulp max 1;*",
         ]
     )
 
@@ -100,11 +99,11 @@ def test_a_wrong_side_is_named(pytester: pytest.Pytester, args: tuple[str, ...])
     wrong = [name for name, each in found.items() if each["verdict"] == "error"]
     assert set(wrong) == {f"{RMS_NORM}.{call}.{way}" for call in (0, 1) for way in ("forward", "backward")}
     for name in wrong:
-        assert found[name]["against"]["suspect"] == "B"
-        assert found[name]["against"]["status"] == "own"
+        assert found[name]["answers"][0]["pair"]["suspect"] == "B"
+        assert found[name]["answers"][0]["pair"]["status"] == "own"
         assert found[name]["reason"].startswith("own error of B: ")
     result.assert_outcomes(passed=8, failed=4)
-    result.stdout.fnmatch_lines(["*own errors of B in 2 of 2"])
+    result.stdout.fnmatch_lines(["A against B, 12 cases: * 4 own error of B, *"])
 
 
 def test_a_side_without_a_kernel_leaves_nothing_to_compare(pytester: pytest.Pytester) -> None:

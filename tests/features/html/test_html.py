@@ -241,12 +241,12 @@ def test_a_disk_that_is_full_at_the_end_fails_the_run(
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ('{"schema": 0}', "its results are of schema 0, this version reads 1"),
-        ('{"schema": 2, "seed": "x"}', "its results are of schema 2, this version reads 1"),
+        ('{"schema": 1}', "its results are of schema 1, this version reads 2"),
+        ('{"schema": 3, "seed": "x"}', "its results are of schema 3, this version reads 2"),
         ("{}", "its run.json is none of pytest-probe's: Object missing required field `schema`"),
         ("[]", "its run.json is none of pytest-probe's"),
         ("{", "its run.json is none of pytest-probe's"),
-        ('{"schema": 1, "seed": "x"}', "its run.json is none of pytest-probe's: Expected `int`, got `str`"),
+        ('{"schema": 2, "seed": "x"}', "its run.json is none of pytest-probe's: Expected `int`, got `str`"),
         (None, "run.json cannot be read (No such file or directory)"),
     ],
 )

@@ -10,7 +10,6 @@ from typing import Any, get_args
 
 import pytest
 import torch
-from msgspec import structs
 
 import pytest_probe.features.html.page
 from pytest_probe.cli import main
@@ -19,7 +18,7 @@ from pytest_probe.features.html.page import Page
 from pytest_probe.model.pairing import Paired, Status
 from pytest_probe.reports.result_set import RunFile
 from tests.support.html_page import embedded
-from tests.support.made_results import RUN, made_pair, made_pairs, made_result
+from tests.support.made_results import RUN, made_pair, made_pairs, made_result, with_pair
 from tests.support.two_sides import Fault, Gpt, record
 
 AGAINST = "--probe-against=B"
@@ -42,7 +41,7 @@ def rounded(value: Any) -> Any:
 
 def as_shown(found: Mapping[str, Any]) -> dict[str, Any]:
     """A line of results.jsonl as the page has it."""
-    name, told = found["id"].partition("::")[2], found["against"]
+    name, told = found["id"].partition("::")[2], found["answers"][0]["pair"]
     known = {field: rounded(told[field]) for field in FIELDS if told.get(field)}
     return {"status": told["status"], **{key: value for key, value in known.items() if value != name}}
 
@@ -85,7 +84,7 @@ def test_a_run_of_one_side_has_no_pairs(tmp_path: Path) -> None:
 
 def test_numbers_that_json_does_not_have(tmp_path: Path) -> None:
     odd = Paired("inherited", gap="inf", noise_a="nan", noise_b=2.0)
-    (found,) = pairs(written(tmp_path, structs.replace(made_pair(1, "equal"), against=odd))).values()
+    (found,) = pairs(written(tmp_path, with_pair(made_pair(1, "equal"), odd))).values()
     assert found == {"status": "inherited", "gap": "inf", "noise_a": "nan", "noise_b": 2}
 
 

@@ -38,7 +38,7 @@ def run(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((folder / "relations.json").read_text())["relations"]
+    found: list[dict[str, Any]] = json.loads((folder / "answers.json").read_text())["answers"]
     return found
 
 
@@ -51,16 +51,15 @@ def test_an_error_fails_its_items(pytester: pytest.Pytester, parallel: list[str]
         [
             "relation.guard [[]6, 96[]] float32: error (relations): input.0: written 1 element*",
             "to reproduce: pytest 'dump.json::Functional.relu.?.forward' --probe-relations=guard,fresh",
-            "relations: 2 hold, 2 broken, 0 not checked",
-            "fresh: holds in 2 cases",
-            "guard: holds in 0 of 2 cases",
-            "  Functional.relu float32 0 of 2",
+            "relation.fresh, 2 cases: 2 kept",
+            "relation.guard, 2 cases: 2 broken",
+            "  Functional.relu float32 forward: 2 broken",
         ]
     )
     assert rows(pytester.path / "out") == [
-        {"relation": name, "api": "Functional.relu", "dtype": "float32", "direction": "forward", "holds": holds,
-         "broken": 2 - holds, "unasked": 0}
-        for name, holds in (("fresh", 2), ("guard", 0))
+        {"question": f"relation.{name}", "api": "Functional.relu", "dtype": "float32", "direction": "forward",
+         "cases": 2, "outcomes": {outcome: 2}, "shares": {"holds": [holds, 2]}, "totals": {}, "most": {}, "words": {}}
+        for name, outcome, holds in (("fresh", "kept", 2), ("guard", "broken", 0))
     ]  # fmt: skip
 
 
@@ -69,7 +68,7 @@ def test_a_warning_passes_but_under_strict(pytester: pytest.Pytester, parallel: 
     faulty(pytester, "split")
     result = run(pytester, "--probe-relations=batch,order", *parallel)
     assert result.parseoutcomes() in ({"passed": 0, "warned": 2}, {"warned": 2})
-    result.stdout.fnmatch_lines(["relations: 2 hold, 2 broken, 0 not checked", "batch: holds in 0 of 2 cases"])
+    result.stdout.fnmatch_lines(["relation.batch, 2 cases: 2 broken", "relation.order, 2 cases: 2 kept"])
     run(pytester, "--probe-relations=batch,order", "--probe-strict", *parallel).assert_outcomes(failed=2)
 
 
@@ -78,7 +77,7 @@ def test_nothing_is_asked_without_the_option(pytester: pytest.Pytester) -> None:
     result = run(pytester, "--probe-out=out")
     result.assert_outcomes(passed=2)
     assert "relation" not in (pytester.path / "out" / "results.jsonl").read_text()
-    assert not (pytester.path / "out" / "relations.json").exists()
+    assert not (pytester.path / "out" / "answers.json").exists()
 
 
 def test_results_have_the_counts_and_the_worst_elements(pytester: pytest.Pytester) -> None:
@@ -123,7 +122,7 @@ def test_a_row_of_the_projects(pytester: pytest.Pytester) -> None:
     )
     result = run(pytester, "--probe-relations=all")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["batch: holds in 0 cases (1 not checked)"])
+    result.stdout.fnmatch_lines(["relation.batch, 1 case: not checked"])
     pytester.makeconftest("def pytest_probe_register(registry):\n    registry.relations['F.relu'] = {'bacth': 1}")
     result = run(pytester, "--probe-relations=all")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -136,7 +135,7 @@ def test_shards_are_merged(pytester: pytest.Pytester) -> None:
         run(pytester, "--probe-relations=guard", f"--probe-shard={part}/2", f"--probe-out=part{part}")
     assert main(["merge", "part1", "part2", "--out=whole"]) == 1
     (row,) = rows(pytester.path / "whole")
-    assert (row["relation"], row["holds"], row["broken"]) == ("guard", 0, 2)
+    assert (row["question"], row["outcomes"]) == ("relation.guard", {"broken": 2})
 
 
 READS_ON = """
@@ -166,7 +165,7 @@ def test_a_read_beyond_the_page_is_a_death_that_names_the_argument(pytester: pyt
     result.stdout.fnmatch_lines(
         [
             "probe: guard looks for reads beyond a page only where *: add --probe-isolate or -n",
-            "guard: holds in 2 cases (in 2 the ends of pages were not asked)",
+            "relation.guard, 2 cases: 2 kept; the ends of pages were not asked in 2, as*",
         ]
     )
 
@@ -175,7 +174,7 @@ def test_a_worker_asks_the_ends_of_pages(pytester: pytest.Pytester) -> None:
     faulty(pytester, "write before")
     pytester.makeconftest("")
     result = run(pytester, "--probe-relations=guard", "-n1")
-    result.stdout.fnmatch_lines(["guard: holds in 2 cases"])
+    result.stdout.fnmatch_lines(["relation.guard, 2 cases: 2 kept"])
 
 
 def test_the_gate_holds_what_held(pytester: pytest.Pytester) -> None:

@@ -12,7 +12,7 @@ from pytest_probe import frameworks
 from pytest_probe.check.weak import predicted
 from pytest_probe.features.worth.case import ONE_TERM, UNSEEN, Spoiling
 from pytest_probe.model.dump import Direction
-from pytest_probe.model.verdict import Worth
+from pytest_probe.model.verdict import Answer
 from pytest_probe.registry import Registry
 from pytest_probe.standards.tables import classes_of
 from tests.check.conftest import Bench, Make, normal
@@ -123,7 +123,7 @@ def made(bench: Make, call: tuple[Any, ...], options: dict[str, Any], direction:
     return bench(*call, backward=direction == "backward", registry=registry, conditions=conditions, **options)
 
 
-def worth_of(found: Bench, direction: Direction, dtype: str | None) -> Worth:
+def worth_of(found: Bench, direction: Direction, dtype: str | None) -> Answer:
     checked = found.run("forward", dtype=dtype)
     if direction == "backward":
         checked = found.run("backward", dtype=dtype)
@@ -149,7 +149,7 @@ def test_a_weak_case_is_named(bench: Make, name: str, run: str) -> None:
     call, options, direction, words = WEAK[name]
     device, dtype = RUNS[run]
     worth = worth_of(made(bench, call, options, direction, device), direction, dtype)
-    assert worth.weak == words
+    assert worth.words == words
 
 
 @pytest.mark.parametrize("name", [name for name in WEAK if name not in _BY_RUNS])
@@ -166,5 +166,5 @@ def test_a_strong_case_is_not(bench: Make, name: str, run: str) -> None:
     device, dtype = RUNS[run]
     found = made(bench, call, options, direction, device)
     worth = worth_of(found, direction, dtype)
-    assert not worth.weak
+    assert not worth.words
     assert not by_statistics(found, direction)

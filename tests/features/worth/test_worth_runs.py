@@ -52,18 +52,20 @@ def test_a_run_says_what_would_have_been_found(
 ) -> None:
     run = pytester.runpytest(*RUN, f"--probe-dump={dumps[0]}", "--probe-worth", "--probe-out=out", *workers)
     run.stdout.fnmatch_lines([
-        "worth: a scale error of 0.4 % would be found in 100 % of * cases",
-        "faults planted in outputs *found *planted",
-        "*times 1.01 *",
-        "*one NaN *",
+        "worth, * cases: * strong; *",
+        "* found * of",
+        "  scale error of 0.4 %, by case *",
+        "  times 1.01 *",
+        "  one NaN *",
     ])  # fmt: skip
-    run.stdout.no_fnmatch_line("*prove little*")
+    run.stdout.no_fnmatch_line("* weak*")
     assert run.ret == 0
     for result in results(pytester.path / "out"):
-        worth = result["worth"]
-        assert worth["scale"]
-        assert "weak" not in worth
-        assert worth["faults"]["one NaN"][0] == worth["faults"]["one NaN"][1]
+        (worth,) = result["answers"]
+        assert (worth["question"], worth["outcome"]) == ("worth", "strong")
+        assert "words" not in worth
+        assert worth["shares"]["scale error of 0.4 %, by case"] == [1, 1]
+        assert worth["shares"]["one NaN"][0] == worth["shares"]["one NaN"][1]
         assert all(output["detects"]["scale"] < 0.01 for output in result["outputs"])
 
 
@@ -73,10 +75,8 @@ def test_a_step_without_a_loss_proves_too_little(pytester: pytest.Pytester, dump
     assert good.ret == 0
     bad = pytester.runpytest(*RUN, f"--probe-dump={dumps[1]}", *asked, "--probe-out=out")
     assert bad.ret == 1
-    bad.stdout.fnmatch_lines(["worth: a scale error of 0.4 % would be found in 5? % of * cases"])
-    bad.stdout.fnmatch_lines(
-        ["* cases prove little or nothing:", "  Functional.*.backward*: incoming gradient * is all zeros"]
-    )
+    bad.stdout.fnmatch_lines(["worth, * cases: * weak*", "  Functional.* float32 backward: *weak*"])
+    assert re.search(r"incoming gradient \S+ is all\s+zeros", bad.stdout.str())
     bad.stdout.fnmatch_lines(
         ["probe: worth: 5* % of the cases prove something, --probe-worth asks for 90 %;*linear backward*"]
     )
@@ -88,11 +88,10 @@ def test_a_step_without_a_loss_proves_too_little(pytester: pytest.Pytester, dump
 
 def test_show_expects_it(dumps: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", str(dumps[0]), "--api=Functional.*"]) == 0
-    assert "prove little" not in capsys.readouterr().out
+    assert "worth" not in capsys.readouterr().out
     assert main(["show", str(dumps[1]), "--api=Functional.*"]) == 0
     text = capsys.readouterr().out
-    assert re.search(r"worth: at most \d+(\.\d+)? % of the cases will prove something", text)
-    assert "will prove little or nothing, as statistics say:" in text
+    assert re.search(r"worth as statistics say, \d+ cases: \d+ strong, \d+ weak; ", text)
     assert "is all zeros" in text
 
 
@@ -100,7 +99,7 @@ def test_without_the_option_passes_state_what_they_detect(pytester: pytest.Pytes
     run = pytester.runpytest(*RUN, f"--probe-dump={dumps[0]}", "--probe-out=out")
     run.stdout.no_fnmatch_line("*worth*")
     found = results(pytester.path / "out")
-    assert all("worth" not in result for result in found)
+    assert all("answers" not in result for result in found)
     stated = [output["detects"] for result in found for output in result["outputs"]]
     assert stated
     assert all(each["scale"] > 0 and each["element"] >= 1 for each in stated)
@@ -130,7 +129,7 @@ def test_verbose_runs_and_the_page_show_right_digits(pytester: pytest.Pytester, 
     assert "of 7.2 decimal digits are right (float32): the RMS of the errors is" in page
     assert "in the reference's own float32 run" in page.replace("\\u0027", "'")
     assert '"detects":"a scale error of ' in page
-    assert "planted faults would be found" in page
+    assert '"answers":[["worth","strong; ' in page
 
 
 def test_runs_that_show_no_digits_make_no_further_run(pytester: pytest.Pytester, dumps: tuple[Path, Path]) -> None:

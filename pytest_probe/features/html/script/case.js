@@ -52,7 +52,7 @@ function caseParts(one, details) {
   if (rest.command) found.push(commandPart(rest.command));
   found.push(...plotParts(details, rest.plots));
   found.push(...operandParts(rest.operands || []));
-  if (details.worth) found.push(h("h3", {}, "What the pass is worth"), ...details.worth.map((line) => h("p", {}, line)));
+  if (details.answers) found.push(h("h3", {}, "Questions"), h("table", { class: "pair" }, h("tbody", {}, ...details.answers.map(([question, answer]) => h("tr", {}, h("th", { scope: "row" }, question), h("td", {}, answer))))));
   details.outputs.forEach((output) => found.push(...outputParts(output, reason === `${output.name}: ${output.reason}`, (rest.digits || {})[output.name])));
   if (details.left_out) found.push(h("p", { class: "quiet" }, `and ${count(details.left_out, "more output")}`));
   if (rest.arguments) found.push(h("h3", {}, "Arguments"), wide(tableOf(["name", "shape", "dtype", "value or range"], rest.arguments.map((row) => [row.name, row.shape ? `[${row.shape.join(", ")}]` : "", row.dtype, row.value]))));
