@@ -6,7 +6,6 @@ A capture is a `TorchFunctionMode`, and changes no function of torch's.
 from __future__ import annotations
 
 import base64
-import functools
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -81,7 +80,7 @@ class TorchHooks(CallHooks, Watcher):
         self._take = (self._values.compiled or self._values).take
         self._uninitialised = Uninitialised()
         # Modes of the program's own do not see what these do.
-        self._apart = self._before_apart, functools.partial(_unseen, self.after)
+        self._apart = self._before_apart, self._after_apart
         self._alone = self.before, self.after
         self._fire: Fire = self.gradient
         self._modules = Modules(config, self)
@@ -174,22 +173,15 @@ class TorchHooks(CallHooks, Watcher):
         call = f"{name}.{next(self._numbers[name])}"
         if not (recorder.scope.whole or recorder.scope.wants(call)) or (transforming() and self._transforms(recorder)):
             return None
-        before, _ = self._apart if _dispatching() else self._alone
-        asking: list[Wanting] | None = [] if _grads() else None
-        with torch.no_grad():
-            return before(recorder, call, rule, args, kwargs, frame, asking)
+        return self._before_apart(recorder, call, rule, args, kwargs, frame, [] if _grads() else None)
 
     def end_collective(self, entry: NamedEntry | None, written: Any, tensors: Sequence[Any]) -> None:
         """Record what a call has written, None where that is not known; tensors may have been written to, entry None:
         by a call that is not recorded."""
         self._values.distrust(tensors)
         recorder = self._recorder
-        if recorder is not None and entry is not None:
-            _, after = self._apart if _dispatching() else self._alone
-            with torch.no_grad():
-                overflows = after(recorder, entry, written, [], 0)
-            if overflows:
-                recorder.overflowed(entry.name)
+        if recorder is not None and entry is not None and self._after_apart(recorder, entry, written, [], 0):
+            recorder.overflowed(entry.name)
 
     def remove_forward(self) -> None:
         super().remove_forward()
@@ -246,16 +238,18 @@ class TorchHooks(CallHooks, Watcher):
         name = f"{rule.name}.{next(self._numbers[rule.name])}"
         if not (recorder.scope.whole or recorder.scope.wants(name)) or (transforming() and self._transforms(recorder)):
             return self._made(rule.writes, calling, function, args, kwargs)
-        grads = _grads()
         asking: list[Wanting] = []
         # Are modes of the program's own on, or classes, which would see what torch is asked for?
-        before, after = self._apart if overridden or _dispatching() or _seeing() else self._alone
+        apart = overridden or _dispatching() or _seeing()
+        before, after = self._apart if apart else self._alone
+        grads = _grads()
+        switch = grads and not apart
         try:
-            if grads:
+            if switch:
                 _set_grads(False)
             entry = before(recorder, name, rule, args, kwargs, frame, asking if grads else None)
         finally:
-            if grads:
+            if switch:
                 _set_grads(True)
         start = _nodes() if asking else 0
         result = calling(function, args, kwargs)
@@ -264,11 +258,11 @@ class TorchHooks(CallHooks, Watcher):
         if entry is None:
             return result
         try:
-            if grads:
+            if switch:
                 _set_grads(False)
             overflows = after(recorder, entry, result, asking, start)
         finally:
-            if grads:
+            if switch:
                 _set_grads(True)
         if overflows:
             recorder.overflowed(entry.name)
@@ -316,7 +310,12 @@ class TorchHooks(CallHooks, Watcher):
 
     def _before_apart(self, *args: Any) -> NamedEntry | None:
         self.take_off_all()
-        return _unseen(self.before, *args)
+        with aside():
+            return self.before(*args)
+
+    def _after_apart(self, *args: Any) -> bool:
+        with aside():
+            return self.after(*args)
 
     def aside(self) -> AbstractContextManager[object]:
         if _grads():
@@ -350,11 +349,6 @@ def _beyond(frame: FrameType) -> FrameType:
     function = frame.f_back
     caller = None if function is None else function.f_back
     return frame if caller is None else caller
-
-
-def _unseen(take: Callable[..., _Taken], *args: Any) -> _Taken:
-    with unseen():
-        return take(*args)
 
 
 # Made once, since every call needs them; calls of more arguments are rare.

@@ -154,3 +154,29 @@ def test_a_thread_goes_with_its_last_reference(tmp_path: Path) -> None:
     finally:
         gc.enable()
     assert "Torch.sin.0.forward" in found
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_mode_of_the_programs_sees_no_call_of_ours(
+    compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not compiled:
+        monkeypatch.setattr("pytest_probe.capture.kernel.compiled", None)
+    x = torch.ones(2, requires_grad=True)
+
+    def program() -> None:
+        torch.sin(x).sum().backward()
+
+    with Functions() as alone:
+        program()
+    inside: list[str] = []
+
+    def alike() -> None:
+        mode.seen.clear()
+        program()
+        inside.extend(mode.seen)
+
+    with Functions() as mode:
+        found = recorded(tmp_path, alike)
+    assert inside == alone.seen
+    assert "Torch.sin.0.backward" in found
