@@ -99,6 +99,14 @@ def mutants(comparison: Comparison, seed: int, least: float = 0.0) -> Iterator[t
             yield name, changed
 
 
+def instead(comparison: Comparison, changed: AnyArray) -> Comparison:
+    """The comparison where the device gave that."""
+    case = comparison.case
+    if comparison.direction == "forward":
+        case = replace(case, forward={**case.forward, comparison.name: changed})
+    return replace(comparison, actual=changed, case=case)
+
+
 def _mutated(mutate: Mutation, output: AnyArray, random: np.random.Generator) -> AnyArray:
     with np.errstate(all="ignore"):
         return mutate(output, random).astype(output.dtype)

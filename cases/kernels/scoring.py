@@ -52,10 +52,11 @@ def scored(entries: list[Entry]) -> Iterator[Found]:
         for dtype in entry.dtypes:
             for device in entry.devices:
                 checker = Checker(Conditions(device=device, allow=entry.allow), registry)
-                yield _found(checker, entry, dtype, device)
+                yield judged(checker, entry, dtype, device)
 
 
-def _found(checker: Checker, entry: Entry, dtype: torch.dtype, device: str) -> Found:
+def judged(checker: Checker, entry: Entry, dtype: torch.dtype, device: str) -> Found:
+    """Of an entry, on the checker's device."""
     torch.manual_seed(zlib.crc32(entry.name.encode()))
     try:
         verdicts = checker.compare(

@@ -151,12 +151,15 @@ COMPOSED: dict[str, tuple[Callable[..., Tensor], Sequence[tuple[int, ...]], Call
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("name", COMPOSED)
-def test_a_kernel_that_rounds_once_has_no_inner_rounding_in_one_element(name: str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("device", ["cpu", "other"])
+def test_a_kernel_that_rounds_once_has_no_inner_rounding_in_one_element(
+    device: str, name: str, dtype: torch.dtype
+) -> None:
     """Six roundoffs are less than steps between kernels may err. So the other elements tell whether there are steps."""
     reference, shapes, otherwise = COMPOSED[name]
     registry = Registry.default()
     registry.devices["other"] = Emulated
-    checker = Checker(Conditions(device="other", allow=("none",)), registry)
+    checker = Checker(Conditions(device=device, allow=("none",)), registry)
 
     def once(*args: Tensor) -> Tensor:
         return reference(*(each.float() for each in args)).to(dtype)

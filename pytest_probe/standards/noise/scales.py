@@ -30,6 +30,7 @@ from pytest_probe.standards.noise.explanation import (
     Explained,
     Measured,
     Stage,
+    by_framework,
     elsewhere,
     may_round_between,
     on_cpu,
@@ -115,8 +116,13 @@ def equal_terms(output: Examined) -> Explained | None:
 
 
 def between_steps(output: Examined) -> Explained | None:
-    """S with runs that round to 16 bit between kernels; measured against the nearest of them, not against R."""
-    return _if_within(output, stages.between_steps(output.comparison, output.runs))
+    """S with runs that round to 16 bit between kernels; measured against the nearest of them, not against R. Another
+    kernel than the framework's own that rounds once gets nothing from this."""
+    comparison = output.comparison
+    once = steps.too_few_rounded(comparison, comparison.evidence.narrow_steps(STAGES[-1]))
+    if once and not by_framework(comparison):
+        return None
+    return _if_within(output, stages.between_steps(comparison, output.runs))
 
 
 def inside_kernel(output: Examined) -> Explained | None:

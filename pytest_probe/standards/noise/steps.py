@@ -249,7 +249,7 @@ def _unlike(comparison: Comparison, stage: Stage, samples: Sequence[AnyArray], s
     return (
         unlike_rounding(own, theirs, expected, size_rms)
         or direction(ulps[0], ulps[1:], expected, unit="ulps")
-        or _too_few_rounded(comparison, wide, samples)
+        or too_few_rounded(comparison, samples)
     )
 
 
@@ -301,11 +301,12 @@ def _off_by(comparison: Comparison, run: AnyArray, ulps: float) -> BoolArray:
         return np.asarray(error > INSIDE * comparison.roundoff * np.abs(expected))
 
 
-def _too_few_rounded(comparison: Comparison, wide: AnyArray, samples: Sequence[AnyArray]) -> str:
+def too_few_rounded(comparison: Comparison, samples: Sequence[AnyArray]) -> str:
     """Why a few wrong elements do not come from inner rounding, where almost all others are rounded once; "" where they
     may."""
+    wide = widen(comparison.actual)
     found = np.count_nonzero(_rounded_inside(comparison, wide))
-    usual = min(np.count_nonzero(_rounded_inside(comparison, sample)) for sample in samples)
+    usual = min((np.count_nonzero(_rounded_inside(comparison, sample)) for sample in samples), default=0)
     if found >= RARE * usual or not _off_by(comparison, wide, PLAIN).any():
         return ""
     return f"{found:,} of {wide.size:,} elements are off by more than one rounding, rounding inside gives {usual:,}"
@@ -376,7 +377,7 @@ def by_cpu_result(comparison: Comparison, stage: Stage) -> str | None:
     errors = [_divided(_error(comparison, run, usable), scale) for run in (wide, *samples)]
     if unlike_rounding(errors[0], errors[1:], comparison.expected):
         return None
-    if may_round_between(comparison) and _too_few_rounded(comparison, wide, samples):
+    if may_round_between(comparison) and too_few_rounded(comparison, samples):
         return None
     return f"the CPU's own kernel has as large an error ({seen.largest:,.4g})"
 
