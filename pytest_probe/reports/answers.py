@@ -71,7 +71,7 @@ class Row(Struct):
         if len(self.shares) > 1:
             below = sorted((part / of, name) for name, (part, of) in self.shares.items() if of > 0 and part < of)
             least = ", ".join(f"{name} {_percent(share)}" for share, name in below[:shares])
-            found.append(f"{_percent(self.share)} in all" + (f", least {least}" if least else ""))
+            found.append(f"{_percent(self.share)} found" + (f", least {least}" if least else ""))
         elif any(whole > self.cases for _, whole in self.shares.values()):
             found.append(f"{_shown(*self.shares)} {_percent(self.share)}")
         found += [f"{_shown(name)} {value:,.3g}" for name, value in self.most.items()]

@@ -74,11 +74,11 @@ def test_words_name_the_first_case_in_any_order() -> None:
 def test_several_shares_are_a_table_and_name_the_least() -> None:
     made = added(result(0, Answer("worth", "strong", "", {"one NaN": (2, 2), "stale": (0, 1)})))
     assert list(made.lines(80)) == [
-        "worth, 1 case: strong; 66.7 % in all",
+        "worth, 1 case: strong; 66.7 % found",
         "                                            found       of",
         "  one NaN                                       2        2",
         "  stale                                         0        1",
-        "  F.linear float32 forward: strong; 66.7 % in all, least stale 0 %",
+        "  F.linear float32 forward: strong; 66.7 % found, least stale 0 %",
     ]
 
 
