@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.features.asserts.suites import KERNEL, LAYER, SUITES
+from tests.support.running import refusal
 
 # What begins behind a section; and what differs between two runs, times and addresses.
 _NEXT = re.compile(r"(___|---|===|/)")
@@ -96,15 +97,11 @@ def test_the_ini_key(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\nprobe_asserts = false\n")
     assert not sections(pytester.runpytest().outlines)
     pytester.makeini("[pytest]\nprobe_asserts = perhaps\n")
-    result = pytester.runpytest()
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*probe_asserts*'perhaps'*give true or false*"])
+    refusal(pytester).fnmatch_lines(["*probe_asserts*'perhaps'*give true or false*"])
 
 
 def test_a_wrong_word_is_refused(pytester: pytest.Pytester) -> None:
-    result = pytester.runpytest("--probe-asserts=none")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--probe-asserts*'none'*"])
+    refusal(pytester, "--probe-asserts=none").fnmatch_lines(["*--probe-asserts*'none'*"])
 
 
 def test_a_path_behind_the_flag_is_no_word(pytester: pytest.Pytester) -> None:
