@@ -291,7 +291,7 @@ def test_unusable_arguments_of_capture_are_refused(program: Path, tmp_path: Path
     assert "Traceback" not in ran.stderr
 
 
-@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("workers", [0, 2])
 def test_a_test_run_is_recorded_and_checked(pytester: pytest.Pytester, workers: int) -> None:
     pytester.makepyfile(test_mine=SUITE)
     parallel = [f"-n{workers}"] if workers else ["-pno:xdist"]

@@ -145,7 +145,6 @@ def test_statistics_of_another_tensor(pytester: pytest.Pytester) -> None:
     run(pytester, body).assert_outcomes(passed=6)
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("asked", "reason"),
     [

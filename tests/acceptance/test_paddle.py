@@ -87,7 +87,6 @@ def test_dropout_in_float64_passes_with_the_probability_in_either_dtype(
     pytester.runpytest("--probe-dump=calls.txt").assert_outcomes(**outcome)
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize(("own", "other"), [("paddle", "torch"), ("pytorch", "paddle")])
 def test_only_the_framework_of_the_dump_is_imported(
     pytester: pytest.Pytester, lines: Path, own: str, other: str

@@ -25,7 +25,6 @@ def recapture(pytester: pytest.Pytester, number: int) -> None:
         folder.rename(folder.with_name(f"proc{number}"))
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.usefixtures("planted")
 @pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["serial", "n1"])
 def test_ids_survive_the_next_capture(pytester: pytest.Pytester, make_dump: DumpMaker, workers: list[str]) -> None:

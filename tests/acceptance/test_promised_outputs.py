@@ -63,7 +63,6 @@ def checked(pytester: pytest.Pytester, check: str, *args: str) -> pytest.RunResu
     return run(pytester, body, *args)
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("check", "reason"),
     [
@@ -106,7 +105,6 @@ def test_an_output_that_is_not_as_promised(pytester: pytest.Pytester, check: str
     pytest.LineMatcher([text]).fnmatch_lines([f"*{reason}*"])
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "check",
     [

@@ -36,7 +36,6 @@ def lines_of(pytester: pytest.Pytester, *options: str) -> list[str]:
     return pytester.runpytest("-p", "no:cacheprovider", *options).outlines
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("suite", "style", "way"),
     [

@@ -185,7 +185,6 @@ def test_a_drawn_call_that_loses_the_device_is_told(pytester: pytest.Pytester) -
     assert "Traceback" not in text
 
 
-@pytest.mark.exhaustive
 def test_a_drawn_call_that_loses_the_device_of_a_worker_is_a_finding(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(LOSES_DEVICE)
     result = pytester.runpytest_subprocess(*RELU, "--probe-fuzz=60", "--probe-isolate", "--hypothesis-seed=1")

@@ -206,7 +206,6 @@ def test_shards_that_are_missing_or_overlap(
     assert len(results(pytester.path / "merged")) == len(results(folders[0])) + len(results(folders[2]))
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("shard", ["x/y", "1.5/2", "1/300000000", "0/2", "3/2", "1/2/3", "", "\u0661/2"])
 def test_a_shard_that_run_json_names_wrongly_is_refused(
     folders: list[Path], capsys: pytest.CaptureFixture[str], shard: str

@@ -108,7 +108,7 @@ def test_without_the_mode_nothing_is_measured(pytester: pytest.Pytester) -> None
     assert not list(Path("out").glob("prof*"))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.evidence
 @ON
 @pytest.mark.parametrize("mode", ["time", "acc,time"])
 def test_a_slower_operator_is_found(pytester: pytest.Pytester, machine: Machine, device: str, mode: str) -> None:
@@ -381,7 +381,6 @@ def test_repeats_measure_the_spread_at_once(pytester: pytest.Pytester) -> None:
 # What cannot be used
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("args", "words"),
     [
