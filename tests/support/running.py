@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Sequence
 from pathlib import Path
+from textwrap import dedent, indent
 
 import pytest
 
@@ -18,6 +21,15 @@ def ran(folder: Path, *args: str) -> Ran:
     return Ran(
         pytest.RunResult(process.returncode, process.stdout.splitlines(), process.stderr.splitlines(), 0), folder
     )
+
+
+def reports(folder: Path, head: str, bodies: Sequence[str], *args: str, fixture: str = "") -> list[str]:
+    """What one run says of the failure of a test with each body."""
+    tests = (f"\ndef test_{number}({fixture}):\n{indent(body, '    ')}\n" for number, body in enumerate(bodies))
+    (folder / "test_mine.py").write_text(dedent(head) + "".join(tests), encoding="utf-8")
+    result = ran(folder, *args).result
+    result.assert_outcomes(failed=len(bodies))
+    return re.split(r"^_+ test_\d+ _+$", result.stdout.str(), flags=re.MULTILINE)[1:]
 
 
 def refusal(pytester: pytest.Pytester, *args: str) -> pytest.LineMatcher:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Mapping
-from textwrap import dedent, indent
 
 import pytest
 
 from tests.support.installed import needs_paddle
-from tests.support.running import ran
+from tests.support.running import reports
 
 HEAD = """
     import unittest
@@ -91,13 +89,8 @@ WITHOUT_LINES = [
 def sections(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     """What one run says of each of these, behind its traceback."""
     bodies = [*EXPLAINED, *NOT_EXPLAINED, *WITHOUT_LINES]
-    folder = tmp_path_factory.mktemp("asserts")
-    tests = (f"\ndef test_{number}():\n{indent(body, '    ')}\n" for number, body in enumerate(bodies))
-    (folder / "test_mine.py").write_text(dedent(HEAD) + "".join(tests), encoding="utf-8")
-    result = ran(folder, "--probe-asserts").result
-    result.assert_outcomes(failed=len(bodies))
-    reports = re.split(r"^_+ test_\d+ _+$", result.stdout.str(), flags=re.MULTILINE)[1:]
-    return {body: report.partition(" probe -")[2] for body, report in zip(bodies, reports, strict=True)}
+    said = reports(tmp_path_factory.mktemp("asserts"), HEAD, bodies, "--probe-asserts")
+    return {body: report.partition(" probe -")[2] for body, report in zip(bodies, said, strict=True)}
 
 
 @pytest.mark.parametrize("body", EXPLAINED)
